@@ -1,0 +1,168 @@
+//! How a timer is made.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::core::{Core, Settings};
+use crate::driver::Driver;
+use crate::error::BuildError;
+use crate::report;
+use crate::sync::unmodelled::AtomicUsize;
+use crate::sync::{Arc, Ordering};
+use crate::task::TaskExecutor;
+use crate::ticks::NEVER;
+use crate::timer::HashedWheelTimer;
+use crate::wheel::MAX_TICKS_PER_WHEEL;
+
+/// The shortest tick that is honoured.
+const SHORTEST_TICK: Duration = Duration::from_micros(1);
+
+/// What a timer is made of: [`HashedWheelTimer::builder`].
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::builder()
+///     .tick(Duration::from_millis(10))
+///     .ticks_per_wheel(1_000)
+///     .max_pending_timeouts(100_000)
+///     .thread_name("timeouts")
+///     .build()?;
+/// assert_eq!(timer.ticks_per_wheel(), 1_024);
+/// # Ok::<(), hashed_wheel::BuildError>(())
+/// ```
+#[must_use]
+pub struct Builder {
+    tick: Duration,
+    ticks_per_wheel: usize,
+    max_pending_timeouts: usize,
+    thread_name: Option<String>,
+    executor: Option<Box<dyn TaskExecutor>>,
+    clock: Option<Box<dyn Clock>>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            tick: Duration::from_millis(100),
+            ticks_per_wheel: 512,
+            max_pending_timeouts: 0,
+            thread_name: None,
+            executor: None,
+            clock: None,
+        }
+    }
+
+    /// The length of a tick: how late a timeout may fire, and how often the worker wakes while there is traffic. Ticks
+    /// from 1 µs up are honoured; a shorter one becomes 1 µs, with a warning. Default: 100 ms.
+    pub fn tick(self, tick: Duration) -> Self {
+        Self { tick, ..self }
+    }
+
+    /// The number of slots, rounded up to a power of two; from 1 to 2^30. Default: 512.
+    pub fn ticks_per_wheel(self, n: usize) -> Self {
+        Self { ticks_per_wheel: n, ..self }
+    }
+
+    /// How many timeouts may be pending at a time; one more is refused with
+    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Default: 0, which is no limit, as in Netty.
+    pub fn max_pending_timeouts(self, limit: usize) -> Self {
+        Self { max_pending_timeouts: limit, ..self }
+    }
+
+    /// Who runs the tasks. Default: the worker itself.
+    pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
+        Self { executor: Some(Box::new(executor)), ..self }
+    }
+
+    /// The worker thread's name. Default: `hashed-wheel-N`.
+    pub fn thread_name(self, name: impl Into<String>) -> Self {
+        Self { thread_name: Some(name.into()), ..self }
+    }
+
+    /// Where the time comes from. Default: the operating system's monotonic clock.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { clock: Some(Box::new(clock)), ..self }
+    }
+
+    /// Builds the timer. Its thread is started by the first timeout, or by [`start`](HashedWheelTimer::start).
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] that says what was wrong and what is allowed.
+    pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
+        self.build_core().map(HashedWheelTimer::from_core)
+    }
+
+    /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
+        let core = self.build_core()?;
+        // There is nothing to start.
+        core.life.set_started();
+        let driver = Driver::new(Arc::clone(&core));
+        Ok((HashedWheelTimer::from_core(core), driver))
+    }
+
+    fn build_core(self) -> Result<Arc<Core>, BuildError> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(1);
+
+        if self.tick.is_zero() {
+            return Err(BuildError::ZeroTick);
+        }
+        if self.ticks_per_wheel == 0 {
+            return Err(BuildError::ZeroTicksPerWheel);
+        }
+        if self.ticks_per_wheel > MAX_TICKS_PER_WHEEL {
+            return Err(BuildError::TooManyTicksPerWheel { max: MAX_TICKS_PER_WHEEL });
+        }
+        let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
+        // A turn of the wheel has to be a time that can be counted, as in Netty.
+        let longest_tick = Duration::from_nanos(NEVER / ticks_per_wheel as u64);
+        if self.tick > longest_tick {
+            return Err(BuildError::TickTooLong { max: longest_tick });
+        }
+        if self.tick < SHORTEST_TICK {
+            report::tick_raised(self.tick, SHORTEST_TICK);
+        }
+        let thread_name = self
+            .thread_name
+            .unwrap_or_else(|| format!("hashed-wheel-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        if thread_name.contains('\0') {
+            return Err(BuildError::NulInThreadName);
+        }
+        Ok(Core::new(Settings {
+            tick: self.tick.max(SHORTEST_TICK),
+            ticks_per_wheel,
+            limit: self.max_pending_timeouts,
+            thread_name,
+            executor: self.executor,
+            clock: self.clock.unwrap_or_else(|| Box::new(MonotonicClock::new())),
+        }))
+    }
+}
+
+/// As [`HashedWheelTimer::builder`].
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("tick", &self.tick)
+            .field("ticks_per_wheel", &self.ticks_per_wheel)
+            .field("max_pending_timeouts", &self.max_pending_timeouts)
+            .field("thread_name", &self.thread_name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,245 @@
+//! What a timer's handles, its timeouts and its worker share, and the callers' side of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::error::NewTimeoutError;
+use crate::life::{Life, MOST_PENDING, Refusal};
+use crate::node::{Node, Reset};
+use crate::report;
+use crate::stats::{Counters, Stats};
+use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, Queue, TakeCell, unmodelled};
+use crate::task::{ExpiredTask, TaskExecutor, TimerTask};
+use crate::thread::Thread;
+use crate::ticks::{self, NEVER, Ticks};
+use crate::timeout::Timeout;
+use crate::worker::Post;
+
+pub(crate) struct Core {
+    pub(crate) life: CachePadded<Life>,
+    /// To the worker: new timeouts, and those whose deadline has become earlier.
+    pub(crate) timeouts: Queue<Arc<Node>>,
+    /// To the worker: those that were cancelled in the wheel.
+    pub(crate) cancelled: Queue<Arc<Node>>,
+    pub(crate) post: Post,
+    pub(crate) thread: Thread,
+    /// How many `HashedWheelTimer`s there are. The one that makes it zero stops the timer.
+    pub(crate) handles: AtomicUsize,
+    pub(crate) counters: Counters,
+    pub(crate) ticks: Ticks,
+    pub(crate) ticks_per_wheel: usize,
+    /// The most that may be pending: the user's limit, or what can be counted.
+    pub(crate) limit: u64,
+    pub(crate) clock: Box<dyn Clock>,
+    /// What the clock said when the timer was built.
+    pub(crate) origin: Duration,
+    /// `None`: the worker runs the tasks itself.
+    pub(crate) executor: Option<Box<dyn TaskExecutor>>,
+}
+
+/// What a timer is built from, all of it checked.
+pub(crate) struct Settings {
+    pub(crate) tick: Duration,
+    pub(crate) ticks_per_wheel: usize,
+    /// 0 is none.
+    pub(crate) limit: usize,
+    pub(crate) thread_name: String,
+    pub(crate) executor: Option<Box<dyn TaskExecutor>>,
+    pub(crate) clock: Box<dyn Clock>,
+}
+
+/// How many timers are built and not stopped.
+static LIVE: unmodelled::AtomicUsize = unmodelled::AtomicUsize::new(0);
+
+/// More live timers than this are warned of, once, as in Netty.
+const MANY: usize = 64;
+
+impl Core {
+    pub(crate) fn new(settings: Settings) -> Arc<Self> {
+        static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
+
+        let live = LIVE.fetch_add(1, Ordering::Relaxed) + 1;
+        if live > MANY && !WARNED.swap(true, Ordering::Relaxed) {
+            report::too_many_timers(live);
+        }
+        Arc::new(Self {
+            life: CachePadded::new(Life::new()),
+            timeouts: Queue::new(),
+            cancelled: Queue::new(),
+            post: Post::new(settings.ticks_per_wheel),
+            thread: Thread::new(settings.thread_name),
+            handles: AtomicUsize::new(0),
+            counters: Counters::default(),
+            ticks: Ticks::new(settings.tick),
+            ticks_per_wheel: settings.ticks_per_wheel,
+            limit: match settings.limit {
+                0 => MOST_PENDING,
+                limit => MOST_PENDING.min(limit as u64),
+            },
+            origin: settings.clock.now(),
+            clock: settings.clock,
+            executor: settings.executor,
+        })
+    }
+
+    /// Nanoseconds since the timer was built. Never `NEVER`.
+    pub(crate) fn now(&self) -> u64 {
+        ticks::nanos(self.clock.now().saturating_sub(self.origin)).min(NEVER - 1)
+    }
+
+    pub(crate) fn schedule<T: TimerTask>(
+        self: &Arc<Self>,
+        task: T,
+        delay: Duration,
+    ) -> Result<Timeout, NewTimeoutError> {
+        let deadline = ticks::deadline(self.now(), delay);
+        let asleep = match self.admit() {
+            Ok(asleep) => asleep,
+            Err(error) => {
+                self.counters.refused.add_one();
+                self.guard_named("when it was dropped", std::any::type_name::<T>(), || drop(task));
+                return Err(error);
+            }
+        };
+        // From here to the push nothing of the user's runs: `stop` may be waiting for it.
+        let node = Node::new(deadline, TakeCell::new(task));
+        self.timeouts.push(Arc::clone(&node));
+        if asleep {
+            self.wake();
+        }
+        Ok(Timeout { node, core: Arc::clone(self) })
+    }
+
+    /// Counts a timeout in; says whether the worker has to be woken for it.
+    fn admit(self: &Arc<Self>) -> Result<bool, NewTimeoutError> {
+        loop {
+            match self.life.admit(self.limit) {
+                Ok(word) => return Ok(word.is_asleep()),
+                Err(Refusal::Stopped) => return Err(NewTimeoutError::Stopped),
+                Err(Refusal::NotStarted) => self.start()?,
+                Err(Refusal::Full) => {
+                    let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+                    return Err(NewTimeoutError::TooManyPending { limit });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
+        let Some(placed) = timeout.node.cancel() else { return false };
+        // One that the worker has not seen yet it drops when it meets it in `timeouts`.
+        if placed {
+            self.cancelled.push(Arc::clone(&timeout.node));
+        }
+        // After the push: `stop` waits for the count, and then finds in the queue all that was ever pushed.
+        let word = self.life.leave();
+        self.counters.cancelled.add_one();
+        if placed && word.is_asleep() {
+            self.wake();
+        }
+        timeout.cancelled();
+        true
+    }
+
+    pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
+        match timeout.node.reset(ticks::deadline(self.now(), delay)) {
+            Reset::Ended => false,
+            Reset::Done => true,
+            Reset::Requeue => {
+                self.timeouts.push(Arc::clone(&timeout.node));
+                if self.life.look().is_asleep() {
+                    self.wake();
+                }
+                true
+            }
+        }
+    }
+
+    /// Wakes the worker thread, if no one else has since it was seen asleep.
+    fn wake(&self) {
+        if self.life.wake() {
+            self.thread.unpark();
+        }
+    }
+
+    /// Hands an expired task to whoever runs it.
+    pub(crate) fn execute(self: &Arc<Self>, node: Arc<Node>) {
+        let timeout = Timeout { node, core: Arc::clone(self) };
+        match &self.executor {
+            None => timeout.run(),
+            Some(executor) => {
+                let name = timeout.node.slot.name();
+                let task = ExpiredTask::new(timeout);
+                self.guard_named("in the executor", name, || executor.execute(task));
+            }
+        }
+    }
+
+    /// Runs user code on behalf of a timeout; a panic is reported and counted.
+    pub(crate) fn guard(&self, doing: &str, node: &Node, code: impl FnOnce()) {
+        self.guard_named(doing, node.slot.name(), code);
+    }
+
+    fn guard_named(&self, doing: &str, task: &str, code: impl FnOnce()) {
+        report::guard(code, |panic| {
+            self.counters.panicked.add_one();
+            report::task_panicked(doing, task, panic);
+        });
+    }
+
+    pub(crate) fn task_dropped(&self, node: &Node) {
+        self.counters.dropped.add_one();
+        report::guard(|| report::task_dropped(node.slot.name()), |_| ());
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        // `pending` first: what ends in between is then counted twice rather than not at all.
+        let pending = self.life.pending();
+        let expired = counters.worker.expired.get();
+        let cancelled = counters.cancelled.get();
+        Stats {
+            scheduled: expired + cancelled + pending,
+            expired,
+            cancelled,
+            pending,
+            refused: counters.refused.get(),
+            panicked: counters.panicked.get(),
+            dropped: counters.dropped.get(),
+            turns: counters.worker.turns.get(),
+            wake_ups: counters.worker.wake_ups.get(),
+        }
+    }
+
+    /// From now on nothing is admitted.
+    pub(crate) fn set_stopped(&self) {
+        if !self.life.stop().is_stopped() {
+            LIVE.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Stops the timer, and waits for the end if that is not to wait for oneself.
+    pub(crate) fn stop_from_anywhere(self: &Arc<Self>) {
+        if self.post.is_mine() {
+            // The worker sees it before the next task, and ends the rest when its turn is over.
+            self.set_stopped();
+        } else {
+            self.stop();
+        }
+    }
+
+    /// Stopped by the last handle: nobody waits for what is left.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.handles.load(Ordering::Acquire) == 0 && self.life.word().is_stopped()
+    }
+
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("life", &self.life.word())
+            .field("pending", &self.life.pending())
+            .field("tick", &self.ticks.duration())
+            .field("ticks_per_wheel", &self.ticks_per_wheel)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! A timer without a thread.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::sync::Arc;
+
+/// The worker of a timer in your own hands: [`Builder::build_driven`](crate::Builder::build_driven).
+///
+/// Nothing happens between two turns: an event loop calls [`turn`](Self::turn) and then sleeps no longer than
+/// [`next_turn`](Self::next_turn); a test moves its [`ManualClock`](crate::ManualClock) and calls `turn`. Handles of the
+/// timer go to any thread.
+///
+/// Dropping the driver [stops](crate::HashedWheelTimer::stop) the timer.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::time::Duration;
+///
+/// let (timer, mut driver) = HashedWheelTimer::builder().tick(Duration::from_millis(1)).build_driven()?;
+/// let lease = timer.new_timeout(|_| println!("run out"), Duration::from_millis(20))?;
+/// while let Some(wait) = driver.next_turn() {
+///     std::thread::sleep(wait); // an event loop polls its sockets here, for at most so long
+///     driver.turn();
+/// }
+/// assert!(lease.is_expired());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Driver {
+    core: Arc<Core>,
+}
+
+impl Driver {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    /// Runs every tick that is due, in order, and hands the tasks to the executor (by default runs them here, before this
+    /// returns). Returns how many timeouts expired.
+    ///
+    /// Takes in at most 100 000 new timeouts; where more were waiting, [`next_turn`](Self::next_turn) says zero. A task
+    /// that schedules another one with no delay is not held up by it: that one is for the next tick.
+    ///
+    /// On a stopped timer this does nothing.
+    pub fn turn(&mut self) -> usize {
+        self.core.turn()
+    }
+
+    /// How long until [`turn`](Self::turn) has work: zero if it has some now, `None` if nothing is pending.
+    ///
+    /// Exact for what this timer knows now, except that the earliest timeout may have been cancelled; a `new_timeout` or
+    /// `reset` that follows may need an earlier turn. Waits for a [`stop`](crate::HashedWheelTimer::stop) that is in
+    /// progress on another thread.
+    #[must_use]
+    pub fn next_turn(&self) -> Option<Duration> {
+        let now = self.core.now();
+        self.core.post.enter().next_turn(&self.core, now)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.core.stop_from_anywhere();
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.debug("Driver", f)
+    }
+}

@@ -1,0 +1,194 @@
+//! Whether the timer lives, whether its worker sleeps, and how many timeouts it owes an end: one word.
+//!
+//! Because these share a word, each question that one party asks about another is answered by the very instruction with
+//! which it makes itself known, and no fence is needed anywhere:
+//!
+//! * `new_timeout` counts itself in and learns whether the timer is stopped. So `stop`, once it has set its bit, knows
+//!   everyone who came before it by the count, and waits until they have pushed what they were counted for.
+//! * `new_timeout` and `cancel` learn whether the worker sleeps, so that they have to wake it.
+//! * The worker, to go to sleep, compares the word with what it was before it looked at the queues.
+//!
+//! | operation | on the word | order | pairs with |
+//! |---|---|---|---|
+//! | [`admit`](Life::admit) (before the push to `timeouts`) | PENDING + 1, ADMITTED + 1, if STARTED, not STOPPED, below the limit | `AcqRel` | the `Acquire` of `word` and `sleep`: the worker that sees this thread's next `admit` sees this one's push |
+//! | [`leave`](Life::leave) (after the push to `cancelled`) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
+//! | [`look`](Life::look) (after `reset` has pushed to `timeouts`) | nothing | `AcqRel`, a write all the same | `sleep`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
+//! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
+//! | [`stop`](Life::stop) | sets STOPPED | `AcqRel` | `word` |
+//! | [`sleep`](Life::sleep) (the worker) | sets ASLEEP if the word is still what it was | `AcqRel` | see below |
+//! | [`wake`](Life::wake) (whoever saw ASLEEP; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: at most one does for each sleep |
+//! | [`word`](Life::word) | reads | `Acquire` | the releases above; each later operation, being a read-modify-write, carries them on |
+//! | [`pending`](Life::pending) | reads | `Relaxed` | nothing: a count alone |
+//!
+//! **No wake-up is lost.** The worker reads the word, finds both queues empty, finds that it has taken as many new
+//! timeouts off the queue as were ever ADMITTED, sets ASLEEP, and looks at the queues once more. Take a push that it has
+//! not seen in either look.
+//!
+//! * Of a new timeout: its `admit` came after the worker read the word (else ADMITTED would differ), so it comes after
+//!   `sleep` too (else the word would differ), sees ASLEEP, and wakes the worker after its push. ADMITTED counts modulo
+//!   2^24: it can look the same with pushes outstanding only if they are a multiple of 2^24, and then all but the last
+//!   one of each thread are behind a later `admit` of that thread, so the second look sees them.
+//! * Of a cancellation or a re-arm: its `leave` or `look` came after the push. Had it come before `sleep`, the second look
+//!   would see the push. So it came after, and sees ASLEEP.
+
+use std::fmt;
+
+use crate::sync::{AtomicU64, Ordering};
+
+const STOPPED: u64 = 1 << 0;
+const STARTED: u64 = 1 << 1;
+const ASLEEP: u64 = 1 << 2;
+const PENDING: u64 = 1 << 3;
+const ADMITTED: u64 = 1 << 40;
+
+/// The most timeouts that can be pending at a time, whatever the limit: 2^37 − 1.
+pub(crate) const MOST_PENDING: u64 = ADMITTED / PENDING - 1;
+
+/// Why `admit` did not.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Refusal {
+    Stopped,
+    NotStarted,
+    Full,
+}
+
+/// The word as it was at one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    pub(crate) fn is_stopped(self) -> bool {
+        self.0 & STOPPED != 0
+    }
+
+    pub(crate) fn is_started(self) -> bool {
+        self.0 & STARTED != 0
+    }
+
+    pub(crate) fn is_asleep(self) -> bool {
+        self.0 & ASLEEP != 0
+    }
+
+    pub(crate) fn pending(self) -> u64 {
+        (self.0 / PENDING) & MOST_PENDING
+    }
+
+    /// Whether exactly `taken` timeouts have been admitted, modulo 2^24.
+    pub(crate) fn has_admitted(self, taken: u64) -> bool {
+        self.0 / ADMITTED == taken % (u64::MAX / ADMITTED + 1)
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.is_stopped(), self.is_started()) {
+            (true, _) => "Stopped",
+            (false, true) => "Started",
+            (false, false) => "New",
+        })
+    }
+}
+
+pub(crate) struct Life(AtomicU64);
+
+impl Life {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    pub(crate) fn word(&self) -> Word {
+        Word(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn pending(&self) -> u64 {
+        Word(self.0.load(Ordering::Relaxed)).pending()
+    }
+
+    /// Counts one timeout in, and says how the word was.
+    pub(crate) fn admit(&self, limit: u64) -> Result<Word, Refusal> {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            if word & STOPPED != 0 {
+                return Err(Refusal::Stopped);
+            }
+            if word & STARTED == 0 {
+                return Err(Refusal::NotStarted);
+            }
+            if Word(word).pending() >= limit {
+                return Err(Refusal::Full);
+            }
+            // ADMITTED runs over the end of the word and is gone.
+            let counted = word.wrapping_add(PENDING + ADMITTED);
+            match self.0.compare_exchange_weak(word, counted, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(word) => return Ok(Word(word)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Counts one timeout out: it has ended. Says how the word was.
+    pub(crate) fn leave(&self) -> Word {
+        let word = Word(self.0.fetch_sub(PENDING, Ordering::AcqRel));
+        debug_assert_ne!(word.pending(), 0, "who leaves was admitted");
+        word
+    }
+
+    /// Says how the word is, in such a way that the worker cannot fall asleep unseen.
+    pub(crate) fn look(&self) -> Word {
+        Word(self.0.fetch_or(0, Ordering::AcqRel))
+    }
+
+    pub(crate) fn set_started(&self) {
+        self.0.fetch_or(STARTED, Ordering::AcqRel);
+    }
+
+    /// Says how the word was: only one caller finds it not stopped.
+    pub(crate) fn stop(&self) -> Word {
+        Word(self.0.fetch_or(STOPPED, Ordering::AcqRel))
+    }
+
+    /// The worker falls asleep, unless something happened since it read `seen`.
+    pub(crate) fn sleep(&self, seen: Word) -> bool {
+        self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the worker slept until now.
+    pub(crate) fn wake(&self) -> bool {
+        Word(self.0.fetch_and(!ASLEEP, Ordering::AcqRel)).is_asleep()
+    }
+}
+
+#[cfg(all(test, not(hashed_wheel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admitted_runs_over_without_touching_the_count() {
+        let life = Life::new();
+        life.set_started();
+        for taken in 0..=u64::MAX / ADMITTED + 3 {
+            assert!(life.word().has_admitted(taken));
+            life.admit(MOST_PENDING).unwrap();
+            assert_eq!(life.word().pending(), 1);
+            life.leave();
+            if taken == 5 {
+                // On to the last few: the loop need not take 2^24 steps to get there.
+                break;
+            }
+        }
+        let life = Life(AtomicU64::new(STARTED | (u64::MAX / ADMITTED * ADMITTED)));
+        assert!(life.word().has_admitted(u64::MAX / ADMITTED));
+        life.admit(1).unwrap();
+        assert!(life.word().has_admitted(0) && life.word().has_admitted(1 << 24));
+        assert_eq!(life.pending(), 1);
+        assert!(life.word().is_started() && !life.word().is_stopped() && !life.word().is_asleep());
+    }
+
+    #[test]
+    fn the_count_is_full_before_it_runs_over() {
+        let life = Life(AtomicU64::new(STARTED | (MOST_PENDING * PENDING)));
+        assert_eq!(life.admit(MOST_PENDING), Err(Refusal::Full));
+        assert_eq!(life.leave().pending(), MOST_PENDING);
+        assert!(life.admit(MOST_PENDING).is_ok());
+    }
+}

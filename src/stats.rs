@@ -1,0 +1,68 @@
+//! Counters, and where they are counted.
+
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{CachePadded, Ordering};
+
+/// What a timer has done since it was built: [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
+///
+/// The counters are read one after the other while the timer goes on; once it is quiet, they add up:
+/// `scheduled = expired + cancelled + pending`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Timeouts that `new_timeout` accepted.
+    pub scheduled: u64,
+    /// Timeouts whose task was handed to the executor.
+    pub expired: u64,
+    /// Timeouts ended by `cancel` or by `stop`.
+    pub cancelled: u64,
+    /// Timeouts that have not ended.
+    pub pending: u64,
+    /// Calls of `new_timeout` that returned an error.
+    pub refused: u64,
+    /// Panics caught: in `run`, in `cancelled`, when a task was dropped, or in the executor.
+    pub panicked: u64,
+    /// Tasks that the executor dropped without running them.
+    pub dropped: u64,
+    /// Turns of the worker.
+    pub turns: u64,
+    /// Times that the worker thread came out of a sleep. Zero for a driven timer.
+    pub wake_ups: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Written by many threads.
+    pub(crate) cancelled: CachePadded<Counter>,
+    pub(crate) refused: CachePadded<Counter>,
+    /// Rare.
+    pub(crate) panicked: Counter,
+    pub(crate) dropped: Counter,
+    /// Written by the worker.
+    pub(crate) worker: CachePadded<WorkerCounters>,
+}
+
+#[derive(Default)]
+pub(crate) struct WorkerCounters {
+    pub(crate) expired: Counter,
+    pub(crate) turns: Counter,
+    pub(crate) wake_ups: Counter,
+}
+
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// For a counter with one writer at a time, which saves a locked instruction.
+    pub(crate) fn add_one_alone(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,152 @@
+//! loom's types, and stand-ins for what loom does not know.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use super::{Arc, Ordering};
+pub(crate) use crossbeam_utils::CachePadded;
+pub(crate) use loom::sync::MutexGuard;
+pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize};
+pub(crate) use loom::thread::JoinHandle;
+
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many values a queue can be given in the whole of a model.
+const SLOTS: usize = 8;
+
+/// Stands in for `SegQueue`, which has no loom support: with its real orderings and nothing stronger.
+///
+/// As there, a push claims a place by a `SeqCst` step on the tail and publishes the value with `Release`; a pop that
+/// finds a place claimed waits for its value. A `Mutex<VecDeque>` would order much more than that and hide races. One
+/// consumer at a time (the holder of the worker's lock), so the head is no atomic of the model's.
+pub(crate) struct Queue<T> {
+    tail: AtomicUsize,
+    head: super::unmodelled::AtomicUsize,
+    published: Vec<AtomicUsize>,
+    // loom does not see this one: it carries the values and orders nothing.
+    values: std::sync::Mutex<VecDeque<(usize, T)>>,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            tail: AtomicUsize::new(0),
+            head: super::unmodelled::AtomicUsize::new(0),
+            published: (0..SLOTS).map(|_| AtomicUsize::new(0)).collect(),
+            values: std::sync::Mutex::default(),
+        }
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        let slot = self.tail.fetch_add(1, Ordering::SeqCst);
+        assert!(slot < SLOTS, "a model pushes at most {SLOTS} values");
+        self.values.lock().unwrap().push_back((slot, value));
+        self.published[slot].store(1, Ordering::Release);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let slot = self.head.load(Ordering::Relaxed);
+        while self.published[slot].load(Ordering::Acquire) == 0 {
+            loom::thread::yield_now();
+        }
+        self.head.store(slot + 1, Ordering::Relaxed);
+        let mut values = self.values.lock().unwrap();
+        let at = values.iter().position(|(of, _)| *of == slot).expect("published after it was put there");
+        values.remove(at).map(|(_, value)| value)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Relaxed)
+    }
+}
+
+/// A token under a lock; std's and crossbeam's parkers give the same guarantee.
+#[derive(Debug)]
+pub(crate) struct Parker(Unparker);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Unparker(Arc<(loom::sync::Mutex<bool>, loom::sync::Condvar)>);
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self(Unparker(Arc::new((loom::sync::Mutex::new(false), loom::sync::Condvar::new()))))
+    }
+}
+
+impl Parker {
+    pub(crate) fn unparker(&self) -> Unparker {
+        self.0.clone()
+    }
+
+    pub(crate) fn park(&self) {
+        let (token, unparked) = &*self.0.0;
+        let mut token = token.lock().unwrap();
+        while !*token {
+            token = unparked.wait(token).unwrap();
+        }
+        *token = false;
+    }
+
+    /// The time never runs out in a model: where a wake-up is owed, it has to come, or the model deadlocks and says so.
+    pub(crate) fn park_timeout(&self, _: Duration) {
+        self.park();
+    }
+
+    /// Time passes, nothing more.
+    pub(crate) fn nap(&self, _: Duration) {
+        loom::thread::yield_now();
+    }
+}
+
+impl Unparker {
+    pub(crate) fn unpark(&self) {
+        let (token, unparked) = &*self.0;
+        *token.lock().unwrap() = true;
+        unparked.notify_one();
+    }
+}
+
+/// Lets others run.
+#[derive(Default)]
+pub(crate) struct Backoff;
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
+    pub(crate) fn snooze(&self) {
+        loom::thread::yield_now();
+    }
+}
+
+pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    Ok(loom::thread::spawn(body))
+}
+
+pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
+    thread.thread().id() == loom::thread::current().id()
+}
+
+pub(crate) fn thread_number() -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    loom::thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}

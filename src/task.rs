@@ -1,0 +1,176 @@
+//! What a timer runs, and who runs it.
+
+use std::fmt;
+
+use crate::sync::TakeCell;
+use crate::timeout::Timeout;
+
+/// A task that is a type. Closures go to [`new_timeout`](crate::HashedWheelTimer::new_timeout) as they are.
+///
+/// Both methods take the task by value: each timeout ends once, and whoever ends it owns the task. A task can put itself
+/// on the timer again.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, ManualClock, Timeout, TimerTask};
+/// use std::time::Duration;
+///
+/// struct Retry {
+///     left: u32,
+/// }
+///
+/// impl TimerTask for Retry {
+///     fn run(mut self, timeout: &Timeout) {
+///         if self.left > 0 {
+///             self.left -= 1;
+///             // An error here means that the timer was stopped: there is nothing left to do.
+///             let _ = timeout.timer().new_timeout_task(self, Duration::from_secs(1));
+///         }
+///     }
+///
+///     fn cancelled(self, _: &Timeout) {
+///         println!("given up with {} tries left", self.left);
+///     }
+/// }
+///
+/// let clock = ManualClock::new();
+/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+/// timer.new_timeout_task(Retry { left: 2 }, Duration::from_secs(1))?;
+///
+/// let mut runs = 0;
+/// while let Some(wait) = driver.next_turn() {
+///     clock.advance(wait);
+///     runs += driver.turn();
+/// }
+/// assert_eq!(runs, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait TimerTask: Send + 'static {
+    /// The delay is over. Called once, by whoever [executes](TaskExecutor) the task: by default the worker.
+    ///
+    /// A panic is reported and counted, and harms no other timeout.
+    fn run(self, timeout: &Timeout);
+
+    /// The timeout was cancelled: called in place of [`run`](Self::run), on the thread whose
+    /// [`cancel`](Timeout::cancel) or [`stop`](crate::HashedWheelTimer::stop) ended it, before that returns.
+    ///
+    /// Netty's `TimerTask.cancelled`, which Netty calls on its worker up to a tick later. A panic is reported and counted.
+    fn cancelled(self, timeout: &Timeout)
+    where
+        Self: Sized,
+    {
+        let _ = timeout;
+    }
+}
+
+/// A closure as a task.
+pub(crate) struct Closure<F>(pub(crate) F);
+
+impl<F: FnOnce(&Timeout) + Send + 'static> TimerTask for Closure<F> {
+    fn run(self, timeout: &Timeout) {
+        (self.0)(timeout);
+    }
+}
+
+/// A task in its node, of whatever type. Each method takes it out; whoever ended the timeout calls one of them, once.
+pub(crate) trait Slot: Send + Sync {
+    fn run(&self, timeout: &Timeout);
+    fn cancelled(&self, timeout: &Timeout);
+    fn discard(&self);
+    /// The type's name, for reports.
+    fn name(&self) -> &'static str;
+}
+
+impl<T: TimerTask> Slot for TakeCell<T> {
+    fn run(&self, timeout: &Timeout) {
+        if let Some(task) = self.take() {
+            task.run(timeout);
+        }
+    }
+
+    fn cancelled(&self, timeout: &Timeout) {
+        if let Some(task) = self.take() {
+            task.cancelled(timeout);
+        }
+    }
+
+    fn discard(&self) {
+        drop(self.take());
+    }
+
+    fn name(&self) -> &'static str {
+        std::any::type_name::<T>()
+    }
+}
+
+/// Where expired tasks run: a thread pool, a runtime, or by default the worker itself.
+///
+/// Any `Fn(ExpiredTask)` is one. Netty's `Executor` argument.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{ExpiredTask, HashedWheelTimer};
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let (to_pool, tasks) = mpsc::channel::<ExpiredTask>();
+/// let timer = HashedWheelTimer::builder()
+///     .tick(Duration::from_millis(1))
+///     .task_executor(move |task| drop(to_pool.send(task)))
+///     .build()?;
+///
+/// timer.new_timeout(|_| println!("in the pool"), Duration::from_millis(5))?;
+/// tasks.recv()?.run();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait TaskExecutor: Send + Sync + 'static {
+    /// Takes a task whose delay is over. Called on the worker, which waits until this returns.
+    ///
+    /// An executor that cannot take the task may drop it: that is reported and counted. A panic is too.
+    fn execute(&self, task: ExpiredTask);
+}
+
+impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
+    fn execute(&self, task: ExpiredTask) {
+        self(task);
+    }
+}
+
+/// A task whose delay is over and that has not run yet.
+///
+/// Dropped without having been [run](Self::run), it takes its task with it; that is reported, and counted in
+/// [`Stats::dropped`](crate::Stats::dropped).
+#[must_use = "a task that is dropped does not run"]
+pub struct ExpiredTask {
+    /// `None` once it has run.
+    timeout: Option<Timeout>,
+}
+
+impl ExpiredTask {
+    pub(crate) fn new(timeout: Timeout) -> Self {
+        Self { timeout: Some(timeout) }
+    }
+
+    /// Runs the task on this thread. Its panic is caught here, reported and counted.
+    pub fn run(mut self) {
+        if let Some(timeout) = self.timeout.take() {
+            timeout.run();
+        }
+    }
+}
+
+impl Drop for ExpiredTask {
+    fn drop(&mut self) {
+        if let Some(timeout) = self.timeout.take() {
+            timeout.discard();
+        }
+    }
+}
+
+impl fmt::Debug for ExpiredTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpiredTask").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,93 @@
+//! Deadlines in nanoseconds, ticks, and the way from one to the other. Nothing here can overflow.
+
+use std::time::Duration;
+
+/// The deadline that never comes: the greatest of 62 bits, which are 146 years of nanoseconds.
+pub(crate) const NEVER: u64 = (1 << 62) - 1;
+
+/// What `duration` is in nanoseconds, or `NEVER` if that is too much.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).map_or(NEVER, |nanos| nanos.min(NEVER))
+}
+
+/// The deadline that is `delay` after `now`.
+pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
+    now.saturating_add(nanos(delay)).min(NEVER)
+}
+
+/// The length of a tick. Tick `n` begins `n` of them after the timer was built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticks {
+    nanos: u64,
+}
+
+impl Ticks {
+    /// `tick` is at least a nanosecond.
+    pub(crate) fn new(tick: Duration) -> Self {
+        Self { nanos: nanos(tick) }
+    }
+
+    /// The tick whose beginning is the last one not after `now`.
+    pub(crate) fn reached(self, now: u64) -> u64 {
+        now / self.nanos
+    }
+
+    /// The first tick that begins at or after `deadline`: never early, at most one tick late.
+    pub(crate) fn of(self, deadline: u64) -> u64 {
+        deadline.div_ceil(self.nanos)
+    }
+
+    /// How long it is from `now` to the beginning of `tick`; zero once it has begun.
+    pub(crate) fn until(self, tick: u64, now: u64) -> Duration {
+        Duration::from_nanos(tick.saturating_mul(self.nanos).saturating_sub(now))
+    }
+
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_nanos(self.nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_up_to_the_next_boundary_and_no_further() {
+        let ticks = Ticks::new(Duration::from_nanos(10));
+        assert_eq!([0, 1, 9, 10, 11].map(|deadline| ticks.of(deadline)), [0, 1, 1, 1, 2]);
+        assert_eq!([0, 1, 9, 10, 11].map(|now| ticks.reached(now)), [0, 0, 0, 1, 1]);
+        assert_eq!(ticks.until(2, 13), Duration::from_nanos(7));
+        assert_eq!(ticks.until(2, 21), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_never() {
+        assert_eq!(nanos(Duration::MAX), NEVER);
+        assert_eq!(nanos(Duration::from_nanos(NEVER)), NEVER);
+        assert_eq!(deadline(0, Duration::MAX), NEVER);
+        assert_eq!(deadline(NEVER - 1, Duration::from_nanos(1)), NEVER);
+        assert_eq!(deadline(NEVER - 2, Duration::from_nanos(1)), NEVER - 1);
+    }
+
+    #[test]
+    fn never_is_after_every_time_that_can_be_reached() {
+        for tick in [1, 2, 3, 1_000, 1_000_000, NEVER / 2, NEVER - 1, NEVER] {
+            let ticks = Ticks::new(Duration::from_nanos(tick));
+            assert!(ticks.of(NEVER) > ticks.reached(NEVER - 1), "tick of {tick} ns");
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_never_reached_early() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..10_000 {
+            let (tick_bits, deadline_bits) = (random.u32(0..40), random.u32(1..62));
+            let ticks = Ticks::new(Duration::from_nanos(random.u64(1..=1 << tick_bits)));
+            let deadline = random.u64(..1 << deadline_bits);
+            let tick = ticks.of(deadline);
+            let begins = ticks.until(tick, 0).as_nanos() as u64;
+            assert!(begins >= deadline && begins - deadline < ticks.nanos, "{deadline} with {ticks:?}");
+            assert_eq!(ticks.reached(begins), tick);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The handle of one timeout.
+
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::time::Duration;
+use std::{fmt, ptr};
+
+use crate::core::Core;
+use crate::node::{End, Node};
+use crate::sync::Arc;
+use crate::ticks::NEVER;
+use crate::timer::HashedWheelTimer;
+
+/// A handle to one timeout: Netty's `Timeout`.
+///
+/// Cheap to clone; clones name the same timeout and are equal. Dropping a handle does nothing to the timeout (see
+/// [`cancel_on_drop`](Self::cancel_on_drop)), and holding one does not keep the timer's worker alive.
+#[derive(Clone)]
+pub struct Timeout {
+    pub(crate) node: Arc<Node>,
+    pub(crate) core: Arc<Core>,
+}
+
+impl Timeout {
+    /// Ends the timeout, if it has not ended: true for exactly one caller, and then its task never runs.
+    ///
+    /// Lock-free, and waits for nobody. When it returns true, the task has been dropped (its
+    /// [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
+    /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free, even
+    /// while the worker is stuck in a slow task. What is left of it, some hundred bytes, the worker gives back at its
+    /// next turn, which is at most a tick away.
+    ///
+    /// False if the task was handed to the executor, or somebody else cancelled it, before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let deadline = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+    /// assert!(deadline.cancel());
+    /// assert!(!deadline.cancel());
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel(&self) -> bool {
+        self.core.cancel(self)
+    }
+
+    /// Whether [`cancel`](Self::cancel) or [`stop`](HashedWheelTimer::stop) ended it.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.node.ended() == Some(End::Cancelled)
+    }
+
+    /// Whether its task was handed to the executor: it runs, or has run, or is about to.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.node.ended() == Some(End::Expired)
+    }
+
+    /// Re-arms the timeout: it is now due `delay` from now, whether that is later or earlier than before. False, and
+    /// nothing happens, once it has expired or was cancelled.
+    ///
+    /// When it returned true, the task runs at the new deadline and not before, and sees what this thread did before the
+    /// call. Lock-free. A later deadline costs a look at the clock and one compare-exchange; an earlier one goes through
+    /// the queue like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules
+    /// the rest.)
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let idle = timer.new_timeout(|_| println!("closed for silence"), Duration::from_secs(60))?;
+    /// // Once a packet:
+    /// idle.reset(Duration::from_secs(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reset(&self, delay: Duration) -> bool {
+        self.core.reset(self, delay)
+    }
+
+    /// A handle to the timer. If its last handle was dropped, it is a stopped one.
+    #[must_use]
+    pub fn timer(&self) -> HashedWheelTimer {
+        HashedWheelTimer::from_core(Arc::clone(&self.core))
+    }
+
+    /// How long it is until the deadline: zero once it is due, `Duration::MAX` if it never will be. The task runs up to a
+    /// tick after the deadline. A timeout that was cancelled keeps its deadline.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match self.node.deadline() {
+            NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.core.now())),
+        }
+    }
+
+    /// Turns the handle into a guard that cancels the timeout when it is dropped.
+    pub fn cancel_on_drop(self) -> CancelOnDrop {
+        CancelOnDrop { timeout: self }
+    }
+
+    /// Runs the task, which this caller owns: it ended the timeout as expired.
+    pub(crate) fn run(&self) {
+        self.core.guard("in run", &self.node, || self.node.slot.run(self));
+    }
+
+    /// Calls the task's hook. Who calls this ended the timeout as cancelled.
+    pub(crate) fn cancelled(&self) {
+        self.core.guard("in cancelled", &self.node, || self.node.slot.cancelled(self));
+    }
+
+    /// Drops the task, which an executor did not run.
+    pub(crate) fn discard(&self) {
+        self.core.task_dropped(&self.node);
+        self.core.guard("when it was dropped", &self.node, || self.node.slot.discard());
+    }
+}
+
+/// By identity.
+impl PartialEq for Timeout {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+}
+
+impl Eq for Timeout {}
+
+/// By identity.
+impl Hash for Timeout {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        ptr::hash(Arc::as_ptr(&self.node).cast::<()>(), state);
+    }
+}
+
+impl fmt::Debug for Timeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.node.ended() {
+            None => "pending",
+            Some(End::Cancelled) => "cancelled",
+            Some(End::Expired) => "expired",
+        };
+        f.debug_struct("Timeout")
+            .field("state", &format_args!("{state}"))
+            .field("remaining", &self.remaining())
+            .field("task", &format_args!("{}", self.node.slot.name()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A timeout that is cancelled when this guard is dropped: [`Timeout::cancel_on_drop`]. Dereferences to the [`Timeout`].
+///
+/// # Examples
+///
+/// ```
+/// # use hashed_wheel::HashedWheelTimer;
+/// # use std::time::Duration;
+/// # let timer = HashedWheelTimer::default();
+/// {
+///     let _deadline = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?.cancel_on_drop();
+///     // … work that may return early …
+/// }
+/// assert_eq!(timer.pending_timeouts(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "the timeout is cancelled when this guard is dropped"]
+#[derive(Debug)]
+pub struct CancelOnDrop {
+    timeout: Timeout,
+}
+
+impl Deref for CancelOnDrop {
+    type Target = Timeout;
+
+    fn deref(&self) -> &Timeout {
+        &self.timeout
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.timeout.cancel();
+    }
+}

@@ -1,0 +1,208 @@
+//! The timer's handle.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::core::Core;
+use crate::error::NewTimeoutError;
+use crate::stats::Stats;
+use crate::sync::{Arc, Ordering};
+use crate::task::{Closure, TimerTask};
+use crate::timeout::Timeout;
+
+/// A timer for very many coarse timeouts: Netty's `HashedWheelTimer`.
+///
+/// This is a handle; clones name the same timer. The timer stops when its last handle is dropped (its timeouts do not
+/// count), or earlier by [`stop`](Self::stop). A process needs one timer, perhaps a few; share it by cloning.
+///
+/// # When a timeout fires
+///
+/// Time is cut into ticks, counted from when the timer was built. A timeout fires at the first tick boundary at or after
+/// its deadline that has not been processed yet: never early, at most a tick late, beside what the operating system takes
+/// to wake a thread. Timeouts that one thread scheduled for the same tick fire in the order in which they were scheduled.
+/// A worker that was held up, by a slow task or a suspended machine, catches up with all that is due, in the order of the
+/// ticks.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+/// let (fired, wait) = mpsc::channel();
+/// timer.new_timeout(move |_| fired.send("ring").unwrap(), Duration::from_millis(50))?;
+/// let never = timer.new_timeout(|_| unreachable!(), Duration::from_secs(60))?;
+///
+/// assert!(never.cancel());
+/// assert_eq!(wait.recv()?, "ring");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct HashedWheelTimer {
+    core: Arc<Core>,
+}
+
+impl HashedWheelTimer {
+    /// A timer with the given tick and number of slots, and defaults for everything else. Netty's constructor.
+    ///
+    /// A short tick fires closer to the deadline and wakes the worker more often while there is traffic; ticks from 1 µs
+    /// up are honoured, shorter ones become 1 µs. More slots mean fewer rounds; `ticks_per_wheel` is rounded up to a power
+    /// of two.
+    ///
+    /// # Panics
+    ///
+    /// On what [`Builder::build`] refuses: a tick of zero, or one so long that a turn of the wheel takes 146 years; no
+    /// slots, or more than 2^30.
+    #[must_use]
+    #[track_caller]
+    pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
+        match Self::builder().tick(tick).ticks_per_wheel(ticks_per_wheel).build() {
+            Ok(timer) => timer,
+            Err(error) => panic!("cannot build this timer: {error}"),
+        }
+    }
+
+    /// All that can be set, with Netty's defaults.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// One more handle.
+    pub(crate) fn from_core(core: Arc<Core>) -> Self {
+        core.handles.fetch_add(1, Ordering::Relaxed);
+        Self { core }
+    }
+
+    /// Starts the worker thread now, rather than at the first [`new_timeout`](Self::new_timeout). Does nothing if it runs
+    /// already, or if the timer is [driven](Builder::build_driven). Netty's `start`.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`](NewTimeoutError::Stopped), or [`Spawn`](NewTimeoutError::Spawn) if there is no thread to be had; the
+    /// next call tries again.
+    pub fn start(&self) -> Result<(), NewTimeoutError> {
+        self.core.start()
+    }
+
+    /// Schedules `task` to run once, `delay` from now. Netty's `newTimeout`.
+    ///
+    /// The deadline is fixed here, on the calling thread; a delay too large to represent never ends. Lock-free, once the
+    /// worker runs. Wakes the worker at most once a tick, and not while there is traffic.
+    ///
+    /// The task should be short, for the worker runs it, unless there is a [task executor](Builder::task_executor).
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`](NewTimeoutError::Stopped), [`TooManyPending`](NewTimeoutError::TooManyPending) or
+    /// [`Spawn`](NewTimeoutError::Spawn). The task has been dropped then, on this thread.
+    pub fn new_timeout<F>(&self, task: F, delay: Duration) -> Result<Timeout, NewTimeoutError>
+    where
+        F: FnOnce(&Timeout) + Send + 'static,
+    {
+        self.new_timeout_task(Closure(task), delay)
+    }
+
+    /// [`new_timeout`](Self::new_timeout) for a task that is a type, and may want to know that it was
+    /// [cancelled](TimerTask::cancelled).
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_timeout`](Self::new_timeout).
+    pub fn new_timeout_task<T: TimerTask>(
+        &self,
+        task: T,
+        delay: Duration,
+    ) -> Result<Timeout, NewTimeoutError> {
+        self.core.schedule(task, delay)
+    }
+
+    /// Stops the timer for good and returns the timeouts that had not ended, each now cancelled and its
+    /// [`cancelled`](TimerTask::cancelled) hook called. Netty's `stop`.
+    ///
+    /// Waits for a task that is running on the worker (it is never interrupted), and then for the worker thread to end; on
+    /// a driven timer, for a turn that is in progress. Tasks that a [task executor](Builder::task_executor) has taken are
+    /// its own affair.
+    ///
+    /// Each timeout is returned once: two threads that stop at once both return when it is over, and hold each timeout
+    /// once between them. On a timer that was never started or is stopped already, returns an empty vector, and so does a
+    /// call from a `cancelled` hook that `stop` itself has called.
+    ///
+    /// # Panics
+    ///
+    /// If called by a task on the worker, which would wait for itself. Nothing has changed then. (Netty:
+    /// `IllegalStateException`.)
+    pub fn stop(&self) -> Vec<Timeout> {
+        if !self.core.post.is_mine() {
+            return self.core.stop();
+        }
+        assert!(
+            self.core.post.is_draining(),
+            "HashedWheelTimer::stop was called by a task on the timer's own worker, and would wait for that task to \
+             end: call it from another thread, or drop the last handle"
+        );
+        Vec::new()
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.core.life.word().is_stopped()
+    }
+
+    /// How many timeouts have not ended. Exact: never more than the limit, and zero after [`stop`](Self::stop). Netty's
+    /// `pendingTimeouts`, which counts cancelled ones for up to a tick.
+    #[must_use]
+    pub fn pending_timeouts(&self) -> usize {
+        self.core.life.pending() as usize
+    }
+
+    /// What the timer has done since it was built.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    /// The length of a tick.
+    #[must_use]
+    pub fn tick_duration(&self) -> Duration {
+        self.core.ticks.duration()
+    }
+
+    /// How many slots the wheel has, after rounding up to a power of two.
+    #[must_use]
+    pub fn ticks_per_wheel(&self) -> usize {
+        self.core.ticks_per_wheel
+    }
+}
+
+/// Another handle to the same timer.
+impl Clone for HashedWheelTimer {
+    fn clone(&self) -> Self {
+        Self::from_core(Arc::clone(&self.core))
+    }
+}
+
+/// The last handle stops the timer and waits as [`stop`](HashedWheelTimer::stop) does; dropped by a task on the worker it
+/// stops it without waiting.
+impl Drop for HashedWheelTimer {
+    fn drop(&mut self) {
+        if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.core.stop_from_anywhere();
+        }
+    }
+}
+
+/// Netty's defaults: a tick of 100 ms, 512 slots.
+impl Default for HashedWheelTimer {
+    fn default() -> Self {
+        Self::builder().build().expect("the defaults can be built")
+    }
+}
+
+impl fmt::Debug for HashedWheelTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.debug("HashedWheelTimer", f)
+    }
+}

@@ -1,0 +1,105 @@
+//! Which slots of a wheel have something in them.
+
+/// A set of small numbers that finds the next member in a few steps, however sparse it is.
+///
+/// Each bit of a level says whether the word below it has a bit set; the last level is one word.
+#[derive(Debug)]
+pub(super) struct Bitmap {
+    levels: Vec<Vec<u64>>,
+}
+
+impl Bitmap {
+    /// An empty set of the numbers below `size`.
+    pub(super) fn new(size: usize) -> Self {
+        let mut levels = Vec::new();
+        let mut words = size;
+        loop {
+            words = words.div_ceil(64);
+            levels.push(vec![0; words]);
+            if words <= 1 {
+                return Self { levels };
+            }
+        }
+    }
+
+    pub(super) fn set(&mut self, mut bit: usize) {
+        for level in &mut self.levels {
+            let word = &mut level[bit / 64];
+            let was_empty = *word == 0;
+            *word |= 1 << (bit % 64);
+            if !was_empty {
+                return;
+            }
+            bit /= 64;
+        }
+    }
+
+    pub(super) fn clear(&mut self, mut bit: usize) {
+        for level in &mut self.levels {
+            let word = &mut level[bit / 64];
+            *word &= !(1 << (bit % 64));
+            if *word != 0 {
+                return;
+            }
+            bit /= 64;
+        }
+    }
+
+    /// The first member at or after `from`.
+    pub(super) fn next(&self, mut from: usize) -> Option<usize> {
+        let mut level = 0;
+        // Up, until a word has a bit at or after the one that is asked for …
+        loop {
+            let word = *self.levels.get(level)?.get(from / 64)?;
+            let rest = word & (u64::MAX << (from % 64));
+            if rest != 0 {
+                from = from / 64 * 64 + rest.trailing_zeros() as usize;
+                break;
+            }
+            from = from / 64 + 1;
+            level += 1;
+        }
+        // … and down again, along the first bit of each word.
+        while level > 0 {
+            level -= 1;
+            from = from * 64 + self.levels[level][from].trailing_zeros() as usize;
+        }
+        Some(from)
+    }
+
+    /// The members from `from` on, in order.
+    pub(super) fn iter(&self, from: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(self.next(from), |&bit| self.next(bit + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bitmap;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn agrees_with_a_set() {
+        for size in [1, 2, 63, 64, 65, 4_096, 4_097, 1 << 19] {
+            let mut random = fastrand::Rng::with_seed(size as u64);
+            let mut bitmap = Bitmap::new(size);
+            let mut model = BTreeSet::new();
+            for _ in 0..if cfg!(miri) { 50 } else { 2_000 } {
+                let bit = random.usize(..size);
+                if random.bool() {
+                    bitmap.set(bit);
+                    model.insert(bit);
+                } else {
+                    bitmap.clear(bit);
+                    model.remove(&bit);
+                }
+                let from = random.usize(..size);
+                assert_eq!(
+                    bitmap.next(from),
+                    model.range(from..).next().copied(),
+                    "size {size}, from {from}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Varghese and Lauck's scheme 6: one array of slots, and rounds for what lies beyond it.
+
+use std::fmt;
+
+use super::MAX_TICKS_PER_WHEEL;
+use super::bitmap::Bitmap;
+use super::bucket::Bucket;
+use super::slab::{Key, Slab};
+
+/// How many buckets are looked at after a tick for the next deadline, at most, unless a whole turn has passed since all
+/// were looked at: that bounds the cost of a tick, and over a turn that of the looking.
+const SEEK: usize = 1_024;
+
+/// A hashed timing wheel: Varghese and Lauck's scheme 6, as Netty's `HashedWheelTimer` has it.
+///
+/// A deadline is an absolute tick. Its low bits choose the slot, its high bits say how many whole turns of the wheel
+/// ("rounds") come before it. A slot keeps the `remaining_rounds` of its entries in one dense array, so that a visit is
+/// one pass over adjacent memory that touches nothing but what is due. Visits happen only when something may be due: a
+/// jump takes off as many rounds as have passed, at once.
+///
+/// [`insert`](Self::insert) and [`remove`](Self::remove) take constant (amortised) time. Memory follows the number of
+/// entries and of slots in use; a slot that is empty costs four bytes.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::wheel::HashedWheel;
+///
+/// let mut wheel = HashedWheel::new(8);
+/// wheel.insert(3, "near");
+/// wheel.insert(3 + 8 * 1_000_000_000, "a billion rounds later");
+///
+/// let mut fired = Vec::new();
+/// wheel.advance(1_000, |entry| fired.push(entry));
+/// assert_eq!(fired, ["near"]);
+/// assert_eq!(wheel.next_deadline(), Some(8_000_000_003));
+/// ```
+pub struct HashedWheel<T> {
+    entries: Slab<T>,
+    /// For each slot the number of its bucket, plus one; zero is an empty slot. (All zeros, so that the operating system
+    /// need not make the memory until it is used.)
+    slots: Vec<u32>,
+    occupied: Bitmap,
+    buckets: Vec<Bucket>,
+    /// Buckets out of use; they keep their memory.
+    spare: Vec<u32>,
+    /// Entries whose deadline had passed when they came: those with `deadline <= tick`, which no bucket has.
+    overdue: Bucket,
+    tick: u64,
+    /// No entry has an earlier deadline. Means nothing while the wheel is empty.
+    next: u64,
+    /// The tick at which all occupied slots were last looked at for `next`.
+    sought: u64,
+}
+
+impl<T> HashedWheel<T> {
+    /// An empty wheel at tick 0 with `ticks_per_wheel` slots, rounded up to a power of two.
+    ///
+    /// # Panics
+    ///
+    /// If `ticks_per_wheel` is 0 or more than [`MAX_TICKS_PER_WHEEL`].
+    #[must_use]
+    pub fn new(ticks_per_wheel: usize) -> Self {
+        assert!(
+            (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel),
+            "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
+        );
+        let size = ticks_per_wheel.next_power_of_two();
+        Self {
+            entries: Slab::new(),
+            slots: vec![0; size],
+            occupied: Bitmap::new(size),
+            buckets: Vec::new(),
+            spare: Vec::new(),
+            overdue: Bucket::default(),
+            tick: 0,
+            next: 0,
+            sought: 0,
+        }
+    }
+
+    /// Adds an entry that is due at the absolute tick `deadline`; one that has passed comes out at the next
+    /// [`advance`](Self::advance). Entries with the same deadline come out in the order in which they were inserted.
+    ///
+    /// # Panics
+    ///
+    /// If the wheel holds 2^32 − 1 entries already.
+    pub fn insert(&mut self, deadline: u64, value: T) -> Key {
+        self.next = if self.is_empty() { deadline } else { self.next.min(deadline) };
+        let key = self.entries.insert(deadline, value);
+        let position = if deadline <= self.tick {
+            self.overdue.push(0, key.index())
+        } else {
+            let lap = self.lap(deadline);
+            self.bucket_for(deadline).push(lap, key.index())
+        };
+        self.entries.at(key.index()).position = position;
+        key
+    }
+
+    /// Takes an entry out before it is due. `None` if it has come out already, in whatever way.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        let (entry, _) = self.entries.get(key)?;
+        let (deadline, position) = (entry.deadline, entry.position as usize);
+        let value = self.entries.remove(key.index());
+        if deadline <= self.tick {
+            self.overdue.vacate(position);
+            if self.overdue.is_empty() {
+                self.overdue.close();
+                // `next` may be that of an entry that was overdue; now nothing is.
+                self.next = self.next.max(self.tick.saturating_add(1));
+            } else {
+                self.overdue.tidy(|entry, position| self.entries.at(entry).position = position);
+            }
+        } else {
+            let slot = self.slot(deadline);
+            self.buckets[self.slots[slot] as usize - 1].vacate(position);
+            self.tidy(slot);
+        }
+        Some(value)
+    }
+
+    /// The entry, if it has not come out.
+    #[must_use]
+    pub fn get(&self, key: Key) -> Option<&T> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// Moves the time on to `now` and hands out every entry whose deadline is not after it: first what had passed when
+    /// it was inserted, then tick by tick, each tick in the order of insertion. An earlier `now` does nothing.
+    ///
+    /// The cost is that of the entries that come out and of one look at each occupied slot, however far the jump.
+    ///
+    /// Where `expired` panics, its entry is gone and every other one is still there: the next `advance` goes on with
+    /// the entry behind it.
+    pub fn advance(&mut self, now: u64, mut expired: impl FnMut(T)) {
+        if now < self.tick {
+            return;
+        }
+        if !self.is_empty() && self.next <= self.tick {
+            let mut from = 0;
+            while let Some((position, entry)) = self.overdue.next_due(from) {
+                from = position + 1;
+                self.overdue.vacate(position);
+                expired(self.entries.remove(entry));
+            }
+            self.overdue.close();
+            self.seek();
+        }
+        while !self.is_empty() && self.next <= now {
+            let tick = self.next;
+            // Should `expired` panic, all before `tick` is out, and some of `tick` is not.
+            self.tick = tick - 1;
+            self.expire(tick, &mut expired);
+            self.tick = tick;
+            self.seek();
+        }
+        self.tick = now;
+    }
+
+    /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
+    /// something is due. Exact, unless entries were removed or more than a thousand slots are in use: whoever sleeps
+    /// until then wakes in vain now and then, but never late and never in a circle.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.next)
+    }
+
+    /// The tick up to which [`advance`](Self::advance) has come.
+    #[must_use]
+    pub fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// How many entries the wheel holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the wheel holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Empties the wheel and hands its entries out, in no particular order. All are out of the wheel at once, also if the
+    /// iterator is not read to its end. The time stays.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.overdue.close();
+        let mut slot = 0;
+        while let Some(occupied) = self.occupied.next(slot) {
+            self.vacate(occupied);
+            slot = occupied;
+        }
+        self.entries.take().into_iter()
+    }
+
+    /// How many slots there are: what was asked for, rounded up to a power of two.
+    pub(crate) fn ticks_per_wheel(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn slot(&self, tick: u64) -> usize {
+        tick as usize & (self.slots.len() - 1)
+    }
+
+    /// How many whole turns of the wheel come before `tick`.
+    fn lap(&self, tick: u64) -> u64 {
+        tick >> self.slots.len().trailing_zeros()
+    }
+
+    fn bucket_for(&mut self, deadline: u64) -> &mut Bucket {
+        let slot = self.slot(deadline);
+        if self.slots[slot] == 0 {
+            let number = self.spare.pop().unwrap_or_else(|| {
+                self.buckets.push(Bucket::default());
+                self.buckets.len() as u32 - 1
+            });
+            self.slots[slot] = number + 1;
+            self.occupied.set(slot);
+            let lap = self.lap(self.tick);
+            self.buckets[number as usize].open(lap);
+        }
+        &mut self.buckets[self.slots[slot] as usize - 1]
+    }
+
+    /// Hands out what is due at `tick`, the one after `self.tick`.
+    fn expire(&mut self, tick: u64, expired: &mut impl FnMut(T)) {
+        let slot = self.slot(tick);
+        let number = self.slots[slot] as usize;
+        if number == 0 {
+            return;
+        }
+        let (lap, shift) = (self.lap(tick), self.slots.len().trailing_zeros());
+        let bucket = &mut self.buckets[number - 1];
+        bucket.visit(lap);
+        let mut from = 0;
+        while let Some((position, entry)) = bucket.next_due(from) {
+            from = position + 1;
+            let deadline = self.entries.at(entry).deadline;
+            if deadline == tick {
+                bucket.vacate(position);
+                expired(self.entries.remove(entry));
+            } else {
+                bucket.postpone(position, deadline >> shift);
+            }
+        }
+        self.tidy(slot);
+    }
+
+    /// Sees to a slot's bucket after entries have left it.
+    fn tidy(&mut self, slot: usize) {
+        let bucket = &mut self.buckets[self.slots[slot] as usize - 1];
+        if bucket.is_empty() {
+            self.vacate(slot);
+        } else {
+            bucket.tidy(|entry, position| self.entries.at(entry).position = position);
+        }
+    }
+
+    /// Takes the bucket away from an occupied slot.
+    fn vacate(&mut self, slot: usize) {
+        let number = self.slots[slot] - 1;
+        self.buckets[number as usize].close();
+        self.spare.push(number);
+        self.slots[slot] = 0;
+        self.occupied.clear(slot);
+    }
+
+    /// Finds `next` anew, once everything up to `self.tick` is out.
+    fn seek(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        let mut left = SEEK;
+        if self.tick - self.sought >= self.slots.len() as u64 {
+            left = usize::MAX;
+            self.sought = self.tick;
+        }
+        // In the order in which the slots come round. What stands in a slot is due when the slot comes round, or a number
+        // of turns later: so it is over when the best so far comes before the next slot does.
+        let from = self.tick.saturating_add(1);
+        let (first_slot, shift) = (self.slot(from), self.slots.len().trailing_zeros());
+        let wrapped = self.occupied.iter(0).take_while(|&slot| slot < first_slot);
+        self.next = u64::MAX;
+        for slot in self.occupied.iter(first_slot).chain(wrapped) {
+            let distance = slot.wrapping_sub(first_slot) & (self.slots.len() - 1);
+            let comes_round = from.saturating_add(distance as u64);
+            if comes_round >= self.next {
+                return;
+            }
+            if left == 0 {
+                self.next = comes_round;
+                return;
+            }
+            left -= 1;
+            // Removals may have left the bucket's bound in the past.
+            let first_lap = self.buckets[self.slots[slot] as usize - 1].first_lap();
+            self.next = self.next.min((first_lap << shift | slot as u64).max(comes_round));
+        }
+    }
+}
+
+impl<T> fmt::Debug for HashedWheel<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashedWheel")
+            .field("tick", &self.tick())
+            .field("ticks_per_wheel", &self.ticks_per_wheel())
+            .field("len", &self.len())
+            .field("next_deadline", &self.next_deadline())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,253 @@
+//! The worker: a state machine that owns the wheel and does one turn at a time.
+//!
+//! A turn takes cancelled timeouts out of the wheel, puts new ones in, and expires what is due. The worker thread, a
+//! [`Driver`](crate::Driver) and loom's models all call the same [`turn`](Worker::turn).
+
+use std::collections::VecDeque;
+use std::iter;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::node::{Expiry, Node};
+use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
+use crate::sync::{Arc, Backoff, Mutex, MutexGuard, Ordering, thread_number};
+use crate::timeout::Timeout;
+use crate::wheel::HashedWheel;
+
+/// The most that a turn takes from each queue, Netty's number: a caller in a tight loop cannot hold the wheel up.
+const MOST_TAKEN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
+
+pub(crate) struct Worker {
+    wheel: HashedWheel<Arc<Node>>,
+    /// Taken out of the wheel to be expired, one by one. Empty between turns, unless a `stop` came in the middle.
+    due: VecDeque<Arc<Node>>,
+    /// How many new timeouts were taken off the queue, ever.
+    taken: u64,
+    /// How many nodes the last turn took off the queues.
+    traffic: usize,
+    /// More are waiting than may be taken at a time.
+    backlog: bool,
+}
+
+/// What the worker thread does after a turn.
+pub(crate) enum Rest {
+    /// Sleep for so long: till the next tick. Callers rely on it and wake nobody.
+    Nap(Duration),
+    /// Sleep for so long, or for ever, unless a caller ends it; they have been told.
+    Sleep(Option<Duration>),
+    /// The timer is stopped.
+    End,
+}
+
+impl Worker {
+    fn new(ticks_per_wheel: usize) -> Self {
+        Self {
+            wheel: HashedWheel::new(ticks_per_wheel),
+            due: VecDeque::new(),
+            taken: 0,
+            traffic: 0,
+            backlog: false,
+        }
+    }
+
+    /// One turn at time `now`. Returns how many timeouts expired.
+    pub(crate) fn turn(&mut self, core: &Arc<Core>, now: u64) -> usize {
+        core.counters.worker.turns.add_one_alone();
+        self.absorb(core);
+        let now = core.ticks.reached(now);
+        let mut expired = 0;
+        while let Some(tick) = self.wheel.next_deadline().filter(|&tick| tick <= now) {
+            // All of a tick first, so that no task runs while the wheel changes; then decided one by one, so that each
+            // can be cancelled until its own turn comes.
+            self.wheel.advance(tick, |node| self.due.push_back(node));
+            while let Some(node) = self.due.pop_front() {
+                if core.life.word().is_stopped() {
+                    // The rest is for `stop` to return.
+                    self.due.push_front(node);
+                    return expired;
+                }
+                match node.expire(|deadline| core.ticks.of(deadline) <= tick) {
+                    Expiry::Expired => {
+                        expired += 1;
+                        core.life.leave();
+                        core.counters.worker.expired.add_one_alone();
+                        core.execute(node);
+                    }
+                    Expiry::Later(deadline) => self.insert(core.ticks.of(deadline), node),
+                    Expiry::Gone => {}
+                }
+            }
+        }
+        self.wheel.advance(now, |node| self.due.push_back(node));
+        expired
+    }
+
+    /// Empties the queues into the wheel: at most `MOST_TAKEN` of each.
+    fn absorb(&mut self, core: &Core) {
+        let mut cancelled = 0;
+        while cancelled < MOST_TAKEN {
+            let Some(node) = core.cancelled.pop() else { break };
+            cancelled += 1;
+            self.remove(&node);
+        }
+        let mut transferred = 0;
+        while transferred < MOST_TAKEN {
+            let Some(node) = core.timeouts.pop() else { break };
+            transferred += 1;
+            self.transfer(core, node);
+        }
+        self.traffic = cancelled + transferred;
+        let capped = cancelled == MOST_TAKEN || transferred == MOST_TAKEN;
+        self.backlog = capped && !(core.cancelled.is_empty() && core.timeouts.is_empty());
+    }
+
+    fn transfer(&mut self, core: &Core, node: Arc<Node>) {
+        if node.key().is_none() {
+            self.taken += 1;
+        } else {
+            // It comes a second time: its deadline has become earlier.
+            self.remove(&node);
+        }
+        if let Some(deadline) = node.place() {
+            self.insert(core.ticks.of(deadline), node);
+        }
+    }
+
+    /// Puts a node in for `tick`, or for the next one if that has been processed.
+    fn insert(&mut self, tick: u64, node: Arc<Node>) {
+        let key = self.wheel.insert(tick.max(self.wheel.tick() + 1), node);
+        if let Some(node) = self.wheel.get(key) {
+            node.set_key(key);
+        }
+    }
+
+    fn remove(&mut self, node: &Node) {
+        if let Some(key) = node.key() {
+            self.wheel.remove(key);
+        }
+    }
+
+    /// How long until `turn` has work. Takes in what has come since the last turn, so that the answer is exact.
+    pub(crate) fn next_turn(&mut self, core: &Core, now: u64) -> Option<Duration> {
+        if !self.backlog {
+            self.absorb(core);
+        }
+        if self.backlog {
+            return Some(Duration::ZERO);
+        }
+        self.wheel.next_deadline().map(|tick| core.ticks.until(tick, now))
+    }
+
+    /// What the worker thread does after a turn. While there is traffic it goes on ticking, so that no caller has to
+    /// wake it; after a whole tick without, it sleeps until there is work. [`Life`](crate::life::Life) has the proof that
+    /// no wake-up is lost.
+    pub(crate) fn rest(&self, core: &Core, now: u64) -> Rest {
+        let word = core.life.word();
+        if word.is_stopped() {
+            return Rest::End;
+        }
+        if self.backlog {
+            return Rest::Nap(Duration::ZERO);
+        }
+        let queues_are_empty = || core.timeouts.is_empty() && core.cancelled.is_empty();
+        if self.traffic == 0 && word.has_admitted(self.taken) && queues_are_empty() && core.life.sleep(word) {
+            if queues_are_empty() {
+                return Rest::Sleep(self.wheel.next_deadline().map(|tick| core.ticks.until(tick, now)));
+            }
+            core.life.wake();
+        }
+        Rest::Nap(core.ticks.until(self.wheel.tick() + 1, now))
+    }
+
+    /// Ends every timeout that has not ended, once the timer is stopped; returns those, with their hooks called. Waits
+    /// for callers that were admitted before and are about to push.
+    pub(crate) fn drain(&mut self, core: &Arc<Core>) -> Vec<Timeout> {
+        let mut rest = Vec::new();
+        let backoff = Backoff::new();
+        loop {
+            let queued = iter::from_fn(|| core.timeouts.pop());
+            for node in self.due.drain(..).chain(self.wheel.drain()).chain(queued) {
+                if node.cancel().is_some() {
+                    core.life.leave();
+                    core.counters.cancelled.add_one();
+                    rest.push(Timeout { node, core: Arc::clone(core) });
+                }
+            }
+            if core.life.word().pending() == 0 {
+                break;
+            }
+            backoff.snooze();
+        }
+        // What is still there has ended.
+        while core.timeouts.pop().or_else(|| core.cancelled.pop()).is_some() {}
+        *self = Self::new(1);
+        core.post.draining.store(true, Ordering::Relaxed);
+        rest.iter().for_each(Timeout::cancelled);
+        rest
+    }
+}
+
+/// Where the worker works: whoever holds this lock is the worker.
+///
+/// Tasks run under it, for they run on the worker. What of the public face would wait for it (`stop`, and dropping the
+/// last handle) asks [`is_mine`](Self::is_mine) first.
+pub(crate) struct Post {
+    worker: Mutex<Worker>,
+    /// The number of the thread that holds the lock; 0 is none. A thread that finds its own number put it there itself.
+    holder: AtomicUsize,
+    /// Whether it is there to call the hooks of a stopped timer.
+    draining: AtomicBool,
+}
+
+pub(crate) struct OnDuty<'a> {
+    post: &'a Post,
+    worker: MutexGuard<'a, Worker>,
+}
+
+impl Post {
+    pub(crate) fn new(ticks_per_wheel: usize) -> Self {
+        Self {
+            worker: Mutex::new(Worker::new(ticks_per_wheel)),
+            holder: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn enter(&self) -> OnDuty<'_> {
+        let worker = self.worker.lock();
+        self.holder.store(thread_number(), Ordering::Relaxed);
+        OnDuty { post: self, worker }
+    }
+
+    /// Whether the calling thread is the worker.
+    pub(crate) fn is_mine(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == thread_number()
+    }
+
+    /// For the worker: whether it is calling the hooks of a stopped timer.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for OnDuty<'_> {
+    fn drop(&mut self) {
+        self.post.draining.store(false, Ordering::Relaxed);
+        self.post.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Deref for OnDuty<'_> {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        &self.worker
+    }
+}
+
+impl DerefMut for OnDuty<'_> {
+    fn deref_mut(&mut self) -> &mut Worker {
+        &mut self.worker
+    }
+}
