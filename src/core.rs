@@ -9,7 +9,7 @@ use crate::life::{Life, MOST_PENDING, Refusal};
 use crate::node::{Node, Reset};
 use crate::report;
 use crate::stats::{Counters, Stats};
-use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, Queue, TakeCell, unmodelled};
+use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, Queue, TakeCell, is_broken, unmodelled};
 use crate::task::{ExpiredTask, TaskExecutor, TimerTask};
 use crate::thread::Thread;
 use crate::ticks::{self, NEVER, Ticks};
@@ -129,7 +129,7 @@ impl Core {
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
         let Some(placed) = timeout.node.cancel() else { return false };
         // One that the worker has not seen yet it drops when it meets it in `timeouts`.
-        if placed {
+        if placed && !is_broken(Fault::CancelWithoutPush) {
             self.cancelled.push(Arc::clone(&timeout.node));
         }
         // After the push: `stop` waits for the count, and then finds in the queue all that was ever pushed.
@@ -146,6 +146,7 @@ impl Core {
         match timeout.node.reset(ticks::deadline(self.now(), delay)) {
             Reset::Ended => false,
             Reset::Done => true,
+            Reset::Requeue if is_broken(Fault::ResetWithoutPush) => true,
             Reset::Requeue => {
                 self.timeouts.push(Arc::clone(&timeout.node));
                 if self.life.look().is_asleep() {

@@ -27,3 +27,8 @@ pub use stats::Stats;
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::{CancelOnDrop, Timeout};
 pub use timer::HashedWheelTimer;
+
+/// For the models in `loom-tests/`.
+#[cfg(hashed_wheel_loom)]
+#[doc(hidden)]
+pub use sync::{Fault, take_spawned};

@@ -33,7 +33,7 @@
 
 use std::fmt;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
 
 const STOPPED: u64 = 1 << 0;
 const STARTED: u64 = 1 << 1;
@@ -117,6 +117,9 @@ impl Life {
             if Word(word).pending() >= limit {
                 return Err(Refusal::Full);
             }
+            if is_broken(Fault::AdmitWithoutCompare) {
+                return Ok(Word(self.0.fetch_add(PENDING + ADMITTED, Ordering::AcqRel)));
+            }
             // ADMITTED runs over the end of the word and is gone.
             let counted = word.wrapping_add(PENDING + ADMITTED);
             match self.0.compare_exchange_weak(word, counted, Ordering::AcqRel, Ordering::Relaxed) {
@@ -149,6 +152,10 @@ impl Life {
 
     /// The worker falls asleep, unless something happened since it read `seen`.
     pub(crate) fn sleep(&self, seen: Word) -> bool {
+        if is_broken(Fault::SleepWithoutCompare) {
+            self.0.fetch_or(ASLEEP, Ordering::AcqRel);
+            return true;
+        }
         self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -22,7 +22,7 @@
 //! [`ended`](Node::ended) and in a `cancel` that comes too late).
 
 use crate::sync::unmodelled;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU64, Fault, Ordering, is_broken};
 use crate::task::Slot;
 use crate::wheel::Key;
 
@@ -151,7 +151,12 @@ impl Node {
         let mut before = self.word.load(Ordering::Acquire);
         loop {
             let (state, deadline) = to(state_of(before), deadline_of(before))?;
-            match self.word.compare_exchange_weak(before, word(deadline, state), order, Ordering::Acquire) {
+            let after = word(deadline, state);
+            if is_broken(Fault::ChangeWithoutCompare) {
+                self.word.store(after, Ordering::SeqCst);
+                return Some(before);
+            }
+            match self.word.compare_exchange_weak(before, after, order, Ordering::Acquire) {
                 Ok(_) => return Some(before),
                 Err(now) => before = now,
             }

@@ -6,7 +6,8 @@
 #[cfg(hashed_wheel_loom)]
 mod model;
 #[cfg(hashed_wheel_loom)]
-pub(crate) use model::*;
+#[allow(unreachable_pub, reason = "loom-tests names some of it")]
+pub use model::*;
 
 #[cfg(not(hashed_wheel_loom))]
 mod real;
@@ -36,4 +37,26 @@ impl<T> TakeCell<T> {
     pub(crate) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
+}
+
+/// Ways to break the protocols, each for the negative twin of a model: it shows that the model can fail.
+#[allow(unreachable_pub, reason = "loom-tests names them")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A node's word changes by a load and a store, with a gap in between.
+    ChangeWithoutCompare,
+    /// A timeout is counted in by a look and an addition, with a gap in between: Netty's way.
+    AdmitWithoutCompare,
+    /// `stop` does not wait for those who were counted in.
+    StopWithoutWaiting,
+    /// Whoever starts the worker thread does not look again once it has the lock.
+    StartWithoutSecondLook,
+    /// `cancel` does not tell the worker of a timeout that is in the wheel.
+    CancelWithoutPush,
+    /// `reset` to an earlier deadline does not tell the worker.
+    ResetWithoutPush,
+    /// The worker falls asleep whatever has happened since it looked at the queues.
+    SleepWithoutCompare,
+    /// The worker does not look at the queues again once it has said that it sleeps.
+    SleepWithoutSecondLook,
 }

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::report;
-use crate::sync::{Arc, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_current, spawn};
+use crate::sync::{Arc, Fault, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_broken, is_current, spawn};
 use crate::timeout::Timeout;
 use crate::worker::Rest;
 
@@ -37,7 +37,7 @@ impl Core {
             return known;
         }
         let mut handle = self.thread.handle.lock();
-        if let Some(known) = self.is_started() {
+        if let Some(known) = self.is_started().filter(|_| !is_broken(Fault::StartWithoutSecondLook)) {
             return known;
         }
         let core = Arc::clone(self);

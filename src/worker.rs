@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::node::{Expiry, Node};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
-use crate::sync::{Arc, Backoff, Mutex, MutexGuard, Ordering, thread_number};
+use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::timeout::Timeout;
 use crate::wheel::HashedWheel;
 
@@ -152,7 +152,7 @@ impl Worker {
         }
         let queues_are_empty = || core.timeouts.is_empty() && core.cancelled.is_empty();
         if self.traffic == 0 && word.has_admitted(self.taken) && queues_are_empty() && core.life.sleep(word) {
-            if queues_are_empty() {
+            if queues_are_empty() || is_broken(Fault::SleepWithoutSecondLook) {
                 return Rest::Sleep(self.wheel.next_deadline().map(|tick| core.ticks.until(tick, now)));
             }
             core.life.wake();
@@ -174,7 +174,7 @@ impl Worker {
                     rest.push(Timeout { node, core: Arc::clone(core) });
                 }
             }
-            if core.life.word().pending() == 0 {
+            if core.life.word().pending() == 0 || is_broken(Fault::StopWithoutWaiting) {
                 break;
             }
             backoff.snooze();

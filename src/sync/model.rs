@@ -1,7 +1,8 @@
 //! loom's types, and stand-ins for what loom does not know.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::sync::{LazyLock, PoisonError};
 use std::time::Duration;
 
 use super::{Arc, Ordering};
@@ -94,6 +95,7 @@ impl Parker {
         self.0.clone()
     }
 
+    /// Where a wake-up is owed, it has to come, or the model deadlocks and says so.
     pub(crate) fn park(&self) {
         let (token, unparked) = &*self.0.0;
         let mut token = token.lock().unwrap();
@@ -103,9 +105,13 @@ impl Parker {
         *token = false;
     }
 
-    /// The time never runs out in a model: where a wake-up is owed, it has to come, or the model deadlocks and says so.
-    pub(crate) fn park_timeout(&self, _: Duration) {
-        self.park();
+    /// Time passes, and that ends the sleep sooner or later; but nobody waits for an hour.
+    pub(crate) fn park_timeout(&self, time: Duration) {
+        if time < Duration::from_secs(3_600) {
+            self.nap(time);
+        } else {
+            self.park();
+        }
     }
 
     /// Time passes, nothing more.
@@ -136,7 +142,21 @@ impl Backoff {
     }
 }
 
+std::thread_local!(static SPAWNED: Cell<usize> = const { Cell::new(0) });
+
+/// The fault that the environment asks for: each negative twin is a process of its own, for it may end as it likes.
+pub(crate) fn is_broken(fault: super::Fault) -> bool {
+    static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("HASHED_WHEEL_FAULT").ok());
+    FAULT.as_ref().is_some_and(|asked| *asked == format!("{fault:?}"))
+}
+
+/// How many threads the crate has started since this was last called.
+pub fn take_spawned() -> usize {
+    SPAWNED.take()
+}
+
 pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    SPAWNED.set(SPAWNED.get() + 1);
     Ok(loom::thread::spawn(body))
 }
 

@@ -78,3 +78,8 @@ pub(crate) fn thread_number() -> usize {
     // Even on threads that are ending, for a static without a destructor lives as long as its thread.
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
+
+/// Never, outside a model.
+pub(crate) const fn is_broken(_: super::Fault) -> bool {
+    false
+}
