@@ -1,6 +1,7 @@
 //! What a timer's handles, its timeouts and its worker share, and the callers' side of it.
 
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -37,6 +38,9 @@ pub(crate) struct Core {
     /// `None`: the worker runs the tasks itself.
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
 }
+
+// User code runs only where everything is consistent, so a panic that comes out of it leaves nothing half done.
+impl RefUnwindSafe for Core {}
 
 /// What a timer is built from, all of it checked.
 pub(crate) struct Settings {

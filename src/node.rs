@@ -21,6 +21,8 @@
 //! the end of a timeout is seen by who learns of that end (`Release` in `cancel` and `expire`, `Acquire` in
 //! [`ended`](Node::ended) and in a `cancel` that comes too late).
 
+use std::panic::RefUnwindSafe;
+
 use crate::sync::unmodelled;
 use crate::sync::{Arc, AtomicU64, Fault, Ordering, is_broken};
 use crate::task::Slot;
@@ -80,6 +82,9 @@ pub(crate) struct Node<S: ?Sized = dyn Slot> {
     key: unmodelled::AtomicU64,
     pub(crate) slot: S,
 }
+
+// The task is taken out of it before it runs, so nobody finds it half done after a panic.
+impl RefUnwindSafe for Node {}
 
 impl Node {
     /// A node that is about to be pushed to `timeouts`.

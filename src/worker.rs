@@ -28,6 +28,9 @@ pub(crate) struct Worker {
     traffic: usize,
     /// More are waiting than may be taken at a time.
     backlog: bool,
+    /// How many of those waiting in `timeouts` were there before the wheel came to where it is: they are not to be a tick
+    /// late for having had to wait.
+    owed: usize,
 }
 
 /// What the worker thread does after a turn.
@@ -48,6 +51,7 @@ impl Worker {
             taken: 0,
             traffic: 0,
             backlog: false,
+            owed: 0,
         }
     }
 
@@ -56,8 +60,12 @@ impl Worker {
         core.counters.worker.turns.add_one_alone();
         self.absorb(core);
         let now = core.ticks.reached(now);
+        if now > self.wheel.tick() {
+            self.owed = if self.backlog { core.timeouts.len() } else { 0 };
+        }
         let mut expired = 0;
         while let Some(tick) = self.wheel.next_deadline().filter(|&tick| tick <= now) {
+            let tick = tick.max(self.wheel.tick());
             // All of a tick first, so that no task runs while the wheel changes; then decided one by one, so that each
             // can be cancelled until its own turn comes.
             self.wheel.advance(tick, |node| self.due.push_back(node));
@@ -92,31 +100,45 @@ impl Worker {
             self.remove(&node);
         }
         let mut transferred = 0;
+        let mut late = Vec::new();
         while transferred < MOST_TAKEN {
             let Some(node) = core.timeouts.pop() else { break };
             transferred += 1;
-            self.transfer(core, node);
+            let is_owed = self.owed > 0;
+            self.owed = self.owed.saturating_sub(1);
+            let Some(tick) = self.take_in(core, &node) else { continue };
+            if tick > self.wheel.tick() {
+                self.insert(tick, node);
+            } else if is_owed {
+                late.push((tick, node));
+            } else {
+                // That tick has been processed: it is the next one.
+                self.insert(self.wheel.tick() + 1, node);
+            }
+        }
+        // For this very tick, in the order in which they would have fired.
+        late.sort_by_key(|(tick, _)| *tick);
+        for (tick, node) in late {
+            self.insert(tick, node);
         }
         self.traffic = cancelled + transferred;
         let capped = cancelled == MOST_TAKEN || transferred == MOST_TAKEN;
         self.backlog = capped && !(core.cancelled.is_empty() && core.timeouts.is_empty());
     }
 
-    fn transfer(&mut self, core: &Core, node: Arc<Node>) {
+    /// Takes a node over from the queue: the tick at which it belongs into the wheel, unless it has ended.
+    fn take_in(&mut self, core: &Core, node: &Node) -> Option<u64> {
         if node.key().is_none() {
             self.taken += 1;
         } else {
             // It comes a second time: its deadline has become earlier.
-            self.remove(&node);
+            self.remove(node);
         }
-        if let Some(deadline) = node.place() {
-            self.insert(core.ticks.of(deadline), node);
-        }
+        node.place().map(|deadline| core.ticks.of(deadline))
     }
 
-    /// Puts a node in for `tick`, or for the next one if that has been processed.
     fn insert(&mut self, tick: u64, node: Arc<Node>) {
-        let key = self.wheel.insert(tick.max(self.wheel.tick() + 1), node);
+        let key = self.wheel.insert(tick, node);
         if let Some(node) = self.wheel.get(key) {
             node.set_key(key);
         }

@@ -72,8 +72,12 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
         loom::sync::atomic::fence(Ordering::SeqCst);
-        self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Relaxed)
+        self.tail.load(Ordering::Relaxed) - self.head.load(Ordering::Relaxed)
     }
 }
 

@@ -1,0 +1,69 @@
+//! A server that closes idle connections: what a hashed wheel timer is for.
+//!
+//! ```sh
+//! cargo run --release -p hashed-wheel-examples --bin idle_connections -- --connections 10000
+//! ```
+//!
+//! A TCP server on loopback guards each of its connections with an idle timeout, as Netty's `IdleStateHandler` does:
+//! [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout) when it accepts one,
+//! [`reset`](hashed_wheel::Timeout::reset) at each packet, [`cancel`](hashed_wheel::Timeout::cancel) when the peer closes
+//! first. The clients are real ones, in a process of their own (this program starts itself again, so that each side has
+//! its own limit on open files). They send small packets until some of them, chosen by a seed, fall silent: exactly those
+//! the server has to close, not early, and not late. Both sides keep count, and what they counted has to agree.
+//!
+//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is that it could not be tried (bad
+//! options, or a limit on open files that is too low). `server.rs` is the part to copy from.
+
+mod clients;
+mod files;
+mod options;
+mod process;
+mod progress;
+mod report;
+mod server;
+mod trial;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::options::{Options, refuse};
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Err(wrong) = options.check() {
+        refuse(&wrong);
+    }
+    match options.clients_of {
+        Some(server) => clients::main(&options, server),
+        None => serve(&options),
+    }
+}
+
+fn serve(options: &Options) -> ExitCode {
+    let timer = match options.timer() {
+        Ok(timer) => timer,
+        Err(wrong) => refuse(&format!("--tick or --ticks-per-wheel: {wrong}")),
+    };
+    // The clients' process inherits the limit.
+    if let Err(too_low) = files::allow(options.connections.into()) {
+        eprintln!("error: {too_low}");
+        return ExitCode::from(2);
+    }
+    println!("{options}");
+    let outcome = match trial::run(options, &timer) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            eprintln!("error: the server cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let report = Report { options, outcome: &outcome };
+    println!("\n{report}");
+    match report.failures().is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

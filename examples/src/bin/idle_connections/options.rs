@@ -1,0 +1,223 @@
+//! The command line.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use hashed_wheel::{BuildError, HashedWheelTimer};
+use indicatif::HumanCount;
+
+use crate::worker;
+
+const A_DAY: Duration = Duration::from_secs(86_400);
+
+/// A TCP server that closes the connections that have fallen silent, and only those, on time.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "idle_connections",
+    after_help = "Durations: 2s, 500ms, 1m; a plain number is milliseconds.\n\
+    Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files."
+)]
+pub(crate) struct Options {
+    /// How many clients connect
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: u32,
+
+    /// The server closes a connection on which nothing came for so long
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    pub(crate) idle: Duration,
+
+    /// How often each client sends a packet
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration)]
+    pub(crate) packet_every: Duration,
+
+    /// The share of the clients that fall silent, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = share)]
+    pub(crate) silent_share: f64,
+
+    /// How long it runs once all are connected; the last client falls silent in time to be closed by then
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=A_DAY.as_secs()))]
+    pub(crate) seconds: u64,
+
+    /// The timer's tick: how late it may fire
+    #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = duration)]
+    pub(crate) tick: Duration,
+
+    /// The number of slots of the timer's wheel
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(crate) ticks_per_wheel: usize,
+
+    /// FAIL if 1 in 100 closings comes later than a tick and this: what the machine may take to wake threads
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration)]
+    pub(crate) max_late: Duration,
+
+    /// Which clients fall silent, and when
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// This is the process with the clients of the server at this address
+    #[arg(long, hide = true)]
+    pub(crate) clients_of: Option<SocketAddr>,
+}
+
+impl Options {
+    /// What is wrong with options that are right one by one.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { idle, packet_every, tick, seconds, .. } = *self;
+        if packet_every.is_zero() {
+            return Err("--packet-every is zero, but must be at least 1ms".into());
+        }
+        if idle < packet_every * 2 {
+            return Err(format!(
+                "--idle {idle:?} is less than twice --packet-every {packet_every:?}: the server would close clients \
+                 that are not silent"
+            ));
+        }
+        if idle >= self.length() {
+            return Err(format!(
+                "--seconds {seconds} is not longer than --idle {idle:?}: nobody could fall silent and be closed in time"
+            ));
+        }
+        if tick > idle {
+            return Err(format!(
+                "--tick {tick:?} is longer than --idle {idle:?}: connections would be closed a whole idle time late"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The timer that these options ask for.
+    pub(crate) fn timer(&self) -> Result<HashedWheelTimer, BuildError> {
+        HashedWheelTimer::builder()
+            .tick(self.tick)
+            .ticks_per_wheel(self.ticks_per_wheel)
+            .thread_name(worker::NAME)
+            .build()
+    }
+
+    pub(crate) fn length(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    /// How many clients fall silent.
+    pub(crate) fn silent(&self) -> u32 {
+        (f64::from(self.connections) * self.silent_share).round() as u32
+    }
+
+    /// When each client falls silent, if it does.
+    pub(crate) fn silences(&self) -> Vec<Option<Duration>> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let latest = self.length() - self.idle;
+        let mut silences: Vec<_> = (0..self.connections)
+            .map(|client| (client < self.silent()).then(|| latest.mul_f64(random.f64())))
+            .collect();
+        random.shuffle(&mut silences);
+        silences
+    }
+
+    /// How late the 99th percentile of the closings may be.
+    pub(crate) fn allowed(&self) -> Duration {
+        self.tick.saturating_add(self.max_late)
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connections = HumanCount(self.connections.into());
+        let silent = HumanCount(self.silent().into());
+        let Self { idle, packet_every, tick, ticks_per_wheel, seconds, seed, .. } = self;
+        write!(
+            f,
+            "{connections} connections, each closed after {idle:?} without a packet. Clients send one every \
+             {packet_every:?};\n{silent} of them fall silent in the course of {seconds} s (seed {seed}). Timer: a tick of {tick:?}, \
+             {ticks_per_wheel} slots.",
+        )
+    }
+}
+
+/// Ends the process as clap does for what it finds wrong itself: the reason, and exit status 2.
+pub(crate) fn refuse(wrong: &str) -> ! {
+    Options::command().error(ErrorKind::ValueValidation, wrong).exit()
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = match text.parse() {
+        Ok(millis) => Duration::from_millis(millis),
+        Err(_) => humantime::parse_duration(text).map_err(|error| {
+            format!("{error}; write it as 2s or 500ms, or as a whole number of milliseconds")
+        })?,
+    };
+    match duration <= A_DAY {
+        true => Ok(duration),
+        false => Err("a day is the longest".into()),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share is a number from 0 to 1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The options that a command line gives, or what is said of it.
+    fn parse(line: &str) -> Result<Options, String> {
+        let words = std::iter::once("idle_connections").chain(line.split_whitespace());
+        let options = Options::try_parse_from(words).map_err(|error| error.to_string())?;
+        options.check()?;
+        options.timer().map_err(|error| error.to_string())?;
+        Ok(options)
+    }
+
+    #[test]
+    fn the_defaults_are_right() {
+        let options = parse("").unwrap();
+        assert_eq!((options.connections, options.silent()), (2_000, 600));
+    }
+
+    #[test]
+    fn durations_come_with_a_unit_or_in_milliseconds() {
+        for text in ["3s", "3000ms", "3000"] {
+            assert_eq!(parse(&format!("--idle {text}")).unwrap().idle, Duration::from_secs(3));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for (line, reason) in [
+            ("--connections 0", "0 is not in 1.."),
+            ("--connections many", "invalid digit"),
+            ("--idle 3parsecs", "unknown time unit"),
+            ("--idle 2days", "a day is the longest"),
+            ("--idle 900ms", "less than twice --packet-every"),
+            ("--packet-every 0", "--packet-every is zero"),
+            ("--seconds 2", "not longer than --idle"),
+            ("--silent-share 1.01", "from 0 to 1"),
+            ("--silent-share NaN", "from 0 to 1"),
+            ("--tick 0", "tick is zero"),
+            ("--tick 3s", "longer than --idle"),
+            ("--ticks-per-wheel 0", "ticks_per_wheel is zero"),
+            ("--ticks-per-wheel 1073741825", "at most 1073741824"),
+            ("--speed 3", "unexpected argument"),
+        ] {
+            let said = parse(line).expect_err(line);
+            assert!(said.contains(reason), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn as_many_fall_silent_as_should_and_the_same_ones_for_a_seed() {
+        let options = parse("--connections 1000 --silent-share 0.25 --seed 7").unwrap();
+        let silences = options.silences();
+        assert_eq!(silences, options.silences());
+        assert_eq!(silences.iter().flatten().count(), 250);
+        assert!(silences.iter().flatten().all(|&at| at <= Duration::from_secs(8)));
+        assert_ne!(silences, Options { seed: 8, ..options }.silences());
+    }
+}

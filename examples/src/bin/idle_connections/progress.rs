@@ -1,0 +1,48 @@
+//! The progress bar; where there is no terminal, a line every second.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    what: &'static str,
+    next: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new(what: &'static str, length: u64) -> Self {
+        let style =
+            ProgressStyle::with_template("{prefix} [{bar:16}] {wide_msg}").expect("the template is right");
+        // Hides itself where standard error is not a terminal.
+        let bar = ProgressBar::new(length).with_style(style.progress_chars("=> ")).with_prefix(what);
+        let mut progress = Self { bar, what, next: Instant::now() };
+        progress.wait();
+        progress
+    }
+
+    /// To be called as often as one likes: shows something every now and then.
+    pub(crate) fn show(&mut self, position: u64, message: impl FnOnce() -> String) {
+        if Instant::now() < self.next {
+            return;
+        }
+        if self.bar.is_hidden() {
+            eprintln!("{}: {}", self.what, message());
+        } else {
+            self.bar.set_position(position);
+            self.bar.set_message(message());
+        }
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        let millis = if self.bar.is_hidden() { 1_000 } else { 100 };
+        self.next = Instant::now() + Duration::from_millis(millis);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

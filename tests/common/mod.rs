@@ -1,0 +1,181 @@
+//! What the tests of the timer share.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hashed_wheel::{Builder, Driver, HashedWheelTimer, ManualClock, Timeout, TimerTask};
+
+/// For what should come at once, on a machine that may be busy with something else.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A driven timer with a tick of 10 ms and 8 slots, on a clock that stands still.
+pub struct Driven {
+    pub timer: HashedWheelTimer,
+    pub driver: Driver,
+    pub clock: ManualClock,
+}
+
+pub const TICK: Duration = ms(10);
+
+impl Driven {
+    pub fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let clock = ManualClock::new();
+        let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).clock(clock.clone());
+        let (timer, driver) = settings(builder).build_driven().unwrap();
+        Self { timer, driver, clock }
+    }
+
+    /// Moves the clock and turns once.
+    pub fn pass(&mut self, time: Duration) -> usize {
+        self.clock.advance(time);
+        self.driver.turn()
+    }
+
+    /// Turns as often as a turn is due at once.
+    pub fn turn_until_quiet(&mut self) -> usize {
+        let mut expired = self.driver.turn();
+        while self.driver.next_turn() == Some(Duration::ZERO) {
+            expired += self.driver.turn();
+        }
+        expired
+    }
+}
+
+/// How often each end came, for any number of tasks.
+#[derive(Default, Debug)]
+pub struct Ends {
+    pub runs: AtomicUsize,
+    pub hooks: AtomicUsize,
+    pub drops: AtomicUsize,
+}
+
+impl Ends {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub fn task(self: &Arc<Self>) -> Task {
+        Task(Arc::clone(self))
+    }
+
+    pub fn runs(&self) -> usize {
+        self.runs.load(SeqCst)
+    }
+
+    pub fn hooks(&self) -> usize {
+        self.hooks.load(SeqCst)
+    }
+
+    pub fn drops(&self) -> usize {
+        self.drops.load(SeqCst)
+    }
+}
+
+/// A task that counts what becomes of it.
+pub struct Task(Arc<Ends>);
+
+impl TimerTask for Task {
+    fn run(self, _: &Timeout) {
+        self.0.runs.fetch_add(1, SeqCst);
+    }
+
+    fn cancelled(self, _: &Timeout) {
+        self.0.hooks.fetch_add(1, SeqCst);
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.drops.fetch_add(1, SeqCst);
+    }
+}
+
+/// What fired, in order.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u64>>>);
+
+impl Log {
+    pub fn task(&self, name: u64) -> impl FnOnce(&Timeout) + Send + 'static {
+        let log = self.clone();
+        move |_| log.0.lock().unwrap().push(name)
+    }
+
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Holds a task up, and says when it has got there.
+pub struct Gate {
+    arrived: Receiver<()>,
+    open: Sender<()>,
+}
+
+impl Gate {
+    pub fn new() -> (Self, impl FnOnce() + Send + 'static) {
+        let (arrive, arrived) = channel();
+        let (open, opened) = channel();
+        let wait = move || {
+            arrive.send(()).unwrap();
+            // An error is a gate that was dropped, which is open.
+            assert_ne!(
+                opened.recv_timeout(PATIENCE),
+                Err(RecvTimeoutError::Timeout),
+                "nobody opened the gate"
+            );
+        };
+        (Self { arrived, open }, wait)
+    }
+
+    pub fn wait_for_arrival(&self) {
+        self.arrived.recv_timeout(PATIENCE).expect("nobody came to the gate");
+    }
+
+    pub fn open(self) {
+        let _ = self.open.send(());
+    }
+}
+
+/// Runs `test` on a thread of its own and fails if it does not end.
+#[track_caller]
+pub fn ends<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = channel();
+    let thread = std::thread::spawn(move || {
+        let outcome = test();
+        let _ = done.send(());
+        outcome
+    });
+    if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        panic!("it hangs");
+    }
+    thread.join().unwrap()
+}
+
+/// Keeps the panics that a test provokes out of its output.
+pub fn quietly<T>(test: impl FnOnce() -> T) -> T {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    thread_local!(static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let outcome = test();
+    QUIET.set(false);
+    outcome
+}

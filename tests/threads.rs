@@ -1,0 +1,477 @@
+//! What needs the real worker thread and the real clock. Lower bounds are strict, upper ones allow for a machine that is busy
+//! with something else.
+
+mod common;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use common::{Ends, Gate, PATIENCE, ends, ms, quietly};
+use hashed_wheel::{Clock, HashedWheelTimer, NewTimeoutError, Timeout};
+
+/// What Linux knows of a thread of this process that has this name.
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs;
+    use std::path::PathBuf;
+
+    pub(crate) fn find(name: &str) -> Option<PathBuf> {
+        let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+        // A thread may end while the list is read.
+        tasks
+            .into_iter()
+            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name))
+    }
+
+    /// How often it went to sleep of its own accord.
+    pub(crate) fn sleeps(name: &str) -> u64 {
+        let status = fs::read_to_string(find(name).expect(name).join("status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+fn timer(name: &str, tick: Duration) -> HashedWheelTimer {
+    HashedWheelTimer::builder().tick(tick).thread_name(name).build().unwrap()
+}
+
+#[track_caller]
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        sleep(ms(1));
+    }
+}
+
+// --- the worker thread ----------------------------------------------------------------------------------------------
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_thread_starts_with_the_first_timeout_and_ends_with_stop() {
+    let timer = timer("hw-lazy", ms(1));
+    assert_eq!(linux::find("hw-lazy"), None);
+    timer.new_timeout(|_| (), ms(1)).unwrap();
+    eventually("it has its name", || linux::find("hw-lazy").is_some());
+    timer.stop();
+    assert_eq!(linux::find("hw-lazy"), None, "stop waits for its end");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn start_starts_the_thread_once() {
+    let timer = timer("hw-start", ms(1));
+    timer.start().unwrap();
+    timer.start().unwrap();
+    eventually("it runs", || linux::find("hw-start").is_some());
+    drop(timer);
+    assert_eq!(linux::find("hw-start"), None, "the last handle waits for its end as well");
+}
+
+#[test]
+fn threads_have_names_by_default() {
+    let timer = HashedWheelTimer::new(ms(1), 8);
+    let (name, names) = channel();
+    timer
+        .new_timeout(move |_| name.send(thread::current().name().map(str::to_owned)).unwrap(), ms(0))
+        .unwrap();
+    let name = names.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(name.strip_prefix("hashed-wheel-").is_some_and(|number| number.parse::<u32>().is_ok()), "{name}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn with_nothing_pending_it_does_not_wake() {
+    let timer = timer("hw-idle", ms(1));
+    timer.new_timeout(|_| (), ms(5)).unwrap();
+    timer.new_timeout(|_| (), ms(500)).unwrap().cancel();
+    eventually("it fired", || timer.pending_timeouts() == 0);
+    sleep(ms(200));
+    let before = linux::sleeps("hw-idle");
+    sleep(ms(2_000));
+    assert_eq!(linux::sleeps("hw-idle") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_thread_that_was_only_started_does_not_wake() {
+    let timer = timer("hw-started", ms(1));
+    timer.start().unwrap();
+    eventually("it runs", || linux::find("hw-started").is_some());
+    sleep(ms(200));
+    let before = linux::sleeps("hw-started");
+    sleep(ms(2_000));
+    assert_eq!(linux::sleeps("hw-started") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn with_one_far_timeout_it_wakes_only_for_work() {
+    let timer = timer("hw-far", ms(1));
+    let far = timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
+    sleep(ms(200));
+    let before = linux::sleeps("hw-far");
+    // Four turns of the wheel.
+    sleep(ms(2_048));
+    assert_eq!(linux::sleeps("hw-far") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
+
+    // And then it does wake for an earlier one.
+    let (fired, wait) = channel();
+    timer.new_timeout(move |_| fired.send(()).unwrap(), ms(20)).unwrap();
+    wait.recv_timeout(PATIENCE).unwrap();
+    assert!(far.cancel());
+}
+
+#[test]
+fn under_traffic_it_wakes_at_most_once_a_tick() {
+    let timer = timer("hw-busy", ms(20));
+    let begin = Instant::now();
+    let mut scheduled = 0;
+    while begin.elapsed() < ms(400) {
+        timer.new_timeout(|_| (), ms(60_000)).unwrap().cancel();
+        scheduled += 1;
+    }
+    let (wake_ups, ticks) = (timer.stats().wake_ups, begin.elapsed().as_millis() as u64 / 20);
+    assert!(wake_ups <= ticks + 3, "{wake_ups} wake-ups in {ticks} ticks, {scheduled} timeouts");
+}
+
+#[test]
+fn a_thread_that_cannot_be_started_is_an_error_each_time() {
+    const CHILD: &str = "HASHED_WHEEL_TEST_NO_THREADS";
+    if std::env::var_os(CHILD).is_none() {
+        // In a process of its own whose threads would need a stack larger than its address space. (With one test thread
+        // the test itself runs on the main one.)
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["a_thread_that_cannot_be_started_is_an_error_each_time", "--exact", "--test-threads=1"])
+            .env("RUST_MIN_STACK", (1_u64 << 50).to_string())
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let timer = timer("hw-none", ms(1));
+    let task_ends = Ends::new();
+    for attempt in 1..=3 {
+        let error = timer.new_timeout_task(task_ends.task(), ms(1)).unwrap_err();
+        assert!(matches!(error, NewTimeoutError::Spawn(_)), "{error}");
+        assert!(std::error::Error::source(&error).is_some());
+        assert_eq!(
+            (timer.pending_timeouts(), task_ends.drops()),
+            (0, attempt),
+            "a refusal leaves it as it was"
+        );
+        assert!(matches!(timer.start(), Err(NewTimeoutError::Spawn(_))));
+    }
+    assert!(timer.stop().is_empty(), "and nothing hangs");
+}
+
+#[test]
+fn a_clock_that_panics_stops_the_timer() {
+    struct Fuse(Mutex<Option<Duration>>, Instant);
+    impl Clock for Fuse {
+        fn now(&self) -> Duration {
+            let now = self.1.elapsed();
+            if thread::current().name() == Some("hw-fuse")
+                && self.0.lock().unwrap().is_some_and(|end| now > end)
+            {
+                panic!("the clock is broken");
+            }
+            now
+        }
+    }
+    ends(|| {
+        let clock = Fuse(Mutex::new(Some(ms(20))), Instant::now());
+        let timer =
+            HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-fuse").clock(clock).build().unwrap();
+        let never = timer.new_timeout(|_| (), ms(60)).unwrap();
+        eventually("it is stopped", || timer.is_stopped());
+        eventually("nothing is left", || never.is_cancelled());
+        assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Stopped)));
+        assert!(timer.stop().is_empty());
+    });
+}
+
+// --- on time --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn never_early_by_the_real_clock() {
+    let timer = timer("hw-early", ms(1));
+    let (fired, lateness) = channel();
+    let mut random = fastrand::Rng::with_seed(3);
+    const MANY: usize = 3_000;
+    for _ in 0..MANY {
+        let (delay, fired) = (Duration::from_micros(random.u64(0..300_000)), fired.clone());
+        let begin = Instant::now();
+        timer.new_timeout(move |_| fired.send((delay, begin.elapsed())).unwrap_or(()), delay).unwrap();
+    }
+    for _ in 0..MANY {
+        let (delay, took) = lateness.recv_timeout(PATIENCE).unwrap();
+        assert!(took >= delay, "asked for {delay:?}, fired after {took:?}");
+    }
+}
+
+#[test]
+fn a_re_armed_timeout_is_never_early_by_the_real_clock() {
+    let timer = timer("hw-rearm", ms(1));
+    let (fired, lateness) = channel();
+    let last = Arc::new(Mutex::new(Instant::now()));
+    let seen = last.clone();
+    let timeout =
+        timer.new_timeout(move |_| fired.send(seen.lock().unwrap().elapsed()).unwrap(), ms(20)).unwrap();
+    // Later and earlier, as it comes.
+    for delay in [25, 30, 10, 40, 5, 35, 30, 20].map(ms) {
+        let begin = Instant::now();
+        if !timeout.reset(delay) {
+            break;
+        }
+        *last.lock().unwrap() = begin + delay - ms(20);
+        sleep(ms(3));
+    }
+    assert!(lateness.recv_timeout(PATIENCE).unwrap() >= ms(20));
+}
+
+#[test]
+fn many_that_fall_due_at_once_all_fire() {
+    let timer = timer("hw-many", ms(10));
+    let fired = Arc::new(AtomicUsize::new(0));
+    const MANY: usize = 350_000;
+    let begin = Instant::now();
+    for _ in 0..MANY {
+        let fired = fired.clone();
+        let delay = ms(500).saturating_sub(begin.elapsed());
+        timer
+            .new_timeout(
+                move |_| {
+                    fired.fetch_add(1, SeqCst);
+                },
+                delay,
+            )
+            .unwrap();
+    }
+    eventually("all fire", || fired.load(SeqCst) == MANY);
+    assert!(begin.elapsed() >= ms(500));
+    assert_eq!(timer.pending_timeouts(), 0);
+}
+
+#[test]
+fn a_slow_task_is_caught_up_with() {
+    let timer = timer("hw-slow", ms(1));
+    let (fired, order) = channel();
+    timer.new_timeout(|_| sleep(ms(100)), ms(5)).unwrap();
+    for name in (1..20).rev() {
+        let fired = fired.clone();
+        timer.new_timeout(move |_| fired.send(name).unwrap(), ms(5 + 4 * name)).unwrap();
+    }
+    let order: Vec<_> = (1..20).map(|_| order.recv_timeout(PATIENCE).unwrap()).collect();
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+// --- a worker that is stuck -----------------------------------------------------------------------------------------
+
+#[test]
+fn cancel_waits_for_nobody() {
+    let timer = HashedWheelTimer::builder().tick(ms(1)).max_pending_timeouts(2).build().unwrap();
+    let (gate, wait) = Gate::new();
+    timer.new_timeout(move |_| wait(), ms(0)).unwrap();
+    let placed = Ends::new();
+    let timeout = timer.new_timeout_task(placed.task(), ms(3_600_000)).unwrap();
+    gate.wait_for_arrival();
+    let queued = Ends::new();
+    let other = timer.new_timeout_task(queued.task(), ms(3_600_000)).unwrap();
+    assert!(timer.new_timeout(|_| (), ms(1)).is_err(), "the limit");
+
+    for (timeout, task_ends) in [(timeout, placed), (other, queued)] {
+        let before = timer.pending_timeouts();
+        assert!(timeout.cancel());
+        assert_eq!(timer.pending_timeouts(), before - 1);
+        assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1), "its task is gone");
+        assert!(timer.new_timeout(|_| (), ms(3_600_000)).is_ok(), "its place is free");
+    }
+    gate.open();
+}
+
+#[test]
+fn what_is_due_in_the_tick_that_is_stuck_can_still_be_cancelled() {
+    let timer = timer("hw-stuck", ms(50));
+    let (gate, wait) = Gate::new();
+    let task_ends = Ends::new();
+    // Scheduled within microseconds; should a boundary fall between them, the second is due later and nothing is lost.
+    timer.new_timeout(move |_| wait(), ms(100)).unwrap();
+    let victim = timer.new_timeout_task(task_ends.task(), ms(100)).unwrap();
+    gate.wait_for_arrival();
+    assert!(victim.cancel());
+    gate.open();
+    assert!(timer.stop().is_empty());
+    assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 1));
+}
+
+#[test]
+fn stop_waits_for_the_task_that_is_running_and_returns_the_rest() {
+    let timer = timer("hw-stop", ms(1));
+    let (gate, wait) = Gate::new();
+    let finished = Arc::new(AtomicBool::new(false));
+    let done = finished.clone();
+    timer
+        .new_timeout(
+            move |_| {
+                wait();
+                sleep(ms(50));
+                done.store(true, SeqCst);
+            },
+            ms(0),
+        )
+        .unwrap();
+    gate.wait_for_arrival();
+    let due: Vec<_> = (0..10).map(|_| timer.new_timeout(|_| (), ms(0)).unwrap()).collect();
+    sleep(ms(5));
+    gate.open();
+    let rest = timer.stop();
+    assert!(finished.load(SeqCst), "it is never interrupted");
+    assert_eq!(rest.len(), due.iter().filter(|timeout| timeout.is_cancelled()).count());
+    assert_eq!(timer.pending_timeouts(), 0);
+}
+
+#[test]
+fn stop_takes_what_is_due_behind_the_task_that_is_running() {
+    let timer = timer("hw-behind", ms(50));
+    let (gate, wait) = Gate::new();
+    timer.new_timeout(move |_| wait(), ms(100)).unwrap();
+    let task_ends = Ends::new();
+    let behind: Vec<_> =
+        (0..10).map(|_| timer.new_timeout_task(task_ends.task(), ms(100)).unwrap()).collect();
+    gate.wait_for_arrival();
+    let stopper = {
+        let timer = timer.clone();
+        thread::spawn(move || timer.stop())
+    };
+    eventually("stop was called", || timer.is_stopped());
+    gate.open();
+    assert_eq!(stopper.join().unwrap().len(), behind.len());
+    assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 10), "ended between two tasks of one tick");
+}
+
+// --- stop and drop --------------------------------------------------------------------------------------------------
+
+#[test]
+fn two_stops_at_once_share_what_is_left() {
+    for _ in 0..50 {
+        let timer = timer("hw-two", ms(1));
+        let timeouts: Vec<_> = (0..100).map(|_| timer.new_timeout(|_| (), ms(60_000)).unwrap()).collect();
+        let stoppers: Vec<_> = (0..2)
+            .map(|_| {
+                let timer = timer.clone();
+                thread::spawn(move || {
+                    let rest = timer.stop();
+                    assert_eq!(timer.pending_timeouts(), 0, "it is over");
+                    rest
+                })
+            })
+            .collect();
+        let rest: Vec<_> = stoppers.into_iter().flat_map(|stopper| stopper.join().unwrap()).collect();
+        assert_eq!(rest.len(), timeouts.len());
+        assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
+    }
+}
+
+#[test]
+fn an_idle_timer_with_a_long_tick_stops_at_once() {
+    ends(|| {
+        let started = timer("hw-60s", Duration::from_secs(60));
+        started.start().unwrap();
+        sleep(ms(20));
+        assert!(started.stop().is_empty());
+
+        // One that has seen traffic, and so sleeps until the next tick.
+        let busy = timer("hw-60s-busy", Duration::from_secs(60));
+        busy.new_timeout(|_| (), ms(1)).unwrap();
+        sleep(ms(20));
+        assert_eq!(busy.stop().len(), 1);
+
+        let dropped = timer("hw-60s-drop", Duration::from_secs(60));
+        dropped.new_timeout(|_| (), ms(1)).unwrap();
+        drop(dropped);
+    });
+}
+
+#[test]
+fn stop_inside_a_task_panics_and_the_worker_goes_on() {
+    let timer = timer("hw-inside", ms(1));
+    quietly(|| {
+        let (panicked, wait) = channel();
+        timer
+            .new_timeout(
+                move |timeout| {
+                    let timer = timeout.timer();
+                    let outcome = quietly(|| std::panic::catch_unwind(|| timer.stop()));
+                    panicked.send(outcome.is_err()).unwrap();
+                },
+                ms(1),
+            )
+            .unwrap();
+        assert!(wait.recv_timeout(PATIENCE).unwrap());
+    });
+    let (fired, wait) = channel();
+    timer.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
+    wait.recv_timeout(PATIENCE).unwrap();
+    assert!(!timer.is_stopped());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_last_handle_dropped_inside_a_task_ends_the_thread() {
+    let timer = timer("hw-last", ms(1));
+    let task_ends = Ends::new();
+    let far = timer.new_timeout_task(task_ends.task(), ms(3_600_000)).unwrap();
+    let last = timer.clone();
+    let (dropped, wait) = channel();
+    timer
+        .new_timeout(
+            move |_| {
+                drop(last);
+                dropped.send(()).unwrap();
+            },
+            ms(5),
+        )
+        .unwrap();
+    drop(timer);
+    wait.recv_timeout(PATIENCE).expect("without waiting for itself");
+    eventually("the thread ends", || linux::find("hw-last").is_none());
+    assert!(far.is_cancelled());
+    assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1));
+}
+
+#[test]
+fn a_timeout_outlives_its_timer() {
+    let timeout = timer("hw-outlived", ms(1)).new_timeout(|_| (), ms(60_000)).unwrap();
+    assert!(timeout.is_cancelled());
+    assert!(!timeout.cancel() && !timeout.reset(ms(1)));
+    assert!(timeout.timer().stop().is_empty());
+}
+
+#[test]
+fn a_timer_that_is_stopped_while_others_schedule_refuses_and_loses_nothing() {
+    for _ in 0..30 {
+        let timer = timer("hw-refuse", ms(1));
+        let task_ends = Ends::new();
+        let producers: Vec<_> = (0..2)
+            .map(|_| {
+                let (timer, task_ends) = (timer.clone(), task_ends.clone());
+                thread::spawn(move || -> Vec<Timeout> {
+                    std::iter::from_fn(|| timer.new_timeout_task(task_ends.task(), ms(60_000)).ok()).collect()
+                })
+            })
+            .collect();
+        sleep(ms(2));
+        let mut rest = timer.stop().len();
+        let accepted: usize = producers.into_iter().map(|producer| producer.join().unwrap().len()).sum();
+        rest += timer.stop().len();
+        assert_eq!(rest, accepted);
+        // The two that were refused were dropped as well.
+        assert_eq!((task_ends.hooks(), task_ends.drops()), (accepted, accepted + 2));
+    }
+}
