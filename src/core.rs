@@ -195,7 +195,7 @@ impl Core {
 
     pub(crate) fn task_dropped(&self, node: &Node) {
         self.counters.dropped.add_one();
-        report::guard(|| report::task_dropped(node.slot.name()), |_| ());
+        report::task_dropped(node.slot.name());
     }
 
     pub(crate) fn stats(&self) -> Stats {

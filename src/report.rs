@@ -3,17 +3,20 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs user code. `panicked` is told of a panic; its own panics, and that of the payload's `Drop`, end here as well.
+/// Runs user code. `panicked` is told of a panic; that of its payload's `Drop` ends here as well.
 ///
 /// Whoever calls this owns nothing that the code could leave half changed: tasks run between changes, never in one.
 pub(crate) fn guard(code: impl FnOnce(), panicked: impl FnOnce(&str)) {
-    let Err(payload) = catch_unwind(AssertUnwindSafe(code)) else { return };
-    let aftermath = catch_unwind(AssertUnwindSafe(|| {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
         panicked(message(&*payload));
-        drop(payload);
-    }));
-    // A payload that panics when it is dropped gets no second chance.
-    std::mem::forget(aftermath);
+        guard_quietly(|| drop(payload));
+    }
+}
+
+/// Runs what may panic without anybody's hearing of it: it is itself the last resort.
+fn guard_quietly(code: impl FnOnce()) {
+    // The payload of this panic gets no chance to panic in turn.
+    std::mem::forget(catch_unwind(AssertUnwindSafe(code)));
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
@@ -27,41 +30,53 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 }
 
 #[cfg(feature = "tracing")]
-pub(crate) fn task_panicked(doing: &str, task: &str, panic: &str) {
-    tracing::error!(task, panic, "a timer task panicked {doing}");
-}
+pub(crate) use said::*;
 
+/// Subscribers are user code too, and a report has nobody to report to.
 #[cfg(feature = "tracing")]
-pub(crate) fn task_dropped(task: &str) {
-    tracing::error!(task, "the task executor dropped a task without running it");
-}
+mod said {
+    use std::time::Duration;
 
-#[cfg(feature = "tracing")]
-pub(crate) fn worker_panicked(panic: &str) {
-    tracing::error!(panic, "the clock panicked on a timer's worker thread; the timer is stopped");
-}
+    use super::guard_quietly;
 
-#[cfg(feature = "tracing")]
-pub(crate) fn too_many_timers(live: usize) {
-    tracing::error!(
-        live,
-        "many timers are alive, each with a thread of its own; one timer serves a whole process, share it by cloning"
-    );
-}
+    pub(crate) fn task_panicked(doing: &str, task: &str, panic: &str) {
+        guard_quietly(|| tracing::error!(task, panic, "a timer task panicked {doing}"));
+    }
 
-#[cfg(feature = "tracing")]
-pub(crate) fn tick_raised(tick: std::time::Duration, to: std::time::Duration) {
-    tracing::warn!(?tick, "a tick this short cannot be kept, using {to:?}");
+    pub(crate) fn task_dropped(task: &str) {
+        guard_quietly(|| tracing::error!(task, "the task executor dropped a task without running it"));
+    }
+
+    pub(crate) fn clock_panicked(panic: &str) {
+        guard_quietly(|| {
+            tracing::error!(panic, "the clock panicked on a timer's worker; the timer is stopped");
+        });
+    }
+
+    pub(crate) fn too_many_timers(live: usize) {
+        guard_quietly(|| {
+            tracing::error!(
+                live,
+                "many timers are alive, each with a thread of its own: one serves a whole process, share it by cloning"
+            );
+        });
+    }
+
+    pub(crate) fn tick_raised(tick: Duration, to: Duration) {
+        guard_quietly(|| tracing::warn!(?tick, "a tick this short cannot be kept, using {to:?}"));
+    }
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) use silent::*;
+pub(crate) use unsaid::*;
 
 #[cfg(not(feature = "tracing"))]
-mod silent {
+mod unsaid {
+    use std::time::Duration;
+
     pub(crate) fn task_panicked(_: &str, _: &str, _: &str) {}
     pub(crate) fn task_dropped(_: &str) {}
-    pub(crate) fn worker_panicked(_: &str) {}
+    pub(crate) fn clock_panicked(_: &str) {}
     pub(crate) fn too_many_timers(_: usize) {}
-    pub(crate) fn tick_raised(_: std::time::Duration, _: std::time::Duration) {}
+    pub(crate) fn tick_raised(_: Duration, _: Duration) {}
 }

@@ -111,6 +111,6 @@ fn work(core: &Arc<Core>) {
         // Only the clock's can get here. Nobody would turn the timer any more: better that it says so.
         core.set_stopped();
         core.post.enter().drain(core);
-        report::worker_panicked(panic);
+        report::clock_panicked(panic);
     });
 }

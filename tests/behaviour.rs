@@ -1,6 +1,8 @@
 //! What the design says of a timer's behaviour, sentence by sentence, on a clock that stands still until it is told to move.
 //! What needs real threads or real time is in `threads.rs`; races are in `races.rs` and `loom-tests/`.
 
+#![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
+
 mod common;
 
 use std::collections::HashSet;

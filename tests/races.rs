@@ -1,5 +1,7 @@
 //! Everything at once on real threads: whatever races with what, each timeout ends in exactly one way.
 
+#![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
+
 mod common;
 
 use std::collections::HashMap;
