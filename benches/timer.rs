@@ -87,12 +87,17 @@ fn turn(criterion: &mut Criterion) {
     measure("expire_over_1000_ticks", over_ticks, 1_000, TIMEOUTS);
 }
 
-criterion_group!(
-    benches,
-    new_timeout::<HashedWheelTimer>,
-    new_timeout_cancel::<HashedWheelTimer>,
-    cancel::<HashedWheelTimer>,
-    reset_later::<HashedWheelTimer>,
-    turn,
-);
+criterion_group! {
+    name = benches;
+    // The whole in two minutes or three.
+    config = Criterion::default()
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
+    targets =
+        new_timeout::<HashedWheelTimer>,
+        new_timeout_cancel::<HashedWheelTimer>,
+        cancel::<HashedWheelTimer>,
+        reset_later::<HashedWheelTimer>,
+        turn,
+}
 criterion_main!(benches);

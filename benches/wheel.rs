@@ -209,14 +209,19 @@ fn next_deadline<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(
-    benches,
-    insert_remove::<HashedWheel<u64>>,
-    replace::<HashedWheel<u64>>,
-    insert::<HashedWheel<u64>>,
-    advance_idle::<HashedWheel<u64>>,
-    advance_busy::<HashedWheel<u64>>,
-    expire::<HashedWheel<u64>>,
-    next_deadline::<HashedWheel<u64>>,
-);
+criterion_group! {
+    name = benches;
+    // The whole in two minutes or three.
+    config = Criterion::default()
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
+    targets =
+        insert_remove::<HashedWheel<u64>>,
+        replace::<HashedWheel<u64>>,
+        insert::<HashedWheel<u64>>,
+        advance_idle::<HashedWheel<u64>>,
+        advance_busy::<HashedWheel<u64>>,
+        expire::<HashedWheel<u64>>,
+        next_deadline::<HashedWheel<u64>>,
+}
 criterion_main!(benches);

@@ -14,6 +14,25 @@ use crate::sync::{Arc, Ordering};
 ///
 /// The worker thread sleeps in real time. A timer whose clock does not run at the pace of real time should be built with
 /// [`Builder::build_driven`](crate::Builder::build_driven), and turned by whoever moves the clock.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{Clock, HashedWheelTimer};
+/// use std::time::{Duration, Instant};
+///
+/// /// Everything takes half as long.
+/// struct Hurry(Instant);
+///
+/// impl Clock for Hurry {
+///     fn now(&self) -> Duration {
+///         self.0.elapsed() * 2
+///     }
+/// }
+///
+/// let (timer, driver) = HashedWheelTimer::builder().clock(Hurry(Instant::now())).build_driven()?;
+/// # Ok::<(), hashed_wheel::BuildError>(())
+/// ```
 pub trait Clock: Send + Sync + 'static {
     /// The time since any fixed origin. Never less than what an earlier call returned, on whatever thread. (A timer
     /// takes a step back for standing still.)

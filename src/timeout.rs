@@ -15,6 +15,9 @@ use crate::timer::HashedWheelTimer;
 ///
 /// Cheap to clone; clones name the same timeout and are equal. Dropping a handle does nothing to the timeout (see
 /// [`cancel_on_drop`](Self::cancel_on_drop)), and holding one does not keep the timer's worker alive.
+///
+/// Equality and hash go by identity and never change, so a timeout is a sound key of a map, whatever clippy's
+/// `mutable_key_type` thinks of the atomics inside.
 #[derive(Clone)]
 pub struct Timeout {
     pub(crate) node: Arc<Node>,
@@ -27,7 +30,7 @@ impl Timeout {
     /// Lock-free, and waits for nobody. When it returns true, the task has been dropped (its
     /// [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
     /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free, even
-    /// while the worker is stuck in a slow task. What is left of it, some hundred bytes, the worker gives back at its
+    /// while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives back at its
     /// next turn, which is at most a tick away.
     ///
     /// False if the task was handed to the executor, or somebody else cancelled it, before.

@@ -133,6 +133,19 @@ impl HashedWheelTimer {
     ///
     /// If called by a task on the worker, which would wait for itself. Nothing has changed then. (Netty:
     /// `IllegalStateException`.)
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout(|_| println!("run out"), Duration::from_secs(30))?;
+    /// assert_eq!(timer.stop(), [lease.clone()]);
+    /// assert!(lease.is_cancelled());
+    /// assert!(timer.stop().is_empty());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn stop(&self) -> Vec<Timeout> {
         if !self.core.post.is_mine() {
             return self.core.stop();
@@ -159,6 +172,18 @@ impl HashedWheelTimer {
     }
 
     /// What the timer has done since it was built.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// timer.new_timeout(|_| (), Duration::from_secs(5))?.cancel();
+    /// let stats = timer.stats();
+    /// assert_eq!((stats.scheduled, stats.cancelled, stats.pending), (1, 1, 0));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()

@@ -17,8 +17,8 @@ pub(crate) fn allow(connections: u64) -> Result<(), String> {
         fewer => format!(", or ask for at most --connections {fewer}"),
     };
     Err(format!(
-        "the limit on open files is too low: {connections} connections need {needed} in each of two processes, but {limit} \
-         are allowed. Raise the hard limit (`ulimit -Hn` in the shell shows it; as root, `ulimit -n {needed}` raises it; \
-         for good, `nofile` in /etc/security/limits.conf){fewer}"
+        "the limit on open files is too low: {connections} connections need {needed} in each of two processes, \
+         but only {limit} are allowed. Raise the hard limit (as root, `ulimit -n {needed}` in the shell that starts \
+         this; for good, `nofile` in /etc/security/limits.conf){fewer}"
     ))
 }

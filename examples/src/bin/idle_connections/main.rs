@@ -6,10 +6,10 @@
 //!
 //! A TCP server on loopback guards each of its connections with an idle timeout, as Netty's `IdleStateHandler` does:
 //! [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout) when it accepts one,
-//! [`reset`](hashed_wheel::Timeout::reset) at each packet, [`cancel`](hashed_wheel::Timeout::cancel) when the peer closes
-//! first. The clients are real ones, in a process of their own (this program starts itself again, so that each side has
-//! its own limit on open files). They send small packets until some of them, chosen by a seed, fall silent: exactly those
-//! the server has to close, not early, and not late. Both sides keep count, and what they counted has to agree.
+//! [`reset`](hashed_wheel::Timeout::reset) at each packet, [`cancel`](hashed_wheel::Timeout::cancel) when the peer
+//! closes first. The clients are real ones, in a process of their own (this program starts itself again, so that each
+//! side has its own limit on open files). They send small packets until some of them, chosen by a seed, fall silent:
+//! exactly those the server has to close, not early, and not late. Both sides keep count, and have to agree.
 //!
 //! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is that it could not be tried (bad
 //! options, or a limit on open files that is too low). `server.rs` is the part to copy from.

@@ -38,7 +38,8 @@ pub(crate) struct Options {
     pub(crate) silent_share: f64,
 
     /// How long it runs once all are connected; the last client falls silent in time to be closed by then
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=A_DAY.as_secs()))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=A_DAY.as_secs()))]
     pub(crate) seconds: u64,
 
     /// The timer's tick: how late it may fire
@@ -77,7 +78,7 @@ impl Options {
         }
         if idle >= self.length() {
             return Err(format!(
-                "--seconds {seconds} is not longer than --idle {idle:?}: nobody could fall silent and be closed in time"
+                "--seconds {seconds} is not longer than --idle {idle:?}: no client could be closed in that time"
             ));
         }
         if tick > idle {
@@ -130,9 +131,10 @@ impl fmt::Display for Options {
         let Self { idle, packet_every, tick, ticks_per_wheel, seconds, seed, .. } = self;
         write!(
             f,
-            "{connections} connections, each closed after {idle:?} without a packet. Clients send one every \
-             {packet_every:?};\n{silent} of them fall silent in the course of {seconds} s (seed {seed}). Timer: a tick of {tick:?}, \
-             {ticks_per_wheel} slots.",
+            "{connections} connections, each closed after {idle:?} without a packet. \
+             Clients send one every {packet_every:?};\n\
+             {silent} of them fall silent in the course of {seconds} s (seed {seed}). \
+             Timer: a tick of {tick:?}, {ticks_per_wheel} slots."
         )
     }
 }
