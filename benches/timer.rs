@@ -89,7 +89,7 @@ fn turn(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // The whole in two minutes or three.
+    // All of timer.rs and wheel.rs in some three minutes.
     config = Criterion::default()
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(3));
