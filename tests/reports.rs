@@ -14,10 +14,18 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// Keeps the text of each event.
-#[derive(Clone, Default)]
-struct Reports(Arc<Mutex<Vec<String>>>);
+#[derive(Clone)]
+struct Reports(Arc<Mutex<Vec<String>>>, fn(&str));
 
 impl Reports {
+    fn new() -> Self {
+        Self(Arc::default(), |_| ())
+    }
+
+    fn broken() -> Self {
+        Self(Arc::default(), |text| panic!("cannot write {text}"))
+    }
+
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -39,6 +47,7 @@ impl Subscriber for Reports {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(event.metadata().level().to_string());
         event.record(&mut text);
+        self.1(&text.0);
         self.0.lock().unwrap().push(text.0);
     }
 
@@ -53,7 +62,7 @@ impl Subscriber for Reports {
 }
 
 fn reports_of(test: impl FnOnce()) -> Vec<String> {
-    let reports = Reports::default();
+    let reports = Reports::new();
     tracing::subscriber::with_default(reports.clone(), || quietly(test));
     reports.take()
 }
@@ -106,24 +115,7 @@ fn an_executor_that_panics_is_reported_and_so_is_the_task() {
 
 #[test]
 fn a_subscriber_that_panics_harms_nobody() {
-    #[derive(Clone)]
-    struct Broken;
-    impl Subscriber for Broken {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-        fn event(&self, _: &Event<'_>) {
-            panic!("the log is full");
-        }
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-        fn enter(&self, _: &span::Id) {}
-        fn exit(&self, _: &span::Id) {}
-    }
-    tracing::subscriber::with_default(Broken, || {
+    tracing::subscriber::with_default(Reports::broken(), || {
         quietly(|| {
             let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
             t.timer.new_timeout(|_| (), TICK).unwrap();

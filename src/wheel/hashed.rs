@@ -18,8 +18,8 @@ const SEEK: usize = 1_024;
 /// one pass over adjacent memory that touches nothing but what is due. Visits happen only when something may be due: a
 /// jump takes off as many rounds as have passed, at once.
 ///
-/// [`insert`](Self::insert) and [`remove`](Self::remove) take constant (amortised) time. Memory follows the number of
-/// entries and of slots in use; a slot that is empty costs four bytes.
+/// [`insert`](Self::insert) and [`remove`](Self::remove) take constant (amortised) time. Memory follows the greatest
+/// number of entries since the wheel was last empty; a slot that is empty costs four bytes.
 ///
 /// # Examples
 ///
@@ -44,10 +44,13 @@ pub struct HashedWheel<T> {
     buckets: Vec<Bucket>,
     /// Buckets out of use; they keep their memory.
     spare: Vec<u32>,
-    /// Entries whose deadline had passed when they came: those with `deadline <= tick`, which no bucket has.
-    overdue: Bucket,
+    /// Entries with `deadline <= tick`, in the order in which they come out: their deadline had passed when they came, or
+    /// they are on their way out.
+    due: Bucket,
+    /// No entry in `due` has an earlier deadline. Means nothing while there is none.
+    first_due: u64,
     tick: u64,
-    /// No entry has an earlier deadline. Means nothing while the wheel is empty.
+    /// No entry in a slot has an earlier deadline. Later than `tick`. Means nothing while all slots are empty.
     next: u64,
     /// The tick at which all occupied slots were last looked at for `next`.
     sought: u64,
@@ -72,7 +75,8 @@ impl<T> HashedWheel<T> {
             occupied: Bitmap::new(size),
             buckets: Vec::new(),
             spare: Vec::new(),
-            overdue: Bucket::default(),
+            due: Bucket::default(),
+            first_due: 0,
             tick: 0,
             next: 0,
             sought: 0,
@@ -84,12 +88,19 @@ impl<T> HashedWheel<T> {
     ///
     /// # Panics
     ///
-    /// If the wheel holds 2^32 − 1 entries already.
+    /// If the wheel has held 2^32 − 1 entries at a time.
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        self.next = if self.is_empty() { deadline } else { self.next.min(deadline) };
+        let is_due = deadline <= self.tick;
+        if is_due {
+            let first = if self.due.is_empty() { deadline } else { self.first_due };
+            self.first_due = first.min(deadline);
+        } else {
+            let next = if self.slots_are_empty() { deadline } else { self.next };
+            self.next = next.min(deadline);
+        }
         let key = self.entries.insert(deadline, value);
-        let position = if deadline <= self.tick {
-            self.overdue.push(0, key.index())
+        let position = if is_due {
+            self.due.push_due(key.index())
         } else {
             let lap = self.lap(deadline);
             self.bucket_for(deadline).push(lap, key.index())
@@ -104,14 +115,8 @@ impl<T> HashedWheel<T> {
         let (deadline, position) = (entry.deadline, entry.position as usize);
         let value = self.entries.remove(key.index());
         if deadline <= self.tick {
-            self.overdue.vacate(position);
-            if self.overdue.is_empty() {
-                self.overdue.close();
-                // `next` may be that of an entry that was overdue; now nothing is.
-                self.next = self.next.max(self.tick.saturating_add(1));
-            } else {
-                self.overdue.tidy(|entry, position| self.entries.at(entry).position = position);
-            }
+            self.leave_due(position);
+            self.due.tidy(|entry, position| self.entries.at(entry).position = position);
         } else {
             let slot = self.slot(deadline);
             self.buckets[self.slots[slot] as usize - 1].vacate(position);
@@ -129,41 +134,37 @@ impl<T> HashedWheel<T> {
     /// Moves the time on to `now` and hands out every entry whose deadline is not after it: first what had passed when
     /// it was inserted, then tick by tick, each tick in the order of insertion. An earlier `now` does nothing.
     ///
-    /// The cost is that of the entries that come out and of one look at each occupied slot, however far the jump.
+    /// The cost is that of the entries that come out, sorted if the jump was longer than a turn, and of one look at each
+    /// occupied slot, however far the jump.
     ///
-    /// Where `expired` panics, its entry is gone and every other one is still there: the next `advance` goes on with
-    /// the entry behind it.
+    /// Where `expired` panics, its entry is gone, every other one is still there, and the time is `now`: the next
+    /// `advance` goes on with the entry behind it.
     pub fn advance(&mut self, now: u64, mut expired: impl FnMut(T)) {
         if now < self.tick {
             return;
         }
-        if !self.is_empty() && self.next <= self.tick {
-            let mut from = 0;
-            while let Some((position, entry)) = self.overdue.next_due(from) {
-                from = position + 1;
-                self.overdue.vacate(position);
-                expired(self.entries.remove(entry));
-            }
-            self.overdue.close();
-            self.seek();
-        }
-        while !self.is_empty() && self.next <= now {
-            let tick = self.next;
-            // Should `expired` panic, all before `tick` is out, and some of `tick` is not.
-            self.tick = tick - 1;
-            self.expire(tick, &mut expired);
-            self.tick = tick;
-            self.seek();
+        if !self.slots_are_empty() && self.next <= now {
+            self.ripen(now);
         }
         self.tick = now;
+        let mut from = 0;
+        while let Some((position, entry)) = self.due.next_due(from) {
+            from = position + 1;
+            self.leave_due(position);
+            expired(self.entries.remove(entry));
+        }
     }
 
     /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
-    /// something is due. Exact, unless entries were removed or more than a thousand slots are in use: whoever sleeps
-    /// until then wakes in vain now and then, but never late and never in a circle.
+    /// something is due. Exact, unless entries were removed, more than a thousand slots are in use, or the deadline is
+    /// billions of rounds off: whoever sleeps until then wakes in vain now and then, but never late and never in a
+    /// circle.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        (!self.is_empty()).then_some(self.next)
+        if !self.due.is_empty() {
+            return Some(self.first_due);
+        }
+        (!self.slots_are_empty()).then_some(self.next)
     }
 
     /// The tick up to which [`advance`](Self::advance) has come.
@@ -187,7 +188,7 @@ impl<T> HashedWheel<T> {
     /// Empties the wheel and hands its entries out, in no particular order. All are out of the wheel at once, also if the
     /// iterator is not read to its end. The time stays.
     pub fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.overdue.close();
+        self.due.close();
         let mut slot = 0;
         while let Some(occupied) = self.occupied.next(slot) {
             self.vacate(occupied);
@@ -225,28 +226,75 @@ impl<T> HashedWheel<T> {
         &mut self.buckets[self.slots[slot] as usize - 1]
     }
 
-    /// Hands out what is due at `tick`, the one after `self.tick`.
-    fn expire(&mut self, tick: u64, expired: &mut impl FnMut(T)) {
-        let slot = self.slot(tick);
-        let number = self.slots[slot] as usize;
-        if number == 0 {
+    fn slots_are_empty(&self) -> bool {
+        self.len() == self.due.len()
+    }
+
+    /// Moves the time on to `now`, and all that is due then to `due`.
+    fn ripen(&mut self, now: u64) {
+        let (size, mask) = (self.slots.len(), self.slots.len() as u64 - 1);
+        self.first_due = if self.due.is_empty() { self.next } else { self.first_due.min(self.next) };
+        let (first_slot, ticks) = (self.slot(self.next), now - self.next);
+        let before = self.due.positions();
+        'slots: for (mut from, to) in [(first_slot, size), (0, first_slot)] {
+            while let Some(slot) = self.occupied.next(from).filter(|&slot| slot < to) {
+                from = slot + 1;
+                if (slot as u64).wrapping_sub(first_slot as u64) & mask > ticks {
+                    break 'slots;
+                }
+                // The last tick at which the slot came round.
+                let tick = now - (now.wrapping_sub(slot as u64) & mask);
+                self.ripen_slot(slot, self.lap(tick), ticks == 0);
+            }
+        }
+        if ticks > mask {
+            // Slots that came round more than once. (Stable: the same deadline is in the same slot, in order.)
+            let ripe = self.due.entries_from(before);
+            ripe.sort_by_cached_key(|&entry| self.entries.deadline(entry));
+            for (position, &entry) in (before as u32..).zip(&*ripe) {
+                self.entries.at(entry).position = position;
+            }
+        }
+        self.tick = now;
+        self.seek();
+    }
+
+    /// Moves what is due in turn `lap` or before from a slot to `due`. `is_alone`: from no other slot.
+    fn ripen_slot(&mut self, slot: usize, lap: u64, is_alone: bool) {
+        let shift = self.slots.len().trailing_zeros();
+        let bucket = &mut self.buckets[self.slots[slot] as usize - 1];
+        if bucket.first_lap() > lap {
             return;
         }
-        let (lap, shift) = (self.lap(tick), self.slots.len().trailing_zeros());
-        let bucket = &mut self.buckets[number - 1];
-        bucket.visit(lap);
+        let mut visit = bucket.visit(lap);
+        if is_alone && visit.all_are_due && self.due.is_empty() {
+            // The usual case: nobody has to move.
+            std::mem::swap(bucket, &mut self.due);
+            self.vacate(slot);
+            return;
+        }
         let mut from = 0;
         while let Some((position, entry)) = bucket.next_due(from) {
             from = position + 1;
-            let deadline = self.entries.at(entry).deadline;
-            if deadline == tick {
+            let entry_lap = self.entries.deadline(entry) >> shift;
+            if entry_lap <= lap {
                 bucket.vacate(position);
-                expired(self.entries.remove(entry));
+                self.entries.at(entry).position = self.due.push_due(entry);
             } else {
-                bucket.postpone(position, deadline >> shift);
+                bucket.postpone(position, entry_lap);
+                visit.first_lap = visit.first_lap.min(entry_lap);
             }
         }
+        bucket.settle(visit.first_lap, |entry| self.entries.deadline(entry) >> shift);
         self.tidy(slot);
+    }
+
+    /// Leaves a hole in `due`.
+    fn leave_due(&mut self, position: usize) {
+        self.due.vacate(position);
+        if self.due.is_empty() {
+            self.due.close();
+        }
     }
 
     /// Sees to a slot's bucket after entries have left it.
@@ -270,9 +318,6 @@ impl<T> HashedWheel<T> {
 
     /// Finds `next` anew, once everything up to `self.tick` is out.
     fn seek(&mut self) {
-        if self.is_empty() {
-            return;
-        }
         let mut left = SEEK;
         if self.tick - self.sought >= self.slots.len() as u64 {
             left = usize::MAX;
@@ -295,7 +340,7 @@ impl<T> HashedWheel<T> {
                 return;
             }
             left -= 1;
-            // Removals may have left the bucket's bound in the past.
+            // A bound that is billions of rounds off may have lost its high bits; the slot's next visit is one too.
             let first_lap = self.buckets[self.slots[slot] as usize - 1].first_lap();
             self.next = self.next.min((first_lap << shift | slot as u64).max(comes_round));
         }

@@ -31,6 +31,9 @@ const NONE: u32 = u32::MAX;
 /// Above this many places an emptied slab gives its memory back.
 const KEEP: usize = 1_024;
 
+/// The highest generation that new places may start with: they must not be used up soon, for each that is stays behind.
+const MOST_FRESH: u32 = u32::MAX / 2;
+
 #[derive(Debug)]
 pub(super) struct Entry<T> {
     pub(super) deadline: u64,
@@ -90,6 +93,10 @@ impl<T> Slab<T> {
         &mut self.entries[index as usize]
     }
 
+    pub(super) fn deadline(&self, index: u32) -> u64 {
+        self.entries[index as usize].deadline
+    }
+
     /// Takes out the entry at `index`, which must be there.
     pub(super) fn remove(&mut self, index: u32) -> T {
         let entry = &mut self.entries[index as usize];
@@ -102,7 +109,7 @@ impl<T> Slab<T> {
             entry.position = self.free;
             self.free = index;
         }
-        if self.len == 0 && self.entries.len() > KEEP && self.highest < u32::MAX {
+        if self.len == 0 && self.entries.len() > KEEP && self.highest <= MOST_FRESH {
             self.entries = Vec::new();
             self.free = NONE;
             self.fresh = self.highest;
