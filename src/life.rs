@@ -165,7 +165,7 @@ impl Life {
     }
 }
 
-#[cfg(all(test, not(hashed_wheel_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
