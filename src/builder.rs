@@ -69,7 +69,8 @@ impl Builder {
     }
 
     /// How many timeouts may be pending at a time; one more is refused with
-    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Default: 0, which is no limit, as in Netty.
+    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Default: 0, which is no limit, as in
+    /// Netty, below 2^31.
     pub fn max_pending_timeouts(self, limit: usize) -> Self {
         Self { max_pending_timeouts: limit, ..self }
     }

@@ -9,8 +9,8 @@ use crate::sync::{Arc, Ordering};
 /// A source of monotonic time.
 ///
 /// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout) and
-/// [`reset`](crate::Timeout::reset), on the caller's thread, and once or twice a turn. It never asks with anything
-/// locked that a caller could wait for.
+/// [`reset`](crate::Timeout::reset), on the caller's thread, for each [`remaining`](crate::Timeout::remaining) and `Debug` of
+/// a timeout, and once or twice a turn. It never asks with anything locked that a caller could wait for.
 ///
 /// The worker thread sleeps in real time. A timer whose clock does not run at the pace of real time should be built with
 /// [`Builder::build_driven`](crate::Builder::build_driven), and turned by whoever moves the clock.

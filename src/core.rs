@@ -35,8 +35,6 @@ pub(crate) struct Core {
     pub(crate) clock: Box<dyn Clock>,
     /// What the clock said when the timer was built.
     pub(crate) origin: Duration,
-    /// `None`: the worker runs the tasks itself.
-    pub(crate) executor: Option<Box<dyn TaskExecutor>>,
 }
 
 // User code runs only where everything is consistent, so a panic that comes out of it leaves nothing half done.
@@ -63,6 +61,8 @@ impl Core {
     pub(crate) fn new(settings: Settings) -> Arc<Self> {
         static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
 
+        // First, for it is the user's and may panic.
+        let origin = settings.clock.now();
         let live = LIVE.fetch_add(1, Ordering::Relaxed) + 1;
         if live > MANY && !WARNED.swap(true, Ordering::Relaxed) {
             report::too_many_timers(live);
@@ -71,7 +71,7 @@ impl Core {
             life: CachePadded::new(Life::new()),
             timeouts: Queue::new(),
             cancelled: Queue::new(),
-            post: Post::new(settings.ticks_per_wheel),
+            post: Post::new(settings.ticks_per_wheel, settings.executor),
             thread: Thread::new(settings.thread_name),
             handles: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -81,9 +81,8 @@ impl Core {
                 0 => MOST_PENDING,
                 limit => MOST_PENDING.min(limit as u64),
             },
-            origin: settings.clock.now(),
+            origin,
             clock: settings.clock,
-            executor: settings.executor,
         })
     }
 
@@ -136,9 +135,9 @@ impl Core {
         if placed && !is_broken(Fault::CancelWithoutPush) {
             self.cancelled.push(Arc::clone(&timeout.node));
         }
-        // After the push: `stop` waits for the count, and then finds in the queue all that was ever pushed.
-        let word = self.life.leave();
+        // After the push: `stop` waits for the count, and then finds this in the queue.
         self.counters.cancelled.add_one();
+        let word = self.life.leave();
         if placed && word.is_asleep() {
             self.wake();
         }
@@ -169,9 +168,9 @@ impl Core {
     }
 
     /// Hands an expired task to whoever runs it.
-    pub(crate) fn execute(self: &Arc<Self>, node: Arc<Node>) {
+    pub(crate) fn execute(self: &Arc<Self>, executor: Option<&dyn TaskExecutor>, node: Arc<Node>) {
         let timeout = Timeout { node, core: Arc::clone(self) };
-        match &self.executor {
+        match executor {
             None => timeout.run(),
             Some(executor) => {
                 let name = timeout.node.slot.name();
@@ -186,7 +185,7 @@ impl Core {
         self.guard_named(doing, node.slot.name(), code);
     }
 
-    fn guard_named(&self, doing: &str, task: &str, code: impl FnOnce()) {
+    pub(crate) fn guard_named(&self, doing: &str, task: &str, code: impl FnOnce()) {
         report::guard(code, |panic| {
             self.counters.panicked.add_one();
             report::task_panicked(doing, task, panic);
@@ -200,8 +199,9 @@ impl Core {
 
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
-        // `pending` first: what ends in between is then counted twice rather than not at all.
-        let pending = self.life.pending();
+        // `pending` first, and Acquire: who ends a timeout counts that before it leaves, so what ends in between is
+        // counted twice rather than not at all.
+        let pending = self.life.word().pending();
         let expired = counters.worker.expired.get();
         let cancelled = counters.cancelled.get();
         Stats {
@@ -232,6 +232,16 @@ impl Core {
         } else {
             self.stop();
         }
+    }
+
+    /// One handle fewer; says whether it was the last.
+    pub(crate) fn drop_handle(&self) -> bool {
+        if is_broken(Fault::DropWithoutCompare) {
+            let handles = self.handles.load(Ordering::SeqCst);
+            self.handles.store(handles - 1, Ordering::SeqCst);
+            return handles == 1;
+        }
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Stopped by the last handle: nobody waits for what is left.

@@ -52,12 +52,24 @@ impl Driver {
     /// How long until [`turn`](Self::turn) has work: zero if it has some now, `None` if nothing is pending.
     ///
     /// Exact for what this timer knows now, except that the earliest timeout may have been cancelled; a `new_timeout` or
-    /// `reset` that follows may need an earlier turn. Waits for a [`stop`](crate::HashedWheelTimer::stop) that is in
-    /// progress on another thread.
+    /// `reset` that follows may need an earlier turn.
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
+        // Also in a hook that `stop` calls on this thread, which would wait for itself.
+        if self.core.life.word().is_stopped() {
+            return None;
+        }
         let now = self.core.now();
         self.core.post.enter().next_turn(&self.core, now)
+    }
+}
+
+#[cfg(hashed_wheel_loom)]
+impl Driver {
+    /// For models of a quiet timer: whether the worker knows that nothing is on its way. It would never sleep otherwise.
+    #[doc(hidden)]
+    pub fn could_sleep(&self) -> bool {
+        self.core.post.enter().could_sleep(&self.core)
     }
 }
 

@@ -45,7 +45,7 @@ impl error::Error for BuildError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NewTimeoutError {
-    /// The timer is stopped, or its last handle was dropped. (Netty: `IllegalStateException`.)
+    /// The timer [is stopped](crate::HashedWheelTimer::is_stopped). (Netty: `IllegalStateException`.)
     Stopped,
     /// As many timeouts are pending as [`max_pending_timeouts`](crate::Builder::max_pending_timeouts) allows. (Netty:
     /// `RejectedExecutionException`.)

@@ -11,12 +11,12 @@
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
 //! | [`admit`](Life::admit) (before the push to `timeouts`) | PENDING + 1, ADMITTED + 1, if STARTED, not STOPPED, below the limit | `AcqRel` | the `Acquire` of `word` and `sleep`: the worker that sees this thread's next `admit` sees this one's push |
-//! | [`leave`](Life::leave) (after the push to `cancelled`) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
+//! | [`leave`](Life::leave) (in `cancel` after the push to `cancelled`; also when the worker ends a timeout) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
 //! | [`look`](Life::look) (after `reset` has pushed to `timeouts`) | nothing | `AcqRel`, a write all the same | `sleep`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
 //! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
 //! | [`stop`](Life::stop) | sets STOPPED | `AcqRel` | `word` |
 //! | [`sleep`](Life::sleep) (the worker) | sets ASLEEP if the word is still what it was | `AcqRel` | see below |
-//! | [`wake`](Life::wake) (whoever saw ASLEEP; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: at most one does for each sleep |
+//! | [`wake`](Life::wake) (whoever saw ASLEEP; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: of the callers at most one does for each sleep (`stop` always does) |
 //! | [`word`](Life::word) | reads | `Acquire` | the releases above; each later operation, being a read-modify-write, carries them on |
 //! | [`pending`](Life::pending) | reads | `Relaxed` | nothing: a count alone |
 //!
@@ -41,8 +41,9 @@ const ASLEEP: u64 = 1 << 2;
 const PENDING: u64 = 1 << 3;
 const ADMITTED: u64 = 1 << 40;
 
-/// The most timeouts that can be pending at a time, whatever the limit: 2^37 − 1.
-pub(crate) const MOST_PENDING: u64 = ADMITTED / PENDING - 1;
+/// The most timeouts that can be pending at a time, whatever the limit: what the wheel can hold, with room for as many
+/// that have ended and are still in it. (The word has room for 2^37.)
+pub(crate) const MOST_PENDING: u64 = 1 << 31;
 
 /// Why `admit` did not.
 #[derive(Debug, PartialEq)]
@@ -70,7 +71,7 @@ impl Word {
     }
 
     pub(crate) fn pending(self) -> u64 {
-        (self.0 / PENDING) & MOST_PENDING
+        self.0 % ADMITTED / PENDING
     }
 
     /// Whether exactly `taken` timeouts have been admitted, modulo 2^24.

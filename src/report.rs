@@ -55,10 +55,7 @@ mod said {
 
     pub(crate) fn too_many_timers(live: usize) {
         guard_quietly(|| {
-            tracing::error!(
-                live,
-                "many timers are alive, each with a thread of its own: one serves a whole process, share it by cloning"
-            );
+            tracing::error!(live, "many timers are alive: one serves a whole process, share it by cloning");
         });
     }
 

@@ -51,6 +51,10 @@ pub enum Fault {
     StopWithoutWaiting,
     /// Whoever starts the worker thread does not look again once it has the lock.
     StartWithoutSecondLook,
+    /// `stop` does not wake the worker.
+    StopWithoutUnparking,
+    /// A handle is counted out by a look and a store, with a gap in between.
+    DropWithoutCompare,
     /// `cancel` does not tell the worker of a timeout that is in the wheel.
     CancelWithoutPush,
     /// `reset` to an earlier deadline does not tell the worker.

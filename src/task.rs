@@ -53,7 +53,8 @@ pub trait TimerTask: Send + 'static {
     fn run(self, timeout: &Timeout);
 
     /// The timeout was cancelled: called in place of [`run`](Self::run), on the thread whose
-    /// [`cancel`](Timeout::cancel) or [`stop`](crate::HashedWheelTimer::stop) ended it, before that returns.
+    /// [`cancel`](Timeout::cancel) or [`stop`](crate::HashedWheelTimer::stop) ended it, before that returns; on the worker,
+    /// if a task there dropped the last handle.
     ///
     /// Netty's `TimerTask.cancelled`, which Netty calls on its worker up to a tick later. A panic is reported and counted.
     fn cancelled(self, timeout: &Timeout)
@@ -129,6 +130,9 @@ pub trait TaskExecutor: Send + Sync + 'static {
     /// Takes a task whose delay is over. Called on the worker, which waits until this returns.
     ///
     /// An executor that cannot take the task may drop it: that is reported and counted. A panic is too.
+    ///
+    /// If this blocks until a pool has room, no task in that pool may call [`stop`](crate::HashedWheelTimer::stop) or drop
+    /// the last handle of the timer: these wait for the worker.
     fn execute(&self, task: ExpiredTask);
 }
 

@@ -5,7 +5,7 @@ use crate::error::NewTimeoutError;
 use crate::report;
 use crate::sync::{Arc, Fault, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_broken, is_current, spawn};
 use crate::timeout::Timeout;
-use crate::worker::Rest;
+use crate::worker::{OnDuty, Rest};
 
 pub(crate) struct Thread {
     name: String,
@@ -58,7 +58,9 @@ impl Core {
     /// Ends the worker, waits for a task that is running there, and ends all timeouts. Not to be called by the worker.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
         self.set_stopped();
-        self.thread.unpark();
+        if !is_broken(Fault::StopWithoutUnparking) {
+            self.thread.unpark();
+        }
         {
             let mut handle = self.thread.handle.lock();
             // The thread itself gets here when it drops a handle after its last turn, and has nothing to wait for.
@@ -67,16 +69,30 @@ impl Core {
                 let _ = thread.join();
             }
         }
-        self.post.enter().drain(self)
+        self.end(self.post.enter())
+    }
+
+    /// The last of a stopped timer: ends its timeouts, and lets go of the executor.
+    fn end(self: &Arc<Self>, mut worker: OnDuty<'_>) -> Vec<Timeout> {
+        let rest = worker.drain(self);
+        let executor = worker.executor.take();
+        // It may wait, when it is dropped, for tasks that wait for this.
+        drop(worker);
+        self.guard_named("when it was dropped", "(the task executor)", || drop(executor));
+        rest
     }
 
     /// A turn of the worker, by its thread or by a driver.
     pub(crate) fn turn(self: &Arc<Self>) -> usize {
+        // Also in a hook that `stop` calls on this thread, which would wait for itself.
+        if self.life.word().is_stopped() {
+            return 0;
+        }
         let now = self.now();
         let mut worker = self.post.enter();
         let expired = worker.turn(self, now);
         if self.is_abandoned() {
-            worker.drain(self);
+            self.end(worker);
         }
         expired
     }
@@ -110,7 +126,7 @@ fn work(core: &Arc<Core>) {
     report::guard(ticking, |panic| {
         // Only the clock's can get here. Nobody would turn the timer any more: better that it says so.
         core.set_stopped();
-        core.post.enter().drain(core);
+        core.end(core.post.enter());
         report::clock_panicked(panic);
     });
 }

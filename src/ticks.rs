@@ -37,9 +37,12 @@ impl Ticks {
         deadline.div_ceil(self.nanos)
     }
 
-    /// How long it is from `now` to the beginning of `tick`; zero once it has begun.
+    /// How long it is from `now` to the beginning of `tick`; zero once it has begun, and 146 years if it never does.
     pub(crate) fn until(self, tick: u64, now: u64) -> Duration {
-        Duration::from_nanos(tick.saturating_mul(self.nanos).saturating_sub(now))
+        match tick.saturating_mul(self.nanos) {
+            NEVER.. => Duration::from_nanos(NEVER),
+            begins => Duration::from_nanos(begins.saturating_sub(now)),
+        }
     }
 
     pub(crate) fn duration(self) -> Duration {
@@ -58,6 +61,8 @@ mod tests {
         assert_eq!([0, 1, 9, 10, 11].map(|now| ticks.reached(now)), [0, 0, 0, 1, 1]);
         assert_eq!(ticks.until(2, 13), Duration::from_nanos(7));
         assert_eq!(ticks.until(2, 21), Duration::ZERO);
+        // Time stands still there: whoever slept until then would never sleep again.
+        assert_eq!(ticks.until(ticks.of(NEVER), NEVER - 1), Duration::from_nanos(NEVER));
     }
 
     #[test]

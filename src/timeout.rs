@@ -27,11 +27,11 @@ pub struct Timeout {
 impl Timeout {
     /// Ends the timeout, if it has not ended: true for exactly one caller, and then its task never runs.
     ///
-    /// Lock-free, and waits for nobody. When it returns true, the task has been dropped (its
+    /// Takes no lock that anybody else could hold, and waits for nobody. When it returns true, the task has been dropped (its
     /// [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
     /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free, even
     /// while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives back at its
-    /// next turn, which is at most a tick away.
+    /// next turn, which is at most a tick away. (With a tick of an hour, that is an hour's worth of entries.)
     ///
     /// False if the task was handed to the executor, or somebody else cancelled it, before.
     ///
@@ -67,8 +67,8 @@ impl Timeout {
     /// nothing happens, once it has expired or was cancelled.
     ///
     /// When it returned true, the task runs at the new deadline and not before, and sees what this thread did before the
-    /// call. Lock-free. A later deadline costs a look at the clock and one compare-exchange; an earlier one goes through
-    /// the queue like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules
+    /// call. Takes no lock. A later deadline costs a look at the clock and one compare-exchange; an earlier one goes
+    /// through the queue like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules
     /// the rest.)
     ///
     /// # Examples
@@ -86,10 +86,12 @@ impl Timeout {
         self.core.reset(self, delay)
     }
 
-    /// A handle to the timer. If its last handle was dropped, it is a stopped one.
+    /// A handle to the timer. If the last handle has been dropped, it is one to a stopped timer.
+    ///
+    /// A task had better ask for it than capture a clone: a captured one keeps the timer running until the task ends.
     #[must_use]
     pub fn timer(&self) -> HashedWheelTimer {
-        HashedWheelTimer::from_core(Arc::clone(&self.core))
+        HashedWheelTimer::from_timeout(Arc::clone(&self.core))
     }
 
     /// How long it is until the deadline: zero once it is due, `Duration::MAX` if it never will be. The task runs up to a
@@ -105,6 +107,14 @@ impl Timeout {
     /// Turns the handle into a guard that cancels the timeout when it is dropped.
     pub fn cancel_on_drop(self) -> CancelOnDrop {
         CancelOnDrop { timeout: self }
+    }
+
+    /// For models: whether the worker has given its entry back.
+    #[cfg(hashed_wheel_loom)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_the_only_handle(&self) -> bool {
+        Arc::strong_count(&self.node) == 1
     }
 
     /// Runs the task, which this caller owns: it ended the timeout as expired.

@@ -22,7 +22,7 @@ use crate::timeout::Timeout;
 /// its deadline that has not been processed yet: never early, at most a tick late, beside what the operating system takes
 /// to wake a thread. Timeouts that one thread scheduled for the same tick fire in the order in which they were scheduled.
 /// A worker that was held up, by a slow task or a suspended machine, catches up with all that is due, in the order of the
-/// ticks.
+/// ticks. (It takes over 100 000 new timeouts at a time; where more had to wait, the order is that within each lot.)
 ///
 /// # Examples
 ///
@@ -42,6 +42,8 @@ use crate::timeout::Timeout;
 /// ```
 pub struct HashedWheelTimer {
     core: Arc<Core>,
+    /// Whether it is one of `Core::handles`. Not if a timeout gave it out when none of these was left.
+    counts: bool,
 }
 
 impl HashedWheelTimer {
@@ -72,7 +74,14 @@ impl HashedWheelTimer {
     /// One more handle.
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         core.handles.fetch_add(1, Ordering::Relaxed);
-        Self { core }
+        Self { core, counts: true }
+    }
+
+    /// A handle like any other, unless the last one is gone: that cannot be undone, nor done a second time.
+    pub(crate) fn from_timeout(core: Arc<Core>) -> Self {
+        let one_more = |handles| (handles > 0).then_some(handles + 1);
+        let counts = core.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
+        Self { core, counts }
     }
 
     /// Starts the worker thread now, rather than at the first [`new_timeout`](Self::new_timeout). Does nothing if it runs
@@ -88,8 +97,8 @@ impl HashedWheelTimer {
 
     /// Schedules `task` to run once, `delay` from now. Netty's `newTimeout`.
     ///
-    /// The deadline is fixed here, on the calling thread; a delay too large to represent never ends. Lock-free, once the
-    /// worker runs. Wakes the worker at most once a tick, and not while there is traffic.
+    /// The deadline is fixed here, on the calling thread; a delay too large to represent never ends. Takes no lock that
+    /// anybody else could hold, once the worker runs. Wakes the worker at most once a tick, and not while there is traffic.
     ///
     /// The task should be short, for the worker runs it, unless there is a [task executor](Builder::task_executor).
     ///
@@ -125,6 +134,8 @@ impl HashedWheelTimer {
     /// a driven timer, for a turn that is in progress. Tasks that a [task executor](Builder::task_executor) has taken are
     /// its own affair.
     ///
+    /// The task executor is dropped, once nothing can be handed to it any more.
+    ///
     /// Each timeout is returned once: two threads that stop at once both return when it is over, and hold each timeout
     /// once between them. On a timer that was never started or is stopped already, returns an empty vector, and so does a
     /// call from a `cancelled` hook that `stop` itself has called.
@@ -132,7 +143,8 @@ impl HashedWheelTimer {
     /// # Panics
     ///
     /// If called by a task on the worker, which would wait for itself. Nothing has changed then. (Netty:
-    /// `IllegalStateException`.)
+    /// `IllegalStateException`.) Beware of calling it in a `Drop` that may run there: in a task that is panicking already,
+    /// a second panic ends the process. Dropping a handle is always fine.
     ///
     /// # Examples
     ///
@@ -158,7 +170,8 @@ impl HashedWheelTimer {
         Vec::new()
     }
 
-    /// Whether [`stop`](Self::stop) was called.
+    /// Whether the timer is stopped: by [`stop`](Self::stop), by dropping its last handle or its
+    /// [`Driver`](crate::Driver), or because its [`Clock`](crate::Clock) panicked on the worker thread.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.core.life.word().is_stopped()
@@ -205,7 +218,8 @@ impl HashedWheelTimer {
 /// Another handle to the same timer.
 impl Clone for HashedWheelTimer {
     fn clone(&self) -> Self {
-        Self::from_core(Arc::clone(&self.core))
+        let core = Arc::clone(&self.core);
+        if self.counts { Self::from_core(core) } else { Self { core, counts: false } }
     }
 }
 
@@ -213,7 +227,7 @@ impl Clone for HashedWheelTimer {
 /// stops it without waiting.
 impl Drop for HashedWheelTimer {
     fn drop(&mut self) {
-        if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.counts && self.core.drop_handle() {
             self.core.stop_from_anywhere();
         }
     }

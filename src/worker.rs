@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::node::{Expiry, Node};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
+use crate::task::TaskExecutor;
 use crate::timeout::Timeout;
 use crate::wheel::HashedWheel;
 
@@ -19,6 +20,9 @@ use crate::wheel::HashedWheel;
 const MOST_TAKEN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
 pub(crate) struct Worker {
+    /// `None`: the worker runs the tasks itself. Here and not in `Core`, so that it goes when the timer is stopped: it may
+    /// hold tasks, and these hold the `Core`.
+    pub(crate) executor: Option<Box<dyn TaskExecutor>>,
     wheel: HashedWheel<Arc<Node>>,
     /// Taken out of the wheel to be expired, one by one. Empty between turns, unless a `stop` came in the middle.
     due: VecDeque<Arc<Node>>,
@@ -44,8 +48,9 @@ pub(crate) enum Rest {
 }
 
 impl Worker {
-    fn new(ticks_per_wheel: usize) -> Self {
+    fn new(ticks_per_wheel: usize, executor: Option<Box<dyn TaskExecutor>>) -> Self {
         Self {
+            executor,
             wheel: HashedWheel::new(ticks_per_wheel),
             due: VecDeque::new(),
             taken: 0,
@@ -68,7 +73,12 @@ impl Worker {
             let tick = tick.max(self.wheel.tick());
             // All of a tick first, so that no task runs while the wheel changes; then decided one by one, so that each
             // can be cancelled until its own turn comes.
+            let is_owed = tick == self.wheel.tick();
             self.wheel.advance(tick, |node| self.due.push_back(node));
+            if is_owed {
+                // In the order in which they would have fired. (Each deadline looked at once: a `reset` may change it.)
+                self.due.make_contiguous().sort_by_cached_key(|node| core.ticks.of(node.deadline()));
+            }
             while let Some(node) = self.due.pop_front() {
                 if core.life.word().is_stopped() {
                     // The rest is for `stop` to return.
@@ -78,9 +88,9 @@ impl Worker {
                 match node.expire(|deadline| core.ticks.of(deadline) <= tick) {
                     Expiry::Expired => {
                         expired += 1;
-                        core.life.leave();
                         core.counters.worker.expired.add_one_alone();
-                        core.execute(node);
+                        core.life.leave();
+                        core.execute(self.executor.as_deref(), node);
                     }
                     Expiry::Later(deadline) => self.insert(core.ticks.of(deadline), node),
                     Expiry::Gone => {}
@@ -100,26 +110,16 @@ impl Worker {
             self.remove(&node);
         }
         let mut transferred = 0;
-        let mut late = Vec::new();
         while transferred < MOST_TAKEN {
             let Some(node) = core.timeouts.pop() else { break };
             transferred += 1;
             let is_owed = self.owed > 0;
             self.owed = self.owed.saturating_sub(1);
             let Some(tick) = self.take_in(core, &node) else { continue };
-            if tick > self.wheel.tick() {
-                self.insert(tick, node);
-            } else if is_owed {
-                late.push((tick, node));
-            } else {
-                // That tick has been processed: it is the next one.
-                self.insert(self.wheel.tick() + 1, node);
-            }
-        }
-        // For this very tick, in the order in which they would have fired.
-        late.sort_by_key(|(tick, _)| *tick);
-        for (tick, node) in late {
-            self.insert(tick, node);
+            // In the wheel before the next is taken: a re-arm may have put the same node into the queue again. What is
+            // owed comes out of the wheel at the very tick where it is.
+            let earliest = self.wheel.tick() + u64::from(!is_owed);
+            self.insert(tick.max(earliest), node);
         }
         self.traffic = cancelled + transferred;
         let capped = cancelled == MOST_TAKEN || transferred == MOST_TAKEN;
@@ -148,6 +148,11 @@ impl Worker {
         if let Some(key) = node.key() {
             self.wheel.remove(key);
         }
+    }
+
+    #[cfg(hashed_wheel_loom)]
+    pub(crate) fn could_sleep(&self, core: &Core) -> bool {
+        core.life.word().has_admitted(self.taken)
     }
 
     /// How long until `turn` has work. Takes in what has come since the last turn, so that the answer is exact.
@@ -191,8 +196,8 @@ impl Worker {
             let queued = iter::from_fn(|| core.timeouts.pop());
             for node in self.due.drain(..).chain(self.wheel.drain()).chain(queued) {
                 if node.cancel().is_some() {
-                    core.life.leave();
                     core.counters.cancelled.add_one();
+                    core.life.leave();
                     rest.push(Timeout { node, core: Arc::clone(core) });
                 }
             }
@@ -203,7 +208,7 @@ impl Worker {
         }
         // What is still there has ended.
         while core.timeouts.pop().or_else(|| core.cancelled.pop()).is_some() {}
-        *self = Self::new(1);
+        self.wheel = HashedWheel::new(1);
         core.post.draining.store(true, Ordering::Relaxed);
         rest.iter().for_each(Timeout::cancelled);
         rest
@@ -228,9 +233,9 @@ pub(crate) struct OnDuty<'a> {
 }
 
 impl Post {
-    pub(crate) fn new(ticks_per_wheel: usize) -> Self {
+    pub(crate) fn new(ticks_per_wheel: usize, executor: Option<Box<dyn TaskExecutor>>) -> Self {
         Self {
-            worker: Mutex::new(Worker::new(ticks_per_wheel)),
+            worker: Mutex::new(Worker::new(ticks_per_wheel, executor)),
             holder: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
         }

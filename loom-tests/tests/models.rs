@@ -1,12 +1,13 @@
-//! Each race that a reviewer would ask about, explored over every interleaving that the memory model allows; and for each
-//! a negative twin, the same model over code with one thing taken out, which has to fail.
+//! Each race that a reviewer would ask about, explored over every interleaving that the memory model allows (where `explore`
+//! is given a number: over those with at most so many preemptions); and for most a negative twin, the same model over code
+//! with one thing taken out, which has to fail.
 //!
 //! Everything runs the library's own code: the timer is driven, so that a turn of the worker is a call, and its clock stands
 //! where the model puts it. Only the models of starting and sleeping have a real (loom) worker thread.
 
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashed_wheel::{
@@ -191,6 +192,11 @@ fn nothing_is_lost_between_new_timeout_and_stop() {
         assert_eq!(timer.pending_timeouts(), 0);
         drop(driver);
     });
+}
+
+#[test]
+fn nothing_is_lost_between_two_new_timeouts_and_stop_twin() {
+    twin("nothing_is_lost_between_two_new_timeouts_and_stop", Fault::StopWithoutWaiting);
 }
 
 #[test]
@@ -450,6 +456,85 @@ fn a_reset_keeps_nothing_from_stop() {
     });
 }
 
+#[test]
+fn a_reset_while_a_backlog_is_taken_in_does_not_put_it_in_twice() {
+    explore(None, || {
+        let clock = Seen(Arc::new(loom::sync::atomic::AtomicU64::new(0)));
+        let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(2).clock(clock.clone());
+        let (timer, mut driver) = builder.build_driven().unwrap();
+        // As many as a turn takes in, in a model; the third is owed its tick.
+        for _ in 0..2 {
+            timer.new_timeout(|_| (), TICK).unwrap();
+        }
+        let ends = Arc::new(Ends::default());
+        let owed = timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * 2).unwrap();
+        let reset = thread::spawn(move || owed.reset(TICK));
+        for ticks in [4, 0, 0, 4] {
+            clock.0.fetch_add(ticks, AcqRel);
+            driver.turn();
+        }
+        reset.join().unwrap();
+        clock.0.fetch_add(4, AcqRel);
+        driver.turn();
+        ends.assert(1, 0);
+        assert_eq!(driver.next_turn(), None);
+        assert!(driver.could_sleep());
+    });
+}
+
+#[test]
+fn resets_both_ways_end_at_one_of_the_deadlines() {
+    explore(Some(2), || {
+        let mut driven = Driven::new();
+        let (timeout, ends) = driven.schedule_placed(3);
+        let resets = [1, 4].map(|ticks| {
+            let timeout = timeout.clone();
+            thread::spawn(move || timeout.reset(TICK * ticks))
+        });
+        driven.clock.advance(TICK);
+        let mut expired = driven.driver.turn();
+        resets.into_iter().for_each(|reset| assert!(reset.join().is_ok()));
+        for _ in 0..6 {
+            driven.clock.advance(TICK);
+            expired += driven.driver.turn();
+        }
+        assert_eq!(expired, 1);
+        ends.assert(1, 0);
+        assert_eq!(driven.driver.next_turn(), None);
+    });
+}
+
+#[test]
+fn a_cancel_against_a_reset_against_a_turn_leaves_nothing() {
+    explore(Some(3), || {
+        let mut driven = Driven::new();
+        let (timeout, ends) = driven.schedule_placed(5);
+        let other = timeout.clone();
+        let reset = thread::spawn(move || other.reset(TICK));
+        let mut driver = driven.driver;
+        let turn = thread::spawn(move || {
+            driver.turn();
+            driver
+        });
+        assert!(timeout.cancel());
+        reset.join().unwrap();
+        let mut driver = turn.join().unwrap();
+        ends.assert(0, 1);
+        driver.turn();
+        assert_eq!(driver.next_turn(), None);
+    });
+}
+
+/// A clock whose time the model sees: a thread may have read it and not gone on.
+#[derive(Clone)]
+struct Seen(Arc<loom::sync::atomic::AtomicU64>);
+
+impl Clock for Seen {
+    fn now(&self) -> Duration {
+        TICK * self.0.fetch_add(0, AcqRel) as u32
+    }
+}
+
 // --- the worker's sleep ---------------------------------------------------------------------------------------------
 
 /// Each look at this clock takes part of a tick, so that time passes in a model without anybody's doing.
@@ -555,6 +640,39 @@ fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
     });
 }
 
+#[test]
+fn two_new_timeouts_wake_a_worker_that_falls_asleep_twin() {
+    twin("two_new_timeouts_wake_a_worker_that_falls_asleep", Fault::SleepWithoutCompare);
+}
+
+#[test]
+fn a_stop_wakes_a_worker_that_falls_asleep_twin() {
+    twin("a_stop_wakes_a_worker_that_falls_asleep", Fault::StopWithoutUnparking);
+}
+
+#[test]
+fn a_cancel_wakes_a_worker_that_sleeps_for_long() {
+    explore(Some(3), || {
+        let timer = threaded();
+        let memory = Arc::new(Ends::default());
+        let timeout = timer.new_timeout_task(Task(Arc::clone(&memory)), Duration::MAX).unwrap();
+        let node = timeout.clone();
+        assert!(timeout.cancel());
+        drop(timeout);
+        // Until nobody but this handle holds the entry: the worker gives it back, and nothing else wakes it.
+        while !node.is_the_only_handle() {
+            thread::yield_now();
+        }
+        assert!(timer.stop().is_empty());
+        memory.assert(0, 1);
+    });
+}
+
+#[test]
+fn a_cancel_wakes_a_worker_that_sleeps_for_long_twin() {
+    twin("a_cancel_wakes_a_worker_that_sleeps_for_long", Fault::CancelWithoutPush);
+}
+
 // --- the last handle ------------------------------------------------------------------------------------------------
 
 #[test]
@@ -601,6 +719,26 @@ fn a_task_that_drops_the_last_handle_ends_the_worker() {
         // Waits for the thread. Which of the two ends what is left, is open.
         assert!(near.timer().stop().iter().all(|timeout| *timeout == far));
         assert!(far.is_cancelled());
+        ends.assert(0, 1);
+    });
+}
+
+#[test]
+fn of_two_last_handles_one_stops_the_timer_twin() {
+    twin("of_two_last_handles_one_stops_the_timer", Fault::DropWithoutCompare);
+}
+
+#[test]
+fn a_handle_from_a_timeout_does_not_undo_the_last_drop() {
+    explore(Some(3), || {
+        let driven = Driven::new();
+        let (timeout, ends) = driven.schedule(5);
+        let other = timeout.clone();
+        let resurrect = thread::spawn(move || drop(other.timer()));
+        drop(driven.timer);
+        resurrect.join().unwrap();
+        assert!(timeout.timer().is_stopped());
+        assert!(timeout.is_cancelled());
         ends.assert(0, 1);
     });
 }

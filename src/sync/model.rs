@@ -27,11 +27,12 @@ impl<T> Mutex<T> {
 /// How many values a queue can be given in the whole of a model.
 const SLOTS: usize = 8;
 
-/// Stands in for `SegQueue`, which has no loom support: with its real orderings and nothing stronger.
+/// Stands in for `SegQueue`, which has no loom support, with orderings that are weaker than its own: nothing here leans on
+/// the queue but for this, that a value comes out whole, and that a push is seen by whoever knows of it.
 ///
-/// As there, a push claims a place by a `SeqCst` step on the tail and publishes the value with `Release`; a pop that
-/// finds a place claimed waits for its value. A `Mutex<VecDeque>` would order much more than that and hide races. One
-/// consumer at a time (the holder of the worker's lock), so the head is no atomic of the model's.
+/// As there, a push claims a place by a step on the tail and then publishes the value; a pop that finds a place claimed
+/// waits for its value. A `Mutex<VecDeque>` would order much more than that and hide races. One consumer at a time (the
+/// holder of the worker's lock), so the head is no atomic of the model's.
 pub(crate) struct Queue<T> {
     tail: AtomicUsize,
     head: super::unmodelled::AtomicUsize,
@@ -51,7 +52,7 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn push(&self, value: T) {
-        let slot = self.tail.fetch_add(1, Ordering::SeqCst);
+        let slot = self.tail.fetch_add(1, Ordering::AcqRel);
         assert!(slot < SLOTS, "a model pushes at most {SLOTS} values");
         self.values.lock().unwrap().push_back((slot, value));
         self.published[slot].store(1, Ordering::Release);
@@ -76,8 +77,7 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-        self.tail.load(Ordering::Relaxed) - self.head.load(Ordering::Relaxed)
+        self.tail.load(Ordering::Acquire) - self.head.load(Ordering::Relaxed)
     }
 }
 

@@ -1,0 +1,342 @@
+//! User code that calls back into the timer, from wherever a timer calls it: nothing hangs, nothing is left behind.
+
+mod common;
+
+use std::sync::mpsc::{RecvTimeoutError, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, Ends, Gate, PATIENCE, TICK, ends, ms};
+use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
+
+/// Calls what it is given when it is cancelled.
+struct OnCancel<F>(F);
+
+impl<F: FnOnce(&Timeout) + Send + 'static> TimerTask for OnCancel<F> {
+    fn run(self, _: &Timeout) {}
+
+    fn cancelled(self, timeout: &Timeout) {
+        (self.0)(timeout);
+    }
+}
+
+// --- a handle from a timeout ----------------------------------------------------------------------------------------
+
+#[test]
+fn a_handle_from_a_timeout_is_one_like_any_other() {
+    let t = Driven::new();
+    let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
+    let other = timeout.timer();
+    drop(t.timer);
+    assert!(!other.is_stopped());
+    assert!(other.new_timeout(|_| (), TICK).is_ok());
+    drop(other);
+    assert!(timeout.is_cancelled());
+    assert!(timeout.timer().clone().is_stopped());
+}
+
+#[test]
+fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_rest() {
+    let mut t = Driven::new();
+    let (task_ends, kept) = (Ends::new(), Arc::new(Mutex::new(None)));
+    let far = t.timer.new_timeout_task(task_ends.task(), ms(100_000)).unwrap();
+    let (last, keep) = (t.timer.clone(), kept.clone());
+    t.timer
+        .new_timeout(
+            move |timeout| {
+                drop(last);
+                *keep.lock().unwrap() = Some(timeout.timer());
+            },
+            TICK,
+        )
+        .unwrap();
+    drop(t.timer);
+    t.clock.advance(TICK);
+    assert_eq!(t.driver.turn(), 1);
+    assert!(far.is_cancelled());
+    assert_eq!((task_ends.hooks(), far.timer().pending_timeouts()), (1, 0));
+}
+
+#[test]
+fn a_task_in_a_pool_that_is_full_asks_for_its_timer_while_the_last_handle_is_dropped() {
+    ends(|| {
+        let (pool, tasks) = sync_channel::<ExpiredTask>(0);
+        let worker = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
+        let builder = HashedWheelTimer::builder().tick(ms(1));
+        let timer = builder.task_executor(move |task| pool.send(task).unwrap()).build().unwrap();
+        let (gate, wait) = Gate::new();
+        let (outcome, outcomes) = channel();
+        let again = move |timeout: &Timeout| {
+            wait();
+            outcome.send(timeout.timer().new_timeout(|_| (), ms(1)).is_err()).unwrap();
+        };
+        timer.new_timeout(again, ms(1)).unwrap();
+        // The worker waits for the pool to take this one.
+        timer.new_timeout(|_| (), ms(1)).unwrap();
+        gate.wait_for_arrival();
+        let witness = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        let dropper = thread::spawn(move || drop(timer));
+        while !witness.timer().is_stopped() {
+            thread::yield_now();
+        }
+        gate.open();
+        assert!(outcomes.recv_timeout(PATIENCE).unwrap(), "it is stopped");
+        dropper.join().unwrap();
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn cancel_does_not_wait_for_the_worker_whatever_its_hook_asks() {
+    let timer = HashedWheelTimer::new(ms(1), 8);
+    let hook = OnCancel(|timeout: &Timeout| assert!(timeout.timer().is_stopped()));
+    let far = timer.new_timeout_task(hook, ms(100_000)).unwrap();
+    let (gate, wait) = Gate::new();
+    timer.new_timeout(move |_| wait(), ms(1)).unwrap();
+    gate.wait_for_arrival();
+    let dropper = thread::spawn(move || drop(timer));
+    while !far.timer().is_stopped() {
+        thread::yield_now();
+    }
+    let canceller = far.clone();
+    assert!(ends(move || canceller.cancel()));
+    gate.open();
+    dropper.join().unwrap();
+    assert_eq!(far.timer().stats().panicked, 0);
+}
+
+// --- a driver in the hands of what it drives ------------------------------------------------------------------------
+
+#[test]
+fn a_driver_is_turned_and_dropped_in_a_hook_of_stop() {
+    ends(|| {
+        let t = Driven::new();
+        let mine: Arc<Mutex<Option<Driver>>> = Arc::new(Mutex::new(Some(t.driver)));
+        let hook = OnCancel(move |_: &Timeout| {
+            let mut driver = mine.lock().unwrap().take().unwrap();
+            assert_eq!((driver.turn(), driver.next_turn()), (0, None));
+        });
+        t.timer.new_timeout_task(hook, TICK).unwrap();
+        assert_eq!(t.timer.stop().len(), 1);
+        assert_eq!(t.timer.stats().panicked, 0);
+    });
+}
+
+#[test]
+fn a_driver_that_its_own_task_holds_is_dropped_with_it() {
+    ends(|| {
+        let t = Driven::new();
+        let driver = t.driver;
+        let timeout = t.timer.new_timeout(move |_| drop(driver), TICK).unwrap();
+        assert!(timeout.cancel());
+        assert!(t.timer.is_stopped());
+    });
+}
+
+#[test]
+fn a_turn_of_a_stopped_timer_does_nothing() {
+    let mut t = Driven::new();
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.timer.stop();
+    let before = t.timer.stats();
+    assert_eq!((t.pass(TICK), t.driver.next_turn()), (0, None));
+    assert_eq!(t.timer.stats(), before);
+}
+
+#[test]
+fn stop_waits_for_a_turn_that_is_in_progress() {
+    let t = Driven::new();
+    let (gate, wait) = Gate::new();
+    t.timer.new_timeout(move |_| wait(), TICK).unwrap();
+    let behind = t.timer.new_timeout(|_| (), TICK).unwrap();
+    t.clock.advance(TICK);
+    let mut driver = t.driver;
+    let turner = thread::spawn(move || (driver.turn(), driver));
+    gate.wait_for_arrival();
+    let (stopped, wait) = channel();
+    let timer = t.timer.clone();
+    let stopper = thread::spawn(move || stopped.send(timer.stop()).unwrap());
+    while !t.timer.is_stopped() {
+        thread::yield_now();
+    }
+    assert_eq!(wait.recv_timeout(ms(50)), Err(RecvTimeoutError::Timeout));
+    gate.open();
+    assert_eq!(wait.recv_timeout(PATIENCE).unwrap(), [behind]);
+    stopper.join().unwrap();
+    assert_eq!(turner.join().unwrap().0, 1);
+}
+
+#[test]
+fn one_driver_turns_another() {
+    let mut outer = Driven::new();
+    let mut inner = Driven::new();
+    let (ran, runs) = channel();
+    inner.timer.new_timeout(move |_| ran.send(()).unwrap(), TICK).unwrap();
+    let outer_timer = outer.timer.clone();
+    outer
+        .timer
+        .new_timeout(
+            move |_| {
+                assert_eq!(inner.pass(TICK), 1);
+                assert!(inner.timer.stop().is_empty(), "it is another timer's task");
+                assert!(!outer_timer.is_stopped());
+            },
+            TICK,
+        )
+        .unwrap();
+    assert_eq!((outer.pass(TICK), outer.timer.stats().panicked), (1, 0));
+    runs.try_recv().unwrap();
+}
+
+// --- tasks and hooks ------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_task_may_ask_its_timer_anything() {
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(3));
+    let other = t.timer.new_timeout(|_| (), ms(100_000)).unwrap();
+    let task = move |timeout: &Timeout| {
+        let timer = timeout.timer();
+        timer.start().unwrap();
+        assert_eq!((timer.pending_timeouts(), timer.stats().expired), (1, 1));
+        assert!(format!("{timer:?} {timeout:?}").contains("expired"));
+        assert!(!timeout.cancel() && !timeout.reset(TICK));
+        assert_eq!(timeout.remaining(), Duration::ZERO);
+        let twin = timer.new_timeout(|_| (), TICK).unwrap();
+        assert!(twin.reset(TICK * 2) && twin.cancel());
+        assert!(other.cancel());
+        timer.new_timeout(|_| (), TICK).unwrap();
+    };
+    t.timer.new_timeout(task, TICK).unwrap();
+    assert_eq!((t.pass(TICK), t.timer.stats().panicked), (1, 0));
+    assert_eq!(t.pass(TICK), 1);
+}
+
+#[test]
+fn a_hook_of_stop_is_refused_a_new_timeout() {
+    let t = Driven::new();
+    let hook = OnCancel(|timeout: &Timeout| {
+        let timer = timeout.timer();
+        assert!(matches!(timer.new_timeout(|_| (), TICK), Err(NewTimeoutError::Stopped)));
+        assert_eq!(timer.pending_timeouts(), 0);
+    });
+    t.timer.new_timeout_task(hook, TICK).unwrap();
+    assert_eq!((t.timer.stop().len(), t.timer.stats().panicked), (1, 0));
+}
+
+#[test]
+fn a_task_that_cancels_itself_when_it_is_dropped_is_too_late() {
+    struct Guard(Arc<Mutex<Option<Timeout>>>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            assert!(!self.0.lock().unwrap().take().unwrap().cancel());
+        }
+    }
+    let mut t = Driven::new();
+    for cancels in [false, true] {
+        let itself = Arc::new(Mutex::new(None));
+        let guard = Guard(itself.clone());
+        let timeout = t.timer.new_timeout(move |_| drop(guard), TICK).unwrap();
+        *itself.lock().unwrap() = Some(timeout.clone());
+        assert_eq!(if cancels { usize::from(timeout.cancel()) } else { t.pass(TICK) }, 1);
+    }
+    assert_eq!(t.timer.stats().panicked, 0);
+}
+
+#[test]
+fn a_timeout_in_a_thread_local_of_the_worker_may_name_its_timer() {
+    struct Last(Timeout);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            assert!(self.0.timer().clone().is_stopped());
+        }
+    }
+    thread_local!(static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) });
+    ends(|| {
+        let timer = HashedWheelTimer::new(ms(1), 8);
+        let (ran, wait) = channel();
+        timer
+            .new_timeout(
+                move |timeout| {
+                    LAST.set(Some(Last(timeout.clone())));
+                    ran.send(()).unwrap();
+                },
+                ms(1),
+            )
+            .unwrap();
+        wait.recv_timeout(PATIENCE).unwrap();
+        drop(timer);
+    });
+}
+
+// --- the executor ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_executor_is_let_go_of_by_stop() {
+    let (pool, tasks) = channel::<ExpiredTask>();
+    let builder = HashedWheelTimer::builder();
+    let timer = builder.task_executor(move |task| pool.send(task).unwrap()).build().unwrap();
+    let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+    assert_eq!(timer.stop(), [timeout]);
+    // A pool that takes tasks until there are no more ends, though the handles are still there.
+    assert!(matches!(tasks.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected)));
+    drop(timer);
+}
+
+#[test]
+fn an_executor_that_keeps_a_task_does_not_keep_itself() {
+    let memory = Arc::new(());
+    let held = memory.clone();
+    let queue = Arc::new(Mutex::new(Vec::new()));
+    let queued = queue.clone();
+    let mut t = Driven::with(|builder| {
+        builder.task_executor(move |task: ExpiredTask| {
+            let _ = &held;
+            queued.lock().unwrap().push(task);
+        })
+    });
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    drop(t);
+    drop(queue);
+    assert_eq!(Arc::strong_count(&memory), 1);
+}
+
+#[test]
+fn an_executor_whose_drop_waits_for_its_tasks_does_not_wait_for_itself() {
+    struct Pool(Option<std::sync::mpsc::Sender<ExpiredTask>>, Option<thread::JoinHandle<()>>);
+    impl hashed_wheel::TaskExecutor for Pool {
+        fn execute(&self, task: ExpiredTask) {
+            self.0.as_ref().unwrap().send(task).unwrap();
+        }
+    }
+    impl Drop for Pool {
+        fn drop(&mut self) {
+            self.0 = None;
+            self.1.take().unwrap().join().unwrap();
+        }
+    }
+    ends(|| {
+        let (sender, tasks) = channel::<ExpiredTask>();
+        let pool =
+            Pool(Some(sender), Some(thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run))));
+        let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(pool).build().unwrap();
+        let (gate, wait) = Gate::new();
+        let stop_too = move |timeout: &Timeout| {
+            wait();
+            assert!(timeout.timer().stop().is_empty());
+        };
+        timer.new_timeout(stop_too, ms(1)).unwrap();
+        gate.wait_for_arrival();
+        let stopper = {
+            let timer = timer.clone();
+            thread::spawn(move || timer.stop())
+        };
+        while !timer.is_stopped() {
+            thread::yield_now();
+        }
+        gate.open();
+        assert!(stopper.join().unwrap().is_empty());
+        assert_eq!(timer.stats().panicked, 0);
+    });
+}
