@@ -13,8 +13,8 @@
 //!
 //! QUEUED says that the node is in `timeouts`, or about to be pushed there by the one who said so, once. PLACED says
 //! that it is in the wheel (or just taken out of it, to be expired) at a tick no later than its deadline's, or at the next
-//! one to be processed if that has passed. CANCELLED
-//! and EXPIRED are for ever, and whoever's compare-exchange made them so owns the task; nobody else touches it.
+//! one to be processed if that has passed. CANCELLED and EXPIRED are for ever, and whoever's compare-exchange made them
+//! so owns the task; nobody else touches it.
 //!
 //! Nothing is published through this word but the deadline: the node itself comes to the worker through a queue, and the
 //! task belongs to one thread. The orders serve the user's code: what a thread did before a `reset` that returned true is
