@@ -229,6 +229,7 @@ impl Core {
         if self.post.is_mine() {
             // The worker sees it before the next task, and ends the rest when its turn is over.
             self.set_stopped();
+            self.post.abandon();
         } else {
             self.stop();
         }
@@ -242,11 +243,6 @@ impl Core {
             return handles == 1;
         }
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
-    /// Stopped by the last handle: nobody waits for what is left.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.handles.load(Ordering::Acquire) == 0 && self.life.word().is_stopped()
     }
 
     pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

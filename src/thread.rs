@@ -5,12 +5,12 @@ use crate::error::NewTimeoutError;
 use crate::report;
 use crate::sync::{Arc, Fault, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_broken, is_current, spawn};
 use crate::timeout::Timeout;
-use crate::worker::{OnDuty, Rest};
+use crate::worker::Rest;
 
 pub(crate) struct Thread {
     name: String,
-    /// `None` before it is started, and once it has been waited for. Held while starting and while waiting, so that of
-    /// two starts one does it, and of two stops both wait.
+    /// `None` before it is started, and once somebody waits for it, or nobody will. Held while starting, so that of two
+    /// starts one does it; never while waiting.
     handle: Mutex<Option<JoinHandle<()>>>,
     /// Taken by the thread when it begins.
     parker: TakeCell<Parker>,
@@ -32,7 +32,6 @@ impl Thread {
 impl Core {
     /// Starts the worker thread, if it is not started. (A driven timer has been from the beginning.)
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), NewTimeoutError> {
-        // Before the lock: a `stop` holds it while it waits for a task that may be calling this.
         if let Some(known) = self.is_started() {
             return known;
         }
@@ -61,25 +60,21 @@ impl Core {
         if !is_broken(Fault::StopWithoutUnparking) {
             self.thread.unpark();
         }
-        {
-            let mut handle = self.thread.handle.lock();
-            // The thread itself gets here when it drops a handle after its last turn, and has nothing to wait for.
-            if let Some(thread) = handle.take_if(|thread| !is_current(thread)) {
-                // It catches its panics.
-                let _ = thread.join();
-            }
+        // Not the thread itself, which gets here if it drops a handle after its last turn.
+        let thread = self.thread.handle.lock().take_if(|thread| !is_current(thread));
+        if let Some(thread) = thread {
+            // It catches its panics.
+            let _ = thread.join();
         }
-        self.end(self.post.enter())
+        let rest = self.post.enter().drain(self);
+        self.drop_executor();
+        rest
     }
 
-    /// The last of a stopped timer: ends its timeouts, and lets go of the executor.
-    fn end(self: &Arc<Self>, mut worker: OnDuty<'_>) -> Vec<Timeout> {
-        let rest = worker.drain(self);
-        let executor = worker.executor.take();
-        // It may wait, when it is dropped, for tasks that wait for this.
-        drop(worker);
+    /// Lets go of the executor of a stopped timer; with nothing locked, for it may wait for tasks that wait for the timer.
+    fn drop_executor(&self) {
+        let executor = self.post.enter().executor.take();
         self.guard_named("when it was dropped", "(the task executor)", || drop(executor));
-        rest
     }
 
     /// A turn of the worker, by its thread or by a driver.
@@ -91,8 +86,8 @@ impl Core {
         let now = self.now();
         let mut worker = self.post.enter();
         let expired = worker.turn(self, now);
-        if self.is_abandoned() {
-            self.end(worker);
+        if self.post.is_abandoned() {
+            worker.drain(self);
         }
         expired
     }
@@ -126,7 +121,12 @@ fn work(core: &Arc<Core>) {
     report::guard(ticking, |panic| {
         // Only the clock's can get here. Nobody would turn the timer any more: better that it says so.
         core.set_stopped();
-        core.end(core.post.enter());
+        core.post.abandon();
+        core.post.enter().drain(core);
         report::clock_panicked(panic);
     });
+    // The rest of what `stop` does, if nobody does it: whoever has the handle waits for this thread, and will.
+    if core.post.is_abandoned() && core.thread.handle.lock().take_if(|thread| is_current(thread)).is_some() {
+        core.drop_executor();
+    }
 }

@@ -86,7 +86,8 @@ impl Timeout {
         self.core.reset(self, delay)
     }
 
-    /// A handle to the timer. If the last handle has been dropped, it is one to a stopped timer.
+    /// A handle to the timer. If the last handle has been dropped, it is one to a timer that is stopped, or
+    /// about to be.
     ///
     /// A task had better ask for it than capture a clone: a captured one keeps the timer running until the task ends.
     #[must_use]

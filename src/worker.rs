@@ -225,6 +225,8 @@ pub(crate) struct Post {
     holder: AtomicUsize,
     /// Whether it is there to call the hooks of a stopped timer.
     draining: AtomicBool,
+    /// Whether the timer was stopped by the worker itself: no `stop` comes to end what is left.
+    abandoned: AtomicBool,
 }
 
 pub(crate) struct OnDuty<'a> {
@@ -238,6 +240,7 @@ impl Post {
             worker: Mutex::new(Worker::new(ticks_per_wheel, executor)),
             holder: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
         }
     }
 
@@ -250,6 +253,16 @@ impl Post {
     /// Whether the calling thread is the worker.
     pub(crate) fn is_mine(&self) -> bool {
         self.holder.load(Ordering::Relaxed) == thread_number()
+    }
+
+    /// The worker has stopped the timer, and is the one to see to the rest.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// For the worker: whether it has stopped the timer.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     /// For the worker: whether it is calling the hooks of a stopped timer.

@@ -2,13 +2,16 @@
 
 mod common;
 
-use std::sync::mpsc::{RecvTimeoutError, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Gate, PATIENCE, TICK, ends, ms};
-use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{
+    Clock, Driver, ExpiredTask, HashedWheelTimer, NewTimeoutError, TaskExecutor, Timeout, TimerTask,
+};
 
 /// Calls what it is given when it is cancelled.
 struct OnCancel<F>(F);
@@ -302,41 +305,122 @@ fn an_executor_that_keeps_a_task_does_not_keep_itself() {
     assert_eq!(Arc::strong_count(&memory), 1);
 }
 
-#[test]
-fn an_executor_whose_drop_waits_for_its_tasks_does_not_wait_for_itself() {
-    struct Pool(Option<std::sync::mpsc::Sender<ExpiredTask>>, Option<thread::JoinHandle<()>>);
-    impl hashed_wheel::TaskExecutor for Pool {
-        fn execute(&self, task: ExpiredTask) {
-            self.0.as_ref().unwrap().send(task).unwrap();
-        }
+/// A thread that runs the tasks, and is waited for when the pool is dropped.
+struct Pool {
+    tasks: Option<Sender<ExpiredTask>>,
+    thread: Option<thread::JoinHandle<()>>,
+    /// Called on the worker once it has handed a task over.
+    then: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Pool {
+    fn new(then: impl Fn() + Send + Sync + 'static) -> Self {
+        let (sender, tasks) = channel::<ExpiredTask>();
+        let thread = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
+        Self { tasks: Some(sender), thread: Some(thread), then: Box::new(then) }
     }
-    impl Drop for Pool {
-        fn drop(&mut self) {
-            self.0 = None;
-            self.1.take().unwrap().join().unwrap();
+}
+
+impl TaskExecutor for Pool {
+    fn execute(&self, task: ExpiredTask) {
+        self.tasks.as_ref().unwrap().send(task).unwrap();
+        (self.then)();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.tasks = None;
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A task that stops the timer too, once the gate is open. Says when it has.
+fn stops_too() -> (Gate, Receiver<()>, impl FnOnce(&Timeout) + Send + 'static) {
+    let (gate, wait) = Gate::new();
+    let (stopped, wait_for_stop) = channel();
+    let task = move |timeout: &Timeout| {
+        wait();
+        drop(timeout.timer().stop());
+        stopped.send(()).unwrap();
+    };
+    (gate, wait_for_stop, task)
+}
+
+#[test]
+fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_thread() {
+    for explicitly in [false, true] {
+        ends(move || {
+            let timer =
+                HashedWheelTimer::builder().tick(ms(1)).task_executor(Pool::new(|| ())).build().unwrap();
+            let (gate, wait_for_stop, task) = stops_too();
+            let timeout = timer.new_timeout(task, ms(1)).unwrap();
+            gate.wait_for_arrival();
+            let stopper = thread::spawn(move || {
+                if explicitly {
+                    assert!(timer.stop().is_empty());
+                }
+                drop(timer);
+            });
+            while !timeout.timer().is_stopped() {
+                thread::yield_now();
+            }
+            gate.open();
+            wait_for_stop.recv_timeout(PATIENCE).unwrap();
+            stopper.join().unwrap();
+            assert_eq!(timeout.timer().stats().panicked, 0);
+        });
+    }
+}
+
+#[test]
+fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() {
+    ends(|| {
+        // The last handle: the worker drops it as soon as the task is in the pool.
+        let last: Arc<Mutex<Option<HashedWheelTimer>>> = Arc::default();
+        let taken = last.clone();
+        let pool = Pool::new(move || drop(taken.lock().unwrap().take()));
+        let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(pool).build().unwrap();
+        let (gate, wait_for_stop, task) = stops_too();
+        let first = timer.clone();
+        *last.lock().unwrap() = Some(timer);
+        let timeout = first.new_timeout(task, ms(1)).unwrap();
+        drop(first);
+        gate.wait_for_arrival();
+        while !timeout.timer().is_stopped() {
+            thread::yield_now();
+        }
+        gate.open();
+        wait_for_stop.recv_timeout(PATIENCE).unwrap();
+    });
+}
+
+#[test]
+fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_because_of_the_clock() {
+    struct Fuse(Arc<AtomicBool>, Instant);
+    impl Clock for Fuse {
+        fn now(&self) -> Duration {
+            assert!(
+                !self.0.load(SeqCst) || thread::current().name() != Some("hw-fused"),
+                "the clock is broken"
+            );
+            self.1.elapsed()
         }
     }
     ends(|| {
-        let (sender, tasks) = channel::<ExpiredTask>();
-        let pool =
-            Pool(Some(sender), Some(thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run))));
-        let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(pool).build().unwrap();
-        let (gate, wait) = Gate::new();
-        let stop_too = move |timeout: &Timeout| {
-            wait();
-            assert!(timeout.timer().stop().is_empty());
-        };
-        timer.new_timeout(stop_too, ms(1)).unwrap();
+        let blown = Arc::new(AtomicBool::new(false));
+        let blow = blown.clone();
+        let pool = Pool::new(move || blow.store(true, SeqCst));
+        let clock = Fuse(blown, Instant::now());
+        let builder = HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-fused").clock(clock);
+        let timer = builder.task_executor(pool).build().unwrap();
+        let (gate, wait_for_stop, task) = stops_too();
+        timer.new_timeout(task, ms(1)).unwrap();
         gate.wait_for_arrival();
-        let stopper = {
-            let timer = timer.clone();
-            thread::spawn(move || timer.stop())
-        };
         while !timer.is_stopped() {
             thread::yield_now();
         }
         gate.open();
-        assert!(stopper.join().unwrap().is_empty());
-        assert_eq!(timer.stats().panicked, 0);
+        wait_for_stop.recv_timeout(PATIENCE).unwrap();
     });
 }

@@ -11,6 +11,9 @@ use super::slab::{Key, Slab};
 /// were looked at: that bounds the cost of a tick, and over a turn that of the looking.
 const SEEK: usize = 1_024;
 
+/// More buckets than this are given back when all slots are empty.
+const KEEP: usize = 1_024;
+
 /// A hashed timing wheel: Varghese and Lauck's scheme 6, as Netty's `HashedWheelTimer` has it.
 ///
 /// A deadline is an absolute tick. Its low bits choose the slot, its high bits say how many whole turns of the wheel
@@ -147,6 +150,8 @@ impl<T> HashedWheel<T> {
             self.ripen(now);
         }
         self.tick = now;
+        // Of holes that panics have left.
+        self.due.tidy(|entry, position| self.entries.at(entry).position = position);
         let mut from = 0;
         while let Some((position, entry)) = self.due.next_due(from) {
             from = position + 1;
@@ -156,8 +161,8 @@ impl<T> HashedWheel<T> {
     }
 
     /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
-    /// something is due. Exact, unless entries were removed, more than a thousand slots are in use, or the deadline is
-    /// billions of rounds off: whoever sleeps until then wakes in vain now and then, but never late and never in a
+    /// something is due. Exact, unless entries were removed, `expired` has panicked, more than a thousand slots are in
+    /// use, or the deadline is billions of rounds off: whoever sleeps until then wakes in vain now and then, but never late and never in a
     /// circle.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
@@ -314,6 +319,9 @@ impl<T> HashedWheel<T> {
         self.spare.push(number);
         self.slots[slot] = 0;
         self.occupied.clear(slot);
+        if self.spare.len() == self.buckets.len() && self.buckets.len() > KEEP {
+            (self.buckets, self.spare) = (Vec::new(), Vec::new());
+        }
     }
 
     /// Finds `next` anew, once everything up to `self.tick` is out.
