@@ -217,19 +217,21 @@ impl Core {
         }
     }
 
-    /// From now on nothing is admitted.
-    pub(crate) fn set_stopped(&self) {
-        if !self.life.stop().is_stopped() {
+    /// From now on nothing is admitted. Says whether this is what stopped the timer: only one caller is told so, and
+    /// has to let go of the executor.
+    pub(crate) fn set_stopped(&self) -> bool {
+        let is_first = !self.life.stop().is_stopped();
+        if is_first {
             LIVE.fetch_sub(1, Ordering::Relaxed);
         }
+        is_first
     }
 
     /// Stops the timer, and waits for the end if that is not to wait for oneself.
     pub(crate) fn stop_from_anywhere(self: &Arc<Self>) {
         if self.post.is_mine() {
             // The worker sees it before the next task, and ends the rest when its turn is over.
-            self.set_stopped();
-            self.post.abandon();
+            self.abandon();
         } else {
             self.stop();
         }

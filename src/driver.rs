@@ -76,6 +76,10 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.core.stop_from_anywhere();
+        // If a task stopped the timer, nobody else comes for it.
+        if !self.core.post.is_mine() {
+            self.core.drop_executor();
+        }
     }
 }
 

@@ -56,7 +56,7 @@ impl Core {
 
     /// Ends the worker, waits for a task that is running there, and ends all timeouts. Not to be called by the worker.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
-        self.set_stopped();
+        let is_first = self.set_stopped();
         if !is_broken(Fault::StopWithoutUnparking) {
             self.thread.unpark();
         }
@@ -67,12 +67,24 @@ impl Core {
             let _ = thread.join();
         }
         let rest = self.post.enter().drain(self);
-        self.drop_executor();
+        if is_first {
+            self.drop_executor();
+        }
         rest
     }
 
+    /// Stops the timer from the worker, which then sees to the rest itself, unless a `stop` was first.
+    pub(crate) fn abandon(&self) {
+        // Both under the lock: a `stop` that comes after this finds no thread to wait for.
+        let mut handle = self.thread.handle.lock();
+        if self.set_stopped() {
+            self.post.abandon();
+            drop(handle.take());
+        }
+    }
+
     /// Lets go of the executor of a stopped timer; with nothing locked, for it may wait for tasks that wait for the timer.
-    fn drop_executor(&self) {
+    pub(crate) fn drop_executor(&self) {
         let executor = self.post.enter().executor.take();
         self.guard_named("when it was dropped", "(the task executor)", || drop(executor));
     }
@@ -120,13 +132,13 @@ fn work(core: &Arc<Core>) {
     };
     report::guard(ticking, |panic| {
         // Only the clock's can get here. Nobody would turn the timer any more: better that it says so.
-        core.set_stopped();
-        core.post.abandon();
-        core.post.enter().drain(core);
+        core.abandon();
+        if core.post.is_abandoned() {
+            core.post.enter().drain(core);
+        }
         report::clock_panicked(panic);
     });
-    // The rest of what `stop` does, if nobody does it: whoever has the handle waits for this thread, and will.
-    if core.post.is_abandoned() && core.thread.handle.lock().take_if(|thread| is_current(thread)).is_some() {
+    if core.post.is_abandoned() {
         core.drop_executor();
     }
 }

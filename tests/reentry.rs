@@ -78,11 +78,9 @@ fn a_task_in_a_pool_that_is_full_asks_for_its_timer_while_the_last_handle_is_dro
         // The worker waits for the pool to take this one.
         timer.new_timeout(|_| (), ms(1)).unwrap();
         gate.wait_for_arrival();
-        let witness = timer.new_timeout(|_| (), ms(60_000)).unwrap();
         let dropper = thread::spawn(move || drop(timer));
-        while !witness.timer().is_stopped() {
-            thread::yield_now();
-        }
+        // A handle from a timeout, to ask, could become the last one: this has to be enough for the drop to begin.
+        thread::sleep(ms(500));
         gate.open();
         assert!(outcomes.recv_timeout(PATIENCE).unwrap(), "it is stopped");
         dropper.join().unwrap();
@@ -99,9 +97,7 @@ fn cancel_does_not_wait_for_the_worker_whatever_its_hook_asks() {
     timer.new_timeout(move |_| wait(), ms(1)).unwrap();
     gate.wait_for_arrival();
     let dropper = thread::spawn(move || drop(timer));
-    while !far.timer().is_stopped() {
-        thread::yield_now();
-    }
+    thread::sleep(ms(500));
     let canceller = far.clone();
     assert!(ends(move || canceller.cancel()));
     gate.open();
@@ -355,14 +351,15 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_threa
                 HashedWheelTimer::builder().tick(ms(1)).task_executor(Pool::new(|| ())).build().unwrap();
             let (gate, wait_for_stop, task) = stops_too();
             let timeout = timer.new_timeout(task, ms(1)).unwrap();
+            let far = timer.new_timeout(|_| (), ms(60_000)).unwrap();
             gate.wait_for_arrival();
             let stopper = thread::spawn(move || {
                 if explicitly {
-                    assert!(timer.stop().is_empty());
+                    assert_eq!(timer.stop().len(), 1);
                 }
                 drop(timer);
             });
-            while !timeout.timer().is_stopped() {
+            while !far.is_cancelled() {
                 thread::yield_now();
             }
             gate.open();
@@ -384,10 +381,11 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() 
         let (gate, wait_for_stop, task) = stops_too();
         let first = timer.clone();
         *last.lock().unwrap() = Some(timer);
-        let timeout = first.new_timeout(task, ms(1)).unwrap();
+        first.new_timeout(task, ms(500)).unwrap();
+        let far = first.new_timeout(|_| (), ms(60_000)).unwrap();
         drop(first);
         gate.wait_for_arrival();
-        while !timeout.timer().is_stopped() {
+        while !far.is_cancelled() {
             thread::yield_now();
         }
         gate.open();
