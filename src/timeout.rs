@@ -27,11 +27,12 @@ pub struct Timeout {
 impl Timeout {
     /// Ends the timeout, if it has not ended: true for exactly one caller, and then its task never runs.
     ///
-    /// Takes no lock that anybody else could hold, and waits for nobody. When it returns true, the task has been dropped (its
-    /// [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
-    /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free, even
-    /// while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives back at its
-    /// next turn, which is at most a tick away. (With a tick of an hour, that is an hour's worth of entries.)
+    /// Takes no lock that anybody else could hold, and waits for nobody. When it returns true, the task has been
+    /// dropped (its [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
+    /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free,
+    /// even while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives
+    /// back at its next turn, which is at most a tick away. (With a tick of an hour, that is an hour's worth of
+    /// entries.)
     ///
     /// False if the task was handed to the executor, or somebody else cancelled it, before.
     ///
@@ -66,10 +67,10 @@ impl Timeout {
     /// Re-arms the timeout: it is now due `delay` from now, whether that is later or earlier than before. False, and
     /// nothing happens, once it has expired or was cancelled.
     ///
-    /// When it returned true, the task runs at the new deadline and not before, and sees what this thread did before the
-    /// call. Takes no lock. A later deadline costs a look at the clock and one compare-exchange; an earlier one goes
-    /// through the queue like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules
-    /// the rest.)
+    /// When it returned true, the task runs at the new deadline and not before, and sees what this thread did before
+    /// the call. Takes no lock. A later deadline costs a look at the clock and one compare-exchange; an earlier one
+    /// goes through the queue like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire
+    /// and schedules the rest.)
     ///
     /// # Examples
     ///

@@ -130,9 +130,9 @@ impl HashedWheelTimer {
     /// Stops the timer for good and returns the timeouts that had not ended, each now cancelled and its
     /// [`cancelled`](TimerTask::cancelled) hook called. Netty's `stop`.
     ///
-    /// Waits for a task that is running on the worker (it is never interrupted), and then for the worker thread to end (of
-    /// several calls, one does); on a driven timer, for a turn that is in progress. Tasks that a [task executor](Builder::task_executor) has taken are
-    /// its own affair.
+    /// Waits for a task that is running on the worker (it is never interrupted), and then for the worker thread to
+    /// end (of several calls, one does); on a driven timer, for a turn that is in progress. Tasks that a [task
+    /// executor](Builder::task_executor) has taken are its own affair.
     ///
     /// The task executor is dropped, once nothing can be handed to it any more: by this call, so a task in a pool that
     /// waits for its own threads when it is dropped should not be the one to stop the timer.

@@ -161,9 +161,9 @@ impl<T> HashedWheel<T> {
     }
 
     /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
-    /// something is due. Exact, unless entries were removed, `expired` has panicked, more than a thousand slots are in
-    /// use, or the deadline is billions of rounds off: whoever sleeps until then wakes in vain now and then, but never late and never in a
-    /// circle.
+    /// something is due. Exact, unless entries were removed, `expired` has panicked, more than a thousand slots are
+    /// in use, or the deadline is billions of rounds off: whoever sleeps until then wakes in vain now and then, but
+    /// never late and never in a circle.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         if !self.due.is_empty() {
