@@ -22,11 +22,16 @@
 //! ```
 
 mod bitmap;
-mod bucket;
+mod due;
 mod hashed;
+mod hierarchical;
+mod ring;
+mod rounds;
+mod row;
 mod slab;
 
 pub use hashed::HashedWheel;
+pub use hierarchical::HierarchicalWheel;
 pub use slab::Key;
 
 /// The most ticks a wheel can have: 2^30, Netty's limit.

@@ -66,11 +66,6 @@ impl Bitmap {
         }
         Some(from)
     }
-
-    /// The members from `from` on, in order.
-    pub(super) fn iter(&self, from: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(self.next(from), |&bit| self.next(bit + 1))
-    }
 }
 
 #[cfg(test)]

@@ -3,16 +3,14 @@
 use std::fmt;
 
 use super::MAX_TICKS_PER_WHEEL;
-use super::bitmap::Bitmap;
-use super::bucket::Bucket;
+use super::due::Due;
+use super::ring::Ring;
+use super::rounds::Rounds;
 use super::slab::{Key, Slab};
 
 /// How many buckets are looked at after a tick for the next deadline, at most, unless a whole turn has passed since all
 /// were looked at: that bounds the cost of a tick, and over a turn that of the looking.
 const SEEK: usize = 1_024;
-
-/// More buckets than this are given back when all slots are empty.
-const KEEP: usize = 1_024;
 
 /// A hashed timing wheel: Varghese and Lauck's scheme 6, as Netty's `HashedWheelTimer` has it.
 ///
@@ -40,18 +38,9 @@ const KEEP: usize = 1_024;
 /// ```
 pub struct HashedWheel<T> {
     entries: Slab<T>,
-    /// For each slot the number of its bucket, plus one; zero is an empty slot. (All zeros, so that the operating system
-    /// need not make the memory until it is used.)
-    slots: Vec<u32>,
-    occupied: Bitmap,
-    buckets: Vec<Bucket>,
-    /// Buckets out of use; they keep their memory.
-    spare: Vec<u32>,
-    /// Entries with `deadline <= tick`, in the order in which they come out: their deadline had passed when they came, or
-    /// they are on their way out.
-    due: Bucket,
-    /// No entry in `due` has an earlier deadline. Means nothing while there is none.
-    first_due: u64,
+    slots: Ring<Rounds>,
+    /// Everything with `deadline <= tick`.
+    due: Due,
     tick: u64,
     /// No entry in a slot has an earlier deadline. Later than `tick`. Means nothing while all slots are empty.
     next: u64,
@@ -74,12 +63,8 @@ impl<T> HashedWheel<T> {
         let size = ticks_per_wheel.next_power_of_two();
         Self {
             entries: Slab::new(),
-            slots: vec![0; size],
-            occupied: Bitmap::new(size),
-            buckets: Vec::new(),
-            spare: Vec::new(),
-            due: Bucket::default(),
-            first_due: 0,
+            slots: Ring::new(size),
+            due: Due::default(),
             tick: 0,
             next: 0,
             sought: 0,
@@ -93,23 +78,17 @@ impl<T> HashedWheel<T> {
     ///
     /// If the wheel has held 2^32 − 1 entries at a time.
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        let is_due = deadline <= self.tick;
-        if is_due {
-            let first = if self.due.is_empty() { deadline } else { self.first_due };
-            self.first_due = first.min(deadline);
+        let next = if self.slots_are_empty() { deadline } else { self.next };
+        let entry = self.entries.insert(deadline, value);
+        let position = if deadline <= self.tick {
+            self.due.push(deadline, entry.index())
         } else {
-            let next = if self.slots_are_empty() { deadline } else { self.next };
             self.next = next.min(deadline);
-        }
-        let key = self.entries.insert(deadline, value);
-        let position = if is_due {
-            self.due.push_due(key.index())
-        } else {
-            let lap = self.lap(deadline);
-            self.bucket_for(deadline).push(lap, key.index())
+            let (slot, lap, current) = (self.slot(deadline), self.lap(deadline), self.lap(self.tick));
+            self.slots.occupy(slot, |bucket| bucket.open(current)).push(lap, entry.index())
         };
-        self.entries.at(key.index()).position = position;
-        key
+        self.entries.at(entry.index()).position = position;
+        entry
     }
 
     /// Takes an entry out before it is due. `None` if it has come out already, in whatever way.
@@ -118,11 +97,10 @@ impl<T> HashedWheel<T> {
         let (deadline, position) = (entry.deadline, entry.position as usize);
         let value = self.entries.remove(key.index());
         if deadline <= self.tick {
-            self.leave_due(position);
-            self.due.tidy(|entry, position| self.entries.at(entry).position = position);
+            self.due.remove(position, &mut self.entries);
         } else {
             let slot = self.slot(deadline);
-            self.buckets[self.slots[slot] as usize - 1].vacate(position);
+            self.slots.at_mut(slot).vacate(position);
             self.tidy(slot);
         }
         Some(value)
@@ -142,7 +120,7 @@ impl<T> HashedWheel<T> {
     ///
     /// Where `expired` panics, its entry is gone, every other one is still there, and the time is `now`: the next
     /// `advance` goes on with the entry behind it.
-    pub fn advance(&mut self, now: u64, mut expired: impl FnMut(T)) {
+    pub fn advance(&mut self, now: u64, expired: impl FnMut(T)) {
         if now < self.tick {
             return;
         }
@@ -150,14 +128,7 @@ impl<T> HashedWheel<T> {
             self.ripen(now);
         }
         self.tick = now;
-        // Of holes that panics have left.
-        self.due.tidy(|entry, position| self.entries.at(entry).position = position);
-        let mut from = 0;
-        while let Some((position, entry)) = self.due.next_due(from) {
-            from = position + 1;
-            self.leave_due(position);
-            expired(self.entries.remove(entry));
-        }
+        self.due.hand_out(&mut self.entries, expired);
     }
 
     /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
@@ -166,10 +137,7 @@ impl<T> HashedWheel<T> {
     /// never late and never in a circle.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.due.is_empty() {
-            return Some(self.first_due);
-        }
-        (!self.slots_are_empty()).then_some(self.next)
+        self.due.first().or_else(|| (!self.slots_are_empty()).then_some(self.next))
     }
 
     /// The tick up to which [`advance`](Self::advance) has come.
@@ -193,42 +161,23 @@ impl<T> HashedWheel<T> {
     /// Empties the wheel and hands its entries out, in no particular order. All are out of the wheel at once, also if the
     /// iterator is not read to its end. The time stays.
     pub fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.due.close();
-        let mut slot = 0;
-        while let Some(occupied) = self.occupied.next(slot) {
-            self.vacate(occupied);
-            slot = occupied;
-        }
+        self.due.clear();
+        self.slots.clear();
         self.entries.take().into_iter()
     }
 
     /// How many slots there are: what was asked for, rounded up to a power of two.
     pub(crate) fn ticks_per_wheel(&self) -> usize {
-        self.slots.len()
+        self.slots.size()
     }
 
     fn slot(&self, tick: u64) -> usize {
-        tick as usize & (self.slots.len() - 1)
+        tick as usize & (self.slots.size() - 1)
     }
 
     /// How many whole turns of the wheel come before `tick`.
     fn lap(&self, tick: u64) -> u64 {
-        tick >> self.slots.len().trailing_zeros()
-    }
-
-    fn bucket_for(&mut self, deadline: u64) -> &mut Bucket {
-        let slot = self.slot(deadline);
-        if self.slots[slot] == 0 {
-            let number = self.spare.pop().unwrap_or_else(|| {
-                self.buckets.push(Bucket::default());
-                self.buckets.len() as u32 - 1
-            });
-            self.slots[slot] = number + 1;
-            self.occupied.set(slot);
-            let lap = self.lap(self.tick);
-            self.buckets[number as usize].open(lap);
-        }
-        &mut self.buckets[self.slots[slot] as usize - 1]
+        tick >> self.slots.size().trailing_zeros()
     }
 
     fn slots_are_empty(&self) -> bool {
@@ -237,12 +186,11 @@ impl<T> HashedWheel<T> {
 
     /// Moves the time on to `now`, and all that is due then to `due`.
     fn ripen(&mut self, now: u64) {
-        let (size, mask) = (self.slots.len(), self.slots.len() as u64 - 1);
-        self.first_due = if self.due.is_empty() { self.next } else { self.first_due.min(self.next) };
+        let (size, mask) = (self.slots.size(), self.slots.size() as u64 - 1);
         let (first_slot, ticks) = (self.slot(self.next), now - self.next);
         let before = self.due.positions();
         'slots: for (mut from, to) in [(first_slot, size), (0, first_slot)] {
-            while let Some(slot) = self.occupied.next(from).filter(|&slot| slot < to) {
+            while let Some(slot) = self.slots.next(from).filter(|&slot| slot < to) {
                 from = slot + 1;
                 if (slot as u64).wrapping_sub(first_slot as u64) & mask > ticks {
                     break 'slots;
@@ -254,11 +202,7 @@ impl<T> HashedWheel<T> {
         }
         if ticks > mask {
             // Slots that came round more than once. (Stable: the same deadline is in the same slot, in order.)
-            let ripe = self.due.entries_from(before);
-            ripe.sort_by_cached_key(|&entry| self.entries.deadline(entry));
-            for (position, &entry) in (before as u32..).zip(&*ripe) {
-                self.entries.at(entry).position = position;
-            }
+            self.due.sort_from(before, &mut self.entries);
         }
         self.tick = now;
         self.seek();
@@ -266,25 +210,25 @@ impl<T> HashedWheel<T> {
 
     /// Moves what is due in turn `lap` or before from a slot to `due`. `is_alone`: from no other slot.
     fn ripen_slot(&mut self, slot: usize, lap: u64, is_alone: bool) {
-        let shift = self.slots.len().trailing_zeros();
-        let bucket = &mut self.buckets[self.slots[slot] as usize - 1];
+        let shift = self.slots.size().trailing_zeros();
+        let bucket = self.slots.at_mut(slot);
         if bucket.first_lap() > lap {
             return;
         }
         let mut visit = bucket.visit(lap);
-        if is_alone && visit.all_are_due && self.due.is_empty() {
-            // The usual case: nobody has to move.
-            std::mem::swap(bucket, &mut self.due);
-            self.vacate(slot);
+        // The usual case: nobody has to move.
+        if is_alone && visit.all_are_due && self.due.take_over(self.next, bucket.row()) {
+            self.slots.vacate(slot);
             return;
         }
         let mut from = 0;
         while let Some((position, entry)) = bucket.next_due(from) {
             from = position + 1;
-            let entry_lap = self.entries.deadline(entry) >> shift;
+            let deadline = self.entries.deadline(entry);
+            let entry_lap = deadline >> shift;
             if entry_lap <= lap {
                 bucket.vacate(position);
-                self.entries.at(entry).position = self.due.push_due(entry);
+                self.entries.at(entry).position = self.due.push(deadline, entry);
             } else {
                 bucket.postpone(position, entry_lap);
                 visit.first_lap = visit.first_lap.min(entry_lap);
@@ -294,51 +238,31 @@ impl<T> HashedWheel<T> {
         self.tidy(slot);
     }
 
-    /// Leaves a hole in `due`.
-    fn leave_due(&mut self, position: usize) {
-        self.due.vacate(position);
-        if self.due.is_empty() {
-            self.due.close();
-        }
-    }
-
     /// Sees to a slot's bucket after entries have left it.
     fn tidy(&mut self, slot: usize) {
-        let bucket = &mut self.buckets[self.slots[slot] as usize - 1];
+        let bucket = self.slots.at_mut(slot);
         if bucket.is_empty() {
-            self.vacate(slot);
+            self.slots.vacate(slot);
         } else {
             bucket.tidy(|entry, position| self.entries.at(entry).position = position);
-        }
-    }
-
-    /// Takes the bucket away from an occupied slot.
-    fn vacate(&mut self, slot: usize) {
-        let number = self.slots[slot] - 1;
-        self.buckets[number as usize].close();
-        self.spare.push(number);
-        self.slots[slot] = 0;
-        self.occupied.clear(slot);
-        if self.spare.len() == self.buckets.len() && self.buckets.len() > KEEP {
-            (self.buckets, self.spare) = (Vec::new(), Vec::new());
         }
     }
 
     /// Finds `next` anew, once everything up to `self.tick` is out.
     fn seek(&mut self) {
         let mut left = SEEK;
-        if self.tick - self.sought >= self.slots.len() as u64 {
+        if self.tick - self.sought >= self.slots.size() as u64 {
             left = usize::MAX;
             self.sought = self.tick;
         }
         // In the order in which the slots come round. What stands in a slot is due when the slot comes round, or a number
         // of turns later: so it is over when the best so far comes before the next slot does.
         let from = self.tick.saturating_add(1);
-        let (first_slot, shift) = (self.slot(from), self.slots.len().trailing_zeros());
-        let wrapped = self.occupied.iter(0).take_while(|&slot| slot < first_slot);
+        let (first_slot, shift) = (self.slot(from), self.slots.size().trailing_zeros());
+        let wrapped = self.slots.iter(0).take_while(|&slot| slot < first_slot);
         self.next = u64::MAX;
-        for slot in self.occupied.iter(first_slot).chain(wrapped) {
-            let distance = slot.wrapping_sub(first_slot) & (self.slots.len() - 1);
+        for slot in self.slots.iter(first_slot).chain(wrapped) {
+            let distance = slot.wrapping_sub(first_slot) & (self.slots.size() - 1);
             let comes_round = from.saturating_add(distance as u64);
             if comes_round >= self.next {
                 return;
@@ -349,7 +273,7 @@ impl<T> HashedWheel<T> {
             }
             left -= 1;
             // A bound that is billions of rounds off may have lost its high bits; the slot's next visit is one too.
-            let first_lap = self.buckets[self.slots[slot] as usize - 1].first_lap();
+            let first_lap = self.slots.at(slot).first_lap();
             self.next = self.next.min((first_lap << shift | slot as u64).max(comes_round));
         }
     }

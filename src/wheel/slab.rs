@@ -1,6 +1,6 @@
 //! Where the entries of a wheel live, and the keys that find them again.
 
-/// Names one entry of the wheel that [`insert`](super::HashedWheel::insert) put it into.
+/// Names one entry of the wheel that it was [inserted](super::HashedWheel::insert) into.
 ///
 /// A key whose entry has come out is stale for good: its place may be used again, its generation never is. A key means
 /// nothing to another wheel.

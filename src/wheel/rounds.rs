@@ -1,4 +1,7 @@
-//! One slot's entries, and how many rounds each of them has left.
+//! One slot's entries in the hashed wheel, and how many rounds each of them has left.
+
+use super::ring::Bucket;
+use super::row::{self, Row};
 
 /// No entry stands here any more.
 const HOLE: u32 = u32::MAX;
@@ -12,19 +15,13 @@ const FAR: u64 = MOST_ROUNDS / 2;
 /// How many rounds are looked through at once for a zero: four cache lines, which the compiler turns into vectors.
 const CHUNK: usize = 64;
 
-/// A bucket with more room than this gives it back when it is emptied, or nearly. (There is a bucket for each slot.)
-const KEEP: usize = 64;
-
-/// Two dense arrays in the order of insertion. A visit reads the first one alone; what is not due is not touched.
-///
-/// A removal leaves a hole, so that the order and everybody's position stay; holes are closed up when they are many.
+/// A row, and beside it a dense array that says how many rounds each entry has left. A visit reads that one alone; what
+/// is not due is not touched.
 #[derive(Debug, Default)]
-pub(super) struct Bucket {
-    /// Scheme 6's rounds, as of `lap`; `HOLE` in a hole.
+pub(super) struct Rounds {
+    row: Row,
+    /// Scheme 6's rounds of the entry at the same position, as of `lap`; `HOLE` in a hole.
     remaining_rounds: Vec<u32>,
-    /// The slab's index of each entry, or `HOLE`.
-    entries: Vec<u32>,
-    holes: usize,
     /// The turn of the wheel in which this bucket was visited last.
     lap: u64,
     /// No entry is due in an earlier turn. Removals may leave it too low.
@@ -41,7 +38,14 @@ pub(super) struct Visit {
     pub(super) all_are_due: bool,
 }
 
-impl Bucket {
+impl Bucket for Rounds {
+    fn close(&mut self) {
+        self.row.clear();
+        row::clear(&mut self.remaining_rounds);
+    }
+}
+
+impl Rounds {
     /// Makes an empty bucket ready for use in turn `lap` of the wheel.
     pub(super) fn open(&mut self, lap: u64) {
         self.lap = lap;
@@ -49,32 +53,13 @@ impl Bucket {
         self.cut_off = false;
     }
 
-    /// Forgets all entries.
-    pub(super) fn close(&mut self) {
-        if self.entries.capacity() > KEEP {
-            *self = Self::default();
-        }
-        self.remaining_rounds.clear();
-        self.entries.clear();
-        self.holes = 0;
-    }
-
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.row.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len() - self.holes
-    }
-
-    /// How many positions there are, holes included.
-    pub(super) fn positions(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// The entries from `position` on, to be put into another order: none may be a hole, and all must be due.
-    pub(super) fn entries_from(&mut self, position: usize) -> &mut [u32] {
-        &mut self.entries[position..]
+    /// The entries, for those who take all of them: the bucket has to be closed then.
+    pub(super) fn row(&mut self) -> &mut Row {
+        &mut self.row
     }
 
     /// The first turn of the wheel in which something here may be due.
@@ -83,22 +68,12 @@ impl Bucket {
     }
 
     /// Appends an entry that is due in turn `lap`; returns its position.
+    #[inline]
     pub(super) fn push(&mut self, lap: u64, entry: u32) -> u32 {
         self.first_lap = self.first_lap.min(lap);
         let rounds = self.rounds_until(lap);
-        self.push_with(rounds, entry)
-    }
-
-    /// Appends an entry that is due; returns its position.
-    pub(super) fn push_due(&mut self, entry: u32) -> u32 {
-        self.push_with(0, entry)
-    }
-
-    fn push_with(&mut self, rounds: u32, entry: u32) -> u32 {
-        let position = u32::try_from(self.entries.len()).expect("no more positions than entries and holes");
         self.remaining_rounds.push(rounds);
-        self.entries.push(entry);
-        position
+        self.row.push(entry)
     }
 
     fn rounds_until(&mut self, lap: u64) -> u32 {
@@ -135,9 +110,10 @@ impl Bucket {
             // Without an early exit, so that it vectorises.
             let any = rounds[position..end].iter().fold(false, |any, &rounds| any | (rounds == 0));
             if any {
-                let due = (position..end).find(|&at| rounds[at] == 0 && self.entries[at] != HOLE);
-                if let Some(at) = due {
-                    return Some((at, self.entries[at]));
+                let due = (position..end).filter(|&at| rounds[at] == 0);
+                let first = due.filter_map(|at| Some((at, self.row.at(at)?))).next();
+                if first.is_some() {
+                    return first;
                 }
             }
             position = end;
@@ -155,51 +131,24 @@ impl Bucket {
         self.first_lap = if first_lap - self.lap < FAR {
             first_lap
         } else {
-            let entries = self.entries.iter().filter(|&&entry| entry != HOLE);
-            entries.map(|&entry| lap_of(entry)).min().unwrap_or(u64::MAX)
+            self.row.iter().map(lap_of).min().unwrap_or(u64::MAX)
         };
     }
 
     /// Leaves a hole at `position`.
     pub(super) fn vacate(&mut self, position: usize) {
         self.remaining_rounds[position] = HOLE;
-        self.entries[position] = HOLE;
-        self.holes += 1;
+        self.row.vacate(position);
     }
 
-    /// Closes the holes up if they are many. Tells each entry that moves its new position.
-    pub(super) fn tidy(&mut self, moved: impl FnMut(u32, u32)) {
-        while self.entries.last() == Some(&HOLE) {
-            self.entries.pop();
-            self.remaining_rounds.pop();
-            self.holes -= 1;
-        }
-        if self.holes > self.entries.len() / 2 {
-            self.close_up(moved);
-        }
-        if self.entries.capacity() > KEEP && self.entries.len() < self.entries.capacity() / 4 {
-            // Copies: what is cut off in place would be of little use to the allocator.
-            self.entries = self.entries.as_slice().into();
-            self.remaining_rounds = self.remaining_rounds.as_slice().into();
-        }
-    }
-
-    fn close_up(&mut self, mut moved: impl FnMut(u32, u32)) {
-        let mut to = 0;
-        for from in 0..self.entries.len() {
-            let entry = self.entries[from];
-            if entry == HOLE {
-                continue;
-            }
-            if from != to {
-                self.entries[to] = entry;
-                self.remaining_rounds[to] = self.remaining_rounds[from];
-                moved(entry, to as u32);
-            }
-            to += 1;
-        }
-        self.entries.truncate(to);
-        self.remaining_rounds.truncate(to);
-        self.holes = 0;
+    /// As [`Row::tidy`]. Tells each entry that moves its new position.
+    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, u32)) {
+        let rounds = &mut self.remaining_rounds;
+        self.row.tidy(|entry, from, to| {
+            rounds[to] = rounds[from];
+            moved(entry, to as u32);
+        });
+        rounds.truncate(self.row.positions());
+        row::shrink(rounds);
     }
 }
