@@ -1,0 +1,144 @@
+use super::*;
+
+/// Where a turn begins or another bit is set, and their neighbours.
+fn deadlines(slots: usize) -> Vec<u64> {
+    let turns = (0..=5).map(|turn| turn * slots as u64);
+    let powers = (0..64).step_by(if cfg!(miri) { 21 } else { 1 }).map(|bit| 1 << bit);
+    let edges = turns.chain(powers).chain([u64::MAX - slots as u64, u64::MAX]);
+    let mut deadlines: Vec<u64> =
+        edges.flat_map(|edge| [edge.saturating_sub(1), edge, edge.saturating_add(1)]).collect();
+    Rng::with_seed(slots as u64).shuffle(&mut deadlines);
+    deadlines
+}
+
+/// Each number of slots, with each tick around the end of its first turn.
+fn wheels() -> impl Iterator<Item = (usize, u64)> {
+    let sizes = if cfg!(miri) { &SIZES[2..3] } else { &SIZES };
+    sizes.iter().flat_map(|&slots| [0, 1, slots - 1, slots, slots + 1].map(|tick| (slots, tick as u64)))
+}
+
+#[test]
+fn each_deadline_alone_comes_out_at_its_tick_and_not_before() {
+    for (slots, tick) in wheels() {
+        for deadline in deadlines(slots) {
+            let mut wheel = wheel_at(slots, tick);
+            wheel.insert(deadline, ());
+            assert_eq!(wheel.next_deadline(), Some(deadline));
+            if deadline > tick {
+                assert_eq!(fired(&mut wheel, deadline - 1), [], "{deadline} from {tick}");
+                assert_eq!(wheel.next_deadline(), Some(deadline));
+            }
+            assert_eq!(fired(&mut wheel, deadline.max(tick)), [()], "{deadline} from {tick}");
+            assert_eq!(wheel.next_deadline(), None);
+        }
+    }
+}
+
+#[test]
+fn all_deadlines_together_come_out_in_order_when_each_is_stopped_at() {
+    for (slots, tick) in wheels() {
+        let mut wheel = wheel_at(slots, tick);
+        let deadlines = deadlines(slots);
+        insert_all(&mut wheel, &deadlines);
+        let order = in_order(tick, &deadlines);
+        let mut left = &order[..];
+        while let Some(&first) = left.first() {
+            let now = deadlines[first].max(tick);
+            if now > wheel.tick() {
+                assert_eq!(fired(&mut wheel, now - 1), [], "{wheel:?}");
+            }
+            let (due, later) = left.split_at(left.partition_point(|&index| deadlines[index] <= now));
+            assert_eq!(fired(&mut wheel, now), due, "{wheel:?}");
+            left = later;
+        }
+        assert!(wheel.is_empty());
+    }
+}
+
+#[test]
+fn all_deadlines_together_come_out_in_order_in_one_jump() {
+    for (slots, tick) in wheels() {
+        let mut wheel = wheel_at(slots, tick);
+        let deadlines = deadlines(slots);
+        insert_all(&mut wheel, &deadlines);
+        assert_eq!(fired(&mut wheel, u64::MAX), in_order(tick, &deadlines));
+        assert!(wheel.is_empty());
+    }
+}
+
+#[test]
+fn the_last_tick_is_like_any_other() {
+    for slots in SIZES {
+        let mut wheel = wheel_at(slots, u64::MAX - 1);
+        insert_all(&mut wheel, &[u64::MAX, u64::MAX - 1, u64::MAX]);
+        assert_eq!(fired(&mut wheel, u64::MAX - 1), [1]);
+        check_next(&wheel, Some(u64::MAX));
+        assert_eq!(fired(&mut wheel, u64::MAX), [0, 2]);
+
+        let keys = insert_all(&mut wheel, &[u64::MAX, 0, u64::MAX]);
+        assert_eq!(wheel.remove(keys[0]), Some(0));
+        check_next(&wheel, Some(0));
+        assert_eq!(fired(&mut wheel, u64::MAX), [1, 2]);
+        assert_eq!(fired(&mut wheel, u64::MAX), []);
+    }
+}
+
+#[test]
+fn an_overdue_entry_comes_out_at_the_tick_that_is_now_and_before_all_others() {
+    for slots in SIZES {
+        let mut wheel = wheel_at(slots, 1_000);
+        insert_all(&mut wheel, &[1_001, 1_000, 999, 0, 1_001, 1_000]);
+        assert_eq!(fired(&mut wheel, 999), [], "the time does not go back");
+        assert_eq!(fired(&mut wheel, 1_000), [1, 2, 3, 5]);
+        assert_eq!(fired(&mut wheel, 1_000), []);
+        wheel.insert(7, 6);
+        assert_eq!(fired(&mut wheel, 2_000), [6, 0, 4]);
+    }
+}
+
+#[test]
+fn next_deadline_is_later_than_now_once_nothing_overdue_is_left() {
+    let mut wheel = wheel_at(8, 10);
+    let keys = insert_all(&mut wheel, &[5, 3, 100]);
+    assert_eq!(wheel.next_deadline(), Some(3));
+    wheel.remove(keys[1]);
+    check_next(&wheel, Some(5));
+    wheel.remove(keys[0]);
+    check_next(&wheel, Some(100));
+}
+
+/// More rounds than a `u32` can say, in one slot with fewer.
+#[test]
+fn rounds_beyond_32_bits_are_neither_lost_nor_waited_for_one_by_one() {
+    const ROUNDS: u64 = 1 << 32;
+
+    let edges = [1, ROUNDS / 2, ROUNDS - 2, ROUNDS - 1, ROUNDS, 2 * ROUNDS, 3 * ROUNDS + 7, 1 << 40, 1 << 53];
+    let rounds: Vec<u64> = edges.iter().flat_map(|edge| [edge - 1, *edge, edge + 1]).collect();
+    for slots in SIZES {
+        let deadlines: Vec<u64> = rounds.iter().rev().map(|rounds| rounds * slots as u64 + 1).collect();
+        let order = in_order(0, &deadlines);
+
+        let mut wheel = Wheel::new(slots);
+        insert_all(&mut wheel, &deadlines);
+        assert_eq!(fired(&mut wheel, u64::MAX), order);
+
+        let mut wheel = Wheel::new(slots);
+        insert_all(&mut wheel, &deadlines);
+        let (fired, _) = run_out(&mut wheel, 2 * deadlines.len());
+        assert_eq!(fired, order);
+    }
+}
+
+#[test]
+fn an_entry_beyond_32_bits_of_rounds_can_be_removed_at_any_time() {
+    for slots in SIZES {
+        let deadline = (3 << 32) * slots as u64 + 1;
+        for now in [0, 1, deadline / 3, deadline / 2, deadline - 1] {
+            let mut wheel = Wheel::new(slots);
+            let keys = insert_all(&mut wheel, &[deadline, 1, deadline / 3, deadline]);
+            wheel.advance(now, |_| ());
+            assert_eq!(wheel.remove(keys[0]), Some(0));
+            assert_eq!(fired(&mut wheel, u64::MAX).last(), Some(&3));
+        }
+    }
+}
