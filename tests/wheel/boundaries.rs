@@ -142,3 +142,177 @@ fn an_entry_beyond_32_bits_of_rounds_can_be_removed_at_any_time() {
         }
     }
 }
+
+/// Alone in a wheel, from `tick`: at its tick and not before, both when the wheel is asked and in one jump.
+fn check_alone(slots: usize, tick: u64, deadline: u64) {
+    let mut wheel = wheel_at(slots, tick);
+    wheel.insert(deadline, ());
+    assert_eq!(wheel.next_deadline(), Some(deadline), "{deadline} from {tick}");
+    let (_, wakes) = run_out(&mut wheel, 1);
+    assert_eq!((wakes, wheel.tick()), (1, deadline.max(tick)));
+
+    let mut wheel = wheel_at(slots, tick);
+    wheel.insert(deadline, ());
+    if deadline > tick {
+        assert_eq!(fired(&mut wheel, deadline - 1), [], "{deadline} from {tick}");
+    }
+    assert_eq!(fired(&mut wheel, deadline.max(tick)), [()], "{deadline} from {tick}");
+}
+
+/// All in one wheel, from `tick`: in one jump, and from one deadline to the next.
+fn check_together(slots: usize, tick: u64, deadlines: &[u64]) {
+    let order = in_order(tick, deadlines);
+    let mut wheel = wheel_at(slots, tick);
+    insert_all(&mut wheel, deadlines);
+    assert_eq!(fired(&mut wheel, u64::MAX), order, "{slots} slots, from {tick}");
+
+    let mut wheel = wheel_at(slots, tick);
+    insert_all(&mut wheel, deadlines);
+    // (The hashed one may look at a slot again after each four billion rounds.)
+    let (walked, _) = run_out(&mut wheel, 2 * deadlines.len());
+    assert_eq!(walked, order, "{slots} slots, from {tick}");
+
+    let mut wheel = wheel_at(slots, tick);
+    insert_all(&mut wheel, deadlines);
+    for due in order.chunk_by(|&one, &next| deadlines[one].max(tick) == deadlines[next].max(tick)) {
+        let now = deadlines[due[0]].max(tick);
+        check_next(&wheel, due.iter().map(|&index| deadlines[index]).min());
+        if now > tick {
+            assert_eq!(fired(&mut wheel, now - 1), [], "{slots} slots, from {tick}");
+        }
+        assert_eq!(fired(&mut wheel, now), due, "{slots} slots, from {tick}");
+    }
+}
+
+/// All powers of the number of slots that there are, and their neighbours.
+fn powers(slots: usize) -> Vec<u64> {
+    let powers = std::iter::successors(Some(1), |power: &u64| {
+        power.checked_mul(slots as u64).filter(|next| next > power)
+    });
+    let step = if cfg!(miri) { 7 } else { 1 };
+    powers.step_by(step).flat_map(|power| [power - 1, power, power + 1]).collect()
+}
+
+#[test]
+fn each_power_of_the_number_of_slots_is_met() {
+    for (slots, tick) in wheels() {
+        for power in powers(slots) {
+            check_alone(slots, tick, power);
+        }
+        check_together(slots, tick, &powers(slots));
+    }
+}
+
+#[test]
+fn each_power_of_the_number_of_slots_is_met_counted_from_now() {
+    for (slots, tick) in wheels() {
+        let deadlines: Vec<_> = powers(slots).into_iter().rev().map(|power| tick + power).collect();
+        for &deadline in &deadlines {
+            check_alone(slots, tick, deadline);
+        }
+        check_together(slots, tick, &deadlines);
+    }
+}
+
+/// With the time at each power, and beside it.
+#[test]
+fn at_each_power_of_the_number_of_slots_short_timeouts_are_met() {
+    for slots in SIZES {
+        for tick in powers(slots) {
+            check_short(slots, tick);
+        }
+    }
+}
+
+/// Short timeouts from `tick` on.
+fn check_short(slots: usize, tick: u64) {
+    let size = slots as u64;
+    let short = [1, 2, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size + 1, size * size + 1, 0, 1];
+    let deadlines = short.map(|ticks| tick.saturating_add(ticks));
+    for deadline in deadlines {
+        check_alone(slots, tick, deadline);
+    }
+    check_together(slots, tick, &deadlines);
+}
+
+/// Short timeouts while the time passes `edge`, tick by tick.
+fn check_passage(slots: usize, edge: u64) {
+    let (size, around) = (slots as u64, if cfg!(miri) { 3 } else { 40 });
+    let mut wheel = wheel_at(slots, edge - around - 1);
+    let mut expected: Vec<Vec<usize>> = vec![Vec::new(); 2 * around as usize + 1];
+    let mut inserted = 0;
+    for now in edge - around..=edge + around {
+        for ticks in [1, 2, 3, size - 1, size, size + 1, 2 * size].map(|ticks| ticks.max(1)) {
+            wheel.insert(now - 1 + ticks, inserted);
+            let until_end = (edge + around).checked_sub(now - 1 + ticks);
+            if let Some(until_end) = until_end {
+                expected[(2 * around - until_end) as usize].push(inserted);
+            }
+            inserted += 1;
+        }
+        assert_eq!(
+            fired(&mut wheel, now),
+            expected[(now + around - edge) as usize],
+            "{slots} slots, at {now}"
+        );
+    }
+}
+
+/// A time that is far off and, in its turn, one that has come.
+fn check_time(edge: u64) {
+    let sizes = if cfg!(miri) { &SIZES[2..3] } else { &SIZES };
+    for &slots in sizes {
+        let neighbours = [edge - 1, edge, edge + 1];
+        for tick in [0, 1, slots as u64 - 1, slots as u64, slots as u64 + 1, edge / 3, edge - 2] {
+            for deadline in neighbours {
+                check_alone(slots, tick, deadline);
+            }
+            check_together(slots, tick, &[edge + 1, edge, edge - 1, edge, tick + 1, edge + 1]);
+        }
+        for tick in neighbours {
+            check_short(slots, tick);
+        }
+        check_passage(slots, edge);
+    }
+}
+
+const DAY: u64 = 24 * 60 * 60 * 1_000;
+
+#[test]
+fn of_12_days_in_milliseconds() {
+    check_time(12 * DAY);
+}
+
+/// What fits an `i32`.
+#[test]
+fn of_24_8_days_in_milliseconds() {
+    check_time(1 << 31);
+}
+
+/// What fits a `u32`.
+#[test]
+fn of_49_7_days_in_milliseconds() {
+    assert_eq!((1 << 32) / (DAY / 10), 497);
+    check_time(1 << 32);
+}
+
+#[test]
+fn of_2_to_the_36() {
+    check_time(1 << 36);
+}
+
+/// What fits a double.
+#[test]
+fn of_2_to_the_53() {
+    check_time(1 << 53);
+}
+
+#[test]
+fn of_a_century_in_milliseconds() {
+    check_time(36_525 * DAY);
+}
+
+#[test]
+fn of_the_sign() {
+    check_time(1 << 63);
+}
