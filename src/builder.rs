@@ -13,7 +13,7 @@ use crate::sync::{Arc, Ordering};
 use crate::task::TaskExecutor;
 use crate::ticks::NEVER;
 use crate::timer::HashedWheelTimer;
-use crate::wheel::MAX_TICKS_PER_WHEEL;
+use crate::wheel::{EitherWheel, HashedWheel, HierarchicalWheel, MAX_TICKS_PER_WHEEL};
 
 /// The shortest tick that is honoured.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
@@ -39,6 +39,7 @@ const SHORTEST_TICK: Duration = Duration::from_micros(1);
 pub struct Builder {
     tick: Duration,
     ticks_per_wheel: usize,
+    hierarchical: bool,
     max_pending_timeouts: usize,
     thread_name: Option<String>,
     executor: Option<Box<dyn TaskExecutor>>,
@@ -50,6 +51,7 @@ impl Builder {
         Self {
             tick: Duration::from_millis(100),
             ticks_per_wheel: 512,
+            hierarchical: false,
             max_pending_timeouts: 0,
             thread_name: None,
             executor: None,
@@ -66,6 +68,13 @@ impl Builder {
     /// The number of slots, rounded up to a power of two; from 1 to 2^30. Default: 512.
     pub fn ticks_per_wheel(self, n: usize) -> Self {
         Self { ticks_per_wheel: n, ..self }
+    }
+
+    /// The [hierarchical wheel](crate::wheel::HierarchicalWheel) in place of the hashed one: levels of
+    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots (at least two) instead of rounds. The timer does the same on either;
+    /// [the wheels' documentation](crate::wheel) says which one costs less for what. Default: the hashed wheel.
+    pub fn hierarchical(self) -> Self {
+        Self { hierarchical: true, ..self }
     }
 
     /// How many timeouts may be pending at a time; one more is refused with
@@ -141,7 +150,10 @@ impl Builder {
         }
         Ok(Core::new(Settings {
             tick: self.tick.max(SHORTEST_TICK),
-            ticks_per_wheel,
+            wheel: match self.hierarchical {
+                true => EitherWheel::Hierarchical(HierarchicalWheel::new(ticks_per_wheel)),
+                false => EitherWheel::Hashed(HashedWheel::new(ticks_per_wheel)),
+            },
             limit: self.max_pending_timeouts,
             thread_name,
             executor: self.executor,
@@ -162,6 +174,7 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("tick", &self.tick)
             .field("ticks_per_wheel", &self.ticks_per_wheel)
+            .field("hierarchical", &self.hierarchical)
             .field("max_pending_timeouts", &self.max_pending_timeouts)
             .field("thread_name", &self.thread_name)
             .finish_non_exhaustive()

@@ -15,6 +15,7 @@ use crate::task::{ExpiredTask, TaskExecutor, TimerTask};
 use crate::thread::Thread;
 use crate::ticks::{self, NEVER, Ticks};
 use crate::timeout::Timeout;
+use crate::wheel::EitherWheel;
 use crate::worker::Post;
 
 pub(crate) struct Core {
@@ -43,7 +44,7 @@ impl RefUnwindSafe for Core {}
 /// What a timer is built from, all of it checked.
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
-    pub(crate) ticks_per_wheel: usize,
+    pub(crate) wheel: EitherWheel<Arc<Node>>,
     /// 0 is none.
     pub(crate) limit: usize,
     pub(crate) thread_name: String,
@@ -71,12 +72,12 @@ impl Core {
             life: CachePadded::new(Life::new()),
             timeouts: Queue::new(),
             cancelled: Queue::new(),
-            post: Post::new(settings.ticks_per_wheel, settings.executor),
+            ticks_per_wheel: settings.wheel.ticks_per_wheel(),
+            post: Post::new(settings.wheel, settings.executor),
             thread: Thread::new(settings.thread_name),
             handles: AtomicUsize::new(0),
             counters: Counters::default(),
             ticks: Ticks::new(settings.tick),
-            ticks_per_wheel: settings.ticks_per_wheel,
             limit: match settings.limit {
                 0 => MOST_PENDING,
                 limit => MOST_PENDING.min(limit as u64),
