@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::core::{Core, Settings};
-use crate::driver::Driver;
+use crate::driver::{Driver, Waker};
 use crate::error::BuildError;
 use crate::report;
 use crate::sync::unmodelled::AtomicUsize;
@@ -43,6 +43,7 @@ pub struct Builder {
     max_pending_timeouts: usize,
     thread_name: Option<String>,
     executor: Option<Box<dyn TaskExecutor>>,
+    waker: Option<Waker>,
     clock: Option<Box<dyn Clock>>,
 }
 
@@ -55,6 +56,7 @@ impl Builder {
             max_pending_timeouts: 0,
             thread_name: None,
             executor: None,
+            waker: None,
             clock: None,
         }
     }
@@ -94,6 +96,22 @@ impl Builder {
         Self { thread_name: Some(name.into()), ..self }
     }
 
+    /// What ends the sleep of the loop that turns a [`Driver`]: an `eventfd`, `mio::Waker::wake`, `polling::Poller::notify`,
+    /// a condition variable. Has no meaning for a timer with a thread. Default: nothing.
+    ///
+    /// It is called on the thread of whoever needs the loop to turn earlier than [`Driver::next_turn`] has promised: for a
+    /// [`new_timeout`](HashedWheelTimer::new_timeout) or a [`reset`](crate::Timeout::reset) with an earlier deadline; for
+    /// every 4 096th `new_timeout`, so that they do not pile up; and by [`stop`](HashedWheelTimer::stop). Not more than once
+    /// for each promise (and once for `stop`), and never while the loop is at work: a promise holds from
+    /// `next_turn` until the waker is called or the driver is turned. Two calls may overlap.
+    ///
+    /// A call that comes before the loop has fallen asleep must not be lost: the sleep has to end at once then, as
+    /// it does with all of the above. A panic is reported and counted. The waker lives as long as any handle or timeout of
+    /// the timer; one that holds a handle itself keeps the timer from stopping when the others are gone.
+    pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { waker: Some(Waker::new(waker)), ..self }
+    }
+
     /// Where the time comes from. Default: the operating system's monotonic clock.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Box::new(clock)), ..self }
@@ -105,7 +123,7 @@ impl Builder {
     ///
     /// A [`BuildError`] that says what was wrong and what is allowed.
     pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        self.build_core().map(HashedWheelTimer::from_core)
+        Self { waker: None, ..self }.build_core().map(HashedWheelTimer::from_core)
     }
 
     /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned.
@@ -157,6 +175,7 @@ impl Builder {
             limit: self.max_pending_timeouts,
             thread_name,
             executor: self.executor,
+            waker: self.waker,
             clock: self.clock.unwrap_or_else(|| Box::new(MonotonicClock::new())),
         }))
     }

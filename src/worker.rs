@@ -147,15 +147,31 @@ impl Worker {
         core.life.word().has_admitted(self.taken)
     }
 
-    /// How long until `turn` has work. Takes in what has come since the last turn, so that the answer is exact.
+    /// How long until `turn` has work.
     pub(crate) fn next_turn(&mut self, core: &Core, now: u64) -> Option<Duration> {
+        let mut next = self.next_tick(core);
+        if let Some(waker) = &core.waker {
+            // Nothing that comes from now on is for an earlier tick than the next.
+            let beyond_doubt = self.wheel.tick() + 1;
+            let promise = |next: u64| waker.promise(if next <= beyond_doubt { 0 } else { next });
+            promise(next);
+            core.life.promise();
+            if !is_broken(Fault::PromiseWithoutSecondLook) {
+                // Not later than was promised before, for somebody may have relied on it.
+                next = next.min(self.next_tick(core));
+                promise(next);
+            }
+        }
+        (next < u64::MAX).then(|| core.ticks.until(next, now))
+    }
+
+    /// The tick at which `turn` has work; `u64::MAX` is none. Takes in what has come since the last turn, so that the
+    /// answer is exact.
+    fn next_tick(&mut self, core: &Core) -> u64 {
         if !self.backlog {
             self.absorb(core);
         }
-        if self.backlog {
-            return Some(Duration::ZERO);
-        }
-        self.wheel.next_deadline().map(|tick| core.ticks.until(tick, now))
+        if self.backlog { 0 } else { self.wheel.next_deadline().unwrap_or(u64::MAX) }
     }
 
     /// What the worker thread does after a turn. While there is traffic it goes on ticking, so that no caller has to
