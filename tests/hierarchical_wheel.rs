@@ -2,6 +2,301 @@
 
 mod wheel;
 
-use hashed_wheel::wheel::HierarchicalWheel as Wheel;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use hashed_wheel::wheel::{HierarchicalWheel as Wheel, Key};
+
+use wheel::{SIZES, check_next, fired, in_order, insert_all, run_out, wheel_at};
 
 const LEAST_SLOTS: u64 = 2;
+
+/// The number of bits of a level's digit.
+fn bits(slots: usize) -> u32 {
+    slots.max(LEAST_SLOTS as usize).trailing_zeros()
+}
+
+/// How many ticks a slot of each level is wide.
+fn widths(slots: usize) -> impl Iterator<Item = u64> {
+    (0..64).step_by(bits(slots) as usize).map(|shift| 1 << shift)
+}
+
+fn sizes() -> impl Iterator<Item = usize> {
+    SIZES.into_iter().step_by(if cfg!(miri) { 2 } else { 1 })
+}
+
+mod order {
+    use super::*;
+
+    /// The time stops where the entry that is due at `deadline` has less and less far to go: at each level, where that
+    /// level's slot begins, before that, and within it.
+    fn stops(slots: usize, deadline: u64) -> Vec<u64> {
+        let around = |width: u64| {
+            let begins = deadline / width * width;
+            [
+                begins.saturating_sub(1),
+                begins,
+                deadline.saturating_sub(width),
+                begins + (deadline - begins) / 2,
+            ]
+        };
+        let stops: BTreeSet<u64> = widths(slots).flat_map(around).filter(|&stop| stop < deadline).collect();
+        stops.into_iter().collect()
+    }
+
+    /// At each stop, entries for `deadline` and its neighbours are inserted, and some of those from before are removed.
+    fn check(slots: usize, deadline: u64, stops: &[u64], random: &mut Rng) {
+        let mut wheel = Wheel::new(slots);
+        let mut deadlines = Vec::new();
+        let mut live: Vec<(usize, Key)> = Vec::new();
+        for &stop in stops {
+            wheel.advance(stop, |index| {
+                assert_eq!(deadlines[index], stop);
+                live.retain(|&(alive, _)| alive != index);
+            });
+            let neighbours = [deadline - 1, deadline, deadline + 1, deadline, deadline].into_iter();
+            for deadline in neighbours.filter(|&deadline| deadline > stop) {
+                live.push((deadlines.len(), wheel.insert(deadline, deadlines.len())));
+                deadlines.push(deadline);
+            }
+            for _ in 0..random.usize(..4) {
+                let (index, key) = live.remove(random.usize(..live.len()));
+                assert_eq!(wheel.remove(key), Some(index));
+            }
+        }
+        live.sort_by_key(|&(index, _)| (deadlines[index], index));
+        let expected: Vec<_> = live.into_iter().map(|(index, _)| index).collect();
+        assert_eq!(fired(&mut wheel, u64::MAX), expected, "{deadline} with {slots} slots: {stops:?}");
+    }
+
+    #[test]
+    fn of_insertion_is_that_of_one_deadline_whatever_level_its_entries_came_in_at() {
+        for slots in sizes() {
+            let mut random = Rng::with_seed(slots as u64);
+            let edges = widths(slots).step_by(if cfg!(miri) { 20 } else { 1 });
+            for deadline in edges.flat_map(|width| [width + 1, width + width / 3 + 1, width + width / 2]) {
+                check(slots, deadline, &stops(slots, deadline), &mut random);
+            }
+        }
+    }
+
+    #[test]
+    fn of_insertion_is_that_of_one_deadline_wherever_the_time_was() {
+        for slots in sizes() {
+            for seed in 0..if cfg!(miri) { 1 } else { 200 } {
+                let mut random = Rng::with_seed(seed);
+                let deadline = 1 + (random.u64(1..u64::MAX - 1) >> random.u32(..60));
+                let stops: BTreeSet<u64> =
+                    (0..20).map(|_| deadline - 1 - (random.u64(..deadline) >> random.u32(..64))).collect();
+                let stops: Vec<_> = stops.into_iter().collect();
+                check(slots, deadline, &stops, &mut random);
+            }
+        }
+    }
+}
+
+mod levels {
+    use super::*;
+
+    #[test]
+    fn have_two_slots_at_least() {
+        for (asked, slots) in [(1, 2), (2, 2), (3, 4)] {
+            let wheel = Wheel::<()>::new(asked);
+            assert!(format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")), "{wheel:?}");
+        }
+    }
+
+    /// All of its digits up to some level are those of now.
+    #[test]
+    fn hide_no_near_entry_behind_a_far_one_in_the_slot_of_now() {
+        for slots in sizes() {
+            let size = bits(slots);
+            for tick in
+                [0, 1, (1 << size) - 1, 1 << size, (1 << size) + 1, (1 << (2 * size)) - 1, 0x1234_5678_9abc]
+            {
+                for far in widths(slots).skip(1).map(|width| tick + width) {
+                    for near in [1, 2, (1 << size) - 1, 1 << size].map(|ticks| tick + ticks) {
+                        for deadlines in [[far, near], [near, far]] {
+                            let mut wheel = wheel_at(slots, tick);
+                            insert_all(&mut wheel, &deadlines);
+                            let (order, first) = (in_order(tick, &deadlines), near.min(far));
+                            assert_eq!(wheel.next_deadline(), Some(first));
+                            assert_eq!(fired(&mut wheel, first - 1), []);
+                            let due = if near == far { 2 } else { 1 };
+                            assert_eq!(fired(&mut wheel, first), order[..due]);
+                            check_next(&wheel, deadlines.into_iter().max().filter(|_| due == 1));
+                            assert_eq!(fired(&mut wheel, u64::MAX), order[due..]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Traffic around each of many ends of a turn of each level, the last one's too.
+    #[test]
+    fn may_end_any_number_of_times() {
+        for slots in sizes() {
+            let mut random = Rng::with_seed(slots as u64);
+            for width in widths(slots).step_by(if cfg!(miri) { 9 } else { 1 }) {
+                let mut wheel = Wheel::new(slots);
+                let mut entries = BTreeSet::new();
+                let mut inserted = 0;
+                for turn in 1..if cfg!(miri) { 4 } else { 40 } {
+                    // Its slots begin at multiples; in the last level, not so often.
+                    let Some(edge) = u64::checked_mul(turn, width) else { break };
+                    let before = edge - 1 - random.u64(..width).min(5);
+                    let stops = [before, edge - 1, edge, edge + 1];
+                    for now in stops.into_iter().filter(|&now| now >= wheel.tick()).collect::<Vec<_>>() {
+                        let due: Vec<_> = entries.range(..=(now, u64::MAX)).copied().collect();
+                        let expected: Vec<_> = due.iter().map(|&(_, number)| number).collect();
+                        assert_eq!(fired(&mut wheel, now), expected, "{slots} slots, turn {turn} of {width}");
+                        entries.retain(|&(deadline, _)| deadline > now);
+                        check_next(&wheel, entries.first().map(|&(deadline, _)| deadline));
+
+                        for from in [now, edge - 1, edge, edge.saturating_add(width)] {
+                            let deadline = from.saturating_add(random.u64(..4)).max(now);
+                            wheel.insert(deadline, inserted);
+                            entries.insert((deadline, inserted));
+                            inserted += 1;
+                        }
+                    }
+                }
+                assert_eq!(fired(&mut wheel, u64::MAX).len(), entries.len());
+            }
+        }
+    }
+}
+
+mod next_deadline {
+    use super::*;
+
+    #[test]
+    fn is_exact_where_nothing_was_removed() {
+        for slots in sizes() {
+            for seed in 0..if cfg!(miri) { 1 } else { 20 } {
+                let mut random = Rng::with_seed(seed);
+                let mut wheel = wheel_at(slots, random.u64(..) >> random.u32(1..64));
+                let mut deadlines: BTreeMap<u64, usize> = BTreeMap::new();
+                for _ in 0..if cfg!(miri) { 100 } else { 500 } {
+                    if random.bool() {
+                        let deadline = wheel.tick().saturating_add(random.u64(..) >> random.u32(1..64));
+                        wheel.insert(deadline, deadline);
+                        *deadlines.entry(deadline).or_default() += 1;
+                    } else {
+                        let (now, far) = (wheel.tick(), random.u64(..) >> random.u32(8..64));
+                        wheel.advance(now.saturating_add(far), |deadline| {
+                            let entry = deadlines.first_entry().unwrap();
+                            assert_eq!(*entry.key(), deadline);
+                            if *entry.get() == 1 {
+                                entry.remove();
+                            } else {
+                                *entry.into_mut() -= 1;
+                            }
+                        });
+                    }
+                    assert_eq!(wheel.next_deadline(), deadlines.keys().next().copied(), "seed {seed}");
+                }
+            }
+        }
+    }
+
+    /// Someone who sleeps until then, while others insert and remove.
+    #[test]
+    fn wakes_once_for_each_deadline_and_at_most_once_for_each_removal() {
+        for slots in sizes() {
+            for seed in 0..if cfg!(miri) { 1 } else { 20 } {
+                let mut random = Rng::with_seed(seed);
+                let mut wheel = Wheel::new(slots);
+                let mut live: BTreeMap<(u64, usize), Key> = BTreeMap::new();
+                let (mut inserted, mut removed, mut in_vain) = (0, 0, 0);
+                for _ in 0..if cfg!(miri) { 20 } else { 200 } {
+                    for _ in 0..random.usize(..5) {
+                        let deadline = wheel.tick() + 1 + (random.u64(..) >> random.u32(14..64));
+                        live.insert((deadline, inserted), wheel.insert(deadline, inserted));
+                        inserted += 1;
+                    }
+                    for _ in 0..random.usize(..4) {
+                        // The first is what the wheel counts on.
+                        let at = random.usize(..=live.len()) / random.usize(1..9);
+                        let Some((&entry, &key)) = live.iter().nth(at) else { continue };
+                        live.remove(&entry);
+                        assert_eq!(wheel.remove(key), Some(entry.1));
+                        removed += 1;
+                    }
+                    let Some(next) = wheel.next_deadline() else { continue };
+                    check_next(&wheel, live.keys().next().map(|&(deadline, _)| deadline));
+                    assert!(next > wheel.tick());
+                    let due = fired(&mut wheel, next);
+                    for index in &due {
+                        live.remove(&(next, *index)).unwrap();
+                    }
+                    in_vain += usize::from(due.is_empty());
+                    // (Not twice at one deadline: all of it has come out.)
+                    assert!(live.keys().next().is_none_or(|&(deadline, _)| deadline > next));
+                    assert!(in_vain <= removed, "{in_vain} wakes for {removed} removals, seed {seed}");
+                }
+                let distinct: BTreeSet<_> = live.keys().map(|&(deadline, _)| deadline).collect();
+                let (_, wakes) = run_out(&mut wheel, inserted);
+                assert!(in_vain + wakes <= removed + distinct.len(), "seed {seed}");
+            }
+        }
+    }
+
+    /// The removals first, and then nothing but sleep.
+    #[test]
+    fn of_many_levels_whose_first_entries_are_gone_leads_no_sleeper_astray() {
+        for slots in sizes() {
+            let mut wheel = Wheel::new(slots);
+            let deadlines: Vec<u64> =
+                widths(slots).flat_map(|width| [width, width + width / 2, width]).collect();
+            let keys = insert_all(&mut wheel, &deadlines);
+            for key in keys.iter().step_by(3).chain(keys.iter().skip(2).step_by(3)) {
+                wheel.remove(*key);
+            }
+            let left = widths(slots).count();
+            let (fired, wakes) = run_out(&mut wheel, 3 * left);
+            assert_eq!(fired, (0..left).map(|level| 3 * level + 1).collect::<Vec<_>>());
+            assert!(wakes <= 2 * left, "{wakes}");
+        }
+    }
+}
+
+mod cost {
+    use super::*;
+
+    /// It would not end if each jump looked at the ticks between, or at what is left far away.
+    #[test]
+    fn of_a_far_jump_is_not_that_of_the_ticks_or_of_what_stays() {
+        const STAY: u64 = if cfg!(miri) { 20 } else { 100_000 };
+        const JUMPS: u64 = if cfg!(miri) { 20 } else { 100_000 };
+
+        for slots in [64, 512, 1 << 16] {
+            let mut wheel = Wheel::new(if cfg!(miri) { 64 } else { slots });
+            // In one slot and in many, and all of them beyond the last jump.
+            let stay: Vec<u64> = (0..STAY).map(|index| (1 << 63) + (index % 3) * index * (1 << 40)).collect();
+            insert_all(&mut wheel, &stay);
+            for jump in 1..=JUMPS {
+                let tick = wheel.tick();
+                wheel.insert(tick + 1 + jump % 1_000, usize::MAX);
+                assert_eq!(fired(&mut wheel, tick + (1 << 46)), [usize::MAX]);
+                assert_eq!(wheel.next_deadline(), Some(1 << 63));
+            }
+            assert_eq!(fired(&mut wheel, u64::MAX), in_order(0, &stay));
+        }
+    }
+
+    #[test]
+    fn of_a_jump_of_2_to_the_50_is_no_entry_of_any_level() {
+        for slots in SIZES {
+            let mut wheel = Wheel::new(slots);
+            let mut deadlines: Vec<u64> = widths(slots).collect();
+            deadlines.reverse();
+            insert_all(&mut wheel, &deadlines);
+            let order = in_order(0, &deadlines);
+            let due = deadlines.iter().filter(|&&deadline| deadline <= 1 << 50).count();
+            assert_eq!(fired(&mut wheel, 1 << 50), order[..due]);
+            assert_eq!(fired(&mut wheel, u64::MAX), order[due..]);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What the wheels allocate and give back. A test binary of its own, for it counts.
+
+#![allow(unsafe_code, reason = "an allocator is")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use fastrand::Rng;
+use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
+
+thread_local! {
+    /// The bytes that this thread has allocated, less those that it has freed.
+    static IN_USE: Cell<isize> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+impl Counting {
+    fn count(layout: Layout) {
+        IN_USE.set(IN_USE.get() + layout.size() as isize);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+    }
+}
+
+// SAFETY: all of it is the system's; counting touches nothing of the memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::count(layout);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    /// Not by way of `alloc`, which would touch all of it.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Self::count(layout);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        IN_USE.set(IN_USE.get() - layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// How much more memory is in use after `code` than before, in bytes.
+fn bytes_of(code: impl FnOnce()) -> isize {
+    let before = IN_USE.get();
+    code();
+    IN_USE.get() - before
+}
+
+/// What both wheels have to keep to.
+macro_rules! both {
+    ($name:ident, $Wheel:ident) => {
+        mod $name {
+            use super::*;
+
+            /// All that ever stays of traffic like this is what its busiest moment took.
+            #[test]
+            fn stays_as_it_is_in_long_steady_traffic() {
+                const LIVE: usize = 1_000;
+                const STEPS: usize = if cfg!(miri) { 3_000 } else { 400_000 };
+
+                for slots in [2, 64, 512] {
+                    let mut random = Rng::with_seed(1);
+                    let mut wheel = $Wheel::new(slots);
+                    let mut keys = Vec::with_capacity(2 * LIVE);
+                    let before = IN_USE.get();
+                    let (mut most, mut late) = (0, 0);
+                    for step in 0..STEPS {
+                        // As idle timeouts are: far off, and nearly all of them removed.
+                        let deadline = wheel.tick() + 1 + (random.u64(..) >> random.u32(30..64));
+                        keys.push(wheel.insert(deadline, ()));
+                        if wheel.len() > LIVE {
+                            while wheel.remove(keys.swap_remove(random.usize(..keys.len()))).is_none() {}
+                        }
+                        if step % 10 == 0 {
+                            wheel.advance(wheel.tick() + 1 + (random.u64(..) >> random.u32(44..64)), |()| ());
+                        }
+                        if keys.len() == 2 * LIVE {
+                            keys.retain(|&key| wheel.get(key).is_some());
+                        }
+                        let in_use = IN_USE.get() - before;
+                        if step < STEPS / 2 { most = most.max(in_use) } else { late = late.max(in_use) }
+                    }
+                    assert!(late <= most + most / 4, "{late} bytes after {most} with {slots} slots");
+                    assert_eq!(wheel.len(), wheel.drain().count());
+                }
+            }
+
+            #[test]
+            fn is_given_back_after_a_burst() {
+                const BURST: u64 = if cfg!(miri) { 3_000 } else { 100_000 };
+
+                for spread in [0, 1, 1_000, 1 << 40] {
+                    let mut random = Rng::with_seed(1);
+                    let mut wheel = $Wheel::new(512);
+                    let mut burst = |by_removal: bool| {
+                        let tick = wheel.tick();
+                        let mut keys = Vec::new();
+                        for _ in 0..BURST {
+                            keys.push(wheel.insert(tick + 1 + random.u64(..=spread), ()));
+                        }
+                        if by_removal {
+                            keys.into_iter().for_each(|key| assert_eq!(wheel.remove(key), Some(())));
+                        } else {
+                            wheel.advance(tick + 1 + spread, |()| ());
+                        }
+                        assert!(wheel.is_empty());
+                    };
+                    for by_removal in [true, false] {
+                        // Some for each of few slots, and for the tables of the levels.
+                        let left = bytes_of(|| burst(by_removal));
+                        assert!(left <= 1_024 * (64 * 4 + 100), "{left} bytes for {spread} ticks");
+                    }
+                    let left = bytes_of(|| (0..4).for_each(|turn| burst(turn % 2 == 0)));
+                    assert!(left <= 64 * 1_024, "{left} bytes more for {spread} ticks");
+                }
+            }
+
+            #[test]
+            fn is_all_given_back_with_the_wheel() {
+                let left = bytes_of(|| {
+                    let mut wheel = $Wheel::new(64);
+                    for deadline in 0..10_000 {
+                        wheel.insert(deadline * deadline, Box::new(deadline));
+                    }
+                    wheel.advance(1_000, drop);
+                    drop(wheel);
+                });
+                assert_eq!(left, 0);
+            }
+        }
+    };
+}
+
+both!(of_the_hashed_wheel, HashedWheel);
+both!(of_the_hierarchical_wheel, HierarchicalWheel);
+
+#[test]
+fn a_level_is_made_when_something_needs_it() {
+    const SLOTS: usize = 1 << 16;
+    /// Four bytes a slot, and the bitmap.
+    const LEVEL: isize = (SLOTS * 4 + SLOTS / 8 + SLOTS / 512) as isize;
+
+    let mut wheel = HierarchicalWheel::new(SLOTS);
+    assert!(bytes_of(|| wheel = HierarchicalWheel::new(SLOTS)) < 1_024);
+    let mut levels = |deadline| {
+        let bytes = bytes_of(|| {
+            wheel.insert(deadline, ());
+        });
+        assert!(bytes % LEVEL < 1_024, "{bytes} bytes for a deadline at {deadline}");
+        bytes / LEVEL
+    };
+    assert_eq!(levels(0), 0, "what is overdue needs none");
+    assert_eq!(levels(1), 1);
+    assert_eq!(levels(SLOTS as u64 - 1), 0);
+    assert_eq!(levels(u64::MAX), 1, "those between are not made");
+    assert_eq!(levels(SLOTS as u64), 1);
+    assert_eq!(levels(5 * SLOTS as u64 + 1), 0);
+    // Its level's, and then those below that it passes through to be due.
+    assert_eq!(levels((1 << 32) + (1 << 16) + 1), 1);
+    assert_eq!(levels((1 << 32) + (1 << 16) + 2), 0);
+    assert_eq!(bytes_of(|| wheel.advance(1 << 40, |()| ())) / LEVEL, 0);
+    assert_eq!(wheel.len(), 1);
+}
+
+/// Four gigabytes a level, of which a few pages are used.
+#[test]
+#[cfg(target_pointer_width = "64")]
+#[cfg_attr(miri, ignore = "Miri does make all of that memory")]
+fn the_greatest_wheel_costs_nothing_until_it_is_used() {
+    let before = ALLOCATIONS.get();
+    let mut wheel = HierarchicalWheel::new(1 << 30);
+    assert!(bytes_of(|| wheel = HierarchicalWheel::new(1 << 30)) < 1_024);
+    assert!(ALLOCATIONS.get() - before < 10);
+
+    let mut near = wheel.insert(5, 5);
+    for deadline in [5, (1 << 30) - 1, 1 << 30, (1 << 30) + 5, (1 << 60) - 1, 1 << 60, u64::MAX] {
+        wheel.insert(deadline, deadline);
+    }
+    assert_eq!(wheel.remove(near), Some(5));
+    let mut fired = Vec::new();
+    while let Some(next) = wheel.next_deadline() {
+        wheel.advance(next, |deadline| fired.push((next, deadline)));
+        near = wheel.insert(next.saturating_add(1 << 29), 0);
+        assert_eq!(wheel.remove(near), Some(0));
+    }
+    assert!(fired.is_sorted() && fired.iter().all(|&(next, deadline)| next == deadline));
+    assert_eq!(fired.len(), 7);
+    assert!(ALLOCATIONS.get() - before < 200);
+}
