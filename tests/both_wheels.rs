@@ -324,3 +324,12 @@ fn do_the_same() {
         }
     }
 }
+
+#[test]
+fn a_level_has_two_slots_at_least() {
+    for (asked, slots) in [(1, 2), (2, 2), (3, 4), (512, 512)] {
+        let (timer, _driver) =
+            HashedWheelTimer::builder().hierarchical().ticks_per_wheel(asked).build_driven().unwrap();
+        assert_eq!(timer.ticks_per_wheel(), slots);
+    }
+}
