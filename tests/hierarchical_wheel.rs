@@ -266,9 +266,9 @@ mod cost {
     #[test]
     fn of_a_far_jump_is_not_that_of_the_ticks_or_of_what_stays() {
         const STAY: u64 = if cfg!(miri) { 20 } else { 100_000 };
-        const JUMPS: u64 = if cfg!(miri) { 20 } else { 100_000 };
+        const JUMPS: u64 = if cfg!(miri) { 20 } else { 50_000 };
 
-        for slots in [64, 512, 1 << 16] {
+        for slots in [64, 1 << 16] {
             let mut wheel = Wheel::new(if cfg!(miri) { 64 } else { slots });
             // In one slot and in many, and all of them beyond the last jump.
             let stay: Vec<u64> = (0..STAY).map(|index| (1 << 63) + (index % 3) * index * (1 << 40)).collect();
