@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::core::{Core, Settings};
-use crate::driver::Driver;
+use crate::driver::{Driver, Waker};
 use crate::error::BuildError;
 use crate::report;
 use crate::sync::unmodelled::AtomicUsize;
@@ -13,7 +13,7 @@ use crate::sync::{Arc, Ordering};
 use crate::task::TaskExecutor;
 use crate::ticks::NEVER;
 use crate::timer::HashedWheelTimer;
-use crate::wheel::MAX_TICKS_PER_WHEEL;
+use crate::wheel::{EitherWheel, HashedWheel, HierarchicalWheel, MAX_TICKS_PER_WHEEL};
 
 /// The shortest tick that is honoured.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
@@ -39,9 +39,11 @@ const SHORTEST_TICK: Duration = Duration::from_micros(1);
 pub struct Builder {
     tick: Duration,
     ticks_per_wheel: usize,
+    hierarchical: bool,
     max_pending_timeouts: usize,
     thread_name: Option<String>,
     executor: Option<Box<dyn TaskExecutor>>,
+    waker: Option<Waker>,
     clock: Option<Box<dyn Clock>>,
 }
 
@@ -50,9 +52,11 @@ impl Builder {
         Self {
             tick: Duration::from_millis(100),
             ticks_per_wheel: 512,
+            hierarchical: false,
             max_pending_timeouts: 0,
             thread_name: None,
             executor: None,
+            waker: None,
             clock: None,
         }
     }
@@ -66,6 +70,13 @@ impl Builder {
     /// The number of slots, rounded up to a power of two; from 1 to 2^30. Default: 512.
     pub fn ticks_per_wheel(self, n: usize) -> Self {
         Self { ticks_per_wheel: n, ..self }
+    }
+
+    /// The [hierarchical wheel](crate::wheel::HierarchicalWheel) in place of the hashed one: levels of
+    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots (at least two) instead of rounds. The timer does the same on either;
+    /// [the wheels' documentation](crate::wheel) says which one costs less for what. Default: the hashed wheel.
+    pub fn hierarchical(self) -> Self {
+        Self { hierarchical: true, ..self }
     }
 
     /// How many timeouts may be pending at a time; one more is refused with
@@ -85,6 +96,22 @@ impl Builder {
         Self { thread_name: Some(name.into()), ..self }
     }
 
+    /// What ends the sleep of the loop that turns a [`Driver`]: an `eventfd`, `mio::Waker::wake`, `polling::Poller::notify`,
+    /// a condition variable. Has no meaning for a timer with a thread. Default: nothing.
+    ///
+    /// It is called on the thread of whoever needs the loop to turn earlier than [`Driver::next_turn`] has promised: for a
+    /// [`new_timeout`](HashedWheelTimer::new_timeout) or a [`reset`](crate::Timeout::reset) with an earlier deadline; for
+    /// every 4 096th `new_timeout`, so that they do not pile up; and by [`stop`](HashedWheelTimer::stop). Not more than once
+    /// for each promise (and once for `stop`), and never while the loop is at work: a promise holds from
+    /// `next_turn` until the waker is called or the driver is turned. Two calls may overlap.
+    ///
+    /// A call that comes before the loop has fallen asleep must not be lost: the sleep has to end at once then, as
+    /// it does with all of the above. A panic is reported and counted. The waker lives as long as any handle or timeout of
+    /// the timer; one that holds a handle itself keeps the timer from stopping when the others are gone.
+    pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { waker: Some(Waker::new(waker)), ..self }
+    }
+
     /// Where the time comes from. Default: the operating system's monotonic clock.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Box::new(clock)), ..self }
@@ -96,7 +123,7 @@ impl Builder {
     ///
     /// A [`BuildError`] that says what was wrong and what is allowed.
     pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        self.build_core().map(HashedWheelTimer::from_core)
+        Self { waker: None, ..self }.build_core().map(HashedWheelTimer::from_core)
     }
 
     /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned.
@@ -141,10 +168,14 @@ impl Builder {
         }
         Ok(Core::new(Settings {
             tick: self.tick.max(SHORTEST_TICK),
-            ticks_per_wheel,
+            wheel: match self.hierarchical {
+                true => EitherWheel::Hierarchical(HierarchicalWheel::new(ticks_per_wheel)),
+                false => EitherWheel::Hashed(HashedWheel::new(ticks_per_wheel)),
+            },
             limit: self.max_pending_timeouts,
             thread_name,
             executor: self.executor,
+            waker: self.waker,
             clock: self.clock.unwrap_or_else(|| Box::new(MonotonicClock::new())),
         }))
     }
@@ -162,6 +193,7 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("tick", &self.tick)
             .field("ticks_per_wheel", &self.ticks_per_wheel)
+            .field("hierarchical", &self.hierarchical)
             .field("max_pending_timeouts", &self.max_pending_timeouts)
             .field("thread_name", &self.thread_name)
             .finish_non_exhaustive()

@@ -5,8 +5,9 @@ use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::driver::Waker;
 use crate::error::NewTimeoutError;
-use crate::life::{Life, MOST_PENDING, Refusal};
+use crate::life::{Life, MOST_PENDING, Refusal, Word};
 use crate::node::{Node, Reset};
 use crate::report;
 use crate::stats::{Counters, Stats};
@@ -15,6 +16,7 @@ use crate::task::{ExpiredTask, TaskExecutor, TimerTask};
 use crate::thread::Thread;
 use crate::ticks::{self, NEVER, Ticks};
 use crate::timeout::Timeout;
+use crate::wheel::EitherWheel;
 use crate::worker::Post;
 
 pub(crate) struct Core {
@@ -25,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) cancelled: Queue<Arc<Node>>,
     pub(crate) post: Post,
     pub(crate) thread: Thread,
+    /// Who ends the sleep of a driver's loop.
+    pub(crate) waker: Option<Waker>,
     /// How many `HashedWheelTimer`s there are. The one that makes it zero stops the timer.
     pub(crate) handles: AtomicUsize,
     pub(crate) counters: Counters,
@@ -43,11 +47,12 @@ impl RefUnwindSafe for Core {}
 /// What a timer is built from, all of it checked.
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
-    pub(crate) ticks_per_wheel: usize,
+    pub(crate) wheel: EitherWheel<Arc<Node>>,
     /// 0 is none.
     pub(crate) limit: usize,
     pub(crate) thread_name: String,
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
+    pub(crate) waker: Option<Waker>,
     pub(crate) clock: Box<dyn Clock>,
 }
 
@@ -71,12 +76,13 @@ impl Core {
             life: CachePadded::new(Life::new()),
             timeouts: Queue::new(),
             cancelled: Queue::new(),
-            post: Post::new(settings.ticks_per_wheel, settings.executor),
+            ticks_per_wheel: settings.wheel.ticks_per_wheel(),
+            post: Post::new(settings.wheel, settings.executor),
             thread: Thread::new(settings.thread_name),
+            waker: settings.waker,
             handles: AtomicUsize::new(0),
             counters: Counters::default(),
             ticks: Ticks::new(settings.tick),
-            ticks_per_wheel: settings.ticks_per_wheel,
             limit: match settings.limit {
                 0 => MOST_PENDING,
                 limit => MOST_PENDING.min(limit as u64),
@@ -97,8 +103,8 @@ impl Core {
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
         let deadline = ticks::deadline(self.now(), delay);
-        let asleep = match self.admit() {
-            Ok(asleep) => asleep,
+        let admitted = match self.admit() {
+            Ok(word) => word,
             Err(error) => {
                 self.counters.refused.add_one();
                 self.guard_named("when it was dropped", std::any::type_name::<T>(), || drop(task));
@@ -108,17 +114,19 @@ impl Core {
         // From here to the push nothing of the user's runs: `stop` may be waiting for it.
         let node = Node::new(deadline, TakeCell::new(task));
         self.timeouts.push(Arc::clone(&node));
-        if asleep {
-            self.wake();
+        match &self.waker {
+            Some(_) if is_broken(Fault::PushWithoutLook) => self.wake_for(admitted, deadline),
+            Some(_) => self.wake_for(self.life.look(), if admitted.fills_a_lot() { 0 } else { deadline }),
+            None => self.wake_for(admitted, deadline),
         }
         Ok(Timeout { node, core: Arc::clone(self) })
     }
 
-    /// Counts a timeout in; says whether the worker has to be woken for it.
-    fn admit(self: &Arc<Self>) -> Result<bool, NewTimeoutError> {
+    /// Counts a timeout in; says how life was before.
+    fn admit(self: &Arc<Self>) -> Result<Word, NewTimeoutError> {
         loop {
             match self.life.admit(self.limit) {
-                Ok(word) => return Ok(word.is_asleep()),
+                Ok(word) => return Ok(word),
                 Err(Refusal::Stopped) => return Err(NewTimeoutError::Stopped),
                 Err(Refusal::NotStarted) => self.start()?,
                 Err(Refusal::Full) => {
@@ -138,7 +146,8 @@ impl Core {
         // After the push: `stop` waits for the count, and then finds this in the queue.
         self.counters.cancelled.add_one();
         let word = self.life.leave();
-        if placed && word.is_asleep() {
+        // A driver's loop is not to turn before it has something to run.
+        if placed && word.is_asleep() && self.waker.is_none() {
             self.wake();
         }
         timeout.cancelled();
@@ -146,24 +155,39 @@ impl Core {
     }
 
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
-        match timeout.node.reset(ticks::deadline(self.now(), delay)) {
+        let deadline = ticks::deadline(self.now(), delay);
+        match timeout.node.reset(deadline) {
             Reset::Ended => false,
             Reset::Done => true,
             Reset::Requeue if is_broken(Fault::ResetWithoutPush) => true,
             Reset::Requeue => {
                 self.timeouts.push(Arc::clone(&timeout.node));
-                if self.life.look().is_asleep() {
-                    self.wake();
-                }
+                self.wake_for(self.life.look(), deadline);
                 true
             }
         }
     }
 
-    /// Wakes the worker thread, if no one else has since it was seen asleep.
+    /// Wakes the worker, if it was asleep and would miss a deadline that has just been pushed.
+    fn wake_for(&self, word: Word, deadline: u64) {
+        let misses = |waker: &Waker| waker.is_needed_for(self.ticks.of(deadline));
+        if word.is_asleep() && self.waker.as_ref().is_none_or(misses) {
+            self.wake();
+        }
+    }
+
+    /// Wakes the worker, if no one else has since it was seen asleep.
     fn wake(&self) {
         if self.life.wake() {
-            self.thread.unpark();
+            self.rouse();
+        }
+    }
+
+    /// Ends the sleep of whoever turns the timer.
+    pub(crate) fn rouse(&self) {
+        match &self.waker {
+            None => self.thread.unpark(),
+            Some(waker) => self.guard_named("when it was called", "(the waker)", || waker.wake()),
         }
     }
 

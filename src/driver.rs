@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::sync::Arc;
+use crate::sync::unmodelled::AtomicBool;
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// The worker of a timer in your own hands: [`Builder::build_driven`](crate::Builder::build_driven).
 ///
@@ -46,13 +47,18 @@ impl Driver {
     ///
     /// On a stopped timer this does nothing.
     pub fn turn(&mut self) -> usize {
+        if self.core.waker.is_some() {
+            // Nobody has to wake who is awake.
+            self.core.life.wake();
+        }
         self.core.turn()
     }
 
     /// How long until [`turn`](Self::turn) has work: zero if it has some now, `None` if nothing is pending.
     ///
-    /// Exact for what this timer knows now, except that the earliest timeout may have been cancelled; a `new_timeout` or
-    /// `reset` that follows may need an earlier turn.
+    /// Exact for what this timer knows now, except that the earliest timeout may have been cancelled. A `new_timeout` or
+    /// `reset` that follows may need an earlier turn: if other threads do that, or tasks elsewhere, give the builder a
+    /// [`waker`](crate::Builder::waker), which is called then.
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
         // Also in a hook that `stop` calls on this thread, which would wait for itself.
@@ -75,6 +81,10 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if let Some(waker) = &self.core.waker {
+            // There is no loop any more.
+            waker.is_out_of_use.store(true, Ordering::Relaxed);
+        }
         self.core.stop_from_anywhere();
         // If a task stopped the timer, nobody else comes for it.
         if !self.core.post.is_mine() {
@@ -86,5 +96,35 @@ impl Drop for Driver {
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.debug("Driver", f)
+    }
+}
+
+/// What a driver's loop has promised, and how to wake it for less.
+pub(crate) struct Waker {
+    wake: Box<dyn Fn() + Send + Sync>,
+    /// The first tick that a turn is promised for; 0 if nobody can need an earlier one. Means something while the
+    /// [`Life`](crate::life::Life) says ASLEEP, and travels with that.
+    promised: AtomicU64,
+    is_out_of_use: AtomicBool,
+}
+
+impl Waker {
+    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { wake: Box::new(wake), promised: AtomicU64::new(0), is_out_of_use: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn promise(&self, tick: u64) {
+        self.promised.store(tick, Ordering::Relaxed);
+    }
+
+    /// Whether the loop would sleep past this tick.
+    pub(crate) fn is_needed_for(&self, tick: u64) -> bool {
+        tick < self.promised.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn wake(&self) {
+        if !self.is_out_of_use.load(Ordering::Relaxed) {
+            (self.wake)();
+        }
     }
 }

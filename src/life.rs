@@ -12,11 +12,12 @@
 //! |---|---|---|---|
 //! | [`admit`](Life::admit) (before the push to `timeouts`) | PENDING + 1, ADMITTED + 1, if STARTED, not STOPPED, below the limit | `AcqRel` | the `Acquire` of `word` and `sleep`: the worker that sees this thread's next `admit` sees this one's push |
 //! | [`leave`](Life::leave) (in `cancel` after the push to `cancelled`; also when the worker ends a timeout) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
-//! | [`look`](Life::look) (after `reset` has pushed to `timeouts`) | nothing | `AcqRel`, a write all the same | `sleep`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
+//! | [`look`](Life::look) (after `reset` has pushed to `timeouts`; with a driver's waker, also after `new_timeout` has) | nothing | `AcqRel`, a write all the same | `sleep` and `promise`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
 //! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
 //! | [`stop`](Life::stop) | sets STOPPED | `AcqRel` | `word` |
 //! | [`sleep`](Life::sleep) (the worker) | sets ASLEEP if the word is still what it was | `AcqRel` | see below |
-//! | [`wake`](Life::wake) (whoever saw ASLEEP; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: of the callers at most one does for each sleep (`stop` always does) |
+//! | [`promise`](Life::promise) (a driver with a waker) | sets ASLEEP | `AcqRel` | `look`, which sees with ASLEEP what was promised |
+//! | [`wake`](Life::wake) (whoever saw ASLEEP; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: of the callers at most one does for each sleep (`stop` does in any case) |
 //! | [`word`](Life::word) | reads | `Acquire` | the releases above; each later operation, being a read-modify-write, carries them on |
 //! | [`pending`](Life::pending) | reads | `Relaxed` | nothing: a count alone |
 //!
@@ -30,6 +31,11 @@
 //!   one of each thread are behind a later `admit` of that thread, so the second look sees them.
 //! * Of a cancellation or a re-arm: its `leave` or `look` came after the push. Had it come before `sleep`, the second look
 //!   would see the push. So it came after, and sees ASLEEP.
+//!
+//! **No promise is broken.** A driver's loop cannot wait until nobody is busy: it looks at the queues, writes down the tick
+//! of its next turn, sets ASLEEP, looks again, and lowers the tick if it has to. Of a push that it has seen in neither
+//! look, the caller's `look` came after `promise`: so it sees ASLEEP, and the tick, and wakes the loop if that is too late.
+//! If it sees ASLEEP cleared, somebody else is waking the loop, or it has turned; it makes a new promise in either case.
 
 use std::fmt;
 
@@ -44,6 +50,9 @@ const ADMITTED: u64 = 1 << 40;
 /// The most timeouts that can be pending at a time, whatever the limit: what the wheel can hold, with room for as many
 /// that have ended and are still in it. (The word has room for 2^37.)
 pub(crate) const MOST_PENDING: u64 = 1 << 31;
+
+/// So many new timeouts wake a driver's loop that has promised a turn far away: they are not to pile up until then.
+const LOT: u64 = 1 << 12;
 
 /// Why `admit` did not.
 #[derive(Debug, PartialEq)]
@@ -72,6 +81,11 @@ impl Word {
 
     pub(crate) fn pending(self) -> u64 {
         self.0 % ADMITTED / PENDING
+    }
+
+    /// Whether the timeout that is counted in next makes a lot of them full.
+    pub(crate) fn fills_a_lot(self) -> bool {
+        (self.0 / ADMITTED + 1) % LOT == 0
     }
 
     /// Whether exactly `taken` timeouts have been admitted, modulo 2^24.
@@ -158,6 +172,11 @@ impl Life {
             return true;
         }
         self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// A driver's loop is about to sleep, whatever has happened.
+    pub(crate) fn promise(&self) {
+        self.0.fetch_or(ASLEEP, Ordering::AcqRel);
     }
 
     /// Whether the worker slept until now.

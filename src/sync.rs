@@ -63,4 +63,8 @@ pub enum Fault {
     SleepWithoutCompare,
     /// The worker does not look at the queues again once it has said that it sleeps.
     SleepWithoutSecondLook,
+    /// A driver does not look at the queues again once its promise can be seen.
+    PromiseWithoutSecondLook,
+    /// A caller does not look whether a driver sleeps once it has pushed.
+    PushWithoutLook,
 }

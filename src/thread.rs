@@ -57,8 +57,8 @@ impl Core {
     /// Ends the worker, waits for a task that is running there, and ends all timeouts. Not to be called by the worker.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
         let is_first = self.set_stopped();
-        if !is_broken(Fault::StopWithoutUnparking) {
-            self.thread.unpark();
+        if is_first && !is_broken(Fault::StopWithoutUnparking) {
+            self.rouse();
         }
         // Not the thread itself, which gets here if it drops a handle after its last turn.
         let thread = self.thread.handle.lock().take_if(|thread| !is_current(thread));

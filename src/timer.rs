@@ -209,7 +209,8 @@ impl HashedWheelTimer {
         self.core.ticks.duration()
     }
 
-    /// How many slots the wheel has, after rounding up to a power of two.
+    /// How many slots the wheel, or each level of it, has: what was asked for, rounded up to a power of two (and at least two
+    /// in a hierarchical one).
     #[must_use]
     pub fn ticks_per_wheel(&self) -> usize {
         self.core.ticks_per_wheel

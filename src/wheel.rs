@@ -23,6 +23,7 @@
 
 mod bitmap;
 mod due;
+mod either;
 mod hashed;
 mod hierarchical;
 mod ring;
@@ -30,6 +31,7 @@ mod rounds;
 mod row;
 mod slab;
 
+pub(crate) use either::EitherWheel;
 pub use hashed::HashedWheel;
 pub use hierarchical::HierarchicalWheel;
 pub use slab::Key;

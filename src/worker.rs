@@ -14,7 +14,7 @@ use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
 use crate::timeout::Timeout;
-use crate::wheel::HashedWheel;
+use crate::wheel::{EitherWheel, HashedWheel};
 
 /// The most that a turn takes from each queue, Netty's number: a caller in a tight loop cannot hold the wheel up.
 const MOST_TAKEN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
@@ -23,7 +23,7 @@ pub(crate) struct Worker {
     /// `None`: the worker runs the tasks itself. Here and not in `Core`, so that it goes when the timer is stopped: it may
     /// hold tasks, and these hold the `Core`.
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
-    wheel: HashedWheel<Arc<Node>>,
+    wheel: EitherWheel<Arc<Node>>,
     /// Taken out of the wheel to be expired, one by one. Empty between turns, unless a `stop` came in the middle.
     due: VecDeque<Arc<Node>>,
     /// How many new timeouts were taken off the queue, ever.
@@ -48,16 +48,8 @@ pub(crate) enum Rest {
 }
 
 impl Worker {
-    fn new(ticks_per_wheel: usize, executor: Option<Box<dyn TaskExecutor>>) -> Self {
-        Self {
-            executor,
-            wheel: HashedWheel::new(ticks_per_wheel),
-            due: VecDeque::new(),
-            taken: 0,
-            traffic: 0,
-            backlog: false,
-            owed: 0,
-        }
+    fn new(wheel: EitherWheel<Arc<Node>>, executor: Option<Box<dyn TaskExecutor>>) -> Self {
+        Self { executor, wheel, due: VecDeque::new(), taken: 0, traffic: 0, backlog: false, owed: 0 }
     }
 
     /// One turn at time `now`. Returns how many timeouts expired.
@@ -155,15 +147,31 @@ impl Worker {
         core.life.word().has_admitted(self.taken)
     }
 
-    /// How long until `turn` has work. Takes in what has come since the last turn, so that the answer is exact.
+    /// How long until `turn` has work.
     pub(crate) fn next_turn(&mut self, core: &Core, now: u64) -> Option<Duration> {
+        let mut next = self.next_tick(core);
+        if let Some(waker) = &core.waker {
+            // Nothing that comes from now on is for an earlier tick than the next.
+            let beyond_doubt = self.wheel.tick() + 1;
+            let promise = |next: u64| waker.promise(if next <= beyond_doubt { 0 } else { next });
+            promise(next);
+            core.life.promise();
+            if !is_broken(Fault::PromiseWithoutSecondLook) {
+                // Not later than was promised before, for somebody may have relied on it.
+                next = next.min(self.next_tick(core));
+                promise(next);
+            }
+        }
+        (next < u64::MAX).then(|| core.ticks.until(next, now))
+    }
+
+    /// The tick at which `turn` has work; `u64::MAX` is none. Takes in what has come since the last turn, so that the
+    /// answer is exact.
+    fn next_tick(&mut self, core: &Core) -> u64 {
         if !self.backlog {
             self.absorb(core);
         }
-        if self.backlog {
-            return Some(Duration::ZERO);
-        }
-        self.wheel.next_deadline().map(|tick| core.ticks.until(tick, now))
+        if self.backlog { 0 } else { self.wheel.next_deadline().unwrap_or(u64::MAX) }
     }
 
     /// What the worker thread does after a turn. While there is traffic it goes on ticking, so that no caller has to
@@ -208,7 +216,7 @@ impl Worker {
         }
         // What is still there has ended.
         while core.timeouts.pop().or_else(|| core.cancelled.pop()).is_some() {}
-        self.wheel = HashedWheel::new(1);
+        self.wheel = EitherWheel::Hashed(HashedWheel::new(1));
         core.post.draining.store(true, Ordering::Relaxed);
         rest.iter().for_each(Timeout::cancelled);
         rest
@@ -235,9 +243,9 @@ pub(crate) struct OnDuty<'a> {
 }
 
 impl Post {
-    pub(crate) fn new(ticks_per_wheel: usize, executor: Option<Box<dyn TaskExecutor>>) -> Self {
+    pub(crate) fn new(wheel: EitherWheel<Arc<Node>>, executor: Option<Box<dyn TaskExecutor>>) -> Self {
         Self {
-            worker: Mutex::new(Worker::new(ticks_per_wheel, executor)),
+            worker: Mutex::new(Worker::new(wheel, executor)),
             holder: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
