@@ -114,11 +114,9 @@ impl Core {
         // From here to the push nothing of the user's runs: `stop` may be waiting for it.
         let node = Node::new(deadline, TakeCell::new(task));
         self.timeouts.push(Arc::clone(&node));
-        match &self.waker {
-            Some(_) if is_broken(Fault::PushWithoutLook) => self.wake_for(admitted, deadline),
-            Some(_) => self.wake_for(self.life.look(), if admitted.fills_a_lot() { 0 } else { deadline }),
-            None => self.wake_for(admitted, deadline),
-        }
+        let looks = self.waker.is_some() && !is_broken(Fault::PushWithoutLook);
+        let word = if looks { self.life.look() } else { admitted };
+        self.wake_for(word, if admitted.fills_a_lot() { 0 } else { deadline });
         Ok(Timeout { node, core: Arc::clone(self) })
     }
 
@@ -155,20 +153,25 @@ impl Core {
     }
 
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
-        let deadline = ticks::deadline(self.now(), delay);
-        match timeout.node.reset(deadline) {
-            Reset::Ended => false,
-            Reset::Done => true,
-            Reset::Requeue if is_broken(Fault::ResetWithoutPush) => true,
-            Reset::Requeue => {
-                self.timeouts.push(Arc::clone(&timeout.node));
-                self.wake_for(self.life.look(), deadline);
-                true
+        match timeout.node.reset(ticks::deadline(self.now(), delay)) {
+            Reset::Ended => return false,
+            Reset::Later => {}
+            // The worker thread has been told of it, or will be, with whatever deadline.
+            Reset::Earlier if self.waker.is_none() || is_broken(Fault::EarlierWithoutLook) => {}
+            Reset::Requeue if is_broken(Fault::ResetWithoutPush) => {}
+            moved => {
+                if moved == Reset::Requeue {
+                    self.timeouts.push(Arc::clone(&timeout.node));
+                }
+                let word = self.life.look();
+                // As it is now: of two at once, the one who looks last has to see to both.
+                self.wake_for(word, timeout.node.deadline());
             }
         }
+        true
     }
 
-    /// Wakes the worker, if it was asleep and would miss a deadline that has just been pushed.
+    /// Wakes the worker, if it was asleep and would miss this deadline of a node in `timeouts`.
     fn wake_for(&self, word: Word, deadline: u64) {
         let misses = |waker: &Waker| waker.is_needed_for(self.ticks.of(deadline));
         if word.is_asleep() && self.waker.as_ref().is_none_or(misses) {

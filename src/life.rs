@@ -12,7 +12,7 @@
 //! |---|---|---|---|
 //! | [`admit`](Life::admit) (before the push to `timeouts`) | PENDING + 1, ADMITTED + 1, if STARTED, not STOPPED, below the limit | `AcqRel` | the `Acquire` of `word` and `sleep`: the worker that sees this thread's next `admit` sees this one's push |
 //! | [`leave`](Life::leave) (in `cancel` after the push to `cancelled`; also when the worker ends a timeout) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
-//! | [`look`](Life::look) (after `reset` has pushed to `timeouts`; with a driver's waker, also after `new_timeout` has) | nothing | `AcqRel`, a write all the same | `sleep` and `promise`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
+//! | [`look`](Life::look) (after `reset` has pushed to `timeouts`; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of what is there) | nothing | `AcqRel`, a write all the same | `sleep` and `promise`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
 //! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
 //! | [`stop`](Life::stop) | sets STOPPED | `AcqRel` | `word` |
 //! | [`sleep`](Life::sleep) (the worker) | sets ASLEEP if the word is still what it was | `AcqRel` | see below |
@@ -33,9 +33,11 @@
 //!   would see the push. So it came after, and sees ASLEEP.
 //!
 //! **No promise is broken.** A driver's loop cannot wait until nobody is busy: it looks at the queues, writes down the tick
-//! of its next turn, sets ASLEEP, looks again, and lowers the tick if it has to. Of a push that it has seen in neither
-//! look, the caller's `look` came after `promise`: so it sees ASLEEP, and the tick, and wakes the loop if that is too late.
-//! If it sees ASLEEP cleared, somebody else is waking the loop, or it has turned; it makes a new promise in either case.
+//! of its next turn, sets ASLEEP, looks again, and lowers the tick if it has to. Take a push, or a deadline made earlier in
+//! the queue, that it has seen in neither look: the caller's `look` came after `promise`, so it sees ASLEEP, and the tick,
+//! and wakes the loop if that is too late. If it sees ASLEEP cleared, somebody else is waking the loop, or it has
+//! turned; it makes a new promise in either case. Where one pushes a node and another makes it earlier, the one whose `look`
+//! comes last knows of both.
 
 use std::fmt;
 

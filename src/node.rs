@@ -67,8 +67,11 @@ pub(crate) enum Expiry {
 /// What came of an attempt to change a deadline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reset {
-    Done,
-    /// It is, and the caller has to push the node to `timeouts`.
+    /// It is later now, and nobody needs to know.
+    Later,
+    /// It is earlier now, and the node still in `timeouts`, or about to be pushed there by somebody else.
+    Earlier,
+    /// It is earlier now, and the caller has to push the node to `timeouts`.
     Requeue,
     /// It has ended before.
     Ended,
@@ -119,16 +122,16 @@ impl Node {
 
     /// Moves its deadline, if it has not ended.
     pub(crate) fn reset(&self, to: u64) -> Reset {
-        let earlier = |state, deadline| state == PLACED && to < deadline;
         let before = self.change(Ordering::Release, |state, deadline| match state {
-            _ if earlier(state, deadline) => Some((QUEUED, to)),
+            PLACED if to < deadline => Some((QUEUED, to)),
             QUEUED | PLACED => Some((state, to)),
             _ => None,
         });
         match before {
             None => Reset::Ended,
-            Some(before) if earlier(state_of(before), deadline_of(before)) => Reset::Requeue,
-            Some(_) => Reset::Done,
+            Some(before) if to >= deadline_of(before) => Reset::Later,
+            Some(before) if state_of(before) == PLACED => Reset::Requeue,
+            Some(_) => Reset::Earlier,
         }
     }
 

@@ -67,4 +67,6 @@ pub enum Fault {
     PromiseWithoutSecondLook,
     /// A caller does not look whether a driver sleeps once it has pushed.
     PushWithoutLook,
+    /// Nor once it has made the deadline of what is in the queue earlier.
+    EarlierWithoutLook,
 }

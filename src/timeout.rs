@@ -31,8 +31,8 @@ impl Timeout {
     /// dropped (its [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
     /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free,
     /// even while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives
-    /// back at its next turn, which is at most a tick away. (With a tick of an hour, that is an hour's worth of
-    /// entries.)
+    /// back at its next turn, which is at most a tick away; that of a [`Driver`](crate::Driver) may be further off. (With a
+    /// tick of an hour, that is an hour's worth of entries.)
     ///
     /// False if the task was handed to the executor, or somebody else cancelled it, before.
     ///

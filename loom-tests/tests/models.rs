@@ -673,6 +673,103 @@ fn a_cancel_wakes_a_worker_that_sleeps_for_long_twin() {
     twin("a_cancel_wakes_a_worker_that_sleeps_for_long", Fault::CancelWithoutPush);
 }
 
+// --- a driver's promise -----------------------------------------------------------------------------------------------
+
+/// A driven timer whose loop is promised a turn in five ticks, and whether it was woken since.
+fn promising() -> (Driven, Arc<AtomicUsize>) {
+    let (clock, woken) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
+    let wakes = Arc::clone(&woken);
+    let (timer, driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .ticks_per_wheel(2)
+        .clock(clock.clone())
+        .waker(move || drop(wakes.fetch_add(1, Relaxed)))
+        .build_driven()
+        .unwrap();
+    let mut driven = Driven { timer, driver, clock };
+    let _near = driven.schedule_placed(5);
+    (driven, woken)
+}
+
+#[test]
+fn a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn() {
+    explore(None, || {
+        let (driven, woken) = promising();
+        let timer = driven.timer.clone();
+        let caller = thread::spawn(move || timer.new_timeout(|_| (), TICK).unwrap());
+        let promised = driven.driver.next_turn().unwrap();
+        caller.join().unwrap();
+        assert!(promised == TICK || woken.load(Relaxed) == 1, "{promised:?}, {woken:?}");
+    });
+}
+
+#[test]
+fn a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn_twin() {
+    twin("a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn", Fault::PushWithoutLook);
+}
+
+#[test]
+fn a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn_second_twin() {
+    twin("a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn", Fault::PromiseWithoutSecondLook);
+}
+
+#[test]
+fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
+    explore(Some(3), || {
+        let (driven, woken) = promising();
+        let callers = [1, 3].map(|ticks| {
+            let timer = driven.timer.clone();
+            thread::spawn(move || timer.new_timeout(|_| (), TICK * ticks).unwrap())
+        });
+        let mut driver = driven.driver;
+        let mut promised = driver.next_turn();
+        if woken.swap(0, Relaxed) > 0 {
+            driver.turn();
+            promised = driver.next_turn();
+        }
+        callers.into_iter().for_each(|caller| drop(caller.join().unwrap()));
+        assert!(promised == Some(TICK) || woken.load(Relaxed) > 0, "{promised:?}, {woken:?}");
+    });
+}
+
+#[test]
+fn two_new_timeouts_wake_a_loop_that_turns_in_between_twin() {
+    twin("two_new_timeouts_wake_a_loop_that_turns_in_between", Fault::PushWithoutLook);
+}
+
+/// The first re-arm may have made it its own business to push the node when the second one finds it in the queue.
+#[test]
+fn two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn() {
+    explore(Some(3), || {
+        let (mut driven, woken) = promising();
+        let (timeout, _) = driven.schedule_placed(20);
+        let resets = [10, 1].map(|ticks| {
+            let timeout = timeout.clone();
+            thread::spawn(move || assert!(timeout.reset(TICK * ticks)))
+        });
+        let mut promised = driven.driver.next_turn().unwrap();
+        if woken.swap(0, Relaxed) > 0 {
+            promised = driven.driver.next_turn().unwrap();
+        }
+        resets.into_iter().for_each(|reset| reset.join().unwrap());
+        let needed = timeout.remaining();
+        assert!(promised <= needed || woken.load(Relaxed) > 0, "{promised:?}, {needed:?}, {woken:?}");
+    });
+}
+
+#[test]
+fn two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn_twin() {
+    twin("two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn", Fault::EarlierWithoutLook);
+}
+
+#[test]
+fn two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn_second_twin() {
+    twin(
+        "two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn",
+        Fault::PromiseWithoutSecondLook,
+    );
+}
+
 // --- the last handle ------------------------------------------------------------------------------------------------
 
 #[test]

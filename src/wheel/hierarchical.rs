@@ -126,7 +126,7 @@ impl<T> HierarchicalWheel<T> {
     /// it was inserted, then tick by tick, each tick in the order of insertion. An earlier `now` does nothing.
     ///
     /// The cost is that of the entries that come out and of those that move down, each at most once a level, however
-    /// far the jump.
+    /// far the jump. All entries of a slot that begins move down at once, those of a wide one too.
     ///
     /// Where `expired` panics, its entry is gone, every other one is still there, and the time is `now`: the next
     /// `advance` goes on with the entry behind it.
@@ -145,7 +145,7 @@ impl<T> HierarchicalWheel<T> {
 
     /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
     /// something is due. Exact, unless entries were removed or `expired` has panicked: whoever sleeps until then wakes
-    /// in vain at most once for each level and entry that was removed. Nobody has to wake for entries to move down.
+    /// in vain at most once for each entry that was removed. Nobody has to wake for entries to move down.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.due.first().or_else(|| {

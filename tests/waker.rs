@@ -1,0 +1,297 @@
+//! A driver's promise and who is woken for less: on a clock that stands still, and with a loop that does sleep.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Driven, Ends, TICK, ends, ms, quietly};
+use hashed_wheel::{Driver, HashedWheelTimer};
+
+/// A driven timer, and how often its waker was called.
+fn counted() -> (Driven, Arc<AtomicUsize>) {
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&wakes);
+    let wake = move || {
+        counter.fetch_add(1, SeqCst);
+    };
+    (Driven::with(|builder| builder.waker(wake)), wakes)
+}
+
+#[test]
+fn an_earlier_timeout_wakes_the_loop_once_and_a_later_one_does_not() {
+    let (t, wakes) = counted();
+    t.timer.new_timeout(|_| (), TICK * 10).unwrap();
+    assert_eq!(t.driver.next_turn(), Some(TICK * 10));
+    for ticks in [10, 11, 1_000] {
+        t.timer.new_timeout(|_| (), TICK * ticks).unwrap();
+        assert_eq!(wakes.load(SeqCst), 0, "{ticks}");
+    }
+    // Later than the turn before, and still for the same tick.
+    t.timer.new_timeout(|_| (), TICK * 9 + ms(1)).unwrap();
+    assert_eq!(wakes.load(SeqCst), 0);
+    t.timer.new_timeout(|_| (), TICK * 9).unwrap();
+    assert_eq!(wakes.load(SeqCst), 1);
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(wakes.load(SeqCst), 1, "it has been woken");
+    assert_eq!(t.driver.next_turn(), Some(TICK));
+}
+
+#[test]
+fn any_timeout_wakes_a_loop_that_sleeps_for_ever() {
+    for delay in [Duration::ZERO, TICK, TICK * 1_000_000] {
+        let (mut t, wakes) = counted();
+        assert_eq!(t.driver.next_turn(), None);
+        t.timer.new_timeout(|_| (), delay).unwrap();
+        assert_eq!(wakes.load(SeqCst), 1, "{delay:?}");
+        assert_eq!(t.pass(delay + TICK), 1);
+        assert_eq!(t.driver.next_turn(), None);
+    }
+}
+
+#[test]
+fn nobody_is_woken_without_a_promise() {
+    let (mut t, wakes) = counted();
+    t.timer.new_timeout(|_| (), TICK * 5).unwrap();
+    assert_eq!(t.driver.next_turn(), Some(TICK * 5));
+    // Turned for another reason: from here on the loop is awake, its tasks as well.
+    let handle = t.timer.clone();
+    t.timer.new_timeout(move |_| drop(handle.new_timeout(|_| (), TICK).unwrap()), TICK * 5).unwrap();
+    assert_eq!(t.pass(TICK), 0);
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(t.pass(TICK * 4), 3);
+    t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    assert_eq!(wakes.load(SeqCst), 0);
+}
+
+#[test]
+fn the_next_tick_is_early_enough_for_everybody() {
+    let (mut t, wakes) = counted();
+    t.pass(TICK * 3);
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(t.driver.next_turn(), Some(TICK));
+    t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    assert_eq!(wakes.load(SeqCst), 0, "it is for the next tick, like the other one");
+    assert_eq!(t.pass(TICK), 2);
+}
+
+#[test]
+fn a_re_arm_wakes_the_loop_if_it_is_earlier_than_promised() {
+    let (mut t, wakes) = counted();
+    let near = t.timer.new_timeout(|_| (), TICK * 10).unwrap();
+    let far = t.timer.new_timeout(|_| (), TICK * 100).unwrap();
+    t.driver.turn();
+    assert_eq!(t.driver.next_turn(), Some(TICK * 10));
+    assert!(near.reset(TICK * 20) && far.reset(TICK * 200) && far.reset(TICK * 15));
+    assert_eq!(wakes.load(SeqCst), 0);
+    assert!(far.reset(TICK * 5));
+    assert_eq!(wakes.load(SeqCst), 1);
+    assert_eq!(t.driver.next_turn(), Some(TICK * 5));
+}
+
+#[test]
+fn a_cancellation_wakes_nobody() {
+    let (mut t, wakes) = counted();
+    let timeouts: Vec<_> = (10..20).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
+    t.driver.turn();
+    assert_eq!(t.driver.next_turn(), Some(TICK * 10));
+    assert!(timeouts.iter().all(|timeout| timeout.cancel()));
+    assert_eq!(wakes.load(SeqCst), 0);
+    assert_eq!(t.driver.next_turn(), None);
+}
+
+/// A loop that has nothing to do for a day is not to be left with a day's worth of timeouts.
+#[test]
+fn new_timeouts_do_not_pile_up_behind_a_promise() {
+    let (t, wakes) = counted();
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(t.driver.next_turn(), Some(TICK));
+    for _ in 0..10_000 {
+        t.timer.new_timeout(|_| (), TICK * 100).unwrap().cancel();
+    }
+    assert_eq!(wakes.load(SeqCst), 0, "it is about to turn");
+
+    let (t, wakes) = counted();
+    t.timer.new_timeout(|_| (), TICK * 10).unwrap();
+    let mut promises = 0;
+    for index in 0..100_000 {
+        if wakes.load(SeqCst) == promises {
+            promises += 1;
+            assert_eq!(t.driver.next_turn(), Some(TICK * 10), "{index}");
+        }
+        t.timer.new_timeout(|_| (), TICK * 100).unwrap().cancel();
+    }
+    assert!((10..100).contains(&wakes.load(SeqCst)), "{wakes:?}");
+}
+
+#[test]
+fn a_stop_wakes_the_loop_once_and_the_end_of_the_driver_does_not() {
+    let (t, wakes) = counted();
+    assert!(t.timer.stop().is_empty());
+    assert_eq!(wakes.load(SeqCst), 1);
+    assert!(t.timer.stop().is_empty());
+    drop(t.driver);
+    drop(t.timer);
+    assert_eq!(wakes.load(SeqCst), 1);
+
+    let (t, wakes) = counted();
+    assert_eq!(t.driver.next_turn(), None);
+    drop(t.timer);
+    assert_eq!(wakes.load(SeqCst), 1, "the last handle stops the timer too");
+
+    let (t, wakes) = counted();
+    assert_eq!(t.driver.next_turn(), None);
+    drop(t.driver);
+    drop(t.timer.stop());
+    assert_eq!(wakes.load(SeqCst), 0, "there is no loop to wake");
+}
+
+#[test]
+fn a_waker_that_panics_harms_nobody() {
+    let mut t = Driven::with(|builder| builder.waker(|| panic!("the waker")));
+    let ends = Ends::new();
+    quietly(|| {
+        assert_eq!(t.driver.next_turn(), None);
+        t.timer.new_timeout_task(ends.task(), TICK).unwrap();
+        assert_eq!(t.timer.stats().panicked, 1);
+        assert_eq!(t.pass(TICK), 1);
+        assert!(t.timer.stop().is_empty());
+        assert_eq!(t.timer.stats().panicked, 2);
+    });
+    assert_eq!((ends.runs(), ends.drops()), (1, 1));
+}
+
+#[test]
+fn a_waker_may_use_the_timer() {
+    let own: Arc<OnceLock<HashedWheelTimer>> = Arc::default();
+    let in_waker = Arc::clone(&own);
+    let t = Driven::with(|builder| {
+        builder.waker(move || {
+            if let Some(timer) = in_waker.get().filter(|timer| !timer.is_stopped()) {
+                timer.new_timeout(|_| (), TICK).unwrap();
+                drop(timer.stop());
+            }
+        })
+    });
+    own.set(t.timer.clone()).unwrap();
+    ends(move || {
+        assert_eq!(t.driver.next_turn(), None);
+        let timeout = t.timer.new_timeout(|_| (), TICK * 3).unwrap();
+        assert!(timeout.is_cancelled());
+        assert_eq!(t.driver.next_turn(), None);
+    });
+}
+
+#[test]
+fn a_timer_with_a_thread_has_no_use_for_a_waker() {
+    let timer = HashedWheelTimer::builder().tick(ms(1)).waker(|| unreachable!()).build().unwrap();
+    let ends = Ends::new();
+    timer.new_timeout_task(ends.task(), Duration::ZERO).unwrap();
+    while ends.runs() == 0 {
+        thread::yield_now();
+    }
+    assert!(timer.stop().is_empty());
+    assert_eq!(timer.stats().panicked, 0);
+}
+
+/// Where a loop sleeps; a wake-up that comes before is not lost.
+#[derive(Default)]
+struct Bed {
+    woken: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Bed {
+    fn wake(&self) {
+        *self.woken.lock().unwrap() = true;
+        self.wake.notify_one();
+    }
+
+    fn sleep(&self, most: Option<Duration>) {
+        let begin = Instant::now();
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            let Some(most) = most else {
+                woken = self.wake.wait(woken).unwrap();
+                continue;
+            };
+            let Some(left) = most.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) else { break };
+            woken = self.wake.wait_timeout(woken, left).unwrap().0;
+        }
+        *woken = false;
+    }
+}
+
+/// A loop that sleeps for exactly what the driver promises, until the timer is stopped. Returns how often it slept.
+fn sleeper(timer: &HashedWheelTimer, driver: Driver, bed: Arc<Bed>) -> thread::JoinHandle<usize> {
+    let timer = timer.clone();
+    let mut driver = driver;
+    thread::spawn(move || {
+        let mut sleeps = 0;
+        while !timer.is_stopped() {
+            bed.sleep(driver.next_turn());
+            driver.turn();
+            sleeps += 1;
+        }
+        sleeps
+    })
+}
+
+/// Each producer waits for its timeout and schedules the next one: a wake-up that is lost holds it up for ever.
+#[test]
+fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
+    for hierarchical in [false, true] {
+        ends(move || {
+            let bed = Arc::new(Bed::default());
+            let wake = Arc::clone(&bed);
+            let builder = HashedWheelTimer::builder().tick(Duration::from_micros(50)).ticks_per_wheel(8);
+            let builder = if hierarchical { builder.hierarchical() } else { builder };
+            let (timer, driver) = builder.waker(move || wake.wake()).build_driven().unwrap();
+            let sleeper = sleeper(&timer, driver, bed);
+            let producer = |seed| {
+                let timer = timer.clone();
+                move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    for _ in 0..300 {
+                        let (fired, wait) = std::sync::mpsc::channel();
+                        let (begin, delay) = (Instant::now(), Duration::from_micros(random.u64(..300)));
+                        let task = move |_: &_| fired.send(begin.elapsed()).unwrap();
+                        // Some are far away at first, and then wanted soon; some go at once.
+                        match random.u32(..4) {
+                            0 => {
+                                let far = timer.new_timeout(task, Duration::from_secs(3_600)).unwrap();
+                                assert!(far.reset(delay));
+                            }
+                            1 => {
+                                timer.new_timeout(|_| unreachable!(), delay + ms(100)).unwrap().cancel();
+                                timer.new_timeout(task, delay).unwrap();
+                            }
+                            _ => drop(timer.new_timeout(task, delay).unwrap()),
+                        }
+                        assert!(wait.recv().unwrap() >= delay, "early");
+                    }
+                }
+            };
+            thread::scope(|scope| (0..4).for_each(|seed| drop(scope.spawn(producer(seed)))));
+            assert_eq!(timer.pending_timeouts(), 0);
+            assert!(timer.stop().is_empty());
+            sleeper.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_loop_with_nothing_to_do_sleeps_until_the_timer_is_stopped() {
+    let bed = Arc::new(Bed::default());
+    let wake = Arc::clone(&bed);
+    let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
+    let sleeper = sleeper(&timer, driver, bed);
+    thread::sleep(ms(50));
+    let sleeps = ends(move || {
+        assert!(timer.stop().is_empty());
+        sleeper.join().unwrap()
+    });
+    assert!(sleeps <= 1, "{sleeps}");
+}
