@@ -33,11 +33,11 @@ pub(crate) struct Client {
 }
 
 struct Request {
-    began: Instant,
-    sent: Instant,
     /// How long to wait for the answer before asking again.
     wait: Duration,
+    ask_again_at: Instant,
     ask_again: Key,
+    give_up_at: Instant,
     give_up: Key,
 }
 
@@ -71,12 +71,13 @@ impl Client {
             self.to_come -= 1;
             self.socket.send(&id)?;
             let now = Instant::now();
+            let (ask_again_at, give_up_at) = (now + FIRST_WAIT, now + LIMIT);
             let request = Request {
-                began: now,
-                sent: now,
                 wait: FIRST_WAIT,
-                give_up: timers.after(LIMIT, Timer::GiveUp(id)),
-                ask_again: timers.after(FIRST_WAIT, Timer::AskAgain(id)),
+                ask_again_at,
+                ask_again: timers.at(ask_again_at, Timer::AskAgain(id)),
+                give_up_at,
+                give_up: timers.at(give_up_at, Timer::GiveUp(id)),
             };
             self.open.insert(id, request);
         }
@@ -105,12 +106,12 @@ impl Client {
     pub(crate) fn ask_again(&mut self, id: Id, timers: &mut Timers<Timer>) -> io::Result<()> {
         // It may have ended since this timer came out of the wheel: by the one before it in the list.
         let Some(request) = self.open.get_mut(&id) else { return Ok(()) };
-        self.counts.came_out(request.sent + request.wait);
+        self.counts.came_out(request.ask_again_at);
         self.counts.asked_again += 1;
         self.socket.send(&id)?;
-        request.sent = Instant::now();
         request.wait *= 2;
-        request.ask_again = timers.after(request.wait, Timer::AskAgain(id));
+        request.ask_again_at = Instant::now() + request.wait;
+        request.ask_again = timers.at(request.ask_again_at, Timer::AskAgain(id));
         Ok(())
     }
 
@@ -121,10 +122,10 @@ impl Client {
             return;
         };
         self.counts.given_up += 1;
-        self.counts.came_out(request.began + LIMIT);
+        self.counts.came_out(request.give_up_at);
         self.counts.cancelled += u64::from(timers.cancel(request.ask_again).is_some());
-        // However busy the machine is, what is due first comes out first. (Both are rounded to a millisecond.)
-        let was_due_before = request.sent + request.wait + TICK <= request.began + LIMIT;
+        // However busy the machine is, what is due first comes out first, tick by tick.
+        let was_due_before = request.ask_again_at + TICK <= request.give_up_at;
         self.counts.missed += u64::from(was_due_before);
     }
 }

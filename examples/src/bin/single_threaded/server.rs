@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::UdpSocket;
 
@@ -43,7 +43,8 @@ impl Server {
                 self.dropped += 1;
             } else if self.random.f64() < LATE_SHARE {
                 self.late += 1;
-                timers.after(LATE.mul_f64(self.random.f64()), Timer::Answer(id, client));
+                let when = Instant::now() + LATE.mul_f64(self.random.f64());
+                timers.at(when, Timer::Answer(id, client));
             } else {
                 self.answer(id, client)?;
             }

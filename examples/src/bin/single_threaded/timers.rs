@@ -21,8 +21,8 @@ impl<T> Timers<T> {
     }
 
     /// Rounded up to the next tick: not early.
-    pub(crate) fn after(&mut self, delay: Duration, what: T) -> Key {
-        let deadline = self.start.elapsed() + delay;
+    pub(crate) fn at(&mut self, when: Instant, what: T) -> Key {
+        let deadline = when - self.start;
         self.wheel.insert(deadline.as_nanos().div_ceil(TICK.as_nanos()) as u64, what)
     }
 
@@ -40,7 +40,7 @@ impl<T> Timers<T> {
     /// Takes out all that is due. It goes into a list since whoever handles it will want to set new timers.
     pub(crate) fn take_due(&mut self, due: &mut Vec<T>) {
         // Rounded down to the tick that has been reached: not early.
-        let now = (self.start.elapsed().as_nanos() / TICK.as_nanos()) as u64;
+        let now = self.start.elapsed().as_millis() as u64;
         self.wheel.advance(now, |what| due.push(what));
     }
 
