@@ -45,6 +45,9 @@ impl Driver {
     /// Takes in at most 100 000 new timeouts; where more were waiting, [`next_turn`](Self::next_turn) says zero. A task
     /// that schedules another one with no delay is not held up by it: that one is for the next tick.
     ///
+    /// An event loop had better turn first thing after it wakes: until then the timer takes it to be asleep, and what the
+    /// loop itself schedules may call the [`waker`](crate::Builder::waker).
+    ///
     /// On a stopped timer this does nothing.
     pub fn turn(&mut self) -> usize {
         if self.core.waker.is_some() {
@@ -56,9 +59,11 @@ impl Driver {
 
     /// How long until [`turn`](Self::turn) has work: zero if it has some now, `None` if nothing is pending.
     ///
-    /// Exact for what this timer knows now, except that the earliest timeout may have been cancelled. A `new_timeout` or
-    /// `reset` that follows may need an earlier turn: if other threads do that, or tasks elsewhere, give the builder a
-    /// [`waker`](crate::Builder::waker), which is called then.
+    /// Exact for what this timer knows now, except that the earliest timeout may have been cancelled, or re-armed to a later
+    /// deadline. A `new_timeout` or `reset` that follows may need an earlier turn: if other threads do that, or tasks
+    /// elsewhere, give the builder a [`waker`](crate::Builder::waker), which is called then.
+    ///
+    /// `None` on a stopped timer too, so a loop should look at [`is_stopped`](crate::HashedWheelTimer::is_stopped).
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
         // Also in a hook that `stop` calls on this thread, which would wait for itself.
