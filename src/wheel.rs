@@ -23,10 +23,10 @@
 //!
 //! # Which one
 //!
-//! [`HashedWheel`] is Netty's, and the one for delays of some turns of the wheel at most: what is due is handed out of one
-//! array, and nothing moves. An entry that is further off is passed over at each visit of its slot, once a turn. In
-//! [`HierarchicalWheel`] it moves down instead, at most once a level: it is the one for delays that differ by orders of
-//! magnitude.
+//! [`HashedWheel`] is Netty's, and the one for delays of a few turns of the wheel at most: nothing ever moves. An entry that
+//! is further off is passed over once a turn, when its slot is visited. In [`HierarchicalWheel`] it moves down instead, at
+//! most once a level: that is the one for delays that differ by orders of magnitude. All entries of a slot move down at
+//! once, so now and then an `advance` takes longer.
 //!
 //! What others have maps to these two. Kafka's and Linux's hierarchies are a `HierarchicalWheel`. libco's ring of 60 000
 //! slots of a millisecond is a `HashedWheel` of that size, and so is xxl-job's ring of 60 slots of a second; the slots

@@ -87,6 +87,11 @@ fn legend(area: &Area<'_>) -> Result<(), Box<dyn Error>> {
         area.draw(&mark(competitor, (x + 13, y)))?;
         area.draw(&Text::new(name, (x + 34, y), style.clone()))?;
     }
+    for (line, text) in
+        ["Delays are up to 2 048 turns", "where nothing else is said."].into_iter().enumerate()
+    {
+        area.draw(&Text::new(text, (100, 250 + 20 * line as i32), style.clone()))?;
+    }
     Ok(())
 }
 
@@ -106,7 +111,7 @@ fn chart(panel: &Panel, area: &Area<'_>, y: Range<f64>) -> Result<(), Box<dyn Er
         .x_labels(6)
         .y_labels(12)
         .x_label_formatter(&|&x| power_of_ten(x))
-        .y_label_formatter(&|&y| power_of_ten(y))
+        .y_label_formatter(&|&y| if is_labelled(y) { power_of_ten(y) } else { String::new() })
         .label_style(FONT)
         .axis_desc_style(FONT)
         .x_desc(panel.x)
@@ -118,6 +123,12 @@ fn chart(panel: &Panel, area: &Area<'_>, y: Range<f64>) -> Result<(), Box<dyn Er
         chart.draw_series(line.map(|at| mark(competitor, at)))?;
     }
     Ok(())
+}
+
+/// Whether it begins with 1, 2 or 5: the others stand too close.
+fn is_labelled(y: f64) -> bool {
+    let first = y / 10_f64.powf((y.log10() + 1e-9).floor());
+    [1.0, 2.0, 5.0].iter().any(|digit| (first - digit).abs() < 1e-6)
 }
 
 /// A shape for each competitor, for those who see no colours.
