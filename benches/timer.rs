@@ -89,7 +89,7 @@ fn turn(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // All of timer.rs and wheel.rs in some three minutes.
+    // All of it in a minute or two.
     config = Criterion::default()
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(3));

@@ -1,4 +1,5 @@
-//! The wheel by itself, as a plain data structure: 512 slots that hold nothing, ten thousand, a million entries.
+//! The wheels by themselves, as plain data structures, beside what else keeps deadlines in order: 512 slots that hold
+//! nothing, ten thousand, a million entries. (Which of them for what: see which/.)
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -6,51 +7,11 @@ use std::time::{Duration, Instant};
 use criterion::{
     BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
 };
-use hashed_wheel::wheel::{HashedWheel, Key};
+use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
+use hashed_wheel_benches::wheel::{BTreeQueue, HeapQueue, Wheel};
 use hashed_wheel_benches::{random, spread};
 
-const SLOTS: usize = 512;
-
 const SIZES: [usize; 3] = [0, 10_000, 1_000_000];
-
-/// What the wheels have in common.
-trait Wheel {
-    const NAME: &'static str;
-
-    type Key: Copy;
-
-    fn new() -> Self;
-    fn insert(&mut self, deadline: u64, value: u64) -> Self::Key;
-    fn remove(&mut self, key: Self::Key) -> Option<u64>;
-    fn advance(&mut self, now: u64, expired: impl FnMut(u64));
-    fn next_deadline(&self) -> Option<u64>;
-}
-
-impl Wheel for HashedWheel<u64> {
-    const NAME: &'static str = "hashed";
-
-    type Key = Key;
-
-    fn new() -> Self {
-        Self::new(SLOTS)
-    }
-
-    fn insert(&mut self, deadline: u64, value: u64) -> Key {
-        self.insert(deadline, value)
-    }
-
-    fn remove(&mut self, key: Key) -> Option<u64> {
-        self.remove(key)
-    }
-
-    fn advance(&mut self, now: u64, expired: impl FnMut(u64)) {
-        self.advance(now, expired);
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        self.next_deadline()
-    }
-}
 
 /// What is 30 to 90 s off at a tick of 100 ms.
 fn deadlines() -> impl Iterator<Item = u64> {
@@ -209,19 +170,26 @@ fn next_deadline<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
+fn questions<W: Wheel>(criterion: &mut Criterion) {
+    insert_remove::<W>(criterion);
+    replace::<W>(criterion);
+    insert::<W>(criterion);
+    advance_idle::<W>(criterion);
+    advance_busy::<W>(criterion);
+    expire::<W>(criterion);
+    next_deadline::<W>(criterion);
+}
+
 criterion_group! {
     name = benches;
-    // All of timer.rs and wheel.rs in some three minutes.
+    // Four competitors in some three minutes.
     config = Criterion::default()
-        .warm_up_time(Duration::from_secs(1))
-        .measurement_time(Duration::from_secs(3));
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(1));
     targets =
-        insert_remove::<HashedWheel<u64>>,
-        replace::<HashedWheel<u64>>,
-        insert::<HashedWheel<u64>>,
-        advance_idle::<HashedWheel<u64>>,
-        advance_busy::<HashedWheel<u64>>,
-        expire::<HashedWheel<u64>>,
-        next_deadline::<HashedWheel<u64>>,
+        questions::<HashedWheel<u64>>,
+        questions::<HierarchicalWheel<u64>>,
+        questions::<HeapQueue>,
+        questions::<BTreeQueue>,
 }
 criterion_main!(benches);

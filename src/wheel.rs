@@ -20,6 +20,23 @@
 //! wheel.advance(1_000, |entry| fired.push(entry));
 //! assert_eq!(fired, ["close the connection"]);
 //! ```
+//!
+//! # Which one
+//!
+//! [`HashedWheel`] is Netty's, and the one for delays of a few turns of the wheel at most: nothing ever moves. An entry that
+//! is further off is passed over once a turn, when its slot is visited. In [`HierarchicalWheel`] it moves down instead, at
+//! most once a level: that is the one for delays that differ by orders of magnitude. All entries of a slot move down at
+//! once, so now and then an `advance` takes longer.
+//!
+//! What others have maps to these two. Kafka's and Linux's hierarchies are a `HierarchicalWheel`. libco's ring of 60 000
+//! slots of a millisecond is a `HashedWheel` of that size, and so is xxl-job's ring of 60 slots of a second; the slots
+//! that it looks back at after a delay are not needed, because `advance` catches up with all that is due.
+//!
+//! The same questions, asked of both and of what else keeps deadlines in order (a binary heap whose cancelled entries stay
+//! in it for a while, a `BTreeMap`): ticks are the unit of time, a turn is 512 of them, and all delays up to the longest
+//! are equally likely. Bold is the best, and who comes within a tenth of it.
+//!
+#![doc = include_str!("../docs/which-wheel.md")]
 
 mod bitmap;
 mod due;

@@ -1,5 +1,11 @@
 //! What is asked of every timer in the same way: the questions that a caller has, and [`Timer`], the face that a
 //! competitor puts on to be asked them. Each question is a criterion group, and each timer one line in it.
+//!
+//! For the data structures alone there is [`wheel`].
+
+mod btree;
+mod heap;
+pub mod wheel;
 
 use std::hint::black_box;
 use std::iter;
