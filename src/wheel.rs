@@ -21,6 +21,9 @@
 //! assert_eq!(fired, ["close the connection"]);
 //! ```
 //!
+//! Whoever turns instants into ticks rounds deadlines up and the time down: then nothing is early. The callback of `advance`
+//! cannot touch the wheel; what has to be inserted or removed in consequence waits in a list until `advance` returns.
+//!
 //! # Which one
 //!
 //! [`HashedWheel`] is Netty's, and the one for delays of a few turns of the wheel at most: nothing ever moves. An entry that

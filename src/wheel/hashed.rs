@@ -132,9 +132,9 @@ impl<T> HashedWheel<T> {
     }
 
     /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
-    /// something is due. Exact, unless entries were removed, `expired` has panicked, more than a thousand slots are
-    /// in use, or the deadline is billions of rounds off: whoever sleeps until then wakes in vain now and then, but
-    /// never late and never in a circle.
+    /// something is due: that comes out of an `advance` to `tick` itself. Exact, unless entries were removed, `expired` has
+    /// panicked, more than a thousand slots are in use, or the deadline is billions of rounds off: whoever sleeps until
+    /// then wakes in vain now and then, but never late and never in a circle.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.due.first().or_else(|| (!self.slots_are_empty()).then_some(self.next))

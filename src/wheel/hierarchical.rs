@@ -144,8 +144,9 @@ impl<T> HierarchicalWheel<T> {
     }
 
     /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
-    /// something is due. Exact, unless entries were removed or `expired` has panicked: whoever sleeps until then wakes
-    /// in vain at most once for each entry that was removed. Nobody has to wake for entries to move down.
+    /// something is due: that comes out of an `advance` to `tick` itself. Exact, unless entries were removed or `expired` has
+    /// panicked: whoever sleeps until then wakes in vain at most once for each entry that was removed. Nobody has to wake
+    /// for entries to move down.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.due.first().or_else(|| {
