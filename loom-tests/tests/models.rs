@@ -683,7 +683,7 @@ fn promising() -> (Driven, Arc<AtomicUsize>) {
         .tick(TICK)
         .ticks_per_wheel(2)
         .clock(clock.clone())
-        .waker(move || drop(wakes.fetch_add(1, Relaxed)))
+        .waker(move || _ = wakes.fetch_add(1, Relaxed))
         .build_driven()
         .unwrap();
     let mut driven = Driven { timer, driver, clock };
