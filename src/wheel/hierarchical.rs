@@ -8,6 +8,9 @@ use super::ring::{Bucket, Ring};
 use super::row::Row;
 use super::slab::{Key, Slab};
 
+/// Of so many entries the deadlines are read before the first one moves: their cache misses overlap.
+const GROUP: usize = 16;
+
 /// A hierarchical timing wheel: Varghese and Lauck's scheme 7, as Kafka and Linux have it.
 ///
 /// The first level has a slot for each tick. A slot of the next level is as wide as all slots of the one before, and so
@@ -236,9 +239,16 @@ impl<T> HierarchicalWheel<T> {
         // In the lowest level all have one deadline, and usually nobody has to move.
         if level > 0 || !self.due.take_over(self.tick, row) {
             let row = std::mem::take(row);
-            for entry in row.iter() {
-                self.place(self.entries.deadline(entry), entry);
+            let mut entries = row.iter();
+            let mut group = [None; GROUP];
+            loop {
+                group.fill_with(|| entries.next().map(|entry| (self.entries.deadline(entry), entry)));
+                group.iter().flatten().for_each(|&(deadline, entry)| self.place(deadline, entry));
+                if group[GROUP - 1].is_none() {
+                    break;
+                }
             }
+            drop(entries);
             occupied(&mut self.levels, level).at_mut(slot).row = row;
         }
         occupied(&mut self.levels, level).vacate(slot);
