@@ -11,7 +11,9 @@ use crate::measure::{Each, NAMES};
 use crate::table::power_of_ten;
 use crate::{BySize, Found};
 
-const SIZE: (u32, u32) = (1_000, 960);
+const SIZE: (u32, u32) = (1_320, 1_000);
+
+const LEGEND: u32 = 40;
 
 /// Of Okabe and Ito's palette, whom the colour-blind owe it to. In the order of `NAMES`.
 const COLOURS: [RGBColor; 4] =
@@ -41,14 +43,18 @@ pub fn svg(found: &Found) -> Result<String, Box<dyn Error>> {
         by_size("insert", "ns", |found| found.long.insert),
         by_size("cancel", "ns", |found| found.long.cancel),
         by_size("cancel one and insert another", "ns", |found| found.long.replace),
+        by_size("expire", "ns", |found| found.long.expire),
+        by_size("insert, delays up to 1 turn", "ns", |found| found.short.insert),
+        by_size("cancel, delays up to 1 turn", "ns", |found| found.short.cancel),
+        by_size("the same, delays up to 1 turn", "ns", |found| found.short.replace),
         by_size("expire, delays up to 1 turn", "ns", |found| found.short.expire),
-        by_size("expire, delays up to 2 048 turns", "ns", |found| found.long.expire),
         Panel {
             title: format!("expire, {} pending", power_of_ten(found.pending as f64)),
             x: "mean delay, in turns of the wheel",
             y: "ns",
             lines: found.by_delay.iter().map(|(turns, costs)| (*turns, costs.expire)).collect(),
         },
+        by_size("the longest step of expiry", "µs", |found| found.long.longest),
         by_size("a tick with nothing due", "ns", |found| found.long.still),
         by_size("memory of an entry", "bytes", |found| found.long.bytes),
     ];
@@ -57,12 +63,13 @@ pub fn svg(found: &Found) -> Result<String, Box<dyn Error>> {
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        let areas = root.split_evenly((3, 3));
+        let (top, rest) = root.split_vertically(LEGEND);
+        let areas = rest.split_evenly((3, 4));
         for (panel, area) in panels.iter().zip(&areas) {
             // The same scale for all that has one unit: what is high is slow.
             chart(panel, area, scale(panels.iter().filter(|other| other.y == panel.y)))?;
         }
-        legend(&areas[panels.len()])?;
+        legend(&top)?;
         root.present()?;
     }
     // Plotters leaves blank lines in it, where a Markdown renderer would see the end of the figure.
@@ -82,16 +89,13 @@ fn scale<'a>(panels: impl Iterator<Item = &'a Panel>) -> Range<f64> {
 fn legend(area: &Area<'_>) -> Result<(), Box<dyn Error>> {
     let style = FONT.into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
     for (competitor, name) in NAMES.into_iter().enumerate() {
-        let (x, y) = (100, 80 + 40 * competitor as i32);
+        let (x, y) = (66 + 140 * competitor as i32, LEGEND as i32 / 2);
         area.draw(&PathElement::new([(x, y), (x + 26, y)], COLOURS[competitor].stroke_width(2)))?;
         area.draw(&mark(competitor, (x + 13, y)))?;
         area.draw(&Text::new(name, (x + 34, y), style.clone()))?;
     }
-    for (line, text) in
-        ["Delays are up to 2 048 turns", "where nothing else is said."].into_iter().enumerate()
-    {
-        area.draw(&Text::new(text, (100, 250 + 20 * line as i32), style.clone()))?;
-    }
+    let text = "Delays are up to 2 048 turns of the wheel where nothing else is said.";
+    area.draw(&Text::new(text, (726, LEGEND as i32 / 2), style))?;
     Ok(())
 }
 

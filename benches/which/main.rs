@@ -1,7 +1,7 @@
 //! Which wheel, or which other queue, for how many entries and what delays?
 //!
 //! Says it in a table: `cargo bench -p hashed-wheel-benches --bench which`, and behind it `-- --quick` for rough figures
-//! in a quarter of a minute, `-- --write` to put table and figure into docs/ and README.md.
+//! in half a minute, `-- --write` to put table, figure and all the figures behind them into docs/ and README.md.
 
 mod figure;
 mod measure;
@@ -57,7 +57,6 @@ struct Found {
 
 struct BySize {
     pending: usize,
-    /// With short delays. Only expiry differs much, and only that was asked.
     short: Costs<Each>,
     long: Costs<Each>,
 }
@@ -65,7 +64,7 @@ struct BySize {
 impl Plan {
     fn carry_out(&self) -> Found {
         let by_size = self.sizes.iter().map(|&(pending, repetitions)| {
-            let short = measure(Asked::Expiry, pending, SHORT, repetitions);
+            let short = measure(Asked::Everything, pending, SHORT, repetitions);
             let long = measure(Asked::Everything, pending, LONG, repetitions);
             BySize { pending, short, long }
         });
@@ -116,6 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if asked("--test") {
         let found = TEST.carry_out();
         table::markdown(&found);
+        table::csv(&found);
         figure::svg(&found)?;
         println!("Testing which\nSuccess\n");
         return Ok(());
@@ -129,6 +129,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if asked("--write") {
         fs::create_dir_all(format!("{WORKSPACE}/docs"))?;
         fs::write(format!("{WORKSPACE}/docs/which-wheel.md"), &text)?;
+        fs::write(format!("{WORKSPACE}/docs/which-wheel.csv"), table::csv(&found))?;
         fs::write(format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&found)?)?;
         replace(&format!("{WORKSPACE}/README.md"), &text)?;
     }

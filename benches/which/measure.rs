@@ -56,7 +56,7 @@ impl Case {
     }
 }
 
-/// What one operation costs: in nanoseconds, or bytes.
+/// What one operation costs: in nanoseconds, the longest one in microseconds, or bytes.
 pub struct Costs<N = f64> {
     /// Of an entry, put into a queue that grows from nothing.
     pub insert: N,
@@ -66,6 +66,8 @@ pub struct Costs<N = f64> {
     pub replace: N,
     /// Of an entry, going from one deadline to the next until all are out, as the timer's worker does.
     pub expire: N,
+    /// Of the longest of these steps: whoever moves many at once keeps the others waiting.
+    pub longest: N,
     /// Of a tick in which nothing is due.
     pub still: N,
     /// Of memory, an entry, when all are in.
@@ -74,7 +76,7 @@ pub struct Costs<N = f64> {
     pub peak: N,
 }
 
-/// A queue's life, twice: in one all entries expire, in the other none does.
+/// A queue's life, three times: in two all entries expire, in the other none does.
 fn live<W: Wheel>(case: &Case) -> Costs {
     let pending = case.deadlines.len();
     let each = |start: Instant, count: usize| start.elapsed().as_nanos() as f64 / count as f64;
@@ -97,9 +99,20 @@ fn live<W: Wheel>(case: &Case) -> Costs {
     assert_eq!(expired, pending);
     drop(queue);
     if case.asked == Asked::Expiry {
-        let [cancel, replace, still, peak] = [f64::NAN; 4];
-        return Costs { insert, cancel, replace, expire, still, bytes, peak };
+        let [cancel, replace, longest, still, peak] = [f64::NAN; 5];
+        return Costs { insert, cancel, replace, expire, longest, still, bytes, peak };
     }
+
+    // Not in the loop above, where looking at the clock would cost more than a step.
+    let mut queue = case.queue::<W>();
+    case.deadlines.iter().for_each(|&deadline| _ = queue.insert(deadline, deadline));
+    let mut longest = 0.0_f64;
+    while let Some(next) = queue.next_deadline() {
+        let start = Instant::now();
+        queue.advance(next, |value| _ = black_box(value));
+        longest = longest.max(each(start, 1) / 1_000.0);
+    }
+    drop(queue);
 
     memory::forget_peak();
     let mut queue = case.queue::<W>();
@@ -127,7 +140,7 @@ fn live<W: Wheel>(case: &Case) -> Costs {
     let cancel = each(start, pending);
     assert_eq!(cancelled, pending);
 
-    Costs { insert, cancel, replace, expire, still, bytes, peak }
+    Costs { insert, cancel, replace, expire, longest, still, bytes, peak }
 }
 
 /// The medians of so many repetitions. In each all competitors take their turns, so that what else the machine does hits
@@ -155,6 +168,7 @@ fn over<N>(figure: impl Fn(fn(&Costs) -> f64) -> N) -> Costs<N> {
         cancel: figure(|costs| costs.cancel),
         replace: figure(|costs| costs.replace),
         expire: figure(|costs| costs.expire),
+        longest: figure(|costs| costs.longest),
         still: figure(|costs| costs.still),
         bytes: figure(|costs| costs.bytes),
         peak: figure(|costs| costs.peak),
