@@ -25,7 +25,7 @@ const SHORT: u64 = 500;
 /// The longest one that is long: 2 048 turns.
 const LONG: u64 = 1 << 20;
 
-/// What is measured. The repetitions make it some three minutes, or a quarter of one: ten million entries take half of the
+/// What is measured. The repetitions make it some six minutes, or a third of one: ten million entries take half of the
 /// time at once, and are a mean by themselves.
 struct Plan {
     /// How many are pending, and how often that is measured.
