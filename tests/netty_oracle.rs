@@ -28,10 +28,11 @@ mod trace;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::ends;
 use hashed_wheel::{BuildError, Builder, Clock, HashedWheelTimer, NewTimeoutError, Timeout};
 
 use history::{History, Ticks};
-use replay::Answers;
+use replay::{Answers, Settings};
 use trace::{Event, Op, Script, Size};
 
 /// `differs`, `build` and `real` have tests of their own.
@@ -39,7 +40,7 @@ const FAMILIES: [&str; 10] =
     ["alone", "around", "exact", "cancel", "goal", "chain", "limit", "stop", "random", "old"];
 
 /// On the hashed wheel and on the hierarchical one.
-const WHEELS: [fn(Builder) -> Builder; 2] = [|builder| builder, Builder::hierarchical];
+const WHEELS: [Settings; 2] = [|builder| builder, Builder::hierarchical];
 
 fn all_scripts() -> impl Iterator<Item = (&'static str, Script)> {
     FAMILIES
@@ -304,6 +305,10 @@ fn netty_makes_a_short_tick_longer() {
 /// anywhere, as `loom-tests/` prove; in this thread, where the clock is read.
 #[test]
 fn netty_loses_a_timeout_that_is_scheduled_while_it_stops() {
+    ends(stop_within_add);
+}
+
+fn stop_within_add() {
     /// Stops the timer that reads it.
     #[derive(Clone, Default)]
     struct Stopper(Arc<Mutex<Option<HashedWheelTimer>>>, Arc<Mutex<Vec<Timeout>>>);
@@ -386,8 +391,8 @@ fn does_on_its_thread_what_netty_does_on_its_own() {
     for settings in WHEELS {
         // All at once: most of it is waiting.
         std::thread::scope(|scope| {
-            for script in &scripts {
-                scope.spawn(move || script.replay(settings));
+            for script in scripts.clone() {
+                scope.spawn(move || ends(move || script.replay(settings)));
             }
         });
     }

@@ -5,12 +5,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Builder, HashedWheelTimer, NewTimeoutError, Timeout};
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
 
-use crate::common::{PATIENCE, ends, ms, quietly};
-use crate::replay;
+use crate::common::{PATIENCE, ms, quietly};
+use crate::replay::{self, Settings};
 use crate::trace::{self, Size, number};
 
+#[derive(Clone)]
 pub(crate) struct Script {
     name: String,
     size: Size,
@@ -56,7 +57,7 @@ struct Known {
 }
 
 impl Script {
-    pub(crate) fn replay(&self, settings: impl FnOnce(Builder) -> Builder) {
+    pub(crate) fn replay(&self, settings: Settings) {
         let mut real = Real::new(self.size, settings);
         let (mut ran, mut ran_in_netty) = (Vec::new(), Vec::new());
         for (asked, netty) in &self.steps {
@@ -112,7 +113,7 @@ fn as_here(netty: &str) -> String {
 }
 
 impl Real {
-    fn new(size: Size, settings: impl FnOnce(Builder) -> Builder) -> Self {
+    fn new(size: Size, settings: Settings) -> Self {
         let timer = settings(replay::build(size, HashedWheelTimer::builder())).build().unwrap();
         let (tell, told) = channel();
         let (tell_asleep, asleep) = channel();
@@ -160,8 +161,7 @@ impl Real {
 
     fn stop(&mut self) -> String {
         self.is_stopped = true;
-        let timer = self.timer.clone();
-        let rest = ends(move || timer.stop());
+        let rest = self.timer.stop();
         let is_there =
             |id: &usize| self.timeouts[*id].timeout.as_ref().is_some_and(|timeout| rest.contains(timeout));
         let ids: Vec<_> = (0..self.timeouts.len()).filter(is_there).collect();

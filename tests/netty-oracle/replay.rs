@@ -13,9 +13,13 @@ use crate::trace::{Event, Op, Script, Size, Task};
 /// What came of each step, and how many timeouts were pending then.
 pub(crate) type Answers = Vec<(Vec<Event>, usize)>;
 
+/// How a timer is to be made.
+pub(crate) type Settings = fn(Builder) -> Builder;
+
 /// The timer, on the wheel that `settings` choose.
-pub(crate) fn on_timer(script: &Script, settings: impl FnOnce(Builder) -> Builder) -> Answers {
-    replay(script, &mut OnTimer::new(script, settings))
+pub(crate) fn on_timer(script: &Script, settings: Settings) -> Answers {
+    let script = script.clone();
+    ends(move || replay(&script, &mut OnTimer::new(&script, settings)))
 }
 
 /// The plain wheels, if there is nothing in the script that only timers can do.
@@ -100,7 +104,7 @@ struct Notes {
 }
 
 impl OnTimer {
-    fn new(script: &Script, settings: impl FnOnce(Builder) -> Builder) -> Self {
+    fn new(script: &Script, settings: Settings) -> Self {
         let clock = ManualClock::new();
         let builder = build(script.asked, HashedWheelTimer::builder()).max_pending_timeouts(script.limit);
         let (timer, driver) = settings(builder).clock(clock.clone()).build_driven().unwrap();
@@ -134,8 +138,7 @@ impl Subject for OnTimer {
     }
 
     fn stop(&mut self) {
-        let timer = self.timer.clone();
-        let rest = ends(move || timer.stop());
+        let rest = self.timer.stop();
         assert!(rest.iter().all(Timeout::is_cancelled));
         let mut notes = self.notes.lock().unwrap();
         let id = |rest: &Timeout| notes.timeouts.iter().position(|it| it.as_ref() == Some(rest)).unwrap();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+#[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) name: String,
     /// What the timer was asked to be, and what Netty made of it.
@@ -22,6 +23,7 @@ pub(crate) struct Size {
     pub(crate) slots: usize,
 }
 
+#[derive(Clone)]
 pub(crate) struct Step {
     pub(crate) op: Op,
     /// What Netty did, in order.
@@ -32,6 +34,7 @@ pub(crate) struct Step {
     pub(crate) alive: usize,
 }
 
+#[derive(Clone)]
 pub(crate) enum Op {
     Add {
         delay: i64,
