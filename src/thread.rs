@@ -11,6 +11,12 @@ pub(crate) struct Thread {
     name: String,
     /// `None` before it is started, and once somebody waits for it, or nobody will. Held while starting, so that of two
     /// starts one does it; never while waiting.
+    ///
+    /// | who | with the lock | pairs with |
+    /// |---|---|---|
+    /// | `start` | looks again at the life, spawns, sets STARTED | another `start`, which sees STARTED; `stop`, which has set STOPPED before it takes the lock: either `start` sees that and spawns nothing, or `stop` finds the thread |
+    /// | `stop` | takes the thread, to wait for it without the lock | of two, one finds it; the other waits for the worker's lock |
+    /// | `abandon` | sets STOPPED, lets go of the thread | a `stop` that comes after finds no thread to wait for |
     handle: Mutex<Option<JoinHandle<()>>>,
     /// Taken by the thread when it begins.
     parker: TakeCell<Parker>,
@@ -57,6 +63,9 @@ impl Core {
     /// Ends the worker, waits for a task that is running there, and ends all timeouts. Not to be called by the worker.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
         let is_first = self.set_stopped();
+        if !is_first && is_broken(Fault::SecondStopWithoutWaiting) {
+            return Vec::new();
+        }
         if is_first && !is_broken(Fault::StopWithoutUnparking) {
             self.rouse();
         }
@@ -104,7 +113,7 @@ impl Core {
         expired
     }
 
-    fn rest(&self) -> Rest {
+    pub(crate) fn rest(&self) -> Rest {
         let now = self.now();
         self.post.enter().rest(self, now)
     }
