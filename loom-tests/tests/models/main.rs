@@ -106,13 +106,16 @@ where
         model();
     });
 
+    let executions = executions.load(Relaxed);
+    assert!(executions > 1, "there is something to interleave");
+
     let name = name_of_test::<M>();
     if std::env::var_os(FAULT).is_none() {
         twins.iter().for_each(|twin| twin.fails(name));
     }
     let bound = preemptions.map_or(String::new(), |bound| format!(" (at most {bound} preemptions)"));
     let twins = twins.map(|twin| twin.without).join(", ");
-    println!("{name}: {} executions{bound}; fails with: {twins}", executions.load(Relaxed));
+    println!("{name}: {executions} executions{bound}; fails with: {twins}");
 }
 
 /// The name of the test that this closure is written in, as the test harness has it.
@@ -196,7 +199,7 @@ fn nothing_cuts_a_model_short() {
     let cut = [
         // How often loom looks at the others.
         ("LOOM_CHECKPOINT_INTERVAL", "1"),
-        ("LOOM_MAX_PERMUTATIONS", "1"),
+        ("LOOM_MAX_PERMUTATIONS", "2"),
         ("LOOM_MAX_DURATION", "0"),
         ("LOOM_MAX_PREEMPTIONS", "0"),
         ("LOOM_MAX_BRANCHES", "1"),
