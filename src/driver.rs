@@ -13,7 +13,8 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 /// [`next_turn`](Self::next_turn); a test moves its [`ManualClock`](crate::ManualClock) and calls `turn`. Handles of the
 /// timer go to any thread.
 ///
-/// Dropping the driver [stops](crate::HashedWheelTimer::stop) the timer.
+/// Dropping the driver [stops](crate::HashedWheelTimer::stop) the timer, or waits until who has stopped it has ended its
+/// timeouts, their hooks called.
 ///
 /// # Examples
 ///
@@ -115,8 +116,8 @@ impl Drop for Driver {
             waker.is_out_of_use.store(true, Ordering::Relaxed);
         }
         self.core.stop_from_anywhere();
-        // If a task stopped the timer, nobody else comes for it.
-        if !self.core.post.is_mine() {
+        // If a task stopped the timer, nobody else comes for it. If somebody else did, they do.
+        if self.core.post.is_abandoned() {
             self.core.drop_executor();
         }
     }

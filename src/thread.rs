@@ -4,51 +4,41 @@ use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::report;
 use crate::sync::{
-    Arc, Backoff, Fault, JoinHandle, Mutex, Parker, TakeCell, ThreadId, Unparker, is_broken, is_current,
-    spawn,
+    Arc, Backoff, Fault, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_broken, is_current, spawn,
 };
 use crate::timeout::Timeout;
 use crate::worker::Rest;
 
 pub(crate) struct Thread {
     name: String,
-    /// Held while starting, so that of two starts one does it; never while waiting.
+    /// `None` before it is started, and once somebody waits for it, or nobody will. Held while starting, so that of two
+    /// starts one does it; never while waiting.
     ///
     /// | who | with the lock | pairs with |
     /// |---|---|---|
     /// | `start` | looks again at the life, spawns, sets STARTED | another `start`, which sees STARTED; `stop`, which has set STOPPED before it takes the lock: either `start` sees that and spawns nothing, or `stop` finds the thread |
-    /// | `stop` | looks whether it is called by the thread; if it is the first, takes the thread, to wait for it without the lock | `start` |
-    started: Mutex<Option<Started>>,
+    /// | the first `stop` | takes the thread, to wait for it without the lock | `start` |
+    /// | `abandon`, if it is the first | lets go of the thread | `start`, which has spawned it and still has the lock |
+    handle: Mutex<Option<JoinHandle<()>>>,
     /// Taken by the thread when it begins.
     parker: TakeCell<Parker>,
     unparker: Unparker,
-}
-
-struct Started {
-    id: ThreadId,
-    /// `None` once somebody waits for it, or nobody will.
-    handle: Option<JoinHandle<()>>,
 }
 
 impl Thread {
     pub(crate) fn new(name: String) -> Self {
         let parker = Parker::default();
         let unparker = parker.unparker();
-        Self { name, started: Mutex::new(None), parker: TakeCell::new(parker), unparker }
+        Self { name, handle: Mutex::new(None), parker: TakeCell::new(parker), unparker }
     }
 
     pub(crate) fn unpark(&self) {
         self.unparker.unpark();
     }
 
-    /// Whether this is the thread that asks, be it after its last turn.
-    fn is_current(&self) -> bool {
-        self.started.lock().as_ref().is_some_and(|started| is_current(started.id))
-    }
-
-    /// Only one caller gets it.
+    /// For who waits for it, or lets go of it.
     fn take_handle(&self) -> Option<JoinHandle<()>> {
-        self.started.lock().as_mut()?.handle.take()
+        self.handle.lock().take()
     }
 }
 
@@ -58,13 +48,13 @@ impl Core {
         if let Some(known) = self.is_started() {
             return known;
         }
-        let mut started = self.thread.started.lock();
+        let mut handle = self.thread.handle.lock();
         if let Some(known) = self.is_started().filter(|_| !is_broken(Fault::StartWithoutSecondLook)) {
             return known;
         }
         let core = Arc::clone(self);
-        let handle = spawn(self.thread.name.clone(), move || work(&core)).map_err(NewTimeoutError::Spawn)?;
-        *started = Some(Started { id: handle.thread().id(), handle: Some(handle) });
+        let thread = spawn(self.thread.name.clone(), move || work(&core)).map_err(NewTimeoutError::Spawn)?;
+        *handle = Some(thread);
         self.life.set_started();
         Ok(())
     }
@@ -77,29 +67,29 @@ impl Core {
         }
     }
 
-    /// Ends the worker, waits for a task that is running there, and ends all timeouts. Not to be called by the worker in
-    /// a turn. The first one of all gets what is left, and the others wait for it: a loop that drops its driver because the
-    /// timer is stopped takes nothing away from who stopped it.
+    /// Ends all timeouts and then the worker; waits for a task that is running there. Not to be called by the worker in a
+    /// turn. The first one of all gets what is left, and the others wait until it has it: a loop that drops its driver
+    /// because the timer is stopped takes nothing away from who stopped it.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
-        // The worker's thread gets here if it drops a handle after its last turn. It cannot wait for its own end.
-        let may_wait = !self.thread.is_current();
         let is_first = self.set_stopped();
         if !is_first && !is_broken(Fault::SecondStopTakes) {
             let backoff = Backoff::new();
-            let waits = may_wait && !is_broken(Fault::SecondStopWithoutWaiting);
-            while waits && !self.post.enter().is_over() {
+            // Not for long: between its setting the bit and its having the lock, the first one waits only for the lock.
+            while !self.post.enter().is_over() && !is_broken(Fault::SecondStopWithoutWaiting) {
                 backoff.snooze();
             }
             return Vec::new();
         }
+        // Before the waker is called and the thread is waited for: either may run code of the user's that stops the timer.
+        let rest = self.post.enter().drain(self);
         if !is_broken(Fault::StopWithoutUnparking) {
             self.rouse();
         }
-        if let Some(thread) = self.thread.take_handle().filter(|_| may_wait) {
+        // (The clock runs on that thread too, and is the user's.)
+        if let Some(thread) = self.thread.take_handle().filter(|thread| !is_current(thread)) {
             // It catches its panics.
             let _ = thread.join();
         }
-        let rest = self.post.enter().drain(self);
         self.drop_executor();
         rest
     }
@@ -108,6 +98,8 @@ impl Core {
     pub(crate) fn abandon(&self) {
         if self.set_stopped() {
             self.post.abandon();
+            // Nobody waits for it, and while it is kept, so is the stack of a thread that has ended.
+            drop(self.thread.take_handle());
         }
     }
 

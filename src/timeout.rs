@@ -27,7 +27,8 @@ pub struct Timeout {
 impl Timeout {
     /// Ends the timeout, if it has not ended: true for exactly one caller, and then its task never runs.
     ///
-    /// Takes no lock that anybody else could hold, and waits for nobody. When it returns true, the task has been
+    /// Takes no lock that anybody else could hold, and waits for nobody but the task's own `Drop`, which may stop a timer
+    /// whose last handle it has. When it returns true, the task has been
     /// dropped (its [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
     /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free,
     /// even while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives

@@ -131,23 +131,23 @@ impl HashedWheelTimer {
     /// Stops the timer for good and returns the timeouts that had not ended, each now cancelled and its
     /// [`cancelled`](TimerTask::cancelled) hook called. Netty's `stop`.
     ///
-    /// Waits for a task that is running on the worker (it is never interrupted), and then for the worker thread to
-    /// end (of several calls, one does); on a driven timer, for a turn that is in progress. Tasks that a [task
-    /// executor](Builder::task_executor) has taken are its own affair.
+    /// Waits for a task that is running on the worker (it is never interrupted), and in the end for the worker thread;
+    /// on a driven timer, for a turn that is in progress. Tasks that a [task executor](Builder::task_executor) has taken
+    /// are its own affair.
     ///
     /// The task executor is dropped, once nothing can be handed to it any more: by this call, so a task in a pool that
     /// waits for its own threads when it is dropped should not be the one to stop the timer.
     ///
-    /// Of several calls at once the first returns all; the others wait until that is over, and return an empty vector, as
-    /// does a call on a timer that is stopped already or was never started, and one from a `cancelled` hook that `stop`
-    /// itself has called. To drop the [`Driver`](crate::Driver) is such a call too: a loop that ends because it sees that
-    /// the timer is stopped takes nothing from who stopped it.
+    /// That is for the first call. Others, at the same time or later, wait until all timeouts have ended and return an
+    /// empty vector, as does a call on a timer that was never started, and one from a `cancelled` hook that `stop`
+    /// itself has called. To drop the last handle or the [`Driver`](crate::Driver) is a call too, and may be the first; a
+    /// loop that ends because it sees that the timer is stopped takes nothing from who stopped it.
     ///
     /// # Panics
     ///
     /// If called by a task on the worker, which would wait for itself. Nothing has changed then. (Netty:
     /// `IllegalStateException`.) Beware of calling it in a `Drop` that may run there: in a task that is panicking already,
-    /// a second panic ends the process. Dropping a handle is always fine.
+    /// a second panic ends the process. Dropping a handle never panics.
     ///
     /// # Examples
     ///

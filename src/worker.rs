@@ -252,7 +252,7 @@ impl Worker {
 /// |---|---|---|---|
 /// | `holder` | own number with the lock taken, 0 before it is given back | by anyone, to compare with their own number | a thread sees its own writes in order; no other writes its number |
 /// | `draining` | true by `drain`, false before the lock is given back | by who has found itself to be the holder | the same thread wrote it |
-/// | `abandoned` | true, once, by the holder | by the worker, after its turn | the same thread wrote it: only the worker stops the timer so |
+/// | `abandoned` | true, once, by the worker's thread, or in a driver's turn | by the worker, after its turn, or when the driver is dropped | the same thread wrote it, or the one that had the driver before |
 ///
 /// The lock itself orders everything else. loom need not know these three: each is read for its value only by who wrote it.
 pub(crate) struct Post {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
@@ -411,6 +412,78 @@ fn of_two_stops_at_once_one_gets_all_and_the_other_waits() {
         assert_eq!((nothing.len(), rest.len()), (0, timeouts.len()));
         assert!(timeouts.iter().all(|timeout| rest.contains(timeout)));
     }
+}
+
+/// What a task leaves in a thread-local of the worker's is dropped after the worker's last turn.
+#[test]
+fn what_the_worker_leaves_behind_may_stop_the_timer() {
+    struct Leftover(HashedWheelTimer);
+
+    impl Drop for Leftover {
+        fn drop(&mut self) {
+            assert!(self.0.stop().is_empty(), "the first one has got it");
+            assert_eq!(self.0.pending_timeouts(), 0, "it is over");
+            // From here, and as if from here: somebody waits for the worker, and the worker for somebody.
+            let timer = self.0.clone();
+            assert!(thread::spawn(move || timer.stop()).join().unwrap().is_empty());
+        }
+    }
+
+    thread_local!(static LEFT: RefCell<Option<Leftover>> = const { RefCell::new(None) });
+
+    ends(|| {
+        let timer = timer("hw-leftover", ms(1));
+        let (handle, (left, is_left)) = (timer.clone(), channel());
+        let task = move |_: &Timeout| {
+            LEFT.set(Some(Leftover(handle)));
+            left.send(()).unwrap();
+        };
+        timer.new_timeout(task, ms(1)).unwrap();
+        is_left.recv().unwrap();
+        let far = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        assert_eq!(timer.stop(), [far]);
+    });
+}
+
+/// The stack of a thread that nobody has waited for, nor let go of, stays mapped for as long as anybody has its handle.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
+    const STACK: usize = 1 << 30;
+    const TIMERS: usize = 50;
+    const CHILD: &str = "HASHED_WHEEL_TEST_STACKS";
+    if std::env::var_os(CHILD).is_none() {
+        // In a process of its own whose threads have a stack that cannot be overlooked.
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "a_timeout_does_not_keep_the_worker_that_a_task_has_stopped",
+                "--exact",
+                "--test-threads=1",
+            ])
+            .env("RUST_MIN_STACK", STACK.to_string())
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let kept: Vec<_> = (0..TIMERS)
+        .map(|_| {
+            let timer = timer("hw-kept", ms(1));
+            let handle = timer.clone();
+            let timeout = timer.new_timeout(move |_| drop(handle), ms(1)).unwrap();
+            drop(timer);
+            timeout
+        })
+        .collect();
+    eventually("all have run", || kept.iter().all(Timeout::is_expired));
+    let pages = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    // What the C library keeps of stacks to use them again is not as much as a few.
+    eventually("the stacks are gone", || pages() * 4096 < STACK * TIMERS / 2);
+    drop(kept);
 }
 
 #[test]

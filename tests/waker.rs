@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, TICK, ends, ms, quietly};
-use hashed_wheel::{Driver, HashedWheelTimer};
+use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer};
 
 /// A driven timer, and how often its waker was called.
 fn counted() -> (Driven, Arc<AtomicUsize>) {
@@ -195,10 +195,14 @@ fn a_loop_that_ends_takes_nothing_from_who_stopped_it() {
     for _ in 0..if cfg!(miri) { 3 } else { 200 } {
         let bed = Arc::new(Bed::default());
         let wake = Arc::clone(&bed);
-        let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
+        let executor = Arc::new(ExpiredTask::run);
+        let held = Arc::downgrade(&executor);
+        let builder = HashedWheelTimer::builder().task_executor(move |task| executor(task));
+        let (timer, driver) = builder.waker(move || wake.wake()).build_driven().unwrap();
         let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
         let sleeper = sleeper(driver, bed);
         assert_eq!(timer.stop(), [timeout]);
+        assert_eq!(held.strong_count(), 0, "nor the executor, which is dropped when stop returns");
         sleeper.join().unwrap();
     }
 }
@@ -209,10 +213,10 @@ fn a_waker_may_use_the_timer() {
     let in_waker = Arc::clone(&own);
     let t = Driven::with(|builder| {
         builder.waker(move || {
-            if let Some(timer) = in_waker.get().filter(|timer| !timer.is_stopped()) {
-                timer.new_timeout(|_| (), TICK).unwrap();
-                drop(timer.stop());
-            }
+            let timer = in_waker.get().unwrap();
+            // Called by `stop`, when nothing is left to be stopped, and before.
+            assert_eq!(timer.new_timeout(|_| (), TICK).is_err(), timer.is_stopped());
+            drop(timer.stop());
         })
     });
     own.set(t.timer.clone()).unwrap();
@@ -221,6 +225,7 @@ fn a_waker_may_use_the_timer() {
         let timeout = t.timer.new_timeout(|_| (), TICK * 3).unwrap();
         assert!(timeout.is_cancelled());
         assert_eq!(t.driver.next_turn(), None);
+        assert_eq!(t.timer.stats().panicked, 0);
     });
 }
 

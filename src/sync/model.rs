@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Arc, Ordering};
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use loom::sync::MutexGuard;
-pub(crate) use loom::thread::{JoinHandle, ThreadId};
+pub(crate) use loom::thread::JoinHandle;
 
 /// loom's atomics, but for the [weakened] orders.
 macro_rules! atomic {
@@ -303,8 +303,8 @@ pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io:
     Ok(loom::thread::spawn(body))
 }
 
-pub(crate) fn is_current(id: ThreadId) -> bool {
-    id == loom::thread::current().id()
+pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
+    thread.thread().id() == loom::thread::current().id()
 }
 
 pub(crate) fn thread_number() -> usize {
