@@ -79,14 +79,29 @@ enum Sabotage {
     Thread,
 }
 
+/// How long the end may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn main() -> ExitCode {
     let options = Options::parse();
     machine::silence_provoked_panics();
+    give_up_after(Duration::from_secs(options.seconds) + PATIENCE);
     println!(
         "{} s with {} producers on two timers that stay; others come and go (seed {}).",
         options.seconds, options.producers, options.seed
     );
     run(&options).report(&options)
+}
+
+/// A timer that never stops would keep everybody waiting.
+fn give_up_after(time: Duration) {
+    thread::spawn(move || {
+        thread::sleep(time);
+        println!(
+            "\nFAIL\n  it has not come to its end {PATIENCE:?} after the time: a stop hangs, or a worker"
+        );
+        std::process::exit(1);
+    });
 }
 
 struct Outcome {

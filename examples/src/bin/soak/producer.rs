@@ -17,6 +17,8 @@ const DOOMED: usize = 2_000;
 pub(crate) struct Place {
     pub(crate) timer: HashedWheelTimer,
     pub(crate) ledger: Arc<Ledger>,
+    /// 0 is none.
+    pub(crate) limit: usize,
     pub(crate) sabotage: Option<Sabotage>,
     /// The longest that a task may hold the worker up.
     pub(crate) stall: Duration,
@@ -79,7 +81,12 @@ impl Producer {
         let delay = self.delay(dies);
         let deed = self.deed(dies);
         let place = &self.place;
-        let Some(entry) = schedule(&place.timer, &place.ledger, delay, deed) else {
+        let scheduled = schedule(&place.timer, &place.ledger, delay, deed);
+        if place.limit > 0 {
+            let pending = place.timer.pending_timeouts();
+            place.ledger.expect(pending <= place.limit, || format!("{pending} are pending"));
+        }
+        let Some(entry) = scheduled else {
             self.cancel_one();
             return;
         };

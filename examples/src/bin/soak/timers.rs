@@ -233,6 +233,7 @@ impl Running {
         Place {
             timer: self.timer.clone(),
             ledger: Arc::clone(&self.ledger),
+            limit: self.plan.limit,
             sabotage: self.plan.sabotage,
             stall: match self.plan.sabotage {
                 Some(Sabotage::Stall) => self.plan.max_late * 2,
