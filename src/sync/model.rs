@@ -9,7 +9,7 @@ use super::{Arc, Ordering};
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use explorer::sync::MutexGuard;
 pub(crate) use explorer::sync::atomic::{AtomicU64, AtomicUsize};
-pub(crate) use explorer::thread::JoinHandle;
+pub(crate) use explorer::thread::{JoinHandle, ThreadId};
 #[cfg(not(hashed_wheel_shuttle))]
 use loom as explorer;
 #[cfg(hashed_wheel_shuttle)]
@@ -168,8 +168,8 @@ pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io:
     Ok(explorer::thread::spawn(body))
 }
 
-pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
-    thread.thread().id() == explorer::thread::current().id()
+pub(crate) fn is_current(id: ThreadId) -> bool {
+    id == explorer::thread::current().id()
 }
 
 pub(crate) fn thread_number() -> usize {
