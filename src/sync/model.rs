@@ -1,26 +1,26 @@
-//! The types of loom, or of shuttle, and stand-ins for what they do not know.
+//! loom's types, or shuttle's, and stand-ins for what loom does not know.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{LazyLock, PoisonError};
 use std::time::Duration;
 
+// The same names, as far as they are used here: all that is said of loom below holds of it too.
+#[cfg(hashed_wheel_shuttle)]
+use shuttle as loom;
+
 use super::{Arc, Ordering};
 pub(crate) use crossbeam_utils::CachePadded;
-pub(crate) use explorer::sync::MutexGuard;
-pub(crate) use explorer::sync::atomic::{AtomicU64, AtomicUsize};
-pub(crate) use explorer::thread::{JoinHandle, ThreadId};
-#[cfg(not(hashed_wheel_shuttle))]
-use loom as explorer;
-#[cfg(hashed_wheel_shuttle)]
-use shuttle as explorer;
+pub(crate) use loom::sync::MutexGuard;
+pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize};
+pub(crate) use loom::thread::{JoinHandle, ThreadId};
 
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(explorer::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(explorer::sync::Mutex::new(value))
+        Self(loom::sync::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -31,7 +31,7 @@ impl<T> Mutex<T> {
 /// How many values a queue can be given in the whole of a model.
 const SLOTS: usize = if cfg!(hashed_wheel_shuttle) { 64 } else { 8 };
 
-/// Stands in for `SegQueue`, which supports neither, with orderings that are weaker than its own: nothing here leans on
+/// Stands in for `SegQueue`, which has no loom support, with orderings that are weaker than its own: nothing here leans on
 /// the queue but for this, that a value comes out whole, and that a push is seen by whoever knows of it.
 ///
 /// As there, a push claims a place by a step on the tail and then publishes the value; a pop that finds a place claimed
@@ -41,7 +41,7 @@ pub(crate) struct Queue<T> {
     tail: AtomicUsize,
     head: super::unmodelled::AtomicUsize,
     published: Vec<AtomicUsize>,
-    // No explorer sees this one: it carries the values and orders nothing.
+    // loom does not see this one: it carries the values and orders nothing.
     values: std::sync::Mutex<VecDeque<(usize, T)>>,
 }
 
@@ -68,7 +68,7 @@ impl<T> Queue<T> {
         }
         let slot = self.head.load(Ordering::Relaxed);
         while self.published[slot].load(Ordering::Acquire) == 0 {
-            explorer::thread::yield_now();
+            loom::thread::yield_now();
         }
         self.head.store(slot + 1, Ordering::Relaxed);
         let mut values = self.values.lock().unwrap();
@@ -90,11 +90,11 @@ impl<T> Queue<T> {
 pub(crate) struct Parker(Unparker);
 
 #[derive(Debug, Clone)]
-pub(crate) struct Unparker(Arc<(explorer::sync::Mutex<bool>, explorer::sync::Condvar)>);
+pub(crate) struct Unparker(Arc<(loom::sync::Mutex<bool>, loom::sync::Condvar)>);
 
 impl Default for Parker {
     fn default() -> Self {
-        Self(Unparker(Arc::new((explorer::sync::Mutex::new(false), explorer::sync::Condvar::new()))))
+        Self(Unparker(Arc::new((loom::sync::Mutex::new(false), loom::sync::Condvar::new()))))
     }
 }
 
@@ -124,7 +124,7 @@ impl Parker {
 
     /// Time passes, nothing more.
     pub(crate) fn nap(&self, _: Duration) {
-        explorer::thread::yield_now();
+        loom::thread::yield_now();
     }
 }
 
@@ -146,7 +146,7 @@ impl Backoff {
     }
 
     pub(crate) fn snooze(&self) {
-        explorer::thread::yield_now();
+        loom::thread::yield_now();
     }
 }
 
@@ -165,16 +165,16 @@ pub fn take_spawned() -> usize {
 
 pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     SPAWNED.set(SPAWNED.get() + 1);
-    Ok(explorer::thread::spawn(body))
+    Ok(loom::thread::spawn(body))
 }
 
 pub(crate) fn is_current(id: ThreadId) -> bool {
-    id == explorer::thread::current().id()
+    id == loom::thread::current().id()
 }
 
 pub(crate) fn thread_number() -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(1);
-    explorer::thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    loom::thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
     NUMBER.with(|number| *number)
 }
