@@ -80,6 +80,7 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(&ManualClock) -> Duration = ManualClock::now;
     let _: fn(&mut Driver) -> usize = Driver::turn;
     let _: fn(&Driver) -> Option<Duration> = Driver::next_turn;
+    let _: fn(&Driver) -> bool = Driver::is_stopped;
 }
 
 /// Of a wheel of what cannot even go to another thread.

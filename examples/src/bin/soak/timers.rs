@@ -208,7 +208,7 @@ impl Bell {
 
     fn turn(&self, mut driver: Driver) {
         *lock(&self.thread) = Some(thread::current());
-        while !self.over.load(SeqCst) {
+        while !self.over.load(SeqCst) && !driver.is_stopped() {
             driver.turn();
             match driver.next_turn() {
                 Some(time) => thread::park_timeout(time),
