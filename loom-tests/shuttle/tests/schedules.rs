@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(1);
 const FAR: Duration = Duration::from_secs(7_200);
 
 /// How many seeds for each story.
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 25_000;
 
 /// Runs `story` with each seed, or with the one that the environment has. It takes its decisions from what it is given.
 #[track_caller]
