@@ -80,7 +80,7 @@ enum Sabotage {
 }
 
 /// How long the end may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let options = Options::parse();
