@@ -3,6 +3,24 @@
 use std::fmt;
 use std::time::Duration;
 
+/// Starts this program again with one heap for all threads, if it has not been.
+///
+/// glibc gives threads heaps of their own, and each keeps what it had at most: that grows for hours, and would hide a leak.
+#[cfg(target_os = "linux")]
+pub(crate) fn share_one_heap() {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    const HEAPS: &str = "MALLOC_ARENA_MAX";
+    if let (None, Ok(program)) = (std::env::var_os(HEAPS), std::env::current_exe()) {
+        // Returns only if it fails; then it goes on as it is.
+        let _ = Command::new(program).args(std::env::args_os().skip(1)).env(HEAPS, "1").exec();
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn share_one_heap() {}
+
 /// What a task or an executor panics with, when it is to.
 #[derive(Debug)]
 pub(crate) struct Provoked;

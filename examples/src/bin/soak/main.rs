@@ -84,6 +84,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    machine::share_one_heap();
     machine::silence_provoked_panics();
     give_up_after(Duration::from_secs(options.seconds) + PATIENCE);
     println!(
