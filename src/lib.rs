@@ -18,6 +18,9 @@ mod timeout;
 mod timer;
 mod worker;
 
+#[cfg(doctest)]
+mod must_not_compile;
+
 pub mod wheel;
 
 pub use builder::Builder;

@@ -1,7 +1,9 @@
-//! Every primitive that threads meet at. Nothing else in the crate names `std::sync`, `std::thread`, crossbeam or loom.
+//! Every primitive that threads meet at. Nothing else in the crate names `std::sync`, `std::thread`, crossbeam, loom or
+//! shuttle.
 //!
 //! Two backends with one face: std and crossbeam, or loom's types when the crate is compiled under its own
-//! `hashed_wheel_loom` cfg (which only `loom-tests/` does).
+//! `hashed_wheel_loom` cfg (which only `loom-tests/` does). Under `hashed_wheel_shuttle` as well, shuttle's take the place
+//! of loom's, name by name: loom explores a small model whole, shuttle a whole timer by chance.
 
 #[cfg(hashed_wheel_loom)]
 mod model;

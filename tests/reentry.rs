@@ -373,17 +373,24 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_threa
 #[test]
 fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() {
     ends(|| {
-        // The last handle: the worker drops it as soon as the task is in the pool.
+        // The last handle: the worker drops it once the task is in the pool, and no other is left.
         let last: Arc<Mutex<Option<HashedWheelTimer>>> = Arc::default();
-        let taken = last.clone();
-        let pool = Pool::new(move || drop(taken.lock().unwrap().take()));
+        let is_last = Arc::new(AtomicBool::new(false));
+        let (taken, may_be_taken) = (last.clone(), is_last.clone());
+        let pool = Pool::new(move || {
+            while !may_be_taken.load(SeqCst) {
+                thread::yield_now();
+            }
+            drop(taken.lock().unwrap().take());
+        });
         let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(pool).build().unwrap();
         let (gate, wait_for_stop, task) = stops_too();
         let first = timer.clone();
         *last.lock().unwrap() = Some(timer);
-        first.new_timeout(task, ms(500)).unwrap();
+        first.new_timeout(task, ms(1)).unwrap();
         let far = first.new_timeout(|_| (), ms(60_000)).unwrap();
         drop(first);
+        is_last.store(true, SeqCst);
         gate.wait_for_arrival();
         while !far.is_cancelled() {
             thread::yield_now();

@@ -18,6 +18,10 @@ impl Lateness {
         self.0.saturating_record(late.as_nanos() as u64);
     }
 
+    pub fn add(&mut self, other: &Self) {
+        self.0 += &other.0;
+    }
+
     /// Zero if nothing was recorded.
     pub fn p99(&self) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(0.99))

@@ -1,4 +1,4 @@
-//! loom's types, and stand-ins for what loom does not know.
+//! loom's types, or shuttle's, and stand-ins for what loom does not know.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -6,6 +6,10 @@ use std::ops::RangeInclusive;
 use std::panic::Location;
 use std::sync::{LazyLock, PoisonError};
 use std::time::Duration;
+
+// The same names, as far as they are used here: all that is said of loom below holds of it too.
+#[cfg(hashed_wheel_shuttle)]
+use shuttle as loom;
 
 use super::{Arc, Ordering};
 pub(crate) use crossbeam_utils::CachePadded;
@@ -103,7 +107,10 @@ impl Gate {
     }
 
     fn pass(&self) {
-        self.0.fetch_add(0, Ordering::Relaxed);
+        // Shuttle leaves out nothing by comparing.
+        if !cfg!(hashed_wheel_shuttle) {
+            self.0.fetch_add(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -159,7 +166,7 @@ impl<T> Mutex<T> {
 }
 
 /// How many values a queue can be given in the whole of a model.
-const SLOTS: usize = 8;
+const SLOTS: usize = if cfg!(hashed_wheel_shuttle) { 64 } else { 8 };
 
 /// Stands in for `SegQueue`, which has no loom support, with orderings that are weaker than its own: nothing here leans on
 /// the queue but for this, that a value comes out whole, and that a push is seen by whoever knows of it.

@@ -1,0 +1,251 @@
+//! What the compiler has to refuse, each beside its like that it takes: these differ in one word, and so in what is wrong.
+//!
+//! Only a nightly rustdoc looks at the numbers of the errors; `.ci/deep` has it do so.
+
+/// A task goes to another thread.
+///
+/// ```
+/// # use {hashed_wheel::HashedWheelTimer, std::sync::Arc, std::time::Duration};
+/// let name = Arc::new("ring");
+/// let _ = HashedWheelTimer::default().new_timeout(move |_| println!("{name}"), Duration::ZERO);
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use {hashed_wheel::HashedWheelTimer, std::rc::Rc, std::time::Duration};
+/// let name = Rc::new("ring");
+/// let _ = HashedWheelTimer::default().new_timeout(move |_| println!("{name}"), Duration::ZERO);
+/// ```
+struct ATaskThatIsNotSend;
+
+/// And outlives whoever schedules it.
+///
+/// ```
+/// # use {hashed_wheel::HashedWheelTimer, std::time::Duration};
+/// let name = "ring";
+/// let _ = HashedWheelTimer::default().new_timeout(move |_| println!("{name}"), Duration::ZERO);
+/// ```
+///
+/// ```compile_fail,E0597
+/// # use {hashed_wheel::HashedWheelTimer, std::time::Duration};
+/// # let owner = String::from("ring");
+/// let name = &*owner;
+/// let _ = HashedWheelTimer::default().new_timeout(move |_| println!("{name}"), Duration::ZERO);
+/// ```
+struct ATaskThatBorrows;
+
+/// So does one that is a type.
+///
+/// ```
+/// # use {hashed_wheel::{Timeout, TimerTask}, std::sync::Arc};
+/// struct Task(Arc<str>);
+///
+/// impl TimerTask for Task {
+///     fn run(self, _: &Timeout) {}
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use {hashed_wheel::{Timeout, TimerTask}, std::rc::Rc};
+/// struct Task(Rc<str>);
+///
+/// impl TimerTask for Task {
+///     fn run(self, _: &Timeout) {}
+/// }
+/// ```
+struct ATaskTypeThatIsNotSend;
+
+/// An executor is called from the worker, and may be from several threads in turn.
+///
+/// ```
+/// # use {hashed_wheel::{ExpiredTask, HashedWheelTimer}, std::sync::atomic::{AtomicU32, Ordering::Relaxed}};
+/// let runs = AtomicU32::new(0);
+/// let count = move |task: ExpiredTask| { runs.fetch_add(1, Relaxed); task.run() };
+/// let _ = HashedWheelTimer::builder().task_executor(count);
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use {hashed_wheel::{ExpiredTask, HashedWheelTimer}, std::cell::Cell};
+/// let runs = Cell::new(0);
+/// let count = move |task: ExpiredTask| { runs.set(1); task.run() };
+/// let _ = HashedWheelTimer::builder().task_executor(count);
+/// ```
+struct AnExecutorThatIsNotSync;
+
+/// The waker is called from any thread, from several at once.
+///
+/// ```
+/// # use {hashed_wheel::HashedWheelTimer, std::sync::atomic::{AtomicU32, Ordering::Relaxed}};
+/// let calls = AtomicU32::new(0);
+/// let _ = HashedWheelTimer::builder().waker(move || { calls.fetch_add(1, Relaxed); });
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use {hashed_wheel::HashedWheelTimer, std::cell::Cell};
+/// let calls = Cell::new(0);
+/// let _ = HashedWheelTimer::builder().waker(move || { calls.set(1); });
+/// ```
+struct AWakerThatIsNotSync;
+
+/// A task runs once.
+///
+/// ```
+/// # use hashed_wheel::ExpiredTask;
+/// fn execute(task: ExpiredTask) {
+///     task.run();
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use hashed_wheel::ExpiredTask;
+/// fn execute(task: ExpiredTask) {
+///     task.run();
+///     task.run();
+/// }
+/// ```
+struct TwoRuns;
+
+/// One at a time turns a driver.
+///
+/// ```
+/// # use hashed_wheel::Driver;
+/// fn turn(driver: &mut Driver) -> usize { driver.turn() }
+/// ```
+///
+/// ```compile_fail,E0596
+/// # use hashed_wheel::Driver;
+/// fn turn(driver: &Driver) -> usize { driver.turn() }
+/// ```
+struct TwoTurns;
+
+/// And there is one for each timer.
+///
+/// ```
+/// # use hashed_wheel::HashedWheelTimer;
+/// fn another(timer: &HashedWheelTimer) -> HashedWheelTimer { timer.clone() }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use hashed_wheel::Driver;
+/// fn another(driver: &Driver) -> Driver { driver.clone() }
+/// ```
+struct TwoDrivers;
+
+/// A timeout that a guard holds is the guard's.
+///
+/// ```
+/// # use hashed_wheel::Timeout;
+/// fn guard(timeout: Timeout) -> bool {
+///     let _guard = timeout.clone().cancel_on_drop();
+///     timeout.is_expired()
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use hashed_wheel::Timeout;
+/// fn guard(timeout: Timeout) -> bool {
+///     let _guard = timeout.cancel_on_drop();
+///     timeout.is_expired()
+/// }
+/// ```
+struct AGuardAndItsTimeout;
+
+/// There may be more errors one day.
+///
+/// ```
+/// # use hashed_wheel::NewTimeoutError;
+/// fn is_for_good(error: NewTimeoutError) -> bool {
+///     match error {
+///         NewTimeoutError::Stopped => true,
+///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn(_) => false,
+///         _ => false,
+///     }
+/// }
+/// ```
+///
+/// ```compile_fail,E0004
+/// # use hashed_wheel::NewTimeoutError;
+/// fn is_for_good(error: NewTimeoutError) -> bool {
+///     match error {
+///         NewTimeoutError::Stopped => true,
+///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn(_) => false,
+///     }
+/// }
+/// ```
+struct AMatchOfAllErrors;
+
+/// And more counters.
+///
+/// ```
+/// # use hashed_wheel::Stats;
+/// fn pending(Stats { pending, .. }: Stats) -> u64 { pending }
+/// let none = Stats::default();
+/// ```
+///
+/// ```compile_fail,E0639
+/// # use hashed_wheel::Stats;
+/// fn pending(Stats { pending, .. }: Stats) -> u64 { pending }
+/// let none = Stats { ..Stats::default() };
+/// ```
+struct CountersByHand;
+
+/// What is due comes out of a wheel that nobody can touch meanwhile.
+///
+/// ```
+/// # use hashed_wheel::wheel::HashedWheel;
+/// let (mut wheel, mut again) = (HashedWheel::new(8), Vec::new());
+/// wheel.insert(1, "ring");
+/// wheel.advance(1, |entry| again.push((2, entry)));
+/// ```
+///
+/// ```compile_fail,E0499
+/// # use hashed_wheel::wheel::HashedWheel;
+/// let mut wheel = HashedWheel::new(8);
+/// wheel.insert(1, "ring");
+/// wheel.advance(1, |entry| drop(wheel.insert(2, entry)));
+/// ```
+struct AnInsertionWhileAdvancing;
+
+/// A wheel goes where its entries go.
+///
+/// ```
+/// # use {hashed_wheel::wheel::HierarchicalWheel, std::sync::Arc};
+/// let wheel = HierarchicalWheel::<Arc<str>>::new(8);
+/// std::thread::spawn(move || wheel.len());
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use {hashed_wheel::wheel::HierarchicalWheel, std::rc::Rc};
+/// let wheel = HierarchicalWheel::<Rc<str>>::new(8);
+/// std::thread::spawn(move || wheel.len());
+/// ```
+struct AWheelOfWhatIsNotSend;
+
+/// Who throws away a guard, an expired task or a half-made timer is told so.
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// # use hashed_wheel::{Builder, ExpiredTask, Timeout};
+/// fn forgetful(builder: Builder, task: ExpiredTask, timeout: Timeout) {
+///     let _ = builder.ticks_per_wheel(8);
+///     let _ = timeout.cancel_on_drop();
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use hashed_wheel::{Builder, ExpiredTask, Timeout};
+/// fn forgetful(builder: Builder, task: ExpiredTask, timeout: Timeout) {
+///     builder.ticks_per_wheel(8);
+///     let _ = timeout.cancel_on_drop();
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use hashed_wheel::{Builder, ExpiredTask, Timeout};
+/// fn forgetful(builder: Builder, task: ExpiredTask, timeout: Timeout) {
+///     let _ = builder.ticks_per_wheel(8);
+///     timeout.cancel_on_drop();
+/// }
+/// ```
+struct WhatIsThrownAway;
