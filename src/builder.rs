@@ -101,13 +101,15 @@ impl Builder {
     ///
     /// It is called on the thread of whoever needs the loop to turn earlier than [`Driver::next_turn`] has promised: for a
     /// [`new_timeout`](HashedWheelTimer::new_timeout) or a [`reset`](crate::Timeout::reset) with an earlier deadline; for
-    /// every 4 096th `new_timeout`, so that they do not pile up; and by [`stop`](HashedWheelTimer::stop). Not more than once
-    /// for each promise (and once for `stop`), and never while the loop is at work: a promise holds from
-    /// `next_turn` until the waker is called or the driver is turned. Two calls may overlap.
+    /// every 4 096th `new_timeout`, so that they do not pile up (unless the turn is due at the next tick anyway); and by
+    /// [`stop`](HashedWheelTimer::stop). Not more than once for each promise, and once for `stop`: a promise holds from
+    /// `next_turn` until the waker is called or the driver is turned. A caller may be slow, so a call may come when the
+    /// loop is at work again, and two may overlap.
     ///
     /// A call that comes before the loop has fallen asleep must not be lost: the sleep has to end at once then, as
-    /// it does with all of the above. A panic is reported and counted. The waker lives as long as any handle or timeout of
-    /// the timer; one that holds a handle itself keeps the timer from stopping when the others are gone.
+    /// it does with all of the above. It must not block: until it returns, nobody else wakes the loop. A panic is reported
+    /// and counted, and the next one who needs the loop calls the waker again. The waker lives as long as any handle or
+    /// timeout of the timer, so it must hold none of them, or these never go.
     pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self { waker: Some(Waker::new(waker)), ..self }
     }

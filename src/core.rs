@@ -181,7 +181,7 @@ impl Core {
 
     /// Wakes the worker, if no one else has since it was seen asleep.
     fn wake(&self) {
-        if self.life.wake() {
+        if self.life.wake() || is_broken(Fault::WakeWithoutCompare) {
             self.rouse();
         }
     }
@@ -190,7 +190,17 @@ impl Core {
     pub(crate) fn rouse(&self) {
         match &self.waker {
             None => self.thread.unpark(),
-            Some(waker) => self.guard_named("when it was called", "(the waker)", || waker.wake()),
+            Some(waker) => {
+                let mut has_panicked = true;
+                self.guard_named("when it was called", "(the waker)", || {
+                    waker.wake();
+                    has_panicked = false;
+                });
+                if has_panicked {
+                    // The loop sleeps on: the next one who needs it is to try again.
+                    self.life.promise();
+                }
+            }
         }
     }
 

@@ -59,19 +59,30 @@ impl Driver {
 
     /// How long until [`turn`](Self::turn) has work: zero if it has some now, `None` if nothing is pending.
     ///
-    /// Exact for what this timer knows now, except that the earliest timeout may have been cancelled, or re-armed to a later
-    /// deadline. A `new_timeout` or `reset` that follows may need an earlier turn: if other threads do that, or tasks
+    /// Never too long for what the timer knows now. It is too short, and a turn in vain, if the earliest timeout was cancelled
+    /// or re-armed to a later deadline, or where [`HashedWheel::next_deadline`](crate::wheel::HashedWheel::next_deadline)
+    /// is a lower bound. A `new_timeout` or `reset` that follows may need an earlier turn: if other threads do that, or tasks
     /// elsewhere, give the builder a [`waker`](crate::Builder::waker), which is called then.
     ///
-    /// `None` on a stopped timer too, so a loop should look at [`is_stopped`](crate::HashedWheelTimer::is_stopped).
+    /// Each answer takes the place of the one before: a loop has to sleep by the last one that anybody got.
+    ///
+    /// `None` on a stopped timer too, so a loop should look at [`is_stopped`](Self::is_stopped).
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
         // Also in a hook that `stop` calls on this thread, which would wait for itself.
-        if self.core.life.word().is_stopped() {
+        if self.is_stopped() {
             return None;
         }
-        let now = self.core.now();
-        self.core.post.enter().next_turn(&self.core, now)
+        let next = self.core.post.enter().next_turn(&self.core)?;
+        // The time as it is now: to take in what has come may have taken some.
+        Some(self.core.ticks.until(next, self.core.now()))
+    }
+
+    /// Whether the timer is stopped: what a loop should look at. See
+    /// [`HashedWheelTimer::is_stopped`](crate::HashedWheelTimer::is_stopped).
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.core.life.word().is_stopped()
     }
 }
 

@@ -16,7 +16,7 @@
 //! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
 //! | [`stop`](Life::stop) | sets STOPPED | `AcqRel` | `word` |
 //! | [`sleep`](Life::sleep) (the worker) | sets ASLEEP if the word is still what it was | `AcqRel` | see below |
-//! | [`promise`](Life::promise) (a driver with a waker) | sets ASLEEP | `AcqRel` | `look`, which sees with ASLEEP what was promised |
+//! | [`promise`](Life::promise) (a driver with a waker; whoever called the waker, if it panicked) | sets ASLEEP | `AcqRel` | `look`, which sees with ASLEEP what was promised |
 //! | [`wake`](Life::wake) (whoever saw ASLEEP; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: of the callers at most one does for each sleep (`stop` does in any case) |
 //! | [`word`](Life::word) | reads | `Acquire` | the releases above; each later operation, being a read-modify-write, carries them on |
 //! | [`pending`](Life::pending) | reads | `Relaxed` | nothing: a count alone |
@@ -33,11 +33,12 @@
 //!   would see the push. So it came after, and sees ASLEEP.
 //!
 //! **No promise is broken.** A driver's loop cannot wait until nobody is busy: it looks at the queues, writes down the tick
-//! of its next turn, sets ASLEEP, looks again, and lowers the tick if it has to. Take a push, or a deadline made earlier in
-//! the queue, that it has seen in neither look: the caller's `look` came after `promise`, so it sees ASLEEP, and the tick,
-//! and wakes the loop if that is too late. If it sees ASLEEP cleared, somebody else is waking the loop, or it has
-//! turned; it makes a new promise in either case. Where one pushes a node and another makes it earlier, the one whose `look`
-//! comes last knows of both.
+//! of its next turn, sets ASLEEP, looks again, and sleeps until the earlier of the two ticks. Take a push, or a deadline
+//! made earlier in the queue, that it has seen in neither look: the caller's `look` came after `promise`, so it sees ASLEEP,
+//! and the tick, and wakes the loop if that is too late. If it sees ASLEEP cleared, somebody else is waking the loop, or it
+//! has turned; it makes a new promise in either case. Where one pushes a node and another makes it earlier, the one whose
+//! `look` comes last knows of both. (Where the waker panics, whoever called it sets ASLEEP again: the loop sleeps on, until
+//! the next one who needs it.)
 
 use std::fmt;
 
@@ -176,7 +177,7 @@ impl Life {
         self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// A driver's loop is about to sleep, whatever has happened.
+    /// A driver's loop is about to sleep, whatever has happened; or it sleeps on.
     pub(crate) fn promise(&self) {
         self.0.fetch_or(ASLEEP, Ordering::AcqRel);
     }

@@ -65,8 +65,14 @@ pub enum Fault {
     SleepWithoutSecondLook,
     /// A driver does not look at the queues again once its promise can be seen.
     PromiseWithoutSecondLook,
+    /// A driver that looks again goes by that alone, whatever could be seen of its promise.
+    PromiseBroken,
     /// A caller does not look whether a driver sleeps once it has pushed.
     PushWithoutLook,
     /// Nor once it has made the deadline of what is in the queue earlier.
     EarlierWithoutLook,
+    /// A caller calls the waker whether or not another one has.
+    WakeWithoutCompare,
+    /// A `stop` that is not the first takes what is left as well.
+    SecondStopTakes,
 }

@@ -3,29 +3,47 @@
 use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::report;
-use crate::sync::{Arc, Fault, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_broken, is_current, spawn};
+use crate::sync::{
+    Arc, Backoff, Fault, JoinHandle, Mutex, Parker, TakeCell, ThreadId, Unparker, is_broken, is_current,
+    spawn,
+};
 use crate::timeout::Timeout;
 use crate::worker::Rest;
 
 pub(crate) struct Thread {
     name: String,
-    /// `None` before it is started, and once somebody waits for it, or nobody will. Held while starting, so that of two
-    /// starts one does it; never while waiting.
-    handle: Mutex<Option<JoinHandle<()>>>,
+    /// Held while starting, so that of two starts one does it; never while waiting.
+    started: Mutex<Option<Started>>,
     /// Taken by the thread when it begins.
     parker: TakeCell<Parker>,
     unparker: Unparker,
+}
+
+struct Started {
+    id: ThreadId,
+    /// `None` once somebody waits for it, or nobody will.
+    handle: Option<JoinHandle<()>>,
 }
 
 impl Thread {
     pub(crate) fn new(name: String) -> Self {
         let parker = Parker::default();
         let unparker = parker.unparker();
-        Self { name, handle: Mutex::new(None), parker: TakeCell::new(parker), unparker }
+        Self { name, started: Mutex::new(None), parker: TakeCell::new(parker), unparker }
     }
 
     pub(crate) fn unpark(&self) {
         self.unparker.unpark();
+    }
+
+    /// Whether this is the thread that asks, be it after its last turn.
+    fn is_current(&self) -> bool {
+        self.started.lock().as_ref().is_some_and(|started| is_current(started.id))
+    }
+
+    /// Only one caller gets it.
+    fn take_handle(&self) -> Option<JoinHandle<()>> {
+        self.started.lock().as_mut()?.handle.take()
     }
 }
 
@@ -35,13 +53,13 @@ impl Core {
         if let Some(known) = self.is_started() {
             return known;
         }
-        let mut handle = self.thread.handle.lock();
+        let mut started = self.thread.started.lock();
         if let Some(known) = self.is_started().filter(|_| !is_broken(Fault::StartWithoutSecondLook)) {
             return known;
         }
         let core = Arc::clone(self);
-        let thread = spawn(self.thread.name.clone(), move || work(&core)).map_err(NewTimeoutError::Spawn)?;
-        *handle = Some(thread);
+        let handle = spawn(self.thread.name.clone(), move || work(&core)).map_err(NewTimeoutError::Spawn)?;
+        *started = Some(Started { id: handle.thread().id(), handle: Some(handle) });
         self.life.set_started();
         Ok(())
     }
@@ -54,32 +72,36 @@ impl Core {
         }
     }
 
-    /// Ends the worker, waits for a task that is running there, and ends all timeouts. Not to be called by the worker.
+    /// Ends the worker, waits for a task that is running there, and ends all timeouts. Not to be called by the worker in
+    /// a turn. The first one of all gets what is left, and the others wait for it: a loop that drops its driver because the
+    /// timer is stopped takes nothing away from who stopped it.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
+        // The worker's thread gets here if it drops a handle after its last turn. It cannot wait for its own end.
+        let may_wait = !self.thread.is_current();
         let is_first = self.set_stopped();
-        if is_first && !is_broken(Fault::StopWithoutUnparking) {
+        if !is_first && !is_broken(Fault::SecondStopTakes) {
+            let backoff = Backoff::new();
+            while may_wait && !self.post.enter().is_over() {
+                backoff.snooze();
+            }
+            return Vec::new();
+        }
+        if !is_broken(Fault::StopWithoutUnparking) {
             self.rouse();
         }
-        // Not the thread itself, which gets here if it drops a handle after its last turn.
-        let thread = self.thread.handle.lock().take_if(|thread| !is_current(thread));
-        if let Some(thread) = thread {
+        if let Some(thread) = self.thread.take_handle().filter(|_| may_wait) {
             // It catches its panics.
             let _ = thread.join();
         }
         let rest = self.post.enter().drain(self);
-        if is_first {
-            self.drop_executor();
-        }
+        self.drop_executor();
         rest
     }
 
     /// Stops the timer from the worker, which then sees to the rest itself, unless a `stop` was first.
     pub(crate) fn abandon(&self) {
-        // Both under the lock: a `stop` that comes after this finds no thread to wait for.
-        let mut handle = self.thread.handle.lock();
         if self.set_stopped() {
             self.post.abandon();
-            drop(handle.take());
         }
     }
 

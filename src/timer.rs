@@ -98,7 +98,8 @@ impl HashedWheelTimer {
     /// Schedules `task` to run once, `delay` from now. Netty's `newTimeout`.
     ///
     /// The deadline is fixed here, on the calling thread; a delay too large to represent never ends. Takes no lock that
-    /// anybody else could hold, once the worker runs. Wakes the worker at most once a tick, and not while there is traffic.
+    /// anybody else could hold, once the worker runs. Wakes the worker's thread at most once a tick, and not while there is
+    /// traffic. (Of a driven timer, see [`Builder::waker`].)
     ///
     /// The task should be short, for the worker runs it, unless there is a [task executor](Builder::task_executor).
     ///
@@ -137,9 +138,10 @@ impl HashedWheelTimer {
     /// The task executor is dropped, once nothing can be handed to it any more: by this call, so a task in a pool that
     /// waits for its own threads when it is dropped should not be the one to stop the timer.
     ///
-    /// Each timeout is returned once: two threads that stop at once both return when it is over, and hold each timeout
-    /// once between them. On a timer that was never started or is stopped already, returns an empty vector, and so does a
-    /// call from a `cancelled` hook that `stop` itself has called.
+    /// Of several calls at once the first returns all; the others wait until that is over, and return an empty vector, as
+    /// does a call on a timer that is stopped already or was never started, and one from a `cancelled` hook that `stop`
+    /// itself has called. To drop the [`Driver`](crate::Driver) is such a call too: a loop that ends because it sees that
+    /// the timer is stopped takes nothing from who stopped it.
     ///
     /// # Panics
     ///

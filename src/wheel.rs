@@ -56,5 +56,5 @@ pub use hashed::HashedWheel;
 pub use hierarchical::HierarchicalWheel;
 pub use slab::Key;
 
-/// The most ticks a wheel can have: 2^30, Netty's limit.
-pub const MAX_TICKS_PER_WHEEL: usize = 1 << 30;
+/// The most ticks a wheel can have: 2^30, Netty's limit; 2^28 where addresses have 32 bits, which are too few for more.
+pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 << 30 };

@@ -32,6 +32,8 @@ pub(crate) struct Worker {
     traffic: usize,
     /// More are waiting than may be taken at a time.
     backlog: bool,
+    /// All have ended, and been told so.
+    over: bool,
     /// How many of those waiting in `timeouts` were there before the wheel came to where it is: they are not to be a tick
     /// late for having had to wait.
     owed: usize,
@@ -49,7 +51,16 @@ pub(crate) enum Rest {
 
 impl Worker {
     fn new(wheel: EitherWheel<Arc<Node>>, executor: Option<Box<dyn TaskExecutor>>) -> Self {
-        Self { executor, wheel, due: VecDeque::new(), taken: 0, traffic: 0, backlog: false, owed: 0 }
+        Self {
+            executor,
+            wheel,
+            due: VecDeque::new(),
+            taken: 0,
+            traffic: 0,
+            backlog: false,
+            over: false,
+            owed: 0,
+        }
     }
 
     /// One turn at time `now`. Returns how many timeouts expired.
@@ -147,22 +158,21 @@ impl Worker {
         core.life.word().has_admitted(self.taken)
     }
 
-    /// How long until `turn` has work.
-    pub(crate) fn next_turn(&mut self, core: &Core, now: u64) -> Option<Duration> {
+    /// The tick at which `turn` has work.
+    pub(crate) fn next_turn(&mut self, core: &Core) -> Option<u64> {
         let mut next = self.next_tick(core);
         if let Some(waker) = &core.waker {
             // Nothing that comes from now on is for an earlier tick than the next.
             let beyond_doubt = self.wheel.tick() + 1;
-            let promise = |next: u64| waker.promise(if next <= beyond_doubt { 0 } else { next });
-            promise(next);
+            waker.promise(if next <= beyond_doubt { 0 } else { next });
             core.life.promise();
+            // Not later than promised, for somebody may have relied on it.
+            let earliest = if is_broken(Fault::PromiseBroken) { u64::MAX } else { next };
             if !is_broken(Fault::PromiseWithoutSecondLook) {
-                // Not later than was promised before, for somebody may have relied on it.
-                next = next.min(self.next_tick(core));
-                promise(next);
+                next = self.next_tick(core).min(earliest);
             }
         }
-        (next < u64::MAX).then(|| core.ticks.until(next, now))
+        (next < u64::MAX).then_some(next)
     }
 
     /// The tick at which `turn` has work; `u64::MAX` is none. Takes in what has come since the last turn, so that the
@@ -195,6 +205,11 @@ impl Worker {
         Rest::Nap(core.ticks.until(self.wheel.tick() + 1, now))
     }
 
+    /// Whether [`drain`](Self::drain) has done its work.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// Ends every timeout that has not ended, once the timer is stopped; returns those, with their hooks called. Waits
     /// for callers that were admitted before and are about to push.
     pub(crate) fn drain(&mut self, core: &Arc<Core>) -> Vec<Timeout> {
@@ -219,6 +234,7 @@ impl Worker {
         self.wheel = EitherWheel::Hashed(HashedWheel::new(1));
         core.post.draining.store(true, Ordering::Relaxed);
         rest.iter().for_each(Timeout::cancelled);
+        self.over = true;
         rest
     }
 }

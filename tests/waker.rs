@@ -163,6 +163,46 @@ fn a_waker_that_panics_harms_nobody() {
     assert_eq!((ends.runs(), ends.drops()), (1, 1));
 }
 
+/// As an `eventfd` may fail for once.
+#[test]
+fn after_a_panic_the_next_one_who_needs_the_loop_wakes_it() {
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&wakes);
+    let t = Driven::with(|builder| {
+        builder.waker(move || assert_ne!(counter.fetch_add(1, SeqCst), 0, "the first time"))
+    });
+    quietly(|| {
+        assert_eq!(t.driver.next_turn(), None);
+        for expected in [1, 2, 2] {
+            t.timer.new_timeout(|_| (), TICK).unwrap();
+            assert_eq!(wakes.load(SeqCst), expected);
+        }
+    });
+}
+
+#[test]
+fn a_loop_that_sleeps_for_two_ticks_is_woken_for_the_next_one() {
+    let (t, wakes) = counted();
+    t.timer.new_timeout(|_| (), TICK * 2).unwrap();
+    assert_eq!(t.driver.next_turn(), Some(TICK * 2));
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(wakes.load(SeqCst), 1);
+}
+
+/// It sees that the timer is stopped, ends, and drops the driver, which stops the timer as well.
+#[test]
+fn a_loop_that_ends_takes_nothing_from_who_stopped_it() {
+    for _ in 0..if cfg!(miri) { 3 } else { 200 } {
+        let bed = Arc::new(Bed::default());
+        let wake = Arc::clone(&bed);
+        let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
+        let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        let sleeper = sleeper(driver, bed);
+        assert_eq!(timer.stop(), [timeout]);
+        sleeper.join().unwrap();
+    }
+}
+
 #[test]
 fn a_waker_may_use_the_timer() {
     let own: Arc<OnceLock<HashedWheelTimer>> = Arc::default();
@@ -225,12 +265,10 @@ impl Bed {
 }
 
 /// A loop that sleeps for exactly what the driver promises, until the timer is stopped. Returns how often it slept.
-fn sleeper(timer: &HashedWheelTimer, driver: Driver, bed: Arc<Bed>) -> thread::JoinHandle<usize> {
-    let timer = timer.clone();
-    let mut driver = driver;
+fn sleeper(mut driver: Driver, bed: Arc<Bed>) -> thread::JoinHandle<usize> {
     thread::spawn(move || {
         let mut sleeps = 0;
-        while !timer.is_stopped() {
+        while !driver.is_stopped() {
             bed.sleep(driver.next_turn());
             driver.turn();
             sleeps += 1;
@@ -249,7 +287,7 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
             let builder = HashedWheelTimer::builder().tick(Duration::from_micros(50)).ticks_per_wheel(8);
             let builder = if hierarchical { builder.hierarchical() } else { builder };
             let (timer, driver) = builder.waker(move || wake.wake()).build_driven().unwrap();
-            let sleeper = sleeper(&timer, driver, bed);
+            let sleeper = sleeper(driver, bed);
             let producer = |seed| {
                 let timer = timer.clone();
                 move || {
@@ -287,7 +325,7 @@ fn a_loop_with_nothing_to_do_sleeps_until_the_timer_is_stopped() {
     let bed = Arc::new(Bed::default());
     let wake = Arc::clone(&bed);
     let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
-    let sleeper = sleeper(&timer, driver, bed);
+    let sleeper = sleeper(driver, bed);
     thread::sleep(ms(50));
     let sleeps = ends(move || {
         assert!(timer.stop().is_empty());

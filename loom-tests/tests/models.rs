@@ -238,13 +238,38 @@ fn two_stops_share_what_is_left() {
         });
         let mut rest = driven.timer.stop();
         assert_eq!(driven.timer.pending_timeouts(), 0, "both return when it is over");
-        rest.extend(stop.join().unwrap());
+        let others = stop.join().unwrap();
+        assert!(rest.is_empty() || others.is_empty(), "one gets all");
+        rest.extend(others);
 
-        assert_eq!(rest.len(), 2, "each once between them");
+        assert_eq!(rest.len(), 2, "each once");
         assert!(rest.contains(&placed) && rest.contains(&queued));
         placed_ends.assert(0, 1);
         queued_ends.assert(0, 1);
     });
+}
+
+/// A loop that ends when it sees that somebody has stopped the timer, and drops its driver, which stops it too.
+#[test]
+fn who_stops_a_loop_gets_what_is_left() {
+    explore(None, || {
+        let Driven { timer, driver, .. } = Driven::new();
+        let timeout = timer.new_timeout(|_| (), TICK).unwrap();
+        let event_loop = thread::spawn(move || {
+            if driver.is_stopped() {
+                drop(driver);
+                return None;
+            }
+            Some(driver)
+        });
+        assert_eq!(timer.stop(), [timeout]);
+        let _driver = event_loop.join().unwrap();
+    });
+}
+
+#[test]
+fn who_stops_a_loop_gets_what_is_left_twin() {
+    twin("who_stops_a_loop_gets_what_is_left", Fault::SecondStopTakes);
 }
 
 #[test]
@@ -675,8 +700,14 @@ fn a_cancel_wakes_a_worker_that_sleeps_for_long_twin() {
 
 // --- a driver's promise -----------------------------------------------------------------------------------------------
 
-/// A driven timer whose loop is promised a turn in five ticks, and whether it was woken since.
+/// A driven timer whose loop has a turn to be promised in five ticks, and how often it was woken.
 fn promising() -> (Driven, Arc<AtomicUsize>) {
+    let (mut driven, woken) = with_waker();
+    let _near = driven.schedule_placed(5);
+    (driven, woken)
+}
+
+fn with_waker() -> (Driven, Arc<AtomicUsize>) {
     let (clock, woken) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
     let wakes = Arc::clone(&woken);
     let (timer, driver) = HashedWheelTimer::builder()
@@ -686,9 +717,7 @@ fn promising() -> (Driven, Arc<AtomicUsize>) {
         .waker(move || _ = wakes.fetch_add(1, Relaxed))
         .build_driven()
         .unwrap();
-    let mut driven = Driven { timer, driver, clock };
-    let _near = driven.schedule_placed(5);
-    (driven, woken)
+    (Driven { timer, driver, clock }, woken)
 }
 
 #[test]
@@ -768,6 +797,47 @@ fn two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn_second_t
         "two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn",
         Fault::PromiseWithoutSecondLook,
     );
+}
+
+/// The turn that was promised becomes needless while the promise is made: somebody may rely on it all the same.
+#[test]
+fn a_promise_is_not_taken_back() {
+    explore(Some(3), || {
+        let (mut driven, woken) = with_waker();
+        let near = driven.schedule_placed(5).0;
+        let cancel = thread::spawn(move || assert!(near.cancel()));
+        let timer = driven.timer.clone();
+        let caller = thread::spawn(move || timer.new_timeout(|_| (), TICK * 7).unwrap());
+        let promised = driven.driver.next_turn();
+        caller.join().unwrap();
+        cancel.join().unwrap();
+        let turns_in_time = promised.is_some_and(|promised| promised <= TICK * 7);
+        assert!(turns_in_time || woken.load(Relaxed) > 0, "{promised:?} and nobody wakes it");
+    });
+}
+
+#[test]
+fn a_promise_is_not_taken_back_twin() {
+    twin("a_promise_is_not_taken_back", Fault::PromiseBroken);
+}
+
+#[test]
+fn for_each_promise_the_loop_is_woken_once() {
+    explore(Some(3), || {
+        let (driven, woken) = promising();
+        assert_eq!(driven.driver.next_turn(), Some(TICK * 5));
+        let callers = [1, 3].map(|ticks| {
+            let timer = driven.timer.clone();
+            thread::spawn(move || timer.new_timeout(|_| (), TICK * ticks).unwrap())
+        });
+        callers.into_iter().for_each(|caller| drop(caller.join().unwrap()));
+        assert_eq!(woken.load(Relaxed), 1);
+    });
+}
+
+#[test]
+fn for_each_promise_the_loop_is_woken_once_twin() {
+    twin("for_each_promise_the_loop_is_woken_once", Fault::WakeWithoutCompare);
 }
 
 // --- the last handle ------------------------------------------------------------------------------------------------

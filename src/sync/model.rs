@@ -9,7 +9,7 @@ use super::{Arc, Ordering};
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize};
-pub(crate) use loom::thread::JoinHandle;
+pub(crate) use loom::thread::{JoinHandle, ThreadId};
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -164,8 +164,8 @@ pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io:
     Ok(loom::thread::spawn(body))
 }
 
-pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
-    thread.thread().id() == loom::thread::current().id()
+pub(crate) fn is_current(id: ThreadId) -> bool {
+    id == loom::thread::current().id()
 }
 
 pub(crate) fn thread_number() -> usize {

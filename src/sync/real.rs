@@ -7,7 +7,7 @@ pub(crate) use crossbeam_queue::SegQueue as Queue;
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize};
-pub(crate) use std::thread::JoinHandle;
+pub(crate) use std::thread::{JoinHandle, ThreadId};
 
 /// A mutex that does not poison: what it guards is consistent at every point where user code can panic.
 #[derive(Debug, Default)]
@@ -67,9 +67,9 @@ pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::
     std::thread::Builder::new().name(name).spawn(body)
 }
 
-/// Whether `thread` is the one that asks.
-pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
-    thread.thread().id() == std::thread::current().id()
+/// Whether the thread `id` is the one that asks.
+pub(crate) fn is_current(id: ThreadId) -> bool {
+    id == std::thread::current().id()
 }
 
 /// Names the calling thread: no other live thread has the same number, and none has 0.

@@ -100,7 +100,7 @@ impl Server {
     /// The event loop. It ends when the timer is stopped, on whatever thread.
     pub(crate) fn run(mut self) -> io::Result<Counts> {
         let mut events = Events::with_capacity(256);
-        while !self.timer.is_stopped() {
+        while !self.driver.is_stopped() {
             let wait = self.driver.next_turn();
             self.watch.falls_asleep(wait);
             match self.poll.poll(&mut events, wait) {
