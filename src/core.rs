@@ -30,6 +30,12 @@ pub(crate) struct Core {
     /// Who ends the sleep of a driver's loop.
     pub(crate) waker: Option<Waker>,
     /// How many `HashedWheelTimer`s there are. The one that makes it zero stops the timer.
+    ///
+    /// | operation | on the count | order | pairs with |
+    /// |---|---|---|---|
+    /// | `clone` | + 1 | `Relaxed` | nothing: who clones holds one, so it is not zero |
+    /// | `Timeout::timer` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is for ever |
+    /// | [`drop_handle`](Self::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
     pub(crate) handles: AtomicUsize,
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
@@ -143,6 +149,9 @@ impl Core {
         }
         // After the push: `stop` waits for the count, and then finds this in the queue.
         self.counters.cancelled.add_one();
+        if is_broken(Fault::CancelWithoutLeave) {
+            return true;
+        }
         let word = self.life.leave();
         // A driver's loop is not to turn before it has something to run.
         if placed && word.is_asleep() && self.waker.is_none() {
@@ -266,7 +275,7 @@ impl Core {
 
     /// Stops the timer, and waits for the end if that is not to wait for oneself.
     pub(crate) fn stop_from_anywhere(self: &Arc<Self>) {
-        if self.post.is_mine() {
+        if self.post.is_mine() && !is_broken(Fault::DropWithoutAsking) {
             // The worker sees it before the next task, and ends the rest when its turn is over.
             self.abandon();
         } else {

@@ -93,6 +93,19 @@ impl Driver {
     pub fn could_sleep(&self) -> bool {
         self.core.post.enter().could_sleep(&self.core)
     }
+
+    /// What the worker thread does after a turn; says whether it would go to sleep now until somebody wakes it.
+    #[doc(hidden)]
+    pub fn falls_asleep(&self) -> bool {
+        matches!(self.core.rest(), crate::worker::Rest::Sleep(_))
+    }
+
+    /// Whether the worker is asleep, and nobody has woken it for what is in the queues.
+    #[doc(hidden)]
+    pub fn misses_something(&self) -> bool {
+        let queues_are_empty = self.core.timeouts.is_empty() && self.core.cancelled.is_empty();
+        self.core.life.word().is_asleep() && !queues_are_empty
+    }
 }
 
 impl Drop for Driver {
@@ -119,8 +132,11 @@ impl fmt::Debug for Driver {
 pub(crate) struct Waker {
     wake: Box<dyn Fn() + Send + Sync>,
     /// The first tick that a turn is promised for; 0 if nobody can need an earlier one. Means something while the
-    /// [`Life`](crate::life::Life) says ASLEEP, and travels with that.
+    /// [`Life`](crate::life::Life) says ASLEEP, and travels with that: written before `Life::promise`, which releases, and
+    /// read after `Life::look`, which acquires. What is written after `promise` (a lower tick) may be seen late: a caller
+    /// then wakes the loop for nothing.
     promised: AtomicU64,
+    /// Set once, by the driver's drop; `Relaxed`, for a call that comes at that moment was as good as before it.
     is_out_of_use: AtomicBool,
 }
 

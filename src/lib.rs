@@ -32,4 +32,4 @@ pub use timer::HashedWheelTimer;
 /// For the models in `loom-tests/`.
 #[cfg(hashed_wheel_loom)]
 #[doc(hidden)]
-pub use sync::{Fault, take_spawned};
+pub use sync::{Fault, Queue, take_spawned};

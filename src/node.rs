@@ -20,7 +20,9 @@
 //! task belongs to one thread. The orders serve the user's code: what a thread did before a `reset` that returned true is
 //! seen by the task that runs at the new deadline (`Release` in `reset`, `Acquire` in `expire`), and what was done before
 //! the end of a timeout is seen by who learns of that end (`Release` in `cancel` and `expire`, `Acquire` in
-//! [`ended`](Node::ended) and in a `cancel` that comes too late).
+//! [`ended`](Node::ended) and in a `cancel` or `reset` that comes too late). Each has its models in
+//! `loom-tests/tests/models/orders.rs`; only the `Acquire` of `place` is needed by nobody, for `expire` acquires too, and what
+//! `place` writes carries on what `reset` released.
 
 use std::panic::RefUnwindSafe;
 
@@ -156,6 +158,7 @@ impl Node {
     }
 
     /// Changes state and deadline to what `to` says, if it says anything. Returns the word as it was.
+    #[cfg_attr(hashed_wheel_loom, track_caller)]
     fn change(&self, order: Ordering, mut to: impl FnMut(u64, u64) -> Option<(u64, u64)>) -> Option<u64> {
         let mut before = self.word.load(Ordering::Acquire);
         loop {

@@ -45,20 +45,32 @@ impl<T> TakeCell<T> {
 pub enum Fault {
     /// A node's word changes by a load and a store, with a gap in between.
     ChangeWithoutCompare,
-    /// A timeout is counted in by a look and an addition, with a gap in between: Netty's way.
+    /// A timeout is counted in by a look and an addition, with a gap in between.
     AdmitWithoutCompare,
+    /// A timeout is counted in by an addition and a look, and out again if it is refused: Netty's way.
+    AdmitBeforeLook,
     /// `stop` does not wait for those who were counted in.
     StopWithoutWaiting,
     /// Whoever starts the worker thread does not look again once it has the lock.
     StartWithoutSecondLook,
+    /// A second `stop` does not wait for the first.
+    SecondStopWithoutWaiting,
+    /// `stop` leaves out what a turn had taken out of the wheel to expire it.
+    StopWithoutDue,
+    /// Dropping the last handle does not ask whether it is the worker that does.
+    DropWithoutAsking,
     /// `stop` does not wake the worker.
     StopWithoutUnparking,
     /// A handle is counted out by a look and a store, with a gap in between.
     DropWithoutCompare,
     /// `cancel` does not tell the worker of a timeout that is in the wheel.
     CancelWithoutPush,
+    /// `cancel` leaves it to the worker to count the timeout out: Netty's way.
+    CancelWithoutLeave,
     /// `reset` to an earlier deadline does not tell the worker.
     ResetWithoutPush,
+    /// The worker counts what `reset` has put into the queue again as a new timeout.
+    ResetTakenForNew,
     /// The worker falls asleep whatever has happened since it looked at the queues.
     SleepWithoutCompare,
     /// The worker does not look at the queues again once it has said that it sleeps.
@@ -75,4 +87,7 @@ pub enum Fault {
     WakeWithoutCompare,
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
+    /// The stand-in for the queue gives out the newest first.
+    #[allow(dead_code, reason = "the real queue has no such fault")]
+    QueueIsAStack,
 }

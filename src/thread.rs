@@ -13,6 +13,11 @@ use crate::worker::Rest;
 pub(crate) struct Thread {
     name: String,
     /// Held while starting, so that of two starts one does it; never while waiting.
+    ///
+    /// | who | with the lock | pairs with |
+    /// |---|---|---|
+    /// | `start` | looks again at the life, spawns, sets STARTED | another `start`, which sees STARTED; `stop`, which has set STOPPED before it takes the lock: either `start` sees that and spawns nothing, or `stop` finds the thread |
+    /// | `stop` | looks whether it is called by the thread; if it is the first, takes the thread, to wait for it without the lock | `start` |
     started: Mutex<Option<Started>>,
     /// Taken by the thread when it begins.
     parker: TakeCell<Parker>,
@@ -81,7 +86,8 @@ impl Core {
         let is_first = self.set_stopped();
         if !is_first && !is_broken(Fault::SecondStopTakes) {
             let backoff = Backoff::new();
-            while may_wait && !self.post.enter().is_over() {
+            let waits = may_wait && !is_broken(Fault::SecondStopWithoutWaiting);
+            while waits && !self.post.enter().is_over() {
                 backoff.snooze();
             }
             return Vec::new();
@@ -126,7 +132,7 @@ impl Core {
         expired
     }
 
-    fn rest(&self) -> Rest {
+    pub(crate) fn rest(&self) -> Rest {
         let now = self.now();
         self.post.enter().rest(self, now)
     }

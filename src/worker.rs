@@ -131,7 +131,7 @@ impl Worker {
 
     /// Takes a node over from the queue: the tick at which it belongs into the wheel, unless it has ended.
     fn take_in(&mut self, core: &Core, node: &Node) -> Option<u64> {
-        if node.key().is_none() {
+        if node.key().is_none() || is_broken(Fault::ResetTakenForNew) {
             self.taken += 1;
         } else {
             // It comes a second time: its deadline has become earlier.
@@ -217,6 +217,9 @@ impl Worker {
         let backoff = Backoff::new();
         loop {
             let queued = iter::from_fn(|| core.timeouts.pop());
+            if is_broken(Fault::StopWithoutDue) {
+                self.due.clear();
+            }
             for node in self.due.drain(..).chain(self.wheel.drain()).chain(queued) {
                 if node.cancel().is_some() {
                     core.counters.cancelled.add_one();
@@ -224,7 +227,8 @@ impl Worker {
                     rest.push(Timeout { node, core: Arc::clone(core) });
                 }
             }
-            if core.life.word().pending() == 0 || is_broken(Fault::StopWithoutWaiting) {
+            let gives_up = is_broken(Fault::StopWithoutWaiting) || is_broken(Fault::StopWithoutDue);
+            if core.life.word().pending() == 0 || gives_up {
                 break;
             }
             backoff.snooze();
@@ -243,6 +247,14 @@ impl Worker {
 ///
 /// Tasks run under it, for they run on the worker. What of the public face would wait for it (`stop`, and dropping the
 /// last handle) asks [`is_mine`](Self::is_mine) first.
+///
+/// | word | written | read | why `Relaxed` is enough |
+/// |---|---|---|---|
+/// | `holder` | own number with the lock taken, 0 before it is given back | by anyone, to compare with their own number | a thread sees its own writes in order; no other writes its number |
+/// | `draining` | true by `drain`, false before the lock is given back | by who has found itself to be the holder | the same thread wrote it |
+/// | `abandoned` | true, once, by the holder | by the worker, after its turn | the same thread wrote it: only the worker stops the timer so |
+///
+/// The lock itself orders everything else. loom need not know these three: each is read for its value only by who wrote it.
 pub(crate) struct Post {
     worker: Mutex<Worker>,
     /// The number of the thread that holds the lock; 0 is none. A thread that finds its own number put it there itself.

@@ -2,14 +2,148 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::panic::Location;
 use std::sync::{LazyLock, PoisonError};
 use std::time::Duration;
 
 use super::{Arc, Ordering};
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use loom::sync::MutexGuard;
-pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize};
 pub(crate) use loom::thread::{JoinHandle, ThreadId};
+
+/// loom's atomics, but for the [weakened] orders.
+macro_rules! atomic {
+    ($name:ident, $value:ty) => {
+        pub(crate) struct $name(loom::sync::atomic::$name, Gate);
+
+        #[allow(dead_code, reason = "both have the same face")]
+        impl $name {
+            pub(crate) fn new(value: $value) -> Self {
+                Self(loom::sync::atomic::$name::new(value), Gate::new())
+            }
+
+            #[track_caller]
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                self.1.pass();
+                self.0.load(weakened(order))
+            }
+
+            #[track_caller]
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, weakened(order));
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_add(value, weakened(order))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_sub(value, weakened(order))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_or(value, weakened(order))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.0.fetch_and(value, weakened(order))
+            }
+
+            #[track_caller]
+            pub(crate) fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange(current, new, weakened(success), weakened(failure))
+            }
+
+            /// Never fails for nothing: to the callers, who loop, that is the same.
+            #[track_caller]
+            pub(crate) fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                update: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                self.0.fetch_update(weakened(set), weakened(fetch), update)
+            }
+        }
+    };
+}
+
+/// Makes loom try loads of one atomic both ways round.
+///
+/// loom compares each operation with the last one on the same atomic, and only with that. Where one thread loads, and another
+/// loads and then changes what it has loaded, the second load hides the first: loom would never try the change before it,
+/// and call one execution all. This is a change that each load comes with; it orders nothing.
+struct Gate(loom::sync::atomic::AtomicUsize);
+
+impl Gate {
+    fn new() -> Self {
+        Self(loom::sync::atomic::AtomicUsize::new(0))
+    }
+
+    fn pass(&self) {
+        self.0.fetch_add(0, Ordering::Relaxed);
+    }
+}
+
+atomic!(AtomicU64, u64);
+atomic!(AtomicUsize, usize);
+
+/// One side of an order that the environment takes away from the atomic operations in some lines of a file, for a negative
+/// twin: `life.rs:149-153:release`.
+struct Weakness {
+    file: String,
+    lines: RangeInclusive<u32>,
+    releases: bool,
+}
+
+impl Weakness {
+    fn from_environment() -> Option<Self> {
+        let asked = std::env::var("HASHED_WHEEL_FAULT").ok()?;
+        let mut parts = asked.split(':');
+        let (file, lines, side) = (parts.next()?, parts.next()?, parts.next()?);
+        let (first, last) = lines.split_once('-')?;
+        let lines = first.parse().ok()?..=last.parse().ok()?;
+        Some(Self { file: format!("/{file}"), lines, releases: side == "release" })
+    }
+}
+
+/// The order that an operation has: the one it asks for, unless the model is a twin.
+#[track_caller]
+fn weakened(order: Ordering) -> Ordering {
+    static WEAKNESS: LazyLock<Option<Weakness>> = LazyLock::new(Weakness::from_environment);
+    let at = Location::caller();
+    let is_meant = |weak: &&Weakness| at.file().ends_with(&weak.file) && weak.lines.contains(&at.line());
+    match (WEAKNESS.as_ref().filter(is_meant), order) {
+        (None, _) => order,
+        (Some(Weakness { releases: true, .. }), Ordering::AcqRel) => Ordering::Acquire,
+        (Some(Weakness { releases: true, .. }), Ordering::Release) => Ordering::Relaxed,
+        (Some(Weakness { releases: false, .. }), Ordering::AcqRel) => Ordering::Release,
+        (Some(Weakness { releases: false, .. }), Ordering::Acquire) => Ordering::Relaxed,
+        (Some(_), _) => order,
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -33,34 +167,39 @@ const SLOTS: usize = 8;
 /// As there, a push claims a place by a step on the tail and then publishes the value; a pop that finds a place claimed
 /// waits for its value. A `Mutex<VecDeque>` would order much more than that and hide races. One consumer at a time (the
 /// holder of the worker's lock), so the head is no atomic of the model's.
-pub(crate) struct Queue<T> {
-    tail: AtomicUsize,
+pub struct Queue<T> {
+    tail: loom::sync::atomic::AtomicUsize,
     head: super::unmodelled::AtomicUsize,
-    published: Vec<AtomicUsize>,
+    published: Vec<loom::sync::atomic::AtomicUsize>,
     // loom does not see this one: it carries the values and orders nothing.
     values: std::sync::Mutex<VecDeque<(usize, T)>>,
 }
 
 impl<T> Queue<T> {
-    pub(crate) fn new() -> Self {
+    #[allow(clippy::new_without_default, reason = "the real one's face")]
+    pub fn new() -> Self {
         Self {
-            tail: AtomicUsize::new(0),
+            tail: loom::sync::atomic::AtomicUsize::new(0),
             head: super::unmodelled::AtomicUsize::new(0),
-            published: (0..SLOTS).map(|_| AtomicUsize::new(0)).collect(),
+            published: (0..SLOTS).map(|_| loom::sync::atomic::AtomicUsize::new(0)).collect(),
             values: std::sync::Mutex::default(),
         }
     }
 
-    pub(crate) fn push(&self, value: T) {
+    pub fn push(&self, value: T) {
         let slot = self.tail.fetch_add(1, Ordering::AcqRel);
         assert!(slot < SLOTS, "a model pushes at most {SLOTS} values");
         self.values.lock().unwrap().push_back((slot, value));
         self.published[slot].store(1, Ordering::Release);
     }
 
-    pub(crate) fn pop(&self) -> Option<T> {
+    pub fn pop(&self) -> Option<T> {
         if self.is_empty() {
             return None;
+        }
+        if is_broken(super::Fault::QueueIsAStack) {
+            self.head.fetch_add(1, Ordering::Relaxed);
+            return self.values.lock().unwrap().pop_back().map(|(_, value)| value);
         }
         let slot = self.head.load(Ordering::Relaxed);
         while self.published[slot].load(Ordering::Acquire) == 0 {
@@ -72,11 +211,11 @@ impl<T> Queue<T> {
         values.remove(at).map(|(_, value)| value)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.tail.load(Ordering::Acquire) - self.head.load(Ordering::Relaxed)
     }
 }

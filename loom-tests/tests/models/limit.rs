@@ -1,0 +1,106 @@
+//! The limit on how many are pending.
+
+use super::*;
+
+#[test]
+fn the_limit_is_exact() {
+    explore(None, [broken(AdmitWithoutCompare), broken(AdmitBeforeLook)], || {
+        let driven = Driven::with_limit(1);
+        let other = driven.timer.clone();
+        let schedule = thread::spawn(move || {
+            let accepted = other.new_timeout(|_| (), TICK).is_ok();
+            assert!(other.pending_timeouts() <= 1, "a reader never sees more");
+            accepted
+        });
+        let accepted = driven.timer.new_timeout(|_| (), TICK).is_ok();
+        assert!(driven.timer.pending_timeouts() <= 1, "a reader never sees more");
+
+        assert_ne!(accepted, schedule.join().unwrap(), "one place, and it is not refused to both");
+        assert_eq!(driven.timer.pending_timeouts(), 1);
+    });
+}
+
+#[test]
+fn a_cancel_makes_room_before_it_returns() {
+    explore(None, [broken(CancelWithoutLeave)], || {
+        let driven = Driven::with_limit(1);
+        let (timeout, _) = driven.schedule(5);
+        let done = Arc::new(loom::sync::Mutex::new(false));
+        let (other, seen) = (driven.timer.clone(), Arc::clone(&done));
+        let schedule = thread::spawn(move || {
+            let was_free = *seen.lock().unwrap();
+            (was_free, other.new_timeout(|_| (), TICK).is_ok())
+        });
+        assert!(timeout.cancel());
+        *done.lock().unwrap() = true;
+        let (was_free, accepted) = schedule.join().unwrap();
+        assert!(accepted || !was_free, "nobody is refused while a place is free");
+        assert_eq!(driven.timer.pending_timeouts(), usize::from(accepted));
+    });
+}
+
+/// Also of two that come at once, the very moment a place becomes free.
+#[test]
+fn a_cancel_makes_room_for_one_of_two() {
+    explore(Some(2), [broken(AdmitWithoutCompare), broken(CancelWithoutLeave)], || {
+        let driven = Driven::with_limit(1);
+        let (timeout, _) = driven.schedule(5);
+        let producers = [driven.timer.clone(), driven.timer.clone()].map(|timer| {
+            thread::spawn(move || {
+                let accepted = timer.new_timeout(|_| (), TICK).is_ok();
+                assert!(timer.pending_timeouts() <= 1, "a reader never sees more");
+                accepted
+            })
+        });
+        assert!(timeout.cancel());
+        let accepted: usize = producers.map(|producer| usize::from(producer.join().unwrap())).iter().sum();
+        assert!(accepted <= 1, "one place");
+        assert_eq!(driven.timer.pending_timeouts(), accepted);
+        assert_eq!(driven.timer.new_timeout(|_| (), TICK).is_ok(), accepted == 0, "it is free, or taken");
+    });
+}
+
+/// Before its task runs, so that the task finds room for what it schedules.
+#[test]
+fn an_expiry_makes_room_before_the_task_runs() {
+    explore(None, [broken(AdmitWithoutCompare)], || {
+        let mut driven = Driven::with_limit(1);
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let inside = Arc::clone(&accepted);
+        let again = move |timeout: &Timeout| {
+            let accepted = timeout.timer().new_timeout(|_| (), TICK * 5).is_ok();
+            inside.fetch_add(accepted.into(), Relaxed);
+        };
+        driven.timer.new_timeout(again, TICK).unwrap();
+        driven.driver.turn();
+        driven.clock.advance(TICK);
+        let turn = Driven::turn(driven.driver);
+        let outside = driven.timer.new_timeout(|_| (), TICK * 5).is_ok();
+        assert!(driven.timer.pending_timeouts() <= 1, "a reader never sees more");
+        let (expired, _driver) = turn.join().unwrap();
+
+        assert_eq!(expired, 1);
+        assert_eq!(
+            usize::from(outside) + accepted.load(Relaxed),
+            1,
+            "one place, and it is not refused to both"
+        );
+        assert_eq!(driven.timer.pending_timeouts(), 1);
+    });
+}
+
+#[test]
+fn a_refusal_leaves_the_count_to_stop() {
+    explore(None, [broken(AdmitBeforeLook)], || {
+        let driven = Driven::with_limit(1);
+        let (timeout, ends) = driven.schedule(5);
+        let other = driven.timer.clone();
+        let refused = thread::spawn(move || other.new_timeout(|_| (), TICK).unwrap_err());
+        assert_eq!(driven.timer.stop(), [timeout]);
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+        let why = refused.join().unwrap();
+        assert!(matches!(why, NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { limit: 1 }));
+        ends.assert(0, 1);
+        assert_eq!(driven.timer.stats().refused, 1);
+    });
+}

@@ -1,0 +1,347 @@
+//! Each race that a reviewer would ask about, explored over every interleaving that the memory model allows (where `explore`
+//! is given a number: over those with at most so many preemptions); and negative twins of each, the same model over code
+//! with one thing taken out, which has to fail.
+//!
+//! Everything runs the library's own code: the timer is driven, so that a turn of the worker is a call, and its clock stands
+//! where the model puts it. Only the models of starting and sleeping have a real (loom) worker thread.
+//!
+//! # Who meets whom
+//!
+//! Each pair of operations, and the models of it (without their module where it is the row's). *Turn* is transfer and expiry;
+//! *last drop* is that of the last handle.
+//!
+//! | | | models |
+//! |---|---|---|
+//! | new timeout | new timeout | `limit::the_limit_is_exact`, `sleep::two_new_timeouts_wake_…`, `promise::two_new_timeouts_wake_…` |
+//! | | start | `start::a_start_and_a_new_timeout_start_one_worker` |
+//! | | transfer | `ends::what_two_threads_schedule_fires_…`, `ends::a_cancel_in_the_queue_…` |
+//! | | expiry | `limit::an_expiry_makes_room_…`: they share the count alone |
+//! | | falling asleep | `sleep::a_new_timeout_wakes_…`, `a_worker_sees_two_new_timeouts_…`, `…_so_many_new_timeouts_…`; `promise::…`, with a cancel `a_promise_is_not_taken_back` |
+//! | | stop | `stop::nothing_is_lost_between_…`, also of two; with a turn `what_comes_in_a_turn_…`; not started `start::a_new_timeout_that_starts_…` |
+//! | | last drop | `stop::…_through_a_timeout_and_the_last_drop`; who has a handle of the other kind holds up the last drop |
+//! | | driver's drop | `stop::…_and_the_drivers_drop` |
+//! | | hand-off | –: they meet in the count alone, and it falls before the hand-off |
+//! | cancel | new timeout | `limit::a_cancel_makes_room_…`, of one and of two |
+//! | | cancel | `ends::one_of_two_cancels_wins` |
+//! | | reset, earlier | `reset::a_reset_does_not_bring_back_…`; with a turn `a_cancel_against_a_reset_against_a_turn_…` |
+//! | | reset, later | `reset::a_reset_to_a_later_deadline_does_not_bring_back_…` |
+//! | | transfer | `ends::a_cancel_during_the_transfer_…`; with a new timeout `a_cancel_in_the_queue_…` |
+//! | | expiry, hand-off, refusal | `ends::one_of_cancel_and_expire_wins`, `handoff::of_cancel_and_the_hand_off_…`, `of_cancel_and_a_refusal_…` |
+//! | | falling asleep | `sleep::a_cancel_wakes_…`, `a_worker_sees_a_cancel_…`; –: a driver is not woken for it |
+//! | | stop, last drop, driver's drop | `ends::one_of_cancel_and_stop_wins`, `…_the_last_drop_wins`, `stop::…_the_drivers_drop_wins` |
+//! | reset, earlier | reset, either | `reset::resets_both_ways_…`, `promise::two_resets_…` |
+//! | | transfer, expiry | `reset::a_reset_to_an_earlier_deadline_reaches_…`, `…_meets_the_expiry`, `a_reset_while_a_backlog_…` |
+//! | | falling asleep | `sleep::a_reset_to_an_earlier_…`, `a_worker_sees_a_reset_…`; `promise::two_resets_…` |
+//! | | stop | `reset::a_reset_keeps_nothing_from_stop`; the drops end in a stop |
+//! | reset, later | reset, later | –: one compare-exchange each, the same as of cancel and cancel |
+//! | | transfer, expiry | `reset::a_reset_to_a_later_deadline_meets_the_transfer`, `a_reset_that_was_in_time_…` |
+//! | | falling asleep | –: it tells nobody |
+//! | | stop | `reset::a_reset_to_a_later_deadline_keeps_nothing_…` |
+//! | reset, either | new timeout, start, hand-off | –: no word in common but `look`'s, which changes nothing; expired before the hand-off |
+//! | turn | turn | –: the worker's lock; a driver turns by `&mut` |
+//! | | stop, last drop | `stop::stop_takes_what_…`, `what_comes_in_a_turn_…`; `the_last_handle_ends_…` |
+//! | | driver's drop | –: it has the driver |
+//! | hand-off, refusal | stop | `handoff::stop_leaves_alone_…`, `a_refusal_keeps_nothing_from_stop` |
+//! | | last drop | `handoff::the_last_drop_leaves_alone_…`, by a task itself `stop::a_task_that_drops_…` |
+//! | start | start, stop | `start::two_starts_…`, `a_stop_ends_…` |
+//! | | last drop | –: who starts has a handle |
+//! | stop | stop | `stop::of_two_stops_…` |
+//! | | falling asleep | `sleep::a_stop_wakes_…` |
+//! | | last drop | `stop::a_stop_through_a_timeout_…`, by a task `a_task_that_drops_the_last_handle_meets_a_stop` |
+//! | | driver's drop | `stop::a_stop_and_the_drivers_drop_…`, `who_stops_a_loop_…` |
+//! | | limit's refusal | `limit::a_refusal_leaves_the_count_to_stop` |
+//! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
+//! | | driver's drop | –: both are a stop and no more |
+//!
+//! What one sees of what another did before is in `orders`, the stand-in for the queue in `queue`.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::time::Duration;
+
+use hashed_wheel::Fault::*;
+use hashed_wheel::{
+    Builder, Clock, Driver, ExpiredTask, Fault, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
+    TimerTask, take_spawned,
+};
+use loom::thread;
+
+mod ends;
+mod handoff;
+mod limit;
+mod orders;
+mod promise;
+mod queue;
+mod reset;
+mod sleep;
+mod start;
+mod stop;
+
+const TICK: Duration = Duration::from_millis(1);
+
+// --- exploring --------------------------------------------------------------------------------------------------------
+
+/// Explores `model` whole, or (mostly for two producers) every interleaving with at most `preemptions` of them; then sees
+/// each of its twins fail. Called by the test that gives the model its name.
+#[track_caller]
+fn explore<const N: usize, M>(preemptions: Option<usize>, twins: [Twin; N], model: M)
+where
+    M: Fn() + Sync + Send + 'static,
+{
+    const { assert!(N > 0, "a model that cannot fail says nothing") };
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&executions);
+    let mut builder = loom::model::Builder::new();
+    // None of these may cut a model short, whatever the environment says: it would pass.
+    builder.max_permutations = None;
+    builder.max_duration = None;
+    builder.checkpoint_file = None;
+    // More than that is a failure of the model.
+    builder.max_branches = 10_000;
+    builder.preemption_bound = preemptions;
+    builder.check(move || {
+        counter.fetch_add(1, Relaxed);
+        model();
+    });
+
+    let executions = executions.load(Relaxed);
+    assert!(executions > 1, "there is something to interleave");
+
+    let name = name_of_test::<M>();
+    if std::env::var_os(FAULT).is_none() {
+        twins.iter().for_each(|twin| twin.fails(name));
+    }
+    let bound = preemptions.map_or(String::new(), |bound| format!(" (at most {bound} preemptions)"));
+    let twins = twins.map(|twin| twin.without).join(", ");
+    println!("{name}: {executions} executions{bound}; fails with: {twins}");
+}
+
+/// The name of the test that this closure is written in, as the test harness has it.
+fn name_of_test<M>() -> &'static str {
+    let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
+    name.split_once("::").expect("the crate's name comes first").1
+}
+
+/// Where the library, compiled for models, looks for what is to be broken.
+const FAULT: &str = "HASHED_WHEEL_FAULT";
+
+/// A model over code with one thing taken out, in a process of its own, for it may end as it likes.
+struct Twin {
+    without: String,
+    /// As the library wants it.
+    fault: String,
+}
+
+/// The code has this fault.
+fn broken(fault: Fault) -> Twin {
+    let fault = format!("{fault:?}");
+    Twin { without: fault.clone(), fault }
+}
+
+/// No atomic operation in this function of this file ("life.rs leave") releases anything.
+fn no_release(of: &str) -> Twin {
+    weak(of, "release")
+}
+
+/// None acquires anything.
+fn no_acquire(of: &str) -> Twin {
+    weak(of, "acquire")
+}
+
+fn weak(of: &str, side: &str) -> Twin {
+    let (file, function) = of.split_once(' ').expect("a file and a function");
+    let source = source(file);
+    let first = source.lines().position(|line| line.contains(&format!("fn {function}("))).expect(of) + 1;
+    let last = first + source.lines().skip(first).position(|line| line == "    }").expect(of) + 1;
+    Twin { without: format!("{of} without {side}"), fault: format!("{file}:{first}-{last}:{side}") }
+}
+
+/// A file of the library.
+fn source(file: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../src").join(file)).expect(file)
+}
+
+impl Twin {
+    #[track_caller]
+    fn fails(&self, model: &str) {
+        let Self { without, fault } = self;
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([model, "--exact", "--nocapture"])
+            .env(FAULT, fault)
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success(),
+            "{model} passes with {without}: it does not see what it is there for"
+        );
+        // A test that does not get to the model would not be a twin.
+        assert!(errors.contains("panicked at"), "{model} did not fail of itself with {without}: {errors}");
+    }
+}
+
+/// Whatever the environment says, a model is explored to its end.
+#[test]
+fn nothing_cuts_a_model_short() {
+    const PLAIN: (&str, &str) = ("HASHED_WHEEL_PLAIN", "1");
+    if std::env::var_os(PLAIN.0).is_some() {
+        return a_model_that_can_be_cut_short();
+    }
+    let explored = |test: &str, environment: &[(&str, &str)]| {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture"])
+            .envs(environment.iter().copied())
+            .output()
+            .unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{out}");
+        let (before, _) = out.split_once(" executions").expect("it says how many");
+        before.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok()).expect("a number")
+    };
+    let cut = [
+        // How often loom looks at the others.
+        ("LOOM_CHECKPOINT_INTERVAL", "1"),
+        ("LOOM_MAX_PERMUTATIONS", "2"),
+        ("LOOM_MAX_DURATION", "0"),
+        ("LOOM_MAX_PREEMPTIONS", "0"),
+        ("LOOM_MAX_BRANCHES", "1"),
+        ("LOOM_CHECKPOINT_FILE", "/dev/null"),
+    ];
+    let model = "ends::one_of_cancel_and_stop_wins";
+    assert_eq!(explored(model, &cut), explored(model, &[]));
+    // They would cut one that is not explored by `explore`.
+    let this = "nothing_cuts_a_model_short";
+    assert!(explored(this, &[PLAIN]) > 1);
+    assert_eq!(explored(this, &[PLAIN, cut[0], cut[1]]), 1);
+}
+
+fn a_model_that_can_be_cut_short() {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&executions);
+    loom::model(move || {
+        counter.fetch_add(1, Relaxed);
+        let shared = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+        let other = Arc::clone(&shared);
+        let add = thread::spawn(move || other.fetch_add(1, Relaxed));
+        shared.fetch_add(1, Relaxed);
+        add.join().unwrap();
+    });
+    println!(" {} executions", executions.load(Relaxed));
+}
+
+// --- what the models are made of --------------------------------------------------------------------------------------
+
+/// What became of one timeout: each count is of calls, and all together may make one.
+#[derive(Default)]
+struct Ends {
+    runs: AtomicUsize,
+    hooks: AtomicUsize,
+    drops: AtomicUsize,
+}
+
+struct Task(Arc<Ends>);
+
+impl TimerTask for Task {
+    fn run(self, _: &Timeout) {
+        self.0.runs.fetch_add(1, Relaxed);
+    }
+
+    fn cancelled(self, _: &Timeout) {
+        self.0.hooks.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.drops.fetch_add(1, Relaxed);
+    }
+}
+
+impl Ends {
+    #[track_caller]
+    fn assert(&self, runs: usize, hooks: usize) {
+        let ends = (self.runs.load(Relaxed), self.hooks.load(Relaxed), self.drops.load(Relaxed));
+        assert_eq!(ends, (runs, hooks, 1), "exactly one end");
+    }
+}
+
+/// What every timer here has in common.
+fn small() -> Builder {
+    HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(2)
+}
+
+/// A timer that the model turns.
+struct Driven {
+    timer: HashedWheelTimer,
+    driver: Driver,
+    clock: ManualClock,
+}
+
+impl Driven {
+    fn new() -> Self {
+        Self::with_limit(0)
+    }
+
+    fn with_limit(limit: usize) -> Self {
+        Self::build(|builder| builder.max_pending_timeouts(limit))
+    }
+
+    fn build(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let clock = ManualClock::new();
+        let (timer, driver) = settings(small().clock(clock.clone())).build_driven().unwrap();
+        Self { timer, driver, clock }
+    }
+
+    fn schedule(&self, ticks: u32) -> (Timeout, Arc<Ends>) {
+        let ends = Arc::new(Ends::default());
+        (self.timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * ticks).unwrap(), ends)
+    }
+
+    /// Turns `driver` on a thread of its own; how many timeouts expired. (The driver comes back, for dropping it stops the
+    /// timer.)
+    fn turn(mut driver: Driver) -> thread::JoinHandle<(usize, Driver)> {
+        thread::spawn(move || (driver.turn(), driver))
+    }
+
+    /// A timeout that the worker has put into the wheel.
+    fn schedule_placed(&mut self, ticks: u32) -> (Timeout, Arc<Ends>) {
+        let scheduled = self.schedule(ticks);
+        assert_eq!(self.driver.turn(), 0);
+        scheduled
+    }
+}
+
+/// A clock whose time the model sees: a thread may have read it and not gone on.
+#[derive(Clone, Default)]
+struct Seen(Arc<loom::sync::atomic::AtomicU64>);
+
+impl Clock for Seen {
+    fn now(&self) -> Duration {
+        TICK * self.0.fetch_add(0, AcqRel) as u32
+    }
+}
+
+/// Waited for, for as long as it takes.
+#[derive(Default)]
+struct Bell(loom::sync::Mutex<bool>, loom::sync::Condvar);
+
+impl Bell {
+    fn ring(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+
+    fn ring_when_dropped(&self, handle: HashedWheelTimer) {
+        drop(handle);
+        self.ring();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.0.lock().unwrap();
+        while !*rung {
+            rung = self.1.wait(rung).unwrap();
+        }
+    }
+}
