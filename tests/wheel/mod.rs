@@ -2,10 +2,13 @@
 //! it says in `crate::Wheel` which of the two wheels it is.
 
 mod boundaries;
+#[path = "../fuzz/bytes.rs"]
+mod bytes;
 mod model;
+mod random;
+mod steps;
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use fastrand::Rng;
@@ -13,35 +16,14 @@ use hashed_wheel::wheel::Key;
 
 use crate::{LEAST_SLOTS, Wheel};
 
+pub(crate) use steps::{check_next, fired, fired_until_panic};
+
 const SIZES: [usize; 5] = [1, 2, 4, 64, 512];
 
 /// For what would take Miri minutes with each of them.
 pub(crate) fn sizes() -> impl Iterator<Item = usize> {
     let sizes = if cfg!(miri) { &SIZES[2..3] } else { &SIZES[..] };
     sizes.iter().copied()
-}
-
-/// Advances and collects what comes out.
-pub(crate) fn fired<T>(wheel: &mut Wheel<T>, now: u64) -> Vec<T> {
-    let mut fired = Vec::new();
-    wheel.advance(now, |value| fired.push(value));
-    fired
-}
-
-/// Advances with a callback that panics when `calls` entries have come out before; returns those and the one it had.
-pub(crate) fn fired_until_panic<T>(wheel: &mut Wheel<T>, now: u64, calls: usize) -> Vec<T> {
-    let mut fired = Vec::new();
-    let unwound = catch_unwind(AssertUnwindSafe(|| {
-        wheel.advance(now, |value| {
-            fired.push(value);
-            if fired.len() > calls {
-                // Past the panic hook, which would print.
-                resume_unwind(Box::new("expired"));
-            }
-        });
-    }));
-    assert_eq!(unwound.is_err(), fired.len() > calls);
-    fired
 }
 
 /// Advances from one `next_deadline` to the next until the wheel is empty; returns what came out and in how many steps.
@@ -74,17 +56,6 @@ pub(crate) fn in_order(tick: u64, deadlines: &[u64]) -> Vec<usize> {
     // Stable. What is overdue comes first, and among itself not by its deadline.
     order.sort_by_key(|&index| deadlines[index].max(tick));
     order
-}
-
-/// Whether `next_deadline` is what it may be for a wheel whose first deadline is `first`.
-pub(crate) fn check_next<T>(wheel: &Wheel<T>, first: Option<u64>) {
-    match (wheel.next_deadline(), first) {
-        (Some(next), Some(first)) => {
-            assert!(next <= first, "too late for {first}: {wheel:?}");
-            assert!(next > wheel.tick() || first <= wheel.tick(), "nothing is due before {first}: {wheel:?}");
-        }
-        (next, first) => assert_eq!(next, first),
-    }
 }
 
 mod order {

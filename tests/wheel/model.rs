@@ -1,37 +1,22 @@
+//! A wheel beside a model of it, under actions that follow from a string of bytes. Random ones come from `random.rs`,
+//! others from a fuzzer: `tests/fuzz/wheels.rs`.
+
 use std::collections::BTreeMap;
-use std::thread;
 
-use super::*;
+use hashed_wheel::wheel::Key;
 
-/// Scripts that failed once: the number of slots and the seed. They run first.
-const FAILED_ONCE: &[(usize, u64)] = &[];
+use super::bytes::Bytes;
+use super::{Wheel, check_next, fired, fired_until_panic};
+
+/// The most entries that one action adds.
+const CROWD: u64 = if cfg!(miri) { 8 } else { 100 };
 
 /// When an entry comes out: at its deadline or, if that had passed, at the tick it was inserted at; then in the order
 /// of insertion. The second half is also its value.
 type Turn = (u64, u64);
 
-/// Names the script in the output of a test that fails.
-struct Report {
-    slots: usize,
-    seed: u64,
-    step: usize,
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let Self { slots, seed, step } = self;
-            eprintln!(
-                "Step {step} of a script of {slots} slots has failed. To run it first, put ({slots}, {seed:#x}) into \
-                 FAILED_ONCE in tests/wheel/model.rs: cargo test --test {} agree_with_a_model",
-                env!("CARGO_CRATE_NAME"),
-            );
-        }
-    }
-}
-
-struct Script {
-    random: Rng,
+pub(crate) struct Script {
+    bytes: Bytes,
     slots: u64,
     wheel: Wheel<u64>,
     tick: u64,
@@ -44,11 +29,12 @@ struct Script {
 }
 
 impl Script {
-    fn new(slots: usize, seed: u64) -> Self {
+    /// `wheel` is a new one.
+    pub(crate) fn new(wheel: Wheel<u64>, slots: usize, bytes: Bytes) -> Self {
         Self {
-            random: Rng::with_seed(seed),
+            bytes,
             slots: slots as u64,
-            wheel: Wheel::new(slots),
+            wheel,
             tick: 0,
             inserted: 0,
             entries: BTreeMap::new(),
@@ -57,44 +43,63 @@ impl Script {
         }
     }
 
-    /// A number of any magnitude.
-    fn any(&mut self) -> u64 {
-        let shift = self.random.u32(..64);
-        self.random.u64(..) >> shift
+    /// All actions; then everything comes out. Tells `step` of each before it happens.
+    pub(crate) fn run(mut self, mut step: impl FnMut()) {
+        while !self.bytes.is_empty() {
+            step();
+            self.step();
+            self.check();
+        }
+        let (due, fired) = (self.due(u64::MAX), fired(&mut self.wheel, u64::MAX));
+        self.take(&due, &fired);
+        assert!(self.wheel.is_empty());
+    }
+
+    fn step(&mut self) {
+        match self.bytes.up_to(255) {
+            0..110 => self.insert(),
+            110..120 => self.insert_many(),
+            120..140 => self.look_up(false),
+            140..180 => self.look_up(true),
+            180..190 => self.remove_many(),
+            190..240 => self.advance(),
+            240..254 => self.advance_and_panic(),
+            _ => self.drain(),
+        }
     }
 
     /// How far some digit of a tick stands from the right, to the base of the number of slots; more often a low one.
     fn digit(&mut self) -> u32 {
-        let bits = self.slots.max(2).trailing_zeros();
-        let most = self.random.u32(1..=63 / bits);
-        self.random.u32(1..=most) * bits
+        let bits = u64::from(self.slots.max(2).trailing_zeros());
+        let most = self.bytes.up_to(63 / bits - 1);
+        (self.bytes.up_to(most) + 1) as u32 * bits as u32
     }
 
-    /// Around the tick at which that digit of the time is the next one.
-    fn turn_of(&mut self, digit: u32) -> u64 {
-        (self.tick | ((1 << digit) - 1)).saturating_add(self.random.u64(..3))
+    /// Around the tick at which a digit of the time is the next one.
+    fn turn_of_digit(&mut self) -> u64 {
+        // Not so far that the time runs out.
+        let digit = self.digit().min(40);
+        (self.tick | ((1 << digit) - 1)).saturating_add(self.bytes.up_to(2))
     }
 
     fn deadline(&mut self) -> u64 {
-        let digit = self.digit();
-        let (slots, random) = (self.slots, &mut self.random);
-        match random.u32(..22) {
-            0..5 => self.tick.saturating_add(random.u64(..5)),
-            5..9 => self.tick.saturating_add(random.u64(1..=slots)),
-            9..13 => self.tick.saturating_add(random.u64(1..9) * slots + random.u64(..3)).saturating_sub(1),
-            13 => (self.tick / slots).saturating_add(random.u64(..4)).saturating_mul(slots),
+        let (tick, slots, bytes) = (self.tick, self.slots, &mut self.bytes);
+        match bytes.up_to(21) {
+            0..5 => tick.saturating_add(bytes.up_to(4)),
+            5..9 => tick.saturating_add(bytes.up_to(slots)),
+            9..13 => tick.saturating_add((bytes.up_to(7) + 1) * slots + bytes.up_to(2)).saturating_sub(1),
+            13 => (tick / slots).saturating_add(bytes.up_to(3)).saturating_mul(slots),
             14..17 => self.last_deadline,
-            17 => random.u64(..=self.tick),
-            18 => u64::MAX - random.u64(..3 * slots),
-            19 => self.turn_of(digit),
+            17 => bytes.up_to(tick),
+            18 => u64::MAX - bytes.up_to(3 * slots),
+            19 => self.turn_of_digit(),
             // All lower digits are those of now.
-            20 => self.tick.saturating_add(random.u64(1..4) << digit),
-            _ => self.tick.saturating_add(self.any()),
+            20 => tick.saturating_add((self.bytes.up_to(2) + 1) << self.digit()),
+            _ => tick.saturating_add(bytes.any()),
         }
     }
 
-    fn insert(&mut self) {
-        let deadline = self.deadline();
+    fn insert_at(&mut self, deadline: u64) {
         self.last_deadline = deadline;
         let key = self.wheel.insert(deadline, self.inserted);
         let turn = (deadline.max(self.tick), self.inserted);
@@ -103,40 +108,79 @@ impl Script {
         self.keys.push((key, turn));
     }
 
+    fn insert(&mut self) {
+        let deadline = self.deadline();
+        self.insert_at(deadline);
+    }
+
+    /// At one deadline, in adjacent slots, or in one slot.
+    fn insert_many(&mut self) {
+        let (first, step) = (self.deadline(), self.bytes.one_of(&[0, 1, self.slots]));
+        for index in 0..=self.bytes.up_to(CROWD) {
+            self.insert_at(first.saturating_add(index * step));
+        }
+    }
+
+    /// What it is to find, with some key, live or stale.
+    fn expected(&self, at: usize) -> Option<u64> {
+        let turn = self.keys[at].1;
+        self.entries.contains_key(&turn).then_some(turn.1)
+    }
+
+    fn remove(&mut self, at: usize) {
+        let (key, turn) = self.keys[at];
+        assert_eq!(self.wheel.remove(key), self.expected(at));
+        assert_eq!(self.wheel.get(key), None);
+        self.entries.remove(&turn);
+    }
+
     /// `get` and perhaps `remove` with some key, live or stale.
     fn look_up(&mut self, remove: bool) {
         if self.keys.is_empty() {
             return;
         }
-        let at = self.random.usize(..self.keys.len());
-        let (key, turn) = self.keys[at];
-        let expected = self.entries.contains_key(&turn).then_some(turn.1);
-        assert_eq!(self.wheel.get(key), expected.as_ref());
+        let at = self.bytes.below(self.keys.len());
+        let expected = self.expected(at);
+        assert_eq!(self.wheel.get(self.keys[at].0), expected.as_ref());
         if remove {
-            assert_eq!(self.wheel.remove(key), expected);
-            assert_eq!(self.wheel.get(key), None);
-            self.entries.remove(&turn);
+            self.remove(at);
         }
         // Some stale keys stay for later, but not so many that live ones are hard to hit.
-        if expected.is_none() && self.random.u32(..4) > 0 {
+        if expected.is_none() && self.keys.len() > 8 {
             self.keys.swap_remove(at);
         }
     }
 
+    /// Of some that were inserted one after the other: all, or every other one, or most.
+    fn remove_many(&mut self) {
+        if self.keys.is_empty() {
+            return;
+        }
+        let (from, count) = (self.bytes.below(self.keys.len()), self.bytes.up_to(CROWD) as usize);
+        let (step, spared) = (self.bytes.below(3) + 1, self.bytes.below(16) + 2);
+        for at in (from..self.keys.len()).take(count).step_by(step) {
+            if at % spared > 0 {
+                self.remove(at);
+            }
+        }
+    }
+
     fn target(&mut self) -> u64 {
-        // Not so far that the time runs out.
-        let digit = self.digit().min(40);
-        let (slots, random) = (self.slots, &mut self.random);
-        match random.u32(..80) {
-            0..30 => self.tick.saturating_add(random.u64(1..4)),
-            30..35 => self.tick,
-            35..40 => random.u64(..=self.tick),
-            40..55 => self.tick.saturating_add(random.u64(1..=slots)),
-            55..65 => self.wheel.next_deadline().unwrap_or(self.tick),
-            65..70 => self.first_deadline().unwrap_or(self.tick).saturating_sub(1),
-            70..76 => self.tick.saturating_add(random.u64(1..9) * slots),
-            76..79 => self.turn_of(digit),
-            _ => self.tick.saturating_add(self.any()),
+        let (tick, slots) = (self.tick, self.slots);
+        let (next, first) =
+            (self.wheel.next_deadline().unwrap_or(tick), self.first_deadline().unwrap_or(tick));
+        let bytes = &mut self.bytes;
+        match bytes.up_to(79) {
+            0..25 => tick.saturating_add(bytes.up_to(2) + 1),
+            25..30 => tick,
+            30..35 => bytes.up_to(tick),
+            35..50 => tick.saturating_add(bytes.up_to(slots)),
+            50..60 => next,
+            60..65 => first.saturating_sub(1),
+            65..71 => tick.saturating_add((bytes.up_to(7) + 1) * slots),
+            71..77 => self.turn_of_digit(),
+            77 => first.saturating_add(bytes.up_to(slots)),
+            _ => tick.saturating_add(bytes.any()),
         }
     }
 
@@ -176,7 +220,7 @@ impl Script {
         if due.is_empty() {
             return;
         }
-        let out = &due[..=self.random.usize(..due.len())];
+        let out = &due[..=self.bytes.below(due.len())];
         let fired = fired_until_panic(&mut self.wheel, now, out.len() - 1);
         self.take(out, &fired);
 
@@ -187,7 +231,7 @@ impl Script {
 
     fn drain(&mut self) {
         // Some are read, all are out.
-        let part = self.random.usize(..=self.entries.len());
+        let part = self.bytes.up_to(self.entries.len() as u64) as usize;
         let mut drained: Vec<_> = self.wheel.drain().take(part).collect();
         drained.sort_unstable();
         drained.dedup();
@@ -203,47 +247,5 @@ impl Script {
         assert_eq!(self.wheel.len(), self.entries.len());
         assert_eq!(self.wheel.is_empty(), self.entries.is_empty());
         check_next(&self.wheel, self.first_deadline());
-    }
-
-    fn step(&mut self, crowd: usize) {
-        let grow = if self.entries.len() < crowd { 50 } else { 20 };
-        match self.random.u32(..100) {
-            dice if dice < grow => self.insert(),
-            dice if dice < grow + 10 => self.look_up(false),
-            95..99 => self.advance_and_panic(),
-            99 if self.random.u32(..10) == 0 => self.drain(),
-            80..95 => self.advance(),
-            _ => self.look_up(true),
-        }
-    }
-
-    fn run(slots: usize, seed: u64, steps: usize) {
-        let mut report = Report { slots, seed, step: 0 };
-        let mut script = Self::new(slots, seed);
-        let crowd = [2, 10, 100, 400][script.random.usize(..4)];
-        for step in 0..steps {
-            report.step = step;
-            script.step(crowd);
-            script.check();
-        }
-        report.step = steps;
-        let (due, fired) = (script.due(u64::MAX), fired(&mut script.wheel, u64::MAX));
-        script.take(&due, &fired);
-        assert!(script.wheel.is_empty());
-    }
-}
-
-#[test]
-fn random_scripts_agree_with_a_model() {
-    const STEPS: usize = if cfg!(miri) { 60 } else { 1_000 };
-    const SEEDS: u64 = if cfg!(miri) { 1 } else { 200 };
-
-    for &(slots, seed) in FAILED_ONCE {
-        Script::run(slots, seed, STEPS);
-    }
-    for slots in SIZES {
-        for seed in 0..SEEDS {
-            Script::run(slots, seed, STEPS);
-        }
     }
 }

@@ -1,0 +1,51 @@
+//! What the fuzzers have found on their way, without a fuzzer: each input of a corpus has a coverage that no other one has.
+//! `tests/fuzz/run` finds more.
+
+#[path = "fuzz/bytes.rs"]
+mod bytes;
+mod common;
+#[path = "fuzz/timer.rs"]
+mod timer;
+#[path = "fuzz/wheels.rs"]
+mod wheels;
+
+use std::thread;
+
+/// Names the input in the output of a test that fails.
+struct Report {
+    corpus: &'static str,
+    line: usize,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let Self { corpus, line } = self;
+            eprintln!("The input in line {line} of tests/fuzz/{corpus} has failed.");
+        }
+    }
+}
+
+/// Runs the input in each line, which is in hexadecimal digits.
+fn replay(corpus: &'static str, lines: &str, run: fn(&[u8])) {
+    let mut report = Report { corpus, line: 0 };
+    for line in lines.lines() {
+        report.line += 1;
+        let byte = |at| u8::from_str_radix(&line[at..at + 2], 16).unwrap();
+        let input: Vec<u8> = (0..line.len()).step_by(2).map(byte).collect();
+        run(&input);
+    }
+    assert!(report.line > 0, "{corpus} is empty");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn the_wheels_agree_with_a_model() {
+    replay("wheels.hex", include_str!("fuzz/wheels.hex"), wheels::run);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn a_driven_timer_agrees_with_a_model() {
+    replay("timer.hex", include_str!("fuzz/timer.hex"), timer::run);
+}

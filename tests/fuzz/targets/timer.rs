@@ -1,0 +1,12 @@
+//! What the fuzzer makes of a driven timer.
+
+#![no_main]
+
+#[path = "../bytes.rs"]
+mod bytes;
+#[path = "../../common/mod.rs"]
+mod common;
+#[path = "../timer.rs"]
+mod timer;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| timer::run(input));

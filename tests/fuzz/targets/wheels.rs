@@ -1,0 +1,10 @@
+//! What the fuzzer makes of a wheel.
+
+#![no_main]
+
+#[path = "../bytes.rs"]
+mod bytes;
+#[path = "../wheels.rs"]
+mod wheels;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| wheels::run(input));
