@@ -287,7 +287,7 @@ impl Core {
     pub(crate) fn drop_handle(&self) -> bool {
         if is_broken(Fault::DropWithoutCompare) {
             let handles = self.handles.load(Ordering::SeqCst);
-            self.handles.store(handles - 1, Ordering::SeqCst);
+            self.handles.store(handles.saturating_sub(1), Ordering::SeqCst);
             return handles == 1;
         }
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1

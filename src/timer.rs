@@ -138,8 +138,8 @@ impl HashedWheelTimer {
     /// The task executor is dropped, once nothing can be handed to it any more: by this call, so a task in a pool that
     /// waits for its own threads when it is dropped should not be the one to stop the timer.
     ///
-    /// That is for the first call. Others, at the same time or later, wait until all timeouts have ended and return an
-    /// empty vector, as does a call on a timer that was never started, and one from a `cancelled` hook that `stop`
+    /// That is for the first call. Others, at the same time or later, wait until all timeouts have ended (not for the
+    /// thread, nor for the executor's drop) and return an empty vector, as does a call on a timer that was never started, and one from a `cancelled` hook that `stop`
     /// itself has called. To drop the last handle or the [`Driver`](crate::Driver) is a call too, and may be the first; a
     /// loop that ends because it sees that the timer is stopped takes nothing from who stopped it.
     ///

@@ -61,6 +61,24 @@ fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_rest() {
     assert_eq!((task_ends.hooks(), far.timer().pending_timeouts()), (1, 0));
 }
 
+/// Asks a timer whose last handle is being dropped. A handle to ask with could become the last one itself, and its drop
+/// would wait as that one does: so each is on a thread of its own.
+fn until_stopped(timeout: &Timeout) {
+    let begin = Instant::now();
+    let is_stopped = || {
+        let (timeout, (said, answer)) = (timeout.clone(), channel());
+        thread::spawn(move || {
+            let timer = timeout.timer();
+            said.send(timer.is_stopped()).unwrap();
+        });
+        answer.recv().unwrap()
+    };
+    while !is_stopped() {
+        assert!(begin.elapsed() < PATIENCE, "it is stopped");
+        thread::sleep(ms(1));
+    }
+}
+
 #[test]
 fn a_task_in_a_pool_that_is_full_asks_for_its_timer_while_the_last_handle_is_dropped() {
     ends(|| {
@@ -74,13 +92,12 @@ fn a_task_in_a_pool_that_is_full_asks_for_its_timer_while_the_last_handle_is_dro
             wait();
             outcome.send(timeout.timer().new_timeout(|_| (), ms(1)).is_err()).unwrap();
         };
-        timer.new_timeout(again, ms(1)).unwrap();
+        let first = timer.new_timeout(again, ms(1)).unwrap();
         // The worker waits for the pool to take this one.
         timer.new_timeout(|_| (), ms(1)).unwrap();
         gate.wait_for_arrival();
         let dropper = thread::spawn(move || drop(timer));
-        // A handle from a timeout, to ask, could become the last one: this has to be enough for the drop to begin.
-        thread::sleep(ms(500));
+        until_stopped(&first);
         gate.open();
         assert!(outcomes.recv_timeout(PATIENCE).unwrap(), "it is stopped");
         dropper.join().unwrap();
@@ -97,7 +114,7 @@ fn cancel_does_not_wait_for_the_worker_whatever_its_hook_asks() {
     timer.new_timeout(move |_| wait(), ms(1)).unwrap();
     gate.wait_for_arrival();
     let dropper = thread::spawn(move || drop(timer));
-    thread::sleep(ms(500));
+    until_stopped(&far);
     let canceller = far.clone();
     assert!(ends(move || canceller.cancel()));
     gate.open();

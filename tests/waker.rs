@@ -3,12 +3,13 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, TICK, ends, ms, quietly};
-use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer};
+use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, TaskExecutor};
 
 /// A driven timer, and how often its waker was called.
 fn counted() -> (Driven, Arc<AtomicUsize>) {
@@ -195,16 +196,50 @@ fn a_loop_that_ends_takes_nothing_from_who_stopped_it() {
     for _ in 0..if cfg!(miri) { 3 } else { 200 } {
         let bed = Arc::new(Bed::default());
         let wake = Arc::clone(&bed);
-        let executor = Arc::new(ExpiredTask::run);
-        let held = Arc::downgrade(&executor);
-        let builder = HashedWheelTimer::builder().task_executor(move |task| executor(task));
-        let (timer, driver) = builder.waker(move || wake.wake()).build_driven().unwrap();
+        let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
         let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
         let sleeper = sleeper(driver, bed);
         assert_eq!(timer.stop(), [timeout]);
-        assert_eq!(held.strong_count(), 0, "nor the executor, which is dropped when stop returns");
         sleeper.join().unwrap();
     }
+}
+
+/// It may be a pool, and wait for its threads: these are told not to stop the timer, but may turn it.
+#[test]
+fn a_loop_that_ends_leaves_the_executor_to_who_stopped_it() {
+    struct Pool(Sender<ThreadId>);
+
+    impl TaskExecutor for Pool {
+        fn execute(&self, task: ExpiredTask) {
+            task.run();
+        }
+    }
+
+    impl Drop for Pool {
+        fn drop(&mut self) {
+            self.0.send(thread::current().id()).unwrap();
+        }
+    }
+
+    let ((tell, dropped_by), (end, has_ended)) = (channel(), channel::<()>());
+    let has_ended = Mutex::new(has_ended);
+    let builder = HashedWheelTimer::builder().task_executor(Pool(tell));
+    // Called by the stop, which is held up in it until the driver is gone.
+    let wake = move || has_ended.lock().unwrap().recv().unwrap();
+    let (timer, driver) = builder.waker(wake).build_driven().unwrap();
+    let event_loop = thread::spawn(move || {
+        while !driver.is_stopped() {
+            thread::yield_now();
+        }
+        drop(driver);
+        end.send(()).unwrap();
+    });
+    let stopper = ends(move || {
+        assert!(timer.stop().is_empty());
+        thread::current().id()
+    });
+    event_loop.join().unwrap();
+    assert_eq!(dropped_by.try_iter().collect::<Vec<_>>(), [stopper]);
 }
 
 #[test]

@@ -1,11 +1,7 @@
 //! What loom cannot hold: a whole timer, with its worker, four producers, and an end at a random moment, under thousands of
 //! schedules. Each is drawn from a seed, and so is what the threads do in it.
 //!
-//! A failure names its seed. That schedule alone, again:
-//!
-//! ```sh
-//! HASHED_WHEEL_SEED=4711 cargo test --manifest-path loom-tests/shuttle/Cargo.toml
-//! ```
+//! A failure names its seed, and the command that runs that schedule alone, again.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -26,6 +22,10 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// So far away that nobody waits for it: whoever sleeps until then sleeps until it is woken.
 const FAR: Duration = Duration::from_secs(7_200);
+
+/// Runs one test.
+const COMMAND: &str =
+    "cargo test --manifest-path loom-tests/shuttle/Cargo.toml --test schedules -- --nocapture --exact";
 
 /// How many seeds for each story.
 const SEEDS: u64 = 25_000;
@@ -76,6 +76,8 @@ struct Failing(u64);
 impl Drop for Failing {
     fn drop(&mut self) {
         eprintln!("HASHED_WHEEL_SEED={} fails", self.0);
+        let test = std::thread::current();
+        eprintln!("again: HASHED_WHEEL_SEED={} {COMMAND} {}", self.0, test.name().unwrap_or_default());
     }
 }
 

@@ -110,12 +110,22 @@ where
     assert!(executions > 1, "there is something to interleave");
 
     let name = name_of_test::<M>();
-    if std::env::var_os(FAULT).is_none() {
-        twins.iter().for_each(|twin| twin.fails(name));
-    }
     let bound = preemptions.map_or(String::new(), |bound| format!(" (at most {bound} preemptions)"));
-    let twins = twins.map(|twin| twin.without).join(", ");
-    println!("{name}: {executions} executions{bound}; fails with: {twins}");
+    let fails = match std::env::var(FAULT) {
+        Ok(fault) => {
+            // One that is misspelt takes nothing out.
+            assert!(
+                fault.contains(':') || source("sync.rs").contains(&format!("    {fault},")),
+                "no {fault}"
+            );
+            format!("passes with: {fault}")
+        }
+        Err(_) => {
+            twins.iter().for_each(|twin| twin.fails(name));
+            format!("fails with: {}", twins.map(|twin| twin.without).join(", "))
+        }
+    };
+    println!("{name}: {executions} executions{bound}; {fails}");
 }
 
 /// The name of the test that this closure is written in, as the test harness has it.

@@ -126,7 +126,7 @@ fn a_task_that_drops_the_last_handle_ends_the_worker() {
         let near = timer.new_timeout(move |_| task.ring_when_dropped(handle), TICK).unwrap();
         drop(timer);
         bell.wait();
-        // Waits for the thread. Which of the two ends what is left, is open.
+        // Which of the two ends what is left, is open; the second waits until it has.
         assert!(near.timer().stop().iter().all(|timeout| *timeout == far));
         assert!(far.is_cancelled());
         ends.assert(0, 1);
