@@ -154,7 +154,8 @@ impl Core {
         }
         let word = self.life.leave();
         // A driver's loop is not to turn before it has something to run.
-        if placed && word.is_asleep() && self.waker.is_none() {
+        let wakes = self.waker.is_none() && !is_broken(Fault::CancelWithoutWake);
+        if placed && word.is_asleep() && wakes {
             self.wake();
         }
         timeout.cancelled();

@@ -67,6 +67,8 @@ pub enum Fault {
     DropWithoutCompare,
     /// `cancel` does not tell the worker of a timeout that is in the wheel.
     CancelWithoutPush,
+    /// Nor does it wake the worker.
+    CancelWithoutWake,
     /// `cancel` leaves it to the worker to count the timeout out: Netty's way.
     CancelWithoutLeave,
     /// `reset` to an earlier deadline does not tell the worker.

@@ -142,12 +142,14 @@ struct Twin {
     without: String,
     /// As the library wants it.
     fault: String,
+    /// What comes of it: the model goes on for ever. Others may not, for a model that is too large looks the same.
+    goes_on_for_ever: bool,
 }
 
 /// The code has this fault.
 fn broken(fault: Fault) -> Twin {
     let fault = format!("{fault:?}");
-    Twin { without: fault.clone(), fault }
+    Twin { without: fault.clone(), fault, goes_on_for_ever: false }
 }
 
 /// No atomic operation in this function of this file ("life.rs leave") releases anything.
@@ -165,7 +167,8 @@ fn weak(of: &str, side: &str) -> Twin {
     let source = source(file);
     let first = source.lines().position(|line| line.contains(&format!("fn {function}("))).expect(of) + 1;
     let last = first + source.lines().skip(first).position(|line| line == "    }").expect(of) + 1;
-    Twin { without: format!("{of} without {side}"), fault: format!("{file}:{first}-{last}:{side}") }
+    let (without, fault) = (format!("{of} without {side}"), format!("{file}:{first}-{last}:{side}"));
+    Twin { without, fault, goes_on_for_ever: false }
 }
 
 /// A file of the library.
@@ -176,7 +179,7 @@ fn source(file: &str) -> String {
 impl Twin {
     #[track_caller]
     fn fails(&self, model: &str) {
-        let Self { without, fault } = self;
+        let Self { without, fault, goes_on_for_ever } = self;
         let output = Command::new(std::env::current_exe().unwrap())
             .args([model, "--exact", "--nocapture"])
             .env(FAULT, fault)
@@ -189,6 +192,8 @@ impl Twin {
         );
         // A test that does not get to the model would not be a twin.
         assert!(errors.contains("panicked at"), "{model} did not fail of itself with {without}: {errors}");
+        let has_gone_on = errors.contains("exceeded maximum number of branches");
+        assert_eq!(has_gone_on, *goes_on_for_ever, "{model} with {without}: {errors}");
     }
 }
 

@@ -67,7 +67,9 @@ fn a_reset_to_an_earlier_deadline_wakes_a_worker_that_falls_asleep() {
 
 #[test]
 fn a_cancel_wakes_a_worker_that_sleeps_for_long() {
-    explore(Some(3), [broken(CancelWithoutPush)], || {
+    let twins =
+        [CancelWithoutPush, CancelWithoutWake].map(|fault| Twin { goes_on_for_ever: true, ..broken(fault) });
+    explore(Some(3), twins, || {
         let timer = threaded();
         let memory = Arc::new(Ends::default());
         let timeout = timer.new_timeout_task(Task(Arc::clone(&memory)), Duration::MAX).unwrap();
