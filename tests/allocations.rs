@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use hashed_wheel::{HashedWheelTimer, ManualClock};
+use hashed_wheel::{Clock, HashedWheelTimer, ManualClock};
 
 thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
 
@@ -73,4 +73,26 @@ fn a_cancel_allocates_nothing_but_room_in_the_queue() {
     driver.turn();
     let allocations = allocations_of(|| placed.iter().for_each(|timeout| assert!(timeout.cancel())));
     assert!(allocations <= 51, "{allocations}");
+}
+
+/// To take in what has come takes time, and a loop that sleeps as if it had not would be late.
+#[test]
+fn next_turn_looks_at_the_clock_when_it_has_taken_in_what_has_come() {
+    thread_local!(static WHEN_ASKED: Cell<usize> = const { Cell::new(0) });
+
+    /// Notes how much had been allocated when it was asked.
+    struct Witness;
+
+    impl Clock for Witness {
+        fn now(&self) -> Duration {
+            WHEN_ASKED.set(ALLOCATIONS.get());
+            Duration::ZERO
+        }
+    }
+
+    let (timer, driver) = HashedWheelTimer::builder().clock(Witness).build_driven().unwrap();
+    (0..1_000).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()));
+    let before = ALLOCATIONS.get();
+    assert_eq!(driver.next_turn(), Some(Duration::from_secs(60)));
+    assert!(WHEN_ASKED.get() > before, "before the wheel had grown");
 }
