@@ -108,8 +108,8 @@ impl Builder {
     ///
     /// A call that comes before the loop has fallen asleep must not be lost: the sleep has to end at once then, as
     /// it does with all of the above. It must not block: until it returns, nobody else wakes the loop. A panic is reported
-    /// and counted, and the next one who needs the loop calls the waker again (after `stop` nobody does). The waker lives as long as any handle or
-    /// timeout of the timer, so it must hold none of them, or these never go.
+    /// and counted, and the next one who needs the loop calls the waker again (after `stop` nobody does). The waker lives
+    /// as long as any handle or timeout of the timer, so it must hold none of them, or these never go.
     pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self { waker: Some(Waker::new(waker)), ..self }
     }

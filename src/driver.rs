@@ -134,8 +134,7 @@ pub(crate) struct Waker {
     wake: Box<dyn Fn() + Send + Sync>,
     /// The first tick that a turn is promised for; 0 if nobody can need an earlier one. Means something while the
     /// [`Life`](crate::life::Life) says ASLEEP, and travels with that: written before `Life::promise`, which releases, and
-    /// read after `Life::look`, which acquires. What is written after `promise` (a lower tick) may be seen late: a caller
-    /// then wakes the loop for nothing.
+    /// read after `Life::look`, which acquires.
     promised: AtomicU64,
     /// Set once, by the driver's drop; `Relaxed`, for a call that comes at that moment was as good as before it.
     is_out_of_use: AtomicBool,
