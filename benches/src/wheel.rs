@@ -24,54 +24,36 @@ pub trait Wheel {
     fn next_deadline(&self) -> Option<u64>;
 }
 
-impl Wheel for HashedWheel<u64> {
-    const NAME: &'static str = "hashed";
+/// Both have the same methods.
+macro_rules! wheel {
+    ($wheel:ident, $name:literal) => {
+        impl Wheel for $wheel<u64> {
+            const NAME: &'static str = $name;
 
-    type Key = Key;
+            type Key = Key;
 
-    fn new() -> Self {
-        Self::new(SLOTS)
-    }
+            fn new() -> Self {
+                Self::new(SLOTS)
+            }
 
-    fn insert(&mut self, deadline: u64, value: u64) -> Key {
-        self.insert(deadline, value)
-    }
+            fn insert(&mut self, deadline: u64, value: u64) -> Key {
+                self.insert(deadline, value)
+            }
 
-    fn remove(&mut self, key: Key) -> Option<u64> {
-        self.remove(key)
-    }
+            fn remove(&mut self, key: Key) -> Option<u64> {
+                self.remove(key)
+            }
 
-    fn advance(&mut self, now: u64, expired: impl FnMut(u64)) {
-        self.advance(now, expired);
-    }
+            fn advance(&mut self, now: u64, expired: impl FnMut(u64)) {
+                self.advance(now, expired);
+            }
 
-    fn next_deadline(&self) -> Option<u64> {
-        self.next_deadline()
-    }
+            fn next_deadline(&self) -> Option<u64> {
+                self.next_deadline()
+            }
+        }
+    };
 }
 
-impl Wheel for HierarchicalWheel<u64> {
-    const NAME: &'static str = "hierarchical";
-
-    type Key = Key;
-
-    fn new() -> Self {
-        Self::new(SLOTS)
-    }
-
-    fn insert(&mut self, deadline: u64, value: u64) -> Key {
-        self.insert(deadline, value)
-    }
-
-    fn remove(&mut self, key: Key) -> Option<u64> {
-        self.remove(key)
-    }
-
-    fn advance(&mut self, now: u64, expired: impl FnMut(u64)) {
-        self.advance(now, expired);
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        self.next_deadline()
-    }
-}
+wheel!(HashedWheel, "hashed");
+wheel!(HierarchicalWheel, "hierarchical");

@@ -14,6 +14,15 @@ impl Deed {
         self.0.store(1, Relaxed);
     }
 
+    /// On a thread of its own, which then cancels.
+    fn done_before_a_cancel(&self, timeout: &Timeout) -> thread::JoinHandle<bool> {
+        let (deed, timeout) = (self.clone(), timeout.clone());
+        thread::spawn(move || {
+            deed.done();
+            timeout.cancel()
+        })
+    }
+
     #[track_caller]
     fn assert_seen(&self) {
         assert_eq!(self.0.load(Relaxed), 1, "it was done before");
@@ -75,11 +84,7 @@ fn who_sees_it_cancelled_sees_what_was_done_before() {
     explore(None, [no_release("node.rs cancel"), no_acquire("node.rs ended")], || {
         let (deed, mut driven) = (Deed::default(), Driven::new());
         let (timeout, _) = driven.schedule_placed(1);
-        let (before, other) = (deed.clone(), timeout.clone());
-        let cancel = thread::spawn(move || {
-            before.done();
-            other.cancel()
-        });
+        let cancel = deed.done_before_a_cancel(&timeout);
         if timeout.is_cancelled() {
             deed.assert_seen();
         }
@@ -111,11 +116,7 @@ fn who_cancels_too_late_sees_what_was_done_before() {
     explore(None, [no_release("node.rs cancel"), no_acquire("node.rs cancel")], || {
         let (deed, mut driven) = (Deed::default(), Driven::new());
         let (timeout, _) = driven.schedule_placed(1);
-        let (before, other) = (deed.clone(), timeout.clone());
-        let cancel = thread::spawn(move || {
-            before.done();
-            other.cancel()
-        });
+        let cancel = deed.done_before_a_cancel(&timeout);
         if !timeout.cancel() {
             deed.assert_seen();
         }
@@ -128,11 +129,7 @@ fn who_resets_too_late_sees_what_was_done_before() {
     explore(None, [no_release("node.rs cancel"), no_acquire("node.rs reset")], || {
         let (deed, mut driven) = (Deed::default(), Driven::new());
         let (timeout, _) = driven.schedule_placed(1);
-        let (before, other) = (deed.clone(), timeout.clone());
-        let cancel = thread::spawn(move || {
-            before.done();
-            other.cancel()
-        });
+        let cancel = deed.done_before_a_cancel(&timeout);
         if !timeout.reset(TICK * 3) {
             deed.assert_seen();
         }
