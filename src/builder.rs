@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::clock::{Clock, MonotonicClock};
+use crate::clock::Clock;
 use crate::core::{Core, Settings};
 use crate::driver::{Driver, Waker};
 use crate::error::BuildError;
@@ -13,7 +13,7 @@ use crate::sync::{Arc, Ordering};
 use crate::task::TaskExecutor;
 use crate::ticks::NEVER;
 use crate::timer::HashedWheelTimer;
-use crate::wheel::{EitherWheel, HashedWheel, HierarchicalWheel, MAX_TICKS_PER_WHEEL};
+use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
 
 /// The shortest tick that is honoured.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
@@ -109,12 +109,17 @@ impl Builder {
     /// A call that comes before the loop has fallen asleep must not be lost: the sleep has to end at once then, as
     /// it does with all of the above. It must not block: until it returns, nobody else wakes the loop. A panic is reported
     /// and counted, and the next one who needs the loop calls the waker again (after `stop` nobody does). The waker lives
-    /// as long as any handle or timeout of the timer, so it must hold none of them, or these never go.
+    /// as long as any handle or timeout of the timer, so it must hold none of them, or these never go. (And as long as a
+    /// thread keeps something of the timer: until it ends or uses another one.)
     pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self { waker: Some(Waker::new(waker)), ..self }
     }
 
-    /// Where the time comes from. Default: the operating system's monotonic clock.
+    /// Where the time comes from. Default: the operating system's monotonic clock. (The first timer on it in a process
+    /// takes a millisecond to be built: it measures how fast the processor's counter runs.)
+    ///
+    /// The clock goes with the timer: when the last handle and timeout are gone, and no thread keeps anything of it; on
+    /// whatever thread that is.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Box::new(clock)), ..self }
     }
@@ -171,14 +176,14 @@ impl Builder {
         Ok(Core::new(Settings {
             tick: self.tick.max(SHORTEST_TICK),
             wheel: match self.hierarchical {
-                true => EitherWheel::Hierarchical(HierarchicalWheel::new(ticks_per_wheel)),
-                false => EitherWheel::Hashed(HashedWheel::new(ticks_per_wheel)),
+                true => EitherWheel::Hierarchical(Hierarchical::new(ticks_per_wheel)),
+                false => EitherWheel::Hashed(Hashed::new(ticks_per_wheel)),
             },
             limit: self.max_pending_timeouts,
             thread_name,
             executor: self.executor,
             waker: self.waker,
-            clock: self.clock.unwrap_or_else(|| Box::new(MonotonicClock::new())),
+            clock: self.clock,
         }))
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
+use crate::ticks::{self, NEVER};
 
 /// A source of monotonic time.
 ///
@@ -44,20 +45,135 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Duration;
 }
 
-/// `std::time::Instant`: the operating system's monotonic clock.
-pub(crate) struct MonotonicClock {
-    origin: Instant,
+/// The clock of a timer, set to zero when it is built.
+pub(crate) enum Time {
+    Monotonic(Monotonic),
+    Given { clock: Box<dyn Clock>, origin: Duration },
 }
 
-impl MonotonicClock {
-    pub(crate) fn new() -> Self {
-        Self { origin: Instant::now() }
+impl Time {
+    /// `None` is the operating system's clock.
+    pub(crate) fn of(clock: Option<Box<dyn Clock>>) -> Self {
+        match clock {
+            None => Self::Monotonic(Monotonic::new()),
+            Some(clock) => Self::Given { origin: clock.now(), clock },
+        }
+    }
+
+    /// Nanoseconds since the timer was built. Never `NEVER`.
+    pub(crate) fn now(&self) -> u64 {
+        let nanos = match self {
+            Self::Monotonic(monotonic) => monotonic.now(),
+            Self::Given { clock, origin } => ticks::nanos(clock.now().saturating_sub(*origin)),
+        };
+        nanos.min(NEVER - 1)
+    }
+
+    /// The same, to say how long it is until then: never before what a delay was counted from.
+    pub(crate) fn now_or_later(&self) -> u64 {
+        match self {
+            // What is counted from is ahead by less, and not always by the same.
+            Self::Monotonic(monotonic) => monotonic.now() + 1_000,
+            Self::Given { .. } => self.now(),
+        }
+    }
+
+    /// The same, to count a delay from: never behind, and ahead by less than a microsecond.
+    #[inline]
+    pub(crate) fn now_or_soon(&self) -> u64 {
+        match self {
+            Self::Monotonic(monotonic) => monotonic.now_or_soon().min(NEVER - 1),
+            Self::Given { .. } => self.now(),
+        }
     }
 }
 
-impl Clock for MonotonicClock {
-    fn now(&self) -> Duration {
-        self.origin.elapsed()
+/// `std::time::Instant`: the operating system's monotonic clock, and beside it the processor's counter, which costs a third.
+///
+/// What a second has at the counter was measured once, to some millionths, and nobody adjusts it. So it is only asked how
+/// long it is since the operating system was, and is believed for a quarter of a millisecond. Deadlines are counted from
+/// what it says; whether one has been reached the operating system says. (Where there is no counter, or none that runs at
+/// one pace on all cores and in all states of sleep, `quanta` asks the operating system too.)
+pub(crate) struct Monotonic {
+    origin: Instant,
+    counter: quanta::Clock,
+    zero: u64,
+    /// What is to be added to the counter's nanoseconds.
+    ahead: AtomicU64,
+    /// Until when, by the counter. `BUSY` while somebody sets both.
+    until: AtomicU64,
+    /// The latest that was answered before `ahead` was set: there is no step back.
+    floor: AtomicU64,
+}
+
+/// Nanoseconds for which the counter is believed.
+const BELIEVED: u64 = 250_000;
+
+/// So much it can fall behind meanwhile, at worst: both clocks may be off by 500 millionths, which is what an operating
+/// system may slew its own by.
+const MARGIN: u64 = 250;
+
+/// Who takes longer to look at both clocks has been interrupted in between.
+const AT_ONCE: u64 = 250;
+
+const BUSY: u64 = u64::MAX;
+
+impl Monotonic {
+    fn new() -> Self {
+        // Miri has no such instruction.
+        let counter = if cfg!(miri) { quanta::Clock::mock().0 } else { quanta::Clock::new() };
+        Self::by(counter)
+    }
+
+    fn by(counter: quanta::Clock) -> Self {
+        let (origin, zero) = (Instant::now(), counter.raw());
+        let [ahead, until, floor] = [(); 3].map(|()| AtomicU64::new(0));
+        Self { origin, counter, zero, ahead, until, floor }
+    }
+
+    fn now(&self) -> u64 {
+        ticks::nanos(self.origin.elapsed())
+    }
+
+    #[inline]
+    fn counted(&self) -> u64 {
+        self.counter.delta_as_nanos(self.zero, self.counter.raw())
+    }
+
+    #[inline]
+    fn now_or_soon(&self) -> u64 {
+        if cfg!(miri) {
+            return self.now();
+        }
+        let (counted, until) = (self.counted(), self.until.load(Ordering::Acquire));
+        // Nor is it believed before: it may have begun anew, where a machine was suspended or has moved.
+        if until.wrapping_sub(counted).wrapping_sub(1) < BELIEVED {
+            let now = counted.wrapping_add(self.ahead.load(Ordering::Relaxed));
+            return now.max(self.floor.load(Ordering::Relaxed));
+        }
+        self.compare(counted, until)
+    }
+
+    /// `counted` is from before: what is between the two looks makes the counter run ahead.
+    #[cold]
+    fn compare(&self, counted: u64, until: u64) -> u64 {
+        let now = self.now() + MARGIN;
+        if until != BUSY {
+            let latest = until.wrapping_add(self.ahead.load(Ordering::Relaxed));
+            // (Not of two that do not belong together.)
+            if latest < now + 2 * AT_ONCE {
+                self.floor.fetch_max(latest, Ordering::Relaxed);
+            }
+        }
+        let took = self.counted().wrapping_sub(counted);
+        let is_mine =
+            || self.until.compare_exchange(until, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        // (What lies before `zero` is zero, and stays so.)
+        if until != BUSY && counted > 0 && took < AT_ONCE && is_mine() {
+            self.ahead.store(now.wrapping_sub(counted), Ordering::Relaxed);
+            self.until.store(counted + BELIEVED, Ordering::Release);
+        }
+        now.max(self.floor.load(Ordering::Relaxed))
     }
 }
 
@@ -115,5 +231,39 @@ impl Clock for ManualClock {
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManualClock").field("now", &self.now()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no counter")]
+    fn a_counter_that_begins_anew_is_not_believed() {
+        for goes_on in [0, 1_000_000] {
+            let (counter, mock) = quanta::Clock::mock();
+            mock.increment(5_000_000_000);
+            let time = Monotonic::by(counter);
+            mock.increment(1_000_000_000);
+            time.now_or_soon();
+            mock.decrement(3_000_000_000);
+            for _ in 0..3 {
+                let (before, now) = (time.now(), time.now_or_soon());
+                assert!((before..before + 1_000_000_000).contains(&now), "{now} at {before}");
+                mock.increment(goes_on);
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_never_behind_and_takes_no_step_back() {
+        let time = Monotonic::new();
+        let mut last = 0;
+        for _ in 0..if cfg!(miri) { 100 } else { 200_000 } {
+            let (before, now) = (time.now(), time.now_or_soon());
+            assert!(now >= before.max(last), "{now} at {before}, after {last}");
+            last = now;
+        }
     }
 }

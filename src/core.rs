@@ -4,27 +4,33 @@ use std::fmt;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::driver::Waker;
 use crate::error::NewTimeoutError;
+use crate::lanes::Door;
 use crate::life::{Life, MOST_PENDING, Refusal, Word};
-use crate::node::{Node, Reset};
+use crate::local;
+use crate::node::{Arena, Claim, Credits, Handle, Message, Node, Reset};
 use crate::report;
 use crate::stats::{Counters, Stats};
-use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, Queue, TakeCell, is_broken, unmodelled};
-use crate::task::{ExpiredTask, TaskExecutor, TimerTask};
+use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
+use crate::task::{ExpiredTask, Task, TaskExecutor};
 use crate::thread::Thread;
-use crate::ticks::{self, NEVER, Ticks};
+use crate::ticks::{self, Ticks};
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
 use crate::worker::Post;
 
 pub(crate) struct Core {
     pub(crate) life: CachePadded<Life>,
-    /// To the worker: new timeouts, and those whose deadline has become earlier.
-    pub(crate) timeouts: Queue<Arc<Node>>,
-    /// To the worker: those that were cancelled in the wheel.
-    pub(crate) cancelled: Queue<Arc<Node>>,
+    /// To the worker, by way of lanes: new timeouts, and what became of those in the wheel.
+    pub(crate) door: Door,
+    /// All timeouts, wherever they are.
+    pub(crate) arena: Arena,
+    /// What their handles have of this.
+    pub(crate) credits: Credits,
+    /// The timer is stopped: nobody keeps anything of it for later.
+    closed: unmodelled::AtomicBool,
     pub(crate) post: Post,
     pub(crate) thread: Thread,
     /// Who ends the sleep of a driver's loop.
@@ -42,9 +48,7 @@ pub(crate) struct Core {
     pub(crate) ticks_per_wheel: usize,
     /// The most that may be pending: the user's limit, or what can be counted.
     pub(crate) limit: u64,
-    pub(crate) clock: Box<dyn Clock>,
-    /// What the clock said when the timer was built.
-    pub(crate) origin: Duration,
+    time: Time,
 }
 
 // User code runs only where everything is consistent, so a panic that comes out of it leaves nothing half done.
@@ -53,13 +57,14 @@ impl RefUnwindSafe for Core {}
 /// What a timer is built from, all of it checked.
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
-    pub(crate) wheel: EitherWheel<Arc<Node>>,
+    pub(crate) wheel: EitherWheel,
     /// 0 is none.
     pub(crate) limit: usize,
     pub(crate) thread_name: String,
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
     pub(crate) waker: Option<Waker>,
-    pub(crate) clock: Box<dyn Clock>,
+    /// `None` is the operating system's.
+    pub(crate) clock: Option<Box<dyn Clock>>,
 }
 
 /// How many timers are built and not stopped.
@@ -73,15 +78,17 @@ impl Core {
         static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
 
         // First, for it is the user's and may panic.
-        let origin = settings.clock.now();
+        let time = Time::of(settings.clock);
         let live = LIVE.fetch_add(1, Ordering::Relaxed) + 1;
         if live > MANY && !WARNED.swap(true, Ordering::Relaxed) {
             report::too_many_timers(live);
         }
         Arc::new(Self {
             life: CachePadded::new(Life::new()),
-            timeouts: Queue::new(),
-            cancelled: Queue::new(),
+            door: Door::new(),
+            arena: Arena::new(),
+            credits: Credits::new(),
+            closed: unmodelled::AtomicBool::new(false),
             ticks_per_wheel: settings.wheel.ticks_per_wheel(),
             post: Post::new(settings.wheel, settings.executor),
             thread: Thread::new(settings.thread_name),
@@ -93,77 +100,107 @@ impl Core {
                 0 => MOST_PENDING,
                 limit => MOST_PENDING.min(limit as u64),
             },
-            origin,
-            clock: settings.clock,
+            time,
         })
     }
 
-    /// Nanoseconds since the timer was built. Never `NEVER`.
-    pub(crate) fn now(&self) -> u64 {
-        ticks::nanos(self.clock.now().saturating_sub(self.origin)).min(NEVER - 1)
+    /// [`Time::now_or_later`].
+    pub(crate) fn now_or_later(&self) -> u64 {
+        self.time.now_or_later()
     }
 
-    pub(crate) fn schedule<T: TimerTask>(
+    /// [`Time::now_or_soon`].
+    #[inline]
+    pub(crate) fn now_or_soon(&self) -> u64 {
+        self.time.now_or_soon()
+    }
+
+    /// [`Time::now`].
+    pub(crate) fn now(&self) -> u64 {
+        self.time.now()
+    }
+
+    // There is a call for each type of task: where it is, the timeout stays in registers.
+    #[inline(always)]
+    pub(crate) fn schedule<T: Task>(
         self: &Arc<Self>,
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        let deadline = ticks::deadline(self.now(), delay);
-        let admitted = match self.admit() {
+        let deadline = ticks::deadline(self.now_or_soon(), delay);
+        let admitted = match self.life.admit(self.limit) {
             Ok(word) => word,
-            Err(error) => {
-                self.counters.refused.add_one();
-                self.guard_named("when it was dropped", std::any::type_name::<T>(), || drop(task));
-                return Err(error);
-            }
+            Err(refusal) => match self.admit_after(refusal) {
+                Ok(word) => word,
+                Err(error) => {
+                    self.counters.refused.add_one();
+                    self.guard("when it was dropped", T::name, || drop(task));
+                    return Err(error);
+                }
+            },
         };
         // From here to the push nothing of the user's runs: `stop` may be waiting for it.
-        let node = Node::new(deadline, TakeCell::new(task));
-        self.timeouts.push(Arc::clone(&node));
+        let handle = local::with(self, |desk| {
+            let credit = desk.credit(self);
+            let (handle, entry) = desk.vacant(self).fill(task, deadline, desk.lane.ticket(), credit);
+            desk.lane.push(Message::New(entry).into_bits());
+            handle
+        });
         let looks = self.waker.is_some() && !is_broken(Fault::PushWithoutLook);
         let word = if looks { self.life.look() } else { admitted };
         self.wake_for(word, if admitted.fills_a_lot() { 0 } else { deadline });
-        Ok(Timeout { node, core: Arc::clone(self) })
+        Ok(Timeout { handle })
     }
 
-    /// Counts a timeout in; says how life was before.
-    fn admit(self: &Arc<Self>) -> Result<Word, NewTimeoutError> {
+    /// Counts a timeout in that was refused at first, if it was because the timer is not started; says how life was before.
+    #[cold]
+    fn admit_after(self: &Arc<Self>, mut refusal: Refusal) -> Result<Word, NewTimeoutError> {
         loop {
-            match self.life.admit(self.limit) {
-                Ok(word) => return Ok(word),
-                Err(Refusal::Stopped) => return Err(NewTimeoutError::Stopped),
-                Err(Refusal::NotStarted) => self.start()?,
-                Err(Refusal::Full) => {
+            match refusal {
+                Refusal::Stopped => return Err(NewTimeoutError::Stopped),
+                Refusal::NotStarted => self.start()?,
+                Refusal::Full => {
                     let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
                     return Err(NewTimeoutError::TooManyPending { limit });
                 }
+            }
+            match self.life.admit(self.limit) {
+                Ok(word) => return Ok(word),
+                Err(again) => refusal = again,
             }
         }
     }
 
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
-        let Some(placed) = timeout.node.cancel() else { return false };
-        // One that the worker has not seen yet it drops when it meets it in `timeouts`.
-        if placed && !is_broken(Fault::CancelWithoutPush) {
-            self.cancelled.push(Arc::clone(&timeout.node));
-        }
-        // After the push: `stop` waits for the count, and then finds this in the queue.
-        self.counters.cancelled.add_one();
-        if is_broken(Fault::CancelWithoutLeave) {
-            return true;
-        }
-        let word = self.life.leave();
+        let node = &timeout.handle;
+        // Who comes too late needs no lane, and to a stopped timer there would be nobody at its other end.
+        let Some(live) = node.live() else { return false };
+        let cancelled = local::with_handle(node, |desk| {
+            // Most often the worker has not seen it yet, and never will.
+            let take_back = || desk.lane.take_back(node.ticket(), Message::new_bits(node));
+            let (claim, placed) = node.cancel_with(live, take_back)?;
+            // What is still under way the worker drops when it meets it.
+            if placed && !is_broken(Fault::CancelWithoutPush) {
+                desk.lane.push(Message::Cancelled(node.number()).into_bits());
+            }
+            // After the push: `stop` waits for the count, and then finds this in the lane.
+            let word = (!is_broken(Fault::CancelWithoutLeave)).then(|| self.life.leave());
+            Some((claim, placed, word))
+        });
+        let Some((claim, placed, word)) = cancelled else { return false };
+        let Some(word) = word else { return true };
         // A driver's loop is not to turn before it has something to run.
         let wakes = self.waker.is_none() && !is_broken(Fault::CancelWithoutWake);
         if placed && word.is_asleep() && wakes {
             self.wake();
         }
-        timeout.cancelled();
+        timeout.cancelled(claim);
         true
     }
 
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
-        match timeout.node.reset(ticks::deadline(self.now(), delay)) {
+        let node = &timeout.handle;
+        match node.reset(ticks::deadline(self.now_or_soon(), delay)) {
             Reset::Ended => return false,
             Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.
@@ -171,20 +208,29 @@ impl Core {
             Reset::Requeue if is_broken(Fault::ResetWithoutPush) => {}
             moved => {
                 if moved == Reset::Requeue {
-                    self.timeouts.push(Arc::clone(&timeout.node));
+                    let again = Message::Again(node.number()).into_bits();
+                    local::with_handle(node, |desk| desk.lane.push(again));
                 }
                 let word = self.life.look();
                 // As it is now: of two at once, the one who looks last has to see to both.
-                self.wake_for(word, timeout.node.deadline());
+                self.wake_for(word, node.deadline());
             }
         }
         true
     }
 
-    /// Wakes the worker, if it was asleep and would miss this deadline of a node in `timeouts`.
+    /// Wakes the worker, if it was asleep and would miss this deadline of a node in a lane.
+    #[inline]
     fn wake_for(&self, word: Word, deadline: u64) {
+        if word.is_asleep() {
+            self.wake_sleeper_for(deadline);
+        }
+    }
+
+    #[cold]
+    fn wake_sleeper_for(&self, deadline: u64) {
         let misses = |waker: &Waker| waker.is_needed_for(self.ticks.of(deadline));
-        if word.is_asleep() && self.waker.as_ref().is_none_or(misses) {
+        if self.waker.as_ref().is_none_or(misses) {
             self.wake();
         }
     }
@@ -202,10 +248,14 @@ impl Core {
             None => self.thread.unpark(),
             Some(waker) => {
                 let mut has_panicked = true;
-                self.guard_named("when it was called", "(the waker)", || {
-                    waker.wake();
-                    has_panicked = false;
-                });
+                self.guard(
+                    "when it was called",
+                    || "(the waker)",
+                    || {
+                        waker.wake();
+                        has_panicked = false;
+                    },
+                );
                 if has_panicked {
                     // The loop sleeps on: the next one who needs it is to try again.
                     self.life.promise();
@@ -214,47 +264,51 @@ impl Core {
         }
     }
 
-    /// Hands an expired task to whoever runs it.
-    pub(crate) fn execute(self: &Arc<Self>, executor: Option<&dyn TaskExecutor>, node: Arc<Node>) {
-        let timeout = Timeout { node, core: Arc::clone(self) };
-        match executor {
-            None => timeout.run(),
-            Some(executor) => {
-                let name = timeout.node.slot.name();
-                let task = ExpiredTask::new(timeout);
-                self.guard_named("in the executor", name, || executor.execute(task));
-            }
-        }
+    /// Hands an expired task to whoever runs it. Returns its handle, if that is still here.
+    #[inline]
+    pub(crate) fn execute(
+        &self,
+        executor: Option<&dyn TaskExecutor>,
+        handle: Handle,
+        claim: Claim,
+    ) -> Option<Handle> {
+        let timeout = Timeout { handle };
+        let Some(executor) = executor else {
+            timeout.run(claim);
+            return Some(timeout.handle);
+        };
+        let name = timeout.handle.name();
+        let task = ExpiredTask::new(timeout, claim);
+        self.guard("in the executor", || name, || executor.execute(task));
+        None
     }
 
-    /// Runs user code on behalf of a timeout; a panic is reported and counted.
-    pub(crate) fn guard(&self, doing: &str, node: &Node, code: impl FnOnce()) {
-        self.guard_named(doing, node.slot.name(), code);
-    }
-
-    pub(crate) fn guard_named(&self, doing: &str, task: &str, code: impl FnOnce()) {
+    /// Runs user code on behalf of a task; a panic is reported and counted.
+    #[inline]
+    pub(crate) fn guard<'a>(&self, doing: &str, task: impl FnOnce() -> &'a str, code: impl FnOnce()) {
         report::guard(code, |panic| {
             self.counters.panicked.add_one();
-            report::task_panicked(doing, task, panic);
+            report::task_panicked(doing, task(), panic);
         });
     }
 
     pub(crate) fn task_dropped(&self, node: &Node) {
         self.counters.dropped.add_one();
-        report::task_dropped(node.slot.name());
+        report::task_dropped(node.name());
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
-        // `pending` first, and Acquire: who ends a timeout counts that before it leaves, so what ends in between is
-        // counted twice rather than not at all.
-        let pending = self.life.word().pending();
+        // One word says how many were admitted and how many of these are pending; who ends a timeout counts that before it
+        // leaves, so what ends in between is counted as expired and not as cancelled.
+        let taken = counters.worker.taken.get();
+        let word = self.life.word();
+        let (scheduled, pending) = (word.admitted(taken), word.pending());
         let expired = counters.worker.expired.get();
-        let cancelled = counters.cancelled.get();
         Stats {
-            scheduled: expired + cancelled + pending,
+            scheduled,
             expired,
-            cancelled,
+            cancelled: scheduled.saturating_sub(pending + expired),
             pending,
             refused: counters.refused.get(),
             panicked: counters.panicked.get(),
@@ -270,8 +324,14 @@ impl Core {
         let is_first = !self.life.stop().is_stopped();
         if is_first {
             LIVE.fetch_sub(1, Ordering::Relaxed);
+            self.closed.store(true, Ordering::Relaxed);
         }
         is_first
+    }
+
+    /// Whether the timer is stopped, as far as this thread knows: nothing that many write is looked at.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Stops the timer, and waits for the end if that is not to wait for oneself.

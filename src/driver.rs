@@ -74,6 +74,8 @@ impl Driver {
         if self.is_stopped() {
             return None;
         }
+        // As in a turn: nothing of another timer's is to go with the worker locked.
+        crate::local::with(&self.core, |_| ());
         let next = self.core.post.enter().next_turn(&self.core)?;
         // The time as it is now: to take in what has come may have taken some.
         Some(self.core.ticks.until(next, self.core.now()))
@@ -101,11 +103,10 @@ impl Driver {
         matches!(self.core.rest(), crate::worker::Rest::Sleep(_))
     }
 
-    /// Whether the worker is asleep, and nobody has woken it for what is in the queues.
+    /// Whether the worker is asleep, and nobody has woken it for what is in the lanes.
     #[doc(hidden)]
     pub fn misses_something(&self) -> bool {
-        let queues_are_empty = self.core.timeouts.is_empty() && self.core.cancelled.is_empty();
-        self.core.life.word().is_asleep() && !queues_are_empty
+        self.core.life.word().is_asleep() && self.core.post.enter().anything_waits(&self.core)
     }
 }
 

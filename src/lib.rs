@@ -1,12 +1,16 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod builder;
 mod clock;
 mod core;
 mod driver;
 mod error;
+#[cfg(hashed_wheel_loom)]
+mod for_models;
+mod lanes;
 mod life;
+mod local;
 mod node;
 mod report;
 mod stats;
@@ -35,4 +39,8 @@ pub use timer::HashedWheelTimer;
 /// For the models in `loom-tests/`.
 #[cfg(hashed_wheel_loom)]
 #[doc(hidden)]
-pub use sync::{Fault, Queue, take_spawned};
+pub use for_models::{Lane, Lanes, NodeEntry, Nodes, VacantNode};
+
+#[cfg(hashed_wheel_loom)]
+#[doc(hidden)]
+pub use sync::{Fault, take_spawned};

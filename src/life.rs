@@ -6,13 +6,13 @@
 //! * `new_timeout` counts itself in and learns whether the timer is stopped. So `stop`, once it has set its bit, knows
 //!   everyone who came before it by the count, and waits until they have pushed what they were counted for.
 //! * `new_timeout` and `cancel` learn whether the worker sleeps, so that they have to wake it.
-//! * The worker, to go to sleep, compares the word with what it was before it looked at the queues.
+//! * The worker, to go to sleep, compares the word with what it was before it looked at the lanes.
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`admit`](Life::admit) (before the push to `timeouts`) | PENDING + 1, ADMITTED + 1, if STARTED, not STOPPED, below the limit | `AcqRel` | the `Acquire` of `word`: the worker that sees this thread's next `admit` sees this one's push |
-//! | [`leave`](Life::leave) (in `cancel` after the push to `cancelled`; also when the worker ends a timeout) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
-//! | [`look`](Life::look) (after `reset` has pushed to `timeouts`; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of what is there) | nothing | `AcqRel`, a write all the same | `sleep` and `promise`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
+//! | [`admit`](Life::admit) (before the push to the lane) | PENDING + 1, ADMITTED + 1, if STARTED, not STOPPED, below the limit | `AcqRel` | the `Acquire` of `word`: the worker that sees this thread's next `admit` sees this one's push |
+//! | [`leave`](Life::leave) (in `cancel` after the push to the lane; also when the worker ends a timeout) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
+//! | [`look`](Life::look) (after `reset` has pushed to the lane; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of what is still in one) | nothing | `AcqRel`, a write all the same | `sleep` and `promise`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
 //! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
 //! | [`stop`](Life::stop) | sets STOPPED | `AcqRel` | `word`: who sees it stopped sees what was done before |
 //! | [`sleep`](Life::sleep) (the worker) | sets ASLEEP if the word is still what it was | `AcqRel` | see below |
@@ -25,20 +25,20 @@
 //! `promise` and `word`. The other sides are not known to be needed (`loom-tests/tests/models/orders.rs` lists them and
 //! says why); they stay: what no model shows to be needed is not shown to be needless.
 //!
-//! **No wake-up is lost.** The worker reads the word, finds both queues empty, finds that it has taken as many new
-//! timeouts off the queue as were ever ADMITTED, sets ASLEEP, and looks at the queues once more. Take a push that it has
+//! **No wake-up is lost.** The worker reads the word, finds all lanes empty, finds that it has taken as many new
+//! timeouts out of them as were ever ADMITTED (taken back or not), sets ASLEEP, and looks at the lanes once more. Take a push that it has
 //! not seen in either look.
 //!
 //! * Of a new timeout: its `admit` came after the worker read the word (else ADMITTED would differ), so it comes after
 //!   `sleep` too (else the word would differ), sees ASLEEP, and wakes the worker after its push. ADMITTED counts modulo
-//!   2^24: it can look the same with pushes outstanding only if they are a multiple of 2^24, and then all but the last
+//!   2^29: it can look the same with pushes outstanding only if they are a multiple of 2^29, and then all but the last
 //!   one of each thread are behind a later `admit` of that thread, so the second look sees them.
 //! * Of a cancellation or a re-arm: its `leave` or `look` came after the push. Had it come before `sleep`, the second look
 //!   would see the push. So it came after, and sees ASLEEP.
 //!
-//! **No promise is broken.** A driver's loop cannot wait until nobody is busy: it looks at the queues, writes down the tick
+//! **No promise is broken.** A driver's loop cannot wait until nobody is busy: it looks at the lanes, writes down the tick
 //! of its next turn, sets ASLEEP, looks again, and sleeps until the earlier of the two ticks. Take a push, or a deadline
-//! made earlier in the queue, that it has seen in neither look: the caller's `look` came after `promise`, so it sees ASLEEP,
+//! made earlier in a lane, that it has seen in neither look: the caller's `look` came after `promise`, so it sees ASLEEP,
 //! and the tick, and wakes the loop if that is too late. If it sees ASLEEP cleared, somebody else is waking the loop, or it
 //! has turned; it makes a new promise in either case. Where one pushes a node and another makes it earlier, the one whose
 //! `look` comes last knows of both. (Where the waker panics, whoever called it sets ASLEEP again: the loop sleeps on, until
@@ -46,17 +46,17 @@
 
 use std::fmt;
 
-use crate::sync::{AtomicU64, Fault, Ordering, is_broken};
+use crate::sync::{AtomicU64, Fault, IS_EXPLORED, Ordering, is_broken};
 
 const STOPPED: u64 = 1 << 0;
 const STARTED: u64 = 1 << 1;
 const ASLEEP: u64 = 1 << 2;
 const PENDING: u64 = 1 << 3;
-/// Up to the end of the word: 24 bits. Models have so few that ADMITTED runs over.
-const ADMITTED: u64 = 1 << if cfg!(hashed_wheel_loom) { 62 } else { 40 };
+/// Up to the end of the word: 29 bits. Loom's models have so few that ADMITTED runs over.
+const ADMITTED: u64 = 1 << if IS_EXPLORED { 62 } else { 35 };
 
 /// The most timeouts that can be pending at a time, whatever the limit: what the wheel can hold, with room for as many
-/// that have ended and are still in it. (The word has room for 2^37.)
+/// that have ended and are still in it. (The word has room for 2^32.)
 pub(crate) const MOST_PENDING: u64 = 1 << 31;
 
 /// So many new timeouts wake a driver's loop that has promised a turn far away: they are not to pile up until then.
@@ -96,7 +96,14 @@ impl Word {
         (self.0 / ADMITTED + 1) % LOT == 0
     }
 
-    /// Whether exactly `taken` timeouts have been admitted, modulo 2^24.
+    /// How many timeouts have been admitted, ever. So many of these the worker had taken over before this word was read; fewer
+    /// than 2^29 wait.
+    pub(crate) fn admitted(self, taken: u64) -> u64 {
+        let waiting = (self.0 / ADMITTED).wrapping_sub(taken) % (u64::MAX / ADMITTED + 1);
+        taken + waiting
+    }
+
+    /// Whether exactly `taken` timeouts have been admitted, modulo 2^29.
     pub(crate) fn has_admitted(self, taken: u64) -> bool {
         self.0 / ADMITTED == taken % (u64::MAX / ADMITTED + 1)
     }
@@ -119,6 +126,7 @@ impl Life {
         Self(AtomicU64::new(0))
     }
 
+    #[inline]
     pub(crate) fn word(&self) -> Word {
         Word(self.0.load(Ordering::Acquire))
     }
@@ -128,6 +136,7 @@ impl Life {
     }
 
     /// Counts one timeout in, and says how the word was.
+    #[inline]
     pub(crate) fn admit(&self, limit: u64) -> Result<Word, Refusal> {
         if is_broken(Fault::AdmitBeforeLook) {
             let word = Word(self.0.fetch_add(PENDING, Ordering::AcqRel));
@@ -161,6 +170,7 @@ impl Life {
     }
 
     /// Counts one timeout out: it has ended. Says how the word was.
+    #[inline]
     pub(crate) fn leave(&self) -> Word {
         let word = Word(self.0.fetch_sub(PENDING, Ordering::AcqRel));
         debug_assert_ne!(word.pending(), 0, "who leaves was admitted");
@@ -168,6 +178,7 @@ impl Life {
     }
 
     /// Says how the word is, in such a way that the worker cannot fall asleep unseen.
+    #[inline]
     pub(crate) fn look(&self) -> Word {
         Word(self.0.fetch_or(0, Ordering::AcqRel))
     }
@@ -215,14 +226,14 @@ mod tests {
             assert_eq!(life.word().pending(), 1);
             life.leave();
             if taken == 5 {
-                // On to the last few: the loop need not take 2^24 steps to get there.
+                // On to the last few: the loop need not take 2^29 steps to get there.
                 break;
             }
         }
         let life = Life(AtomicU64::new(STARTED | (u64::MAX / ADMITTED * ADMITTED)));
         assert!(life.word().has_admitted(u64::MAX / ADMITTED));
         life.admit(1).unwrap();
-        assert!(life.word().has_admitted(0) && life.word().has_admitted(1 << 24));
+        assert!(life.word().has_admitted(0) && life.word().has_admitted(1 << 29));
         assert_eq!(life.pending(), 1);
         assert!(life.word().is_started() && !life.word().is_stopped() && !life.word().is_asleep());
     }

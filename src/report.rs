@@ -6,11 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Runs user code. `panicked` is told of a panic; that of its payload's `Drop` ends here as well.
 ///
 /// Whoever calls this owns nothing that the code could leave half changed: tasks run between changes, never in one.
+#[inline]
 pub(crate) fn guard(code: impl FnOnce(), panicked: impl FnOnce(&str)) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
-        panicked(message(&*payload));
-        guard_quietly(|| drop(payload));
+        caught(payload, panicked);
     }
+}
+
+#[cold]
+fn caught(payload: Box<dyn Any + Send>, panicked: impl FnOnce(&str)) {
+    panicked(message(&*payload));
+    guard_quietly(|| drop(payload));
 }
 
 /// Runs what may panic without anybody's hearing of it: it is itself the last resort.

@@ -32,10 +32,8 @@ pub struct Stats {
 
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Written by many threads.
-    pub(crate) cancelled: CachePadded<Counter>,
-    pub(crate) refused: CachePadded<Counter>,
     /// Rare.
+    pub(crate) refused: Counter,
     pub(crate) panicked: Counter,
     pub(crate) dropped: Counter,
     /// Written by the worker.
@@ -44,6 +42,8 @@ pub(crate) struct Counters {
 
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
+    /// How many new timeouts it has taken over.
+    pub(crate) taken: Counter,
     pub(crate) expired: Counter,
     pub(crate) turns: Counter,
     pub(crate) wake_ups: Counter,
@@ -59,10 +59,16 @@ impl Counter {
 
     /// For a counter with one writer at a time, which saves a locked instruction.
     pub(crate) fn add_one_alone(&self) {
-        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.add_alone(1);
+    }
+
+    /// As [`add_one_alone`](Self::add_one_alone).
+    pub(crate) fn add_alone(&self, more: u64) {
+        // Release, with the Acquire of `get`: who sees it counted sees in the life's word what it counts.
+        self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Release);
     }
 
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Acquire)
     }
 }

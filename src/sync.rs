@@ -17,12 +17,13 @@ mod real;
 pub(crate) use real::*;
 
 // loom's `Arc` does not hold unsized types, and what it would check (that the last owner drops) is std's own affair.
-pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::{Arc, Weak};
 
 /// Atomics that take no part in any protocol (counters that are only read, test clocks): loom need not explore them.
 pub(crate) mod unmodelled {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::OnceLock;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 }
 
 /// Holds a value until one owner takes it.
@@ -73,25 +74,38 @@ pub enum Fault {
     CancelWithoutLeave,
     /// `reset` to an earlier deadline does not tell the worker.
     ResetWithoutPush,
-    /// The worker counts what `reset` has put into the queue again as a new timeout.
+    /// The worker counts what `reset` has pushed again as a new timeout.
     ResetTakenForNew,
-    /// The worker falls asleep whatever has happened since it looked at the queues.
+    /// The worker falls asleep whatever has happened since it looked at the lanes.
     SleepWithoutCompare,
-    /// The worker does not look at the queues again once it has said that it sleeps.
+    /// The worker does not look at the lanes again once it has said that it sleeps.
     SleepWithoutSecondLook,
-    /// A driver does not look at the queues again once its promise can be seen.
+    /// A driver does not look at the lanes again once its promise can be seen.
     PromiseWithoutSecondLook,
     /// A driver that looks again goes by that alone, whatever could be seen of its promise.
     PromiseBroken,
     /// A caller does not look whether a driver sleeps once it has pushed.
     PushWithoutLook,
-    /// Nor once it has made the deadline of what is in the queue earlier.
+    /// Nor once it has made the deadline of what is in a lane earlier.
     EarlierWithoutLook,
     /// A caller calls the waker whether or not another one has.
     WakeWithoutCompare,
+    /// A message is taken back by a look and a store, with a gap in between.
+    TakeBackWithoutCompare,
+    /// A node's references are counted down by a look and a store, with a gap in between.
+    ReleaseWithoutCompare,
+    /// The worker gives up the entry of what has ended when the wheel gives it out, though a message about it is under way.
+    GoneWithItsEntry,
+    /// Nor does it leave the entry to the message when it expires what is due.
+    ExpiryTakesTheEntry,
+    /// Nor does `stop`.
+    StopTakesTheEntry,
+    /// A lane gives out its messages in another order than they were pushed in.
+    LaneOutOfOrder,
+    /// A thread's lane goes when the thread has gone, whatever is in it.
+    RetiredLaneGoes,
+    /// Who takes a message back counts down, with a gap in between, as if a handle could not be lent to another thread.
+    TakeBackAsIfAlone,
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
-    /// The stand-in for the queue gives out the newest first.
-    #[allow(dead_code, reason = "the real queue has no such fault")]
-    QueueIsAStack,
 }

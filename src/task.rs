@@ -1,8 +1,10 @@
 //! What a timer runs, and who runs it.
 
+use std::any::type_name;
 use std::fmt;
+use std::mem::needs_drop;
 
-use crate::sync::TakeCell;
+use crate::node::Claim;
 use crate::timeout::Timeout;
 
 /// A task that is a type. Closures go to [`new_timeout`](crate::HashedWheelTimer::new_timeout) as they are.
@@ -65,43 +67,49 @@ pub trait TimerTask: Send + 'static {
     }
 }
 
-/// A closure as a task.
+/// What a node can hold: a closure, or a task that is a type.
+pub(crate) trait Task: Send + 'static {
+    /// Whether nothing happens when it is cancelled.
+    const IS_PLAIN: bool;
+
+    fn run(self, timeout: &Timeout);
+    fn cancelled(self, timeout: &Timeout);
+
+    /// The type's name, for reports.
+    fn name() -> &'static str;
+}
+
 pub(crate) struct Closure<F>(pub(crate) F);
 
-impl<F: FnOnce(&Timeout) + Send + 'static> TimerTask for Closure<F> {
+impl<F: FnOnce(&Timeout) + Send + 'static> Task for Closure<F> {
+    const IS_PLAIN: bool = !needs_drop::<F>();
+
     fn run(self, timeout: &Timeout) {
         (self.0)(timeout);
     }
+
+    fn cancelled(self, _: &Timeout) {}
+
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
 }
 
-/// A task in its node, of whatever type. Each method takes it out; whoever ended the timeout calls one of them, once.
-pub(crate) trait Slot: Send + Sync {
-    fn run(&self, timeout: &Timeout);
-    fn cancelled(&self, timeout: &Timeout);
-    fn discard(&self);
-    /// The type's name, for reports.
-    fn name(&self) -> &'static str;
-}
+pub(crate) struct OfType<T>(pub(crate) T);
 
-impl<T: TimerTask> Slot for TakeCell<T> {
-    fn run(&self, timeout: &Timeout) {
-        if let Some(task) = self.take() {
-            task.run(timeout);
-        }
+impl<T: TimerTask> Task for OfType<T> {
+    const IS_PLAIN: bool = false;
+
+    fn run(self, timeout: &Timeout) {
+        self.0.run(timeout);
     }
 
-    fn cancelled(&self, timeout: &Timeout) {
-        if let Some(task) = self.take() {
-            task.cancelled(timeout);
-        }
+    fn cancelled(self, timeout: &Timeout) {
+        self.0.cancelled(timeout);
     }
 
-    fn discard(&self) {
-        drop(self.take());
-    }
-
-    fn name(&self) -> &'static str {
-        std::any::type_name::<T>()
+    fn name() -> &'static str {
+        type_name::<T>()
     }
 }
 
@@ -149,32 +157,34 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
     /// `None` once it has run.
-    timeout: Option<Timeout>,
+    timeout: Option<(Timeout, Claim)>,
 }
 
 impl ExpiredTask {
-    pub(crate) fn new(timeout: Timeout) -> Self {
-        Self { timeout: Some(timeout) }
+    pub(crate) fn new(timeout: Timeout, claim: Claim) -> Self {
+        Self { timeout: Some((timeout, claim)) }
     }
 
     /// Runs the task on this thread. Its panic is caught here, reported and counted.
     pub fn run(mut self) {
-        if let Some(timeout) = self.timeout.take() {
-            timeout.run();
+        if let Some((timeout, claim)) = self.timeout.take() {
+            timeout.run(claim);
         }
     }
 }
 
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
-        if let Some(timeout) = self.timeout.take() {
-            timeout.discard();
+        if let Some((timeout, claim)) = self.timeout.take() {
+            timeout.discard(claim);
         }
     }
 }
 
 impl fmt::Debug for ExpiredTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExpiredTask").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("ExpiredTask")
+            .field("timeout", &self.timeout.as_ref().map(|(timeout, _)| timeout))
+            .finish_non_exhaustive()
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::error::NewTimeoutError;
+use crate::local;
 use crate::report;
 use crate::sync::{
     Arc, Backoff, Fault, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_broken, is_current, spawn,
@@ -91,6 +92,7 @@ impl Core {
             let _ = thread.join();
         }
         self.drop_executor();
+        local::clear(self);
         rest
     }
 
@@ -106,7 +108,7 @@ impl Core {
     /// Lets go of the executor of a stopped timer; with nothing locked, for it may wait for tasks that wait for the timer.
     pub(crate) fn drop_executor(&self) {
         let executor = self.post.enter().executor.take();
-        self.guard_named("when it was dropped", "(the task executor)", || drop(executor));
+        self.guard("when it was dropped", || "(the task executor)", || drop(executor));
     }
 
     /// A turn of the worker, by its thread or by a driver.

@@ -6,11 +6,14 @@ use std::time::Duration;
 pub(crate) const NEVER: u64 = (1 << 62) - 1;
 
 /// What `duration` is in nanoseconds, or `NEVER` if that is too much.
+#[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).map_or(NEVER, |nanos| nanos.min(NEVER))
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(duration.subsec_nanos())).min(NEVER)
 }
 
 /// The deadline that is `delay` after `now`.
+#[inline]
 pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
     now.saturating_add(nanos(delay)).min(NEVER)
 }

@@ -5,9 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 use std::{fmt, ptr};
 
-use crate::core::Core;
-use crate::node::{End, Node};
-use crate::sync::Arc;
+use crate::node::{Claim, End, Handle};
 use crate::ticks::NEVER;
 use crate::timer::HashedWheelTimer;
 
@@ -20,8 +18,7 @@ use crate::timer::HashedWheelTimer;
 /// `mutable_key_type` thinks of the atomics inside.
 #[derive(Clone)]
 pub struct Timeout {
-    pub(crate) node: Arc<Node>,
-    pub(crate) core: Arc<Core>,
+    pub(crate) handle: Handle,
 }
 
 impl Timeout {
@@ -50,19 +47,19 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&self) -> bool {
-        self.core.cancel(self)
+        self.handle.core().cancel(self)
     }
 
     /// Whether [`cancel`](Self::cancel) or [`stop`](HashedWheelTimer::stop) ended it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.node.ended() == Some(End::Cancelled)
+        self.handle.ended() == Some(End::Cancelled)
     }
 
     /// Whether its task was handed to the executor: it runs, or has run, or is about to.
     #[must_use]
     pub fn is_expired(&self) -> bool {
-        self.node.ended() == Some(End::Expired)
+        self.handle.ended() == Some(End::Expired)
     }
 
     /// Re-arms the timeout: it is now due `delay` from now, whether that is later or earlier than before. False, and
@@ -70,7 +67,7 @@ impl Timeout {
     ///
     /// When it returned true, the task runs at the new deadline and not before, and sees what this thread did before
     /// the call. Takes no lock. A later deadline costs a look at the clock and one compare-exchange; an earlier one
-    /// goes through the queue like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire
+    /// goes to the worker like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire
     /// and schedules the rest.)
     ///
     /// # Examples
@@ -85,7 +82,7 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reset(&self, delay: Duration) -> bool {
-        self.core.reset(self, delay)
+        self.handle.core().reset(self, delay)
     }
 
     /// A handle to the timer. If the last handle has been dropped, it is one to a timer that is stopped, or
@@ -94,16 +91,16 @@ impl Timeout {
     /// A task had better ask for it than capture a clone: a captured one keeps the timer running until the task ends.
     #[must_use]
     pub fn timer(&self) -> HashedWheelTimer {
-        HashedWheelTimer::from_timeout(Arc::clone(&self.core))
+        HashedWheelTimer::from_timeout(self.handle.to_arc())
     }
 
-    /// How long it is until the deadline: zero once it is due, `Duration::MAX` if it never will be. The task runs up to a
+    /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. The task runs up to a
     /// tick after the deadline. A timeout that was cancelled keeps its deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.node.deadline() {
+        match self.handle.deadline() {
             NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(self.core.now())),
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.handle.core().now_or_later())),
         }
     }
 
@@ -117,30 +114,41 @@ impl Timeout {
     #[doc(hidden)]
     #[must_use]
     pub fn is_the_only_handle(&self) -> bool {
-        Arc::strong_count(&self.node) == 1
+        self.references() == 1
+    }
+
+    /// For models: how many references to its node there are.
+    #[cfg(hashed_wheel_loom)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn references(&self) -> u32 {
+        self.handle.references()
     }
 
     /// Runs the task, which this caller owns: it ended the timeout as expired.
-    pub(crate) fn run(&self) {
-        self.core.guard("in run", &self.node, || self.node.slot.run(self));
+    pub(crate) fn run(&self, claim: Claim) {
+        self.handle.core().guard("in run", || self.handle.name(), || claim.run(self));
     }
 
     /// Calls the task's hook. Who calls this ended the timeout as cancelled.
-    pub(crate) fn cancelled(&self) {
-        self.core.guard("in cancelled", &self.node, || self.node.slot.cancelled(self));
+    pub(crate) fn cancelled(&self, claim: Claim) {
+        if claim.is_plain(self) {
+            return;
+        }
+        self.handle.core().guard("in cancelled", || self.handle.name(), || claim.cancelled(self));
     }
 
     /// Drops the task, which an executor did not run.
-    pub(crate) fn discard(&self) {
-        self.core.task_dropped(&self.node);
-        self.core.guard("when it was dropped", &self.node, || self.node.slot.discard());
+    pub(crate) fn discard(&self, claim: Claim) {
+        self.handle.core().task_dropped(&self.handle);
+        self.handle.core().guard("when it was dropped", || self.handle.name(), || claim.discard(self));
     }
 }
 
 /// By identity.
 impl PartialEq for Timeout {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.node, &other.node)
+        ptr::eq(self.handle.as_ptr(), other.handle.as_ptr())
     }
 }
 
@@ -149,13 +157,13 @@ impl Eq for Timeout {}
 /// By identity.
 impl Hash for Timeout {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        ptr::hash(Arc::as_ptr(&self.node).cast::<()>(), state);
+        ptr::hash(self.handle.as_ptr(), state);
     }
 }
 
 impl fmt::Debug for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.node.ended() {
+        let state = match self.handle.ended() {
             None => "pending",
             Some(End::Cancelled) => "cancelled",
             Some(End::Expired) => "expired",
@@ -163,7 +171,7 @@ impl fmt::Debug for Timeout {
         f.debug_struct("Timeout")
             .field("state", &format_args!("{state}"))
             .field("remaining", &self.remaining())
-            .field("task", &format_args!("{}", self.node.slot.name()))
+            .field("task", &format_args!("{}", self.handle.name()))
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::stats::Stats;
 use crate::sync::{Arc, Ordering};
-use crate::task::{Closure, TimerTask};
+use crate::task::{Closure, OfType, TimerTask};
 use crate::timeout::Timeout;
 
 /// A timer for very many coarse timeouts: Netty's `HashedWheelTimer`.
@@ -41,7 +41,7 @@ use crate::timeout::Timeout;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct HashedWheelTimer {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     /// Whether it is one of `Core::handles`. Not if a timeout gave it out when none of these was left.
     counts: bool,
 }
@@ -107,11 +107,12 @@ impl HashedWheelTimer {
     ///
     /// [`Stopped`](NewTimeoutError::Stopped), [`TooManyPending`](NewTimeoutError::TooManyPending) or
     /// [`Spawn`](NewTimeoutError::Spawn). The task has been dropped then, on this thread.
+    #[inline]
     pub fn new_timeout<F>(&self, task: F, delay: Duration) -> Result<Timeout, NewTimeoutError>
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        self.new_timeout_task(Closure(task), delay)
+        self.core.schedule(Closure(task), delay)
     }
 
     /// [`new_timeout`](Self::new_timeout) for a task that is a type, and may want to know that it was
@@ -120,12 +121,13 @@ impl HashedWheelTimer {
     /// # Errors
     ///
     /// As for [`new_timeout`](Self::new_timeout).
+    #[inline]
     pub fn new_timeout_task<T: TimerTask>(
         &self,
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        self.core.schedule(task, delay)
+        self.core.schedule(OfType(task), delay)
     }
 
     /// Stops the timer for good and returns the timeouts that had not ended, each now cancelled and its

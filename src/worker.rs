@@ -4,39 +4,40 @@
 //! [`Driver`](crate::Driver) and loom's models all call the same [`turn`](Worker::turn).
 
 use std::collections::VecDeque;
-use std::iter;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::node::{Expiry, Node};
+use crate::lanes::{Inbox, Taken};
+use crate::node::{Entry, Expiry, Message, Placed, Purse, Spare};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
 use crate::timeout::Timeout;
-use crate::wheel::{EitherWheel, HashedWheel};
+use crate::wheel::EitherWheel;
 
-/// The most that a turn takes from each queue, Netty's number: a caller in a tight loop cannot hold the wheel up.
+/// The most messages that a turn takes, Netty's number: a caller in a tight loop cannot hold the wheel up.
 const MOST_TAKEN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
 pub(crate) struct Worker {
     /// `None`: the worker runs the tasks itself. Here and not in `Core`, so that it goes when the timer is stopped: it may
     /// hold tasks, and these hold the `Core`.
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
-    wheel: EitherWheel<Arc<Node>>,
-    /// Taken out of the wheel to be expired, one by one. Empty between turns, unless a `stop` came in the middle.
-    due: VecDeque<Arc<Node>>,
-    /// How many new timeouts were taken off the queue, ever.
+    wheel: Placed,
+    spare: Spare,
+    purse: Purse,
+    inbox: Inbox,
+    /// Taken out of the wheel to be expired, in another order than the wheel's. Empty between turns, unless a `stop` came in
+    /// the middle.
+    due: VecDeque<Entry>,
+    /// How many new timeouts were taken over, ever.
     taken: u64,
-    /// How many nodes the last turn took off the queues.
+    /// How many messages the last turn took.
     traffic: usize,
     /// More are waiting than may be taken at a time.
     backlog: bool,
     /// All have ended, and been told so.
     over: bool,
-    /// How many of those waiting in `timeouts` were there before the wheel came to where it is: they are not to be a tick
-    /// late for having had to wait.
-    owed: usize,
 }
 
 /// What the worker thread does after a turn.
@@ -50,26 +51,29 @@ pub(crate) enum Rest {
 }
 
 impl Worker {
-    fn new(wheel: EitherWheel<Arc<Node>>, executor: Option<Box<dyn TaskExecutor>>) -> Self {
+    fn new(wheel: EitherWheel, executor: Option<Box<dyn TaskExecutor>>) -> Self {
         Self {
             executor,
-            wheel,
+            wheel: Placed::new(wheel),
+            spare: Spare::default(),
+            purse: Purse::default(),
+            inbox: Inbox::default(),
             due: VecDeque::new(),
             taken: 0,
             traffic: 0,
             backlog: false,
             over: false,
-            owed: 0,
         }
     }
 
-    /// One turn at time `now`. Returns how many timeouts expired.
+    /// A turn at time `now`. Returns how many timeouts expired.
     pub(crate) fn turn(&mut self, core: &Arc<Core>, now: u64) -> usize {
         core.counters.worker.turns.add_one_alone();
         self.absorb(core);
         let now = core.ticks.reached(now);
         if now > self.wheel.tick() {
-            self.owed = if self.backlog { core.timeouts.len() } else { 0 };
+            // What was there before the wheel came to where it is now is not to be a tick late for having had to wait.
+            self.inbox.owe(self.backlog);
         }
         let mut expired = 0;
         while let Some(tick) = self.wheel.next_deadline().filter(|&tick| tick <= now) {
@@ -77,80 +81,55 @@ impl Worker {
             // All of a tick first, so that no task runs while the wheel changes; then decided one by one, so that each
             // can be cancelled until its own turn comes.
             let is_owed = tick == self.wheel.tick();
-            self.wheel.advance(tick, |node| self.due.push_back(node));
+            self.wheel.advance(&core.arena, tick);
             if is_owed {
                 // In the order in which they would have fired. (Each deadline looked at once: a `reset` may change it.)
-                self.due.make_contiguous().sort_by_cached_key(|node| core.ticks.of(node.deadline()));
+                self.due.extend(std::iter::from_fn(|| self.wheel.pop_due(&core.arena)));
+                self.due.make_contiguous().sort_by_cached_key(|entry| core.ticks.of(entry.deadline()));
             }
-            while let Some(node) = self.due.pop_front() {
+            loop {
                 if core.life.word().is_stopped() {
                     // The rest is for `stop` to return.
-                    self.due.push_front(node);
                     return expired;
                 }
-                match node.expire(|deadline| core.ticks.of(deadline) <= tick) {
-                    Expiry::Expired => {
+                let next = self.due.pop_front().or_else(|| self.wheel.pop_due(&core.arena));
+                let Some(entry) = next else { break };
+                match entry.expire(|| self.purse.take(core), |deadline| core.ticks.of(deadline) <= tick) {
+                    Expiry::Expired(handle, claim) => {
                         expired += 1;
                         core.counters.worker.expired.add_one_alone();
                         core.life.leave();
-                        core.execute(self.executor.as_deref(), node);
+                        if let Some(handle) = core.execute(self.executor.as_deref(), handle, claim) {
+                            let (credit, vacant) = handle.into_parts();
+                            vacant.into_iter().for_each(|vacant| self.spare.put(&core.arena, vacant));
+                            self.purse.put(credit);
+                        }
                     }
-                    Expiry::Later(deadline) => self.insert(core.ticks.of(deadline), node),
+                    Expiry::Later(entry, deadline) => {
+                        self.wheel.insert(&core.arena, core.ticks.of(deadline), entry);
+                    }
                     Expiry::Gone => {}
                 }
             }
         }
-        self.wheel.advance(now, |node| self.due.push_back(node));
+        if now > self.wheel.tick() {
+            self.wheel.advance(&core.arena, now);
+        }
         expired
     }
 
-    /// Empties the queues into the wheel: at most `MOST_TAKEN` of each.
-    fn absorb(&mut self, core: &Core) {
-        let mut cancelled = 0;
-        while cancelled < MOST_TAKEN {
-            let Some(node) = core.cancelled.pop() else { break };
-            cancelled += 1;
-            self.remove(&node);
-        }
-        let mut transferred = 0;
-        while transferred < MOST_TAKEN {
-            let Some(node) = core.timeouts.pop() else { break };
-            transferred += 1;
-            let is_owed = self.owed > 0;
-            self.owed = self.owed.saturating_sub(1);
-            let Some(tick) = self.take_in(core, &node) else { continue };
-            // In the wheel before the next is taken: a re-arm may have put the same node into the queue again. What is
-            // owed comes out of the wheel at the very tick where it is.
-            let earliest = self.wheel.tick() + u64::from(!is_owed);
-            self.insert(tick.max(earliest), node);
-        }
-        self.traffic = cancelled + transferred;
-        let capped = cancelled == MOST_TAKEN || transferred == MOST_TAKEN;
-        self.backlog = capped && !(core.cancelled.is_empty() && core.timeouts.is_empty());
-    }
-
-    /// Takes a node over from the queue: the tick at which it belongs into the wheel, unless it has ended.
-    fn take_in(&mut self, core: &Core, node: &Node) -> Option<u64> {
-        if node.key().is_none() || is_broken(Fault::ResetTakenForNew) {
-            self.taken += 1;
-        } else {
-            // It comes a second time: its deadline has become earlier.
-            self.remove(node);
-        }
-        node.place().map(|deadline| core.ticks.of(deadline))
-    }
-
-    fn insert(&mut self, tick: u64, node: Arc<Node>) {
-        let key = self.wheel.insert(tick, node);
-        if let Some(node) = self.wheel.get(key) {
-            node.set_key(key);
-        }
-    }
-
-    fn remove(&mut self, node: &Node) {
-        if let Some(key) = node.key() {
-            self.wheel.remove(key);
-        }
+    /// Does what messages say: at most `MOST_TAKEN` of them.
+    fn absorb(&mut self, core: &Arc<Core>) {
+        let Self { inbox, wheel, spare, taken, .. } = self;
+        spare.collect(&core.arena);
+        let before = *taken;
+        (self.traffic, self.backlog) = inbox.take(&core.door, MOST_TAKEN, |messages| {
+            messages.iter().for_each(|taken| Message::prefetch(taken.message, &core.arena));
+            for &Taken { message, is_owed } in messages {
+                heed(core, wheel, spare, taken, message, is_owed);
+            }
+        });
+        core.counters.worker.taken.add_alone(*taken - before);
     }
 
     #[cfg(hashed_wheel_loom)]
@@ -158,8 +137,13 @@ impl Worker {
         core.life.word().has_admitted(self.taken)
     }
 
+    #[cfg(hashed_wheel_loom)]
+    pub(crate) fn anything_waits(&self, core: &Core) -> bool {
+        !self.inbox.is_empty(&core.door)
+    }
+
     /// The tick at which `turn` has work.
-    pub(crate) fn next_turn(&mut self, core: &Core) -> Option<u64> {
+    pub(crate) fn next_turn(&mut self, core: &Arc<Core>) -> Option<u64> {
         let mut next = self.next_tick(core);
         if let Some(waker) = &core.waker {
             // Nothing that comes from now on is for an earlier tick than the next.
@@ -177,7 +161,7 @@ impl Worker {
 
     /// The tick at which `turn` has work; `u64::MAX` is none. Takes in what has come since the last turn, so that the
     /// answer is exact.
-    fn next_tick(&mut self, core: &Core) -> u64 {
+    fn next_tick(&mut self, core: &Arc<Core>) -> u64 {
         if !self.backlog {
             self.absorb(core);
         }
@@ -195,9 +179,9 @@ impl Worker {
         if self.backlog {
             return Rest::Nap(Duration::ZERO);
         }
-        let queues_are_empty = || core.timeouts.is_empty() && core.cancelled.is_empty();
-        if self.traffic == 0 && word.has_admitted(self.taken) && queues_are_empty() && core.life.sleep(word) {
-            if queues_are_empty() || is_broken(Fault::SleepWithoutSecondLook) {
+        let nothing_waits = || self.inbox.is_empty(&core.door);
+        if self.traffic == 0 && word.has_admitted(self.taken) && nothing_waits() && core.life.sleep(word) {
+            if nothing_waits() || is_broken(Fault::SleepWithoutSecondLook) {
                 return Rest::Sleep(self.wheel.next_deadline().map(|tick| core.ticks.until(tick, now)));
             }
             core.life.wake();
@@ -215,31 +199,64 @@ impl Worker {
     pub(crate) fn drain(&mut self, core: &Arc<Core>) -> Vec<Timeout> {
         let mut rest = Vec::new();
         let backoff = Backoff::new();
+        if is_broken(Fault::StopWithoutDue) {
+            self.due.clear();
+            while self.wheel.pop_due(&core.arena).is_some() {}
+        }
+        let mut end = |entry: Entry, is_told| {
+            if let Some((handle, claim)) = entry.stop(core, is_told) {
+                core.life.leave();
+                rest.push((Timeout { handle }, claim));
+            }
+        };
+        for entry in self.due.drain(..).chain(self.wheel.take_all(&core.arena)) {
+            end(entry, false);
+        }
         loop {
-            let queued = iter::from_fn(|| core.timeouts.pop());
-            if is_broken(Fault::StopWithoutDue) {
-                self.due.clear();
-            }
-            for node in self.due.drain(..).chain(self.wheel.drain()).chain(queued) {
-                if node.cancel().is_some() {
-                    core.counters.cancelled.add_one();
-                    core.life.leave();
-                    rest.push(Timeout { node, core: Arc::clone(core) });
+            self.inbox.take(&core.door, usize::MAX, |messages| {
+                for message in messages.iter().filter(|taken| taken.message != 0) {
+                    end(Message::from_bits(message.message, &core.arena).into_entry(&core.arena), true);
                 }
-            }
+            });
             let gives_up = is_broken(Fault::StopWithoutWaiting) || is_broken(Fault::StopWithoutDue);
             if core.life.word().pending() == 0 || gives_up {
                 break;
             }
             backoff.snooze();
         }
-        // What is still there has ended.
-        while core.timeouts.pop().or_else(|| core.cancelled.pop()).is_some() {}
-        self.wheel = EitherWheel::Hashed(HashedWheel::new(1));
         core.post.draining.store(true, Ordering::Relaxed);
-        rest.iter().for_each(Timeout::cancelled);
+        let rest = rest.into_iter().map(|(timeout, claim)| {
+            timeout.cancelled(claim);
+            timeout
+        });
+        let rest = rest.collect();
+        self.purse.empty(core);
         self.over = true;
         rest
+    }
+}
+
+/// Does what one message says.
+fn heed(core: &Core, wheel: &mut Placed, spare: &mut Spare, taken: &mut u64, message: u64, is_owed: bool) {
+    if message == 0 {
+        // A new timeout that was cancelled before anybody saw it.
+        *taken += 1;
+        return;
+    }
+    let message = Message::from_bits(message, &core.arena);
+    if matches!(message, Message::New(_)) || is_broken(Fault::ResetTakenForNew) {
+        *taken += 1;
+    }
+    let entry = match message {
+        Message::New(entry) => entry,
+        Message::Again(number) | Message::Cancelled(number) => wheel.take(&core.arena, number),
+    };
+    if let Some(deadline) = entry.place() {
+        // What is owed comes out of the wheel at the very tick where it is.
+        let earliest = wheel.tick() + u64::from(!is_owed);
+        wheel.insert(&core.arena, core.ticks.of(deadline).max(earliest), entry);
+    } else if let Some(vacant) = entry.release() {
+        spare.put(&core.arena, vacant);
     }
 }
 
@@ -271,7 +288,7 @@ pub(crate) struct OnDuty<'a> {
 }
 
 impl Post {
-    pub(crate) fn new(wheel: EitherWheel<Arc<Node>>, executor: Option<Box<dyn TaskExecutor>>) -> Self {
+    pub(crate) fn new(wheel: EitherWheel, executor: Option<Box<dyn TaskExecutor>>) -> Self {
         Self {
             worker: Mutex::new(Worker::new(wheel, executor)),
             holder: AtomicUsize::new(0),

@@ -4,9 +4,17 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashed_wheel::{Clock, HashedWheelTimer, ManualClock};
+
+/// Bytes, of all threads.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// Who counts all threads' is alone.
+static ALONE: RwLock<()> = RwLock::new(());
 
 thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
 
@@ -16,11 +24,13 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        LIVE.fetch_add(layout.size(), Relaxed);
         // SAFETY: the caller keeps the contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
         // SAFETY: as above.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -37,6 +47,7 @@ fn allocations_of(code: impl FnOnce()) -> usize {
 
 #[test]
 fn a_re_arm_allocates_nothing_and_touches_no_queue() {
+    let _with_others = ALONE.read();
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let idle = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
@@ -53,31 +64,106 @@ fn a_re_arm_allocates_nothing_and_touches_no_queue() {
     assert_ne!(driver.next_turn(), Some(Duration::ZERO));
 }
 
+/// A block of the lane holds so many messages, and is the only thing that is allocated.
+const BLOCK: usize = 512;
+
 #[test]
-fn a_timeout_is_one_allocation() {
-    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
-    let captured = [0_u64; 4];
-    let schedule = || drop(timer.new_timeout(move |_| assert_eq!(captured[0], 0), Duration::ZERO).unwrap());
-    let allocations = allocations_of(|| (0..31 * 100).for_each(|_| schedule()));
-    // And a block of the queue for every 31.
-    assert!(allocations <= 31 * 100 + 101, "{allocations}");
+fn timeouts_that_expire_are_used_again() {
+    let _with_others = ALONE.read();
+    let clock = ManualClock::new();
+    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let captured = [0_usize; 3];
+    let mut round = || {
+        for _ in 0..10 * BLOCK {
+            drop(timer.new_timeout(move |_| assert_eq!(captured[0], 0), Duration::ZERO).unwrap());
+        }
+        driver.turn();
+        clock.advance(Duration::from_millis(100));
+        assert_eq!(driver.turn(), 10 * BLOCK);
+    };
+    (0..3).for_each(|_| round());
+    let allocations = allocations_of(|| (0..10).for_each(|_| round()));
+    assert!(allocations < 10 * (10 + 30), "{allocations}: blocks, and rows that grow");
 }
 
 #[test]
-fn a_cancel_allocates_nothing_but_room_in_the_queue() {
+fn a_task_of_more_than_three_words_is_an_allocation() {
+    let _with_others = ALONE.read();
+    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    timer.new_timeout(|_| (), Duration::ZERO).unwrap().cancel();
+    let (three, four) = ([0_usize; 3], [0_usize; 4]);
+    let small = || drop(timer.new_timeout(move |_| assert_eq!(three[0], 0), Duration::ZERO).unwrap());
+    let large = || drop(timer.new_timeout(move |_| assert_eq!(four[0], 0), Duration::ZERO).unwrap());
+    assert_eq!(allocations_of(|| (0..50).for_each(|_| small())), 0);
+    assert_eq!(allocations_of(|| (0..7).for_each(|_| large())), 7);
+}
+
+#[test]
+fn who_cancels_at_once_allocates_nothing_but_room_in_the_lane() {
+    let _with_others = ALONE.read();
+    let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let mut pairs = || {
+        for _ in 0..10 * BLOCK {
+            assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+        }
+        driver.turn();
+    };
+    pairs();
+    let allocations = allocations_of(pairs);
+    assert!(allocations <= 11, "{allocations}");
+}
+
+#[test]
+fn a_cancel_in_the_wheel_allocates_nothing_but_room_in_the_lane() {
+    let _with_others = ALONE.read();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let timeouts: Vec<_> =
-        (0..31 * 100).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
-    let (queued, placed) = timeouts.split_at(31 * 50);
-    assert_eq!(allocations_of(|| queued.iter().for_each(|timeout| assert!(timeout.cancel()))), 0);
+        (0..10 * BLOCK).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
     driver.turn();
-    let allocations = allocations_of(|| placed.iter().for_each(|timeout| assert!(timeout.cancel())));
-    assert!(allocations <= 51, "{allocations}");
+    let allocations = allocations_of(|| timeouts.iter().for_each(|timeout| assert!(timeout.cancel())));
+    assert!(allocations <= 11, "{allocations}");
+}
+
+/// A thread that ends gives back what it has of a timer.
+#[test]
+fn threads_that_come_and_go_leave_nothing_behind() {
+    let _alone = ALONE.write();
+    let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let mut come_and_go = |threads| {
+        for _ in 0..threads {
+            let timer = timer.clone();
+            let visit = std::thread::spawn(move || {
+                let timeout = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
+                assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+                timeout
+            });
+            visit.join().unwrap().cancel();
+            driver.turn();
+        }
+    };
+    come_and_go(20);
+    let before = LIVE.load(Relaxed);
+    come_and_go(if cfg!(miri) { 3 } else { 2_000 });
+    let after = LIVE.load(Relaxed);
+    // A run of nodes is four thousand bytes, and so is a block.
+    assert!(after < before + 50_000, "{before} bytes before, {after} after");
+}
+
+/// Who comes too late needs no lane, and gets none.
+#[test]
+fn a_cancel_that_comes_too_late_allocates_nothing() {
+    let _with_others = ALONE.read();
+    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let timeouts: Vec<_> =
+        (0..100).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
+    drop(timer.stop());
+    assert_eq!(allocations_of(|| timeouts.into_iter().for_each(|timeout| drop(timeout.cancel_on_drop()))), 0);
 }
 
 /// To take in what has come takes time, and a loop that sleeps as if it had not would be late.
 #[test]
 fn next_turn_looks_at_the_clock_when_it_has_taken_in_what_has_come() {
+    let _with_others = ALONE.read();
     thread_local!(static WHEN_ASKED: Cell<usize> = const { Cell::new(0) });
 
     /// Notes how much had been allocated when it was asked.

@@ -11,7 +11,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use common::ms;
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
 /// What became of one timeout.
 #[derive(Default)]
@@ -176,4 +176,49 @@ fn exactly_one_end_with_an_executor() {
 #[test]
 fn exactly_one_end_on_a_driver() {
     (300..300 + ROUNDS).for_each(|seed| race(seed, 0, false, true));
+}
+
+fn wait_for(flag: &AtomicBool) {
+    for spins in 0.. {
+        match flag.load(SeqCst) {
+            true => return,
+            false if spins < 500 => std::hint::spin_loop(),
+            // It may be without a processor.
+            false => thread::yield_now(),
+        }
+    }
+}
+
+/// One handle in two threads' hands: it counts once, and neither is alone with its timeout.
+#[test]
+fn a_handle_can_be_lent() {
+    // Nobody turns the timer: what is scheduled waits where its thread can take it back.
+    let (timer, _driver) =
+        HashedWheelTimer::builder().tick(ms(1)).clock(ManualClock::new()).build_driven().unwrap();
+    for round in 0..if cfg!(miri) { 50 } else { 4_000 } {
+        let (fate, ready, go) = (Arc::new(Fate::default()), AtomicBool::new(false), AtomicBool::new(false));
+        let timeout = timer.new_timeout_task(Task(fate.clone()), ms(60_000)).unwrap();
+        let (cancelled, others, clone) = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                ready.store(true, SeqCst);
+                wait_for(&go);
+                let clone = timeout.clone();
+                (round % 2 == 0 && timeout.cancel(), clone)
+            });
+            wait_for(&ready);
+            go.store(true, SeqCst);
+            // It takes the other one a while to see that.
+            (0..round / 2 % 128).for_each(|_| std::hint::spin_loop());
+            let cancelled = timeout.cancel();
+            let (others, clone) = other.join().unwrap();
+            (cancelled, others, clone)
+        });
+        assert_eq!(usize::from(cancelled) + usize::from(others), 1, "exactly one wins");
+        assert_eq!((fate.hooks.load(SeqCst), fate.drops.load(SeqCst)), (1, 1), "exactly one end");
+        drop(timeout);
+        let next = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        assert_ne!(clone, next, "what somebody has a handle of is not used again");
+        assert!(clone.is_cancelled() && next.cancel());
+    }
+    assert_eq!(timer.pending_timeouts(), 0);
 }

@@ -33,9 +33,26 @@ macro_rules! atomic {
                 self.0.load(weakened(order))
             }
 
+            /// For a value that nobody loads before they change it: there is nothing to [hide](Gate).
+            #[track_caller]
+            pub(crate) fn load_of_another(&self, order: Ordering) -> $value {
+                self.0.load(weakened(order))
+            }
+
+            /// For a count of which an older value is as good: only the newest one is tried.
+            #[track_caller]
+            pub(crate) fn load_count(&self, order: Ordering) -> $value {
+                self.0.fetch_add(0, weakened(order))
+            }
+
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, weakened(order));
+            }
+
+            #[track_caller]
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.0.swap(value, weakened(order))
             }
 
             #[track_caller]
@@ -114,6 +131,7 @@ impl Gate {
     }
 }
 
+atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
 
@@ -165,65 +183,83 @@ impl<T> Mutex<T> {
     }
 }
 
-/// How many values a queue can be given in the whole of a model.
-const SLOTS: usize = if cfg!(hashed_wheel_shuttle) { 64 } else { 8 };
+/// Whether every order of things is tried. (Shuttle draws some.)
+pub(crate) const IS_EXPLORED: bool = cfg!(not(hashed_wheel_shuttle));
 
-/// Stands in for `SegQueue`, which has no loom support, with orderings that are weaker than its own: nothing here leans on
-/// the queue but for this, that a value comes out whole, and that a push is seen by whoever knows of it.
-///
-/// As there, a push claims a place by a step on the tail and then publishes the value; a pop that finds a place claimed
-/// waits for its value. A `Mutex<VecDeque>` would order much more than that and hide races. One consumer at a time (the
-/// holder of the worker's lock), so the head is no atomic of the model's.
-pub struct Queue<T> {
-    tail: loom::sync::atomic::AtomicUsize,
-    head: super::unmodelled::AtomicUsize,
-    published: Vec<loom::sync::atomic::AtomicUsize>,
-    // loom does not see this one: it carries the values and orders nothing.
-    values: std::sync::Mutex<VecDeque<(usize, T)>>,
+/// A queue whose values come with what was done before they were put there. It matters to nobody whether it has one, so loom
+/// is not made to try that it has and that it has not: it does not see an empty one being looked at.
+pub(crate) struct Stock<T> {
+    values: std::sync::Mutex<VecDeque<T>>,
+    order: loom::sync::atomic::AtomicUsize,
 }
 
-impl<T> Queue<T> {
-    #[allow(clippy::new_without_default, reason = "the real one's face")]
-    pub fn new() -> Self {
-        Self {
-            tail: loom::sync::atomic::AtomicUsize::new(0),
-            head: super::unmodelled::AtomicUsize::new(0),
-            published: (0..SLOTS).map(|_| loom::sync::atomic::AtomicUsize::new(0)).collect(),
-            values: std::sync::Mutex::default(),
-        }
+impl<T> Stock<T> {
+    pub(crate) fn new() -> Self {
+        Self { values: std::sync::Mutex::default(), order: loom::sync::atomic::AtomicUsize::new(0) }
     }
 
-    pub fn push(&self, value: T) {
-        let slot = self.tail.fetch_add(1, Ordering::AcqRel);
-        assert!(slot < SLOTS, "a model pushes at most {SLOTS} values");
-        self.values.lock().unwrap().push_back((slot, value));
-        self.published[slot].store(1, Ordering::Release);
+    pub(crate) fn push(&self, value: T) {
+        self.order.fetch_add(0, Ordering::Release);
+        self.values.lock().unwrap().push_back(value);
     }
 
-    pub fn pop(&self) -> Option<T> {
-        if self.is_empty() {
-            return None;
-        }
-        if is_broken(super::Fault::QueueIsAStack) {
-            self.head.fetch_add(1, Ordering::Relaxed);
-            return self.values.lock().unwrap().pop_back().map(|(_, value)| value);
-        }
-        let slot = self.head.load(Ordering::Relaxed);
-        while self.published[slot].load(Ordering::Acquire) == 0 {
-            loom::thread::yield_now();
-        }
-        self.head.store(slot + 1, Ordering::Relaxed);
-        let mut values = self.values.lock().unwrap();
-        let at = values.iter().position(|(of, _)| *of == slot).expect("published after it was put there");
-        values.remove(at).map(|(_, value)| value)
+    pub(crate) fn pop(&self) -> Option<T> {
+        let value = self.values.lock().unwrap().pop_front()?;
+        self.order.fetch_add(0, Ordering::Acquire);
+        Some(value)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    #[cfg(hashed_wheel_shuttle)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.lock().unwrap().is_empty()
+    }
+}
+
+/// Says to loom that something is changed or looked at which is no atomic: of two at once, neither may be a change, or it
+/// fails. Nothing is in it.
+pub(crate) struct Access(#[cfg(not(hashed_wheel_shuttle))] loom::cell::UnsafeCell<()>);
+
+impl Access {
+    pub(crate) fn new() -> Self {
+        Self(
+            #[cfg(not(hashed_wheel_shuttle))]
+            loom::cell::UnsafeCell::new(()),
+        )
     }
 
-    pub fn len(&self) -> usize {
-        self.tail.load(Ordering::Acquire) - self.head.load(Ordering::Relaxed)
+    #[track_caller]
+    pub(crate) fn change(&self) {
+        #[cfg(not(hashed_wheel_shuttle))]
+        self.0.with_mut(|_| ());
+    }
+
+    #[track_caller]
+    pub(crate) fn look(&self) {
+        #[cfg(not(hashed_wheel_shuttle))]
+        self.0.with(|_| ());
+    }
+}
+
+/// A queue that loom does not see: it orders nothing.
+#[cfg(not(hashed_wheel_shuttle))]
+pub(crate) struct Shelf<T>(std::sync::Mutex<VecDeque<T>>);
+
+#[cfg(not(hashed_wheel_shuttle))]
+impl<T> Shelf<T> {
+    pub(crate) fn new() -> Self {
+        Self(std::sync::Mutex::default())
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        self.0.lock().unwrap().push_back(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.0.lock().unwrap().pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap().is_empty()
     }
 }
 
@@ -291,6 +327,16 @@ impl Backoff {
         loom::thread::yield_now();
     }
 }
+
+pub(crate) use loom::thread_local;
+
+/// loom's, which has no `const` ones.
+macro_rules! local {
+    (static $name:ident: $type:ty = $value:expr) => {
+        $crate::sync::thread_local!(static $name: $type = $value);
+    };
+}
+pub(crate) use local;
 
 std::thread_local!(static SPAWNED: Cell<usize> = const { Cell::new(0) });
 

@@ -3,10 +3,40 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-pub(crate) use crossbeam_queue::SegQueue as Queue;
+use super::Ordering;
+pub(crate) use crossbeam_queue::SegQueue as Stock;
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
-pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+/// What the models tell apart.
+pub(crate) trait Loads {
+    type Value;
+
+    fn load_of_another(&self, order: Ordering) -> Self::Value;
+    fn load_count(&self, order: Ordering) -> Self::Value;
+}
+
+macro_rules! loads {
+    ($name:ident, $value:ty) => {
+        impl Loads for $name {
+            type Value = $value;
+
+            #[inline]
+            fn load_of_another(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+
+            #[inline]
+            fn load_count(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+        }
+    };
+}
+
+loads!(AtomicU32, u32);
+loads!(AtomicU64, u64);
 pub(crate) use std::thread::JoinHandle;
 
 /// A mutex that does not poison: what it guards is consistent at every point where user code can panic.
@@ -58,6 +88,14 @@ impl Unparker {
     }
 }
 
+/// A static that each thread has for itself.
+macro_rules! local {
+    (static $name:ident: $type:ty = $value:expr) => {
+        std::thread_local!(static $name: $type = const { $value });
+    };
+}
+pub(crate) use local;
+
 /// Starts a thread.
 ///
 /// # Errors
@@ -78,6 +116,24 @@ pub(crate) fn thread_number() -> usize {
     // Even on threads that are ending, for a static without a destructor lives as long as its thread.
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
+
+/// What a model sees of a place that is no atomic.
+pub(crate) struct Access;
+
+impl Access {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    #[inline]
+    pub(crate) const fn change(&self) {}
+
+    #[inline]
+    pub(crate) const fn look(&self) {}
+}
+
+/// Not outside a model.
+pub(crate) const IS_EXPLORED: bool = false;
 
 /// Never, outside a model.
 pub(crate) const fn is_broken(_: super::Fault) -> bool {

@@ -1,18 +1,26 @@
 //! What is due.
 
-use super::row::Row;
-use super::slab::Slab;
+use super::entries::{AHEAD, Entries};
+use super::row::{Place, Row};
 
 /// Entries whose deadline has been reached, in the order in which they come out: it had passed when they came, or they
 /// are on their way out.
-#[derive(Debug, Default)]
-pub(super) struct Due {
-    row: Row,
+#[derive(Debug)]
+pub(super) struct Due<P = u32> {
+    row: Row<P>,
+    /// No entry stands before this position.
+    front: usize,
     /// No entry has an earlier deadline. Means nothing while there is none.
     first: u64,
 }
 
-impl Due {
+impl<P> Default for Due<P> {
+    fn default() -> Self {
+        Self { row: Row::default(), front: 0, first: 0 }
+    }
+}
+
+impl<P: Place> Due<P> {
     pub(super) fn len(&self) -> usize {
         self.row.len()
     }
@@ -23,17 +31,18 @@ impl Due {
     }
 
     /// Appends an entry; returns its position.
-    pub(super) fn push(&mut self, deadline: u64, entry: u32) -> u32 {
+    pub(super) fn push(&mut self, deadline: u64, place: P) -> u32 {
         self.first = self.first().map_or(deadline, |first| first.min(deadline));
-        self.row.push(entry)
+        self.row.push(place)
     }
 
     /// Takes all of `row` over, if nobody has to move for it. All are due at `deadline`.
-    pub(super) fn take_over(&mut self, deadline: u64, row: &mut Row) -> bool {
+    pub(super) fn take_over(&mut self, deadline: u64, row: &mut Row<P>, entries: &impl Entries) -> bool {
         let can = self.row.is_empty();
         if can {
             self.first = deadline;
             std::mem::swap(&mut self.row, row);
+            (0..AHEAD).for_each(|position| self.row.prefetch(position, entries));
         }
         can
     }
@@ -44,11 +53,11 @@ impl Due {
     }
 
     /// Sorts what was pushed since there were so many `positions` by deadline. (Stable.)
-    pub(super) fn sort_from<T>(&mut self, positions: usize, entries: &mut Slab<T>) {
-        let ripe = self.row.entries_from(positions);
-        ripe.sort_by_cached_key(|&entry| entries.deadline(entry));
-        for (position, &entry) in (positions as u32..).zip(&*ripe) {
-            entries.at(entry).position = position;
+    pub(super) fn sort_from(&mut self, positions: usize, entries: &mut impl Entries) {
+        let ripe = &mut self.row.places_mut()[positions..];
+        ripe.sort_by_cached_key(|place| entries.deadline(place.entry()));
+        for (position, place) in (positions as u32..).zip(&*ripe) {
+            entries.set_position(place.entry(), position);
         }
     }
 
@@ -60,31 +69,45 @@ impl Due {
         }
     }
 
-    pub(super) fn remove<T>(&mut self, position: usize, entries: &mut Slab<T>) {
+    pub(super) fn remove(&mut self, position: usize, entries: &mut impl Entries) {
         self.vacate(position);
         self.tidy(entries);
     }
 
-    fn tidy<T>(&mut self, entries: &mut Slab<T>) {
-        self.row.tidy(|entry, _, to| entries.at(entry).position = to as u32);
+    /// As [`Row::tidy`].
+    #[inline]
+    pub(super) fn tidy(&mut self, entries: &mut impl Entries) {
+        if self.row.positions() > 0 && self.row.tidy(|entry, position| entries.set_position(entry, position))
+        {
+            self.front = 0;
+        }
     }
 
-    /// Hands out everything. Where `expired` panics, its entry is gone, and all behind it are still here.
-    pub(super) fn hand_out<T>(&mut self, entries: &mut Slab<T>, mut expired: impl FnMut(T)) {
-        // Of holes that panics have left.
-        self.tidy(entries);
-        let mut position = 0;
-        // The last one clears the row.
-        while position < self.row.positions() {
-            if let Some(entry) = self.row.at(position) {
-                self.vacate(position);
-                expired(entries.remove(entry));
-            }
-            position += 1;
+    /// Takes the first entry out. Leaves holes, so that nobody moves: they are for [`tidy`](Self::tidy), unless all come
+    /// out.
+    #[inline]
+    pub(super) fn pop(&mut self, entries: &impl Entries) -> Option<u32> {
+        if self.row.is_empty() {
+            return None;
         }
+        loop {
+            let position = self.front;
+            self.front += 1;
+            self.row.prefetch(position + AHEAD, entries);
+            let entry = self.row.at(position);
+            if entry.is_some() {
+                self.vacate(position);
+                return entry;
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.row.iter()
     }
 
     pub(super) fn clear(&mut self) {
         self.row.clear();
+        self.front = 0;
     }
 }

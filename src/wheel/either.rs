@@ -1,10 +1,13 @@
-//! Either wheel behind one face: what a timer's worker owns.
+//! Either wheel's order behind one face: what a timer's worker owns.
 
-use super::{HashedWheel, HierarchicalWheel, Key};
+use super::entries::Entries;
+use super::hashed::Hashed;
+use super::hierarchical::Hierarchical;
 
-pub(crate) enum EitherWheel<T> {
-    Hashed(HashedWheel<T>),
-    Hierarchical(HierarchicalWheel<T>),
+/// The methods are those of [`Hashed`].
+pub(crate) enum EitherWheel {
+    Hashed(Hashed),
+    Hierarchical(Hierarchical),
 }
 
 macro_rules! either {
@@ -16,21 +19,23 @@ macro_rules! either {
     };
 }
 
-impl<T> EitherWheel<T> {
-    pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Key {
-        either!(self, wheel => wheel.insert(deadline, value))
+impl EitherWheel {
+    #[inline]
+    pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
+        either!(self, wheel => wheel.insert(entries, entry));
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        either!(self, wheel => wheel.remove(key))
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
+        either!(self, wheel => wheel.remove(entries, entry));
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
-        either!(self, wheel => wheel.get(key))
+    pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
+        either!(self, wheel => wheel.advance(entries, now));
     }
 
-    pub(crate) fn advance(&mut self, now: u64, expired: impl FnMut(T)) {
-        either!(self, wheel => wheel.advance(now, expired));
+    #[inline]
+    pub(crate) fn pop_due(&mut self, entries: &impl Entries) -> Option<u32> {
+        either!(self, wheel => wheel.pop_due(entries))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {
@@ -45,7 +50,11 @@ impl<T> EitherWheel<T> {
         either!(self, wheel => wheel.ticks_per_wheel())
     }
 
-    pub(crate) fn drain(&mut self) -> Vec<T> {
-        either!(self, wheel => wheel.drain().collect())
+    pub(crate) fn len(&self) -> usize {
+        either!(self, wheel => wheel.len())
+    }
+
+    pub(crate) fn for_each(&self, entry: impl FnMut(u32)) {
+        either!(self, wheel => wheel.for_each(entry));
     }
 }

@@ -1,169 +1,113 @@
 //! Varghese and Lauck's scheme 6: one array of slots, and rounds for what lies beyond it.
 
-use std::fmt;
-
 use super::MAX_TICKS_PER_WHEEL;
 use super::due::Due;
+use super::entries::Entries;
+use super::firsts::Firsts;
 use super::ring::Ring;
-use super::rounds::Rounds;
-use super::slab::{Key, Slab};
+use super::rounds::{Rounds, Waiting};
 
-/// How many buckets are looked at after a tick for the next deadline, at most, unless a whole turn has passed since all
-/// were looked at: that bounds the cost of a tick, and over a turn that of the looking.
-const SEEK: usize = 1_024;
-
-/// A hashed timing wheel: Varghese and Lauck's scheme 6, as Netty's `HashedWheelTimer` has it.
-///
-/// A deadline is an absolute tick. Its low bits choose the slot, its high bits say how many whole turns of the wheel
-/// ("rounds") come before it. A slot keeps the `remaining_rounds` of its entries in one dense array, so that a visit is
-/// one pass over adjacent memory that touches nothing but what is due. Visits happen only when something may be due: a
-/// jump takes off as many rounds as have passed, at once.
-///
-/// [`insert`](Self::insert) and [`remove`](Self::remove) take constant (amortised) time. Memory follows the greatest
-/// number of entries since the wheel was last empty; a slot that is empty costs four bytes.
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel::wheel::HashedWheel;
-///
-/// let mut wheel = HashedWheel::new(8);
-/// wheel.insert(3, "near");
-/// wheel.insert(3 + 8 * 1_000_000_000, "a billion rounds later");
-///
-/// let mut fired = Vec::new();
-/// wheel.advance(1_000, |entry| fired.push(entry));
-/// assert_eq!(fired, ["near"]);
-/// assert_eq!(wheel.next_deadline(), Some(8_000_000_003));
-/// ```
-pub struct HashedWheel<T> {
-    entries: Slab<T>,
+/// The order of a [`HashedWheel`](super::HashedWheel): where each entry stands, and what is due. The entries themselves live
+/// elsewhere.
+#[derive(Debug)]
+pub(crate) struct Hashed {
     slots: Ring<Rounds>,
+    firsts: Firsts,
     /// Everything with `deadline <= tick`.
-    due: Due,
+    due: Due<Waiting>,
+    /// How many entries there are, in slots and in `due`.
+    len: usize,
     tick: u64,
-    /// No entry in a slot has an earlier deadline. Later than `tick`. Means nothing while all slots are empty.
-    next: u64,
-    /// The tick at which all occupied slots were last looked at for `next`.
-    sought: u64,
 }
 
-impl<T> HashedWheel<T> {
-    /// An empty wheel at tick 0 with `ticks_per_wheel` slots, rounded up to a power of two.
-    ///
-    /// # Panics
-    ///
-    /// If `ticks_per_wheel` is 0 or more than [`MAX_TICKS_PER_WHEEL`].
-    #[must_use]
-    pub fn new(ticks_per_wheel: usize) -> Self {
+impl Hashed {
+    /// An empty one at tick 0. Panics if `ticks_per_wheel` is 0 or more than `MAX_TICKS_PER_WHEEL`.
+    pub(crate) fn new(ticks_per_wheel: usize) -> Self {
         assert!(
             (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel),
             "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
         );
         let size = ticks_per_wheel.next_power_of_two();
-        Self {
-            entries: Slab::new(),
-            slots: Ring::new(size),
-            due: Due::default(),
-            tick: 0,
-            next: 0,
-            sought: 0,
-        }
+        Self { slots: Ring::new(size), firsts: Firsts::new(size), due: Due::default(), len: 0, tick: 0 }
     }
 
-    /// Adds an entry that is due at the absolute tick `deadline`; one that has passed comes out at the next
-    /// [`advance`](Self::advance). Entries with the same deadline come out in the order in which they were inserted.
-    ///
-    /// # Panics
-    ///
-    /// If the wheel has held 2^32 − 1 entries at a time.
-    pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        let next = if self.slots_are_empty() { deadline } else { self.next };
-        let entry = self.entries.insert(deadline, value);
+    /// Adds an entry, which is not in it.
+    #[inline]
+    pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
+        let deadline = entries.deadline(entry);
         let position = if deadline <= self.tick {
-            self.due.push(deadline, entry.index())
+            self.due.push(deadline, Waiting::no_more(entry))
         } else {
-            self.next = next.min(deadline);
             let (slot, lap, current) = (self.slot(deadline), self.lap(deadline), self.lap(self.tick));
-            self.slots.occupy(slot, |bucket| bucket.open(current)).push(lap, entry.index())
+            let bucket = self.slots.occupy(slot, |bucket| bucket.open(current));
+            if deadline < bucket.first() {
+                self.firsts.lower(slot, deadline);
+            }
+            bucket.push(lap, deadline, entry)
         };
-        self.entries.at(entry.index()).position = position;
-        entry
+        self.len += 1;
+        entries.set_position(entry, position);
     }
 
-    /// Takes an entry out before it is due. `None` if it has come out already, in whatever way.
-    pub fn remove(&mut self, key: Key) -> Option<T> {
-        let (entry, _) = self.entries.get(key)?;
-        let (deadline, position) = (entry.deadline, entry.position as usize);
-        let value = self.entries.remove(key.index());
+    /// Takes out an entry that is in it, due or not.
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
+        let (deadline, position) = (entries.deadline(entry), entries.position(entry) as usize);
+        self.len -= 1;
         if deadline <= self.tick {
-            self.due.remove(position, &mut self.entries);
+            self.due.remove(position, entries);
         } else {
             let slot = self.slot(deadline);
             self.slots.at_mut(slot).vacate(position);
-            self.tidy(slot);
+            if self.tidy(slot, entries) {
+                self.raise(slot);
+            }
         }
-        Some(value)
     }
 
-    /// The entry, if it has not come out.
-    #[must_use]
-    pub fn get(&self, key: Key) -> Option<&T> {
-        self.entries.get(key).map(|(_, value)| value)
-    }
-
-    /// Moves the time on to `now` and hands out every entry whose deadline is not after it: first what had passed when
-    /// it was inserted, then tick by tick, each tick in the order of insertion. An earlier `now` does nothing.
-    ///
-    /// The cost is that of the entries that come out, sorted if the jump was longer than a turn, and of one look at each
-    /// occupied slot, however far the jump.
-    ///
-    /// Where `expired` panics, its entry is gone, every other one is still there, and the time is `now`: the next
-    /// `advance` goes on with the entry behind it.
-    pub fn advance(&mut self, now: u64, expired: impl FnMut(T)) {
-        if now < self.tick {
-            return;
-        }
-        if !self.slots_are_empty() && self.next <= now {
-            self.ripen(now);
+    /// Moves the time on to `now`, which is not before [`tick`](Self::tick): what is due then is for
+    /// [`pop_due`](Self::pop_due).
+    pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
+        // Of holes, where not all that was due came out.
+        self.due.tidy(entries);
+        if self.firsts.first() <= now && !self.slots_are_empty() {
+            self.ripen(now, entries);
         }
         self.tick = now;
-        self.due.hand_out(&mut self.entries, expired);
     }
 
-    /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
-    /// something is due: that comes out of an `advance` to `tick` itself. Exact, unless entries were removed, `expired` has
-    /// panicked, more than a thousand slots are in use, or the deadline is billions of rounds off: whoever sleeps until
-    /// then wakes in vain now and then, but never late and never in a circle.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
-        self.due.first().or_else(|| (!self.slots_are_empty()).then_some(self.next))
+    /// Takes out the first of those that are due.
+    #[inline]
+    pub(crate) fn pop_due(&mut self, entries: &impl Entries) -> Option<u32> {
+        let entry = self.due.pop(entries)?;
+        self.len -= 1;
+        Some(entry)
+    }
+
+    /// The plain wheel's [`next_deadline`](super::HashedWheel::next_deadline).
+    #[inline]
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.due.first().or_else(|| (!self.slots_are_empty()).then(|| self.firsts.first()))
     }
 
     /// The tick up to which [`advance`](Self::advance) has come.
-    #[must_use]
-    pub fn tick(&self) -> u64 {
+    #[inline]
+    pub(crate) fn tick(&self) -> u64 {
         self.tick
     }
 
-    /// How many entries the wheel holds.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
-    /// Whether the wheel holds nothing.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Names all entries, in no particular order.
+    pub(crate) fn for_each(&self, entry: impl FnMut(u32)) {
+        let slots = self.slots.buckets().flat_map(|bucket| bucket.iter());
+        self.due.iter().chain(slots).for_each(entry);
     }
 
-    /// Empties the wheel and hands its entries out, in no particular order. All are out of the wheel at once, also if the
-    /// iterator is not read to its end. The time stays.
-    pub fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.due.clear();
-        self.slots.clear();
-        self.entries.take().into_iter()
+    /// Forgets all entries. The time stays.
+    pub(crate) fn clear(&mut self) {
+        *self = Self { tick: self.tick, ..Self::new(self.ticks_per_wheel()) };
     }
 
     /// How many slots there are: what was asked for, rounded up to a power of two.
@@ -171,121 +115,75 @@ impl<T> HashedWheel<T> {
         self.slots.size()
     }
 
+    #[inline]
     fn slot(&self, tick: u64) -> usize {
         tick as usize & (self.slots.size() - 1)
     }
 
     /// How many whole turns of the wheel come before `tick`.
+    #[inline]
     fn lap(&self, tick: u64) -> u64 {
         tick >> self.slots.size().trailing_zeros()
     }
 
+    #[inline]
     fn slots_are_empty(&self) -> bool {
-        self.len() == self.due.len()
+        self.len == self.due.len()
     }
 
-    /// Moves the time on to `now`, and all that is due then to `due`.
-    fn ripen(&mut self, now: u64) {
-        let (size, mask) = (self.slots.size(), self.slots.size() as u64 - 1);
-        let (first_slot, ticks) = (self.slot(self.next), now - self.next);
+    /// Moves all that is due at `now` from the slots to `due`.
+    fn ripen(&mut self, now: u64, entries: &mut impl Entries) {
+        let (mask, shift) = (self.slots.size() as u64 - 1, self.slots.size().trailing_zeros());
         let before = self.due.positions();
-        'slots: for (mut from, to) in [(first_slot, size), (0, first_slot)] {
-            while let Some(slot) = self.slots.next(from).filter(|&slot| slot < to) {
-                from = slot + 1;
-                if (slot as u64).wrapping_sub(first_slot as u64) & mask > ticks {
-                    break 'slots;
-                }
-                // The last tick at which the slot came round.
-                let tick = now - (now.wrapping_sub(slot as u64) & mask);
-                self.ripen_slot(slot, self.lap(tick), ticks == 0);
-            }
-        }
-        if ticks > mask {
-            // Slots that came round more than once. (Stable: the same deadline is in the same slot, in order.)
-            self.due.sort_from(before, &mut self.entries);
-        }
-        self.tick = now;
-        self.seek();
-    }
-
-    /// Moves what is due in turn `lap` or before from a slot to `due`. `is_alone`: from no other slot.
-    fn ripen_slot(&mut self, slot: usize, lap: u64, is_alone: bool) {
-        let shift = self.slots.size().trailing_zeros();
-        let bucket = self.slots.at_mut(slot);
-        if bucket.first_lap() > lap {
-            return;
-        }
-        let mut visit = bucket.visit(lap);
-        // The usual case: nobody has to move.
-        if is_alone && visit.all_are_due && self.due.take_over(self.next, bucket.row()) {
-            self.slots.vacate(slot);
-            return;
-        }
-        let mut from = 0;
-        while let Some((position, entry)) = bucket.next_due(from) {
-            from = position + 1;
-            let deadline = self.entries.deadline(entry);
-            let entry_lap = deadline >> shift;
-            if entry_lap <= lap {
-                bucket.vacate(position);
-                self.entries.at(entry).position = self.due.push(deadline, entry);
+        // Slots may have come round more than once.
+        let is_long = now - self.firsts.first() > mask;
+        while self.firsts.first() <= now && !self.slots_are_empty() {
+            let first = self.firsts.first();
+            let slot = self.slot(first);
+            // The last tick at which the slot came round.
+            let lap = self.lap(now - ((now - first) & mask));
+            let bucket = self.slots.at_mut(slot);
+            // The usual case: nobody has to move.
+            if !is_long && bucket.last_lap() <= lap && self.due.take_over(first, bucket.row(), entries) {
+                self.slots.vacate(slot);
             } else {
-                bucket.postpone(position, entry_lap);
-                visit.first_lap = visit.first_lap.min(entry_lap);
+                let next_lap = bucket.visit(lap, entries, |entries, entry| {
+                    let deadline = entries.deadline(entry);
+                    if deadline <= now {
+                        entries.set_position(entry, self.due.push(deadline, Waiting::no_more(entry)));
+                    }
+                    deadline >> shift
+                });
+                let exact = || bucket.row().iter().map(|entry| entries.deadline(entry)).min();
+                let next = next_lap.map(|lap| lap << shift | slot as u64).or_else(exact);
+                bucket.settle(next.unwrap_or(u64::MAX));
+                self.tidy(slot, entries);
             }
+            self.raise(slot);
         }
-        bucket.settle(visit.first_lap, |entry| self.entries.deadline(entry) >> shift);
-        self.tidy(slot);
+        if is_long {
+            // (Stable: the same deadline is in the same slot, in order.)
+            self.due.sort_from(before, entries);
+        }
     }
 
-    /// Sees to a slot's bucket after entries have left it.
-    fn tidy(&mut self, slot: usize) {
+    /// Sees to a slot's bucket after entries have left it. Returns whether it is empty.
+    fn tidy(&mut self, slot: usize, entries: &mut impl Entries) -> bool {
         let bucket = self.slots.at_mut(slot);
-        if bucket.is_empty() {
+        let is_empty = bucket.is_empty();
+        if is_empty {
             self.slots.vacate(slot);
         } else {
-            bucket.tidy(|entry, position| self.entries.at(entry).position = position);
+            bucket.tidy(entries);
         }
+        is_empty
     }
 
-    /// Finds `next` anew, once everything up to `self.tick` is out.
-    fn seek(&mut self) {
-        let mut left = SEEK;
-        if self.tick - self.sought >= self.slots.size() as u64 {
-            left = usize::MAX;
-            self.sought = self.tick;
-        }
-        // In the order in which the slots come round. What stands in a slot is due when the slot comes round, or a number
-        // of turns later: so it is over when the best so far comes before the next slot does.
-        let from = self.tick.saturating_add(1);
-        let (first_slot, shift) = (self.slot(from), self.slots.size().trailing_zeros());
-        let wrapped = self.slots.iter(0).take_while(|&slot| slot < first_slot);
-        self.next = u64::MAX;
-        for slot in self.slots.iter(first_slot).chain(wrapped) {
-            let distance = slot.wrapping_sub(first_slot) & (self.slots.size() - 1);
-            let comes_round = from.saturating_add(distance as u64);
-            if comes_round >= self.next {
-                return;
-            }
-            if left == 0 {
-                self.next = comes_round;
-                return;
-            }
-            left -= 1;
-            // A bound that is billions of rounds off may have lost its high bits; the slot's next visit is one too.
-            let first_lap = self.slots.at(slot).first_lap();
-            self.next = self.next.min((first_lap << shift | slot as u64).max(comes_round));
-        }
-    }
-}
-
-impl<T> fmt::Debug for HashedWheel<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HashedWheel")
-            .field("tick", &self.tick())
-            .field("ticks_per_wheel", &self.ticks_per_wheel())
-            .field("len", &self.len())
-            .field("next_deadline", &self.next_deadline())
-            .finish_non_exhaustive()
+    /// What is first in a slot is due later than before.
+    #[inline]
+    fn raise(&mut self, slot: usize) {
+        let firsts = self.slots.among(self.firsts.group(slot)).map(Rounds::first);
+        let first = firsts.fold(u64::MAX, u64::min);
+        self.firsts.raise(slot, first);
     }
 }

@@ -1,6 +1,6 @@
 //! An array of slots: a whole wheel, or one level of it.
 
-use super::bitmap::Bitmap;
+use std::ops::Range;
 
 /// More buckets than this are given back when all slots are empty.
 const KEEP: usize = 1_024;
@@ -14,10 +14,10 @@ pub(super) trait Bucket: Default {
 /// Slots, each of which is empty or has a bucket. An empty one costs four bytes.
 #[derive(Debug)]
 pub(super) struct Ring<B> {
-    /// For each slot the number of its bucket, plus one; zero is an empty slot. (All zeros, so that the operating system
-    /// need not make the memory until it is used.)
+    /// For each slot the number of its bucket; zero is an empty slot. (All zeros, so that the operating system need not make
+    /// the memory until it is used.)
     numbers: Vec<u32>,
-    occupied: Bitmap,
+    /// The first one stands for all empty slots.
     buckets: Vec<B>,
     /// Buckets out of use; they keep their memory.
     spare: Vec<u32>,
@@ -25,31 +25,31 @@ pub(super) struct Ring<B> {
 
 impl<B: Bucket> Ring<B> {
     pub(super) fn new(size: usize) -> Self {
-        Self { numbers: vec![0; size], occupied: Bitmap::new(size), buckets: Vec::new(), spare: Vec::new() }
+        Self { numbers: vec![0; size], buckets: vec![B::default()], spare: Vec::new() }
     }
 
     pub(super) fn size(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The first occupied slot at or after `from`.
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
-        self.occupied.next(from)
+    /// The buckets of some slots; that of an empty one is as a new one.
+    pub(super) fn among(&self, slots: Range<usize>) -> impl Iterator<Item = &B> {
+        self.numbers[slots].iter().map(|&number| &self.buckets[number as usize])
     }
 
-    /// The occupied slots from `from` on, in order.
-    pub(super) fn iter(&self, from: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(self.next(from), |&slot| self.next(slot + 1))
+    /// All buckets, those of empty slots too.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = &B> {
+        self.buckets.iter()
     }
 
     /// The bucket of an occupied slot.
     pub(super) fn at(&self, slot: usize) -> &B {
-        &self.buckets[self.numbers[slot] as usize - 1]
+        &self.buckets[self.numbers[slot] as usize]
     }
 
     /// The bucket of an occupied slot.
     pub(super) fn at_mut(&mut self, slot: usize) -> &mut B {
-        &mut self.buckets[self.numbers[slot] as usize - 1]
+        &mut self.buckets[self.numbers[slot] as usize]
     }
 
     /// The slot's bucket; if it has none it gets one, to be made ready by `open`.
@@ -60,8 +60,7 @@ impl<B: Bucket> Ring<B> {
                 self.buckets.push(B::default());
                 self.buckets.len() as u32 - 1
             });
-            self.numbers[slot] = number + 1;
-            self.occupied.set(slot);
+            self.numbers[slot] = number;
             open(&mut self.buckets[number as usize]);
         }
         self.at_mut(slot)
@@ -69,22 +68,12 @@ impl<B: Bucket> Ring<B> {
 
     /// Takes the bucket away from an occupied slot.
     pub(super) fn vacate(&mut self, slot: usize) {
-        let number = self.numbers[slot] - 1;
+        let number = self.numbers[slot];
         self.buckets[number as usize].close();
         self.spare.push(number);
         self.numbers[slot] = 0;
-        self.occupied.clear(slot);
-        if self.spare.len() == self.buckets.len() && self.buckets.len() > KEEP {
-            (self.buckets, self.spare) = (Vec::new(), Vec::new());
-        }
-    }
-
-    /// Empties all slots.
-    pub(super) fn clear(&mut self) {
-        let mut slot = 0;
-        while let Some(occupied) = self.next(slot) {
-            self.vacate(occupied);
-            slot = occupied;
+        if self.spare.len() + 1 == self.buckets.len() && self.spare.len() > KEEP {
+            (self.buckets, self.spare) = (vec![B::default()], Vec::new());
         }
     }
 }

@@ -1,154 +1,214 @@
 //! One slot's entries in the hashed wheel, and how many rounds each of them has left.
 
+use super::entries::Entries;
 use super::ring::Bucket;
-use super::row::{self, Row};
-
-/// No entry stands here any more.
-const HOLE: u32 = u32::MAX;
+use super::row::{self, Place, Row};
 
 /// The most rounds that `remaining_rounds` can say. An entry further off is looked at again after so many.
-const MOST_ROUNDS: u64 = HOLE as u64 - 1;
+const MOST_ROUNDS: u64 = u32::MAX as u64 - 1;
 
-/// A bound from which on it is not taken from `remaining_rounds`: what they say may be cut off.
+/// After so many rounds they are taken off. From here on, what `remaining_rounds` say may be cut off.
 const FAR: u64 = MOST_ROUNDS / 2;
 
-/// How many rounds are looked through at once for a zero: four cache lines, which the compiler turns into vectors.
-const CHUNK: usize = 64;
+/// How many entries have a bound in common.
+const CHUNK: usize = 32;
 
-/// A row, and beside it a dense array that says how many rounds each entry has left. A visit reads that one alone; what
-/// is not due is not touched.
-#[derive(Debug, Default)]
-pub(super) struct Rounds {
-    row: Row,
-    /// Scheme 6's rounds of the entry at the same position, as of `lap`; `HOLE` in a hole.
-    remaining_rounds: Vec<u32>,
-    /// The turn of the wheel in which this bucket was visited last.
-    lap: u64,
-    /// No entry is due in an earlier turn. Removals may leave it too low.
-    first_lap: u64,
-    /// Whether there may be an entry with more rounds left than can be said.
-    cut_off: bool,
+/// An entry, and how many rounds it has left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    entry: u32,
+    /// Scheme 6's rounds, as of the bucket's turn `base`; `u32::MAX` in a hole.
+    remaining_rounds: u32,
 }
 
-/// What a visit has found.
-pub(super) struct Visit {
-    /// The first turn of the wheel in which something may be due after this one.
-    pub(super) first_lap: u64,
-    /// Whether it has no entry that is due later.
-    pub(super) all_are_due: bool,
+impl Waiting {
+    /// An entry that is due.
+    pub(super) fn no_more(entry: u32) -> Self {
+        Self { entry, remaining_rounds: 0 }
+    }
+}
+
+impl Place for Waiting {
+    const HOLE: Self = Self { entry: u32::MAX, remaining_rounds: u32::MAX };
+
+    fn entry(self) -> u32 {
+        self.entry
+    }
+}
+
+/// A row of entries with their rounds, in chunks of which it knows how many rounds are left to the first. A visit reads those
+/// numbers and the chunks in which something is due, and no other.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    row: Row<Waiting>,
+    /// For each chunk the least of the `remaining_rounds`. Removals may leave it too low.
+    least: Vec<u32>,
+    /// The turn of the wheel in which rounds were taken off last.
+    base: u64,
+    /// No entry has an earlier deadline. Removals may leave it too low.
+    first: u64,
+    /// No entry is due in a later turn. Removals may leave it too high.
+    last_lap: u64,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self { row: Row::default(), least: Vec::new(), base: 0, first: u64::MAX, last_lap: 0 }
+    }
 }
 
 impl Bucket for Rounds {
     fn close(&mut self) {
         self.row.clear();
-        row::clear(&mut self.remaining_rounds);
+        row::clear(&mut self.least);
     }
 }
 
 impl Rounds {
     /// Makes an empty bucket ready for use in turn `lap` of the wheel.
     pub(super) fn open(&mut self, lap: u64) {
-        self.lap = lap;
-        self.first_lap = u64::MAX;
-        self.cut_off = false;
+        self.base = lap;
+        self.first = u64::MAX;
+        self.last_lap = 0;
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.row.is_empty()
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.row.iter()
+    }
+
     /// The entries, for those who take all of them: the bucket has to be closed then.
-    pub(super) fn row(&mut self) -> &mut Row {
+    pub(super) fn row(&mut self) -> &mut Row<Waiting> {
         &mut self.row
     }
 
-    /// The first turn of the wheel in which something here may be due.
-    pub(super) fn first_lap(&self) -> u64 {
-        self.first_lap
+    /// No entry has an earlier deadline; `u64::MAX` if there is none.
+    pub(super) fn first(&self) -> u64 {
+        self.first
     }
 
-    /// Appends an entry that is due in turn `lap`; returns its position.
+    /// The last turn of the wheel in which something here may be due.
+    pub(super) fn last_lap(&self) -> u64 {
+        self.last_lap
+    }
+
+    /// Appends an entry that is due in turn `lap`, at `deadline`; returns its position.
     #[inline]
-    pub(super) fn push(&mut self, lap: u64, entry: u32) -> u32 {
-        self.first_lap = self.first_lap.min(lap);
-        let rounds = self.rounds_until(lap);
-        self.remaining_rounds.push(rounds);
-        self.row.push(entry)
-    }
-
-    fn rounds_until(&mut self, lap: u64) -> u32 {
-        let rounds = lap - self.lap;
-        self.cut_off |= rounds > MOST_ROUNDS;
-        rounds.min(MOST_ROUNDS) as u32
-    }
-
-    /// Takes off the rounds that have passed since the last visit. Until [`settle`](Self::settle), the bound stays at this
-    /// turn, whose entries are still here.
-    pub(super) fn visit(&mut self, lap: u64) -> Visit {
-        let passed = (lap - self.lap).min(MOST_ROUNDS) as u32;
-        self.lap = lap;
-        self.first_lap = lap;
-        let mut least = u32::MAX;
-        for rounds in &mut self.remaining_rounds {
-            let left = rounds.saturating_sub(passed);
-            *rounds = if *rounds == HOLE { HOLE } else { left };
-            // Zero wraps to the greatest: what is due now is no bound for what stays.
-            least = least.min(rounds.wrapping_sub(1));
+    pub(super) fn push(&mut self, lap: u64, deadline: u64, entry: u32) -> u32 {
+        self.first = self.first.min(deadline);
+        self.last_lap = self.last_lap.max(lap);
+        let remaining_rounds = self.rounds_until(lap);
+        let position = self.row.push(Waiting { entry, remaining_rounds });
+        match self.least.get_mut(position as usize / CHUNK) {
+            Some(least) => *least = remaining_rounds.min(*least),
+            None => self.least.push(remaining_rounds),
         }
-        Visit {
-            first_lap: lap.saturating_add(u64::from(least) + 1),
-            // None is left but holes, and none has come to zero too soon.
-            all_are_due: least >= HOLE - 1 && !self.cut_off,
-        }
+        position
     }
 
-    /// The first entry at or after `position` that has no rounds left, with its position.
-    pub(super) fn next_due(&self, mut position: usize) -> Option<(usize, u32)> {
-        let rounds = &self.remaining_rounds;
-        while position < rounds.len() {
-            let end = rounds.len().min(position + CHUNK);
-            // Without an early exit, so that it vectorises.
-            let any = rounds[position..end].iter().fold(false, |any, &rounds| any | (rounds == 0));
-            if any {
-                let due = (position..end).filter(|&at| rounds[at] == 0);
-                let first = due.filter_map(|at| Some((at, self.row.at(at)?))).next();
-                if first.is_some() {
-                    return first;
-                }
+    /// Takes out what is due in turn `lap` or before. `leave` is told of each entry that may be, and says in which turn it is.
+    /// Returns the first turn in which something here is due then, unless that is so far off that it cannot be said.
+    pub(super) fn visit<E: Entries>(
+        &mut self,
+        lap: u64,
+        entries: &mut E,
+        mut leave: impl FnMut(&mut E, u32) -> u64,
+    ) -> Option<u64> {
+        if lap - self.base >= FAR {
+            self.take_off(lap);
+        }
+        let passed = self.rounds_until(lap);
+        let mut chunk = 0;
+        while let Some(next) = self.least[chunk..].iter().position(|&least| least <= passed) {
+            chunk += next;
+            self.visit_chunk(chunk, lap, entries, &mut leave);
+            chunk += 1;
+        }
+        let first = u64::from(self.least.iter().copied().fold(u32::MAX, u32::min));
+        (first < FAR).then(|| self.base + first)
+    }
+
+    fn visit_chunk<E: Entries>(
+        &mut self,
+        chunk: usize,
+        lap: u64,
+        entries: &mut E,
+        leave: &mut impl FnMut(&mut E, u32) -> u64,
+    ) {
+        let passed = self.rounds_until(lap);
+        let positions = chunk * CHUNK..self.row.positions().min((chunk + 1) * CHUNK);
+        let places = &self.row.places()[positions.clone()];
+        // Without a branch for each: nobody can foretell which are due.
+        let (mut due, mut count, mut least) = ([0; CHUNK], 0, u32::MAX);
+        for (position, waiting) in positions.zip(places) {
+            let is_due = waiting.remaining_rounds <= passed;
+            due[count % CHUNK] = position;
+            count += usize::from(is_due);
+            least = least.min(if is_due { u32::MAX } else { waiting.remaining_rounds });
+        }
+        for &position in &due[..count] {
+            self.row.prefetch(position, entries);
+        }
+        for &position in &due[..count] {
+            let waiting = self.row.places()[position];
+            let entry_lap = leave(entries, waiting.entry);
+            if entry_lap <= lap {
+                self.row.vacate(position);
+            } else {
+                // It had more rounds than can be said.
+                let remaining_rounds = self.rounds_until(entry_lap);
+                self.row.places_mut()[position].remaining_rounds = remaining_rounds;
+                least = least.min(remaining_rounds);
             }
-            position = end;
         }
-        None
+        self.least[chunk] = least;
     }
 
-    /// Puts an entry that came to zero too soon, for it had more rounds than can be said, back to what it has left.
-    pub(super) fn postpone(&mut self, position: usize, lap: u64) {
-        self.remaining_rounds[position] = self.rounds_until(lap);
+    /// From turn `base` on; cut off where they are too many to be said.
+    #[inline]
+    fn rounds_until(&self, lap: u64) -> u32 {
+        (lap - self.base).min(MOST_ROUNDS) as u32
     }
 
-    /// Ends a visit, once what was due is out: nothing is due before turn `first_lap`.
-    pub(super) fn settle(&mut self, first_lap: u64, lap_of: impl Fn(u32) -> u64) {
-        self.first_lap = if first_lap - self.lap < FAR {
-            first_lap
-        } else {
-            self.row.iter().map(lap_of).min().unwrap_or(u64::MAX)
+    /// Takes off the rounds that have passed.
+    fn take_off(&mut self, lap: u64) {
+        let passed = self.rounds_until(lap);
+        self.base = lap;
+        for waiting in self.row.places_mut() {
+            if waiting.entry != Waiting::HOLE.entry {
+                waiting.remaining_rounds = waiting.remaining_rounds.saturating_sub(passed);
+            }
+        }
+        self.find_least();
+    }
+
+    fn find_least(&mut self) {
+        let least = |chunk: &[Waiting]| {
+            chunk.iter().fold(u32::MAX, |least, waiting| least.min(waiting.remaining_rounds))
         };
+        self.least.clear();
+        self.least.extend(self.row.places().chunks(CHUNK).map(least));
+    }
+
+    /// Ends a visit.
+    pub(super) fn settle(&mut self, first: u64) {
+        self.first = first;
     }
 
     /// Leaves a hole at `position`.
     pub(super) fn vacate(&mut self, position: usize) {
-        self.remaining_rounds[position] = HOLE;
         self.row.vacate(position);
     }
 
-    /// As [`Row::tidy`]. Tells each entry that moves its new position.
-    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, u32)) {
-        let rounds = &mut self.remaining_rounds;
-        self.row.tidy(|entry, from, to| {
-            rounds[to] = rounds[from];
-            moved(entry, to as u32);
-        });
-        rounds.truncate(self.row.positions());
-        row::shrink(rounds);
+    /// As [`Row::tidy`].
+    pub(super) fn tidy(&mut self, entries: &mut impl Entries) {
+        if self.row.tidy(|entry, position| entries.set_position(entry, position)) {
+            self.find_least();
+        }
+        self.least.truncate(self.row.positions().div_ceil(CHUNK));
+        row::shrink(&mut self.least);
     }
 }

@@ -1,4 +1,6 @@
-//! Where the entries of a wheel live, and the keys that find them again.
+//! Where the entries of a plain wheel live, and the keys that find them again.
+
+use super::entries::Entries;
 
 /// Names one entry of the wheel that it was [inserted](super::HashedWheel::insert) into.
 ///
@@ -11,16 +13,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Both halves in one word, for a node that remembers its key in an atomic. Never `u64::MAX`.
-    pub(crate) fn to_bits(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Self { index: bits as u32, generation: (bits >> 32) as u32 }
-    }
-
-    pub(super) fn index(self) -> u32 {
+    pub(crate) fn index(self) -> u32 {
         self.index
     }
 }
@@ -35,17 +28,17 @@ const KEEP: usize = 1_024;
 const MOST_FRESH: u32 = u32::MAX / 2;
 
 #[derive(Debug)]
-pub(super) struct Entry<T> {
-    pub(super) deadline: u64,
+struct Entry<T> {
+    deadline: u64,
     generation: u32,
-    /// Where the entry stands in its bucket; in a free place, the next free place.
-    pub(super) position: u32,
+    /// Where the wheel has put the entry; in a free place, the next free place.
+    position: u32,
     value: Option<T>,
 }
 
 /// Entries with generation-checked keys. A place whose generations are used up is not used again.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: u32,
     len: usize,
@@ -56,15 +49,12 @@ pub(super) struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { entries: Vec::new(), free: NONE, len: 0, fresh: 0, highest: 0 }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(super) fn insert(&mut self, deadline: u64, value: T) -> Key {
+    #[inline]
+    pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Key {
         let index = if self.free == NONE {
             let index = u32::try_from(self.entries.len()).unwrap_or(NONE);
             assert!(index < NONE, "a wheel holds at most {NONE} entries at a time");
@@ -82,25 +72,15 @@ impl<T> Slab<T> {
         Key { index, generation: self.entries[index as usize].generation }
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<(&Entry<T>, &T)> {
-        let entry =
-            self.entries.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
-        Some((entry, entry.value.as_ref()?))
-    }
-
-    /// The entry at `index`, as a bucket knows it.
-    pub(super) fn at(&mut self, index: u32) -> &mut Entry<T> {
-        &mut self.entries[index as usize]
-    }
-
-    pub(super) fn deadline(&self, index: u32) -> u64 {
-        self.entries[index as usize].deadline
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let entry = self.entries.get(key.index as usize)?;
+        entry.value.as_ref().filter(|_| entry.generation == key.generation)
     }
 
     /// Takes out the entry at `index`, which must be there.
-    pub(super) fn remove(&mut self, index: u32) -> T {
+    pub(crate) fn remove(&mut self, index: u32) -> T {
         let entry = &mut self.entries[index as usize];
-        let value = entry.value.take().expect("a bucket names only entries that are there");
+        let value = entry.value.take().expect("a wheel names only entries that are there");
         self.len -= 1;
         // The last generation stays with its place: no later key can be taken for an earlier one.
         if entry.generation < u32::MAX {
@@ -118,7 +98,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes everything out, in no particular order.
-    pub(super) fn take(&mut self) -> Vec<T> {
+    pub(crate) fn take(&mut self) -> Vec<T> {
         let mut values = Vec::with_capacity(self.len);
         for index in 0..self.entries.len() {
             // The last removal may give the memory back, after which there are no places to look at.
@@ -127,6 +107,20 @@ impl<T> Slab<T> {
             }
         }
         values
+    }
+}
+
+impl<T> Entries for Slab<T> {
+    fn deadline(&self, entry: u32) -> u64 {
+        self.entries[entry as usize].deadline
+    }
+
+    fn position(&self, entry: u32) -> u32 {
+        self.entries[entry as usize].position
+    }
+
+    fn set_position(&mut self, entry: u32, position: u32) {
+        self.entries[entry as usize].position = position;
     }
 }
 

@@ -130,6 +130,20 @@ fn rounds_beyond_32_bits_are_neither_lost_nor_waited_for_one_by_one() {
     }
 }
 
+/// What is left of rounds that were too many to be said is few after a jump over nearly all of them.
+#[test]
+fn a_jump_over_32_bits_of_rounds_leaves_the_next_few() {
+    for slots in SIZES {
+        let deadlines = [5, 1 << 31, (1 << 32) + 10, (1 << 32) + 100].map(|rounds| rounds * slots as u64);
+        let mut wheel = Wheel::new(slots);
+        insert_all(&mut wheel, &deadlines);
+        assert_eq!(fired(&mut wheel, deadlines[2] - slots as u64), [0, 1]);
+        assert_eq!(wheel.next_deadline(), Some(deadlines[2]));
+        assert_eq!(fired(&mut wheel, deadlines[2]), [2]);
+        assert_eq!(fired(&mut wheel, deadlines[3]), [3]);
+    }
+}
+
 #[test]
 fn an_entry_beyond_32_bits_of_rounds_can_be_removed_at_any_time() {
     for slots in SIZES {

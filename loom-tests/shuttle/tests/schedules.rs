@@ -131,10 +131,13 @@ impl Drop for Task {
     }
 }
 
-/// A timeout and what became of it.
+/// A timeout and what became of it. (To clone the handle itself is a step of its own, in which shuttle may switch threads,
+/// and is not to with the list of all locked.)
 #[derive(Clone)]
 struct Entry {
-    timeout: Timeout,
+    timeout: Arc<Timeout>,
+    /// A second one, so that a reference that is given up twice is missed.
+    second: Arc<Timeout>,
     fate: Arc<Fate>,
 }
 
@@ -154,6 +157,8 @@ struct World {
     clock: ManualClock,
     limit: usize,
     known: Arc<Mutex<Vec<Entry>>>,
+    /// Of timeouts that nobody has a handle of any more: their nodes are used again.
+    forgotten: Arc<Mutex<Vec<Arc<Fate>>>>,
     /// How many tasks the executor has dropped.
     turned_away: Arc<AtomicUsize>,
 }
@@ -195,6 +200,7 @@ impl World {
             clock: ManualClock::new(),
             limit: *random.choice(&[0, 0, 2, 5]).unwrap(),
             known: Arc::default(),
+            forgotten: Arc::default(),
             turned_away: Arc::default(),
         };
         let mut builder = HashedWheelTimer::builder()
@@ -226,15 +232,28 @@ impl World {
     }
 
     fn schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<Entry> {
+        let (timeout, fate) = self.try_to_schedule(timer, delay)?;
+        let second = Arc::new(timeout.clone());
+        let entry = Entry { timeout: Arc::new(timeout), second, fate };
+        self.known.lock().unwrap().push(entry.clone());
+        Some(entry)
+    }
+
+    /// One whose handle goes at once, or when it is cancelled.
+    fn schedule_and_forget(&self, timer: &HashedWheelTimer, delay: Duration, cancels: bool) {
+        let Some((timeout, fate)) = self.try_to_schedule(timer, delay) else { return };
+        if cancels {
+            timeout.cancel();
+        }
+        self.forgotten.lock().unwrap().push(fate);
+    }
+
+    fn try_to_schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<(Timeout, Arc<Fate>)> {
         let fate = Arc::new(Fate::default());
         let outcome = timer.new_timeout_task(Task(Arc::clone(&fate)), delay);
         assert!(self.limit == 0 || timer.pending_timeouts() <= self.limit, "more than the limit");
         match outcome {
-            Ok(timeout) => {
-                let entry = Entry { timeout, fate };
-                self.known.lock().unwrap().push(entry.clone());
-                Some(entry)
-            }
+            Ok(timeout) => Some((timeout, fate)),
             Err(error) => {
                 assert_eq!(fate.drops.load(Relaxed), 1, "a refused task is dropped");
                 match error {
@@ -246,21 +265,25 @@ impl World {
         }
     }
 
-    /// One that any thread has scheduled.
+    /// One that any thread has scheduled: through the handle that others may be using, or one of its own.
     fn any(&self, random: &mut Rng) -> Option<Entry> {
-        random.choice(&*self.known.lock().unwrap()).cloned()
+        let mut entry = random.choice(&*self.known.lock().unwrap()).cloned()?;
+        if random.bool() {
+            entry.timeout = Arc::new(Timeout::clone(&entry.timeout));
+        }
+        Some(entry)
     }
 
     /// Each has ended in exactly one way. `returned` is what `stop` did, if anybody called it.
     fn settle(self, returned: Option<&[Timeout]>) -> Tally {
         let known = self.known.lock().unwrap();
         let (mut expired, mut cancelled, mut runs, mut stopped) = (0, 0, 0, 0);
-        for Entry { timeout, fate } in &*known {
-            let get = |count: &AtomicUsize| count.load(Relaxed);
+        let get = |count: &AtomicUsize| count.load(Relaxed);
+        for Entry { timeout, second, fate } in &*known {
             let is_expired = usize::from(timeout.is_expired());
             let cancels = get(&fate.cancels);
             let stops = match returned {
-                Some(returned) => returned.iter().filter(|other| *other == timeout).count(),
+                Some(returned) => returned.iter().filter(|other| **other == **timeout).count(),
                 None => usize::from(timeout.is_cancelled()) - cancels,
             };
             assert_eq!(
@@ -271,10 +294,19 @@ impl World {
             assert_eq!(get(&fate.hooks), cancels + stops, "each cancelled one's hook, once");
             assert_eq!(get(&fate.drops), 1, "the task is gone");
             assert!(get(&fate.runs) <= is_expired, "it runs once, if it is expired");
+            let handles = if returned.is_some() { 2 + stops } else { 2 };
+            assert!(second.references() as usize >= handles, "a reference was given up twice");
             expired += is_expired as u64;
             cancelled += (cancels + stops) as u64;
             runs += get(&fate.runs) as u64;
             stopped += stops as u64;
+        }
+        for fate in &*self.forgotten.lock().unwrap() {
+            assert_eq!(get(&fate.drops), 1, "the task is gone");
+            assert!(get(&fate.runs) + get(&fate.hooks) <= 1, "exactly one end");
+            expired += 1 - get(&fate.hooks) as u64;
+            cancelled += get(&fate.hooks) as u64;
+            runs += get(&fate.runs) as u64;
         }
         assert_eq!(
             expired - runs,
@@ -327,10 +359,11 @@ fn exactly_one_end() {
                 thread::spawn(move || {
                     for _ in 0..random.u8(1..6) {
                         let delay = TICK * random.u32(0..4);
-                        match random.u8(0..8) {
+                        match random.u8(0..10) {
                             0..4 => drop(world.schedule(&timer, delay)),
-                            4 => drop(world.schedule(&timer, FAR)),
-                            5..7 => drop(world.any(&mut random).map(|one| one.cancel())),
+                            4..6 => world.schedule_and_forget(&timer, delay, random.bool()),
+                            6 => drop(world.schedule(&timer, FAR)),
+                            7..9 => drop(world.any(&mut random).map(|one| one.cancel())),
                             _ => drop(world.any(&mut random).map(|one| one.timeout.reset(delay))),
                         }
                     }
@@ -447,4 +480,10 @@ twins! {
     a_push_without_a_look_is_found: nothing_is_forgotten, PushWithoutLook;
     a_second_stop_that_takes_is_found: exactly_one_end, SecondStopTakes;
     an_earlier_deadline_without_a_look_is_found: nothing_is_forgotten, EarlierWithoutLook;
+    a_message_taken_back_without_compare_is_found: exactly_one_end, TakeBackWithoutCompare;
+    a_lent_handle_taken_for_one_alone_is_found: exactly_one_end, TakeBackAsIfAlone;
+    an_entry_that_is_gone_and_given_up_is_found: exactly_one_end, GoneWithItsEntry;
+    an_expiry_that_takes_the_entry_is_found: exactly_one_end, ExpiryTakesTheEntry;
+    a_stop_that_takes_the_entry_is_found: exactly_one_end, StopTakesTheEntry;
+    a_lane_that_goes_with_its_thread_is_found: nothing_is_forgotten, RetiredLaneGoes;
 }

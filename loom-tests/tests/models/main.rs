@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | new timeout | new timeout | `limit::the_limit_is_exact`, `sleep::two_new_timeouts_wake_…`, `promise::two_new_timeouts_wake_…` |
 //! | | start | `start::a_start_and_a_new_timeout_start_one_worker` |
-//! | | transfer | `ends::what_two_threads_schedule_fires_…`, `ends::a_cancel_in_the_queue_…` |
+//! | | transfer | `ends::what_two_threads_schedule_fires_…`, `ends::a_cancel_in_the_queue_…`; by themselves, `lanes::what_two_threads_push_…` |
 //! | | expiry | `limit::an_expiry_makes_room_…`: they share the count alone |
 //! | | falling asleep | `sleep::a_new_timeout_wakes_…`, `a_worker_sees_two_new_timeouts_…`, `…_so_many_new_timeouts_…`; `promise::…`, with a cancel `a_promise_is_not_taken_back` |
 //! | | stop | `stop::nothing_is_lost_between_…`, also of two; with a turn `what_comes_in_a_turn_…`; not started `start::a_new_timeout_that_starts_…` |
@@ -22,13 +22,14 @@
 //! | | driver's drop | `stop::…_and_the_drivers_drop` |
 //! | | hand-off | –: they meet in the count alone, and it falls before the hand-off |
 //! | cancel | new timeout | `limit::a_cancel_makes_room_…`, of one and of two |
-//! | | cancel | `ends::one_of_two_cancels_wins` |
-//! | | reset, earlier | `reset::a_reset_does_not_bring_back_…`; with a turn `a_cancel_against_a_reset_against_a_turn_…` |
+//! | | cancel | `ends::one_of_two_cancels_wins`, through one handle `…_through_one_handle_wins` |
+//! | | clone of the handle | `ends::a_handle_that_is_cloned_…` |
+//! | | reset, earlier | `reset::a_reset_does_not_bring_back_…`, of what is in the wheel and of what is taken back; with a turn `a_cancel_against_a_reset_against_a_turn_…` |
 //! | | reset, later | `reset::a_reset_to_a_later_deadline_does_not_bring_back_…` |
-//! | | transfer | `ends::a_cancel_during_the_transfer_…`; with a new timeout `a_cancel_in_the_queue_…` |
+//! | | transfer | `ends::a_cancel_during_the_transfer_…`, `a_cancel_elsewhere_…`; with a new timeout `a_cancel_in_the_queue_…`, in the same node `arena::a_node_that_was_taken_back_…`; by itself, `lanes::a_message_is_taken_or_taken_back` |
 //! | | expiry, hand-off, refusal | `ends::one_of_cancel_and_expire_wins`, `handoff::of_cancel_and_the_hand_off_…`, `of_cancel_and_a_refusal_…` |
 //! | | falling asleep | `sleep::a_cancel_wakes_…`, `a_worker_sees_a_cancel_…`; –: a driver is not woken for it |
-//! | | stop, last drop, driver's drop | `ends::one_of_cancel_and_stop_wins`, `…_the_last_drop_wins`, `stop::…_the_drivers_drop_wins` |
+//! | | stop, last drop, driver's drop | `ends::one_of_cancel_and_stop_wins`, `one_of_cancel_in_the_queue_…`, `…_the_last_drop_wins`, `stop::…_the_drivers_drop_wins` |
 //! | reset, earlier | reset, either | `reset::resets_both_ways_…`, `promise::two_resets_…` |
 //! | | transfer, expiry | `reset::a_reset_to_an_earlier_deadline_reaches_…`, `…_meets_the_expiry`, `a_reset_while_a_backlog_…` |
 //! | | falling asleep | `sleep::a_reset_to_an_earlier_…`, `a_worker_sees_a_reset_…`; `promise::two_resets_…` |
@@ -37,7 +38,8 @@
 //! | | transfer, expiry | `reset::a_reset_to_a_later_deadline_meets_the_transfer`, `a_reset_that_was_in_time_…` |
 //! | | falling asleep | –: it tells nobody |
 //! | | stop | `reset::a_reset_to_a_later_deadline_keeps_nothing_…` |
-//! | reset, either | new timeout, start, hand-off | –: no word in common but `look`'s, which changes nothing; expired before the hand-off |
+//! | reset, either | drop of its handle, turn | `arena::a_reset_is_not_undone_…`, `a_reset_whose_handle_goes_…` |
+//! | | new timeout, start, hand-off | –: no word in common but `look`'s, which changes nothing; expired before the hand-off |
 //! | turn | turn | –: the worker's lock; a driver turns by `&mut` |
 //! | | stop, last drop | `stop::stop_takes_what_…`, `what_comes_in_a_turn_…`; `the_last_handle_ends_…` |
 //! | | driver's drop | –: it has the driver |
@@ -50,10 +52,17 @@
 //! | | last drop | `stop::a_stop_through_a_timeout_…`, by a task `a_task_that_drops_the_last_handle_meets_a_stop` |
 //! | | driver's drop | `stop::a_stop_and_the_drivers_drop_…`, `who_stops_a_loop_…` |
 //! | | limit's refusal | `limit::a_refusal_leaves_the_count_to_stop` |
+//! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…` |
+//! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
 //! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
 //! | | driver's drop | –: both are a stop and no more |
 //!
-//! What one sees of what another did before is in `orders`, the stand-in for the queue in `queue`.
+//! What one sees of what another did before is in `orders`. In `lanes` and `arena` are parts of the timer by themselves. Where
+//! a node has its task is no atomic, but loom sees who is there: in each model, nobody is who nothing orders after the one
+//! before.
+//!
+//! In loom's models a thread that ends keeps its lane and its vacant nodes (or each look of the worker's would be tried before
+//! and after each thread's end), and the worker knows all lanes from the beginning.
 
 use std::path::Path;
 use std::process::Command;
@@ -63,17 +72,18 @@ use std::time::Duration;
 
 use hashed_wheel::Fault::*;
 use hashed_wheel::{
-    Builder, Clock, Driver, ExpiredTask, Fault, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
-    TimerTask, take_spawned,
+    Builder, Clock, Driver, ExpiredTask, Fault, HashedWheelTimer, ManualClock, NewTimeoutError, Nodes,
+    Timeout, TimerTask, VacantNode, take_spawned,
 };
 use loom::thread;
 
+mod arena;
 mod ends;
 mod handoff;
+mod lanes;
 mod limit;
 mod orders;
 mod promise;
-mod queue;
 mod reset;
 mod sleep;
 mod start;
@@ -165,8 +175,13 @@ fn no_acquire(of: &str) -> Twin {
 fn weak(of: &str, side: &str) -> Twin {
     let (file, function) = of.split_once(' ').expect("a file and a function");
     let source = source(file);
-    let first = source.lines().position(|line| line.contains(&format!("fn {function}("))).expect(of) + 1;
-    let last = first + source.lines().skip(first).position(|line| line == "    }").expect(of) + 1;
+    let begins = |line: &str| {
+        [format!("fn {function}("), format!("fn {function}<")].iter().any(|fn_| line.contains(fn_))
+    };
+    let first = source.lines().position(begins).expect(of) + 1;
+    let line = source.lines().nth(first - 1).expect(of);
+    let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
+    let last = first + source.lines().skip(first).position(|line| line == end).expect(of) + 1;
     let (without, fault) = (format!("{of} without {side}"), format!("{file}:{first}-{last}:{side}"));
     Twin { without, fault, goes_on_for_ever: false }
 }
@@ -287,6 +302,11 @@ fn small() -> Builder {
     HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(2)
 }
 
+fn schedule(timer: &HashedWheelTimer, ticks: u32) -> (Timeout, Arc<Ends>) {
+    let ends = Arc::new(Ends::default());
+    (timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * ticks).unwrap(), ends)
+}
+
 /// A timer that the model turns.
 struct Driven {
     timer: HashedWheelTimer,
@@ -310,8 +330,7 @@ impl Driven {
     }
 
     fn schedule(&self, ticks: u32) -> (Timeout, Arc<Ends>) {
-        let ends = Arc::new(Ends::default());
-        (self.timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * ticks).unwrap(), ends)
+        schedule(&self.timer, ticks)
     }
 
     /// Turns `driver` on a thread of its own; how many timeouts expired. (The driver comes back, for dropping it stops the

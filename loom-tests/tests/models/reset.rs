@@ -54,6 +54,7 @@ fn a_reset_does_not_bring_back_what_was_cancelled() {
         assert!(timeout.cancel());
         reset.join().unwrap();
 
+        assert!(timeout.is_cancelled(), "for good");
         ends.assert(0, 1);
         driven.clock.advance(TICK * 10);
         assert_eq!(driven.driver.turn(), 0, "cancelled for good");
@@ -61,15 +62,40 @@ fn a_reset_does_not_bring_back_what_was_cancelled() {
     });
 }
 
+/// Who cancels has its message back before it has ended.
+#[test]
+fn a_reset_does_not_bring_back_what_was_taken_back() {
+    explore(None, [broken(ChangeWithoutCompare)], || {
+        let mut driven = Driven::new();
+        let (timeout, ends) = driven.schedule(5);
+        let other = timeout.clone();
+        let reset = thread::spawn(move || (other.reset(TICK), other));
+        assert!(timeout.cancel());
+        let (_either, _other) = reset.join().unwrap();
+        assert!(timeout.is_cancelled(), "for good");
+        ends.assert(0, 1);
+        assert_eq!(timeout.references(), 2, "its entry was given back, once");
+        driven.driver.turn();
+        assert_eq!(driven.driver.next_turn(), None, "nothing of it is left in the wheel");
+        assert!(driven.driver.could_sleep());
+    });
+}
+
 #[test]
 fn a_reset_keeps_nothing_from_stop() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [broken(ChangeWithoutCompare), broken(StopTakesTheEntry)], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
-        let reset = thread::spawn(move || other.reset(TICK));
-        assert_eq!(driven.timer.stop(), [timeout]);
-        reset.join().unwrap();
+        let reset = thread::spawn(move || {
+            other.reset(TICK);
+            other
+        });
+        let rest = driven.timer.stop();
+        let other = reset.join().unwrap();
+        assert!(timeout.references() >= 3, "the entry that was left to a message is not given up twice");
+        assert_eq!(rest, [timeout]);
+        drop(other);
         ends.assert(0, 1);
     });
 }
@@ -195,16 +221,20 @@ fn a_reset_to_a_later_deadline_does_not_bring_back_what_was_cancelled() {
 /// The caller has read the clock, and time passes before it gets on.
 #[test]
 fn a_reset_to_an_earlier_deadline_meets_the_expiry() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [broken(ChangeWithoutCompare), broken(ExpiryTakesTheEntry)], || {
         let clock = Seen::default();
         let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
         let ends = Arc::new(Ends::default());
         let timeout = timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * 2).unwrap();
+        let clone = timeout.clone();
         driver.turn();
-        let reset = thread::spawn(move || timeout.reset(TICK));
+        let reset = thread::spawn(move || {
+            timeout.reset(TICK);
+            timeout
+        });
         clock.0.fetch_add(2, AcqRel);
         assert!(driver.turn() <= 1);
-        reset.join().unwrap();
+        let _timeout = reset.join().unwrap();
         // By now the deadline of a reset that came late is over as well.
         clock.0.fetch_add(1, AcqRel);
         driver.turn();
@@ -212,6 +242,7 @@ fn a_reset_to_an_earlier_deadline_meets_the_expiry() {
         assert_eq!(timer.pending_timeouts(), 0);
         driver.turn();
         assert_eq!(driver.next_turn(), None);
+        assert_eq!(clone.references(), 2, "its entry was given back, once");
         assert!(driver.could_sleep());
     });
 }
