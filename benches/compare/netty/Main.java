@@ -1,0 +1,111 @@
+import io.netty.util.HashedWheelTimer;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Properties;
+
+/** Netty's side of benches/compare: a command a line on stdin, one line of JSON on stdout for each, and nothing else there. */
+public final class Main {
+    public static void main(String[] args) throws IOException {
+        PrintStream answers = System.out;
+        System.setOut(System.err);
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+
+        WarmUp.all();
+        Machine.collect();
+        answers.println(ready());
+        answers.flush();
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            if (line.isBlank()) {
+                continue;
+            }
+            answers.println(answer(line));
+            answers.flush();
+        }
+        System.exit(0);
+    }
+
+    private static String answer(String line) {
+        try {
+            String[] words = line.trim().split("\\s+");
+            String json = Workloads.run(words[0], new Keys(words));
+            // The next round begins with an empty young generation, and nothing is left to collect while the parent waits.
+            Machine.collect();
+            return json;
+        } catch (Throwable t) {
+            t.printStackTrace();
+            return "{\"error\":" + quoted(t.toString()) + "}";
+        }
+    }
+
+    private static String ready() throws IOException {
+        Properties pom = new Properties();
+        try (InputStream in = HashedWheelTimer.class.getResourceAsStream("/META-INF/maven/io.netty/netty-common/pom.properties")) {
+            if (in != null) {
+                pom.load(in);
+            }
+        }
+        String netty = pom.getProperty("version", "of an unknown version");
+        String name = "Netty " + netty.replace(".Final", "") + ", " + Machine.collector();
+        String version = netty + " on Java " + System.getProperty("java.version");
+        return "{\"ready\":true,\"name\":" + quoted(name) + ",\"version\":" + quoted(version) + "}";
+    }
+
+    private static String quoted(String text) {
+        StringBuilder json = new StringBuilder("\"");
+        for (char c : text.toCharArray()) {
+            if (c == '"' || c == '\\') {
+                json.append('\\').append(c);
+            } else if (c < ' ') {
+                json.append(String.format(Locale.ROOT, "\\u%04x", (int) c));
+            } else {
+                json.append(c);
+            }
+        }
+        return json.append('"').toString();
+    }
+
+    /** What comes behind the workload's name: `count=1000000 seed=7`. */
+    static final class Keys {
+        private final Map<String, String> values = new HashMap<>();
+
+        Keys(String[] words) {
+            for (int i = 1; i < words.length; i++) {
+                int at = words[i].indexOf('=');
+                if (at < 0) {
+                    throw new IllegalArgumentException("not key=value: " + words[i]);
+                }
+                values.put(words[i].substring(0, at), words[i].substring(at + 1));
+            }
+        }
+
+        double number(String key) {
+            if (!values.containsKey(key)) {
+                throw new IllegalArgumentException("no " + key + "= in the command");
+            }
+            double number = Double.parseDouble(values.get(key));
+            if (!(number > 0 && number <= Integer.MAX_VALUE)) {
+                throw new IllegalArgumentException(key + " is out of range: " + values.get(key));
+            }
+            return number;
+        }
+
+        int count(String key) {
+            return (int) number(key);
+        }
+
+        int count(String key, int otherwise) {
+            return values.containsKey(key) ? count(key) : otherwise;
+        }
+
+        long seed() {
+            return Long.parseUnsignedLong(values.getOrDefault("seed", "1"));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+import static java.util.concurrent.TimeUnit.NANOSECONDS;
+
+import io.netty.util.Timeout;
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * One method for each workload of the protocol, all of the same shape: make the arrays; build a timer and collect, so that
+ * it is old, as in a service, and the young generation empty; time a loop; stop the timer.
+ */
+final class Workloads {
+    private Workloads() {}
+
+    static String run(String name, Main.Keys keys) throws Exception {
+        long tick = keys.count("tick_us", name.equals("W7") || name.equals("W8") ? 1000 : 10_000) * 1000L;
+        int slots = keys.count("slots", 512);
+        SplitMix random = new SplitMix(keys.seed());
+        switch (name) {
+            case "W1": return schedule(tick, slots, random, keys.count("count"));
+            case "W2": return pairs(tick, slots, keys.count("count"));
+            case "W2s": return pairsForSeconds(tick, slots, keys.number("seconds"));
+            case "W2b": return cancel(tick, slots, random, keys.count("count"));
+            case "W3": return together(tick, slots, random, keys.count("count"), keys.count("threads"));
+            case "W4": return expire(tick, slots, random, keys.count("count"));
+            case "W4p": return expireAtOnce(tick, slots, keys.count("count"));
+            case "W5": return carry(tick, slots, random, keys.count("count"), keys.number("seconds"));
+            case "W6": return memory(tick, slots, random, keys.count("count"));
+            case "W7": return lateness(tick, slots, random, keys.count("rate"), keys.number("seconds"));
+            case "W8": return idle(tick, slots, keys.number("seconds"));
+            case "W9": return rearm(tick, slots, random, keys.count("count"), keys.count("resets"));
+            case "W10": return crowded(tick, slots, random, keys.count("count"), keys.count("pending"));
+            case "MIX": return mix(tick, slots, random, keys.count("count"), keys.count("threads"));
+            default: return "{\"unsupported\":\"the Netty child knows no such workload\"}";
+        }
+    }
+
+    // --- what a call costs ----------------------------------------------------------------------------------------
+
+    static String schedule(long tick, int slots, SplitMix random, int count) {
+        long[] delays = random.delays(count, 30, 90);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Machine.Watch watch = new Machine.Watch();
+            Loops.schedule(wheel.timer, delays);
+            return json("ns", (double) watch.stop() / count);
+        }
+    }
+
+    static String pairs(long tick, int slots, int count) {
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Machine.Watch watch = new Machine.Watch();
+            Loops.pairs(wheel.timer, count);
+            return json("ns", (double) watch.stop() / count);
+        }
+    }
+
+    static String pairsForSeconds(long tick, int slots, double seconds) {
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            long pairs = 0;
+            long cpu = Machine.processCpu();
+            long from = System.nanoTime();
+            while (System.nanoTime() - from < seconds * 1e9) {
+                Loops.pairs(wheel.timer, 1000);
+                pairs += 1000;
+            }
+            cpu = Machine.processCpu() - cpu;
+            return json("ns", (double) cpu / pairs, "pairs", pairs);
+        }
+    }
+
+    static String cancel(long tick, int slots, SplitMix random, int count) throws InterruptedException {
+        long[] delays = random.delays(count, 30, 90);
+        Timeout[] timeouts = new Timeout[count];
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Loops.scheduleAndKeep(wheel.timer, delays, timeouts);
+            random.shuffle(timeouts);
+            NANOSECONDS.sleep(wheel.settling(count, 30 * tick / 1e9));
+            long cpu = wheel.workerCpu();
+            Machine.Watch watch = new Machine.Watch();
+            Loops.cancel(timeouts);
+            double ns = (double) watch.stop() / count;
+            wheel.awaitNone();
+            return json("ns", ns, "worker_ns", (double) (wheel.workerCpu() - cpu) / count);
+        }
+    }
+
+    static String together(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
+        long[][] delays = share(random, count, threads);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            long ns = Team.run(threads, i -> Loops.schedule(wheel.timer, delays[i]));
+            return json("mops", count * 1e3 / ns);
+        }
+    }
+
+    static String mix(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
+        long[][] delays = share(random, count, threads);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            long ns = Team.run(threads, i -> Loops.mix(wheel.timer, delays[i]));
+            return json("mops", count * 1e3 / ns);
+        }
+    }
+
+    private static long[][] share(SplitMix random, int count, int threads) {
+        long[][] delays = new long[threads][];
+        for (int i = 0; i < threads; i++) {
+            delays[i] = random.delays(count / threads + (i < count % threads ? 1 : 0), 30, 90);
+        }
+        return delays;
+    }
+
+    static String rearm(long tick, int slots, SplitMix random, int count, int resets) throws InterruptedException {
+        Tasks.Connection[] connections = new Tasks.Connection[count];
+        int[] which = random.indexes(resets, count);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            for (int i = 0; i < count; i++) {
+                connections[i] = new Tasks.Connection();
+                wheel.timer.newTimeout(connections[i], Tasks.Connection.IDLE, NANOSECONDS);
+            }
+            NANOSECONDS.sleep(wheel.settling(count, 0.3));
+            // The process's CPU time is theirs: nothing is collected meanwhile.
+            long cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu();
+            Machine.Watch watch = new Machine.Watch();
+            Loops.read(connections, which);
+            double ns = (double) watch.stop() / resets;
+            cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu() - cpu;
+            return json("ns", ns, "cpu_ns", (double) cpu / resets);
+        }
+    }
+
+    static String crowded(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
+        long[] waiting = random.delays(pending, 300, 360);
+        long[] first = random.delays(1000, 30, 90);
+        long[] delays = random.delays(count, 30, 90);
+        int[] places = random.indexes(count, first.length);
+        Timeout[] window = new Timeout[first.length];
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Loops.schedule(wheel.timer, waiting);
+            Loops.scheduleAndKeep(wheel.timer, first, window);
+            NANOSECONDS.sleep(wheel.settling(pending, 0.3));
+            Machine.Watch watch = new Machine.Watch();
+            Loops.window(wheel.timer, delays, places, window);
+            return json("ns", (double) watch.stop() / count);
+        }
+    }
+
+    // --- what the worker's side costs -----------------------------------------------------------------------------
+
+    static String expire(long tick, int slots, SplitMix random, int count) throws InterruptedException {
+        double scattered = expire(tick, slots, random, count, false);
+        double packed = expire(tick, slots, random, count, true);
+        return json("ns", scattered, "packed_ns", packed);
+    }
+
+    private static double expire(long tick, int slots, SplitMix random, int count, boolean pack) throws InterruptedException {
+        // Room for scheduling, settling and collecting, at a guess.
+        double need = 0.35 + count * (pack ? 7e-7 : 2e-7);
+        double from = need < 0.9 ? 1 : Math.max(3, need);
+        long[] delays = random.delays(count, from, from + 1);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Tasks.Count.RAN.set(0);
+            Loops.schedule(wheel.timer, delays);
+            return worked(wheel, count, pack);
+        }
+    }
+
+    static String expireAtOnce(long tick, int slots, int count) throws InterruptedException {
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Tasks.Count.RAN.set(0);
+            long target = System.nanoTime() + 1_500_000_000L + count * 100L;
+            Loops.scheduleFor(wheel.timer, target, count);
+            return json("ns", worked(wheel, count, false));
+        }
+    }
+
+    /** The worker's CPU time, per timeout, from when all are in the wheel until all have run. */
+    private static double worked(Wheel wheel, int count, boolean pack) throws InterruptedException {
+        NANOSECONDS.sleep(wheel.settling(count, 0.3));
+        if (pack) {
+            Machine.pack();
+        }
+        Machine.Watch watch = new Machine.Watch();
+        long cpu = wheel.workerCpu();
+        if (Tasks.Count.RAN.get() > 0) {
+            throw new IllegalStateException("the first fired before all were in the wheel");
+        }
+        wheel.awaitNone();
+        cpu = wheel.workerCpu() - cpu;
+        // Netty takes the last one off the count just before it runs.
+        Thread.sleep(1);
+        if (Tasks.Count.RAN.get() != count) {
+            throw new IllegalStateException(Tasks.Count.RAN + " of " + count + " ran");
+        }
+        watch.stop();
+        return (double) cpu / count;
+    }
+
+    static String carry(long tick, int slots, SplitMix random, int count, double seconds) throws InterruptedException {
+        // A number below n has 31 bits: half an hour of microseconds. So an hour is made of two.
+        long[] delays = random.delays(count, 3600, 5400);
+        for (int i = 0; i < count; i++) {
+            delays[i] += random.below(2) * 1_800_000_000_000L;
+        }
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Loops.schedule(wheel.timer, delays);
+            double scattered = percent(wheel, count, seconds);
+            Machine.pack();
+            double packed = percent(wheel, count, seconds);
+            return json("percent", scattered, "packed_percent", packed);
+        }
+    }
+
+    private static double percent(Wheel wheel, int count, double seconds) throws InterruptedException {
+        NANOSECONDS.sleep(wheel.settling(count, 2));
+        long cpu = Machine.processCpu();
+        long worker = wheel.workerCpu();
+        long from = System.nanoTime();
+        NANOSECONDS.sleep(Math.round(seconds * 1e9));
+        double took = (System.nanoTime() - from) / 100.0;
+        System.err.printf(Locale.ROOT, "netty: W5: the worker's part is %.2f %%%n", (wheel.workerCpu() - worker) / took);
+        return (Machine.processCpu() - cpu) / took;
+    }
+
+    static String memory(long tick, int slots, SplitMix random, int count) throws InterruptedException {
+        long[] delays = random.delays(count, 300, 360);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            long before = Machine.usedHeap();
+            Loops.schedule(wheel.timer, delays);
+            NANOSECONDS.sleep(wheel.settling(count, 1));
+            long grown = Machine.usedHeap() - before;
+            return json("bytes", (double) grown / count);
+        }
+    }
+
+    static String idle(long tick, int slots, double seconds) throws Exception {
+        Thread.sleep(1000);
+        double[] without = rest(null, seconds);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Thread.sleep(1000);
+            double[] with = rest(wheel, seconds);
+            System.err.printf(Locale.ROOT, "netty: W8: of all threads %.1f wake-ups a second, %.2f ms of CPU; without a timer"
+                + " %.1f and %.2f%n", with[1], with[2], without[1], without[2]);
+            return json("wakeups", with[0], "cpu_ms", with[3]);
+        }
+    }
+
+    /** Per second: wake-ups of the worker, and of all threads; CPU time of all, and of the worker, in ms. */
+    private static double[] rest(Wheel wheel, double seconds) throws Exception {
+        double[] before = counters(wheel);
+        long from = System.nanoTime();
+        NANOSECONDS.sleep(Math.round(seconds * 1e9));
+        double[] after = counters(wheel);
+        double took = (System.nanoTime() - from) / 1e9;
+        for (int i = 0; i < after.length; i++) {
+            after[i] = (after[i] - before[i]) / took;
+        }
+        return after;
+    }
+
+    private static double[] counters(Wheel wheel) throws Exception {
+        return new double[] {Machine.switches(Wheel.NAME), Machine.switches(null), Machine.processCpu() / 1e6,
+            wheel == null ? 0 : wheel.workerCpu() / 1e6};
+    }
+
+    static String lateness(long tick, int slots, SplitMix random, int rate, double seconds) throws InterruptedException {
+        int count = (int) Math.round(rate * seconds);
+        long[] delays = random.delays(count, 0, 1);
+        Tasks.Late.lateness = new long[count];
+        Tasks.Late.noted = 0;
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            long from = System.nanoTime();
+            int done = 0;
+            for (long ms = 1; done < count; ms++) {
+                long next = from + TimeUnit.MILLISECONDS.toNanos(ms);
+                for (long left = next - System.nanoTime(); left > 0; left = next - System.nanoTime()) {
+                    LockSupport.parkNanos(left);
+                }
+                int due = (int) Math.min(count, (long) rate * ms / 1000);
+                Loops.burst(wheel.timer, delays, done, due);
+                done = due;
+            }
+            wheel.awaitNone();
+        }
+        if (Tasks.Late.noted != count) {
+            throw new IllegalStateException(Tasks.Late.noted + " of " + count + " ran");
+        }
+        return percentiles(Tasks.Late.lateness);
+    }
+
+    private static String percentiles(long[] lateness) {
+        Arrays.sort(lateness);
+        StringBuilder cdf = new StringBuilder();
+        double[] tail = {0.99, 0.995, 0.999, 0.9999, 1};
+        for (int i = 0; i < 50 + tail.length; i++) {
+            double fraction = i < 50 ? i / 50.0 : tail[i - 50];
+            cdf.append(String.format(Locale.ROOT, "%s[%.4f,%.4f]", i == 0 ? "" : ",", at(lateness, fraction), fraction));
+        }
+        String numbers = json("p50", at(lateness, 0.5), "p99", at(lateness, 0.99), "p999", at(lateness, 0.999),
+            "max", at(lateness, 1));
+        return numbers.substring(0, numbers.length() - 1) + ",\"cdf\":[" + cdf + "]}";
+    }
+
+    private static double at(long[] sorted, double fraction) {
+        int rank = (int) Math.ceil(fraction * sorted.length);
+        return sorted[Math.max(0, rank - 1)] / 1e6;
+    }
+
+    // --- answers --------------------------------------------------------------------------------------------------
+
+    /** Names and numbers, in turn. */
+    private static String json(Object... members) {
+        StringBuilder json = new StringBuilder("{");
+        for (int i = 0; i < members.length; i += 2) {
+            Object number = members[i + 1];
+            json.append(i == 0 ? "\"" : ",\"").append(members[i]).append("\":");
+            json.append(number instanceof Long ? number : String.format(Locale.ROOT, "%.4f", number));
+        }
+        return json.append('}').toString();
+    }
+}

@@ -1,0 +1,121 @@
+//! A command as the parent writes it, `W1 count=1000000 seed=7`, and what a child answers.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::competitors::Setup;
+use crate::random::Random;
+
+pub(crate) struct Command {
+    pub(crate) workload: String,
+    keys: Vec<(String, u64)>,
+}
+
+impl FromStr for Command {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let workload = words.next().ok_or("no command")?.to_owned();
+        let pair = |word: &str| {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("no value: {word}"))?;
+            let value = value.parse().map_err(|error| format!("{word}: {error}"))?;
+            Ok((key.to_owned(), value))
+        };
+        let keys = words.map(pair).collect::<Result<_, String>>()?;
+        Ok(Self { workload, keys })
+    }
+}
+
+impl Command {
+    fn find(&self, key: &str) -> Option<u64> {
+        self.keys.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Result<usize, String> {
+        self.find(key).map(|value| value as usize).ok_or_else(|| format!("{} needs {key}", self.workload))
+    }
+
+    pub(crate) fn seconds(&self) -> Result<Duration, String> {
+        self.get("seconds").map(|seconds| Duration::from_secs(seconds as u64))
+    }
+
+    pub(crate) fn setup(&self) -> Setup {
+        let tick = Duration::from_micros(self.find("tick_us").unwrap_or(10_000));
+        Setup { tick, slots: self.find("slots").unwrap_or(512) as usize }
+    }
+
+    pub(crate) fn random(&self) -> Random {
+        Random::new(self.find("seed").unwrap_or(7))
+    }
+
+    pub(crate) fn keeps(&self) -> bool {
+        self.find("keep") == Some(1)
+    }
+}
+
+/// One line of JSON.
+pub(crate) enum Answer {
+    Figures(Map<String, Value>),
+    Unsupported(String),
+    Failed(String),
+}
+
+impl Answer {
+    pub(crate) fn new<const N: usize>(figures: [(&str, f64); N]) -> Self {
+        Self::Figures(figures.into_iter().map(|(key, figure)| (key.to_owned(), json!(figure))).collect())
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Figures(figures) => Value::Object(figures.clone()),
+            Self::Unsupported(why) => json!({ "unsupported": why }),
+            Self::Failed(error) => json!({ "error": error }),
+        }
+    }
+
+    /// Whatever is no answer has failed.
+    pub(crate) fn parse(line: &str) -> Self {
+        let Ok(Value::Object(figures)) = serde_json::from_str(line) else {
+            return Self::Failed(format!("not an answer: {line}"));
+        };
+        let text = |key| figures.get(key).map(|text| text.as_str().map_or(text.to_string(), str::to_owned));
+        if let Some(error) = text("error") {
+            Self::Failed(error)
+        } else if let Some(why) = text("unsupported") {
+            Self::Unsupported(why)
+        } else {
+            Self::Figures(figures)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_a_name_and_numbers() {
+        let command: Command = "W1 count=1000 tick_us=1000 keep=1".parse().unwrap();
+        assert_eq!((&*command.workload, command.get("count")), ("W1", Ok(1_000)));
+        assert_eq!(command.setup().tick, Duration::from_millis(1));
+        assert!(command.keeps());
+        assert!(command.get("threads").is_err());
+        for nonsense in ["", "W1 count", "W1 count=many"] {
+            assert!(nonsense.parse::<Command>().is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_one_of_three() {
+        assert!(matches!(Answer::parse(r#"{"ns":31.2}"#), Answer::Figures(_)));
+        assert!(
+            matches!(Answer::parse(r#"{"unsupported":"why"}"#), Answer::Unsupported(why) if why == "why")
+        );
+        for failed in [r#"{"error":"out of memory"}"#, "", "Worker shutdown", "7"] {
+            assert!(matches!(Answer::parse(failed), Answer::Failed(_)), "{failed}");
+        }
+    }
+}

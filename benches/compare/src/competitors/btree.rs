@@ -1,0 +1,36 @@
+//! A `BTreeMap` by deadline, and by number where these are equal.
+
+use std::collections::BTreeMap;
+
+use super::locked::ByTime;
+use crate::task::Task;
+
+#[derive(Default)]
+pub(crate) struct ByDeadline {
+    tasks: BTreeMap<(u64, u64), Task>,
+    number: u64,
+}
+
+impl ByTime for ByDeadline {
+    type Key = (u64, u64);
+
+    fn insert(&mut self, deadline: u64, task: Task) -> Self::Key {
+        self.number += 1;
+        let key = (deadline, self.number);
+        self.tasks.insert(key, task);
+        key
+    }
+
+    fn remove(&mut self, key: &Self::Key) -> Option<Task> {
+        self.tasks.remove(key)
+    }
+
+    fn first(&self) -> Option<u64> {
+        self.tasks.first_key_value().map(|((deadline, _), _)| *deadline)
+    }
+
+    fn take(&mut self, now: u64) -> Option<Task> {
+        self.first().filter(|&first| first <= now)?;
+        self.tasks.pop_first().map(|(_, task)| task)
+    }
+}

@@ -1,0 +1,84 @@
+//! `hierarchical_hash_wheel_timer`, with its thread. Each timeout is known by an identifier that the caller thinks of.
+//!
+//! The state is a type of ours and not the boxed closure that comes with it: so it saves an allocation.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use hierarchical_hash_wheel_timer::thread_timer::{TimerRef, TimerWithThread};
+use hierarchical_hash_wheel_timer::{OneshotState, PeriodicClosureState, Timer};
+
+use super::{Caller, Competitor, Setup};
+use crate::task::Task;
+
+#[derive(Debug)]
+pub(crate) struct State {
+    id: u64,
+    task: Task,
+}
+
+impl OneshotState for State {
+    type Id = u64;
+
+    fn id(&self) -> &u64 {
+        &self.id
+    }
+
+    fn trigger(self) {
+        self.task.run();
+    }
+}
+
+type Periodic = PeriodicClosureState<u64>;
+
+pub(crate) struct QuadWheel {
+    timer: TimerWithThread<u64, State, Periodic>,
+    callers: AtomicU64,
+}
+
+pub(crate) struct Numbered {
+    timer: TimerRef<u64, State, Periodic>,
+    /// Each caller has numbers of its own, so that they need not share a counter.
+    next: u64,
+}
+
+impl Competitor for QuadWheel {
+    type Handle = u64;
+
+    type Caller<'a> = Numbered;
+
+    fn start(_: Setup) -> Self {
+        let timer = TimerWithThread::new().expect("a thread can be had");
+        Self { timer, callers: AtomicU64::new(0) }
+    }
+
+    fn caller(&self) -> Numbered {
+        Numbered { timer: self.timer.timer_ref(), next: self.callers.fetch_add(1, Relaxed) << 40 }
+    }
+
+    fn stop(self) {
+        self.timer.shutdown().expect("its thread has not panicked");
+    }
+}
+
+impl Caller for Numbered {
+    type Handle = u64;
+
+    fn schedule(&mut self, delay: Duration, task: Task) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.timer.schedule_once(delay, State { id, task });
+        id
+    }
+
+    fn cancel(&mut self, handle: u64) {
+        self.timer.cancel(&handle);
+    }
+
+    /// There is nothing better.
+    fn rearm(&mut self, handle: &mut u64, delay: Duration) {
+        self.cancel(*handle);
+        *handle = self.schedule(delay, Task::count());
+    }
+}

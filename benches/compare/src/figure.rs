@@ -1,0 +1,94 @@
+//! The figures in docs/, and what they have in common.
+
+mod lateness;
+mod lines;
+mod ratios;
+
+use std::error::Error;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::measure::Measured;
+use crate::peers::{PEERS, Peer};
+use crate::summary::Summary;
+
+/// Plotters takes a font's height for more than its size: this one is 12 pixels.
+const FONT: (&str, f64) = ("sans-serif", 15.0);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+type Drawn = Result<(), Box<dyn Error>>;
+
+/// First those of Okabe and Ito's palette, whom the colour-blind owe it to, then what is left. In the order of `PEERS`.
+const COLOURS: [RGBColor; 12] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(120, 120, 120),
+    RGBColor(0, 0, 0),
+    RGBColor(148, 103, 189),
+    RGBColor(140, 86, 75),
+    RGBColor(188, 189, 34),
+    RGBColor(23, 190, 207),
+];
+
+/// Each figure with the name of its file.
+pub(crate) fn all(measured: &Measured) -> Result<[(&'static str, String); 4], Box<dyn Error>> {
+    let summary = &Summary { measured };
+    Ok([
+        ("compare-ratios.svg", svg((900, 620), |area| ratios::draw(area, summary))?),
+        ("compare-lateness.svg", svg((900, 560), |area| lateness::draw(area, summary))?),
+        ("compare-pending.svg", svg((900, 560), |area| lines::pending(area, summary))?),
+        ("compare-scaling.svg", svg((1_240, 560), |area| lines::scaling(area, summary))?),
+    ])
+}
+
+fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, Box<dyn Error>> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        draw(&root)?;
+        root.present()?;
+    }
+    // Plotters leaves blank lines in it, where a Markdown renderer would see the end of the figure.
+    Ok(svg.lines().filter(|line| !line.trim().is_empty()).flat_map(|line| [line, "\n"]).collect())
+}
+
+fn colour(peer: &Peer) -> RGBColor {
+    let index = PEERS.iter().position(|other| other.name == peer.name);
+    COLOURS[index.unwrap_or(0)]
+}
+
+/// Its name as plain text.
+fn name(peer: &Peer) -> String {
+    peer.title.replace('`', "")
+}
+
+/// A line with a mark each, in as many columns as there is room for.
+fn legend(area: &Area<'_>, peers: &[&Peer]) -> Drawn {
+    const WIDTH: i32 = 220;
+
+    let style = FONT.into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
+    let columns = (area.dim_in_pixel().0 as i32 / WIDTH).max(1);
+    for (index, peer) in peers.iter().enumerate() {
+        let (x, y) = (20 + WIDTH * (index as i32 % columns), 14 + 20 * (index as i32 / columns));
+        area.draw(&PathElement::new([(x, y), (x + 22, y)], colour(peer).stroke_width(2)))?;
+        area.draw(&Circle::new((x + 11, y), 3, colour(peer).filled()))?;
+        area.draw(&Text::new(name(peer), (x + 28, y), style.clone()))?;
+    }
+    Ok(())
+}
+
+/// Where there is nothing to draw.
+fn say(area: &Area<'_>, text: &str) -> Drawn {
+    let (width, height) = area.dim_in_pixel();
+    let style = FONT.into_text_style(area).pos(Pos::new(HPos::Center, VPos::Center));
+    area.draw(&Text::new(text, (width as i32 / 2, height as i32 / 2), style))?;
+    Ok(())
+}

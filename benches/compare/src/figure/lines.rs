@@ -1,0 +1,145 @@
+//! A figure of each competitor over a number: of those pending, of threads.
+
+use std::ops::Range;
+
+use plotters::prelude::*;
+
+use super::{Area, Drawn, FONT, colour, legend, say};
+use crate::peers::{PEERS, Peer};
+use crate::summary::Summary;
+
+struct Panel {
+    title: &'static str,
+    x: &'static str,
+    y: &'static str,
+    /// Each so many times the one before: evenly spaced, they are a logarithmic axis.
+    numbers: Vec<u32>,
+    lines: Vec<Line>,
+}
+
+/// Figures by their number's place in the panel.
+type Line = (&'static Peer, Vec<(f64, f64)>);
+
+impl Panel {
+    /// The medians of all workloads that differ in one number: `W10 pending=` and that.
+    fn new(summary: &Summary<'_>, prefix: &str, key: &str, [title, x, y]: [&'static str; 3]) -> Self {
+        let mut numbers: Vec<u32> = Vec::new();
+        for round in &summary.measured.rounds {
+            let number = round.workload.strip_prefix(prefix).and_then(|number| number.parse().ok());
+            numbers.extend(number.filter(|number| !numbers.contains(number)));
+        }
+        numbers.sort_unstable();
+        let line = |peer: &'static Peer| {
+            let point = |(place, number): (usize, &u32)| {
+                Some((place as f64, summary.spread(&format!("{prefix}{number}"), key, peer.name)?.median))
+            };
+            (peer, numbers.iter().enumerate().filter_map(point).collect::<Vec<_>>())
+        };
+        let lines = PEERS.iter().map(line).filter(|(_, line)| !line.is_empty()).collect();
+        Self { title, x, y, numbers, lines }
+    }
+}
+
+pub(super) fn pending(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
+    let names = ["schedule one and cancel another", "pending timeouts", "ns"];
+    draw(area, &[Panel::new(summary, "W10 pending=", "ns", names)])
+}
+
+pub(super) fn scaling(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
+    let panel = |title, workload: &str| {
+        let names = [title, "threads", "million a second, of all threads together"];
+        Panel::new(summary, &format!("{workload} threads="), "mops", names)
+    };
+    draw(area, &[panel("schedule", "W3"), panel("schedule one and cancel another", "MIX")])
+}
+
+fn draw(area: &Area<'_>, panels: &[Panel]) -> Drawn {
+    let Some(fullest) =
+        panels.iter().max_by_key(|panel| panel.lines.len()).filter(|panel| !panel.lines.is_empty())
+    else {
+        return say(area, "This was not measured.");
+    };
+    let (top, rest) = area.split_vertically(70);
+    legend(&top, &fullest.lines.iter().map(|(peer, _)| *peer).collect::<Vec<_>>())?;
+    for (panel, area) in panels.iter().zip(rest.split_evenly((1, panels.len()))) {
+        chart(&area, panel)?;
+    }
+    Ok(())
+}
+
+fn chart(area: &Area<'_>, panel: &Panel) -> Drawn {
+    let figures = panel.lines.iter().flat_map(|(_, line)| line).map(|(_, figure)| *figure);
+    let last = panel.numbers.len().saturating_sub(1) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .caption(panel.title, FONT)
+        .margin(10)
+        .margin_right(24)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(-0.3..last + 0.3, scale(figures).log_scale())?;
+    let label = |place: &f64| {
+        let number = (place.fract() == 0.0).then(|| panel.numbers.get(*place as usize)).flatten();
+        number.map_or(String::new(), |number| number_text(*number))
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(BLACK.mix(0.15))
+        .light_line_style(TRANSPARENT)
+        .x_labels(panel.numbers.len())
+        .x_label_formatter(&label)
+        .y_labels(12)
+        .label_style(FONT)
+        .axis_desc_style(FONT)
+        .x_desc(panel.x)
+        .y_desc(panel.y)
+        .draw()?;
+    for (peer, line) in panel.lines.iter().rev() {
+        chart.draw_series(LineSeries::new(line.iter().copied(), colour(peer).stroke_width(2)))?;
+        chart.draw_series(line.iter().map(|&at| Circle::new(at, 3, colour(peer).filled())))?;
+    }
+    Ok(())
+}
+
+/// 10⁶, say; a small number as it is.
+fn number_text(number: u32) -> String {
+    let exponent = number.max(1).ilog10();
+    let is_power = number == 10_u32.pow(exponent) && exponent >= 3;
+    let digit = "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(exponent as usize).filter(|_| is_power);
+    digit.map_or_else(|| number.to_string(), |digit| format!("10{digit}"))
+}
+
+/// From one power of ten to another, so that there are labels: without one inside, plotters looks for it for ever.
+fn scale(figures: impl Iterator<Item = f64>) -> Range<f64> {
+    let usable = figures.filter(|figure| *figure > 0.0);
+    let (least, most) =
+        usable.fold((f64::MAX, 0.0_f64), |(least, most), figure| (least.min(figure), most.max(figure)));
+    if most == 0.0 {
+        return 1.0..10.0;
+    }
+    let (below, above) = (10_f64.powf(least.log10().floor()), 10_f64.powf(most.log10().ceil()));
+    let is_narrow = above <= below * 10.0;
+    if is_narrow { below..below * 10.0 } else { least / 1.5..most * 1.5 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_has_a_power_of_ten() {
+        for figures in [vec![], vec![0.0], vec![4.7], vec![1.0], vec![99.0, 101.0], vec![3.0, 4_000.0]] {
+            let Range { start, end } = scale(figures.iter().copied());
+            let power = 10_f64.powf(start.log10().ceil());
+            assert!(start > 0.0 && (start..=end).contains(&power), "{figures:?}: {start}..{end}");
+        }
+    }
+
+    #[test]
+    fn a_power_of_ten_is_written_as_one() {
+        assert_eq!(
+            [1, 2, 16, 1_000, 2_000, 10_000_000].map(number_text),
+            ["1", "2", "16", "10³", "2000", "10⁷"]
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What is asked on the command line.
+
+use crate::peers::{Kind, PEERS, Peer};
+use crate::plan::{FULL, QUICK, Size, TEST, Workload};
+
+const COMMAND: &str = "cargo run --release --manifest-path benches/compare/Cargo.toml";
+
+const USAGE: &str =
+    "usage: compare [--quick] [--write] [--test] [--only W1,W2] [--peers ours,netty] | --serve NAME";
+
+pub(crate) enum Asked {
+    /// To be a child.
+    Serve(String),
+    Test(Options),
+    Measure(Options),
+}
+
+pub(crate) struct Options {
+    size: &'static Size,
+    /// As they were given.
+    words: Vec<String>,
+    only: Option<Vec<String>>,
+    pub(crate) peers: Vec<&'static Peer>,
+    pub(crate) writes: bool,
+}
+
+impl Options {
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Asked, String> {
+        let words: Vec<_> = words.collect();
+        let mut options = Self {
+            size: &FULL,
+            words: words.clone(),
+            only: None,
+            peers: PEERS.iter().collect(),
+            writes: false,
+        };
+        let (mut is_test, mut names) = (false, None);
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let mut next = || words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"));
+            match &*word {
+                "--serve" => return Ok(Asked::Serve(next()?)),
+                "--quick" => {
+                    options.size = &QUICK;
+                    options.peers.retain(|peer| peer.is_core() || peer.name == "tokio");
+                }
+                "--test" => {
+                    (is_test, options.size) = (true, &TEST);
+                    // CI has no Java.
+                    options.peers.retain(|peer| peer.kind != Kind::Netty);
+                }
+                "--write" => options.writes = true,
+                "--only" => options.only = Some(list(&next()?)),
+                "--peers" => names = Some(list(&next()?)),
+                _ => return Err(format!("what is {word}? {USAGE}")),
+            }
+        }
+        if let Some(names) = &names {
+            options.peers = choose(names)?;
+        }
+        if options.plan().is_empty() {
+            return Err(format!("no such workload; {USAGE}"));
+        }
+        Ok(if is_test { Asked::Test(options) } else { Asked::Measure(options) })
+    }
+
+    pub(crate) fn plan(&self) -> Vec<Workload> {
+        let mut plan = self.size.plan();
+        if let Some(only) = &self.only {
+            plan.retain(|workload| only.iter().any(|name| workload.name.split(' ').next() == Some(&**name)));
+        }
+        plan
+    }
+
+    /// What remakes this run.
+    pub(crate) fn command(&self) -> String {
+        if self.words.is_empty() { COMMAND.into() } else { format!("{COMMAND} -- {}", self.words.join(" ")) }
+    }
+}
+
+/// In the order of the tables.
+fn choose(names: &[String]) -> Result<Vec<&'static Peer>, String> {
+    let all = PEERS.each_ref().map(|peer| peer.name);
+    if let Some(name) = names.iter().find(|name| *name != "all" && !all.contains(&&***name)) {
+        return Err(format!("no peer {name}; there are {}", all.join(",")));
+    }
+    let is_chosen = |peer: &&Peer| names.iter().any(|name| name == peer.name || name == "all");
+    Ok(PEERS.iter().filter(is_chosen).collect())
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::to_owned).collect()
+}

@@ -1,0 +1,69 @@
+//! What every timeout does when its time has come. Two words: what a closure that captures so much holds.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many tasks have run since [`forget`].
+static RAN: AtomicU64 = AtomicU64::new(0);
+
+/// In nanoseconds, of each task that records it.
+static LATENESS: Mutex<Vec<i64>> = Mutex::new(Vec::new());
+
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Is counted, by so much.
+    Count(u64),
+    /// Says how late it is, by nanoseconds since the origin.
+    Record { due: u64 },
+}
+
+const _: () = assert!(size_of::<Task>() == 16);
+
+impl Task {
+    pub(crate) fn count() -> Self {
+        Self::Count(1)
+    }
+
+    /// To be scheduled now.
+    pub(crate) fn record(delay: Duration) -> Self {
+        Self::Record { due: now() + delay.as_nanos() as u64 }
+    }
+
+    pub(crate) fn run(self) {
+        let by = match self {
+            Self::Count(by) => by,
+            Self::Record { due } => {
+                let late = now().cast_signed() - due.cast_signed();
+                LATENESS.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+                1
+            }
+        };
+        RAN.fetch_add(by, Relaxed);
+    }
+}
+
+fn now() -> u64 {
+    ORIGIN.elapsed().as_nanos() as u64
+}
+
+/// Begins to count and to record anew; so many records cost no allocation.
+pub(crate) fn forget(records: usize) {
+    RAN.store(0, Relaxed);
+    *LATENESS.lock().unwrap_or_else(PoisonError::into_inner) = Vec::with_capacity(records);
+    LazyLock::force(&ORIGIN);
+}
+
+pub(crate) fn ran() -> u64 {
+    RAN.load(Relaxed)
+}
+
+/// What has been recorded, the least first.
+pub(crate) fn take_lateness() -> Vec<i64> {
+    let mut all = std::mem::take(&mut *LATENESS.lock().unwrap_or_else(PoisonError::into_inner));
+    all.sort_unstable();
+    all
+}
