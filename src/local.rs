@@ -93,11 +93,7 @@ impl Drop for Desk {
             core.arena.put_strays(left);
         }
         self.purse.empty(&core);
-        // It may be the last one: then the user's clock and waker go with it.
-        report::guard(
-            || drop(core),
-            |panic| report::task_panicked("when it was dropped", "(a timer)", panic),
-        );
+        let_go(core);
     }
 }
 
