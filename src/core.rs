@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) ticks_per_wheel: usize,
     /// The most that may be pending: the user's limit, or what can be counted.
     pub(crate) limit: u64,
-    time: Time,
+    pub(crate) time: Time,
 }
 
 // User code runs only where everything is consistent, so a panic that comes out of it leaves nothing half done.
@@ -104,22 +104,6 @@ impl Core {
         })
     }
 
-    /// [`Time::now_or_later`].
-    pub(crate) fn now_or_later(&self) -> u64 {
-        self.time.now_or_later()
-    }
-
-    /// [`Time::now_or_soon`].
-    #[inline]
-    pub(crate) fn now_or_soon(&self) -> u64 {
-        self.time.now_or_soon()
-    }
-
-    /// [`Time::now`].
-    pub(crate) fn now(&self) -> u64 {
-        self.time.now()
-    }
-
     // There is a call for each type of task: where it is, the timeout stays in registers.
     #[inline(always)]
     pub(crate) fn schedule<T: Task>(
@@ -127,7 +111,7 @@ impl Core {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        let deadline = ticks::deadline(self.now_or_soon(), delay);
+        let deadline = ticks::deadline(self.time.now_or_soon(), delay);
         let admitted = match self.life.admit(self.limit) {
             Ok(word) => word,
             Err(refusal) => match self.admit_after(refusal) {
@@ -200,7 +184,7 @@ impl Core {
 
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
         let node = &timeout.handle;
-        match node.reset(ticks::deadline(self.now_or_soon(), delay)) {
+        match node.reset(ticks::deadline(self.time.now_or_soon(), delay)) {
             Reset::Ended => return false,
             Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.

@@ -74,11 +74,9 @@ impl Driver {
         if self.is_stopped() {
             return None;
         }
-        // As in a turn: nothing of another timer's is to go with the worker locked.
-        crate::local::with(&self.core, |_| ());
         let next = self.core.post.enter().next_turn(&self.core)?;
         // The time as it is now: to take in what has come may have taken some.
-        Some(self.core.ticks.until(next, self.core.now()))
+        Some(self.core.ticks.until(next, self.core.time.now()))
     }
 
     /// Whether the timer is stopped: what a loop should look at. See

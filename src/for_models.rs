@@ -84,7 +84,7 @@ impl Nodes {
 
     /// A timeout that is about to be pushed to a lane.
     pub fn fill<T: TimerTask>(&self, vacant: VacantNode, task: T, delay: Duration) -> (Timeout, NodeEntry) {
-        let deadline = crate::ticks::deadline(self.0.now_or_soon(), delay);
+        let deadline = crate::ticks::deadline(self.0.time.now_or_soon(), delay);
         let (handle, entry) = vacant.0.fill(OfType(task), deadline, 0, Credit::at(&self.0));
         (Timeout { handle }, NodeEntry(entry))
     }

@@ -117,7 +117,7 @@ impl Core {
         if self.life.word().is_stopped() {
             return 0;
         }
-        let now = self.now();
+        let now = self.time.now();
         let mut worker = self.post.enter();
         let expired = worker.turn(self, now);
         if self.post.is_abandoned() {
@@ -127,7 +127,7 @@ impl Core {
     }
 
     pub(crate) fn rest(&self) -> Rest {
-        let now = self.now();
+        let now = self.time.now();
         self.post.enter().rest(self, now)
     }
 }

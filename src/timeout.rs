@@ -100,7 +100,7 @@ impl Timeout {
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
             NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(self.handle.core().now_or_later())),
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.handle.core().time.now_or_later())),
         }
     }
 

@@ -411,12 +411,20 @@ impl Credits {
     }
 
     fn take(core: &Arc<Core>, credits: usize) {
-        match core.credits.0.fetch_add(credits, Ordering::Relaxed) {
+        if core.credits.add(credits) == 0 {
             // Now or soon somebody may give up the reference of those before: it is another one.
-            0 => std::mem::forget(Arc::clone(core)),
-            MOST_CREDITS.. => std::process::abort(),
-            _ => {}
+            std::mem::forget(Arc::clone(core));
         }
+    }
+
+    /// Says how many there were.
+    fn add(&self, credits: usize) -> usize {
+        let before = self.0.fetch_add(credits, Ordering::Relaxed);
+        if before >= MOST_CREDITS {
+            // As with the references of one node.
+            std::process::abort();
+        }
+        before
     }
 
     /// The caller had these.
@@ -499,10 +507,7 @@ impl Credit {
 impl Clone for Credit {
     fn clone(&self) -> Self {
         // There is one, so all have their reference.
-        if self.core().credits.0.fetch_add(1, Ordering::Relaxed) >= MOST_CREDITS {
-            // As with the references of one node.
-            std::process::abort();
-        }
+        self.core().credits.add(1);
         Self(self.0)
     }
 }
