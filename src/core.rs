@@ -199,17 +199,33 @@ impl Core {
             // The worker thread has been told of it, or will be, with whatever deadline.
             Reset::Earlier if self.waker.is_none() || is_broken(Fault::EarlierWithoutLook) => {}
             Reset::Requeue if is_broken(Fault::ResetWithoutPush) => {}
-            moved => {
-                if moved == Reset::Requeue {
-                    let again = Message::Again(node.number()).into_bits();
-                    local::with_handle(node, |desk| desk.lane.push(again));
-                }
-                let word = self.life.look();
-                // As it is now: of two at once, the one who looks last has to see to both.
-                self.wake_for(word, node.deadline());
-            }
+            Reset::Earlier => self.tell_earlier(node),
+            Reset::Requeue => self.tell_again(node),
         }
         true
+    }
+
+    /// What was in the wheel is QUEUED.
+    pub(crate) fn tell_again(&self, node: &Handle) {
+        let again = Message::Again(node.number()).into_bits();
+        local::with_handle(node, |desk| desk.lane.push(again));
+        self.tell_earlier(node);
+    }
+
+    /// What is in a lane is due earlier than before.
+    fn tell_earlier(&self, node: &Handle) {
+        let word = self.life.look();
+        // As it is now: of two at once, the one who looks last has to see to both.
+        self.wake_for(word, node.deadline());
+    }
+
+    /// What is in the wheel has ended, and was not cancelled.
+    pub(crate) fn tell_ended(&self, node: &Handle) {
+        local::with_handle(node, |desk| desk.lane.push(Message::Cancelled(node.number()).into_bits()));
+        // After the push, as in `cancel`.
+        if self.life.leave().is_asleep() && self.waker.is_none() {
+            self.wake();
+        }
     }
 
     /// Wakes the worker, if it was asleep and would miss this deadline of a node in a lane.
@@ -285,6 +301,11 @@ impl Core {
         });
     }
 
+    /// Drops a task; `node` is that of the claim.
+    pub(crate) fn discard(&self, node: &Node, claim: Claim) {
+        self.guard("when it was dropped", || node.name(), || claim.discard(node));
+    }
+
     pub(crate) fn task_dropped(&self, node: &Node) {
         self.counters.dropped.add_one();
         report::task_dropped(node.name());
@@ -297,13 +318,14 @@ impl Core {
         let taken = counters.worker.taken.get();
         let word = self.life.word();
         let (scheduled, pending) = (word.admitted(taken), word.pending());
-        let expired = counters.worker.expired.get();
+        let expired = counters.worker.expired.get() + counters.died.get();
         Stats {
             scheduled,
             expired,
             cancelled: scheduled.saturating_sub(pending + expired),
             pending,
             refused: counters.refused.get(),
+            periodic_runs: counters.periodic_runs.get(),
             panicked: counters.panicked.get(),
             dropped: counters.dropped.get(),
             turns: counters.worker.turns.get(),

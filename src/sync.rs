@@ -108,4 +108,8 @@ pub enum Fault {
     TakeBackAsIfAlone,
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
+    /// Who cancels a task that repeats while it runs takes the task as well.
+    CancelTakesWhatRuns,
+    /// The end of a run gives a task that repeats its next deadline whatever has become of it.
+    RearmBringsBack,
 }
