@@ -198,7 +198,6 @@ impl Core {
             Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.
             Reset::Earlier if self.waker.is_none() || is_broken(Fault::EarlierWithoutLook) => {}
-            Reset::Requeue if is_broken(Fault::ResetWithoutPush) => {}
             Reset::Earlier => self.tell_earlier(node),
             Reset::Requeue => self.tell_again(node),
         }
@@ -206,13 +205,18 @@ impl Core {
     }
 
     /// What was in the wheel is QUEUED.
+    #[inline]
     pub(crate) fn tell_again(&self, node: &Handle) {
+        if is_broken(Fault::ResetWithoutPush) {
+            return;
+        }
         let again = Message::Again(node.number()).into_bits();
         local::with_handle(node, |desk| desk.lane.push(again));
         self.tell_earlier(node);
     }
 
     /// What is in a lane is due earlier than before.
+    #[inline]
     fn tell_earlier(&self, node: &Handle) {
         let word = self.life.look();
         // As it is now: of two at once, the one who looks last has to see to both.

@@ -14,7 +14,7 @@
 //! | PLACED | QUEUED, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | QUEUED, PLACED | CANCELLED | `cancel`, which pushes a message if it was PLACED; `stop` ([`cancel`](Node::cancel)) | `AcqRel` |
 //! | QUEUED, PLACED | EXPIRED | the worker, when the deadline has been reached ([`expire`](Entry::expire)) | `AcqRel`; plain if no handle is left |
-//! | PLACED | PLACED, RUNNING | the same, of a task that repeats | the same |
+//! | PLACED | PLACED, RUNNING | the same, of a task that repeats | `AcqRel` |
 //! | PLACED, RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`rearm`](Node::rearm)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
 //! | PLACED, RUNNING | EXPIRED, RUNNING | the run is over, and was the last ([`finish`](Node::finish)); another thread pushes a message | `AcqRel` |
 //!
@@ -385,11 +385,12 @@ impl Entry {
     #[inline]
     pub(crate) fn expire(self, credit: impl FnOnce() -> Credit, is_due: impl Fn(u64) -> bool) -> Expiry {
         let mut later = None;
-        let repeats = self.repeats();
+        if self.repeats() {
+            return self.begin_run();
+        }
         let mut to = |state, deadline| {
             later = (state == PLACED && !is_due(deadline)).then_some(deadline);
-            let is_due = matches!(state, QUEUED | PLACED) && is_due(deadline);
-            is_due.then_some(if repeats { (state, RUNNING) } else { (EXPIRED, deadline) })
+            (matches!(state, QUEUED | PLACED) && is_due(deadline)).then_some((EXPIRED, deadline))
         };
         let before = if self.is_alone() {
             let before = self.word.load(Ordering::Relaxed);
@@ -401,10 +402,6 @@ impl Entry {
             self.change(Ordering::AcqRel, to)
         };
         match (before, later) {
-            (Some(_), _) if repeats => {
-                let claim = Claim::of(&self);
-                Expiry::Runs(self, claim)
-            }
             (Some(before), _) => {
                 let claim = Claim::of(&self);
                 // If it was queued, the message that is under way will find it ended, and has the entry.
@@ -422,6 +419,18 @@ impl Entry {
                 }
                 Expiry::Gone
             }
+        }
+    }
+
+    /// The same of a task that repeats. (It is due, for nobody moves its deadline while it is in the wheel.)
+    fn begin_run(self) -> Expiry {
+        let run = |state, _| (state == PLACED).then_some((PLACED, RUNNING));
+        match self.change(Ordering::AcqRel, run) {
+            Some(_) => {
+                let claim = Claim::of(&self);
+                Expiry::Runs(self, claim)
+            }
+            None => Expiry::Gone,
         }
     }
 

@@ -69,7 +69,7 @@ pub struct Periodic {
     chain: Arc<Chain>,
 }
 
-/// What is known of a chain of runs, also when it is over.
+/// What is known of a chain of runs, also when it is over. Published by nothing, and publishing nothing.
 struct Chain {
     runs: AtomicU64,
     has_panicked: AtomicBool,
@@ -96,13 +96,13 @@ impl Periodic {
     /// Whether a run has panicked, so that there are no more.
     #[must_use]
     pub fn has_panicked(&self) -> bool {
-        self.chain.has_panicked.load(Ordering::Acquire)
+        self.chain.has_panicked.load(Ordering::Relaxed)
     }
 
     /// How many runs have begun.
     #[must_use]
     pub fn runs(&self) -> u64 {
-        self.chain.runs.load(Ordering::Acquire)
+        self.chain.runs.load(Ordering::Relaxed)
     }
 }
 
@@ -238,7 +238,7 @@ impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
         let mut next = None;
         core.guard("in run, and runs no more", Self::name, || {
             if runs {
-                self.chain.runs.fetch_add(1, Ordering::AcqRel);
+                self.chain.runs.fetch_add(1, Ordering::Relaxed);
                 core.counters.periodic_runs.add_one();
                 (self.task)();
             }
@@ -247,7 +247,7 @@ impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
             next = Some(Next { deadline, is_due: deadline <= now });
         });
         if next.is_none() {
-            self.chain.has_panicked.store(true, Ordering::Release);
+            self.chain.has_panicked.store(true, Ordering::Relaxed);
         }
         next
     }

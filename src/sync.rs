@@ -72,7 +72,7 @@ pub enum Fault {
     CancelWithoutWake,
     /// `cancel` leaves it to the worker to count the timeout out: Netty's way.
     CancelWithoutLeave,
-    /// `reset` to an earlier deadline does not tell the worker.
+    /// `reset` to an earlier deadline does not tell the worker, nor does a run that is over elsewhere.
     ResetWithoutPush,
     /// The worker counts what `reset` has pushed again as a new timeout.
     ResetTakenForNew,
