@@ -14,7 +14,7 @@
 //! | PLACED | QUEUED, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | QUEUED, PLACED | CANCELLED | `cancel`, which pushes a message if it was PLACED; `stop` ([`cancel`](Node::cancel)) | `AcqRel` |
 //! | QUEUED, PLACED | EXPIRED | the worker, when the deadline has been reached ([`expire`](Entry::expire)) | `AcqRel`; plain if no handle is left |
-//! | PLACED | PLACED, RUNNING | the same, of a task that repeats | `AcqRel` |
+//! | PLACED | PLACED, RUNNING | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
 //! | PLACED, RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`rearm`](Node::rearm)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
 //! | PLACED, RUNNING | EXPIRED, RUNNING | the run is over, and was the last ([`finish`](Node::finish)); another thread pushes a message | `AcqRel` |
 //!
@@ -425,7 +425,7 @@ impl Entry {
     /// The same of a task that repeats. (It is due, for nobody moves its deadline while it is in the wheel.)
     fn begin_run(self) -> Expiry {
         let run = |state, _| (state == PLACED).then_some((PLACED, RUNNING));
-        match self.change(Ordering::AcqRel, run) {
+        match self.change(Ordering::Relaxed, run) {
             Some(_) => {
                 let claim = Claim::of(&self);
                 Expiry::Runs(self, claim)

@@ -238,6 +238,7 @@ const FOR_NOTHING_THAT_A_MODEL_SHOWS: &[(&str, &str)] = &[
         "a count of references, as an `Arc`'s: loom does not see it, Miri and ThreadSanitizer do",
     ),
     ("node/arena.rs give_back release", "the same"),
+    ("node.rs begin_run acquire", "what the run before did, if on another thread, came by way of a lane"),
     ("node.rs place acquire", "`expire` acquires what `reset` released, for `place` carries it on"),
     ("timer.rs from_timeout acquire", "a handle more, as a clone of an `Arc`: a count"),
     ("timer.rs from_timeout release", "the same"),
