@@ -243,8 +243,7 @@ impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
                 (self.task)();
             }
             let now = core.time.now();
-            let deadline = self.recurrence.advance(now);
-            next = Some(Next { deadline, is_due: deadline <= now });
+            next = Some(Next { deadline: self.recurrence.advance(now), now });
         });
         if next.is_none() {
             self.chain.has_panicked.store(true, Ordering::Relaxed);
@@ -259,11 +258,14 @@ impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
 
 /// Of a task that repeats and that an executor has.
 impl Timeout {
-    /// Runs it, once, or as often as it is behind.
+    /// Runs it, once, or as often as it is behind. (Not as often as it falls behind meanwhile, for others are waiting.)
     pub(crate) fn repeat(&self, mut claim: Claim) {
-        let mut next = claim.repeat(&self.handle, self.handle.core(), true);
-        while next.is_some_and(|next| next.is_due) && self.handle.ended().is_none() {
-            next = claim.repeat(&self.handle, self.handle.core(), true);
+        let mut run = || claim.repeat(&self.handle, self.handle.core(), true);
+        let mut next = run();
+        if let Some(Next { now, .. }) = next {
+            while next.is_some_and(|next| next.deadline <= now) && self.handle.ended().is_none() {
+                next = run();
+            }
         }
         self.run_is_over(claim, next);
     }

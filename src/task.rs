@@ -94,8 +94,8 @@ pub(crate) trait Task: Send + 'static {
 #[derive(Clone, Copy)]
 pub(crate) struct Next {
     pub(crate) deadline: u64,
-    /// It is behind.
-    pub(crate) is_due: bool,
+    /// When it was asked.
+    pub(crate) now: u64,
 }
 
 pub(crate) struct Closure<F>(pub(crate) F);
@@ -186,7 +186,8 @@ impl ExpiredTask {
 
     /// Runs the task on this thread. Its panic is caught here, reported and counted.
     ///
-    /// If it is a [periodic](crate::Periodic) task at a fixed rate that makes up for missed runs, these follow at once.
+    /// If it is a [periodic](crate::Periodic) task that makes up for missed runs, those that were due by the end of this one
+    /// follow at once.
     pub fn run(mut self) {
         match self.timeout.take() {
             Some((timeout, claim)) if timeout.handle.repeats() => timeout.repeat(claim),
