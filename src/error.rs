@@ -55,6 +55,8 @@ pub enum NewTimeoutError {
     },
     /// The worker thread could not be started. The next call tries again.
     Spawn(io::Error),
+    /// The period of a periodic task, or the delay between its runs, was zero. (Java: `IllegalArgumentException`.)
+    ZeroPeriod,
 }
 
 impl fmt::Display for NewTimeoutError {
@@ -65,6 +67,7 @@ impl fmt::Display for NewTimeoutError {
                 write!(f, "too many timeouts are pending: {limit}, which is the limit")
             }
             Self::Spawn(error) => write!(f, "the worker thread could not be started: {error}"),
+            Self::ZeroPeriod => f.write_str("period is zero, but must be at least 1 ns"),
         }
     }
 }
