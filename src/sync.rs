@@ -108,4 +108,8 @@ pub enum Fault {
     TakeBackAsIfAlone,
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
+    /// A timeout that is replaced is counted out first, and the new one in.
+    ReplaceLeavesFirst,
+    /// A future that is polled again keeps to the waker that it has.
+    RepollKeepsTheWaker,
 }

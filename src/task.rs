@@ -72,6 +72,10 @@ pub(crate) trait Task: Send + 'static {
     /// Whether nothing happens when it is cancelled.
     const IS_PLAIN: bool;
 
+    /// Whether it is the worker that runs it, whatever the task executor: that may be full, and such a task is not to be
+    /// lost.
+    const RUNS_ON_WORKER: bool = false;
+
     fn run(self, timeout: &Timeout);
     fn cancelled(self, timeout: &Timeout);
 
@@ -176,6 +180,7 @@ impl ExpiredTask {
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
         if let Some((timeout, claim)) = self.timeout.take() {
+            timeout.handle.core().task_dropped(&timeout.handle);
             timeout.discard(claim);
         }
     }

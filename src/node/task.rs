@@ -20,6 +20,7 @@ struct Ops {
     discard: unsafe fn(*mut Space),
     name: fn() -> &'static str,
     is_plain: bool,
+    runs_on_worker: bool,
 }
 
 /// Holds a task, or what is left of one that was taken out.
@@ -50,6 +51,7 @@ impl<T: Task> Of<T> {
         discard: |space| drop(unsafe { Self::take(space) }),
         name: T::name,
         is_plain: T::IS_PLAIN && Self::FITS,
+        runs_on_worker: T::RUNS_ON_WORKER,
     };
 
     /// Moves the task out.
@@ -70,8 +72,14 @@ impl<T: Task> Of<T> {
 
 impl TaskCell {
     pub(super) fn empty() -> Self {
-        const NOTHING: &Ops =
-            &Ops { run: |_, _| (), cancelled: |_, _| (), discard: |_| (), name: || "(none)", is_plain: true };
+        const NOTHING: &Ops = &Ops {
+            run: |_, _| (),
+            cancelled: |_, _| (),
+            discard: |_| (),
+            name: || "(none)",
+            is_plain: true,
+            runs_on_worker: false,
+        };
         Self {
             ops: UnsafeCell::new(NOTHING),
             space: UnsafeCell::new(MaybeUninit::uninit()),
@@ -135,6 +143,16 @@ impl TaskCell {
     pub(super) unsafe fn is_plain(&self) -> bool {
         // SAFETY: the caller's.
         unsafe { (*self.ops.get()).is_plain }
+    }
+
+    /// Whether the task that is or was in it is not for a task executor.
+    ///
+    /// # Safety
+    ///
+    /// Nobody puts one in at the same time.
+    pub(super) unsafe fn runs_on_worker(&self) -> bool {
+        // SAFETY: the caller's.
+        unsafe { (*self.ops.get()).runs_on_worker }
     }
 
     /// The type of the task that is or was in it.
