@@ -9,8 +9,8 @@ use crate::driver::Waker;
 use crate::error::NewTimeoutError;
 use crate::lanes::Door;
 use crate::life::{Life, MOST_PENDING, Refusal, Word};
-use crate::local;
-use crate::node::{Arena, Claim, Credits, Handle, Message, Node, Reset};
+use crate::local::{self, Desk};
+use crate::node::{Arena, Claim, Credits, Handle, Live, Message, Node, Reset};
 use crate::report;
 use crate::stats::{Counters, Stats};
 use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
@@ -133,16 +133,26 @@ impl Core {
             },
         };
         // From here to the push nothing of the user's runs: `stop` may be waiting for it.
-        let handle = local::with(self, |desk| {
-            let credit = desk.credit(self);
-            let (handle, entry) = desk.vacant(self).fill(task, deadline, desk.lane.ticket(), credit);
-            desk.lane.push(Message::New(entry).into_bits());
-            handle
-        });
+        let handle = local::with(self, |desk| self.push_new(desk, task, deadline));
+        self.tell(admitted, deadline);
+        Ok(Timeout { handle })
+    }
+
+    /// Of a timeout that has been admitted.
+    #[inline(always)]
+    fn push_new<T: Task>(self: &Arc<Self>, desk: &mut Desk, task: T, deadline: u64) -> Handle {
+        let credit = desk.credit(self);
+        let (handle, entry) = desk.vacant(self).fill(task, deadline, desk.lane.ticket(), credit);
+        desk.lane.push(Message::New(entry).into_bits());
+        handle
+    }
+
+    /// Sees to it that who turns the timer does so in time for what has been pushed.
+    #[inline(always)]
+    fn tell(&self, admitted: Word, deadline: u64) {
         let looks = self.waker.is_some() && !is_broken(Fault::PushWithoutLook);
         let word = if looks { self.life.look() } else { admitted };
         self.wake_for(word, if admitted.fills_a_lot() { 0 } else { deadline });
-        Ok(Timeout { handle })
     }
 
     /// Counts a timeout in that was refused at first, if it was because the timer is not started; says how life was before.
@@ -165,35 +175,77 @@ impl Core {
     }
 
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
-        let node = &timeout.handle;
-        // Who comes too late needs no lane, and to a stopped timer there would be nobody at its other end.
-        let Some(live) = node.live() else { return false };
-        let cancelled = local::with_handle(node, |desk| {
-            // Most often the worker has not seen it yet, and never will.
-            let take_back = || desk.lane.take_back(node.ticket(), Message::new_bits(node));
-            let (claim, placed) = node.cancel_with(live, take_back)?;
-            // What is still under way the worker drops when it meets it.
-            if placed && !is_broken(Fault::CancelWithoutPush) {
-                desk.lane.push(Message::Cancelled(node.number()).into_bits());
-            }
-            // After the push: `stop` waits for the count, and then finds this in the lane.
-            let word = (!is_broken(Fault::CancelWithoutLeave)).then(|| self.life.leave());
-            Some((claim, placed, word))
-        });
-        let Some((claim, placed, word)) = cancelled else { return false };
-        let Some(word) = word else { return true };
-        // A driver's loop is not to turn before it has something to run.
-        let wakes = self.waker.is_none() && !is_broken(Fault::CancelWithoutWake);
-        if placed && word.is_asleep() && wakes {
-            self.wake();
-        }
+        let Some(claim) = self.end(timeout) else { return false };
         timeout.cancelled(claim);
         true
     }
 
-    pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
+    /// The same without a word to the task, which is dropped.
+    #[cfg(feature = "async")]
+    pub(crate) fn discard(&self, timeout: &Timeout) {
+        if let Some(Some(claim)) = self.end(timeout) {
+            timeout.discard(claim);
+        }
+    }
+
+    /// Ends a timeout as cancelled, if it has not ended. The task is the caller's, unless it runs.
+    #[inline]
+    fn end(&self, timeout: &Timeout) -> Option<Option<Claim>> {
         let node = &timeout.handle;
-        match node.reset(ticks::deadline(self.time.now_or_soon(), delay)) {
+        // Who comes too late needs no lane, and to a stopped timer there would be nobody at its other end.
+        let live = node.live()?;
+        let (claim, placed, word) = local::with_handle(node, |desk| {
+            let (claim, placed) = withdraw(desk, node, live)?;
+            // After the push: `stop` waits for the count, and then finds this in the lane.
+            let word = (!is_broken(Fault::CancelWithoutLeave)).then(|| self.life.leave());
+            Some((claim, placed, word))
+        })?;
+        // A driver's loop is not to turn before it has something to run.
+        let wakes = self.waker.is_none() && !is_broken(Fault::CancelWithoutWake);
+        if placed && wakes && word.is_some_and(Word::is_asleep) {
+            self.wake();
+        }
+        Some(claim)
+    }
+
+    /// Puts another timeout in the place of one that has not ended, with the same deadline; the old task is dropped, and so
+    /// is the new one, with `None`, if it has ended. All the while there is one of them to `stop` and to the limit.
+    #[cfg(feature = "async")]
+    pub(crate) fn replace<T: Task>(self: &Arc<Self>, timeout: &Timeout, task: T) -> Option<Timeout> {
+        let node = &timeout.handle;
+        let replaced = match node.live() {
+            None => Err(task),
+            Some(live) => local::with(self, |desk| {
+                let Some((claim, _)) = withdraw(desk, node, live) else { return Err(task) };
+                let admitted = self.life.readmit();
+                // Nobody moves the deadline of what has ended.
+                let handle = self.push_new(desk, task, node.deadline());
+                Ok((claim, admitted, Timeout { handle }))
+            }),
+        };
+        let (claim, admitted, new) = match replaced {
+            Ok(replaced) => replaced,
+            Err(task) => {
+                self.guard("when it was dropped", T::name, || drop(task));
+                return None;
+            }
+        };
+        self.tell(admitted, node.deadline());
+        if let Some(claim) = claim {
+            timeout.discard(claim);
+        }
+        Some(new)
+    }
+
+    pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
+        self.reset_to(timeout, ticks::deadline(self.time.now_or_soon(), delay))
+    }
+
+    /// `deadline` is as for [`schedule_by`](Self::schedule_by).
+    #[inline]
+    pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
+        let node = &timeout.handle;
+        match node.reset(deadline) {
             Reset::Ended => return false,
             Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.
@@ -286,7 +338,7 @@ impl Core {
         claim: Claim,
     ) -> Option<Handle> {
         let timeout = Timeout { handle };
-        let Some(executor) = executor else {
+        let Some(executor) = executor.filter(|_| !claim.runs_on_worker(&timeout)) else {
             timeout.run(claim);
             return Some(timeout.handle);
         };
@@ -306,7 +358,7 @@ impl Core {
     }
 
     /// Drops a task; `node` is that of the claim.
-    pub(crate) fn discard(&self, node: &Node, claim: Claim) {
+    pub(crate) fn drop_task(&self, node: &Node, claim: Claim) {
         self.guard("when it was dropped", || node.name(), || claim.discard(node));
     }
 
@@ -381,4 +433,17 @@ impl Core {
             .field("ticks_per_wheel", &self.ticks_per_wheel)
             .finish_non_exhaustive()
     }
+}
+
+/// Ends a timeout as cancelled, if it has not ended, and tells the worker if that has to know. Says whether it has.
+#[inline]
+fn withdraw(desk: &mut Desk, node: &Handle, live: Live) -> Option<(Option<Claim>, bool)> {
+    // Most often the worker has not seen it yet, and never will.
+    let take_back = || desk.lane.take_back(node.ticket(), Message::new_bits(node));
+    let (claim, placed) = node.cancel_with(live, take_back)?;
+    // What is still under way the worker drops when it meets it.
+    if placed && !is_broken(Fault::CancelWithoutPush) {
+        desk.lane.push(Message::Cancelled(node.number()).into_bits());
+    }
+    Some((claim, placed))
 }

@@ -8,6 +8,8 @@ mod driver;
 mod error;
 #[cfg(hashed_wheel_loom)]
 mod for_models;
+#[cfg(feature = "async")]
+mod future;
 mod lanes;
 mod life;
 mod local;
@@ -33,6 +35,8 @@ pub use builder::Builder;
 pub use clock::{Clock, ManualClock};
 pub use driver::Driver;
 pub use error::{BuildError, NewTimeoutError};
+#[cfg(feature = "async")]
+pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 pub use periodic::Periodic;
 pub use schedule::{MissedTick, Schedule};
 pub use stats::Stats;

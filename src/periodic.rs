@@ -294,6 +294,6 @@ impl Timeout {
                 claim
             }
         };
-        core.discard(node, claim);
+        core.drop_task(node, claim);
     }
 }

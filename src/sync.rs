@@ -44,6 +44,7 @@ impl<T> TakeCell<T> {
 
 /// Ways to break the protocols, each for the negative twin of a model: it shows that the model can fail.
 #[allow(unreachable_pub, reason = "loom-tests names them")]
+#[allow(dead_code, reason = "some are of a feature")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A node's word changes by a load and a store, with a gap in between.
@@ -112,4 +113,8 @@ pub enum Fault {
     CancelTakesWhatRuns,
     /// The end of a run gives a task that repeats its next deadline whatever has become of it.
     RearmBringsBack,
+    /// A timeout that is replaced is counted out first, and the new one in.
+    ReplaceLeavesFirst,
+    /// A future that is polled again keeps to the waker that it has.
+    RepollKeepsTheWaker,
 }

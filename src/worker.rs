@@ -144,7 +144,7 @@ impl Worker {
                 if has_ended {
                     core.counters.died.add_one();
                     core.life.leave();
-                    core.discard(&entry, claim);
+                    core.drop_task(&entry, claim);
                     if let Some(vacant) = entry.release() {
                         self.spare.put(&core.arena, vacant);
                     }
@@ -154,7 +154,7 @@ impl Worker {
             }
         };
         // It was cancelled: a message about it is under way, to which the entry is left.
-        core.discard(&entry, claim);
+        core.drop_task(&entry, claim);
     }
 
     /// Does what messages say: at most `MOST_TAKEN` of them.

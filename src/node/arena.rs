@@ -655,6 +655,12 @@ impl Claim {
         unsafe { self.node(timeout).task.is_plain() }
     }
 
+    /// Whether the task is not for a task executor.
+    pub(crate) fn runs_on_worker(&self, timeout: &crate::Timeout) -> bool {
+        // SAFETY: as above.
+        unsafe { self.node(timeout).task.runs_on_worker() }
+    }
+
     #[inline]
     pub(crate) fn cancelled(self, timeout: &crate::Timeout) {
         // SAFETY: as above.

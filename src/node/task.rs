@@ -23,6 +23,7 @@ struct Ops {
     discard: unsafe fn(*mut Space),
     name: fn() -> &'static str,
     is_plain: bool,
+    runs_on_worker: bool,
 }
 
 type Repeat = unsafe fn(*mut Space, &Core, bool) -> Option<Next>;
@@ -60,6 +61,7 @@ impl<T: Task> Of<T> {
         discard: |space| drop(unsafe { Self::take(space) }),
         name: T::name,
         is_plain: T::IS_PLAIN && Self::FITS,
+        runs_on_worker: T::RUNS_ON_WORKER,
     };
 
     /// Moves the task out.
@@ -102,6 +104,7 @@ impl TaskCell {
             discard: |_| (),
             name: || "(none)",
             is_plain: true,
+            runs_on_worker: false,
         };
         Self {
             ops: UnsafeCell::new(NOTHING),
@@ -189,6 +192,16 @@ impl TaskCell {
     pub(super) unsafe fn is_plain(&self) -> bool {
         // SAFETY: the caller's.
         unsafe { (*self.ops.get()).is_plain }
+    }
+
+    /// Whether the task that is or was in it is not for a task executor.
+    ///
+    /// # Safety
+    ///
+    /// Nobody puts one in at the same time.
+    pub(super) unsafe fn runs_on_worker(&self) -> bool {
+        // SAFETY: the caller's.
+        unsafe { (*self.ops.get()).runs_on_worker }
     }
 
     /// The type of the task that is or was in it.

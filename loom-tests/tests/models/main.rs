@@ -58,6 +58,12 @@
 //! | | falling asleep | as a reset to an earlier deadline |
 //! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…` |
 //! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
+//! | first poll of a future | turn, stop | `wakers::a_first_poll_…`; it is a new timeout, and meets all else as that does |
+//! | poll with another waker | turn | `wakers::who_polls_last_…`: transfer by the same thread and another, expiry |
+//! | | new timeout | `wakers::a_poll_with_another_waker_takes_no_second_place`: they share the count alone |
+//! | | falling asleep | `wakers::a_worker_sees_so_many_polls_…`, `…_keeps_a_loop_to_its_promise` |
+//! | | stop | `wakers::a_poll_with_another_waker_meets_a_stop`, `…_of_what_is_placed_…`; the drops end in a stop |
+//! | drop of a future | turn, stop | `wakers::a_drop_meets_…`; it is a cancel, and meets all else as that does |
 //! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
 //! | | driver's drop | –: both are a stop and no more |
 //!
@@ -93,6 +99,7 @@ mod reset;
 mod sleep;
 mod start;
 mod stop;
+mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);
 

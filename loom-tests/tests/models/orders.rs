@@ -218,6 +218,7 @@ fn the_last_drop_sees_what_was_done_before_the_others() {
 const FOR_NOTHING_THAT_A_MODEL_SHOWS: &[(&str, &str)] = &[
     ("life.rs admit acquire", "it learns of two bits and a count, nothing that lies behind them"),
     ("life.rs leave acquire", "it learns of ASLEEP, and the parker does its own ordering"),
+    ("life.rs readmit acquire", "it learns of ASLEEP, as `leave` does"),
     ("life.rs set_started acquire", "under the lock of the thread's handle"),
     ("life.rs set_started release", "what a caller needs of the thread was there before it"),
     ("life.rs sleep release", "who sees ASLEEP unparks, and needs nothing that the worker did"),
@@ -249,7 +250,7 @@ const FOR_NOTHING_THAT_A_MODEL_SHOWS: &[(&str, &str)] = &[
 fn each_order_has_a_twin() {
     let models = [
         "arena", "ends", "handoff", "lanes", "limit", "orders", "periodic", "promise", "reset", "sleep",
-        "start", "stop",
+        "start", "stop", "wakers",
     ]
     .map(|file| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(file).with_extension("rs");

@@ -97,7 +97,7 @@ fn a_stop_wakes_a_worker_that_falls_asleep() {
 // Where loom's threads yield, they see what is newest; so these show more of what may be seen late.
 
 /// A turn, and what the worker does after it, on a thread of its own; whether it fell asleep.
-fn turn_and_rest(mut driver: Driver) -> thread::JoinHandle<(bool, Driver)> {
+pub(super) fn turn_and_rest(mut driver: Driver) -> thread::JoinHandle<(bool, Driver)> {
     thread::spawn(move || {
         driver.turn();
         (driver.falls_asleep(), driver)

@@ -1,0 +1,124 @@
+//! Ticks that async code waits for, one after the other.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::Sleep;
+use crate::core::Core;
+use crate::error::NewTimeoutError;
+use crate::schedule::{Recurrence, Schedule};
+use crate::sync::Arc;
+
+/// Ticks, one after the other: [`HashedWheelTimer::interval`](crate::HashedWheelTimer::interval).
+///
+/// The first is a period after the interval was made, as with
+/// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate) (and other than tokio's, whose first is at
+/// once: here that is [`Schedule::initial_delay`]). Each further one is due a period after the one before *was due*,
+/// however late that came: there is no drift. What becomes of ticks that nobody asked for in time, the [`Schedule`]
+/// says, at the moment in which the next one is asked for.
+///
+/// It is on the timer, as a [`Sleep`], only while somebody waits for a tick.
+///
+/// # Examples
+///
+/// ```
+/// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+/// # use std::time::Duration;
+/// async fn heartbeat(timer: HashedWheelTimer) -> NewTimeoutError {
+///     let mut interval = timer.interval(Duration::from_secs(10));
+///     loop {
+///         if let Err(stopped) = interval.tick().await {
+///             return stopped;
+///         }
+///         println!("still here");
+///     }
+/// }
+/// ```
+pub struct Interval {
+    /// `None` if the period was zero.
+    recurrence: Option<Recurrence>,
+    /// Until the tick that is due next; elapsed, if that has been given out.
+    sleep: Sleep,
+    /// The tick that was due has been given out: the next one is to be found when it is asked for.
+    is_over: bool,
+    /// To a stream, that it will give out no more.
+    #[cfg(feature = "stream")]
+    has_ended: bool,
+}
+
+impl Interval {
+    pub(super) fn new(core: &Arc<Core>, schedule: &Schedule) -> Self {
+        let recurrence = schedule.begin(core.time.now_or_soon()).ok();
+        let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
+        Self {
+            recurrence,
+            sleep: Sleep::until(core, first),
+            is_over: false,
+            #[cfg(feature = "stream")]
+            has_ended: false,
+        }
+    }
+
+    /// Waits for the next tick. Dropped before it is ready, it takes no tick with it: the next call waits for the same one.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`](NewTimeoutError::Stopped), now and ever after; [`ZeroPeriod`](NewTimeoutError::ZeroPeriod), the
+    /// same; or why the timer has refused a timeout, in which case the next call tries again, for the same tick.
+    pub async fn tick(&mut self) -> Result<(), NewTimeoutError> {
+        poll_fn(|context| self.poll_tick(context)).await
+    }
+
+    /// [`tick`](Self::tick) for those who poll.
+    ///
+    /// # Errors
+    ///
+    /// As of [`tick`](Self::tick).
+    pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NewTimeoutError>> {
+        let Some(recurrence) = &mut self.recurrence else {
+            return Poll::Ready(Err(NewTimeoutError::ZeroPeriod));
+        };
+        if self.is_over {
+            let next = recurrence.advance(self.sleep.now());
+            self.sleep.reset_to(next);
+            self.is_over = false;
+        }
+        ready!(Pin::new(&mut self.sleep).poll(context))?;
+        self.is_over = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Without end, until the timer is stopped: the error is the last item. So is
+/// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod); after another error the timer is asked again.
+#[cfg(feature = "stream")]
+impl futures_core::Stream for Interval {
+    type Item = Result<(), NewTimeoutError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let tick = ready!(self.poll_tick(context));
+        self.has_ended = matches!(tick, Err(NewTimeoutError::Stopped | NewTimeoutError::ZeroPeriod));
+        Poll::Ready(Some(tick))
+    }
+}
+
+#[cfg(feature = "stream")]
+impl futures_core::FusedStream for Interval {
+    fn is_terminated(&self) -> bool {
+        self.has_ended
+    }
+}
+
+impl fmt::Debug for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interval")
+            .field("recurrence", &self.recurrence)
+            .field("sleep", &self.sleep)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,291 @@
+//! A timeout that a future waits for.
+
+use std::fmt;
+use std::pin::Pin;
+use std::ptr;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::error::NewTimeoutError;
+use crate::node::End;
+use crate::sync::{Arc, Fault, is_broken};
+use crate::task::Task;
+use crate::ticks::{self, NEVER};
+use crate::timeout::Timeout;
+
+/// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
+///
+/// It is put on the timer when it is first polled, and fires as any timeout does: at the first tick at or after its deadline,
+/// never early. (Polled for the first time when the deadline has been reached, it is ready at once.) Timers' wake-ups come
+/// in the order in which timeouts fire; those of one tick in the order of the first polls, if these were one thread's.
+///
+/// While it waits it is one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts), and nothing is allocated for it:
+/// the waker lies in the timeout. Dropping it ends the timeout there and then, as [`Timeout::cancel`] does, and wakes nobody.
+/// Polled with another waker it forgets the one before; that counts as one more timeout scheduled and one cancelled in
+/// [`Stats`](crate::Stats), but takes no second place under the limit, and cannot be refused.
+///
+/// Wakers are called on the worker (or where a [`Driver`](crate::Driver) is turned; or, by `stop`, on the thread that calls it),
+/// whatever the [task executor](crate::Builder::task_executor): that might refuse them. A panic of a waker there is
+/// reported and counted, and harms nobody else.
+///
+/// It keeps the timer going no more than a [`Timeout`] does: when the last handle goes, or [`stop`](crate::HashedWheelTimer::stop)
+/// is called (which returns the timeout among the others), it is woken and resolves with an error.
+///
+/// # Errors
+///
+/// It resolves with [`Stopped`](NewTimeoutError::Stopped) if the timer was stopped before its deadline, and also if it is
+/// put on a timer that is stopped, whatever the deadline. Where a timeout would be refused, it resolves with
+/// [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn) at its first poll.
+/// Polled again after an error it tries again; after the delay is over, it is ready for ever, until it is
+/// [reset](Self::reset).
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+/// use std::pin::pin;
+/// use std::task::{Context, Poll, Waker};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+///
+/// // What an executor does when it is told to await `timer.sleep(Duration::from_secs(1))`:
+/// let mut sleep = pin!(timer.sleep(Duration::from_secs(1)));
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(sleep.as_mut().poll(&mut context).is_pending());
+///
+/// clock.advance(Duration::from_secs(1));
+/// driver.turn(); // wakes it
+/// assert!(matches!(sleep.poll(&mut context), Poll::Ready(Ok(()))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Sleep {
+    core: Arc<Core>,
+    /// In nanoseconds since the timer was built.
+    deadline: u64,
+    state: State,
+}
+
+enum State {
+    /// Not on the timer: not polled yet, or refused.
+    Idle,
+    Waiting(Timeout, WakerId),
+    Elapsed,
+}
+
+impl Sleep {
+    pub(super) fn new(core: &Arc<Core>, delay: Duration) -> Self {
+        Self::until(core, deadline(core, delay))
+    }
+
+    pub(super) fn until(core: &Arc<Core>, deadline: u64) -> Self {
+        Self { core: Arc::clone(core), deadline, state: State::Idle }
+    }
+
+    /// Re-arms it: it is now due `delay` from now, whether it waits, is over, or was never polled. One that waits is moved as
+    /// [`Timeout::reset`] does it, and stays with its waker; any other has to be polled to be put on the timer.
+    ///
+    /// # Examples
+    ///
+    /// A connection is closed after a minute without a packet:
+    ///
+    /// ```no_run
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// # enum Next { Packet, Silence }
+    /// # async fn packet_or(sleep: &mut hashed_wheel::Sleep) -> Next { Next::Silence }
+    /// # async fn serve(timer: HashedWheelTimer) {
+    /// const IDLE: Duration = Duration::from_secs(60);
+    ///
+    /// let mut idle = timer.sleep(IDLE);
+    /// // Whichever is first, as with `select!`:
+    /// while let Next::Packet = packet_or(&mut idle).await {
+    ///     idle.reset(IDLE);
+    /// }
+    /// # }
+    /// ```
+    pub fn reset(&mut self, delay: Duration) {
+        self.reset_to(deadline(&self.core, delay));
+    }
+
+    pub(super) fn reset_to(&mut self, deadline: u64) {
+        self.deadline = deadline;
+        let still_waits = match &self.state {
+            State::Waiting(timeout, _) => self.core.reset_to(timeout, deadline),
+            State::Idle | State::Elapsed => false,
+        };
+        if !still_waits {
+            self.state = State::Idle;
+        }
+    }
+
+    /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. It is
+    /// ready up to a tick after the deadline.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match self.deadline {
+            NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.core.time.now_or_later())),
+        }
+    }
+
+    /// Whether the timer has ended it, its delay over: the next poll is ready, or the last one was.
+    #[must_use]
+    pub fn is_elapsed(&self) -> bool {
+        match &self.state {
+            State::Idle => false,
+            State::Waiting(timeout, _) => timeout.is_expired(),
+            State::Elapsed => true,
+        }
+    }
+
+    /// Takes it off the timer. The waker is dropped, and not called.
+    pub(super) fn disarm(&mut self) {
+        if let State::Waiting(timeout, _) = &self.state {
+            self.core.discard(timeout);
+            self.state = State::Idle;
+        }
+    }
+
+    /// To count from.
+    pub(super) fn now(&self) -> u64 {
+        self.core.time.now_or_soon()
+    }
+
+    fn begin(&mut self, waker: &Waker) -> Poll<Result<(), NewTimeoutError>> {
+        // The one is cheap and never behind, the other says whether it is so.
+        let time = &self.core.time;
+        if time.now_or_soon() >= self.deadline && time.now() >= self.deadline {
+            if self.core.life.word().is_stopped() {
+                return Poll::Ready(Err(NewTimeoutError::Stopped));
+            }
+            self.state = State::Elapsed;
+            return Poll::Ready(Ok(()));
+        }
+        let (wake, id) = Wake::with(waker);
+        match self.core.schedule_by(wake, self.deadline) {
+            Ok(timeout) => {
+                self.state = State::Waiting(timeout, id);
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// No delay is a deadline that has been reached, also to the clock that counts a delay from a little later than now.
+fn deadline(core: &Core, delay: Duration) -> u64 {
+    if delay.is_zero() { 0 } else { ticks::deadline(core.time.now_or_soon(), delay) }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), NewTimeoutError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let waker = context.waker();
+        let (timeout, id) = match &this.state {
+            State::Elapsed => return Poll::Ready(Ok(())),
+            State::Idle => return this.begin(waker),
+            State::Waiting(timeout, id) => (timeout, id),
+        };
+        let end = match timeout.handle.ended() {
+            // First, for a waker says nothing of itself once it may be gone: see `WakerId`.
+            Some(end) => end,
+            None if *id == WakerId::of(waker) || is_broken(Fault::RepollKeepsTheWaker) => {
+                return Poll::Pending;
+            }
+            None => {
+                let (wake, id) = Wake::with(waker);
+                if let Some(replaced) = this.core.replace(timeout, wake) {
+                    this.state = State::Waiting(replaced, id);
+                    return Poll::Pending;
+                }
+                timeout.handle.ended().expect("what cannot be replaced has ended")
+            }
+        };
+        match end {
+            End::Expired => {
+                this.state = State::Elapsed;
+                Poll::Ready(Ok(()))
+            }
+            // By `stop`: nobody else has a handle.
+            End::Cancelled => {
+                this.state = State::Idle;
+                Poll::Ready(Err(NewTimeoutError::Stopped))
+            }
+        }
+    }
+}
+
+/// Takes it off the timer there and then.
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Idle => "idle",
+            State::Waiting(..) => "waiting",
+            State::Elapsed => "elapsed",
+        };
+        f.debug_struct("Sleep")
+            .field("state", &format_args!("{state}"))
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The task of a timeout that a future waits for.
+struct Wake(Waker);
+
+impl Wake {
+    /// With a clone of `waker`, which is made before anything has changed: it is the user's code, and may panic.
+    fn with(waker: &Waker) -> (Self, WakerId) {
+        let clone = waker.clone();
+        let id = WakerId::of(&clone);
+        (Self(clone), id)
+    }
+}
+
+impl Task for Wake {
+    const IS_PLAIN: bool = false;
+    const RUNS_ON_WORKER: bool = true;
+
+    fn run(self, _: &Timeout) {
+        self.0.wake();
+    }
+
+    /// By `stop`: the future has to be told that nothing comes any more.
+    fn cancelled(self, _: &Timeout) {
+        self.0.wake();
+    }
+
+    fn name() -> &'static str {
+        "(the waker of a future)"
+    }
+}
+
+/// Tells whether a waker would wake the same task as one that is in a timeout, as [`Waker::will_wake`] does, without a
+/// second clone of that to ask.
+///
+/// What it has are addresses, which may be used again once that waker is gone. But while the timeout has not ended, the waker is
+/// there, and so is what it points to: another one at the same addresses is its clone. And that the timeout has ended
+/// is seen by who could come upon a place that was used again, for its end was before the waker went.
+#[derive(PartialEq, Eq)]
+struct WakerId {
+    data: usize,
+    vtable: usize,
+}
+
+impl WakerId {
+    fn of(waker: &Waker) -> Self {
+        Self { data: waker.data().addr(), vtable: ptr::from_ref(waker.vtable()).addr() }
+    }
+}

@@ -1,0 +1,925 @@
+//! Futures on a timer whose clock stands still, and wakers that tell what was done with them. On runtimes, see
+//! `async_runtimes.rs`.
+#![cfg(feature = "async")]
+
+mod common;
+
+use std::error::Error;
+use std::future::{pending, poll_fn, ready};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::time::Duration;
+
+use common::{Driven, PATIENCE, TICK, ends, ms, quietly};
+use hashed_wheel::{
+    Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError, Schedule,
+    Sleep, TimeoutError, WithTimeout,
+};
+
+// --- who polls ------------------------------------------------------------------------------------------------------
+
+/// A task of some executor, as far as a waker knows of it.
+#[derive(Default)]
+struct Task {
+    wakes: AtomicUsize,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, SeqCst);
+    }
+}
+
+impl Task {
+    fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn wakes(&self) -> usize {
+        self.wakes.load(SeqCst)
+    }
+}
+
+fn poll<F: Future + Unpin>(future: &mut F, task: &Arc<impl Wake + Send + Sync + 'static>) -> Poll<F::Output> {
+    poll_with(future, &Waker::from(Arc::clone(task)))
+}
+
+fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+fn tick(interval: &mut Interval, task: &Arc<Task>) -> Poll<Result<(), NewTimeoutError>> {
+    interval.poll_tick(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
+}
+
+fn is_ok<E>(poll: &Poll<Result<(), E>>) -> bool {
+    matches!(poll, Poll::Ready(Ok(())))
+}
+
+fn is_stopped(poll: &Poll<Result<(), NewTimeoutError>>) -> bool {
+    matches!(poll, Poll::Ready(Err(NewTimeoutError::Stopped)))
+}
+
+/// The recipe of the documentation: the clock goes where the timer wants it, as often as the future waits.
+fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        clock.advance(driver.next_turn().expect("it waits for something else than the timer"));
+        driver.turn();
+    }
+}
+
+// --- a sleep --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_sleep_is_woken_at_the_first_boundary_at_or_after_its_deadline() {
+    for (delay, boundary) in [(1, 1), (9_999, 1), (10_000, 1), (10_001, 2), (80_001, 9)] {
+        let (mut t, task) = (Driven::new(), Task::new());
+        let mut sleep = t.timer.sleep(Duration::from_micros(delay));
+        assert!(poll(&mut sleep, &task).is_pending());
+        for _ in 1..boundary {
+            assert_eq!(t.pass(TICK), 0, "{delay} µs");
+        }
+        assert_eq!(t.pass(TICK - Duration::from_nanos(1)), 0, "{delay} µs is not early");
+        assert!(poll(&mut sleep, &task).is_pending() && !sleep.is_elapsed() && task.wakes() == 0);
+        assert_eq!(t.pass(Duration::from_nanos(1)), 1, "{delay} µs is not late");
+        assert!(task.wakes() == 1 && sleep.is_elapsed());
+        assert!(is_ok(&poll(&mut sleep, &task)), "{delay} µs");
+        assert!(is_ok(&poll(&mut sleep, &task)), "it stays so");
+        assert_eq!((task.wakes(), t.timer.pending_timeouts()), (1, 0));
+    }
+}
+
+#[test]
+fn a_sleep_counts_from_when_it_was_made_and_is_on_the_timer_from_the_first_poll() {
+    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut first, mut second, never_polled) =
+        (t.timer.sleep(TICK), t.timer.sleep(TICK * 3), t.timer.sleep(TICK));
+    assert_eq!((t.timer.pending_timeouts(), first.remaining()), (0, TICK));
+    assert_eq!(t.pass(TICK * 2), 0);
+    assert!(is_ok(&poll(&mut first, &task)), "without a turn, for its time is over");
+    assert!(poll(&mut second, &task).is_pending());
+    assert_eq!((t.timer.pending_timeouts(), second.remaining()), (1, TICK));
+    assert_eq!(t.pass(TICK), 1);
+    assert!(is_ok(&poll(&mut second, &task)));
+    assert!(!never_polled.is_elapsed() && never_polled.remaining().is_zero());
+    assert_eq!(t.timer.stats().scheduled, 1);
+}
+
+#[test]
+fn the_shortest_sleep_is_over_and_the_longest_never() {
+    let task = Task::new();
+    let mut t = Driven::new();
+    assert!(is_ok(&poll(&mut t.timer.sleep(Duration::ZERO), &task)));
+    let mut never = t.timer.sleep(Duration::MAX);
+    assert_eq!(never.remaining(), Duration::MAX);
+    assert!(poll(&mut never, &task).is_pending());
+    assert_eq!(t.pass(Duration::MAX), 0);
+    assert!(poll(&mut never, &task).is_pending());
+
+    // By the default clock too.
+    let timer = HashedWheelTimer::default();
+    assert!(is_ok(&poll(&mut timer.sleep(Duration::ZERO), &task)));
+}
+
+#[test]
+fn a_sleep_that_is_polled_again_by_the_same_task_is_left_alone() {
+    let (mut t, task) = (Driven::new(), Task::new());
+    let mut sleep = t.timer.sleep(TICK * 2);
+    for _ in 0..3 {
+        assert!(poll(&mut sleep, &task).is_pending());
+        assert_eq!(Arc::strong_count(&task), 2, "one clone");
+        t.driver.turn();
+    }
+    assert_eq!(t.timer.stats().scheduled, 1);
+}
+
+#[test]
+fn a_sleep_that_another_task_polls_wakes_that_one() {
+    for is_placed in [false, true] {
+        let (mut t, [first, second, third]) = (Driven::new(), [(); 3].map(|()| Task::new()));
+        let mut sleep = t.timer.sleep(TICK * 2);
+        for task in [&first, &second, &third] {
+            assert!(poll(&mut sleep, task).is_pending());
+            if is_placed {
+                assert_eq!(t.driver.turn(), 0);
+            }
+            assert_eq!(t.timer.pending_timeouts(), 1);
+        }
+        assert_eq!(
+            [&first, &second, &third].map(Arc::strong_count),
+            [1, 1, 2],
+            "who waits no more is let go"
+        );
+        assert_eq!(t.pass(TICK), 0);
+        assert_eq!(t.pass(TICK), 1, "at the same deadline");
+        assert_eq!([&first, &second, &third].map(|task| task.wakes()), [0, 0, 1]);
+        assert!(is_ok(&poll(&mut sleep, &first)));
+        let stats = t.timer.stats();
+        assert_eq!((stats.scheduled, stats.cancelled, stats.expired, stats.pending), (3, 2, 1, 0));
+        assert_eq!(t.driver.next_turn(), None, "nothing of the others is left");
+    }
+}
+
+#[test]
+fn a_sleep_that_is_dropped_is_gone_at_once_and_wakes_nobody() {
+    for turns in 0..3 {
+        let (mut t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+        let mut sleep = t.timer.sleep(TICK * 2);
+        assert!(poll(&mut sleep, &task).is_pending());
+        for _ in 0..turns {
+            t.pass(TICK);
+        }
+        assert_eq!(t.timer.pending_timeouts(), usize::from(turns < 2));
+        drop(sleep);
+        assert_eq!((t.timer.pending_timeouts(), Arc::strong_count(&task)), (0, 1));
+        assert_eq!(task.wakes(), usize::from(turns == 2));
+        assert!(poll(&mut t.timer.sleep(TICK), &task).is_pending(), "there is room for another one");
+        assert_eq!(t.pass(TICK * 5), 0);
+    }
+}
+
+#[test]
+fn wake_ups_come_in_the_order_in_which_timeouts_fire() {
+    struct Named(usize, Arc<Mutex<Vec<usize>>>);
+    impl Wake for Named {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+    let (mut t, log) = (Driven::new(), Arc::default());
+    let named = |name| Arc::new(Named(name, Arc::clone(&log)));
+    let mut sleeps: Vec<_> = [3, 1, 2, 1, 3].map(|ticks| t.timer.sleep(TICK * ticks)).into_iter().collect();
+    for (name, sleep) in sleeps.iter_mut().enumerate() {
+        assert!(poll(sleep, &named(name)).is_pending());
+    }
+    // Polled by another task, it is put behind what is there for that tick.
+    assert!(poll(&mut sleeps[1], &named(10)).is_pending());
+    assert_eq!(t.pass(TICK * 5), 5);
+    assert_eq!(*log.lock().unwrap(), [3, 10, 2, 0, 4]);
+}
+
+#[test]
+fn a_sleep_may_be_reset_at_any_time() {
+    let (mut t, task) = (Driven::new(), Task::new());
+    let mut sleep = t.timer.sleep(TICK);
+    // Not polled.
+    sleep.reset(TICK * 5);
+    assert_eq!((sleep.remaining(), t.timer.pending_timeouts()), (TICK * 5, 0));
+    assert!(poll(&mut sleep, &task).is_pending());
+    // Waiting, later and earlier, in the lane and in the wheel.
+    for ticks in [9, 4, 8, 3] {
+        sleep.reset(TICK * ticks);
+        assert_eq!(sleep.remaining(), TICK * ticks);
+        if ticks < 9 {
+            t.driver.turn();
+        }
+    }
+    assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
+    assert_eq!((task.wakes(), t.timer.stats().scheduled), (1, 1), "it is the same timeout");
+    // Over, though nobody has asked.
+    sleep.reset(TICK);
+    assert!(!sleep.is_elapsed() && poll(&mut sleep, &task).is_pending());
+    assert_eq!(t.pass(TICK), 1);
+    assert!(is_ok(&poll(&mut sleep, &task)));
+    // Over, and told so.
+    sleep.reset(TICK * 2);
+    assert!(poll(&mut sleep, &task).is_pending());
+    // A re-arm holds for the task that polls next, too.
+    sleep.reset(TICK * 4);
+    let other = Task::new();
+    assert!(poll(&mut sleep, &other).is_pending());
+    assert_eq!((t.pass(TICK * 3), t.pass(TICK)), (0, 1));
+    assert_eq!((task.wakes(), other.wakes()), (2, 1));
+    sleep.reset(Duration::ZERO);
+    assert!(is_ok(&poll(&mut sleep, &task)));
+    t.timer.stop();
+    sleep.reset(TICK);
+    assert!(is_stopped(&poll(&mut sleep, &task)));
+}
+
+#[test]
+fn it_says_what_it_is() {
+    let (mut t, task) = (Driven::new(), Task::new());
+    let mut sleep = t.timer.sleep(ms(15));
+    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: 15ms, .. }");
+    assert!(poll(&mut sleep, &task).is_pending());
+    assert_eq!(format!("{sleep:?}"), "Sleep { state: waiting, remaining: 15ms, .. }");
+    t.pass(TICK * 2);
+    assert!(is_ok(&poll(&mut sleep, &task)));
+    assert_eq!(format!("{sleep:?}"), "Sleep { state: elapsed, remaining: 0ns, .. }");
+    assert!(format!("{:?}", t.timer.interval(TICK)).starts_with("Interval { "));
+    assert!(format!("{:?}", t.timer.timeout(TICK, ready(1))).starts_with("WithTimeout { "));
+}
+
+#[test]
+fn futures_go_anywhere() {
+    fn anywhere<T: Send + Sync + Unpin + 'static>() {}
+    anywhere::<Sleep>();
+    anywhere::<Interval>();
+    anywhere::<WithTimeout<std::future::Ready<()>>>();
+    fn goes_to_threads<T: Send>(_: T) {}
+    let t = Driven::new();
+    let (timer, mut interval) = (&t.timer, t.timer.interval(TICK));
+    goes_to_threads(async move {
+        timer.sleep(TICK).await.unwrap();
+        interval.tick().await.unwrap();
+        timer.timeout(TICK, async {}).await.unwrap();
+    });
+}
+
+// --- the limit ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_full_timer_refuses_a_sleep_and_none_that_it_has() {
+    let [first, second] = [(); 2].map(|()| Task::new());
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let (mut sleep, mut refused) = (t.timer.sleep(TICK), t.timer.sleep(TICK));
+    assert!(poll(&mut sleep, &first).is_pending());
+    for _ in 0..2 {
+        let full = poll(&mut refused, &first);
+        assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))));
+        assert_eq!(Arc::strong_count(&first), 2, "its waker is dropped");
+    }
+    for task in [&second, &first, &second] {
+        assert!(poll(&mut sleep, task).is_pending(), "it has its place");
+        assert_eq!(t.timer.pending_timeouts(), 1);
+        t.driver.turn();
+    }
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!((first.wakes(), second.wakes(), t.timer.stats().refused), (0, 1, 2));
+    refused.reset(TICK);
+    assert!(poll(&mut refused, &first).is_pending(), "it tries again");
+}
+
+// --- the end of the timer -------------------------------------------------------------------------------------------
+
+#[test]
+fn a_stopped_timer_says_so_to_who_waits() {
+    type Stop = fn(HashedWheelTimer, Driver);
+    let ways: [Stop; 3] = [
+        |timer, _driver| assert_eq!(timer.stop().len(), 2),
+        |timer, _driver| drop(timer),
+        |_timer, driver| drop(driver),
+    ];
+    for stop in ways {
+        let (mut t, task) = (Driven::new(), Task::new());
+        let (mut placed, mut queued, mut idle) =
+            (t.timer.sleep(TICK), t.timer.sleep(TICK), t.timer.sleep(TICK));
+        let mut elapsed = t.timer.sleep(TICK / 2);
+        assert!(poll(&mut placed, &task).is_pending());
+        assert!(poll(&mut elapsed, &task).is_pending());
+        placed.reset(TICK * 3);
+        assert_eq!(t.pass(TICK), 1);
+        queued.reset(TICK);
+        assert!(poll(&mut queued, &task).is_pending());
+        assert_eq!(task.wakes(), 1);
+        let Driven { timer, driver, clock } = t;
+        // What a handle would be good for, nobody has any more.
+        let mut interval = timer.interval(TICK);
+        stop(timer, driver);
+        assert_eq!(task.wakes(), 3, "each once, beside the one that was over");
+        assert_eq!(Arc::strong_count(&task), 1);
+        clock.advance(TICK * 10);
+        for sleep in [&mut placed, &mut queued, &mut idle] {
+            for _ in 0..2 {
+                assert!(is_stopped(&poll(sleep, &task)), "though its time is over by now");
+            }
+            assert!(!sleep.is_elapsed());
+        }
+        assert!(is_ok(&poll(&mut elapsed, &task)), "it was over before");
+        assert!(is_stopped(&tick(&mut interval, &task)));
+    }
+}
+
+/// The wake-up of one that stop has ended may come to a future that is being polled.
+#[test]
+fn who_is_polled_by_another_task_after_stop_is_told() {
+    let (t, [first, second]) = (Driven::new(), [(); 2].map(|()| Task::new()));
+    let mut sleep = t.timer.sleep(TICK);
+    assert!(poll(&mut sleep, &first).is_pending());
+    t.timer.stop();
+    assert!(is_stopped(&poll(&mut sleep, &second)));
+    assert_eq!((first.wakes(), second.wakes()), (1, 0));
+    assert_eq!([&first, &second].map(Arc::strong_count), [1, 1]);
+}
+
+// --- what wakers may do ---------------------------------------------------------------------------------------------
+
+/// The task that is woken polls at once, on the thread that wakes it, and drops what it has waited for.
+#[test]
+fn a_waker_may_poll_and_drop_what_it_waits_for() {
+    struct Inline {
+        sleep: Mutex<Option<Sleep>>,
+        polls: AtomicUsize,
+        outcome: Mutex<Option<Result<(), NewTimeoutError>>>,
+    }
+    impl Wake for Inline {
+        fn wake(self: Arc<Self>) {
+            let mut sleep = self.sleep.lock().unwrap().take().unwrap();
+            self.polls.fetch_add(1, SeqCst);
+            match poll(&mut sleep, &self) {
+                Poll::Ready(outcome) => *self.outcome.lock().unwrap() = Some(outcome),
+                Poll::Pending => *self.sleep.lock().unwrap() = Some(sleep),
+            }
+        }
+    }
+    for stops in [false, true] {
+        let mut t = Driven::new();
+        let inline = Arc::new(Inline {
+            sleep: Mutex::new(Some(t.timer.sleep(TICK))),
+            polls: AtomicUsize::new(0),
+            outcome: Mutex::new(None),
+        });
+        Arc::clone(&inline).wake();
+        if stops {
+            assert_eq!(t.timer.stop().len(), 1);
+        } else {
+            assert_eq!(t.pass(TICK), 1);
+        }
+        let outcome = inline.outcome.lock().unwrap().take().unwrap();
+        assert_eq!(outcome.is_err(), stops);
+        assert_eq!((inline.polls.load(SeqCst), Arc::strong_count(&inline)), (2, 1));
+        assert_eq!(t.timer.stats().panicked, 0);
+    }
+}
+
+/// A waker that panics where it is told to, and counts the places where it does not.
+#[derive(Default)]
+struct Vicious {
+    on_clone: AtomicBool,
+    on_wake: AtomicBool,
+    on_drop: AtomicBool,
+    wakes: AtomicUsize,
+    clones: AtomicUsize,
+}
+
+#[allow(unsafe_code, reason = "no safe waker has a clone or a drop of its own")]
+impl Vicious {
+    fn waker(&'static self) -> Waker {
+        fn this(data: *const ()) -> &'static Vicious {
+            // SAFETY: all wakers with this table were made below.
+            unsafe { &*data.cast::<Vicious>() }
+        }
+        const TABLE: RawWakerVTable = RawWakerVTable::new(
+            |data| {
+                assert!(!this(data).on_clone.swap(false, SeqCst), "a clone");
+                this(data).clones.fetch_add(1, SeqCst);
+                RawWaker::new(data, &TABLE)
+            },
+            |data| {
+                this(data).clones.fetch_sub(1, SeqCst);
+                assert!(!this(data).on_wake.swap(false, SeqCst), "a wake-up");
+                this(data).wakes.fetch_add(1, SeqCst);
+            },
+            |_| unreachable!(),
+            |data| {
+                this(data).clones.fetch_sub(1, SeqCst);
+                assert!(!this(data).on_drop.swap(false, SeqCst), "a drop");
+            },
+        );
+        self.clones.fetch_add(1, SeqCst);
+        // SAFETY: what it points to is there for ever, and may be used by all threads at once.
+        unsafe { Waker::from_raw(RawWaker::new(std::ptr::from_ref(self).cast(), &TABLE)) }
+    }
+
+    fn new() -> &'static Self {
+        Box::leak(Box::default())
+    }
+
+    fn clones(&self) -> usize {
+        self.clones.load(SeqCst)
+    }
+}
+
+#[test]
+fn a_waker_that_panics_when_it_is_cloned_changes_nothing() {
+    let (mut t, task, vicious) = (Driven::new(), Task::new(), Vicious::new());
+    let waker = vicious.waker();
+    let mut sleep = t.timer.sleep(TICK);
+    let poll_panics = |sleep: &mut Sleep| {
+        vicious.on_clone.store(true, SeqCst);
+        let poll = std::panic::AssertUnwindSafe(|| poll_with(sleep, &waker));
+        assert!(quietly(|| std::panic::catch_unwind(poll)).is_err());
+    };
+    poll_panics(&mut sleep);
+    assert_eq!((t.timer.pending_timeouts(), vicious.clones()), (0, 1));
+    assert!(poll(&mut sleep, &task).is_pending());
+    poll_panics(&mut sleep);
+    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().scheduled), (1, 1));
+    assert_eq!((t.pass(TICK), task.wakes()), (1, 1), "the one before is still there");
+}
+
+#[test]
+fn a_waker_that_panics_when_it_is_called_harms_nobody() {
+    for stops in [false, true] {
+        let (mut t, vicious) = (Driven::new(), Vicious::new());
+        let tasks = [(); 2].map(|()| Task::new());
+        let mut sleeps = [(); 3].map(|()| t.timer.sleep(TICK));
+        assert!(poll(&mut sleeps[0], &tasks[0]).is_pending());
+        assert!(poll_with(&mut sleeps[1], &vicious.waker()).is_pending());
+        assert!(poll(&mut sleeps[2], &tasks[1]).is_pending());
+        vicious.on_wake.store(true, SeqCst);
+        quietly(|| {
+            if stops {
+                assert_eq!(t.timer.stop().len(), 3);
+            } else {
+                assert_eq!(t.pass(TICK), 3);
+            }
+        });
+        assert_eq!(tasks.map(|task| task.wakes()), [1, 1]);
+        assert_eq!((t.timer.stats().panicked, t.timer.pending_timeouts(), vicious.clones()), (1, 0, 0));
+        for sleep in &mut sleeps {
+            assert_eq!(is_stopped(&poll_with(sleep, Waker::noop())), stops);
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics_when_it_is_dropped_harms_nobody() {
+    type Drops = fn(&mut Driven, Sleep);
+    let ways: [Drops; 2] = [
+        // With the future, and when another one takes its place.
+        |_, sleep| drop(sleep),
+        |t, mut sleep| {
+            let task = Task::new();
+            assert!(poll(&mut sleep, &task).is_pending());
+            assert_eq!((t.pass(TICK), task.wakes()), (1, 1));
+        },
+    ];
+    for drops in ways {
+        let (mut t, vicious) = (Driven::new(), Vicious::new());
+        let mut sleep = t.timer.sleep(TICK);
+        assert!(poll_with(&mut sleep, &vicious.waker()).is_pending());
+        vicious.on_drop.store(true, SeqCst);
+        quietly(|| drops(&mut t, sleep));
+        assert_eq!((vicious.clones(), vicious.wakes.load(SeqCst)), (0, 0));
+        assert_eq!((t.timer.stats().panicked, t.timer.pending_timeouts()), (1, 0));
+    }
+    // When its timeout is refused.
+    let (t, vicious) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Vicious::new());
+    let [mut first, mut refused] = [(); 2].map(|()| t.timer.sleep(TICK));
+    assert!(poll_with(&mut first, Waker::noop()).is_pending());
+    let waker = vicious.waker();
+    vicious.on_drop.store(true, SeqCst);
+    let full = quietly(|| poll_with(&mut refused, &waker));
+    assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { .. }))));
+    assert_eq!((vicious.clones(), t.timer.stats().panicked, t.timer.pending_timeouts()), (1, 1, 1));
+}
+
+/// It may be full, and a waker is not to be lost.
+#[test]
+fn wakers_do_not_go_through_the_task_executor() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&refused);
+    let refuse = move |task: ExpiredTask| {
+        counter.fetch_add(1, SeqCst);
+        drop(task);
+    };
+    let mut t = Driven::with(|builder| builder.task_executor(refuse));
+    let task = Task::new();
+    let mut sleep = t.timer.sleep(TICK);
+    assert!(poll(&mut sleep, &task).is_pending());
+    t.timer.new_timeout(|_| unreachable!(), TICK).unwrap();
+    assert_eq!(t.pass(TICK), 2);
+    assert!(task.wakes() == 1 && is_ok(&poll(&mut sleep, &task)));
+    assert_eq!((refused.load(SeqCst), t.timer.stats().dropped), (1, 1));
+}
+
+#[test]
+fn a_poll_wakes_the_loop_of_a_driver_that_was_promised_a_later_turn() {
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&wakes);
+    let t = Driven::with(|builder| builder.waker(move || _ = counter.fetch_add(1, SeqCst)));
+    let [first, second] = [(); 2].map(|()| Task::new());
+    let mut sleep = t.timer.sleep(TICK * 3);
+    assert_eq!((t.driver.next_turn(), wakes.load(SeqCst)), (None, 0));
+    assert!(poll(&mut sleep, &first).is_pending());
+    assert_eq!(wakes.load(SeqCst), 1);
+    assert_eq!(t.driver.next_turn(), Some(TICK * 3));
+    assert!(poll(&mut sleep, &second).is_pending());
+    assert_eq!(wakes.load(SeqCst), 1, "it was promised that turn");
+    drop(sleep);
+    assert_eq!(wakes.load(SeqCst), 1, "to let go of something needs no turn");
+}
+
+// --- a timeout ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_future_has_until_its_deadline() {
+    let (mut t, task) = (Driven::new(), Task::new());
+    let is_done = AtomicBool::new(false);
+    let work = || poll_fn(|_| if is_done.load(SeqCst) { Poll::Ready("done") } else { Poll::Pending });
+
+    // Ready at once, and the timer knows nothing of it.
+    assert!(matches!(poll(&mut t.timer.timeout(TICK, ready(1)), &task), Poll::Ready(Ok(1))));
+    assert_eq!(t.timer.stats().scheduled, 0);
+    // In time, and gone from the timer with that.
+    let mut in_time = t.timer.timeout(TICK * 2, work());
+    assert!(poll(&mut in_time, &task).is_pending());
+    t.pass(TICK);
+    is_done.store(true, SeqCst);
+    assert!(matches!(poll(&mut in_time, &task), Poll::Ready(Ok("done"))));
+    assert_eq!((t.timer.pending_timeouts(), Arc::strong_count(&task), task.wakes()), (0, 1, 0));
+    // At the same moment.
+    is_done.store(false, SeqCst);
+    let mut both = t.timer.timeout(TICK, work());
+    assert!(poll(&mut both, &task).is_pending());
+    assert_eq!(t.pass(TICK), 1);
+    is_done.store(true, SeqCst);
+    assert!(matches!(poll(&mut both, &task), Poll::Ready(Ok("done"))));
+    // Too late.
+    is_done.store(false, SeqCst);
+    let mut late = t.timer.timeout(TICK, work());
+    assert!(poll(&mut late, &task).is_pending());
+    assert_eq!(t.pass(TICK), 1);
+    assert!(matches!(poll(&mut late, &task), Poll::Ready(Err(TimeoutError::Elapsed))));
+    is_done.store(true, SeqCst);
+    assert!(matches!(poll(late.get_mut(), &task), Poll::Ready("done")), "it is not dropped before");
+    assert!(matches!(poll(&mut late.into_inner(), &task), Poll::Ready("done")));
+}
+
+#[test]
+fn a_timer_that_cannot_watch_a_future_says_so() {
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+    let [mut first, mut second] = [(); 2].map(|()| Box::pin(t.timer.timeout(TICK, pending::<()>())));
+    assert!(poll(&mut first, &task).is_pending());
+    let Poll::Ready(Err(full)) = poll(&mut second, &task) else { panic!("it is not refused") };
+    assert!(matches!(full, TimeoutError::Timer(NewTimeoutError::TooManyPending { limit: 1 })));
+    assert_eq!(full.to_string(), "the deadline could not be watched");
+    assert_eq!(full.source().unwrap().to_string(), "too many timeouts are pending: 1, which is the limit");
+    assert_eq!(io::Error::from(full).kind(), io::ErrorKind::Other);
+    t.timer.stop();
+    assert_eq!(task.wakes(), 1);
+    let stopped = poll(&mut first, &task);
+    assert!(matches!(stopped, Poll::Ready(Err(TimeoutError::Timer(NewTimeoutError::Stopped)))));
+    assert!(matches!(poll(&mut t.timer.timeout(TICK, ready(1)), &task), Poll::Ready(Ok(1))));
+
+    let elapsed = TimeoutError::Elapsed;
+    assert!(elapsed.to_string() == "the deadline has elapsed" && elapsed.source().is_none());
+    assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::TimedOut);
+}
+
+// --- an interval ----------------------------------------------------------------------------------------------------
+
+/// When the ticks come, in ms, to a task that takes so long with each.
+fn ticks_of(schedule: &Schedule, work: &[u64]) -> Vec<u64> {
+    let Driven { timer, mut driver, clock } = Driven::with(|builder| builder.tick(ms(1)));
+    let mut interval = timer.interval_on(schedule);
+    let begin = hashed_wheel::Clock::now(&clock);
+    let time = clock.clone();
+    block_on(&mut driver, &clock, async {
+        let mut ticks = Vec::new();
+        for &work in work {
+            interval.tick().await.unwrap();
+            ticks.push((hashed_wheel::Clock::now(&time) - begin).as_millis() as u64);
+            time.advance(ms(work));
+        }
+        ticks
+    })
+}
+
+#[test]
+fn an_interval_does_not_drift() {
+    let second = Schedule::at_fixed_rate(ms(1_000));
+    assert_eq!(ticks_of(&second, &[0, 0, 0]), [1_000, 2_000, 3_000]);
+    assert_eq!(ticks_of(&second, &[999, 1, 500, 0]), [1_000, 2_000, 3_000, 4_000]);
+    assert_eq!(ticks_of(&second.initial_delay(ms(0)), &[0, 0, 0]), [0, 1_000, 2_000]);
+}
+
+#[test]
+fn ticks_that_were_missed_are_made_up_for_or_left_out() {
+    let on = |policy| Schedule::at_fixed_rate(ms(10)).missed_tick(policy);
+    let work = [0, 35, 0, 2, 0, 0];
+    assert_eq!(ticks_of(&on(MissedTick::Burst), &work), [10, 20, 55, 55, 57, 60]);
+    assert_eq!(ticks_of(&on(MissedTick::Delay), &work), [10, 20, 65, 75, 85, 95]);
+    assert_eq!(ticks_of(&on(MissedTick::Skip), &work), [10, 20, 60, 70, 80, 90]);
+    assert_eq!(ticks_of(&Schedule::with_fixed_delay(ms(10)), &work), [10, 20, 65, 75, 87, 97]);
+    let jitter = ticks_of(&on(MissedTick::Skip).jitter(ms(5)), &[0; 100]);
+    assert!((1..).zip(&jitter).all(|(n, tick)| (10 * n..=10 * n + 5).contains(tick)), "{jitter:?}");
+}
+
+/// Who waits no more for a tick has not had it.
+#[test]
+fn a_tick_that_is_not_awaited_to_its_end_is_not_lost() {
+    let (mut t, task) = (Driven::new(), Task::new());
+    let mut interval = t.timer.interval(TICK);
+    for n in 1..=3 {
+        for _ in 0..2 {
+            let mut next = Box::pin(interval.tick());
+            assert!(poll(&mut next, &task).is_pending());
+        }
+        assert_eq!((t.pass(TICK), task.wakes()), (1, n));
+        // Woken, and dropped before it was polled.
+        drop(Box::pin(interval.tick()));
+        assert!(is_ok(&tick(&mut interval, &task)));
+    }
+    assert_eq!(t.timer.pending_timeouts(), 0, "it waits only where somebody does");
+    drop(interval);
+    assert_eq!(Arc::strong_count(&task), 1);
+}
+
+#[test]
+fn an_interval_says_what_is_wrong() {
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+    let mut zero = t.timer.interval(Duration::ZERO);
+    for _ in 0..2 {
+        assert!(matches!(tick(&mut zero, &task), Poll::Ready(Err(NewTimeoutError::ZeroPeriod))));
+    }
+    let mut interval = t.timer.interval(TICK);
+    let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
+    let full = tick(&mut interval, &task);
+    assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))));
+    occupied.cancel();
+    assert!(tick(&mut interval, &task).is_pending(), "the same one, again");
+    t.timer.stop();
+    assert_eq!(task.wakes(), 1);
+    for _ in 0..2 {
+        assert!(is_stopped(&tick(&mut interval, &task)));
+    }
+}
+
+#[cfg(feature = "stream")]
+#[test]
+fn an_interval_is_a_stream_that_ends_with_the_timer() {
+    use futures_core::{FusedStream, Stream};
+
+    let (mut t, task) = (Driven::new(), Task::new());
+    let next = |interval: &mut Interval| {
+        Pin::new(interval).poll_next(&mut Context::from_waker(&Waker::from(Arc::clone(&task))))
+    };
+    let (mut interval, mut zero) = (t.timer.interval(TICK), t.timer.interval(Duration::ZERO));
+    for _ in 0..3 {
+        assert!(next(&mut interval).is_pending());
+        assert_eq!(t.pass(TICK), 1);
+        assert!(matches!(next(&mut interval), Poll::Ready(Some(Ok(())))));
+    }
+    assert!(next(&mut interval).is_pending());
+    t.timer.stop();
+    assert!(!interval.is_terminated());
+    assert!(matches!(next(&mut interval), Poll::Ready(Some(Err(NewTimeoutError::Stopped)))));
+    assert!(matches!(next(&mut zero), Poll::Ready(Some(Err(NewTimeoutError::ZeroPeriod)))));
+    for mut over in [interval, zero] {
+        assert!(over.is_terminated() && matches!(next(&mut over), Poll::Ready(None)));
+    }
+}
+
+// --- hyper ----------------------------------------------------------------------------------------------------------
+
+#[cfg(feature = "hyper")]
+#[test]
+fn hyper_sleeps_and_resets() {
+    use hyper::rt::Timer;
+
+    let (mut t, task) = (Driven::new(), Task::new());
+    let mut sleeps = [Timer::sleep(&t.timer, TICK), t.timer.sleep_until(t.timer.now() + TICK)];
+    sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_pending()));
+    assert_eq!(t.pass(TICK), 2);
+    sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_ready()));
+    // Over, and then waiting.
+    for ticks in [9, 5, 7] {
+        let [sleep, _] = &mut sleeps;
+        Timer::reset(&t.timer, sleep, t.timer.now() + TICK * ticks);
+        assert!(poll(sleep, &task).is_pending());
+    }
+    assert_eq!(t.timer.pending_timeouts(), 1);
+    assert_eq!((t.pass(TICK * 6), t.pass(TICK)), (0, 1));
+    assert!(poll(&mut sleeps[0], &task).is_ready());
+    // Somebody else's.
+    struct Other;
+    impl Future for Other {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            unreachable!()
+        }
+    }
+    impl hyper::rt::Sleep for Other {}
+    let mut other: Pin<Box<dyn hyper::rt::Sleep>> = Box::pin(Other);
+    Timer::reset(&t.timer, &mut other, t.timer.now() + TICK);
+    assert!(poll(&mut other, &task).is_pending());
+}
+
+/// A loop of sleeps, as hyper's pool has one, is to let others run.
+#[cfg(feature = "hyper")]
+#[test]
+fn what_hyper_cannot_be_told_counts_as_over() {
+    use hyper::rt::Timer;
+
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+    let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
+    let mut sleep = Timer::sleep(&t.timer, TICK);
+    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 1, "it asks again");
+    assert!(poll(&mut sleep, &task).is_ready());
+    Timer::reset(&t.timer, &mut sleep, t.timer.now() + TICK);
+    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 2);
+    occupied.cancel();
+    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 2, "now it waits");
+    t.timer.stop();
+    assert_eq!(task.wakes(), 3);
+    assert!(poll(&mut sleep, &task).is_ready());
+}
+
+// --- anything at all ------------------------------------------------------------------------------------------------
+
+/// Random polls, resets, drops and turns against arithmetic: who polled last is woken when the deadline's tick has come,
+/// nobody else ever is, and nothing is left.
+#[test]
+fn agrees_with_arithmetic_on_random_traffic() {
+    struct Expected {
+        sleep: Sleep,
+        deadline: u64,
+        /// Polled, and when that had passed by then.
+        waits_for: Option<(u64, usize)>,
+    }
+    let (tick, tasks) = (TICK.as_nanos() as u64, [(); 6].map(|()| Task::new()));
+    for seed in 0..if cfg!(miri) { 2 } else { 300 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 6)));
+        let (mut now, mut turned, mut sleeps, mut woken) = (0, 0, Vec::new(), [0; 6]);
+        let before = tasks.each_ref().map(|task| task.wakes());
+        for _ in 0..300 {
+            let delay = random.u64(1..1 << random.clone().u32(1..28));
+            let any = random.usize(..sleeps.len().max(1));
+            match random.u32(..6) {
+                0 => sleeps.push(Expected {
+                    sleep: t.timer.sleep(Duration::from_nanos(delay)),
+                    deadline: now + delay,
+                    waits_for: None,
+                }),
+                1 if !sleeps.is_empty() => drop(sleeps.swap_remove(any)),
+                2 if !sleeps.is_empty() => {
+                    let Expected { sleep, deadline, waits_for } = &mut sleeps[any];
+                    sleep.reset(Duration::from_nanos(delay));
+                    *deadline = now + delay;
+                    if let Some((tick_of, _)) = waits_for {
+                        *tick_of = deadline.div_ceil(tick).max(turned + 1);
+                    }
+                }
+                3 | 4 if !sleeps.is_empty() => {
+                    let task = random.usize(..tasks.len());
+                    let Expected { sleep, deadline, waits_for } = &mut sleeps[any];
+                    match poll(sleep, &tasks[task]) {
+                        Poll::Ready(end) => {
+                            end.unwrap();
+                            assert!(now >= *deadline, "seed {seed}: early");
+                            drop(sleeps.swap_remove(any));
+                        }
+                        Poll::Pending => {
+                            assert!(
+                                waits_for.is_some() || now < *deadline,
+                                "seed {seed}: put on the timer too late"
+                            );
+                            let tick_of =
+                                waits_for.map_or(deadline.div_ceil(tick).max(turned + 1), |(of, _)| of);
+                            *waits_for = Some((tick_of, task));
+                        }
+                    }
+                }
+                _ => {
+                    let step = random.u64(..1 << random.clone().u32(1..27));
+                    now += step;
+                    t.pass(Duration::from_nanos(step));
+                    turned = now / tick;
+                    for expected in &mut sleeps {
+                        if let Some((_, task)) = expected.waits_for.take_if(|(tick_of, _)| *tick_of <= turned)
+                        {
+                            woken[task] += 1;
+                            // From here on as one that has not been polled, but for being ready.
+                            assert!(expected.sleep.is_elapsed(), "seed {seed}");
+                        }
+                    }
+                    let wakes = tasks.each_ref().map(|task| task.wakes());
+                    let new: Vec<_> =
+                        wakes.iter().zip(before).map(|(after, before)| after - before).collect();
+                    assert_eq!(new, woken, "seed {seed}, at {now}");
+                }
+            }
+            let waiting = sleeps.iter().filter(|sleep| sleep.waits_for.is_some()).count();
+            assert_eq!(t.timer.pending_timeouts(), waiting, "seed {seed}");
+        }
+        drop(sleeps);
+        assert_eq!(t.timer.pending_timeouts(), 0);
+        assert_eq!(tasks.each_ref().map(Arc::strong_count), [1; 6], "seed {seed}: a waker is left");
+        // What was cancelled in the wheel goes with the next turn.
+        t.driver.turn();
+        assert_eq!(t.driver.next_turn(), None, "seed {seed}");
+    }
+}
+
+/// With a thread, and a bare executor that parks.
+#[test]
+fn a_thread_that_parks_is_an_executor() {
+    struct Parked(std::thread::Thread);
+    impl Wake for Parked {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let waker = Waker::from(Arc::new(Parked(std::thread::current())));
+        let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+    ends(|| {
+        let timer = HashedWheelTimer::builder().tick(ms(1)).build().unwrap();
+        let begin = std::time::Instant::now();
+        block_on(async {
+            timer.sleep(ms(20)).await.unwrap();
+            let mut interval = timer.interval(ms(10));
+            for _ in 0..3 {
+                interval.tick().await.unwrap();
+            }
+            assert!(begin.elapsed() >= ms(50), "early");
+            let late = timer.timeout(ms(10), pending::<()>()).await;
+            assert!(matches!(late, Err(TimeoutError::Elapsed)));
+            let stopper = timer.clone();
+            timer.new_timeout(move |_| drop(std::thread::spawn(move || stopper.stop())), ms(10)).unwrap();
+            let stopped = timer.sleep(PATIENCE * 2).await;
+            assert!(matches!(stopped, Err(NewTimeoutError::Stopped)));
+        });
+        assert!(begin.elapsed() >= ms(70));
+    });
+}
+
+/// Threads that poll the same future in turn, each with a waker of its own, against a worker: nobody is forgotten.
+#[test]
+fn a_sleep_that_moves_between_threads_is_not_forgotten() {
+    ends(|| {
+        let timer = HashedWheelTimer::builder().tick(Duration::from_micros(50)).build().unwrap();
+        for round in 0..if cfg!(miri) { 5 } else { 2_000 } {
+            let sleep = Arc::new(Mutex::new(timer.sleep(Duration::from_micros(round % 150))));
+            let tasks = [Task::new(), Task::new()];
+            // Who was the last to find it pending is woken.
+            let last = Arc::new(Mutex::new(None));
+            let threads = [0, 1].map(|me| {
+                let (sleep, last, task) = (Arc::clone(&sleep), Arc::clone(&last), Arc::clone(&tasks[me]));
+                std::thread::spawn(move || {
+                    for _ in 0..4 {
+                        let mut sleep = sleep.lock().unwrap();
+                        *last.lock().unwrap() = poll(&mut *sleep, &task).is_pending().then_some(me);
+                    }
+                })
+            });
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            if let Some(last) = *last.lock().unwrap() {
+                while tasks[last].wakes() == 0 {
+                    std::thread::yield_now();
+                }
+                assert!(is_ok(&poll(&mut *sleep.lock().unwrap(), &tasks[0])));
+            }
+        }
+        assert_eq!(timer.pending_timeouts(), 0);
+    });
+}
