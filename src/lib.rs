@@ -13,6 +13,7 @@ mod life;
 mod local;
 mod node;
 mod report;
+mod shutdown;
 mod stats;
 mod sync;
 mod task;

@@ -14,7 +14,7 @@ pub struct Stats {
     pub scheduled: u64,
     /// Timeouts whose task was handed to the executor.
     pub expired: u64,
-    /// Timeouts ended by `cancel` or by `stop`.
+    /// Timeouts ended by `cancel`, or by `stop` and what else ends the timer.
     pub cancelled: u64,
     /// Timeouts that have not ended.
     pub pending: u64,

@@ -108,4 +108,8 @@ pub enum Fault {
     TakeBackAsIfAlone,
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
+    /// `shutdown` does not wait for those who were counted in.
+    ShutdownWithoutThoseAdmitted,
+    /// Nor for anything else: it stops at once.
+    ShutdownWithoutGrace,
 }

@@ -52,6 +52,13 @@
 //! | | last drop | `stop::a_stop_through_a_timeout_…`, by a task `a_task_that_drops_the_last_handle_meets_a_stop` |
 //! | | driver's drop | `stop::a_stop_and_the_drivers_drop_…`, `who_stops_a_loop_…` |
 //! | | limit's refusal | `limit::a_refusal_leaves_the_count_to_stop` |
+//! | shutdown | new timeout | `shutdown::what_is_accepted_and_due_…`, `what_is_accepted_and_not_due_…`; of its clock `…_has_read_the_clock_…` |
+//! | | cancel | `shutdown::one_of_cancel_and_shutdown_wins` |
+//! | | reset, earlier | `shutdown::a_reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
+//! | | turn, falling asleep | `shutdown::a_turn_is_not_cut_short_…`; `a_worker_that_falls_asleep_…` |
+//! | | start | `shutdown::a_shutdown_ends_a_worker_…` |
+//! | | stop, driver's drop, shutdown | `shutdown::a_stop_ends_…`, `the_drivers_drop_ends_…`, `of_two_shutdowns_…` |
+//! | | last drop | –: who shuts it down has a handle |
 //! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…` |
 //! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
 //! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
@@ -85,6 +92,7 @@ mod limit;
 mod orders;
 mod promise;
 mod reset;
+mod shutdown;
 mod sleep;
 mod start;
 mod stop;
