@@ -49,8 +49,12 @@ impl Driver {
     /// An event loop had better turn first thing after it wakes: until then the timer takes it to be asleep, and what the
     /// loop itself schedules may call the [`waker`](crate::Builder::waker).
     ///
-    /// On a stopped timer this does nothing.
+    /// On a stopped timer this does nothing; nor in a task that [`shutdown`](crate::HashedWheelTimer::shutdown) runs, which
+    /// is a turn itself.
     pub fn turn(&mut self) -> usize {
+        if self.core.post.is_mine() {
+            return 0;
+        }
         if self.core.waker.is_some() {
             // Nobody has to wake who is awake.
             self.core.life.wake();
@@ -67,11 +71,12 @@ impl Driver {
     ///
     /// Each answer takes the place of the one before: a loop has to sleep by the last one that anybody got.
     ///
-    /// `None` on a stopped timer too, so a loop should look at [`is_stopped`](Self::is_stopped).
+    /// `None` on a stopped timer too, so a loop should look at [`is_stopped`](Self::is_stopped); and where
+    /// [`turn`](Self::turn) does nothing.
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
-        // Also in a hook that `stop` calls on this thread, which would wait for itself.
-        if self.is_stopped() {
+        // On the worker's thread, in a task or a hook, it would wait for itself.
+        if self.is_stopped() || self.core.post.is_mine() {
             return None;
         }
         let next = self.core.post.enter().next_turn(&self.core)?;
@@ -115,8 +120,9 @@ impl Drop for Driver {
             waker.is_out_of_use.store(true, Ordering::Relaxed);
         }
         self.core.stop_from_anywhere();
-        // If a task stopped the timer, nobody else comes for it. If somebody else did, they do.
-        if self.core.post.is_abandoned() {
+        // If a task stopped the timer, nobody else comes for it. If somebody else did, they do; also for a task that has
+        // just done so by dropping this.
+        if self.core.post.is_abandoned() && !self.core.post.is_mine() {
             self.core.drop_executor();
         }
     }

@@ -45,7 +45,8 @@ impl error::Error for BuildError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NewTimeoutError {
-    /// The timer [is stopped](crate::HashedWheelTimer::is_stopped). (Netty: `IllegalStateException`.)
+    /// The timer [is stopped](crate::HashedWheelTimer::is_stopped), or is being
+    /// [shut down](crate::HashedWheelTimer::shutdown). (Netty: `IllegalStateException`.)
     Stopped,
     /// As many timeouts are pending as [`max_pending_timeouts`](crate::Builder::max_pending_timeouts) allows. (Netty:
     /// `RejectedExecutionException`.)

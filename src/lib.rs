@@ -17,6 +17,7 @@ mod node;
 mod periodic;
 mod report;
 mod schedule;
+mod shutdown;
 mod stats;
 mod sync;
 mod task;

@@ -16,7 +16,7 @@ pub struct Stats {
     pub expired: u64,
     /// Runs of periodic tasks.
     pub periodic_runs: u64,
-    /// Timeouts ended by `cancel` or by `stop`.
+    /// Timeouts ended by `cancel`, or by `stop` and what else ends the timer.
     pub cancelled: u64,
     /// Timeouts that have not ended.
     pub pending: u64,

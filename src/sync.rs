@@ -117,4 +117,8 @@ pub enum Fault {
     ReplaceLeavesFirst,
     /// A future that is polled again keeps to the waker that it has.
     RepollKeepsTheWaker,
+    /// `shutdown` does not wait for those who were counted in.
+    ShutdownWithoutThoseAdmitted,
+    /// Nor for anything else: it stops at once.
+    ShutdownWithoutGrace,
 }

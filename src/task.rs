@@ -162,8 +162,8 @@ pub trait TaskExecutor: Send + Sync + 'static {
     ///
     /// An executor that cannot take the task may drop it: that is reported and counted. A panic is too.
     ///
-    /// If this blocks until a pool has room, no task in that pool may call [`stop`](crate::HashedWheelTimer::stop) or drop
-    /// the last handle of the timer: these wait for the worker.
+    /// If this blocks until a pool has room, no task in that pool may call [`stop`](crate::HashedWheelTimer::stop) or
+    /// [`shutdown`](crate::HashedWheelTimer::shutdown), or drop the last handle of the timer: these wait for the worker.
     fn execute(&self, task: ExpiredTask);
 }
 

@@ -17,7 +17,8 @@ pub(crate) struct Thread {
     ///
     /// | who | with the lock | pairs with |
     /// |---|---|---|
-    /// | `start` | looks again at the life, spawns, sets STARTED | another `start`, which sees STARTED; `stop`, which has set STOPPED before it takes the lock: either `start` sees that and spawns nothing, or `stop` finds the thread |
+    /// | `start` | looks again at the life, spawns, sets STARTED | another `start`, which sees STARTED; `stop` or `shutdown`, which has set CLOSING before it takes the lock: either `start` sees that and spawns nothing, or `stop` finds the thread |
+    /// | `shutdown` | looks whether there is a thread | `start` |
     /// | the first `stop` | takes the thread, to wait for it without the lock | `start` |
     /// | `abandon`, if it is the first | lets go of the thread | `start`, which has spawned it and still has the lock |
     handle: Mutex<Option<JoinHandle<()>>>,
@@ -35,6 +36,11 @@ impl Thread {
 
     pub(crate) fn unpark(&self) {
         self.unparker.unpark();
+    }
+
+    /// Whether there is a thread, or was until somebody stopped the timer. (A driven timer has none.)
+    pub(crate) fn is_started(&self) -> bool {
+        self.handle.lock().is_some()
     }
 
     /// For who waits for it, or lets go of it.
@@ -62,7 +68,7 @@ impl Core {
 
     fn is_started(&self) -> Option<Result<(), NewTimeoutError>> {
         let word = self.life.word();
-        match word.is_stopped() {
+        match word.is_closing() {
             true => Some(Err(NewTimeoutError::Stopped)),
             false => word.is_started().then_some(Ok(())),
         }

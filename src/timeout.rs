@@ -50,7 +50,7 @@ impl Timeout {
         self.handle.core().cancel(self)
     }
 
-    /// Whether [`cancel`](Self::cancel) or [`stop`](HashedWheelTimer::stop) ended it.
+    /// Whether [`cancel`](Self::cancel) ended it, or [`stop`](HashedWheelTimer::stop) or what else ended the timer.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.handle.ended() == Some(End::Cancelled)

@@ -122,8 +122,8 @@ impl HashedWheelTimer {
     ///
     /// # Errors
     ///
-    /// [`Stopped`](NewTimeoutError::Stopped), or [`Spawn`](NewTimeoutError::Spawn) if there is no thread to be had; the
-    /// next call tries again.
+    /// [`Stopped`](NewTimeoutError::Stopped), also while it is being [shut down](Self::shutdown); or
+    /// [`Spawn`](NewTimeoutError::Spawn) if there is no thread to be had: the next call tries again.
     pub fn start(&self) -> Result<(), NewTimeoutError> {
         self.core.start()
     }
@@ -233,19 +233,69 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn stop(&self) -> Vec<Timeout> {
-        if !self.core.post.is_mine() {
-            return self.core.stop();
-        }
-        assert!(
-            self.core.post.is_draining(),
-            "HashedWheelTimer::stop was called by a task on the timer's own worker, and would wait for that task to \
-             end: call it from another thread, or drop the last handle"
-        );
-        Vec::new()
+        if self.would_wait_for_itself("stop") { Vec::new() } else { self.core.stop() }
     }
 
-    /// Whether the timer is stopped: by [`stop`](Self::stop), by dropping its last handle or its
-    /// [`Driver`](crate::Driver), or because its [`Clock`](crate::Clock) panicked on the worker thread.
+    /// [Stops](Self::stop) the timer, but first lets run what falls due within `grace` from now. Returns the rest.
+    ///
+    /// From this call on new timeouts are refused as by a [stopped](NewTimeoutError::Stopped) timer, also those of its own
+    /// tasks. Of those that were accepted each whose deadline is no more than `grace` from now still runs, at its tick, as
+    /// ever; so this may take a tick longer than `grace`, and what else there is for that tick runs too. What falls due
+    /// later is returned, unless a slow task has held the worker up until then. `cancel` and `reset` do what they always
+    /// do.
+    ///
+    /// Waits no longer than it has to: where nothing that is pending falls due in time, be it because the rest was cancelled
+    /// or re-armed meanwhile, it stops the timer within some 10 ms, or (with millions of timeouts) a tenth of a microsecond
+    /// for each. A grace of zero is for what should have run by now; one of `Duration::MAX` waits for all that ever falls
+    /// due. A task that runs on the worker is waited for, as by `stop`, and tasks that a
+    /// [task executor](Builder::task_executor) has taken are its own affair. [Periodic](crate::Periodic) tasks go on
+    /// meanwhile, but keep nobody waiting, and are among what is returned.
+    ///
+    /// Until the grace is over the timer [is not stopped](Self::is_stopped). Who stops it before that, by `stop`, by dropping
+    /// the [`Driver`](crate::Driver), or by a `shutdown` with less grace, gets what is left then; this call waits until all
+    /// timeouts have ended and returns an empty vector.
+    ///
+    /// The time is that of the timer's [clock](Builder::clock). Should that one stand still, or fall more than a tick
+    /// behind real time, real time decides.
+    ///
+    /// On a driven timer time passes for nobody but the loop that turns it, so this waits for none: it runs, on the calling
+    /// thread, what is due now, and stops the timer. (A loop that wants to give grace goes on turning until that is over.)
+    ///
+    /// # Panics
+    ///
+    /// As [`stop`](Self::stop): if called by a task on the worker. Nothing has changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// let answer = timer.new_timeout(|_| println!("the last answer is on its way"), Duration::from_millis(20))?;
+    /// let lease = timer.new_timeout(|_| println!("run out"), Duration::from_secs(3_600))?;
+    ///
+    /// // Takes 20 ms, for nothing else falls due within the second.
+    /// assert_eq!(timer.shutdown(Duration::from_secs(1)), [lease]);
+    /// assert!(answer.is_expired());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
+        if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.core.shutdown(grace) }
+    }
+
+    /// Whether the caller is a hook that the end of the timer has called on this thread. Panics for a task on the worker.
+    fn would_wait_for_itself(&self, method: &str) -> bool {
+        let is_mine = self.core.post.is_mine();
+        assert!(
+            !is_mine || self.core.post.is_draining(),
+            "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
+             end: call it from another thread, or drop the last handle"
+        );
+        is_mine
+    }
+
+    /// Whether the timer is stopped: by [`stop`](Self::stop), at the end of a [`shutdown`](Self::shutdown), by dropping its
+    /// last handle or its [`Driver`](crate::Driver), or because its [`Clock`](crate::Clock) panicked on the worker thread.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.core.life.word().is_stopped()

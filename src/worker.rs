@@ -207,6 +207,21 @@ impl Worker {
         if self.backlog { 0 } else { self.wheel.next_deadline().unwrap_or(u64::MAX) }
     }
 
+    /// The tick at which the first timeout fires that falls due up to the tick `last`, once no more are admitted. Zero if that
+    /// is not known yet: somebody is about to push.
+    pub(crate) fn next_due(&mut self, core: &Arc<Core>, last: u64) -> Option<u64> {
+        if !self.backlog {
+            self.absorb(core);
+        }
+        if self.backlog {
+            // A turn is due at once.
+            return Some(self.wheel.tick().max(1));
+        }
+        let has_all =
+            core.life.word().has_admitted(self.taken) || is_broken(Fault::ShutdownWithoutThoseAdmitted);
+        if has_all { self.wheel.first_due(&core.arena, core.ticks, last) } else { Some(0) }
+    }
+
     /// What the worker thread does after a turn. While there is traffic it goes on ticking, so that no caller has to
     /// wake it; after a whole tick without, it sleeps until there is work. [`Life`](crate::life::Life) has the proof that
     /// no wake-up is lost.
@@ -308,7 +323,7 @@ fn heed(core: &Core, wheel: &mut Placed, spare: &mut Spare, taken: &mut u64, mes
 /// |---|---|---|---|
 /// | `holder` | own number with the lock taken, 0 before it is given back | by anyone, to compare with their own number | a thread sees its own writes in order; no other writes its number |
 /// | `draining` | true by `drain`, false before the lock is given back | by who has found itself to be the holder | the same thread wrote it |
-/// | `abandoned` | true, once, by the worker's thread, or in a driver's turn | by the worker, after its turn, or when the driver is dropped | the same thread wrote it, or the one that had the driver before |
+/// | `abandoned` | true, once, by the worker, in its turn | by the worker, after its turn, or when the driver is dropped | the same thread wrote it, or another one under the lock, which the reader has taken since |
 ///
 /// The lock itself orders everything else. loom need not know these three: each is read for its value only by who wrote it.
 pub(crate) struct Post {

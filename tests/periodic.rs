@@ -462,6 +462,16 @@ fn stop_returns_it() {
 }
 
 #[test]
+fn a_shutdown_does_not_wait_for_it_and_returns_it() {
+    let timer = HashedWheelTimer::new(ms(1), 64);
+    let periodic = timer.schedule_at_fixed_rate(|| (), ms(1), ms(1)).unwrap();
+    let last = timer.new_timeout(|_| (), ms(20)).unwrap();
+    let rest = timer.shutdown(Duration::from_secs(3_600));
+    assert!(rest.len() == 1 && rest[0].is_cancelled() && last.is_expired());
+    assert!(periodic.is_cancelled() && periodic.runs() >= 10, "it goes on meanwhile");
+}
+
+#[test]
 fn a_task_that_drops_the_last_handle_runs_no_more() {
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();

@@ -1,7 +1,8 @@
 //! The nodes that are in the wheel.
 
-use super::{Arena, Entry, NOWHERE};
+use super::{Arena, Entry, NOWHERE, PLACED, QUEUED, deadline_of, state_of};
 use crate::sync::Ordering;
+use crate::ticks::Ticks;
 use crate::wheel::entries::Entries;
 use crate::wheel::{EitherWheel, Hashed};
 
@@ -82,6 +83,28 @@ impl Placed {
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.wheel.next_deadline()
+    }
+
+    /// The tick at which the first of them fires that falls due up to the tick `last`; zero if a message about it is under
+    /// way. Looks at each: `next_deadline` also goes by those that have ended, and by what was the deadline before a `reset`.
+    pub(crate) fn first_due(&self, arena: &Arena, ticks: Ticks, last: u64) -> Option<u64> {
+        let mut first = None;
+        self.wheel.for_each(|number| {
+            let node = arena.node(number);
+            let word = node.word.load(Ordering::Relaxed);
+            let due = ticks.of(deadline_of(word));
+            let fires = match state_of(word) {
+                QUEUED => 0,
+                // It may have come too late for its own tick.
+                PLACED => due.max(node.tick.load(Ordering::Relaxed)),
+                _ => return,
+            };
+            // What repeats is over when the timer is, not before: it keeps nobody waiting.
+            if due <= last && !node.repeats() {
+                first = Some(first.map_or(fires, |first: u64| first.min(fires)));
+            }
+        });
+        first
     }
 
     pub(crate) fn tick(&self) -> u64 {

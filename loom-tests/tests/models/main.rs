@@ -56,6 +56,13 @@
 //! | | turn | `periodic::a_run_elsewhere_is_followed_…` |
 //! | | stop | `periodic::of_stop_and_a_turn_…`, elsewhere `stop_ends_what_…` |
 //! | | falling asleep | as a reset to an earlier deadline |
+//! | shutdown | new timeout | `shutdown::what_is_accepted_and_due_…`, `what_is_accepted_and_not_due_…`; of its clock `…_has_read_the_clock_…` |
+//! | | cancel | `shutdown::one_of_cancel_and_shutdown_wins` |
+//! | | reset, earlier | `shutdown::a_reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
+//! | | turn, falling asleep | `shutdown::a_turn_is_not_cut_short_…`; `a_worker_that_falls_asleep_…` |
+//! | | start | `shutdown::a_shutdown_ends_a_worker_…` |
+//! | | stop, driver's drop, shutdown | `shutdown::a_stop_ends_…`, `the_drivers_drop_ends_…`, `of_two_shutdowns_…` |
+//! | | last drop | –: who shuts it down has a handle |
 //! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…` |
 //! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
 //! | first poll of a future | turn, stop | `wakers::a_first_poll_…`; it is a new timeout, and meets all else as that does |
@@ -96,6 +103,7 @@ mod orders;
 mod periodic;
 mod promise;
 mod reset;
+mod shutdown;
 mod sleep;
 mod start;
 mod stop;

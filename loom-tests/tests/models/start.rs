@@ -19,7 +19,7 @@ fn two_starts_start_one_worker() {
 
 /// Counts the looks at it.
 #[derive(Clone, Default)]
-struct Looked(Arc<AtomicUsize>);
+pub(super) struct Looked(Arc<AtomicUsize>);
 
 impl Clock for Looked {
     fn now(&self) -> Duration {
@@ -31,7 +31,7 @@ impl Clock for Looked {
 impl Looked {
     /// A worker that was still there would look at the clock before it ends.
     #[track_caller]
-    fn assert_gone(&self, timer: HashedWheelTimer) {
+    pub(super) fn assert_gone(&self, timer: HashedWheelTimer) {
         let looks = self.0.load(Relaxed);
         drop(timer);
         assert_eq!(self.0.load(Relaxed), looks, "the worker was gone");

@@ -1,0 +1,73 @@
+//! Stopping a timer that may first do what is due soon.
+
+use std::time::{Duration, Instant};
+
+use crate::core::Core;
+use crate::sync::{Arc, Backoff, Fault, Parker, is_broken};
+use crate::ticks::{self, NEVER};
+use crate::timeout::Timeout;
+
+/// Who waits looks so often whether anything is left to wait for: a `cancel` tells nobody.
+const STEP: Duration = Duration::from_millis(10);
+
+/// But not more often than this, lest the worker find it in its place.
+const SHORTEST_STEP: Duration = Duration::from_millis(1);
+
+/// To look takes some nanoseconds for each timeout: these are a tenth of the time.
+const STEP_FOR_EACH_PENDING: u64 = 100;
+
+impl Core {
+    /// Admits nobody from now on, lets what falls due within `grace` run, and stops. Not to be called by the worker in a
+    /// turn. Whoever stops the timer meanwhile ends the wait, and gets what is left.
+    pub(crate) fn shutdown(self: &Arc<Self>, grace: Duration) -> Vec<Timeout> {
+        self.life.close();
+        // As `new_timeout` reads it, and later: what was accepted with a delay of `grace` falls due within it.
+        let now = self.time.now_or_soon();
+        let last = self.ticks.of(ticks::deadline(now, grace)).min(self.ticks.reached(NEVER - 1));
+        if self.thread.is_started() {
+            self.wait_for_the_worker(last, self.ticks.until(last + 1, now));
+        } else {
+            self.turn_while_due(last);
+        }
+        self.stop()
+    }
+
+    /// Waits until nothing is left that falls due up to the tick `last`, or for as long as that should take in real time, if
+    /// the timer's clock has not got there by then.
+    fn wait_for_the_worker(self: &Arc<Self>, last: u64, at_most: Duration) {
+        let (begin, parker) = (Instant::now(), Parker::default());
+        while let Some(next) = self.next_due(last) {
+            let now = self.time.now();
+            if self.ticks.reached(now) < last && begin.elapsed() > at_most {
+                return;
+            }
+            let shortest = Duration::from_nanos(self.life.pending() * STEP_FOR_EACH_PENDING) + SHORTEST_STEP;
+            parker.park_timeout(self.ticks.until(next, now).min(STEP).max(shortest));
+        }
+    }
+
+    /// Turns a driven timer in its loop's place, without letting any time pass.
+    fn turn_while_due(self: &Arc<Self>, last: u64) {
+        let backoff = Backoff::new();
+        while let Some(next) = self.next_due(last) {
+            match next {
+                // A turn would take the time past what comes.
+                0 => backoff.snooze(),
+                _ if next <= self.ticks.reached(self.time.now()) => _ = self.turn(),
+                _ => break,
+            }
+        }
+        if self.post.is_abandoned() {
+            // By a task that had the driver.
+            self.drop_executor();
+        }
+    }
+
+    /// The tick at which the first timeout fires that falls due up to `last`, zero if somebody is about to push it; `None` if
+    /// there is none, or the timer is stopped.
+    fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
+        let word = self.life.word();
+        let is_over = word.is_stopped() || word.pending() == 0 || is_broken(Fault::ShutdownWithoutGrace);
+        if is_over { None } else { self.post.enter().next_due(self, last) }
+    }
+}
