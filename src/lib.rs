@@ -12,6 +12,7 @@ mod lanes;
 mod life;
 mod local;
 mod node;
+mod platform;
 mod report;
 mod shutdown;
 mod stats;

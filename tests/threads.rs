@@ -472,7 +472,7 @@ fn what_the_worker_leaves_behind_may_stop_the_timer() {
 
 /// The stack of a thread that nobody has waited for, nor let go of, stays mapped for as long as anybody has its handle.
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
     const STACK: usize = 1 << 28;
     const TIMERS: usize = 50;
