@@ -167,7 +167,7 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
         // the test itself runs on the main one.)
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["a_thread_that_cannot_be_started_is_an_error_each_time", "--exact", "--test-threads=1"])
-            .env("RUST_MIN_STACK", (1_u64 << 50).to_string())
+            .env("RUST_MIN_STACK", if usize::BITS < 64 { 3_u64 << 30 } else { 1 << 50 }.to_string())
             .env(CHILD, "1")
             .output()
             .unwrap();
