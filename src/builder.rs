@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::core::{Core, Settings};
 use crate::driver::{Driver, Waker};
 use crate::error::BuildError;
+use crate::platform::HAS_CLOCK;
 use crate::report;
 use crate::sync::unmodelled::AtomicUsize;
 use crate::sync::{Arc, Ordering};
@@ -116,7 +117,8 @@ impl Builder {
     }
 
     /// Where the time comes from. Default: the operating system's monotonic clock. (The first timer on it in a process
-    /// takes a millisecond to be built: it measures how fast the processor's counter runs.)
+    /// takes a millisecond to be built: it measures how fast the processor's counter runs.) Where there is none, on
+    /// `wasm32-unknown-unknown`, a timer has to be given one, say from the host's `performance.now`.
     ///
     /// The clock goes with the timer: when the last handle and timeout are gone, and no thread keeps anything of it; on
     /// whatever thread that is.
@@ -124,7 +126,8 @@ impl Builder {
         Self { clock: Some(Box::new(clock)), ..self }
     }
 
-    /// Builds the timer. Its thread is started by the first timeout, or by [`start`](HashedWheelTimer::start).
+    /// Builds the timer. Its thread is started by the first timeout, or by [`start`](HashedWheelTimer::start). Where there are
+    /// no threads, as on `wasm32`, that is an error each time: a timer is [driven](Self::build_driven) there.
     ///
     /// # Errors
     ///
@@ -133,7 +136,8 @@ impl Builder {
         Self { waker: None, ..self }.build_core().map(HashedWheelTimer::from_core)
     }
 
-    /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned.
+    /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned. With a [`clock`](Self::clock) it
+    /// asks the platform for neither time nor threads, so it runs wherever there are 64-bit atomics.
     ///
     /// # Errors
     ///
@@ -172,6 +176,9 @@ impl Builder {
             .unwrap_or_else(|| format!("hashed-wheel-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         if thread_name.contains('\0') {
             return Err(BuildError::NulInThreadName);
+        }
+        if self.clock.is_none() && !HAS_CLOCK {
+            return Err(BuildError::NoClock);
         }
         Ok(Core::new(Settings {
             tick: self.tick.max(SHORTEST_TICK),

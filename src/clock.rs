@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::platform::{Counter, HAS_COUNTER};
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{self, NEVER};
@@ -109,8 +110,7 @@ impl Time {
 /// one pace on all cores and in all states of sleep, `quanta` asks the operating system too.)
 pub(crate) struct Monotonic {
     origin: Instant,
-    counter: quanta::Clock,
-    zero: u64,
+    counter: Counter,
     /// What is to be added to the counter's nanoseconds.
     ahead: AtomicU64,
     /// Until when, by the counter. `BUSY` while somebody sets both.
@@ -133,15 +133,12 @@ const BUSY: u64 = u64::MAX;
 
 impl Monotonic {
     fn new() -> Self {
-        // Miri has no such instruction.
-        let counter = if cfg!(miri) { quanta::Clock::mock().0 } else { quanta::Clock::new() };
-        Self::by(counter)
+        Self::by(Counter::new())
     }
 
-    fn by(counter: quanta::Clock) -> Self {
-        let (origin, zero) = (Instant::now(), counter.raw());
+    fn by(counter: Counter) -> Self {
         let [ahead, until, floor] = [(); 3].map(|()| AtomicU64::new(0));
-        Self { origin, counter, zero, ahead, until, floor }
+        Self { origin: Instant::now(), counter, ahead, until, floor }
     }
 
     fn now(&self) -> u64 {
@@ -154,16 +151,11 @@ impl Monotonic {
     }
 
     #[inline]
-    fn counted(&self) -> u64 {
-        self.counter.delta_as_nanos(self.zero, self.counter.raw())
-    }
-
-    #[inline]
     fn now_or_soon(&self) -> u64 {
-        if cfg!(miri) {
+        if !HAS_COUNTER {
             return self.now();
         }
-        let (counted, until) = (self.counted(), self.until.load(Ordering::Acquire));
+        let (counted, until) = (self.counter.nanos(), self.until.load(Ordering::Acquire));
         // Nor is it believed before: it may have begun anew, where a machine was suspended or has moved.
         if until.wrapping_sub(counted).wrapping_sub(1) < BELIEVED {
             let now = counted.wrapping_add(self.ahead.load(Ordering::Relaxed));
@@ -183,10 +175,10 @@ impl Monotonic {
                 self.floor.fetch_max(latest, Ordering::Relaxed);
             }
         }
-        let took = self.counted().wrapping_sub(counted);
+        let took = self.counter.nanos().wrapping_sub(counted);
         let is_mine =
             || self.until.compare_exchange(until, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        // (What lies before `zero` is zero, and stays so.)
+        // (What lies before the counter was made is zero, and stays so.)
         if until != BUSY && counted > 0 && took < AT_ONCE && is_mine() {
             self.ahead.store(now.wrapping_sub(counted), Ordering::Relaxed);
             self.until.store(counted + BELIEVED, Ordering::Release);
@@ -260,8 +252,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is no counter")]
     fn a_counter_that_begins_anew_is_not_believed() {
         for goes_on in [0, 1_000_000] {
-            let (counter, mock) = quanta::Clock::mock();
-            mock.increment(5_000_000_000);
+            let (counter, mock) = Counter::mock();
             let time = Monotonic::by(counter);
             mock.increment(1_000_000_000);
             time.now_or_soon();

@@ -23,6 +23,8 @@ pub enum BuildError {
     },
     /// The name for the worker thread has a NUL byte in it.
     NulInThreadName,
+    /// The platform has no clock, and [`Builder::clock`](crate::Builder::clock) was given none.
+    NoClock,
 }
 
 impl fmt::Display for BuildError {
@@ -35,6 +37,7 @@ impl fmt::Display for BuildError {
                 write!(f, "tick must be at most {max:?} for a wheel with this many ticks")
             }
             Self::NulInThreadName => f.write_str("thread_name must not contain a NUL byte"),
+            Self::NoClock => f.write_str("this platform has no clock, so clock must be given one"),
         }
     }
 }

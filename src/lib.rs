@@ -15,6 +15,7 @@ mod life;
 mod local;
 mod node;
 mod periodic;
+mod platform;
 mod report;
 mod schedule;
 mod shutdown;

@@ -56,7 +56,7 @@ impl HashedWheelTimer {
     /// # Panics
     ///
     /// On what [`Builder::build`] refuses: a tick of zero, or one so long that a turn of the wheel takes 146 years; no
-    /// slots, or more than 2^30.
+    /// slots, or more than 2^30. And where the platform [has no clock](crate::BuildError::NoClock).
     #[must_use]
     #[track_caller]
     pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {

@@ -167,7 +167,7 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
         // the test itself runs on the main one.)
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["a_thread_that_cannot_be_started_is_an_error_each_time", "--exact", "--test-threads=1"])
-            .env("RUST_MIN_STACK", (1_u64 << 50).to_string())
+            .env("RUST_MIN_STACK", if usize::BITS < 64 { 3_u64 << 30 } else { 1 << 50 }.to_string())
             .env(CHILD, "1")
             .output()
             .unwrap();
@@ -472,7 +472,7 @@ fn what_the_worker_leaves_behind_may_stop_the_timer() {
 
 /// The stack of a thread that nobody has waited for, nor let go of, stays mapped for as long as anybody has its handle.
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
     const STACK: usize = 1 << 28;
     const TIMERS: usize = 50;

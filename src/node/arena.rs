@@ -35,6 +35,7 @@ use std::{fmt, ptr};
 use super::{Node, QUEUED, word};
 use crate::core::Core;
 use crate::local;
+use crate::platform::{LARGE_PAGE, prefer_large_pages, prefetch};
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64, AtomicUsize};
@@ -145,25 +146,11 @@ fn place_of(number: u32) -> (usize, usize) {
     (chunk as usize, number - (FIRST << chunk))
 }
 
-/// The size of a large page, where there are any.
-const LARGE: usize = 2 << 20;
-
 fn layout(chunk: usize) -> Layout {
     let nodes = Layout::array::<Node>(FIRST << chunk);
-    let aligned =
-        nodes.and_then(|nodes| if nodes.size() < LARGE { Ok(nodes) } else { nodes.align_to(LARGE) });
+    let aligned = nodes
+        .and_then(|nodes| if nodes.size() < LARGE_PAGE { Ok(nodes) } else { nodes.align_to(LARGE_PAGE) });
     aligned.expect("numbers of nodes have 32 bits")
-}
-
-/// Asks the operating system for large pages, where a chunk has room for them. That is a hint.
-fn prefer_large_pages(chunk: NonNull<u8>, layout: Layout) {
-    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
-    if layout.align() >= LARGE {
-        // SAFETY: what is there stays as it is, whatever comes of it.
-        unsafe { libc::madvise(chunk.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
-    }
-    #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
-    let _ = (chunk, layout);
 }
 
 impl Arena {
@@ -273,18 +260,6 @@ impl Drop for Arena {
             }
         }
     }
-}
-
-#[inline]
-fn prefetch(node: *const Node) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, for whatever address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(node.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = node;
 }
 
 /// Gives up a reference that was the caller's.

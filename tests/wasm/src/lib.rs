@@ -1,0 +1,69 @@
+//! What a timer does on `wasm32-unknown-unknown`, where std panics when it is asked for the time and has no threads.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use hashed_wheel::{BuildError, Builder, HashedWheelTimer, ManualClock, NewTimeoutError};
+
+const TICK: Duration = Duration::from_millis(10);
+
+thread_local!(static RUNS: Cell<usize> = const { Cell::new(0) });
+
+fn runs() -> usize {
+    RUNS.get()
+}
+
+fn count() {
+    RUNS.set(runs() + 1);
+}
+
+/// How many timeouts have run. Traps where something is not as it should be.
+#[unsafe(no_mangle)]
+pub extern "C" fn run() -> usize {
+    without_a_clock_there_is_no_timer();
+    without_a_thread_there_is_a_timer_and_no_timeout();
+    driven(|builder| builder);
+    driven(Builder::hierarchical);
+    runs()
+}
+
+fn without_a_clock_there_is_no_timer() {
+    assert!(matches!(HashedWheelTimer::builder().build(), Err(BuildError::NoClock)));
+    assert!(matches!(HashedWheelTimer::builder().build_driven(), Err(BuildError::NoClock)));
+}
+
+fn without_a_thread_there_is_a_timer_and_no_timeout() {
+    let timer = HashedWheelTimer::builder().clock(ManualClock::new()).build().unwrap();
+    for _ in 0..2 {
+        assert!(matches!(timer.start(), Err(NewTimeoutError::Spawn(_))));
+        assert!(matches!(timer.new_timeout(|_| count(), TICK), Err(NewTimeoutError::Spawn(_))));
+    }
+    assert!(timer.shutdown(TICK).is_empty());
+}
+
+fn driven(settings: impl FnOnce(Builder) -> Builder) {
+    let (clock, before) = (ManualClock::new(), runs());
+    let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).waker(|| ()).clock(clock.clone());
+    let (timer, mut driver) = settings(builder).build_driven().unwrap();
+    // So many that their memory is taken in large pieces.
+    for number in 0..100_000 {
+        timer.new_timeout(|_| count(), TICK * (number % 20)).unwrap();
+    }
+    let reset = timer.new_timeout(|_| count(), TICK).unwrap();
+    assert!(timer.new_timeout(|_| count(), TICK).unwrap().cancel());
+    assert!(reset.reset(TICK * 30));
+    assert_eq!(reset.remaining(), TICK * 30);
+
+    let mut expired = 0;
+    while timer.pending_timeouts() > 1 {
+        clock.advance(driver.next_turn().unwrap());
+        expired += driver.turn();
+    }
+    assert_eq!((expired, runs() - before), (100_000, 100_000));
+
+    let left = timer.new_timeout(|_| count(), TICK * 2_000).unwrap();
+    clock.advance(TICK * 30);
+    assert_eq!(timer.shutdown(TICK), [left]);
+    assert_eq!(runs() - before, 100_001);
+    assert!(driver.is_stopped() && timer.stop().is_empty());
+}
