@@ -31,7 +31,7 @@ pub use builder::Builder;
 pub use clock::{Clock, ManualClock};
 pub use driver::Driver;
 pub use error::{BuildError, NewTimeoutError};
-pub use stats::Stats;
+pub use stats::{Lateness, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::{CancelOnDrop, Timeout};
 pub use timer::HashedWheelTimer;

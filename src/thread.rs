@@ -33,6 +33,10 @@ impl Thread {
         Self { name, handle: Mutex::new(None), parker: TakeCell::new(parker), unparker }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn unpark(&self) {
         self.unparker.unpark();
     }
@@ -119,11 +123,18 @@ impl Core {
         }
         let now = self.time.now();
         let mut worker = self.post.enter();
-        let expired = worker.turn(self, now);
+        let before = self.counters.worker.expired.get();
+        worker.turn(self, now);
+        let expired = self.counters.worker.expired.get() - before;
+        let had_work = expired > 0 || worker.has_traffic();
         if self.post.is_abandoned() {
             worker.drain(self);
         }
-        expired
+        drop(worker);
+        if had_work {
+            self.note_turn(now);
+        }
+        expired as usize
     }
 
     pub(crate) fn rest(&self) -> Rest {
@@ -133,6 +144,7 @@ impl Core {
 }
 
 fn work(core: &Arc<Core>) {
+    report::thread_started(core.thread.name());
     let ticking = || {
         let parker = core.thread.parker.take().expect("the thread is started once");
         loop {
@@ -163,4 +175,5 @@ fn work(core: &Arc<Core>) {
     if core.post.is_abandoned() {
         core.drop_executor();
     }
+    report::thread_ended(core.thread.name());
 }
