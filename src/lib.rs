@@ -11,6 +11,8 @@ mod for_models;
 mod lanes;
 mod life;
 mod local;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod node;
 mod report;
 mod stats;
