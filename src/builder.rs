@@ -11,7 +11,7 @@ use crate::platform::HAS_CLOCK;
 use crate::report;
 use crate::sync::unmodelled::AtomicUsize;
 use crate::sync::{Arc, Ordering};
-use crate::task::TaskExecutor;
+use crate::task::{TaskExecutor, Watch};
 use crate::ticks::NEVER;
 use crate::timer::HashedWheelTimer;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
@@ -42,6 +42,7 @@ pub struct Builder {
     ticks_per_wheel: usize,
     hierarchical: bool,
     max_pending_timeouts: usize,
+    slow_task_threshold: Option<Duration>,
     thread_name: Option<String>,
     executor: Option<Box<dyn TaskExecutor>>,
     waker: Option<Waker>,
@@ -55,6 +56,7 @@ impl Builder {
             ticks_per_wheel: 512,
             hierarchical: false,
             max_pending_timeouts: 0,
+            slow_task_threshold: None,
             thread_name: None,
             executor: None,
             waker: None,
@@ -90,6 +92,34 @@ impl Builder {
     /// Who runs the tasks. Default: the worker itself.
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
         Self { executor: Some(Box::new(executor)), ..self }
+    }
+
+    /// A task that the worker runs itself and that takes longer than this is reported, with its type and what it took, and
+    /// counted in [`Stats::slow`](crate::Stats::slow): while it ran, no other timeout could. Zero is a threshold like any
+    /// other, which every task is above that the clock sees take any time; with `Duration::MAX` none is. Default: none is,
+    /// and the clock is not looked at before and after each task, as it is with a threshold.
+    ///
+    /// Tasks that a [task executor](Self::task_executor) runs are its own affair.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = HashedWheelTimer::builder().slow_task_threshold(Duration::from_millis(5));
+    /// let (timer, mut driver) = builder.clock(clock.clone()).build_driven()?;
+    ///
+    /// let time = clock.clone();
+    /// timer.new_timeout(move |_| time.advance(Duration::from_millis(7)), Duration::from_secs(1))?;
+    /// clock.advance(Duration::from_secs(1));
+    /// driver.turn();
+    /// assert_eq!(timer.stats().slow, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn slow_task_threshold(self, threshold: Duration) -> Self {
+        Self { slow_task_threshold: Some(threshold), ..self }
     }
 
     /// The worker thread's name. Default: `hashed-wheel-N`.
@@ -133,7 +163,7 @@ impl Builder {
     ///
     /// A [`BuildError`] that says what was wrong and what is allowed.
     pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        Self { waker: None, ..self }.build_core().map(HashedWheelTimer::from_core)
+        Self { waker: None, ..self }.build_core(false).map(HashedWheelTimer::from_core)
     }
 
     /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned. With a [`clock`](Self::clock) it
@@ -143,14 +173,14 @@ impl Builder {
     ///
     /// As for [`build`](Self::build).
     pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
-        let core = self.build_core()?;
+        let core = self.build_core(true)?;
         // There is nothing to start.
         core.life.set_started();
         let driver = Driver::new(Arc::clone(&core));
         Ok((HashedWheelTimer::from_core(core), driver))
     }
 
-    fn build_core(self) -> Result<Arc<Core>, BuildError> {
+    fn build_core(self, is_driven: bool) -> Result<Arc<Core>, BuildError> {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
         if self.tick.is_zero() {
@@ -188,7 +218,11 @@ impl Builder {
             },
             limit: self.max_pending_timeouts,
             thread_name,
-            executor: self.executor,
+            is_driven,
+            executor: self.executor.or_else(|| {
+                let threshold = self.slow_task_threshold?;
+                Some(Box::new(Watch::new(threshold)))
+            }),
             waker: self.waker,
             clock: self.clock,
         }))
@@ -209,6 +243,7 @@ impl fmt::Debug for Builder {
             .field("ticks_per_wheel", &self.ticks_per_wheel)
             .field("hierarchical", &self.hierarchical)
             .field("max_pending_timeouts", &self.max_pending_timeouts)
+            .field("slow_task_threshold", &self.slow_task_threshold)
             .field("thread_name", &self.thread_name)
             .finish_non_exhaustive()
     }

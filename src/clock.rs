@@ -10,9 +10,12 @@ use crate::ticks::{self, NEVER};
 
 /// A source of monotonic time.
 ///
-/// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout) (or
-/// [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at)) and [`reset`](crate::Timeout::reset), on the caller's thread, for each [`remaining`](crate::Timeout::remaining) and `Debug` of
-/// a timeout, and once or twice a turn. It never asks with anything locked that a caller could wait for.
+/// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout),
+/// [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at) and [`reset`](crate::Timeout::reset), on the caller's thread, for
+/// each [`remaining`](crate::Timeout::remaining) and `Debug` of a timeout, after each run of a periodic task, and once or
+/// twice a turn. It never asks with anything locked that a caller could wait for, but while it runs tasks: there it asks for
+/// every 64th (and with a [threshold](crate::Builder::slow_task_threshold), twice for each), and who may not stop the timer
+/// in a task may not in the clock either.
 ///
 /// The worker thread sleeps in real time. A timer whose clock does not run at the pace of real time should be built with
 /// [`Builder::build_driven`](crate::Builder::build_driven), and turned by whoever moves the clock.
@@ -42,7 +45,7 @@ pub trait Clock: Send + Sync + 'static {
     /// A timer counts from the moment it was built, up to 146 years; there its time stands still.
     ///
     /// Must not panic: a panic here comes out of whatever method asked for the time; on the worker thread it is reported
-    /// and stops the timer.
+    /// and stops the timer. (Where a turn asks only to count how late it is, the panic is reported and that is all.)
     fn now(&self) -> Duration;
 }
 

@@ -49,6 +49,9 @@ pub(crate) struct Core {
     /// The most that may be pending: the user's limit, or what can be counted.
     pub(crate) limit: u64,
     pub(crate) time: Time,
+    /// For `Debug`.
+    wheel: &'static str,
+    is_driven: bool,
 }
 
 // User code runs only where everything is consistent, so a panic that comes out of it leaves nothing half done.
@@ -61,6 +64,7 @@ pub(crate) struct Settings {
     /// 0 is none.
     pub(crate) limit: usize,
     pub(crate) thread_name: String,
+    pub(crate) is_driven: bool,
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
@@ -90,6 +94,7 @@ impl Core {
             credits: Credits::new(),
             closed: unmodelled::AtomicBool::new(false),
             ticks_per_wheel: settings.wheel.ticks_per_wheel(),
+            wheel: settings.wheel.name(),
             post: Post::new(settings.wheel, settings.executor),
             thread: Thread::new(settings.thread_name),
             waker: settings.waker,
@@ -101,6 +106,7 @@ impl Core {
                 limit => MOST_PENDING.min(limit as u64),
             },
             time,
+            is_driven: settings.is_driven,
         })
     }
 
@@ -126,8 +132,8 @@ impl Core {
             Err(refusal) => match self.admit_after(refusal) {
                 Ok(word) => word,
                 Err(error) => {
-                    self.counters.refused.add_one();
                     self.guard("when it was dropped", T::name, || drop(task));
+                    self.count_refusal(&error);
                     return Err(error);
                 }
             },
@@ -171,6 +177,15 @@ impl Core {
                 Ok(word) => return Ok(word),
                 Err(again) => refusal = again,
             }
+        }
+    }
+
+    /// Who goes on with a timer that is stopped is told so, and nobody else needs to know.
+    #[cold]
+    fn count_refusal(&self, error: &NewTimeoutError) {
+        let refused = self.counters.refused.add_one();
+        if !matches!(error, NewTimeoutError::Stopped) {
+            report::refused(self.thread.name(), error, refused);
         }
     }
 
@@ -245,9 +260,13 @@ impl Core {
     #[inline]
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
         let node = &timeout.handle;
-        match node.reset(deadline) {
-            Reset::Ended => return false,
-            Reset::Later => {}
+        let reset = node.reset(deadline);
+        if reset == Reset::Ended {
+            return false;
+        }
+        local::count_reset(node);
+        match reset {
+            Reset::Ended | Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.
             Reset::Earlier if self.waker.is_none() || is_broken(Fault::EarlierWithoutLook) => {}
             Reset::Earlier => self.tell_earlier(node),
@@ -348,6 +367,39 @@ impl Core {
         None
     }
 
+    /// Takes note of a task that the worker has run since then, and of what it took.
+    pub(crate) fn note_task(&self, node: &Node, begun: u64, threshold: u64) {
+        let took = self.now_in_turn().map_or(0, |ended| ended.saturating_sub(begun));
+        if took > threshold {
+            self.counters.worker.slow.add_one_alone();
+            let [took, threshold] = [took, threshold].map(Duration::from_nanos);
+            report::slow_task(node.name(), took, threshold);
+        }
+    }
+
+    /// The time, for sight alone. A clock that panics stops the turn that begins with it, and none in the middle.
+    pub(crate) fn now_in_turn(&self) -> Option<u64> {
+        let mut now = None;
+        self.guard("when it was asked for the time", || "(the clock)", || now = Some(self.time.now()));
+        now
+    }
+
+    /// Takes note of a turn that has had something to do, and of what it took. With nothing locked.
+    pub(crate) fn note_turn(&self, begun: u64) {
+        let Some(ended) = self.now_in_turn() else { return };
+        let took = ended.saturating_sub(begun);
+        self.counters.worker.longest_turn.raise_alone(took);
+        if took > self.ticks.nanos() {
+            let long_turns = self.counters.worker.long_turns.add_one_alone();
+            report::long_turn(
+                self.thread.name(),
+                Duration::from_nanos(took),
+                self.ticks.duration(),
+                long_turns,
+            );
+        }
+    }
+
     /// Runs user code on behalf of a task; a panic is reported and counted.
     #[inline]
     pub(crate) fn guard<'a>(&self, doing: &str, task: impl FnOnce() -> &'a str, code: impl FnOnce()) {
@@ -371,21 +423,30 @@ impl Core {
         let counters = &self.counters;
         // One word says how many were admitted and how many of these are pending; who ends a timeout counts that before it
         // leaves, so what ends in between is counted as expired and not as cancelled.
-        let taken = counters.worker.taken.get();
+        let worker = &counters.worker;
+        let (taken, placed_or_expired) = (worker.taken.get(), worker.placed_or_expired.get());
         let word = self.life.word();
         let (scheduled, pending) = (word.admitted(taken), word.pending());
-        let expired = counters.worker.expired.get() + counters.died.get();
+        let expired = worker.expired();
+        let kept = placed_or_expired.saturating_sub(expired) + (scheduled - taken);
+        let expired = expired + counters.died.get();
         Stats {
             scheduled,
             expired,
             cancelled: scheduled.saturating_sub(pending + expired),
             pending,
+            unreclaimed: kept.saturating_sub(pending),
             refused: counters.refused.get(),
             periodic_runs: counters.periodic_runs.get(),
+            reset: counters.tallies.resets(),
             panicked: counters.panicked.get(),
             dropped: counters.dropped.get(),
-            turns: counters.worker.turns.get(),
-            wake_ups: counters.worker.wake_ups.get(),
+            slow: worker.slow.get(),
+            turns: worker.turns.get(),
+            wake_ups: worker.wake_ups.get(),
+            long_turns: worker.long_turns.get(),
+            longest_turn: Duration::from_nanos(worker.longest_turn.get()),
+            lateness: worker.lateness.get(self.ticks.nanos()),
         }
     }
 
@@ -426,12 +487,25 @@ impl Core {
     }
 
     pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name)
-            .field("life", &self.life.word())
-            .field("pending", &self.life.pending())
+        let stats = self.stats();
+        let mut debug = f.debug_struct(name);
+        debug.field("life", &self.life.word()).field("pending", &stats.pending);
+        if self.limit < MOST_PENDING {
+            debug.field("limit", &self.limit);
+        }
+        debug
+            .field("scheduled", &stats.scheduled)
+            .field("expired", &stats.expired)
+            .field("cancelled", &stats.cancelled)
             .field("tick", &self.ticks.duration())
             .field("ticks_per_wheel", &self.ticks_per_wheel)
-            .finish_non_exhaustive()
+            .field("wheel", &format_args!("{}", self.wheel));
+        if self.is_driven {
+            debug.field("worker", &format_args!("driven"));
+        } else {
+            debug.field("worker", &format_args!("thread {:?}", self.thread.name()));
+        }
+        debug.finish_non_exhaustive()
     }
 }
 

@@ -13,6 +13,8 @@ mod future;
 mod lanes;
 mod life;
 mod local;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod node;
 mod periodic;
 mod platform;
@@ -41,7 +43,7 @@ pub use error::{BuildError, NewTimeoutError};
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 pub use periodic::Periodic;
 pub use schedule::{MissedTick, Schedule};
-pub use stats::Stats;
+pub use stats::{Lateness, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::{CancelOnDrop, Timeout};
 pub use timer::HashedWheelTimer;

@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::lanes::Sender;
 use crate::node::{Credit, Handle, Purse, RUN, Run, Vacant};
 use crate::report;
+use crate::stats::Tally;
 use crate::sync::{Arc, IS_EXPLORED, Weak, local};
 
 local!(static DESKS: RefCell<Desks> = RefCell::new(Desks { first: None, others: Vec::new() }));
@@ -22,7 +23,10 @@ struct Desks {
 
 pub(crate) struct Desk {
     timer: Weak<Core>,
+    /// Where that is, as long as `timer` keeps the place.
+    core: *const Core,
     pub(crate) lane: Sender,
+    tally: Arc<Tally>,
     /// What this thread has given back: still in its cache, so it is the first to be used again.
     vacant: Vec<Vacant>,
     run: Run,
@@ -33,7 +37,9 @@ impl Desk {
     fn open(core: &Arc<Core>) -> Self {
         Self {
             timer: Arc::downgrade(core),
+            core: Arc::as_ptr(core),
             lane: core.door.open(),
+            tally: core.counters.tallies.take(),
             vacant: Vec::with_capacity(2 * RUN + 1),
             run: Run::NONE,
             purse: Purse::default(),
@@ -42,7 +48,7 @@ impl Desk {
 
     #[inline]
     fn is_of(&self, core: *const Core) -> bool {
-        std::ptr::eq(self.timer.as_ptr(), core)
+        std::ptr::eq(self.core, core)
     }
 
     /// A vacant node of `core`'s, whose desk this is.
@@ -91,6 +97,7 @@ impl Drop for Desk {
         if !IS_EXPLORED {
             let left = self.vacant.drain(..).chain(std::iter::from_fn(|| self.run.next()));
             core.arena.put_strays(left);
+            core.counters.tallies.give_back(Arc::clone(&self.tally));
         }
         self.purse.empty(&core);
         let_go(core);
@@ -123,6 +130,36 @@ fn with_desk<R>(core: &Core, arc: impl FnOnce() -> Arc<Core>, work: impl FnOnce(
     let mut result = None;
     with_another(&arc(), &mut |desk| result = work.take().map(|work| work(desk)));
     result.expect("the desk was lent out")
+}
+
+/// Counts a `reset` of this handle's. That is less than to be lent a desk, and leaves them in their order: who has an idle
+/// timeout at one timer and requests at another is not to pay for it.
+#[inline]
+pub(crate) fn count_reset(handle: &Handle) {
+    let core = handle.core();
+    let counted = DESKS.try_with(|desks| {
+        let desks = desks.try_borrow_mut().ok()?;
+        let desk = desks.first.as_ref().filter(|desk| desk.is_of(core))?;
+        desk.tally.count_reset();
+        Some(())
+    });
+    if !matches!(counted, Ok(Some(()))) {
+        count_reset_elsewhere(handle);
+    }
+}
+
+#[cold]
+fn count_reset_elsewhere(handle: &Handle) {
+    let core = handle.core();
+    let counted = DESKS.try_with(|desks| {
+        let desks = desks.try_borrow_mut().ok()?;
+        let desk = desks.others.iter().find(|desk| desk.is_of(core))?;
+        desk.tally.count_reset();
+        Some(())
+    });
+    if !matches!(counted, Ok(Some(()))) {
+        with_another(&handle.to_arc(), &mut |desk| desk.tally.count_reset());
+    }
 }
 
 /// [`with`], where the desk is not the one that was used last.

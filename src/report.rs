@@ -44,6 +44,7 @@ mod said {
     use std::time::Duration;
 
     use super::guard_quietly;
+    use crate::error::NewTimeoutError;
 
     pub(crate) fn task_panicked(doing: &str, task: &str, panic: &str) {
         guard_quietly(|| tracing::error!(task, panic, "a timer task panicked {doing}"));
@@ -68,6 +69,44 @@ mod said {
     pub(crate) fn tick_raised(tick: Duration, to: Duration) {
         guard_quietly(|| tracing::warn!(?tick, "a tick this short cannot be kept, using {to:?}"));
     }
+
+    pub(crate) fn slow_task(task: &str, took: Duration, threshold: Duration) {
+        guard_quietly(|| tracing::warn!(task, ?took, ?threshold, "a timer task held the worker up"));
+    }
+
+    pub(crate) fn refused(timer: &str, error: &NewTimeoutError, refused: u64) {
+        if is_worth_saying(refused) {
+            guard_quietly(|| tracing::warn!(timer, %error, refused, "a timer refuses timeouts"));
+        }
+    }
+
+    pub(crate) fn long_turn(timer: &str, took: Duration, tick: Duration, long_turns: u64) {
+        if is_worth_saying(long_turns) {
+            guard_quietly(|| {
+                tracing::warn!(
+                    timer,
+                    ?took,
+                    ?tick,
+                    long_turns,
+                    "a turn took longer than a tick, and made the next late"
+                );
+            });
+        }
+    }
+
+    pub(crate) fn thread_started(thread: &str) {
+        guard_quietly(|| tracing::debug!(thread, "a timer's worker started"));
+    }
+
+    pub(crate) fn thread_ended(thread: &str) {
+        guard_quietly(|| tracing::debug!(thread, "a timer's worker ended"));
+    }
+
+    /// What happens often is said when it has happened once, twice, four times and so on: who has too much to do already is
+    /// not to be flooded.
+    fn is_worth_saying(times: u64) -> bool {
+        times.is_power_of_two()
+    }
 }
 
 #[cfg(not(feature = "tracing"))]
@@ -77,9 +116,16 @@ pub(crate) use unsaid::*;
 mod unsaid {
     use std::time::Duration;
 
+    use crate::error::NewTimeoutError;
+
     pub(crate) fn task_panicked(_: &str, _: &str, _: &str) {}
     pub(crate) fn task_dropped(_: &str) {}
     pub(crate) fn clock_panicked(_: &str) {}
     pub(crate) fn too_many_timers(_: usize) {}
     pub(crate) fn tick_raised(_: Duration, _: Duration) {}
+    pub(crate) fn slow_task(_: &str, _: Duration, _: Duration) {}
+    pub(crate) fn refused(_: &str, _: &NewTimeoutError, _: u64) {}
+    pub(crate) fn long_turn(_: &str, _: Duration, _: Duration, _: u64) {}
+    pub(crate) fn thread_started(_: &str) {}
+    pub(crate) fn thread_ended(_: &str) {}
 }

@@ -1,12 +1,15 @@
 //! Counters, and where they are counted.
 
-use crate::sync::unmodelled::AtomicU64;
-use crate::sync::{CachePadded, Ordering};
+use std::fmt;
+use std::time::Duration;
+
+use crate::sync::unmodelled::{AtomicU64, OnceLock};
+use crate::sync::{Arc, CachePadded, Ordering, Stock};
 
 /// What a timer has done since it was built: [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
 ///
 /// The counters are read one after the other while the timer goes on; once it is quiet, they add up:
-/// `scheduled = expired + cancelled + pending`.
+/// `scheduled = expired + cancelled + pending`, and the counts of [`lateness`](Self::lateness) are `expired` together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -20,16 +23,122 @@ pub struct Stats {
     pub cancelled: u64,
     /// Timeouts that have not ended.
     pub pending: u64,
+    /// Timeouts that were cancelled and whose place, in the wheel or on the way there, the worker has not taken back yet: it
+    /// does so at its next turn. While a turn is in progress this is as near as can be said without waiting for it.
+    pub unreclaimed: u64,
     /// Calls of `new_timeout` that returned an error.
     pub refused: u64,
-    /// Panics caught: in `run`, in `cancelled`, when a task was dropped, or in the executor.
+    /// Calls of [`Timeout::reset`](crate::Timeout::reset) that returned true.
+    pub reset: u64,
+    /// Panics caught: in `run`, in `cancelled`, when a task was dropped, in the executor, or of the clock in a turn.
     pub panicked: u64,
     /// Tasks that the executor dropped without running them.
     pub dropped: u64,
+    /// Tasks that took the worker longer than the [threshold](crate::Builder::slow_task_threshold). Zero if there is none.
+    pub slow: u64,
     /// Turns of the worker.
     pub turns: u64,
     /// Times that the worker thread came out of a sleep. Zero for a driven timer.
     pub wake_ups: u64,
+    /// Turns that took longer than a tick, so that the next one was late for it.
+    pub long_turns: u64,
+    /// What the longest turn has taken, its tasks included. (Turns with nothing to do are not timed.)
+    pub longest_turn: Duration,
+    /// How late timeouts were handed to the executor.
+    pub lateness: Lateness,
+}
+
+/// How late a timer has handed expired tasks to the executor: [`Stats::lateness`].
+///
+/// A timeout is due at the beginning of a tick, and this is how long after that its turn came: what the operating system
+/// took to wake the worker, and what the tasks before it took. (The time between the deadline and the beginning of the
+/// tick, less than a tick, is not in it.) The clock is looked at once a turn, and again after every 64 tasks, so what fewer
+/// tasks than that take shows in the tick after them.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10)).clock(clock.clone());
+/// let (timer, mut driver) = builder.build_driven()?;
+///
+/// // Due at 20 ms, and turned at 23.
+/// timer.new_timeout(|_| (), Duration::from_millis(15))?;
+/// clock.advance(Duration::from_millis(23));
+/// driver.turn();
+///
+/// let lateness = timer.stats().lateness;
+/// assert_eq!(lateness.worst, Duration::from_millis(3));
+/// // It is between a quarter of a tick and half of one.
+/// let (upper_bound, _) = lateness.buckets().find(|(_, count)| *count == 1).unwrap();
+/// assert_eq!(upper_bound, Some(Duration::from_millis(5)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Lateness {
+    /// The greatest.
+    pub worst: Duration,
+    tick: u64,
+    counts: [u64; BUCKETS],
+}
+
+/// One for each bound, and one for what is above all of them.
+const BUCKETS: usize = 16;
+
+/// The first bound is a tick divided by two so often; each further one is twice that before it.
+const FIRST_BOUND: usize = 4;
+
+/// In nanoseconds; `None` for the last bucket.
+fn bound(tick: u64, bucket: usize) -> Option<u64> {
+    let bound = match bucket.checked_sub(FIRST_BOUND) {
+        None => tick >> (FIRST_BOUND - bucket),
+        Some(doubled) => tick.saturating_mul(1 << doubled),
+    };
+    (bucket < BUCKETS - 1).then_some(bound)
+}
+
+impl Lateness {
+    /// How many timeouts were so late: above the bound before (or on time), and at most the one that they come with. The
+    /// bounds are 1/16 of a tick, 1/8, and so on up to 1 024 ticks; the last count, with `None`, is of what was later than that.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + use<> {
+        let Self { tick, counts, .. } = *self;
+        (0..BUCKETS).map(move |bucket| (bound(tick, bucket).map(Duration::from_nanos), counts[bucket]))
+    }
+
+    /// An upper bound of what this part of the timeouts were late at most: `0.99` is for all but the latest hundredth. It
+    /// is the bound of a bucket, so it may be twice the truth; or `worst`, where that is less. Zero if nothing has expired.
+    ///
+    /// `part` is taken to be 0 if it is less (or not a number), and 1 if it is more.
+    #[must_use]
+    pub fn quantile(&self, part: f64) -> Duration {
+        let all: u64 = self.counts.iter().sum();
+        let rank = (part.clamp(0.0, 1.0) * all as f64).ceil().max(1.0) as u64;
+        let mut so_far = 0;
+        let reached = self.buckets().find(|(_, count)| {
+            so_far += count;
+            so_far >= rank
+        });
+        reached.and_then(|(bound, _)| bound).map_or(self.worst, |bound| bound.min(self.worst))
+    }
+}
+
+/// Those buckets that have something in them.
+impl fmt::Debug for Lateness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lateness = f.debug_struct("Lateness");
+        lateness.field("worst", &self.worst);
+        for (bound, count) in self.buckets().filter(|(_, count)| *count > 0) {
+            match bound {
+                Some(bound) => lateness.field(&format!("up to {bound:?}"), &count),
+                None => lateness.field("more", &count),
+            };
+        }
+        lateness.finish()
+    }
 }
 
 #[derive(Default)]
@@ -39,8 +148,9 @@ pub(crate) struct Counters {
     pub(crate) panicked: Counter,
     pub(crate) dropped: Counter,
     pub(crate) periodic_runs: Counter,
-    /// Periodic tasks that have panicked.
+    /// Periodic tasks that have panicked elsewhere.
     pub(crate) died: Counter,
+    pub(crate) tallies: Tallies,
     /// Written by the worker.
     pub(crate) worker: CachePadded<WorkerCounters>,
 }
@@ -49,28 +159,146 @@ pub(crate) struct Counters {
 pub(crate) struct WorkerCounters {
     /// How many new timeouts it has taken over.
     pub(crate) taken: Counter,
-    pub(crate) expired: Counter,
+    /// How many tasks were handed to the executor, or run.
+    pub(crate) handed: Counter,
+    /// How many of these repeat, and stay in the wheel.
+    pub(crate) stays: Counter,
     pub(crate) turns: Counter,
     pub(crate) wake_ups: Counter,
+    /// How many entries the wheel had when messages were last taken, and how many had expired by then. Who expires leaves
+    /// the wheel, so it holds until messages are taken again; but for what was found cancelled there, whose place is not
+    /// given back before its message comes.
+    pub(crate) placed_or_expired: Counter,
+    pub(crate) slow: Counter,
+    pub(crate) long_turns: Counter,
+    /// In nanoseconds.
+    pub(crate) longest_turn: Counter,
+    pub(crate) lateness: LatenessCounters,
+}
+
+impl WorkerCounters {
+    pub(crate) fn expired(&self) -> u64 {
+        let stays = self.stays.get();
+        self.handed.get() - stays
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct LatenessCounters {
+    worst: Counter,
+    counts: [Counter; BUCKETS],
+}
+
+impl LatenessCounters {
+    /// So many expired so late, both times in nanoseconds.
+    pub(crate) fn add_alone(&self, late: u64, tick: u64, count: u64) {
+        let is_within = |bucket: &usize| bound(tick, *bucket).is_none_or(|bound| late <= bound);
+        let bucket = (0..BUCKETS).find(is_within).expect("the last one has no bound");
+        self.counts[bucket].add_alone(count);
+        self.worst.raise_alone(late);
+    }
+
+    pub(crate) fn get(&self, tick: u64) -> Lateness {
+        let counts = std::array::from_fn(|bucket| self.counts[bucket].get());
+        Lateness { worst: Duration::from_nanos(self.worst.get()), tick, counts }
+    }
+}
+
+/// What a thread counts by itself: two plain instructions, where a counter that threads share costs what the rest of a
+/// `reset` does.
+#[derive(Default)]
+pub(crate) struct Tally {
+    resets: CachePadded<Counter>,
+    next: OnceLock<Arc<Tally>>,
+}
+
+impl Tally {
+    /// For the thread that has it.
+    #[inline]
+    pub(crate) fn count_reset(&self) {
+        self.resets.add_one_alone();
+    }
+}
+
+/// One after the other, for there may be many.
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(tally) = next {
+            next = Arc::into_inner(tally).and_then(|mut tally| tally.next.take());
+        }
+    }
+}
+
+/// All tallies of a timer: as many as there ever were threads that used it at a time. When a thread lets go of its own, the
+/// next one counts on where that was.
+pub(crate) struct Tallies {
+    /// It, its next, and so on are all there are. None ever leaves this list.
+    first: OnceLock<Arc<Tally>>,
+    /// Those that no thread has.
+    free: Stock<Arc<Tally>>,
+}
+
+impl Default for Tallies {
+    fn default() -> Self {
+        Self { first: OnceLock::new(), free: Stock::new() }
+    }
+}
+
+impl Tallies {
+    /// One that nobody else writes, until it is given back.
+    pub(crate) fn take(&self) -> Arc<Tally> {
+        self.free.pop().unwrap_or_else(|| {
+            let tally = Arc::<Tally>::default();
+            let mut place = &self.first;
+            while place.set(Arc::clone(&tally)).is_err() {
+                place = &place.get().expect("it is taken").next;
+            }
+            tally
+        })
+    }
+
+    pub(crate) fn give_back(&self, tally: Arc<Tally>) {
+        self.free.push(tally);
+    }
+
+    pub(crate) fn resets(&self) -> u64 {
+        let tallies = std::iter::successors(self.first.get(), |tally| tally.next.get());
+        tallies.map(|tally| tally.resets.get()).sum()
+    }
 }
 
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    pub(crate) fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    /// Says how many there are now.
+    pub(crate) fn add_one(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// For a counter with one writer at a time, which saves a locked instruction.
-    pub(crate) fn add_one_alone(&self) {
-        self.add_alone(1);
+    /// The same, for a counter with one writer at a time, which saves a locked instruction.
+    pub(crate) fn add_one_alone(&self) -> u64 {
+        self.add_alone(1)
     }
 
     /// As [`add_one_alone`](Self::add_one_alone).
-    pub(crate) fn add_alone(&self, more: u64) {
+    pub(crate) fn add_alone(&self, more: u64) -> u64 {
+        let count = self.0.load(Ordering::Relaxed) + more;
+        self.set_alone(count);
+        count
+    }
+
+    /// The same, for a counter that keeps the greatest.
+    pub(crate) fn raise_alone(&self, to: u64) {
+        if to > self.0.load(Ordering::Relaxed) {
+            self.set_alone(to);
+        }
+    }
+
+    pub(crate) fn set_alone(&self, to: u64) {
         // Release, with the Acquire of `get`: who sees it counted sees in the life's word what it counts.
-        self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Release);
+        self.0.store(to, Ordering::Release);
     }
 
     pub(crate) fn get(&self) -> u64 {

@@ -34,6 +34,10 @@ impl Thread {
         Self { name, handle: Mutex::new(None), parker: TakeCell::new(parker), unparker }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn unpark(&self) {
         self.unparker.unpark();
     }
@@ -125,11 +129,18 @@ impl Core {
         }
         let now = self.time.now();
         let mut worker = self.post.enter();
-        let expired = worker.turn(self, now);
+        let before = self.counters.worker.handed.get();
+        worker.turn(self, now);
+        let expired = self.counters.worker.handed.get() - before;
+        let had_work = expired > 0 || worker.has_traffic();
         if self.post.is_abandoned() {
             worker.drain(self);
         }
-        expired
+        drop(worker);
+        if had_work {
+            self.note_turn(now);
+        }
+        expired as usize
     }
 
     pub(crate) fn rest(&self) -> Rest {
@@ -139,6 +150,7 @@ impl Core {
 }
 
 fn work(core: &Arc<Core>) {
+    report::thread_started(core.thread.name());
     let ticking = || {
         let parker = core.thread.parker.take().expect("the thread is started once");
         loop {
@@ -169,4 +181,5 @@ fn work(core: &Arc<Core>) {
     if core.post.is_abandoned() {
         core.drop_executor();
     }
+    report::thread_ended(core.thread.name());
 }

@@ -49,6 +49,16 @@ impl Ticks {
         }
     }
 
+    /// How long ago, at `now`, `tick` began, in nanoseconds.
+    pub(crate) fn since(self, tick: u64, now: u64) -> u64 {
+        now.saturating_sub(tick.saturating_mul(self.nanos))
+    }
+
+    /// In nanoseconds.
+    pub(crate) fn nanos(self) -> u64 {
+        self.nanos
+    }
+
     pub(crate) fn duration(self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
@@ -65,6 +75,7 @@ mod tests {
         assert_eq!([0, 1, 9, 10, 11].map(|now| ticks.reached(now)), [0, 0, 0, 1, 1]);
         assert_eq!(ticks.until(2, 13), Duration::from_nanos(7));
         assert_eq!(ticks.until(2, 21), Duration::ZERO);
+        assert_eq!([19, 20, 23].map(|now| ticks.since(2, now)), [0, 0, 3]);
         // Time stands still there: whoever slept until then would never sleep again.
         assert_eq!(ticks.until(ticks.of(NEVER), NEVER - 1), Duration::from_nanos(NEVER));
     }

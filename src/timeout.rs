@@ -170,11 +170,16 @@ impl fmt::Debug for Timeout {
             Some(End::Cancelled) => "cancelled",
             Some(End::Expired) => "expired",
         };
-        f.debug_struct("Timeout")
-            .field("state", &format_args!("{state}"))
-            .field("remaining", &self.remaining())
-            .field("task", &format_args!("{}", self.handle.name()))
-            .finish_non_exhaustive()
+        let mut timeout = f.debug_struct("Timeout");
+        timeout.field("state", &format_args!("{state}"));
+        // Nobody waits for what has ended.
+        if state == "pending" {
+            match self.remaining() {
+                Duration::MAX => timeout.field("remaining", &format_args!("for ever")),
+                remaining => timeout.field("remaining", &remaining),
+            };
+        }
+        timeout.field("task", &format_args!("{}", self.handle.name())).finish_non_exhaustive()
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) struct Worker {
     due: VecDeque<Entry>,
     /// How many new timeouts were taken over, ever.
     taken: u64,
+    late: Late,
     /// How many messages the last turn took.
     traffic: usize,
     /// More are waiting than may be taken at a time.
@@ -60,22 +61,23 @@ impl Worker {
             inbox: Inbox::default(),
             due: VecDeque::new(),
             taken: 0,
+            late: Late::default(),
             traffic: 0,
             backlog: false,
             over: false,
         }
     }
 
-    /// A turn at time `now`. Returns how many timeouts expired.
-    pub(crate) fn turn(&mut self, core: &Arc<Core>, now: u64) -> usize {
+    /// A turn at time `now`.
+    pub(crate) fn turn(&mut self, core: &Arc<Core>, now: u64) {
         core.counters.worker.turns.add_one_alone();
         self.absorb(core);
+        self.late.now = now;
         let now = core.ticks.reached(now);
         if now > self.wheel.tick() {
             // What was there before the wheel came to where it is now is not to be a tick late for having had to wait.
             self.inbox.owe(self.backlog);
         }
-        let mut expired = 0;
         while let Some(tick) = self.wheel.next_deadline().filter(|&tick| tick <= now) {
             let tick = tick.max(self.wheel.tick());
             // All of a tick first, so that no task runs while the wheel changes; then decided one by one, so that each
@@ -90,15 +92,15 @@ impl Worker {
             loop {
                 if core.life.word().is_stopped() {
                     // The rest is for `stop` to return.
-                    return expired;
+                    return self.late.count(core, tick);
                 }
                 let next = self.due.pop_front().or_else(|| self.wheel.pop_due(&core.arena));
                 let Some(entry) = next else { break };
                 match entry.expire(|| self.purse.take(core), |deadline| core.ticks.of(deadline) <= tick) {
                     Expiry::Expired(handle, claim) => {
-                        expired += 1;
-                        core.counters.worker.expired.add_one_alone();
+                        let handed = core.counters.worker.handed.add_one_alone();
                         core.life.leave();
+                        self.late.look_at_times(core, tick, handed);
                         if let Some(handle) = core.execute(self.executor.as_deref(), handle, claim) {
                             let (credit, vacant) = handle.into_parts();
                             vacant.into_iter().for_each(|vacant| self.spare.put(&core.arena, vacant));
@@ -106,7 +108,8 @@ impl Worker {
                         }
                     }
                     Expiry::Runs(entry, claim) => {
-                        expired += 1;
+                        let handed = core.counters.worker.handed.add_one_alone();
+                        self.late.look_at_times(core, tick, handed);
                         self.fire(core, entry, claim);
                     }
                     Expiry::Later(entry, deadline) => {
@@ -115,15 +118,17 @@ impl Worker {
                     Expiry::Gone => {}
                 }
             }
+            self.late.count(core, tick);
         }
         if now > self.wheel.tick() {
             self.wheel.advance(&core.arena, now);
         }
-        expired
     }
 
     /// A run of a task that repeats.
     fn fire(&mut self, core: &Arc<Core>, entry: Entry, mut claim: Claim) {
+        let stays = &core.counters.worker.stays;
+        stays.add_one_alone();
         if let Some(executor) = self.executor.as_deref() {
             let handle = entry.another_handle(self.purse.take(core));
             // Until a message comes at the end of the run: here `stop` finds it.
@@ -142,7 +147,7 @@ impl Worker {
             None => {
                 let (has_ended, claim) = entry.finish(claim);
                 if has_ended {
-                    core.counters.died.add_one();
+                    stays.set_alone(stays.get() - 1);
                     core.life.leave();
                     core.drop_task(&entry, claim);
                     if let Some(vacant) = entry.release() {
@@ -168,7 +173,16 @@ impl Worker {
                 heed(core, wheel, spare, taken, message, is_owed);
             }
         });
-        core.counters.worker.taken.add_alone(*taken - before);
+        if self.traffic > 0 {
+            let counters = &core.counters.worker;
+            counters.placed_or_expired.set_alone(wheel.len() as u64 + counters.expired());
+            counters.taken.add_alone(*taken - before);
+        }
+    }
+
+    /// Whether the last turn took any messages.
+    pub(crate) fn has_traffic(&self) -> bool {
+        self.traffic > 0
     }
 
     #[cfg(hashed_wheel_loom)]
@@ -278,6 +292,10 @@ impl Worker {
             }
             backoff.snooze();
         }
+        // All that was admitted has ended, and been met.
+        let counters = &core.counters.worker;
+        counters.placed_or_expired.set_alone(counters.expired());
+        counters.taken.set_alone(core.life.word().admitted(self.taken));
         core.post.draining.store(true, Ordering::Relaxed);
         let rest = rest.into_iter().map(|(timeout, claim)| {
             timeout.cancelled(claim);
@@ -287,6 +305,45 @@ impl Worker {
         self.purse.empty(core);
         self.over = true;
         rest
+    }
+}
+
+/// Counts how late a turn is with what it expires.
+#[derive(Default)]
+struct Late {
+    /// When the clock was looked at last.
+    now: u64,
+    /// How many were counted, ever.
+    counted: u64,
+}
+
+/// At each expiry of so many the clock is looked at again.
+const A_WHILE: u64 = 64;
+
+impl Late {
+    /// Counts what has expired and is not counted yet, all of it at this tick.
+    #[inline(never)]
+    fn count(&mut self, core: &Core, tick: u64) {
+        let counters = &core.counters.worker;
+        let handed = counters.handed.get();
+        if handed > self.counted {
+            let late = core.ticks.since(tick, self.now);
+            counters.lateness.add_alone(late, core.ticks.nanos(), handed - self.counted);
+            self.counted = handed;
+        }
+    }
+
+    #[inline]
+    fn look_at_times(&mut self, core: &Core, tick: u64, handed: u64) {
+        if handed % A_WHILE == 0 {
+            self.look(core, tick);
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, core: &Core, tick: u64) {
+        self.count(core, tick);
+        self.now = core.now_in_turn().unwrap_or(self.now);
     }
 }
 

@@ -1036,8 +1036,18 @@ fn debug_says_what_a_person_wants_to_know() {
     assert!(text.contains("pending") && text.contains("15ms"), "{text}");
     let text = format!("{:?}", t.timer);
     assert!(text.contains("Started") && text.contains("pending: 1") && text.contains("10ms"), "{text}");
+    assert!(text.contains("wheel: hashed, worker: driven") && !text.contains("limit"), "{text}");
     t.pass(ms(20));
-    assert!(format!("{timeout:?}").contains("expired"));
+    let text = format!("{timeout:?}");
+    assert!(text.contains("expired") && !text.contains("remaining"), "{text}");
+    assert!(format!("{:?}", t.timer).contains("expired: 1"));
+    let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
+    assert!(format!("{never:?}").contains("for ever"));
+    let builder = HashedWheelTimer::builder().hierarchical().max_pending_timeouts(7).thread_name("hw-shown");
+    let text = format!("{:?}", builder.build().unwrap());
+    for part in ["New", "limit: 7", "wheel: hierarchical", "worker: thread \"hw-shown\""] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
     t.timer.stop();
     assert!(format!("{:?} {:?}", t.timer, t.driver).contains("Stopped"));
     assert!(format!("{:?}", ManualClock::new()).contains("0ns"));

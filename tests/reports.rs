@@ -15,15 +15,15 @@ use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// Keeps the text of each event.
 #[derive(Clone)]
-struct Reports(Arc<Mutex<Vec<String>>>, fn(&str));
+struct Reports(Arc<Mutex<Vec<String>>>, Arc<dyn Fn(&str) + Send + Sync>);
 
 impl Reports {
     fn new() -> Self {
-        Self(Arc::default(), |_| ())
+        Self(Arc::default(), Arc::new(|_| ()))
     }
 
     fn broken() -> Self {
-        Self(Arc::default(), |text| panic!("cannot write {text}"))
+        Self(Arc::default(), Arc::new(|text| panic!("cannot write {text}")))
     }
 
     fn take(&self) -> Vec<String> {
@@ -69,7 +69,12 @@ fn reports_of(test: impl FnOnce()) -> Vec<String> {
 
 #[track_caller]
 fn assert_contains(report: &str, parts: &[&str]) {
-    assert!(report.starts_with(&Level::ERROR.to_string()), "{report}");
+    with_level(Level::ERROR, report, parts);
+}
+
+#[track_caller]
+fn with_level(level: Level, report: &str, parts: &[&str]) {
+    assert!(report.starts_with(&format!("{level} ")), "{report}");
     for part in parts {
         assert!(report.contains(part), "{part:?} is not in {report:?}");
     }
@@ -147,6 +152,91 @@ fn a_tick_that_cannot_be_kept_is_reported() {
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert!(reports[0].starts_with("WARN") && reports[0].contains("tick=7ns"), "{reports:?}");
+}
+
+#[test]
+fn a_slow_task_is_reported_with_its_type_and_what_it_took() {
+    let reports = reports_of(|| {
+        let mut t = Driven::with(|builder| builder.slow_task_threshold(ms(5)));
+        for takes in [1, 7] {
+            let clock = t.clock.clone();
+            t.timer.new_timeout(move |_| clock.advance(ms(takes)), TICK).unwrap();
+        }
+        t.pass(TICK);
+    });
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    let task = "a_slow_task_is_reported_with_its_type_and_what_it_took";
+    with_level(Level::WARN, &reports[0], &["held the worker up", task, "took=7ms", "threshold=5ms"]);
+}
+
+/// What is said only when it has happened once, twice, four times, and so on.
+fn numbers(reports: &[String], name: &str) -> Vec<u64> {
+    let number = |report: &String| report.split_once(&format!(" {name}="))?.1.split(' ').next()?.parse().ok();
+    reports.iter().map(|report| number(report).unwrap_or_else(|| panic!("no {name} in {report}"))).collect()
+}
+
+#[test]
+fn refusals_are_reported_less_and_less_often() {
+    let reports = reports_of(|| {
+        let t = Driven::with(|builder| builder.max_pending_timeouts(1).thread_name("requests"));
+        for _ in 0..=100 {
+            let _ = t.timer.new_timeout(|_| (), TICK);
+        }
+        assert_eq!(t.timer.stats().refused, 100);
+    });
+    assert_eq!(numbers(&reports, "refused"), [1, 2, 4, 8, 16, 32, 64]);
+    let parts = ["a timer refuses timeouts", "timer=\"requests\"", "too many timeouts are pending: 1"];
+    reports.iter().for_each(|report| with_level(Level::WARN, report, &parts));
+}
+
+#[test]
+fn who_is_refused_by_a_stopped_timer_is_told_and_nobody_else() {
+    let reports = reports_of(|| {
+        let t = Driven::new();
+        t.timer.stop();
+        assert!(t.timer.new_timeout(|_| (), TICK).is_err());
+    });
+    assert_eq!(reports, Vec::<String>::new());
+}
+
+#[test]
+fn long_turns_are_reported_less_and_less_often() {
+    let reports = reports_of(|| {
+        let mut t = Driven::with(|builder| builder.thread_name("leases"));
+        for takes in [10, 11, 11, 11, 11, 10] {
+            let clock = t.clock.clone();
+            t.timer.new_timeout(move |_| clock.advance(ms(takes)), TICK).unwrap();
+            t.pass(TICK * 2);
+        }
+        assert_eq!(t.timer.stats().long_turns, 4);
+    });
+    assert_eq!(numbers(&reports, "long_turns"), [1, 2, 4]);
+    let parts = ["longer than a tick", "timer=\"leases\"", "took=11ms", "tick=10ms"];
+    reports.iter().for_each(|report| with_level(Level::WARN, report, &parts));
+}
+
+/// A subscriber may do with the timer what it likes: nothing that it could wait for is locked.
+#[test]
+fn a_subscriber_may_stop_the_timer_that_reports() {
+    for sequel in ["refuses timeouts", "longer than a tick"] {
+        let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+        let (timer, stopped) = (t.timer.clone(), Arc::new(Mutex::new(None)));
+        let seen = stopped.clone();
+        let stops = move |text: &str| {
+            if text.contains(sequel) {
+                *seen.lock().unwrap() = Some(timer.stop().len());
+            }
+        };
+        tracing::subscriber::with_default(Reports(Arc::default(), Arc::new(stops)), || {
+            let clock = t.clock.clone();
+            t.timer.new_timeout(move |_| clock.advance(TICK * 2), TICK).unwrap();
+            if sequel == "refuses timeouts" {
+                assert!(t.timer.new_timeout(|_| (), TICK).is_err());
+            }
+            t.pass(TICK);
+        });
+        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(sequel == "refuses timeouts")));
+    }
 }
 
 #[test]

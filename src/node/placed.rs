@@ -110,4 +110,8 @@ impl Placed {
     pub(crate) fn tick(&self) -> u64 {
         self.wheel.tick()
     }
+
+    pub(crate) fn len(&self) -> usize {
+        self.wheel.len()
+    }
 }

@@ -54,6 +54,14 @@ impl EitherWheel {
         either!(self, wheel => wheel.len())
     }
 
+    /// For people.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Hashed(_) => "hashed",
+            Self::Hierarchical(_) => "hierarchical",
+        }
+    }
+
     pub(crate) fn for_each(&self, entry: impl FnMut(u32)) {
         either!(self, wheel => wheel.for_each(entry));
     }

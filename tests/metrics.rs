@@ -1,0 +1,149 @@
+//! What `Stats::publish` hands to a recorder.
+
+#![cfg(feature = "metrics")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use common::{Driven, TICK, ms};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+
+/// Keeps the last value of each metric, as text, and what was said of it.
+#[derive(Clone, Default)]
+struct Page {
+    values: Arc<Mutex<BTreeMap<String, String>>>,
+    described: Arc<Mutex<BTreeMap<String, Option<Unit>>>>,
+}
+
+struct Line(Page, String);
+
+impl Line {
+    fn of(page: &Page, key: &Key) -> Arc<Self> {
+        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        Arc::new(Self(page.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
+    }
+
+    fn set(&self, value: impl ToString) {
+        self.0.values.lock().unwrap().insert(self.1.clone(), value.to_string());
+    }
+}
+
+impl CounterFn for Line {
+    fn increment(&self, _: u64) {
+        panic!("the timer counts");
+    }
+
+    fn absolute(&self, value: u64) {
+        self.set(value);
+    }
+}
+
+impl GaugeFn for Line {
+    fn increment(&self, _: f64) {
+        panic!("the timer counts");
+    }
+
+    fn decrement(&self, _: f64) {
+        panic!("the timer counts");
+    }
+
+    fn set(&self, value: f64) {
+        self.set(value);
+    }
+}
+
+impl Recorder for Page {
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.described.lock().unwrap().insert(name.as_str().into(), unit);
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.described.lock().unwrap().insert(name.as_str().into(), unit);
+    }
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+        panic!("there is none");
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(Line::of(self, key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Line::of(self, key))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        panic!("there is none");
+    }
+}
+
+#[test]
+fn all_numbers_are_published_with_the_timers_name() {
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(10).slow_task_threshold(ms(5)));
+    let timeouts: Vec<_> = (1..=10).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
+    (0..3).for_each(|_| assert!(t.timer.new_timeout(|_| (), TICK).is_err()));
+    assert!(timeouts[9].reset(TICK * 20) && timeouts[8].cancel());
+    let clock = t.clock.clone();
+    t.timer.new_timeout(move |_| clock.advance(ms(12)), TICK * 2).unwrap();
+    assert_eq!(t.pass(ms(22)), 3);
+    timeouts[7].cancel();
+
+    let page = Page::default();
+    metrics::with_local_recorder(&page, || t.timer.stats().publish("requests"));
+    let mut values = page.values.lock().unwrap().clone();
+    let mut expect = |name: &str, value: &str| {
+        assert_eq!(values.remove(name).as_deref(), Some(value), "{name}");
+    };
+    for (name, value) in [
+        ("scheduled_total", "11"),
+        ("expired_total", "3"),
+        ("cancelled_total", "2"),
+        ("refused_total", "3"),
+        ("reset_total", "1"),
+        ("panicked_total", "0"),
+        ("dropped_total", "0"),
+        ("slow_total", "1"),
+        ("turns_total", "1"),
+        ("wake_ups_total", "0"),
+        ("long_turns_total", "1"),
+        ("pending", "6"),
+        ("unreclaimed", "1"),
+        ("longest_turn_seconds", "0.012"),
+        ("worst_lateness_seconds", "0.012"),
+        ("lateness_seconds_count", "3"),
+    ] {
+        expect(&format!("hashed_wheel_{name}{{timer=requests}}"), value);
+    }
+    // Due at 10 and at 20 ms, and turned at 22.
+    let mut bound = 0.000_625;
+    for count in [0, 0, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3] {
+        let name = format!("hashed_wheel_lateness_seconds_bucket{{timer=requests,le={bound}}}");
+        expect(&name, &count.to_string());
+        bound *= 2.0;
+    }
+    expect("hashed_wheel_lateness_seconds_bucket{timer=requests,le=+Inf}", "3");
+    assert!(values.is_empty(), "and {values:?}");
+}
+
+#[test]
+fn each_metric_is_described() {
+    let page = Page::default();
+    metrics::with_local_recorder(&page, || Driven::new().timer.stats().publish("requests"));
+    let described = page.described.lock().unwrap();
+    for name in page.values.lock().unwrap().keys() {
+        let name = name.split('{').next().unwrap();
+        let unit = described.get(name).unwrap_or_else(|| panic!("{name} is not described"));
+        let is_time = !name.contains("lateness_seconds_") && name.ends_with("_seconds");
+        assert_eq!(*unit == Some(Unit::Seconds), is_time, "{name}");
+    }
+}
+
+#[test]
+fn without_a_recorder_nothing_happens() {
+    Driven::new().timer.stats().publish("requests");
+}

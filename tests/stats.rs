@@ -1,0 +1,489 @@
+//! What `stats()` says, number by number, on a clock that stands still.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, Ends, TICK, ends, ms};
+use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, Lateness, ManualClock, Timeout};
+
+impl Driven {
+    /// A timeout whose task takes so long.
+    fn slow(&self, takes: Duration, delay: Duration) -> Timeout {
+        let clock = self.clock.clone();
+        self.timer.new_timeout(move |_| clock.advance(takes), delay).unwrap()
+    }
+}
+
+/// The buckets that have something in them.
+fn counts(lateness: Lateness) -> Vec<(Option<Duration>, u64)> {
+    lateness.buckets().filter(|(_, count)| *count > 0).collect()
+}
+
+fn us(micros: u64) -> Option<Duration> {
+    Some(Duration::from_micros(micros))
+}
+
+// --- lateness -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn bounds_are_powers_of_two_of_a_tick() {
+    let lateness = Driven::new().timer.stats().lateness;
+    let bounds: Vec<_> = lateness.buckets().map(|(bound, _)| bound).collect();
+    assert_eq!(bounds[..5], [us(625), us(1_250), us(2_500), us(5_000), us(10_000)]);
+    assert_eq!((bounds.len(), bounds[14], bounds[15]), (16, Some(TICK * 1_024), None));
+}
+
+#[test]
+fn each_lateness_is_counted_where_it_belongs() {
+    const NANO: Duration = Duration::from_nanos(1);
+
+    let cases = [
+        (Duration::ZERO, us(625)),
+        (Duration::from_micros(625), us(625)),
+        (Duration::from_micros(625) + NANO, us(1_250)),
+        (ms(5), us(5_000)),
+        (TICK, us(10_000)),
+        (TICK + NANO, us(20_000)),
+        (ms(25), us(40_000)),
+        (TICK * 1_024, us(10_240_000)),
+        (TICK * 1_024 + NANO, None),
+        (Duration::from_secs(86_400), None),
+    ];
+    for (late, bound) in cases {
+        let mut t = Driven::new();
+        // Three are due at 20 ms, whenever before that their deadlines are.
+        [11, 15, 20].into_iter().for_each(|delay| drop(t.timer.new_timeout(|_| (), ms(delay)).unwrap()));
+        assert_eq!(t.pass(ms(20) + late), 3);
+        let lateness = t.timer.stats().lateness;
+        assert_eq!(counts(lateness), [(bound, 3)], "{late:?} late");
+        assert_eq!(lateness.worst, late);
+    }
+}
+
+#[test]
+fn a_turn_that_catches_up_counts_each_tick_by_itself() {
+    let mut t = Driven::new();
+    (1..=4).for_each(|ticks| drop(t.timer.new_timeout(|_| (), TICK * ticks).unwrap()));
+    assert_eq!(t.pass(TICK * 4), 4);
+    let lateness = t.timer.stats().lateness;
+    assert_eq!(counts(lateness), [(us(625), 1), (us(10_000), 1), (us(20_000), 1), (us(40_000), 1)]);
+    assert_eq!(lateness.worst, TICK * 3);
+}
+
+#[test]
+fn a_long_turn_shows_in_the_lateness() {
+    let mut t = Driven::new();
+    (0..200).for_each(|_| drop(t.slow(ms(1), TICK)));
+    assert_eq!(t.pass(TICK), 200);
+    // Looked at when the 64th, the 128th and the 192nd was about to run.
+    let lateness = t.timer.stats().lateness;
+    assert_eq!(counts(lateness), [(us(625), 64), (us(80_000), 64), (us(160_000), 64), (us(320_000), 8)]);
+    assert_eq!(lateness.worst, ms(191));
+}
+
+#[test]
+fn a_task_makes_the_next_tick_late() {
+    let mut t = Driven::new();
+    t.slow(ms(35), TICK);
+    t.timer.new_timeout(|_| (), TICK * 2).unwrap();
+    assert_eq!((t.pass(TICK), t.driver.turn()), (1, 1));
+    assert_eq!(t.timer.stats().lateness.worst, ms(25));
+}
+
+#[test]
+fn a_clock_that_steps_back_makes_nothing_late() {
+    struct Back(ManualClock, ManualClock);
+    impl Clock for Back {
+        fn now(&self) -> Duration {
+            self.0.now().saturating_sub(self.1.now())
+        }
+    }
+    let (on, back) = (ManualClock::new(), ManualClock::new());
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(Back(on.clone(), back.clone()));
+    let (timer, mut driver) = builder.build_driven().unwrap();
+    (0..100).for_each(|_| {
+        let back = back.clone();
+        drop(timer.new_timeout(move |_| back.advance(ms(1)), TICK).unwrap());
+    });
+    on.advance(TICK);
+    assert_eq!(driver.turn(), 100);
+    let stats = timer.stats();
+    assert_eq!(
+        (stats.lateness.worst, stats.longest_turn, stats.long_turns),
+        (Duration::ZERO, Duration::ZERO, 0)
+    );
+}
+
+#[test]
+fn a_quantile_is_an_upper_bound() {
+    let mut t = Driven::new();
+    assert_eq!(t.timer.stats().lateness.quantile(0.5), Duration::ZERO, "of nothing");
+    let late = |t: &mut Driven, many: usize, late: Duration| {
+        (0..many).for_each(|_| drop(t.timer.new_timeout(|_| (), TICK).unwrap()));
+        assert_eq!(t.pass(TICK + late), many);
+        t.clock.advance(TICK - late);
+    };
+    late(&mut t, 90, ms(1));
+    late(&mut t, 9, ms(2));
+    late(&mut t, 1, ms(6));
+    let lateness = t.timer.stats().lateness;
+    let [low, p50, p90, p91, p99, most] =
+        [0.0, 0.5, 0.9, 0.91, 0.99, 1.0].map(|part| lateness.quantile(part));
+    assert_eq!([low, p50, p90].map(Some), [us(1_250); 3]);
+    assert_eq!([p91, p99].map(Some), [us(2_500); 2]);
+    assert_eq!(most, ms(6), "no more than the worst");
+    let odd = [-1.0, f64::NAN, f64::NEG_INFINITY, 2.0, f64::INFINITY].map(|part| lateness.quantile(part));
+    assert_eq!(odd, [low, low, low, most, most]);
+}
+
+#[test]
+fn lateness_and_expired_agree_when_a_task_stops_the_timer() {
+    let t = Driven::new();
+    let Driven { timer, mut driver, clock } = t;
+    let handle = Arc::new(Mutex::new(None));
+    for at in 0..100 {
+        let handle = handle.clone();
+        let task = move |_: &Timeout| drop((at == 69).then(|| handle.lock().unwrap().take()));
+        timer.new_timeout(task, TICK).unwrap();
+    }
+    let last = timer.new_timeout(|_| (), TICK * 9).unwrap();
+    *handle.lock().unwrap() = Some(timer);
+    clock.advance(TICK);
+    assert_eq!(driver.turn(), 70);
+    let timer = last.timer();
+    let stats = timer.stats();
+    assert_eq!((stats.expired, stats.cancelled, stats.unreclaimed), (70, 31, 0));
+    assert_eq!(counts(stats.lateness), [(us(625), 70)]);
+}
+
+// --- turns ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_longest_turn_is_kept() {
+    let mut t = Driven::new();
+    for (takes, longest, long_turns) in
+        [(3, 3, 0), (10, 10, 0), (7, 10, 0), (11, 11, 1), (30, 30, 2), (1, 30, 2)]
+    {
+        t.slow(ms(takes), TICK);
+        t.pass(TICK * 2);
+        let stats = t.timer.stats();
+        assert_eq!((stats.longest_turn, stats.long_turns), (ms(longest), long_turns), "after {takes} ms");
+    }
+}
+
+#[test]
+fn a_turn_includes_all_its_tasks_and_those_that_panic() {
+    let mut t = Driven::new();
+    for _ in 0..3 {
+        let clock = t.clock.clone();
+        let task = move |_: &Timeout| {
+            clock.advance(ms(4));
+            panic!("after a while");
+        };
+        t.timer.new_timeout(task, TICK).unwrap();
+    }
+    common::quietly(|| t.pass(TICK));
+    assert_eq!(t.timer.stats().longest_turn, ms(12));
+}
+
+// --- reset ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn resets_that_returned_true_are_counted() {
+    let mut t = Driven::new();
+    let timeout = t.timer.new_timeout(|_| (), TICK * 5).unwrap();
+    let reset = |delay: Duration, expected| {
+        assert_eq!(timeout.reset(delay), expected);
+        timeout.timer().stats().reset
+    };
+    assert_eq!(reset(TICK * 9, true), 1, "later, in the lane");
+    assert_eq!(reset(TICK * 5, true), 2, "earlier, in the lane");
+    t.pass(TICK);
+    assert_eq!(reset(TICK * 9, true), 3, "later, in the wheel");
+    assert_eq!(reset(TICK, true), 4, "earlier, in the wheel");
+    assert_eq!(reset(TICK, true), 5, "a message is under way");
+    t.pass(TICK);
+    assert_eq!(reset(TICK, false), 5, "it has expired");
+    let cancelled = t.timer.new_timeout(|_| (), TICK).unwrap();
+    cancelled.cancel();
+    assert!(!cancelled.reset(TICK));
+    assert_eq!(t.timer.stats().reset, 5);
+}
+
+#[test]
+fn resets_of_all_threads_are_counted_also_of_those_that_have_ended() {
+    const THREADS: u64 = 6;
+    const EACH: u64 = 1_000;
+
+    ends(|| {
+        let t = Driven::new();
+        let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
+        // Threads at a time, threads one after the other, with and without a place of their own at the timer before.
+        for round in 1..=3 {
+            let begin = Barrier::new(THREADS as usize);
+            thread::scope(|scope| {
+                for number in 0..THREADS {
+                    let (timeout, timer, begin) = (&timeout, &t.timer, &begin);
+                    scope.spawn(move || {
+                        if number % 2 == 0 {
+                            timer.new_timeout(|_| (), TICK).unwrap().cancel();
+                        }
+                        begin.wait();
+                        (0..EACH).for_each(|_| assert!(timeout.reset(TICK)));
+                    });
+                }
+            });
+            assert_eq!(t.timer.stats().reset, round * THREADS * EACH);
+        }
+        thread::scope(|scope| assert!(scope.spawn(|| timeout.reset(TICK)).join().unwrap()));
+        assert_eq!(t.timer.stats().reset, 3 * THREADS * EACH + 1);
+    });
+}
+
+#[test]
+fn a_thread_counts_for_each_of_its_timers() {
+    let all: Vec<_> = (0..4).map(|_| Driven::new()).collect();
+    let timeouts: Vec<_> = all.iter().map(|t| t.timer.new_timeout(|_| (), TICK).unwrap()).collect();
+    for round in 1..=10 {
+        for (number, (t, timeout)) in all.iter().zip(&timeouts).enumerate() {
+            (0..=number).for_each(|_| assert!(timeout.reset(TICK * 2)));
+            assert_eq!(t.timer.stats().reset, round * (number as u64 + 1));
+        }
+    }
+}
+
+/// Where a thread has nothing of its own any more.
+#[test]
+fn a_reset_while_its_thread_ends_is_counted() {
+    struct Last(Timeout);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            assert!(self.0.reset(TICK));
+        }
+    }
+    thread_local!(static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) });
+
+    let t = Driven::new();
+    let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
+    for before in [false, true] {
+        let its = timeout.clone();
+        let thread = thread::spawn(move || {
+            LAST.set(Some(Last(its.clone())));
+            if before {
+                its.reset(TICK);
+            }
+        });
+        thread.join().unwrap();
+    }
+    assert_eq!(t.timer.stats().reset, 3);
+}
+
+// --- not yet reclaimed ------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_is_cancelled_is_unreclaimed_until_the_next_turn() {
+    for hierarchical in [false, true] {
+        let mut t = Driven::with(|builder| if hierarchical { builder.hierarchical() } else { builder });
+        let unreclaimed = |t: &Driven| t.timer.stats().unreclaimed;
+        let timeouts: Vec<_> = (0..10).map(|_| t.timer.new_timeout(|_| (), ms(500)).unwrap()).collect();
+        assert_eq!(unreclaimed(&t), 0, "all of them are pending");
+        assert!(timeouts[..3].iter().all(Timeout::cancel));
+        assert_eq!(unreclaimed(&t), 3, "on their way");
+        t.pass(TICK);
+        assert_eq!(unreclaimed(&t), 0);
+        assert!(timeouts[3..8].iter().all(Timeout::cancel));
+        assert_eq!(unreclaimed(&t), 5, "in the wheel");
+        assert!(t.driver.next_turn().is_some());
+        assert_eq!(unreclaimed(&t), 0, "who asks for the next turn takes in what has come");
+        timeouts[8].cancel();
+        assert_eq!(t.pass(TICK * 60), 1);
+        assert_eq!((unreclaimed(&t), t.timer.stats().pending), (0, 0));
+    }
+}
+
+#[test]
+fn a_task_sees_what_is_unreclaimed_in_its_turn() {
+    let mut t = Driven::new();
+    let far = t.timer.new_timeout(|_| (), TICK * 9).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for cancels in [false, false, true, false] {
+        let (seen, far) = (seen.clone(), far.clone());
+        let task = move |timeout: &Timeout| {
+            assert!(!cancels || far.cancel());
+            seen.lock().unwrap().push(timeout.timer().stats().unreclaimed);
+        };
+        t.timer.new_timeout(task, TICK).unwrap();
+    }
+    assert_eq!(t.pass(TICK), 4);
+    assert_eq!(*seen.lock().unwrap(), [0, 0, 1, 1], "those that have expired are not");
+    t.pass(TICK);
+    assert_eq!(t.timer.stats().unreclaimed, 0);
+}
+
+#[test]
+fn of_a_stopped_timer_nothing_is_unreclaimed() {
+    for turns in [0, 1, 3] {
+        let mut t = Driven::new();
+        let timeouts: Vec<_> =
+            (1..=20).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
+        assert!(timeouts.iter().step_by(3).all(Timeout::cancel));
+        (0..turns).for_each(|_| _ = t.pass(TICK));
+        timeouts.iter().step_by(4).for_each(|timeout| _ = timeout.cancel());
+        t.timer.stop();
+        let stats = t.timer.stats();
+        assert_eq!((stats.scheduled, stats.pending, stats.unreclaimed), (20, 0, 0), "after {turns} turns");
+        assert_eq!(stats.scheduled, stats.expired + stats.cancelled);
+    }
+}
+
+// --- slow tasks -----------------------------------------------------------------------------------------------------
+
+fn with_threshold(threshold: Duration) -> Driven {
+    Driven::with(|builder| builder.slow_task_threshold(threshold))
+}
+
+#[test]
+fn a_task_above_the_threshold_is_slow() {
+    let mut t = with_threshold(ms(5));
+    for (takes, slow) in [(0, 0), (5, 0), (6, 1), (1, 1), (500, 2)] {
+        t.slow(ms(takes), TICK);
+        t.pass(TICK * 2);
+        assert_eq!(t.timer.stats().slow, slow, "after {takes} ms");
+    }
+    assert_eq!(t.timer.stats().expired, 5);
+}
+
+#[test]
+fn zero_is_a_threshold_and_the_greatest_duration_is_none() {
+    for (threshold, slow) in [(Duration::ZERO, 2), (Duration::MAX, 0)] {
+        let mut t = with_threshold(threshold);
+        [0, 1, 100].into_iter().for_each(|takes| drop(t.slow(ms(takes), TICK)));
+        assert_eq!(t.pass(TICK), 3);
+        assert_eq!(t.timer.stats().slow, slow, "{threshold:?}");
+    }
+}
+
+#[test]
+fn without_a_threshold_no_task_is_slow() {
+    let mut t = Driven::new();
+    t.slow(Duration::from_secs(60), TICK);
+    t.pass(TICK);
+    assert_eq!(t.timer.stats().slow, 0);
+}
+
+#[test]
+fn what_an_executor_runs_is_its_own_affair() {
+    let mut t = Driven::with(|builder| {
+        builder.slow_task_threshold(ms(5)).task_executor(|task: ExpiredTask| task.run())
+    });
+    t.slow(ms(60), TICK);
+    t.pass(TICK);
+    assert_eq!((t.timer.stats().slow, t.timer.stats().longest_turn), (0, ms(60)));
+}
+
+#[test]
+fn a_timer_with_a_threshold_does_all_that_one_without_does() {
+    let mut t = with_threshold(ms(5));
+    let ends = Ends::new();
+    let timeouts: Vec<_> = (0..100).map(|_| t.timer.new_timeout_task(ends.task(), TICK).unwrap()).collect();
+    assert!(timeouts[..40].iter().all(Timeout::cancel));
+    let clock = t.clock.clone();
+    let task = move |timeout: &Timeout| {
+        clock.advance(ms(6));
+        // Itself again, from within, and then a panic.
+        timeout.timer().new_timeout(|_| (), TICK).unwrap();
+        panic!("slow and broken");
+    };
+    t.timer.new_timeout(task, TICK).unwrap();
+    assert_eq!(common::quietly(|| t.pass(TICK)), 61);
+    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (60, 40, 100));
+    assert!(timeouts[40..].iter().all(Timeout::is_expired));
+    assert_eq!(t.pass(TICK * 2), 1);
+    let stats = t.timer.stats();
+    assert_eq!((stats.slow, stats.panicked, stats.dropped, stats.unreclaimed), (1, 1, 0, 0));
+    assert_eq!(t.timer.stop(), []);
+}
+
+// --- the clock ------------------------------------------------------------------------------------------------------
+
+/// Nobody would read it, and it is the user's code.
+#[test]
+fn the_clock_is_not_looked_at_for_each_task() {
+    #[derive(Clone, Default)]
+    struct Counted(ManualClock, Arc<AtomicUsize>);
+    impl Clock for Counted {
+        fn now(&self) -> Duration {
+            self.1.fetch_add(1, SeqCst);
+            self.0.now()
+        }
+    }
+    for (threshold, most) in [(None, 2 + 1_000 / 64 + 1), (Some(ms(1)), 2 + 2 * 1_000 + 1_000 / 64 + 1)] {
+        let clock = Counted::default();
+        let mut builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
+        if let Some(threshold) = threshold {
+            builder = builder.slow_task_threshold(threshold);
+        }
+        let (timer, mut driver) = builder.build_driven().unwrap();
+        (0..1_000).for_each(|_| drop(timer.new_timeout(|_| (), TICK).unwrap()));
+        clock.0.advance(TICK);
+        let before = clock.1.load(SeqCst);
+        assert_eq!(driver.turn(), 1_000);
+        let looks = clock.1.load(SeqCst) - before;
+        assert!((2..=most).contains(&looks), "{looks} looks, with {threshold:?}");
+        // And with nothing to do, once.
+        let before = clock.1.load(SeqCst);
+        driver.turn();
+        assert_eq!(clock.1.load(SeqCst) - before, 1);
+    }
+}
+
+#[test]
+fn a_clock_that_panics_in_a_turn_loses_nothing() {
+    #[derive(Clone, Default)]
+    struct Fuse(ManualClock, Arc<AtomicBool>);
+    impl Clock for Fuse {
+        fn now(&self) -> Duration {
+            assert!(!self.1.load(SeqCst), "the clock is broken");
+            self.0.now()
+        }
+    }
+    for threshold in [Duration::MAX, ms(1)] {
+        let clock = Fuse::default();
+        let builder = HashedWheelTimer::builder().tick(TICK).slow_task_threshold(threshold);
+        let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
+        for at in 0..200 {
+            let fuse = clock.1.clone();
+            let task = move |_: &Timeout| fuse.store(at < 190, SeqCst);
+            timer.new_timeout(task, TICK).unwrap();
+        }
+        clock.0.advance(TICK);
+        assert_eq!(common::quietly(|| driver.turn()), 200);
+        let stats = timer.stats();
+        assert_eq!((stats.expired, stats.pending), (200, 0));
+        assert_eq!(counts(stats.lateness).iter().map(|(_, count)| count).sum::<u64>(), 200);
+        assert!(stats.panicked > 0, "and is heard of");
+    }
+}
+
+// --- for people -----------------------------------------------------------------------------------------------------
+
+#[test]
+fn debug_can_be_read() {
+    let mut t = Driven::new();
+    t.slow(ms(3), TICK);
+    t.timer.new_timeout(|_| (), TICK * 3).unwrap();
+    t.pass(TICK);
+    t.pass(Duration::from_secs(60));
+    let text = format!("{:?}", t.timer.stats());
+    for part in [
+        "scheduled: 2, expired: 2, cancelled: 0, pending: 0, unreclaimed: 0",
+        "longest_turn: 3ms",
+        "lateness: Lateness { worst: 59.983s, up to 625µs: 1, more: 1 }",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
