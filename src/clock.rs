@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::platform::{Counter, HAS_COUNTER};
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
-use crate::ticks::{self, NEVER};
+use crate::ticks::{self, RUNNING};
 
 /// A source of monotonic time.
 ///
@@ -64,13 +64,13 @@ impl Time {
         }
     }
 
-    /// Nanoseconds since the timer was built. Never `NEVER`.
+    /// Nanoseconds since the timer was built. Less than `RUNNING`.
     pub(crate) fn now(&self) -> u64 {
         let nanos = match self {
             Self::Monotonic(monotonic) => monotonic.now(),
             Self::Given { clock, origin } => ticks::nanos(clock.now().saturating_sub(*origin)),
         };
-        nanos.min(NEVER - 1)
+        nanos.min(RUNNING - 1)
     }
 
     /// The same, to say how long it is until then: never before what a delay was counted from.
@@ -86,7 +86,7 @@ impl Time {
     #[inline]
     pub(crate) fn now_or_soon(&self) -> u64 {
         match self {
-            Self::Monotonic(monotonic) => monotonic.now_or_soon().min(NEVER - 1),
+            Self::Monotonic(monotonic) => monotonic.now_or_soon().min(RUNNING - 1),
             Self::Given { .. } => self.now(),
         }
     }
@@ -250,6 +250,7 @@ impl fmt::Debug for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ticks::NEVER;
 
     #[test]
     #[cfg_attr(miri, ignore = "there is no counter")]

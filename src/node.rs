@@ -44,7 +44,7 @@ use std::panic::RefUnwindSafe;
 use crate::core::Core;
 use crate::sync::unmodelled;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Fault, Ordering, is_broken};
-use crate::ticks::NEVER;
+use crate::ticks::RUNNING;
 
 mod arena;
 mod placed;
@@ -58,9 +58,6 @@ pub(crate) const QUEUED: u64 = 0;
 pub(crate) const PLACED: u64 = 1;
 const CANCELLED: u64 = 2;
 const EXPIRED: u64 = 3;
-
-/// See above.
-pub(crate) const RUNNING: u64 = NEVER + 1;
 
 fn word(deadline: u64, state: u64) -> u64 {
     deadline << 2 | state

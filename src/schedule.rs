@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use crate::error::NewTimeoutError;
-use crate::ticks::{self, NEVER};
+use crate::ticks;
 
 /// What becomes of runs at a fixed rate that were missed, because the run before took longer than the period or the
 /// machine stood still: when a run ends (or a tick of an interval is asked for) and the next one should have begun already.
@@ -115,7 +115,7 @@ impl Recurrence {
     pub(crate) fn deadline(&self) -> u64 {
         match self.jitter {
             0 => self.due,
-            jitter => (self.due + self.random.hash_one(self.due) % (jitter + 1)).min(NEVER),
+            jitter => ticks::or_never(self.due + self.random.hash_one(self.due) % (jitter + 1)),
         }
     }
 
@@ -128,7 +128,7 @@ impl Recurrence {
             Some(MissedTick::Skip) => next + ((now - next) / self.period + 1) * self.period,
             Some(MissedTick::Delay) | None => now + self.period,
         };
-        self.due = next.min(NEVER);
+        self.due = ticks::or_never(next);
         self.deadline()
     }
 }
@@ -136,6 +136,7 @@ impl Recurrence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ticks::NEVER;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -2,21 +2,29 @@
 
 use std::time::Duration;
 
-/// The deadline that never comes: the greatest but one of 62 bits, which are 146 years of nanoseconds. (The greatest is none:
-/// a node has it whose task runs and will run again.)
-pub(crate) const NEVER: u64 = (1 << 62) - 2;
+/// The deadline that never comes: the greatest of 62 bits, which are 146 years of nanoseconds.
+pub(crate) const NEVER: u64 = (1 << 62) - 1;
+
+/// Nobody's deadline: a node says so whose task runs, and will run again.
+pub(crate) const RUNNING: u64 = NEVER - 1;
+
+/// The deadline that so many nanoseconds are, or `NEVER` if they are too many.
+#[inline]
+pub(crate) fn or_never(nanos: u64) -> u64 {
+    if nanos < RUNNING { nanos } else { NEVER }
+}
 
 /// What `duration` is in nanoseconds, or `NEVER` if that is too much.
 #[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
-    seconds.saturating_add(u64::from(duration.subsec_nanos())).min(NEVER)
+    or_never(seconds.saturating_add(u64::from(duration.subsec_nanos())))
 }
 
 /// The deadline that is `delay` after `now`.
 #[inline]
 pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
-    now.saturating_add(nanos(delay)).min(NEVER)
+    or_never(now.saturating_add(nanos(delay)))
 }
 
 /// The length of a tick. Tick `n` begins `n` of them after the timer was built.
@@ -86,7 +94,8 @@ mod tests {
         assert_eq!(nanos(Duration::from_nanos(NEVER)), NEVER);
         assert_eq!(deadline(0, Duration::MAX), NEVER);
         assert_eq!(deadline(NEVER - 1, Duration::from_nanos(1)), NEVER);
-        assert_eq!(deadline(NEVER - 2, Duration::from_nanos(1)), NEVER - 1);
+        assert_eq!(deadline(RUNNING - 2, Duration::from_nanos(1)), RUNNING - 1);
+        assert_eq!(deadline(RUNNING - 1, Duration::from_nanos(1)), NEVER);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::time::Duration;
 use std::{fmt, ptr};
 
-use crate::node::{Claim, End, Handle, RUNNING};
-use crate::ticks::NEVER;
+use crate::node::{Claim, End, Handle};
+use crate::ticks::{NEVER, RUNNING};
 use crate::timer::HashedWheelTimer;
 
 /// A handle to one timeout: Netty's `Timeout`.

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::lanes::{Inbox, Taken};
-use crate::node::{Claim, Entry, Expiry, Message, PLACED, Placed, Purse, RUNNING, Spare};
+use crate::node::{Claim, Entry, Expiry, Message, PLACED, Placed, Purse, Spare};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
+use crate::ticks::RUNNING;
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
 

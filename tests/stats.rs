@@ -480,7 +480,7 @@ fn debug_can_be_read() {
     t.pass(Duration::from_secs(60));
     let text = format!("{:?}", t.timer.stats());
     for part in [
-        "scheduled: 2, expired: 2, cancelled: 0, pending: 0, unreclaimed: 0",
+        "scheduled: 2, expired: 2, periodic_runs: 0, cancelled: 0, pending: 0, unreclaimed: 0",
         "longest_turn: 3ms",
         "lateness: Lateness { worst: 59.983s, up to 625µs: 1, more: 1 }",
     ] {

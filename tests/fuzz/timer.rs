@@ -19,6 +19,9 @@ use super::common::quietly;
 /// In nanoseconds: the deadline that never comes.
 const NEVER: u64 = (1 << 62) - 1;
 
+/// The last nanosecond that comes.
+const LAST: u64 = NEVER - 2;
+
 /// In nanoseconds.
 const TICKS: [u64; 4] = [1_000, 7_919, 1 << 20, 10_000_000];
 
@@ -206,12 +209,13 @@ struct World {
 
 impl World {
     fn now(&self) -> u64 {
-        (self.clock.now().as_nanos() as u64 - self.origin).min(NEVER - 1)
+        (self.clock.now().as_nanos() as u64 - self.origin).min(LAST)
     }
 
     fn deadline(&self, delay: Duration) -> u64 {
         let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).min(NEVER);
-        (self.now() + delay).min(NEVER)
+        let deadline = self.now() + delay;
+        if deadline <= LAST { deadline } else { NEVER }
     }
 
     /// The first tick at or after the deadline that no turn has come to.
