@@ -165,6 +165,10 @@ impl Worker {
 
     /// Does what messages say: at most `MOST_TAKEN` of them.
     fn absorb(&mut self, core: &Arc<Core>) {
+        if self.over {
+            // Who looked whether the timer is stopped did so before it was.
+            return;
+        }
         let Self { inbox, wheel, spare, taken, .. } = self;
         spare.collect(&core.arena);
         let before = *taken;
@@ -293,10 +297,11 @@ impl Worker {
             }
             backoff.snooze();
         }
-        // All that was admitted has ended, and been met.
+        // All that was admitted has ended. What may be left in a lane was taken back.
+        self.taken = core.life.word().admitted(self.taken);
         let counters = &core.counters.worker;
         counters.placed_or_expired.set_alone(counters.expired());
-        counters.taken.set_alone(core.life.word().admitted(self.taken));
+        counters.taken.set_alone(self.taken);
         core.post.draining.store(true, Ordering::Relaxed);
         let rest = rest.into_iter().map(|(timeout, claim)| {
             timeout.cancelled(claim);
