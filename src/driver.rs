@@ -52,9 +52,6 @@ impl Driver {
     /// On a stopped timer this does nothing; nor in a task that [`shutdown`](crate::HashedWheelTimer::shutdown) runs, which
     /// is a turn itself.
     pub fn turn(&mut self) -> usize {
-        if self.core.post.is_mine() {
-            return 0;
-        }
         if self.core.waker.is_some() {
             // Nobody has to wake who is awake.
             self.core.life.wake();
@@ -75,8 +72,7 @@ impl Driver {
     /// [`turn`](Self::turn) does nothing.
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
-        // On the worker's thread, in a task or a hook, it would wait for itself.
-        if self.is_stopped() || self.core.post.is_mine() {
+        if self.core.turns_no_more() {
             return None;
         }
         let next = self.core.post.enter().next_turn(&self.core)?;

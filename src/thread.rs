@@ -121,10 +121,16 @@ impl Core {
         self.guard("when it was dropped", || "(the task executor)", || drop(executor));
     }
 
+    /// Whether there is nothing more to turn for, or this thread is in a turn already and would wait for itself: in a hook
+    /// that `stop` calls, or in a task that `shutdown` runs and that has the driver.
+    pub(crate) fn turns_no_more(&self) -> bool {
+        let word = self.life.word();
+        word.is_closing() && (word.is_stopped() || self.post.is_mine())
+    }
+
     /// A turn of the worker, by its thread or by a driver.
     pub(crate) fn turn(self: &Arc<Self>) -> usize {
-        // Also in a hook that `stop` calls on this thread, which would wait for itself.
-        if self.life.word().is_stopped() {
+        if self.turns_no_more() {
             return 0;
         }
         let now = self.time.now();
