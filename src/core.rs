@@ -111,7 +111,16 @@ impl Core {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        let deadline = ticks::deadline(self.time.now_or_soon(), delay);
+        self.schedule_by(task, ticks::deadline(self.time.now_or_soon(), delay))
+    }
+
+    /// `deadline` is in nanoseconds since the timer was built, and at most [`NEVER`](ticks::NEVER).
+    #[inline(always)]
+    pub(crate) fn schedule_by<T: Task>(
+        self: &Arc<Self>,
+        task: T,
+        deadline: u64,
+    ) -> Result<Timeout, NewTimeoutError> {
         let admitted = match self.life.admit(self.limit) {
             Ok(word) => word,
             Err(refusal) => match self.admit_after(refusal) {
