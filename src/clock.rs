@@ -9,8 +9,8 @@ use crate::ticks::{self, NEVER};
 
 /// A source of monotonic time.
 ///
-/// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout) and
-/// [`reset`](crate::Timeout::reset), on the caller's thread, for each [`remaining`](crate::Timeout::remaining) and `Debug` of
+/// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout) (or
+/// [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at)) and [`reset`](crate::Timeout::reset), on the caller's thread, for each [`remaining`](crate::Timeout::remaining) and `Debug` of
 /// a timeout, and once or twice a turn. It never asks with anything locked that a caller could wait for.
 ///
 /// The worker thread sleeps in real time. A timer whose clock does not run at the pace of real time should be built with
@@ -86,6 +86,19 @@ impl Time {
             Self::Given { .. } => self.now(),
         }
     }
+
+    /// The deadline at `instant`: now, if it has passed. Never before it; by a given clock, as long from now as it is by the
+    /// operating system's.
+    pub(crate) fn at(&self, instant: Instant) -> u64 {
+        match self {
+            Self::Monotonic(monotonic) => monotonic.at(instant).max(self.now_or_soon()),
+            Self::Given { .. } => {
+                // Before the clock is asked, for what passes in between makes it later and not earlier.
+                let left = instant.saturating_duration_since(Instant::now());
+                ticks::deadline(self.now(), left)
+            }
+        }
+    }
 }
 
 /// `std::time::Instant`: the operating system's monotonic clock, and beside it the processor's counter, which costs a third.
@@ -133,6 +146,11 @@ impl Monotonic {
 
     fn now(&self) -> u64 {
         ticks::nanos(self.origin.elapsed())
+    }
+
+    /// What [`now`](Self::now) says at `instant`.
+    fn at(&self, instant: Instant) -> u64 {
+        ticks::nanos(instant.saturating_duration_since(self.origin))
     }
 
     #[inline]
@@ -254,6 +272,21 @@ mod tests {
                 mock.increment(goes_on);
             }
         }
+    }
+
+    #[test]
+    fn an_instant_is_where_it_is_by_the_same_clock() {
+        let time = Monotonic::new();
+        let (origin, second) = (time.origin, Duration::from_secs(1));
+        let far = origin.checked_add(second * 200 * 366 * 86_400);
+        assert_eq!(time.at(origin + second), 1_000_000_000);
+        assert_eq!(time.at(origin), 0);
+        assert_eq!(origin.checked_sub(second).map_or(0, |before| time.at(before)), 0);
+        assert_eq!(far.map_or(NEVER, |far| time.at(far)), NEVER);
+
+        let (before, time) = (time.now(), Time::Monotonic(time));
+        assert_eq!(time.at(origin + 3_600 * second), 3_600_000_000_000);
+        assert!((before..1_000_000_000_000).contains(&time.at(origin)), "what has passed is due now");
     }
 
     #[test]

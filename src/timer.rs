@@ -1,13 +1,13 @@
 //! The timer's handle.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::builder::Builder;
 use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::stats::Stats;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, unmodelled};
 use crate::task::{Closure, OfType, TimerTask};
 use crate::timeout::Timeout;
 
@@ -71,6 +71,39 @@ impl HashedWheelTimer {
         Builder::new()
     }
 
+    /// The process's own timer: built when first asked for, with the [defaults](Self::default) and a thread named
+    /// `hashed-wheel`, and never dropped.
+    ///
+    /// For an application that wants its timeouts and nothing to set up. All who use it share the one worker, so each
+    /// task has to be short. [`stop`](Self::stop) stops it for everybody and for good: a `new_timeout` after that is an
+    /// error, in whatever part of the program. If nobody does, its thread ends with the process, and what is pending then
+    /// neither runs nor is dropped.
+    ///
+    /// So it is not for a library that has to end what it began, nor for who needs another tick, a limit, an executor or a
+    /// clock to test with: these take a `HashedWheelTimer` from their caller, who may well pass
+    /// `HashedWheelTimer::global().clone()`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    ///
+    /// let late = HashedWheelTimer::global().new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+    /// // … the work …
+    /// late.cancel();
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn global() -> &'static Self {
+        static GLOBAL: unmodelled::OnceLock<HashedWheelTimer> = unmodelled::OnceLock::new();
+
+        GLOBAL.get_or_init(|| {
+            let named = Self::builder().thread_name("hashed-wheel");
+            named.build().expect("the defaults can be built")
+        })
+    }
+
     /// One more handle.
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         core.handles.fetch_add(1, Ordering::Relaxed);
@@ -128,6 +161,42 @@ impl HashedWheelTimer {
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
         self.core.schedule(OfType(task), delay)
+    }
+
+    /// [`new_timeout`](Self::new_timeout) with a deadline in place of a delay: the task runs at the first tick boundary at or
+    /// after it. One that has passed is a delay of zero, so the task runs at the next boundary; one that the timer cannot
+    /// represent never comes.
+    ///
+    /// By the default clock that is exact, whenever the call is made: timeouts with one deadline belong to one tick. A
+    /// [clock of one's own](crate::Builder::clock) knows no `Instant`, so what is left until `deadline` by the operating
+    /// system's clock is counted from that clock's now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_timeout`](Self::new_timeout).
+    ///
+    /// # Examples
+    ///
+    /// What several steps may take together:
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::{Duration, Instant};
+    /// # let timer = HashedWheelTimer::default();
+    /// let deadline = Instant::now() + Duration::from_secs(5);
+    /// for step in ["resolve", "connect", "ask"] {
+    ///     let late = timer.new_timeout_at(move |_| println!("no time left to {step}"), deadline)?;
+    ///     // … the step …
+    ///     late.cancel();
+    /// }
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[inline]
+    pub fn new_timeout_at<F>(&self, task: F, deadline: Instant) -> Result<Timeout, NewTimeoutError>
+    where
+        F: FnOnce(&Timeout) + Send + 'static,
+    {
+        self.core.schedule_by(Closure(task), self.core.time.at(deadline))
     }
 
     /// Stops the timer for good and returns the timeouts that had not ended, each now cancelled and its
