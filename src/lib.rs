@@ -8,6 +8,7 @@ mod driver;
 mod error;
 #[cfg(hashed_wheel_loom)]
 mod for_models;
+mod keyed;
 mod lanes;
 mod life;
 mod local;
@@ -31,6 +32,7 @@ pub use builder::Builder;
 pub use clock::{Clock, ManualClock};
 pub use driver::Driver;
 pub use error::{BuildError, NewTimeoutError};
+pub use keyed::KeyedTimeouts;
 pub use stats::Stats;
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::{CancelOnDrop, Timeout};

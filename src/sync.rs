@@ -108,4 +108,10 @@ pub enum Fault {
     TakeBackAsIfAlone,
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
+    /// A keyed timeout is put under its key though it has ended meanwhile.
+    PlacedForEver,
+    /// It is scheduled before anybody can know that it is coming.
+    KeyUnannounced,
+    /// It runs its task whatever has become of its key.
+    BeginWithoutLook,
 }

@@ -95,6 +95,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
+    #[allow(clippy::missing_panics_doc, reason = "the defaults can be built")]
     pub fn global() -> &'static Self {
         static GLOBAL: unmodelled::OnceLock<HashedWheelTimer> = unmodelled::OnceLock::new();
 
