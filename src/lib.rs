@@ -26,6 +26,8 @@ mod worker;
 #[cfg(doctest)]
 mod must_not_compile;
 
+#[cfg(any(feature = "tokio", feature = "rayon"))]
+pub mod executor;
 pub mod wheel;
 
 pub use builder::Builder;
