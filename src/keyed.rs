@@ -199,6 +199,10 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
             return Ok(has_replaced);
         }
         let old = items.placed.remove_entry(&key);
+        if is_broken(Fault::ReplaceInTwoSteps) {
+            drop(items);
+            items = shard.lock();
+        }
         if coming.is_some() || is_broken(Fault::PlacedForEver) {
             items.placed.insert(key, Placed { item, timeout });
         }
@@ -256,7 +260,8 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &Arc<Shard<K>> {
-        &self.owner.shards[self.owner.hasher.hash_one(key) as usize % SHARDS]
+        let Owner { hasher, shards, .. } = &*self.owner;
+        &shards[hasher.hash_one(key) as usize % shards.len()]
     }
 }
 
@@ -276,9 +281,7 @@ impl<K> Items<K> {
     fn announce(&mut self) -> u64 {
         let item = self.next;
         self.next += 1;
-        if !is_broken(Fault::KeyUnannounced) {
-            self.coming.push(Coming { item, begun: None });
-        }
+        self.coming.push(Coming { item, begun: None });
         item
     }
 
@@ -346,7 +349,8 @@ impl<K: Hash + Eq> Ticket<K> {
         let key = self.key.take()?;
         let mut items = self.shard.lock();
         let Items { coming, placed, .. } = &mut *items;
-        let (runs, out) = match coming.iter_mut().find(|coming| coming.item == self.item) {
+        let is_it = |coming: &&mut Coming| coming.item == self.item && !is_broken(Fault::BeginOnlyPlaced);
+        let (runs, out) = match coming.iter_mut().find(is_it) {
             Some(coming) => {
                 let old = placed.remove_entry(&key);
                 coming.begun = Some(old.is_some());

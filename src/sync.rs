@@ -110,8 +110,10 @@ pub enum Fault {
     SecondStopTakes,
     /// A keyed timeout is put under its key though it has ended meanwhile.
     PlacedForEver,
-    /// It is scheduled before anybody can know that it is coming.
-    KeyUnannounced,
+    /// It does not run its task if it is faster than the call that is to put it there.
+    BeginOnlyPlaced,
+    /// It takes the place of another one in two steps, with a gap in between.
+    ReplaceInTwoSteps,
     /// It runs its task whatever has become of its key.
     BeginWithoutLook,
 }

@@ -526,7 +526,8 @@ fn agrees_with_a_dumb_model() {
                 }
             }
             let (mut ran, dropped) = log.take();
-            (ran.sort_unstable(), due.sort_unstable());
+            ran.sort_unstable();
+            due.sort_unstable();
             assert_eq!((ran, dropped), (due, unrun), "seed {seed}, step {name}");
             assert_eq!(keyed.len(), model.len());
             assert_eq!(keyed.contains(&key), model.contains_key(&key));

@@ -247,7 +247,8 @@ const FOR_NOTHING_THAT_A_MODEL_SHOWS: &[(&str, &str)] = &[
 #[test]
 fn each_order_has_a_twin() {
     let models = [
-        "arena", "ends", "handoff", "lanes", "limit", "orders", "promise", "reset", "sleep", "start", "stop",
+        "arena", "ends", "handoff", "keyed", "lanes", "limit", "orders", "promise", "reset", "sleep",
+        "start", "stop",
     ]
     .map(|file| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(file).with_extension("rs");
@@ -276,6 +277,7 @@ fn orders() -> BTreeSet<(String, &'static str)> {
     for file in [
         "core.rs",
         "driver.rs",
+        "keyed.rs",
         "lanes.rs",
         "life.rs",
         "local.rs",
