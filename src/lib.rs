@@ -10,6 +10,7 @@ mod error;
 mod for_models;
 #[cfg(feature = "async")]
 mod future;
+mod keyed;
 mod lanes;
 mod life;
 mod local;
@@ -33,6 +34,8 @@ mod worker;
 #[cfg(doctest)]
 mod must_not_compile;
 
+#[cfg(any(feature = "tokio", feature = "rayon"))]
+pub mod executor;
 pub mod wheel;
 
 pub use builder::Builder;
@@ -41,6 +44,7 @@ pub use driver::Driver;
 pub use error::{BuildError, NewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
+pub use keyed::KeyedTimeouts;
 pub use periodic::Periodic;
 pub use schedule::{MissedTick, Schedule};
 pub use stats::{Lateness, Stats};

@@ -121,4 +121,12 @@ pub enum Fault {
     ShutdownWithoutThoseAdmitted,
     /// Nor for anything else: it stops at once.
     ShutdownWithoutGrace,
+    /// A keyed timeout is put under its key though it has ended meanwhile.
+    PlacedForEver,
+    /// It does not run its task if it is faster than the call that is to put it there.
+    BeginOnlyPlaced,
+    /// It takes the place of another one in two steps, with a gap in between.
+    ReplaceInTwoSteps,
+    /// It runs its task whatever has become of its key.
+    BeginWithoutLook,
 }

@@ -83,6 +83,10 @@ impl HashedWheelTimer {
     /// clock to test with: these take a `HashedWheelTimer` from their caller, who may well pass
     /// `HashedWheelTimer::global().clone()`.
     ///
+    /// # Panics
+    ///
+    /// Where the platform has no clock: `wasm32-unknown-unknown`.
+    ///
     /// # Examples
     ///
     /// ```

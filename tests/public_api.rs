@@ -6,12 +6,12 @@ use std::hash::Hash;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key, MAX_TICKS_PER_WHEEL};
 use hashed_wheel::{
-    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock,
-    NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
+    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts,
+    ManualClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
 };
 
 struct Task;
@@ -30,12 +30,55 @@ fn the_timer_has_these_methods() {
     let _: fn(&HashedWheelTimer) -> Result<(), NewTimeoutError> = HashedWheelTimer::start;
     let _: fn(&HashedWheelTimer, fn(&Timeout), Duration) -> Refusable = HashedWheelTimer::new_timeout;
     let _: fn(&HashedWheelTimer, Task, Duration) -> Refusable = HashedWheelTimer::new_timeout_task;
+    let _: fn(&HashedWheelTimer, fn(&Timeout), Instant) -> Refusable = HashedWheelTimer::new_timeout_at;
+    let _: fn() -> &'static HashedWheelTimer = HashedWheelTimer::global;
     let _: fn(&HashedWheelTimer) -> Vec<Timeout> = HashedWheelTimer::stop;
     let _: fn(&HashedWheelTimer) -> bool = HashedWheelTimer::is_stopped;
     let _: fn(&HashedWheelTimer) -> usize = HashedWheelTimer::pending_timeouts;
     let _: fn(&HashedWheelTimer) -> Stats = HashedWheelTimer::stats;
     let _: fn(&HashedWheelTimer) -> Duration = HashedWheelTimer::tick_duration;
     let _: fn(&HashedWheelTimer) -> usize = HashedWheelTimer::ticks_per_wheel;
+}
+
+#[test]
+fn keyed_timeouts_have_these_methods() {
+    type Keyed = KeyedTimeouts<String>;
+    type Schedule = fn(&Keyed, String, fn(String), Duration) -> Result<bool, NewTimeoutError>;
+
+    let _: fn(&HashedWheelTimer) -> Keyed = Keyed::new;
+    let _: Schedule = Keyed::schedule;
+    let _: fn(&Keyed, &str, Duration) -> bool = Keyed::reset;
+    let _: fn(&Keyed, &str) -> bool = Keyed::cancel;
+    let _: fn(&Keyed, &str) -> bool = Keyed::contains;
+    let _: fn(&Keyed) -> usize = Keyed::len;
+    let _: fn(&Keyed) -> bool = Keyed::is_empty;
+    let _: fn(&Keyed) = Keyed::clear;
+    let _: fn(&Keyed) -> Keyed = Keyed::clone;
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn tokios_executors_have_these_methods() {
+    use hashed_wheel::executor::{TokioSpawn, TokioSpawnBlocking};
+    use tokio::runtime::Handle;
+
+    let _: fn(Handle) -> TokioSpawn = TokioSpawn::new;
+    let _: fn(Handle) -> TokioSpawnBlocking = TokioSpawnBlocking::new;
+    let _: fn(Builder, TokioSpawn) -> Builder = Builder::task_executor;
+    let _: fn(Builder, TokioSpawnBlocking) -> Builder = Builder::task_executor;
+}
+
+#[cfg(feature = "rayon")]
+#[test]
+fn rayons_executors_have_these_methods() {
+    use hashed_wheel::executor::{RayonGlobal, RayonPool};
+    use rayon_core::ThreadPool;
+    use std::sync::Arc;
+
+    let _: fn(Arc<ThreadPool>) -> RayonPool = RayonPool::new;
+    let _: fn() -> RayonGlobal = RayonGlobal::default;
+    let _: fn(Builder, RayonGlobal) -> Builder = Builder::task_executor;
+    let _: fn(Builder, RayonPool) -> Builder = Builder::task_executor;
 }
 
 #[test]

@@ -71,6 +71,8 @@
 //! | | falling asleep | `wakers::a_worker_sees_so_many_polls_…`, `…_keeps_a_loop_to_its_promise` |
 //! | | stop | `wakers::a_poll_with_another_waker_meets_a_stop`, `…_of_what_is_placed_…`; the drops end in a stop |
 //! | drop of a future | turn, stop | `wakers::a_drop_meets_…`; it is a cancel, and meets all else as that does |
+//! | by key: schedule | schedule, expiry, stop | `keyed::of_two_schedules_…`, `of_a_replacement_…`, `a_task_that_is_faster_…`, `a_schedule_leaves_…`, `a_replacement_and_stop_…` |
+//! | by key: cancel, reset, last drop | expiry | `keyed::of_a_cancel_…`, `a_reset_that_was_…`, `of_clear_…` |
 //! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
 //! | | driver's drop | –: both are a stop and no more |
 //!
@@ -97,6 +99,7 @@ use loom::thread;
 mod arena;
 mod ends;
 mod handoff;
+mod keyed;
 mod lanes;
 mod limit;
 mod orders;

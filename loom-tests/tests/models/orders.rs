@@ -276,6 +276,7 @@ fn orders() -> BTreeSet<(String, &'static str)> {
     for file in [
         "core.rs",
         "driver.rs",
+        "keyed.rs",
         "lanes.rs",
         "life.rs",
         "local.rs",

@@ -1,0 +1,98 @@
+//! Tasks in a pool of rayon's, which outlives the timer's interest in it.
+#![cfg(feature = "rayon")]
+
+mod common;
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Once};
+use std::thread;
+use std::time::Instant;
+
+use common::{Driven, Ends, Gate, PATIENCE, TICK, ends};
+use hashed_wheel::executor::{RayonGlobal, RayonPool};
+use hashed_wheel::{HashedWheelTimer, TaskExecutor};
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
+
+fn pool() -> Arc<ThreadPool> {
+    Arc::new(ThreadPoolBuilder::new().num_threads(1).build().unwrap())
+}
+
+fn driven(executor: impl TaskExecutor) -> Driven {
+    Driven::with(|builder| builder.task_executor(executor))
+}
+
+/// Of a panic in a job of its own, rayon would end the process.
+#[test]
+fn tasks_run_in_the_pool_and_may_panic() {
+    fn check(executor: impl TaskExecutor) {
+        let mut t = driven(executor);
+        let (said, heard) = channel();
+        t.timer.new_timeout(|_| panic!("in the pool"), TICK).unwrap();
+        t.timer.new_timeout(move |_| said.send(rayon_core::current_thread_index()).unwrap(), TICK).unwrap();
+        assert_eq!(t.pass(TICK), 2);
+        assert!(heard.recv_timeout(PATIENCE).unwrap().is_some());
+        let begin = Instant::now();
+        while t.timer.stats().panicked == 0 {
+            assert!(begin.elapsed() < PATIENCE);
+            thread::yield_now();
+        }
+        assert_eq!(t.timer.stats().dropped, 0);
+    }
+
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| ())));
+    check(RayonPool::new(pool()));
+    check(RayonGlobal);
+}
+
+#[test]
+fn what_the_pool_has_runs_when_the_timer_and_its_owner_are_gone() {
+    let pool = pool();
+    let mut t = driven(RayonPool::new(Arc::clone(&pool)));
+    let tasks = Ends::new();
+    let (gate, wait) = Gate::new();
+    t.timer.new_timeout(move |_| wait(), TICK).unwrap();
+    (0..3).for_each(|_| drop(t.timer.new_timeout_task(tasks.task(), TICK).unwrap()));
+    assert_eq!(t.pass(TICK), 4);
+    gate.wait_for_arrival();
+    // Nobody waits here, not even the one that drops the pool.
+    ends({
+        let (timer, driver): (HashedWheelTimer, _) = (t.timer, t.driver);
+        move || {
+            drop(pool);
+            assert!(timer.stop().is_empty());
+            drop(driver);
+        }
+    });
+    assert_eq!(tasks.drops(), 0);
+    gate.open();
+    let begin = Instant::now();
+    while tasks.drops() < 3 {
+        assert!(begin.elapsed() < PATIENCE, "{tasks:?}");
+        thread::yield_now();
+    }
+    assert_eq!(tasks.runs(), 3);
+}
+
+/// And so drops the pool on its own thread.
+#[test]
+fn a_task_in_the_pool_may_stop_the_timer() {
+    ends(|| {
+        let mut t = driven(RayonPool::new(pool()));
+        let tasks = Ends::new();
+        let timer = t.timer.clone();
+        let (done, wait) = channel();
+        t.timer.new_timeout(move |_| done.send(timer.stop().len()).unwrap(), TICK).unwrap();
+        t.timer.new_timeout_task(tasks.task(), TICK * 2).unwrap();
+        assert_eq!(t.pass(TICK), 1);
+        assert_eq!(wait.recv_timeout(PATIENCE).unwrap(), 1);
+        assert_eq!((tasks.runs(), tasks.hooks()), (0, 1));
+        drop(t.timer);
+    });
+}
+
+#[test]
+fn they_can_be_seen_and_cloned() {
+    assert!(format!("{:?}", RayonPool::new(pool()).clone()).starts_with("RayonPool"));
+    assert_eq!(format!("{RayonGlobal:?}"), "RayonGlobal");
+}

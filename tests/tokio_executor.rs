@@ -1,0 +1,184 @@
+//! Tasks on a tokio runtime, which may be gone before them.
+#![cfg(feature = "tokio")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Driven, Ends, Gate, PATIENCE, TICK, ends};
+use hashed_wheel::executor::{TokioSpawn, TokioSpawnBlocking};
+use hashed_wheel::{HashedWheelTimer, TaskExecutor};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().max_blocking_threads(1).build().unwrap()
+}
+
+fn driven(executor: impl TaskExecutor) -> Driven {
+    Driven::with(|builder| builder.task_executor(executor))
+}
+
+fn dropped(timer: &HashedWheelTimer, count: u64) -> bool {
+    let begin = Instant::now();
+    while timer.stats().dropped < count && begin.elapsed() < PATIENCE {
+        thread::yield_now();
+    }
+    let stats = timer.stats();
+    (stats.dropped, stats.panicked) == (count, 0)
+}
+
+/// Schedules one that says whether it is inside a runtime, and one that panics before it.
+fn schedule_both(timer: &HashedWheelTimer, said: &Sender<bool>) {
+    let said = said.clone();
+    timer.new_timeout(|_| panic!("in the runtime"), TICK).unwrap();
+    timer.new_timeout(move |_| said.send(Handle::try_current().is_ok()).unwrap(), TICK).unwrap();
+}
+
+/// A panic on a thread of tokio's is said there; nobody hears it.
+fn silence() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| std::panic::set_hook(Box::new(|_| ())));
+}
+
+#[test]
+fn spawn_blocking_runs_tasks_in_the_runtime() {
+    silence();
+    let runtime = runtime();
+    let mut t = driven(TokioSpawnBlocking::new(runtime.handle().clone()));
+    let (said, heard) = channel();
+    schedule_both(&t.timer, &said);
+    assert_eq!(t.pass(TICK), 2);
+    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert_eq!((t.timer.stats().panicked, t.timer.stats().dropped), (1, 0));
+}
+
+#[test]
+fn spawn_runs_tasks_in_the_runtime() {
+    silence();
+    let runtime = runtime();
+    let mut t = driven(TokioSpawn::new(runtime.handle().clone()));
+    let (said, heard) = channel();
+    schedule_both(&t.timer, &said);
+    assert_eq!(t.pass(TICK), 2);
+    assert!(heard.try_recv().is_err(), "nobody drives this runtime");
+    // As many turns as it has tasks.
+    (0..2).for_each(|_| runtime.block_on(tokio::task::yield_now()));
+    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert_eq!((t.timer.stats().panicked, t.timer.stats().dropped), (1, 0));
+}
+
+/// On the worker thread, which goes on, and ends when it is told to.
+#[test]
+fn tasks_for_a_runtime_that_is_gone_are_dropped_and_counted() {
+    fn check(executor: impl TaskExecutor) {
+        let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
+        let timer = builder.task_executor(executor).build().unwrap();
+        let ends = Ends::new();
+        for count in 1..=3 {
+            timer.new_timeout_task(ends.task(), TICK).unwrap();
+            assert!(dropped(&timer, count), "{:?}", timer.stats());
+            assert_eq!((ends.runs(), ends.hooks()), (0, 0));
+        }
+        let later = timer.new_timeout(|_| (), PATIENCE * 100).unwrap();
+        assert_eq!(timer.stop(), [later]);
+        assert_eq!(ends.drops(), 3);
+    }
+
+    let gone = || {
+        let runtime = runtime();
+        runtime.handle().clone()
+    };
+    ends(move || check(TokioSpawnBlocking::new(gone())));
+    ends(move || check(TokioSpawn::new(gone())));
+}
+
+#[test]
+fn spawn_blocking_runs_or_drops_what_waits_when_the_runtime_goes() {
+    let runtime = runtime();
+    let mut t = driven(TokioSpawnBlocking::new(runtime.handle().clone()));
+    let rest = Ends::new();
+    let (gate, wait) = Gate::new();
+    t.timer.new_timeout(move |_| wait(), TICK).unwrap();
+    (0..3).for_each(|_| drop(t.timer.new_timeout_task(rest.task(), TICK).unwrap()));
+    assert_eq!(t.pass(TICK), 4);
+    gate.wait_for_arrival();
+    // Without waiting for the one that has begun.
+    runtime.shutdown_background();
+    t.timer.new_timeout_task(rest.task(), TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!((rest.drops(), t.timer.stats().dropped), (1, 1), "what comes later is dropped");
+    gate.open();
+    let begin = Instant::now();
+    while rest.drops() < 4 {
+        assert!(begin.elapsed() < PATIENCE, "{rest:?}");
+        thread::yield_now();
+    }
+    assert_eq!(rest.runs() as u64 + t.timer.stats().dropped, 4);
+}
+
+#[test]
+fn spawn_drops_what_has_not_begun_when_the_runtime_goes() {
+    let runtime = runtime();
+    let mut t = driven(TokioSpawn::new(runtime.handle().clone()));
+    let rest = Ends::new();
+    (0..3).for_each(|_| drop(t.timer.new_timeout_task(rest.task(), TICK).unwrap()));
+    assert_eq!(t.pass(TICK), 3);
+    drop(runtime);
+    assert!(dropped(&t.timer, 3), "{:?}", t.timer.stats());
+    assert_eq!((rest.runs(), rest.drops()), (0, 3));
+}
+
+/// While tasks expire, from either side: each runs or is dropped, and the numbers add up.
+#[test]
+fn nothing_vanishes_when_the_runtime_goes_meanwhile() {
+    fn check<E: TaskExecutor>(executor: fn(Handle) -> E) {
+        let runtime = runtime();
+        let executor = executor(runtime.handle().clone());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&is_over);
+        let mut host = Some(thread::spawn(move || {
+            runtime.block_on(async {
+                while !its.load(SeqCst) {
+                    tokio::task::yield_now().await;
+                }
+            });
+        }));
+        let builder = HashedWheelTimer::builder().tick(Duration::from_micros(100));
+        let timer = builder.task_executor(executor).build().unwrap();
+        let ends = Ends::new();
+        for number in 0..2_000 {
+            is_over.store(number >= 1_000, SeqCst);
+            if number == 1_900 {
+                host.take().unwrap().join().unwrap();
+            }
+            timer.new_timeout_task(ends.task(), Duration::from_micros(number % 300)).unwrap();
+            if number % 50 == 0 {
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+        let begin = Instant::now();
+        while ends.drops() < 2_000 {
+            assert!(begin.elapsed() < PATIENCE, "{ends:?}, {:?}", timer.stats());
+            thread::yield_now();
+        }
+        let stats = timer.stats();
+        assert_eq!((stats.expired, stats.pending, stats.panicked), (2_000, 0, 0));
+        assert_eq!(ends.runs() as u64 + stats.dropped, 2_000);
+        assert!(stats.dropped >= 100, "{stats:?}");
+    }
+
+    ends(|| check(TokioSpawnBlocking::new));
+    ends(|| check(TokioSpawn::new));
+}
+
+#[test]
+fn they_can_be_seen_and_cloned() {
+    let runtime = runtime();
+    let [blocking, other] = [(); 2].map(|()| TokioSpawnBlocking::new(runtime.handle().clone()).clone());
+    assert!(format!("{blocking:?}").starts_with("TokioSpawnBlocking"), "{other:?}");
+    assert!(format!("{:?}", TokioSpawn::new(runtime.handle().clone()).clone()).starts_with("TokioSpawn"));
+}
