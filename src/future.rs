@@ -11,7 +11,7 @@ mod with_timeout;
 #[cfg(feature = "hyper")]
 mod hyper;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::schedule::Schedule;
 use crate::timer::HashedWheelTimer;
@@ -32,7 +32,7 @@ impl HashedWheelTimer {
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// async fn retry(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     for attempt in 0..5 {
     ///         // … return if it works …
@@ -43,6 +43,22 @@ impl HashedWheelTimer {
     /// ```
     pub fn sleep(&self, delay: Duration) -> Sleep {
         Sleep::new(&self.core, delay)
+    }
+
+    /// [`sleep`](Self::sleep) with a deadline in place of a delay, which is counted as
+    /// [`new_timeout_at`](Self::new_timeout_at) does. One that has passed is a sleep that is over.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+    /// # use std::time::{Duration, Instant};
+    /// async fn not_before(timer: &HashedWheelTimer, begin: Instant) -> Result<(), NewTimeoutError> {
+    ///     timer.sleep_until(begin + Duration::from_secs(5)).await
+    /// }
+    /// ```
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::at(&self.core, deadline)
     }
 
     /// `future`, which is given up if it is not ready `delay` from now. The deadline is fixed here, and not by the first
@@ -57,7 +73,7 @@ impl HashedWheelTimer {
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, TimeoutError};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # async fn request() -> String { String::new() }
     /// async fn answer(timer: &HashedWheelTimer) -> Result<String, TimeoutError> {
     ///     timer.timeout(Duration::from_secs(5), request()).await
@@ -75,7 +91,7 @@ impl HashedWheelTimer {
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// async fn flush_every_second(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let mut seconds = timer.interval(Duration::from_secs(1));
     ///     loop {
@@ -95,7 +111,7 @@ impl HashedWheelTimer {
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # async fn measure() {}
     /// async fn samples(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::core::Core;
 use crate::error::NewTimeoutError;
@@ -46,7 +46,7 @@ use crate::timeout::Timeout;
 /// use hashed_wheel::{HashedWheelTimer, ManualClock};
 /// use std::pin::pin;
 /// use std::task::{Context, Poll, Waker};
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// let clock = ManualClock::new();
 /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
@@ -81,6 +81,10 @@ impl Sleep {
         Self::until(core, deadline(core, delay))
     }
 
+    pub(super) fn at(core: &Arc<Core>, moment: Instant) -> Self {
+        Self::until(core, deadline_at(core, moment))
+    }
+
     pub(super) fn until(core: &Arc<Core>, deadline: u64) -> Self {
         Self { core: Arc::clone(core), deadline, state: State::Idle }
     }
@@ -94,7 +98,7 @@ impl Sleep {
     ///
     /// ```no_run
     /// # use hashed_wheel::HashedWheelTimer;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # enum Next { Packet, Silence }
     /// # async fn packet_or(sleep: &mut hashed_wheel::Sleep) -> Next { Next::Silence }
     /// # async fn serve(timer: HashedWheelTimer) {
@@ -109,6 +113,11 @@ impl Sleep {
     /// ```
     pub fn reset(&mut self, delay: Duration) {
         self.reset_to(deadline(&self.core, delay));
+    }
+
+    #[cfg(feature = "hyper")]
+    pub(super) fn reset_at(&mut self, moment: Instant) {
+        self.reset_to(deadline_at(&self.core, moment));
     }
 
     pub(super) fn reset_to(&mut self, deadline: u64) {
@@ -179,6 +188,11 @@ impl Sleep {
 /// No delay is a deadline that has been reached, also to the clock that counts a delay from a little later than now.
 fn deadline(core: &Core, delay: Duration) -> u64 {
     if delay.is_zero() { 0 } else { ticks::deadline(core.time.now_or_soon(), delay) }
+}
+
+/// The same for a moment.
+fn deadline_at(core: &Core, moment: Instant) -> u64 {
+    if moment <= Instant::now() { 0 } else { core.time.at(moment) }
 }
 
 impl Future for Sleep {
