@@ -109,7 +109,9 @@ pub enum Fault {
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
     /// A timeout that is replaced is counted out first, and the new one in.
+    #[cfg(feature = "async")]
     ReplaceLeavesFirst,
     /// A future that is polled again keeps to the waker that it has.
+    #[cfg(feature = "async")]
     RepollKeepsTheWaker,
 }
