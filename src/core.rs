@@ -182,15 +182,15 @@ impl Core {
 
     /// The same without a word to the task, which is dropped.
     #[cfg(feature = "async")]
-    pub(crate) fn discard(&self, timeout: &Timeout) {
-        if let Some(claim) = self.end(timeout) {
-            timeout.discard(claim);
+    pub(crate) fn forget(&self, timeout: &Timeout) {
+        if let Some(Some(claim)) = self.end(timeout) {
+            self.discard(&timeout.handle, claim);
         }
     }
 
-    /// Ends a timeout as cancelled, if it has not ended. The task is the caller's.
+    /// Ends a timeout as cancelled, if it has not ended. The task is the caller's, unless it runs.
     #[inline]
-    fn end(&self, timeout: &Timeout) -> Option<Claim> {
+    fn end(&self, timeout: &Timeout) -> Option<Option<Claim>> {
         let node = &timeout.handle;
         // Who comes too late needs no lane, and to a stopped timer there would be nobody at its other end.
         let live = node.live()?;
@@ -231,7 +231,9 @@ impl Core {
             }
         };
         self.tell(admitted, node.deadline());
-        timeout.discard(claim);
+        if let Some(claim) = claim {
+            self.discard(node, claim);
+        }
         Some(new)
     }
 
@@ -248,18 +250,38 @@ impl Core {
             Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.
             Reset::Earlier if self.waker.is_none() || is_broken(Fault::EarlierWithoutLook) => {}
-            Reset::Requeue if is_broken(Fault::ResetWithoutPush) => {}
-            moved => {
-                if moved == Reset::Requeue {
-                    let again = Message::Again(node.number()).into_bits();
-                    local::with_handle(node, |desk| desk.lane.push(again));
-                }
-                let word = self.life.look();
-                // As it is now: of two at once, the one who looks last has to see to both.
-                self.wake_for(word, node.deadline());
-            }
+            Reset::Earlier => self.tell_earlier(node),
+            Reset::Requeue => self.tell_again(node),
         }
         true
+    }
+
+    /// What was in the wheel is QUEUED.
+    #[inline]
+    pub(crate) fn tell_again(&self, node: &Handle) {
+        if is_broken(Fault::ResetWithoutPush) {
+            return;
+        }
+        let again = Message::Again(node.number()).into_bits();
+        local::with_handle(node, |desk| desk.lane.push(again));
+        self.tell_earlier(node);
+    }
+
+    /// What is in a lane is due earlier than before.
+    #[inline]
+    fn tell_earlier(&self, node: &Handle) {
+        let word = self.life.look();
+        // As it is now: of two at once, the one who looks last has to see to both.
+        self.wake_for(word, node.deadline());
+    }
+
+    /// What is in the wheel has ended, and was not cancelled.
+    pub(crate) fn tell_ended(&self, node: &Handle) {
+        local::with_handle(node, |desk| desk.lane.push(Message::Cancelled(node.number()).into_bits()));
+        // After the push, as in `cancel`.
+        if self.life.leave().is_asleep() && self.waker.is_none() {
+            self.wake();
+        }
     }
 
     /// Wakes the worker, if it was asleep and would miss this deadline of a node in a lane.
@@ -335,6 +357,11 @@ impl Core {
         });
     }
 
+    /// Drops a task; `node` is that of the claim.
+    pub(crate) fn discard(&self, node: &Node, claim: Claim) {
+        self.guard("when it was dropped", || node.name(), || claim.discard(node));
+    }
+
     pub(crate) fn task_dropped(&self, node: &Node) {
         self.counters.dropped.add_one();
         report::task_dropped(node.name());
@@ -347,13 +374,14 @@ impl Core {
         let taken = counters.worker.taken.get();
         let word = self.life.word();
         let (scheduled, pending) = (word.admitted(taken), word.pending());
-        let expired = counters.worker.expired.get();
+        let expired = counters.worker.expired.get() + counters.died.get();
         Stats {
             scheduled,
             expired,
             cancelled: scheduled.saturating_sub(pending + expired),
             pending,
             refused: counters.refused.get(),
+            periodic_runs: counters.periodic_runs.get(),
             panicked: counters.panicked.get(),
             dropped: counters.dropped.get(),
             turns: counters.worker.turns.get(),
@@ -407,9 +435,10 @@ impl Core {
     }
 }
 
-/// Ends a timeout as cancelled, if it has not ended, and tells the worker if that has to know. Says whether it has.
+/// Ends a timeout as cancelled, if it has not ended, and tells the worker if that has to know; says whether it has. The
+/// claim is as of [`cancel`](Node::cancel).
 #[inline]
-fn withdraw(desk: &mut Desk, node: &Handle, live: Live) -> Option<(Claim, bool)> {
+fn withdraw(desk: &mut Desk, node: &Handle, live: Live) -> Option<(Option<Claim>, bool)> {
     // Most often the worker has not seen it yet, and never will.
     let take_back = || desk.lane.take_back(node.ticket(), Message::new_bits(node));
     let (claim, placed) = node.cancel_with(live, take_back)?;

@@ -14,6 +14,7 @@ mod lanes;
 mod life;
 mod local;
 mod node;
+mod periodic;
 mod report;
 mod schedule;
 mod stats;
@@ -36,6 +37,7 @@ pub use driver::Driver;
 pub use error::{BuildError, NewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
+pub use periodic::Periodic;
 pub use schedule::{MissedTick, Schedule};
 pub use stats::Stats;
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};

@@ -14,12 +14,21 @@
 //! | PLACED | QUEUED, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | QUEUED, PLACED | CANCELLED | `cancel`, which pushes a message if it was PLACED; `stop` ([`cancel`](Node::cancel)) | `AcqRel` |
 //! | QUEUED, PLACED | EXPIRED | the worker, when the deadline has been reached ([`expire`](Entry::expire)) | `AcqRel`; plain if no handle is left |
+//! | PLACED | PLACED, RUNNING | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
+//! | PLACED, RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`rearm`](Node::rearm)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
+//! | PLACED, RUNNING | EXPIRED, RUNNING | the run is over, and was the last ([`finish`](Node::finish)); another thread pushes a message | `AcqRel` |
 //!
 //! QUEUED says that a message about the node is in a lane, or about to be pushed there by the one who said so, once (or
 //! that who cancels it has just taken it back). PLACED says that it is in the wheel (or just taken out of it, to be
 //! expired) at a tick no later than its deadline's, or at the next one to be processed if that has passed. CANCELLED and
-//! EXPIRED are for ever, and whoever made them so has the [`Claim`] to the task; nobody else touches it. So there is one
-//! message at most about a node at a time, and where one is under way, the timer's entry of the node is left to it: the
+//! EXPIRED are for ever, and whoever made them so has the [`Claim`] to the task; nobody else touches it.
+//!
+//! RUNNING is a deadline that is none: the task runs, and will run again. Whoever runs it has the claim, and gives it back with
+//! the next deadline; who cancels it meanwhile gets none, and the runner, to whom the node then says that it has ended,
+//! drops the task. If it runs on another thread than the worker's, the worker keeps the entry in the wheel, at a tick that
+//! never comes. (Nobody resets what repeats: its handle is not given out before it has ended.)
+//!
+//! So there is one message at most about a node at a time, and where one is under way, the timer's entry of the node is left to it: the
 //! worker, where it meets a node in the wheel that is QUEUED or CANCELLED, lets it lie.
 //!
 //! Nothing is published through this word but the deadline: the node itself comes to the worker through a lane, and the
@@ -35,6 +44,7 @@ use std::panic::RefUnwindSafe;
 use crate::core::Core;
 use crate::sync::unmodelled;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Fault, Ordering, is_broken};
+use crate::ticks::NEVER;
 
 mod arena;
 mod placed;
@@ -44,10 +54,13 @@ pub(crate) use arena::{Arena, Claim, Credit, Credits, Entry, Handle, Purse, RUN,
 pub(crate) use placed::Placed;
 use task::TaskCell;
 
-const QUEUED: u64 = 0;
-const PLACED: u64 = 1;
+pub(crate) const QUEUED: u64 = 0;
+pub(crate) const PLACED: u64 = 1;
 const CANCELLED: u64 = 2;
 const EXPIRED: u64 = 3;
+
+/// See above.
+pub(crate) const RUNNING: u64 = NEVER + 1;
 
 fn word(deadline: u64, state: u64) -> u64 {
     deadline << 2 | state
@@ -72,6 +85,8 @@ pub(crate) enum End {
 pub(crate) enum Expiry {
     /// It is expired, and its task the worker's.
     Expired(Handle, Claim),
+    /// A task that repeats is the worker's, for a run.
+    Runs(Entry, Claim),
     /// It has been re-armed, and belongs back into the wheel at this deadline.
     Later(Entry, u64),
     /// Nothing to do here: it ended before, or was re-armed, and a message says so.
@@ -204,6 +219,16 @@ impl Node {
         }
     }
 
+    /// Whether its task runs again and again.
+    #[inline]
+    pub(crate) fn repeats(&self) -> bool {
+        // SAFETY: as of `name`.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.task.repeats()
+        }
+    }
+
     pub(crate) fn ended(&self) -> Option<End> {
         match state_of(self.word.load(Ordering::Acquire)) {
             CANCELLED => Some(End::Cancelled),
@@ -212,17 +237,44 @@ impl Node {
         }
     }
 
-    /// Ends it, if it has not ended. Says whether it was in the wheel, and no message about it under way.
-    pub(crate) fn cancel(&self) -> Option<(Claim, bool)> {
+    /// Ends it, if it has not ended; has the claim, unless the task runs. Says whether it was in the wheel, and no message
+    /// about it under way.
+    pub(crate) fn cancel(&self) -> Option<(Option<Claim>, bool)> {
         self.cancel_from(self.word.load(Ordering::Acquire))
     }
 
     #[cfg_attr(hashed_wheel_loom, track_caller)]
-    fn cancel_from(&self, before: u64) -> Option<(Claim, bool)> {
+    fn cancel_from(&self, before: u64) -> Option<(Option<Claim>, bool)> {
         let before = self.change_from(before, Ordering::AcqRel, |state, deadline| {
             matches!(state, QUEUED | PLACED).then_some((CANCELLED, deadline))
         })?;
-        Some((Claim::of(self), state_of(before) == PLACED))
+        let has_claim = deadline_of(before) != RUNNING || is_broken(Fault::CancelTakesWhatRuns);
+        Some((has_claim.then(|| Claim::of(self)), state_of(before) == PLACED))
+    }
+
+    /// A run is over. Gives the claim back, unless the timeout was cancelled meanwhile; QUEUED leaves it to the caller to
+    /// push a message.
+    pub(crate) fn rearm(&self, claim: Claim, state: u64, deadline: u64) -> Result<(), Claim> {
+        self.run_is_over(claim, (state, deadline)).map(drop)
+    }
+
+    /// A run is over, and was the last. Says whether that is what ended the timeout. The claim stays with the caller.
+    pub(crate) fn finish(&self, claim: Claim) -> (bool, Claim) {
+        match self.run_is_over(claim, (EXPIRED, RUNNING)) {
+            Ok(claim) => (true, claim),
+            Err(claim) => (false, claim),
+        }
+    }
+
+    fn run_is_over(&self, claim: Claim, to: (u64, u64)) -> Result<Claim, Claim> {
+        let is_left_alone = |state, deadline| (state, deadline) == (PLACED, RUNNING);
+        let over = |state, deadline| {
+            (is_left_alone(state, deadline) || is_broken(Fault::RearmBringsBack)).then_some(to)
+        };
+        match self.change(Ordering::AcqRel, over) {
+            Some(_) => Ok(claim),
+            None => Err(claim),
+        }
     }
 
     /// Moves its deadline, if it has not ended.
@@ -295,7 +347,7 @@ impl Handle {
         &self,
         Live(before): Live,
         take_back: impl FnOnce() -> bool,
-    ) -> Option<(Claim, bool)> {
+    ) -> Option<(Option<Claim>, bool)> {
         if state_of(before) != QUEUED || !take_back() {
             return self.cancel_from(before);
         }
@@ -333,6 +385,9 @@ impl Entry {
     #[inline]
     pub(crate) fn expire(self, credit: impl FnOnce() -> Credit, is_due: impl Fn(u64) -> bool) -> Expiry {
         let mut later = None;
+        if self.repeats() {
+            return self.begin_run();
+        }
         let mut to = |state, deadline| {
             later = (state == PLACED && !is_due(deadline)).then_some(deadline);
             (matches!(state, QUEUED | PLACED) && is_due(deadline)).then_some((EXPIRED, deadline))
@@ -367,8 +422,20 @@ impl Entry {
         }
     }
 
+    /// The same of a task that repeats. (It is due, for nobody moves its deadline while it is in the wheel.)
+    fn begin_run(self) -> Expiry {
+        let run = |state, _| (state == PLACED).then_some((PLACED, RUNNING));
+        match self.change(Ordering::Relaxed, run) {
+            Some(_) => {
+                let claim = Claim::of(&self);
+                Expiry::Runs(self, claim)
+            }
+            None => Expiry::Gone,
+        }
+    }
+
     /// Ends it, if it has not ended, on behalf of `stop`. `is_told`: the message about it has come, and brought the entry.
-    pub(crate) fn stop(self, core: &Arc<Core>, is_told: bool) -> Option<(Handle, Claim)> {
+    pub(crate) fn stop(self, core: &Arc<Core>, is_told: bool) -> Option<(Handle, Option<Claim>)> {
         let Some((claim, was_placed)) = self.cancel() else {
             if is_told || is_broken(Fault::StopTakesTheEntry) {
                 // Not to be used again: the timer is stopped.

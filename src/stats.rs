@@ -10,10 +10,12 @@ use crate::sync::{CachePadded, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timeouts that `new_timeout` accepted.
+    /// Timeouts that `new_timeout` accepted. A periodic task is one timeout.
     pub scheduled: u64,
-    /// Timeouts whose task was handed to the executor.
+    /// Timeouts whose task was handed to the executor. A periodic task is among them once it has panicked.
     pub expired: u64,
+    /// Runs of periodic tasks.
+    pub periodic_runs: u64,
     /// Timeouts ended by `cancel` or by `stop`.
     pub cancelled: u64,
     /// Timeouts that have not ended.
@@ -36,6 +38,9 @@ pub(crate) struct Counters {
     pub(crate) refused: Counter,
     pub(crate) panicked: Counter,
     pub(crate) dropped: Counter,
+    pub(crate) periodic_runs: Counter,
+    /// Periodic tasks that have panicked.
+    pub(crate) died: Counter,
     /// Written by the worker.
     pub(crate) worker: CachePadded<WorkerCounters>,
 }

@@ -72,7 +72,7 @@ pub enum Fault {
     CancelWithoutWake,
     /// `cancel` leaves it to the worker to count the timeout out: Netty's way.
     CancelWithoutLeave,
-    /// `reset` to an earlier deadline does not tell the worker.
+    /// `reset` to an earlier deadline does not tell the worker, nor does a run that is over elsewhere.
     ResetWithoutPush,
     /// The worker counts what `reset` has pushed again as a new timeout.
     ResetTakenForNew,
@@ -114,4 +114,8 @@ pub enum Fault {
     /// A future that is polled again keeps to the waker that it has.
     #[cfg(feature = "async")]
     RepollKeepsTheWaker,
+    /// Who cancels a task that repeats while it runs takes the task as well.
+    CancelTakesWhatRuns,
+    /// The end of a run gives a task that repeats its next deadline whatever has become of it.
+    RearmBringsBack,
 }

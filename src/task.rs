@@ -4,6 +4,7 @@ use std::any::type_name;
 use std::fmt;
 use std::mem::needs_drop;
 
+use crate::core::Core;
 use crate::node::Claim;
 use crate::timeout::Timeout;
 
@@ -76,11 +77,29 @@ pub(crate) trait Task: Send + 'static {
     /// lost.
     const RUNS_ON_WORKER: bool = false;
 
+    /// Whether it runs again and again, by `repeat` in place of `run`.
+    const REPEATS: bool = false;
+
     fn run(self, timeout: &Timeout);
     fn cancelled(self, timeout: &Timeout);
 
+    /// One of many runs; or none, if it is not to run this time. Says when the next one is due, unless that was the last.
+    /// Does not panic.
+    fn repeat(&mut self, core: &Core, runs: bool) -> Option<Next> {
+        let _ = (core, runs);
+        None
+    }
+
     /// The type's name, for reports.
     fn name() -> &'static str;
+}
+
+/// When a task that repeats is due next.
+#[derive(Clone, Copy)]
+pub(crate) struct Next {
+    pub(crate) deadline: u64,
+    /// When it was asked.
+    pub(crate) now: u64,
 }
 
 pub(crate) struct Closure<F>(pub(crate) F);
@@ -156,8 +175,8 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 
 /// A task whose delay is over and that has not run yet.
 ///
-/// Dropped without having been [run](Self::run), it takes its task with it; that is reported, and counted in
-/// [`Stats::dropped`](crate::Stats::dropped).
+/// Dropped without having been [run](Self::run), it takes its task with it, or, of a [periodic](crate::Periodic) task, this
+/// one run; that is reported, and counted in [`Stats::dropped`](crate::Stats::dropped).
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
     /// `None` once it has run.
@@ -170,18 +189,24 @@ impl ExpiredTask {
     }
 
     /// Runs the task on this thread. Its panic is caught here, reported and counted.
+    ///
+    /// If it is a [periodic](crate::Periodic) task that makes up for missed runs, those that were due by the end of this one
+    /// follow at once.
     pub fn run(mut self) {
-        if let Some((timeout, claim)) = self.timeout.take() {
-            timeout.run(claim);
+        match self.timeout.take() {
+            Some((timeout, claim)) if timeout.handle.repeats() => timeout.repeat(claim),
+            Some((timeout, claim)) => timeout.run(claim),
+            None => {}
         }
     }
 }
 
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
-        if let Some((timeout, claim)) = self.timeout.take() {
-            timeout.handle.core().task_dropped(&timeout.handle);
-            timeout.discard(claim);
+        match self.timeout.take() {
+            Some((timeout, claim)) if timeout.handle.repeats() => timeout.leave_out(claim),
+            Some((timeout, claim)) => timeout.discard(claim),
+            None => {}
         }
     }
 }

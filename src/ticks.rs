@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// The deadline that never comes: the greatest of 62 bits, which are 146 years of nanoseconds.
-pub(crate) const NEVER: u64 = (1 << 62) - 1;
+/// The deadline that never comes: the greatest but one of 62 bits, which are 146 years of nanoseconds. (The greatest is none:
+/// a node has it whose task runs and will run again.)
+pub(crate) const NEVER: u64 = (1 << 62) - 2;
 
 /// What `duration` is in nanoseconds, or `NEVER` if that is too much.
 #[inline]

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 use std::{fmt, ptr};
 
-use crate::node::{Claim, End, Handle};
+use crate::node::{Claim, End, Handle, RUNNING};
 use crate::ticks::NEVER;
 use crate::timer::HashedWheelTimer;
 
@@ -100,6 +100,7 @@ impl Timeout {
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
             NEVER => Duration::MAX,
+            RUNNING => Duration::ZERO,
             deadline => Duration::from_nanos(deadline.saturating_sub(self.handle.core().time.now_or_later())),
         }
     }
@@ -131,16 +132,19 @@ impl Timeout {
     }
 
     /// Calls the task's hook. Who calls this ended the timeout as cancelled.
-    pub(crate) fn cancelled(&self, claim: Claim) {
+    pub(crate) fn cancelled(&self, claim: Option<Claim>) {
+        // Else it runs, and who runs it drops it.
+        let Some(claim) = claim else { return };
         if claim.is_plain(self) {
             return;
         }
         self.handle.core().guard("in cancelled", || self.handle.name(), || claim.cancelled(self));
     }
 
-    /// Drops the task, which this caller owns.
+    /// Drops the task, which an executor did not run.
     pub(crate) fn discard(&self, claim: Claim) {
-        self.handle.core().guard("when it was dropped", || self.handle.name(), || claim.discard(self));
+        self.handle.core().task_dropped(&self.handle);
+        self.handle.core().discard(&self.handle, claim);
     }
 }
 

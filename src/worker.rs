@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::lanes::{Inbox, Taken};
-use crate::node::{Entry, Expiry, Message, Placed, Purse, Spare};
+use crate::node::{Claim, Entry, Expiry, Message, PLACED, Placed, Purse, RUNNING, Spare};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
@@ -105,6 +105,10 @@ impl Worker {
                             self.purse.put(credit);
                         }
                     }
+                    Expiry::Runs(entry, claim) => {
+                        expired += 1;
+                        self.fire(core, entry, claim);
+                    }
                     Expiry::Later(entry, deadline) => {
                         self.wheel.insert(&core.arena, core.ticks.of(deadline), entry);
                     }
@@ -116,6 +120,41 @@ impl Worker {
             self.wheel.advance(&core.arena, now);
         }
         expired
+    }
+
+    /// A run of a task that repeats.
+    fn fire(&mut self, core: &Arc<Core>, entry: Entry, mut claim: Claim) {
+        if let Some(executor) = self.executor.as_deref() {
+            let handle = entry.another_handle(self.purse.take(core));
+            // Until a message comes at the end of the run: here `stop` finds it.
+            self.wheel.insert(&core.arena, core.ticks.of(RUNNING), entry);
+            core.execute(Some(executor), handle, claim);
+            return;
+        }
+        let claim = match claim.repeat(&entry, core, true) {
+            Some(next) => match entry.rearm(claim, PLACED, next.deadline) {
+                Ok(()) => {
+                    let tick = core.ticks.of(next.deadline).max(self.wheel.tick());
+                    return self.wheel.insert(&core.arena, tick, entry);
+                }
+                Err(claim) => claim,
+            },
+            None => {
+                let (has_ended, claim) = entry.finish(claim);
+                if has_ended {
+                    core.counters.died.add_one();
+                    core.life.leave();
+                    core.discard(&entry, claim);
+                    if let Some(vacant) = entry.release() {
+                        self.spare.put(&core.arena, vacant);
+                    }
+                    return;
+                }
+                claim
+            }
+        };
+        // It was cancelled: a message about it is under way, to which the entry is left.
+        core.discard(&entry, claim);
     }
 
     /// Does what messages say: at most `MOST_TAKEN` of them.

@@ -46,6 +46,26 @@ fn allocations_of(code: impl FnOnce()) -> usize {
 }
 
 #[test]
+fn a_run_of_a_periodic_task_allocates_nothing() {
+    let _with_others = ALONE.read();
+    let clock = ManualClock::new();
+    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let period = Duration::from_millis(300);
+    let large = [0_u64; 32];
+    let periodic = timer.schedule_at_fixed_rate(move || assert_eq!(large[31], 0), period, period).unwrap();
+    let mut pass = |times| {
+        for _ in 0..times {
+            clock.advance(period);
+            assert_eq!(driver.turn(), 1);
+        }
+    };
+    // Each slot once.
+    pass(2_000);
+    assert_eq!(allocations_of(|| pass(10_000)), 0);
+    assert_eq!(periodic.runs(), 12_000);
+}
+
+#[test]
 fn a_re_arm_allocates_nothing_and_touches_no_queue() {
     let _with_others = ALONE.read();
     let clock = ManualClock::new();

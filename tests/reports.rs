@@ -88,6 +88,18 @@ fn a_panic_is_reported_with_its_task_and_its_message() {
 }
 
 #[test]
+fn a_periodic_task_that_panics_is_reported_once_and_runs_no_more() {
+    let reports = reports_of(|| {
+        let mut t = Driven::new();
+        t.timer.schedule_at_fixed_rate(|| panic!("out of order"), TICK, TICK).unwrap();
+        t.pass(TICK * 5);
+    });
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    let test = "a_periodic_task_that_panics_is_reported_once";
+    assert_contains(&reports[0], &["a timer task panicked in run, and runs no more", "out of order", test]);
+}
+
+#[test]
 fn a_task_that_the_executor_drops_is_reported() {
     let reports = reports_of(|| {
         let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));

@@ -154,7 +154,7 @@ impl Sleep {
     /// Takes it off the timer. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
         if let State::Waiting(timeout, _) = &self.state {
-            self.core.discard(timeout);
+            self.core.forget(timeout);
             self.state = State::Idle;
         }
     }

@@ -39,7 +39,7 @@ use crate::local;
 use crate::sync::Loads;
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64, AtomicUsize};
 use crate::sync::{Arc, Fault, Ordering, Stock, is_broken};
-use crate::task::Task;
+use crate::task::{Next, Task};
 
 /// How many nodes a run has: as many as a word has bits.
 pub(crate) const RUN: usize = if cfg!(hashed_wheel_loom) { 1 } else { 64 };
@@ -640,6 +640,14 @@ impl Claim {
         unsafe { self.node(timeout).task.run(timeout) }
     }
 
+    /// Runs a task that repeats, or leaves one run out. Says when the next one is due, unless that was the last. `keeper`
+    /// keeps the node, and is that of the claim.
+    pub(crate) fn repeat(&mut self, keeper: &Node, core: &Core, runs: bool) -> Option<Next> {
+        assert!(ptr::eq(keeper, self.0.as_ptr()), "a claim is to one task");
+        // SAFETY: as above, but that the claim goes on, and with it the task.
+        unsafe { keeper.task.repeat(core, runs) }
+    }
+
     /// Whether nothing happens when the task is dropped.
     #[inline]
     pub(crate) fn is_plain(&self, timeout: &crate::Timeout) -> bool {
@@ -659,9 +667,11 @@ impl Claim {
         unsafe { self.node(timeout).task.cancelled(timeout) }
     }
 
-    pub(crate) fn discard(self, timeout: &crate::Timeout) {
+    /// Drops the task. `keeper` keeps the node, and is that of the claim.
+    pub(crate) fn discard(self, keeper: &Node) {
+        assert!(ptr::eq(keeper, self.0.as_ptr()), "a claim is to one task");
         // SAFETY: as above.
-        unsafe { self.node(timeout).task.discard() }
+        unsafe { keeper.task.discard() }
     }
 }
 

@@ -6,22 +6,27 @@ use std::cell::UnsafeCell;
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr;
 
+use crate::core::Core;
 use crate::sync::Access;
-use crate::task::Task;
+use crate::task::{Next, Task};
 use crate::timeout::Timeout;
 
 /// What is left of a cache line: a task of up to three words needs no memory of its own, others are boxed.
 type Space = [usize; 3];
 
-/// What can be done with a task once its type is forgotten. Each takes it out.
+/// What can be done with a task once its type is forgotten. Each takes it out, but for `repeat`.
 struct Ops {
     run: unsafe fn(*mut Space, &Timeout),
+    /// Of a task that runs again and again.
+    repeat: Option<Repeat>,
     cancelled: unsafe fn(*mut Space, &Timeout),
     discard: unsafe fn(*mut Space),
     name: fn() -> &'static str,
     is_plain: bool,
     runs_on_worker: bool,
 }
+
+type Repeat = unsafe fn(*mut Space, &Core, bool) -> Option<Next>;
 
 /// Holds a task, or what is left of one that was taken out.
 pub(super) struct TaskCell {
@@ -45,6 +50,11 @@ impl<T: Task> Of<T> {
     const OPS: &'static Ops = &Ops {
         // SAFETY: the caller's, as of `take`.
         run: |space, timeout| unsafe { Self::take(space) }.run(timeout),
+        repeat: match T::REPEATS {
+            // SAFETY: the caller's, as of `borrow`.
+            true => Some(|space, core, runs| unsafe { Self::borrow(space) }.repeat(core, runs)),
+            false => None,
+        },
         // SAFETY: as above.
         cancelled: |space, timeout| unsafe { Self::take(space) }.cancelled(timeout),
         // SAFETY: as above.
@@ -68,12 +78,28 @@ impl<T: Task> Of<T> {
             *unsafe { space.cast::<Box<T>>().read() }
         }
     }
+
+    /// Leaves the task where it is.
+    ///
+    /// # Safety
+    ///
+    /// A `T` that `put` has written is there, and nobody else has it until the reference is gone.
+    unsafe fn borrow<'a>(space: *mut Space) -> &'a mut T {
+        if Self::FITS {
+            // SAFETY: as of `take`.
+            unsafe { &mut *space.cast::<T>() }
+        } else {
+            // SAFETY: as of `take`.
+            unsafe { &mut *space.cast::<Box<T>>() }
+        }
+    }
 }
 
 impl TaskCell {
     pub(super) fn empty() -> Self {
         const NOTHING: &Ops = &Ops {
             run: |_, _| (),
+            repeat: None,
             cancelled: |_, _| (),
             discard: |_| (),
             name: || "(none)",
@@ -114,6 +140,29 @@ impl TaskCell {
         self.take();
         // SAFETY: the caller's; `ops` are those of the task's type.
         unsafe { ((*self.ops.get()).run)(self.space.get().cast(), timeout) }
+    }
+
+    /// A run of a task that repeats, which stays in the cell; or none, if it is not to run this time. Says when the next one
+    /// is due, unless there is none.
+    ///
+    /// # Safety
+    ///
+    /// As of [`run`](Self::run).
+    pub(super) unsafe fn repeat(&self, core: &Core, runs: bool) -> Option<Next> {
+        self.take();
+        // SAFETY: as there.
+        unsafe { ((*self.ops.get()).repeat?)(self.space.get().cast(), core, runs) }
+    }
+
+    /// Whether the task that is or was in it runs again and again.
+    ///
+    /// # Safety
+    ///
+    /// Nobody puts one in at the same time.
+    #[inline]
+    pub(super) unsafe fn repeats(&self) -> bool {
+        // SAFETY: the caller's.
+        unsafe { (*self.ops.get()).repeat.is_some() }
     }
 
     /// # Safety

@@ -4,10 +4,10 @@ use super::*;
 
 /// Runs each task on a (loom) thread of its own.
 #[derive(Clone, Default)]
-struct Pool(Arc<std::sync::Mutex<Vec<thread::JoinHandle<()>>>>);
+pub(crate) struct Pool(Arc<std::sync::Mutex<Vec<thread::JoinHandle<()>>>>);
 
 impl Pool {
-    fn driven(&self) -> Driven {
+    pub(crate) fn driven(&self) -> Driven {
         let pool = self.clone();
         Driven::build(|builder| {
             builder.task_executor(move |task: ExpiredTask| {
@@ -18,7 +18,7 @@ impl Pool {
         })
     }
 
-    fn join(self) {
+    pub(crate) fn join(self) {
         let threads = std::mem::take(&mut *self.0.lock().unwrap());
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }

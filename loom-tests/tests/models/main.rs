@@ -52,6 +52,10 @@
 //! | | last drop | `stop::a_stop_through_a_timeout_…`, by a task `a_task_that_drops_the_last_handle_meets_a_stop` |
 //! | | driver's drop | `stop::a_stop_and_the_drivers_drop_…`, `who_stops_a_loop_…` |
 //! | | limit's refusal | `limit::a_refusal_leaves_the_count_to_stop` |
+//! | a run of what repeats, and its end | cancel | `periodic::a_cancel_during_…`, here and elsewhere; where it panics `of_a_cancel_and_a_panic_…` |
+//! | | turn | `periodic::a_run_elsewhere_is_followed_…` |
+//! | | stop | `periodic::of_stop_and_a_turn_…`, elsewhere `stop_ends_what_…` |
+//! | | falling asleep | as a reset to an earlier deadline |
 //! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…` |
 //! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
 //! | first poll of a future | turn, stop | `wakers::a_first_poll_…`; it is a new timeout, and meets all else as that does |
@@ -89,6 +93,7 @@ mod handoff;
 mod lanes;
 mod limit;
 mod orders;
+mod periodic;
 mod promise;
 mod reset;
 mod sleep;

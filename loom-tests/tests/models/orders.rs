@@ -239,6 +239,7 @@ const FOR_NOTHING_THAT_A_MODEL_SHOWS: &[(&str, &str)] = &[
         "a count of references, as an `Arc`'s: loom does not see it, Miri and ThreadSanitizer do",
     ),
     ("node/arena.rs give_back release", "the same"),
+    ("node.rs begin_run acquire", "what the run before did, if on another thread, came by way of a lane"),
     ("node.rs place acquire", "`expire` acquires what `reset` released, for `place` carries it on"),
     ("timer.rs from_timeout acquire", "a handle more, as a clone of an `Arc`: a count"),
     ("timer.rs from_timeout release", "the same"),
@@ -248,8 +249,8 @@ const FOR_NOTHING_THAT_A_MODEL_SHOWS: &[(&str, &str)] = &[
 #[test]
 fn each_order_has_a_twin() {
     let models = [
-        "arena", "ends", "handoff", "lanes", "limit", "orders", "promise", "reset", "sleep", "start", "stop",
-        "wakers",
+        "arena", "ends", "handoff", "lanes", "limit", "orders", "periodic", "promise", "reset", "sleep",
+        "start", "stop", "wakers",
     ]
     .map(|file| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(file).with_extension("rs");
@@ -285,6 +286,7 @@ fn orders() -> BTreeSet<(String, &'static str)> {
         "node/arena.rs",
         "node/placed.rs",
         "node/task.rs",
+        "periodic.rs",
         "task.rs",
         "thread.rs",
         "timeout.rs",
