@@ -20,13 +20,16 @@ pub use interval::Interval;
 pub use sleep::Sleep;
 pub use with_timeout::{TimeoutError, WithTimeout};
 
-/// For async code, with feature `async`. These are futures as any others: they do nothing until they are polled, and run on
-/// any runtime. The wake-ups come from the timer's worker, or out of [`Driver::turn`](crate::Driver::turn).
+/// For async code, with feature `async`: futures that do nothing until they are polled, and run on any runtime. [`Sleep`] says
+/// how they are woken, and how code that waits is tested on a clock that you turn.
 impl HashedWheelTimer {
     /// A future that is ready `delay` from now. The deadline is fixed here, and not by the first poll; a delay too
     /// large to represent never ends, and one of zero has ended.
     ///
-    /// See [`Sleep`] for what it costs, when it fires, and with what errors it resolves.
+    /// # Errors
+    ///
+    /// It resolves with [`Stopped`](crate::NewTimeoutError::Stopped) if the timer is stopped meanwhile, rather than never;
+    /// or where a timeout would be refused, with the reason. See [`Sleep`].
     ///
     /// # Examples
     ///
