@@ -1,9 +1,12 @@
 //! The timer: what its callers pay, and what its worker does for them.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, Timeout};
+use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, Sleep, Timeout};
 use hashed_wheel_benches::{cancel, new_timeout, new_timeout_cancel, random, reset_later};
 
 /// What a turn takes off each queue at most, so that one turn does it all.
@@ -87,6 +90,35 @@ fn turn(criterion: &mut Criterion) {
     measure("expire_over_1000_ticks", over_ticks, 1_000, TIMEOUTS);
 }
 
+/// What does a future pay that waits with a deadline, and nearly always ends before it: made, polled once, and dropped? And
+/// polled again: by the same task, and by another one?
+///
+/// Beside a worker, as the callers' questions are.
+fn sleep(criterion: &mut Criterion) {
+    let timer = HashedWheelTimer::new(TICK, 512);
+    timer.start().unwrap();
+    let minute = Duration::from_secs(60);
+    let wakers = [(); 2].map(|()| Waker::from(Arc::new(Task)));
+    let poll = |sleep: &mut Sleep, waker: &Waker| {
+        assert!(Pin::new(sleep).poll(&mut Context::from_waker(waker)).is_pending());
+    };
+    let mut group = criterion.benchmark_group("sleep");
+    group.bench_function("poll_and_drop", |bencher| {
+        bencher.iter(|| poll(&mut timer.sleep(minute), &wakers[0]));
+    });
+    let mut sleep = timer.sleep(minute);
+    group.bench_function("poll_again", |bencher| bencher.iter(|| poll(&mut sleep, &wakers[0])));
+    group.bench_function("poll_from_two_tasks", |bencher| {
+        bencher.iter(|| wakers.iter().for_each(|waker| poll(&mut sleep, waker)));
+    });
+}
+
+struct Task;
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {}
+}
+
 criterion_group! {
     name = benches;
     // All of it in a minute or two.
@@ -99,5 +131,6 @@ criterion_group! {
         cancel::<HashedWheelTimer>,
         reset_later::<HashedWheelTimer>,
         turn,
+        sleep,
 }
 criterion_main!(benches);

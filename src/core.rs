@@ -197,9 +197,9 @@ impl Core {
 
     /// The same without a word to the task, which is dropped.
     #[cfg(feature = "async")]
-    pub(crate) fn discard(&self, timeout: &Timeout) {
+    pub(crate) fn forget(&self, timeout: &Timeout) {
         if let Some(Some(claim)) = self.end(timeout) {
-            timeout.discard(claim);
+            self.discard(&timeout.handle, claim);
         }
     }
 
@@ -247,7 +247,7 @@ impl Core {
         };
         self.tell(admitted, node.deadline());
         if let Some(claim) = claim {
-            timeout.discard(claim);
+            self.discard(node, claim);
         }
         Some(new)
     }
@@ -410,7 +410,7 @@ impl Core {
     }
 
     /// Drops a task; `node` is that of the claim.
-    pub(crate) fn drop_task(&self, node: &Node, claim: Claim) {
+    pub(crate) fn discard(&self, node: &Node, claim: Claim) {
         self.guard("when it was dropped", || node.name(), || claim.discard(node));
     }
 
@@ -509,7 +509,8 @@ impl Core {
     }
 }
 
-/// Ends a timeout as cancelled, if it has not ended, and tells the worker if that has to know. Says whether it has.
+/// Ends a timeout as cancelled, if it has not ended, and tells the worker if that has to know; says whether it has. The
+/// claim is as of [`cancel`](Node::cancel).
 #[inline]
 fn withdraw(desk: &mut Desk, node: &Handle, live: Live) -> Option<(Option<Claim>, bool)> {
     // Most often the worker has not seen it yet, and never will.

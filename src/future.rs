@@ -11,7 +11,7 @@ mod with_timeout;
 #[cfg(feature = "hyper")]
 mod hyper;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::schedule::Schedule;
 use crate::timer::HashedWheelTimer;
@@ -20,19 +20,22 @@ pub use interval::Interval;
 pub use sleep::Sleep;
 pub use with_timeout::{TimeoutError, WithTimeout};
 
-/// For async code, with feature `async`. These are futures as any others: they do nothing until they are polled, and run on
-/// any runtime. The wake-ups come from the timer's worker, or out of [`Driver::turn`](crate::Driver::turn).
+/// For async code, with feature `async`: futures that do nothing until they are polled, and run on any runtime. [`Sleep`] says
+/// how they are woken, and how code that waits is tested on a clock that you turn.
 impl HashedWheelTimer {
     /// A future that is ready `delay` from now. The deadline is fixed here, and not by the first poll; a delay too
     /// large to represent never ends, and one of zero has ended.
     ///
-    /// See [`Sleep`] for what it costs, when it fires, and with what errors it resolves.
+    /// # Errors
+    ///
+    /// It resolves with [`Stopped`](crate::NewTimeoutError::Stopped) if the timer is stopped meanwhile, rather than never;
+    /// or where a timeout would be refused, with the reason. See [`Sleep`].
     ///
     /// # Examples
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// async fn retry(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     for attempt in 0..5 {
     ///         // … return if it works …
@@ -43,6 +46,22 @@ impl HashedWheelTimer {
     /// ```
     pub fn sleep(&self, delay: Duration) -> Sleep {
         Sleep::new(&self.core, delay)
+    }
+
+    /// [`sleep`](Self::sleep) with a deadline in place of a delay, which is counted as
+    /// [`new_timeout_at`](Self::new_timeout_at) does. One that has passed is a sleep that is over.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+    /// # use std::time::{Duration, Instant};
+    /// async fn not_before(timer: &HashedWheelTimer, begin: Instant) -> Result<(), NewTimeoutError> {
+    ///     timer.sleep_until(begin + Duration::from_secs(5)).await
+    /// }
+    /// ```
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::at(&self.core, deadline)
     }
 
     /// `future`, which is given up if it is not ready `delay` from now. The deadline is fixed here, and not by the first
@@ -57,7 +76,7 @@ impl HashedWheelTimer {
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, TimeoutError};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # async fn request() -> String { String::new() }
     /// async fn answer(timer: &HashedWheelTimer) -> Result<String, TimeoutError> {
     ///     timer.timeout(Duration::from_secs(5), request()).await
@@ -75,7 +94,7 @@ impl HashedWheelTimer {
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// async fn flush_every_second(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let mut seconds = timer.interval(Duration::from_secs(1));
     ///     loop {
@@ -95,7 +114,7 @@ impl HashedWheelTimer {
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule};
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # async fn measure() {}
     /// async fn samples(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));

@@ -294,6 +294,6 @@ impl Timeout {
                 claim
             }
         };
-        core.drop_task(node, claim);
+        core.discard(node, claim);
     }
 }

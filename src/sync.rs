@@ -44,7 +44,6 @@ impl<T> TakeCell<T> {
 
 /// Ways to break the protocols, each for the negative twin of a model: it shows that the model can fail.
 #[allow(unreachable_pub, reason = "loom-tests names them")]
-#[allow(dead_code, reason = "some are of a feature")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A node's word changes by a load and a store, with a gap in between.
@@ -109,14 +108,16 @@ pub enum Fault {
     TakeBackAsIfAlone,
     /// A `stop` that is not the first takes what is left as well.
     SecondStopTakes,
+    /// A timeout that is replaced is counted out first, and the new one in.
+    #[cfg(feature = "async")]
+    ReplaceLeavesFirst,
+    /// A future that is polled again keeps to the waker that it has.
+    #[cfg(feature = "async")]
+    RepollKeepsTheWaker,
     /// Who cancels a task that repeats while it runs takes the task as well.
     CancelTakesWhatRuns,
     /// The end of a run gives a task that repeats its next deadline whatever has become of it.
     RearmBringsBack,
-    /// A timeout that is replaced is counted out first, and the new one in.
-    ReplaceLeavesFirst,
-    /// A future that is polled again keeps to the waker that it has.
-    RepollKeepsTheWaker,
     /// `shutdown` does not wait for those who were counted in.
     ShutdownWithoutThoseAdmitted,
     /// Nor for anything else: it stops at once.

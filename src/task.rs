@@ -75,12 +75,12 @@ pub(crate) trait Task: Send + 'static {
     /// Whether nothing happens when it is cancelled.
     const IS_PLAIN: bool;
 
-    /// Whether it runs again and again, by `repeat` in place of `run`.
-    const REPEATS: bool = false;
-
     /// Whether it is the worker that runs it, whatever the task executor: that may be full, and such a task is not to be
     /// lost.
     const RUNS_ON_WORKER: bool = false;
+
+    /// Whether it runs again and again, by `repeat` in place of `run`.
+    const REPEATS: bool = false;
 
     fn run(self, timeout: &Timeout);
     fn cancelled(self, timeout: &Timeout);
@@ -236,10 +236,7 @@ impl Drop for ExpiredTask {
     fn drop(&mut self) {
         match self.timeout.take() {
             Some((timeout, claim)) if timeout.handle.repeats() => timeout.leave_out(claim),
-            Some((timeout, claim)) => {
-                timeout.handle.core().task_dropped(&timeout.handle);
-                timeout.discard(claim);
-            }
+            Some((timeout, claim)) => timeout.discard(claim),
             None => {}
         }
     }

@@ -141,9 +141,10 @@ impl Timeout {
         self.handle.core().guard("in cancelled", || self.handle.name(), || claim.cancelled(self));
     }
 
-    /// Drops the task, which this caller owns.
+    /// Drops the task, which an executor did not run.
     pub(crate) fn discard(&self, claim: Claim) {
-        self.handle.core().drop_task(&self.handle, claim);
+        self.handle.core().task_dropped(&self.handle);
+        self.handle.core().discard(&self.handle, claim);
     }
 }
 

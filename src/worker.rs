@@ -150,7 +150,7 @@ impl Worker {
                 if has_ended {
                     stays.set_alone(stays.get() - 1);
                     core.life.leave();
-                    core.drop_task(&entry, claim);
+                    core.discard(&entry, claim);
                     if let Some(vacant) = entry.release() {
                         self.spare.put(&core.arena, vacant);
                     }
@@ -160,7 +160,7 @@ impl Worker {
             }
         };
         // It was cancelled: a message about it is under way, to which the entry is left.
-        core.drop_task(&entry, claim);
+        core.discard(&entry, claim);
     }
 
     /// Does what messages say: at most `MOST_TAKEN` of them.

@@ -144,6 +144,54 @@ fn a_cancel_in_the_wheel_allocates_nothing_but_room_in_the_lane() {
     assert!(allocations <= 11, "{allocations}");
 }
 
+/// Once a thread has what it needs of the timer: the waker lies in the timeout.
+#[cfg(feature = "async")]
+#[test]
+fn a_sleep_allocates_nothing_but_room_in_the_lane() {
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Task;
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> bool {
+        Pin::new(future).poll(&mut Context::from_waker(waker)).is_pending()
+    }
+
+    let _with_others = ALONE.read();
+    let clock = ManualClock::new();
+    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let wakers = [(); 2].map(|()| Waker::from(Arc::new(Task)));
+    let second = Duration::from_secs(1);
+    let mut sleeps = || {
+        for _ in 0..BLOCK {
+            let mut interval = timer.interval(second);
+            let mut dropped = timer.sleep(second);
+            assert!(poll(&mut dropped, &wakers[0]));
+            // To its end, polled by two tasks; in between it is in the wheel.
+            let mut sleep = timer.sleep(second);
+            assert!(poll(&mut sleep, &wakers[0]));
+            drop(dropped);
+            driver.turn();
+            assert!(poll(&mut sleep, &wakers[1]));
+            assert!(interval.poll_tick(&mut Context::from_waker(&wakers[0])).is_pending());
+            sleep.reset(second * 2);
+            clock.advance(second * 2);
+            assert_eq!(driver.turn(), 2);
+            assert!(!poll(&mut sleep, &wakers[0]));
+            assert!(matches!(interval.poll_tick(&mut Context::from_waker(&wakers[0])), Poll::Ready(Ok(()))));
+            assert!(!poll(&mut timer.timeout(second, std::future::ready(())), &wakers[0]));
+        }
+    };
+    // Until the nodes that the worker gives back, a run at a time, are enough for what the thread takes.
+    (0..3).for_each(|_| sleeps());
+    let allocations = allocations_of(sleeps);
+    assert!(allocations < 3 * 10, "{allocations}: blocks, and rows that grow");
+}
+
 /// A thread that ends gives back what it has of a timer.
 #[test]
 fn threads_that_come_and_go_leave_nothing_behind() {

@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Driven, PATIENCE, TICK, ends, ms, quietly};
 use hashed_wheel::{
@@ -127,6 +127,22 @@ fn the_shortest_sleep_is_over_and_the_longest_never() {
     // By the default clock too.
     let timer = HashedWheelTimer::default();
     assert!(is_ok(&poll(&mut timer.sleep(Duration::ZERO), &task)));
+}
+
+#[test]
+fn a_sleep_may_have_a_moment_to_end_at() {
+    let (mut t, task, begin) = (Driven::new(), Task::new(), Instant::now());
+    let mut sleep = t.timer.sleep_until(begin + TICK * 3);
+    assert!(sleep.remaining() <= TICK * 3);
+    assert!(poll(&mut sleep, &task).is_pending());
+    assert_eq!(t.pass(TICK * 3), 1, "what has passed by the system's clock does not count");
+    assert!(is_ok(&poll(&mut t.timer.sleep_until(begin), &task)), "it has passed");
+
+    let timer = HashedWheelTimer::default();
+    assert!(is_ok(&poll(&mut timer.sleep_until(Instant::now()), &task)));
+    let hour = Duration::from_secs(3_600);
+    let left = timer.sleep_until(Instant::now() + hour).remaining();
+    assert!((hour - PATIENCE..=hour).contains(&left), "{left:?}");
 }
 
 #[test]
@@ -719,7 +735,7 @@ fn hyper_sleeps_and_resets() {
     use hyper::rt::Timer;
 
     let (mut t, task) = (Driven::new(), Task::new());
-    let mut sleeps = [Timer::sleep(&t.timer, TICK), t.timer.sleep_until(t.timer.now() + TICK)];
+    let mut sleeps = [Timer::sleep(&t.timer, TICK), Timer::sleep_until(&t.timer, t.timer.now() + TICK)];
     sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_pending()));
     assert_eq!(t.pass(TICK), 2);
     sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_ready()));
@@ -874,7 +890,7 @@ fn a_thread_that_parks_is_an_executor() {
     }
     ends(|| {
         let timer = HashedWheelTimer::builder().tick(ms(1)).build().unwrap();
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         block_on(async {
             timer.sleep(ms(20)).await.unwrap();
             let mut interval = timer.interval(ms(10));

@@ -246,3 +246,43 @@ fn all_can_be_moved_shown_and_where_it_makes_sense_cloned() {
     compares::<Timeout>();
     compares::<Key>();
 }
+
+#[cfg(feature = "async")]
+#[test]
+fn what_is_async_has_these_methods() {
+    use std::future::Ready;
+    use std::task::{Context, Poll};
+    use std::time::Instant;
+    use std::{error, io};
+
+    use hashed_wheel::{Interval, Schedule, Sleep, TimeoutError, WithTimeout};
+
+    fn is_future<F: Future<Output = T>, T>() {}
+
+    let _: fn(&HashedWheelTimer, Duration) -> Sleep = HashedWheelTimer::sleep;
+    let _: fn(&HashedWheelTimer, Instant) -> Sleep = HashedWheelTimer::sleep_until;
+    let _: fn(&HashedWheelTimer, Duration, Ready<u8>) -> WithTimeout<Ready<u8>> = HashedWheelTimer::timeout;
+    let _: fn(&HashedWheelTimer, Duration) -> Interval = HashedWheelTimer::interval;
+    let _: fn(&HashedWheelTimer, &Schedule) -> Interval = HashedWheelTimer::interval_on;
+
+    is_future::<Sleep, Result<(), NewTimeoutError>>();
+    let _: fn(&mut Sleep, Duration) = Sleep::reset;
+    let _: fn(&Sleep) -> Duration = Sleep::remaining;
+    let _: fn(&Sleep) -> bool = Sleep::is_elapsed;
+
+    is_future::<WithTimeout<Ready<u8>>, Result<u8, TimeoutError>>();
+    let _: fn(&WithTimeout<u8>) -> &u8 = WithTimeout::get_ref;
+    let _: fn(&mut WithTimeout<u8>) -> &mut u8 = WithTimeout::get_mut;
+    let _: fn(WithTimeout<u8>) -> u8 = WithTimeout::into_inner;
+
+    let _: fn(&mut Interval, &mut Context<'_>) -> Poll<Result<(), NewTimeoutError>> = Interval::poll_tick;
+    let _ = async |interval: &mut Interval| -> Result<(), NewTimeoutError> { interval.tick().await };
+
+    let _: fn(&TimeoutError) -> Option<&NewTimeoutError> = |error| match error {
+        TimeoutError::Elapsed => None,
+        TimeoutError::Timer(error) => Some(error),
+        _ => None,
+    };
+    fn is_error<E: error::Error + Send + Sync + Into<io::Error> + 'static>() {}
+    is_error::<TimeoutError>();
+}

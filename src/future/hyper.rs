@@ -17,13 +17,22 @@ use crate::timer::HashedWheelTimer;
 ///
 /// # Examples
 ///
+/// `examples/src/bin/http_server` is a whole server. A server in short:
+///
 /// ```
-/// # mod server { pub fn header_read_timeout<T: hyper::rt::Timer + Send + Sync + 'static>(_: T) {} }
-/// let timer = hashed_wheel::HashedWheelTimer::default();
-/// // hyper::server::conn::http1::Builder::new()
-/// //     .timer(timer.clone())
-/// //     .header_read_timeout(Duration::from_secs(10))
-/// # server::header_read_timeout(timer.clone());
+/// # struct Builder; // hyper's is behind its features
+/// # impl Builder {
+/// #     fn new() -> Self { Self }
+/// #     fn timer<T: hyper::rt::Timer + Send + Sync + 'static>(&mut self, _: T) -> &mut Self { self }
+/// #     fn header_read_timeout(&mut self, _: std::time::Duration) -> &mut Self { self }
+/// # }
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+/// // `hyper::server::conn::http1::Builder`
+/// let mut server = Builder::new();
+/// server.timer(timer.clone()).header_read_timeout(Duration::from_secs(10));
 /// ```
 impl Timer for HashedWheelTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
@@ -31,22 +40,18 @@ impl Timer for HashedWheelTimer {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Timer::sleep(self, left(deadline))
+        Box::pin(UntilOver { sleep: self.sleep_until(deadline), has_failed: false })
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: Instant) {
         match sleep.as_mut().downcast_mut_pin::<UntilOver>() {
             Some(mut sleep) => {
-                sleep.sleep.reset(left(new_deadline));
+                sleep.sleep.reset_at(new_deadline);
                 sleep.has_failed = false;
             }
-            None => *sleep = self.sleep_until(new_deadline),
+            None => *sleep = Timer::sleep_until(self, new_deadline),
         }
     }
-}
-
-fn left(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now())
 }
 
 struct UntilOver {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::core::Core;
 use crate::error::NewTimeoutError;
@@ -16,49 +16,61 @@ use crate::timeout::Timeout;
 
 /// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
 ///
-/// It is put on the timer when it is first polled, and fires as any timeout does: at the first tick at or after its deadline,
-/// never early. (Polled for the first time when the deadline has been reached, it is ready at once.) Timers' wake-ups come
-/// in the order in which timeouts fire; those of one tick in the order of the first polls, if these were one thread's.
+/// It is put on the timer when it is first polled, and then fires as any timeout does, at the first tick at or after its
+/// deadline: never early. (If the deadline has been reached by the first poll, it is ready at once.) Wake-ups come in the
+/// order of the ticks; those for one tick in the order in which one thread has put them there.
 ///
-/// While it waits it is one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts), and nothing is allocated for it:
-/// the waker lies in the timeout. Dropping it ends the timeout there and then, as [`Timeout::cancel`] does, and wakes nobody.
-/// Polled with another waker it forgets the one before; that counts as one more timeout scheduled and one cancelled in
-/// [`Stats`](crate::Stats), but takes no second place under the limit, and cannot be refused.
+/// While it waits it is one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts). The waker lies in the timeout
+/// itself: nothing is allocated, and to poll it again costs a look at the timeout's state. Polled by another task it forgets
+/// the one before; that counts as one more timeout scheduled and one more cancelled in [`Stats`](crate::Stats), but takes
+/// no second place under the limit, and cannot be refused. Dropping it ends the timeout there and then, as
+/// [`Timeout::cancel`] does, and wakes nobody.
 ///
-/// Wakers are called on the worker (or where a [`Driver`](crate::Driver) is turned; or, by `stop`, on the thread that calls it),
-/// whatever the [task executor](crate::Builder::task_executor): that might refuse them. A panic of a waker there is
-/// reported and counted, and harms nobody else.
+/// Wakers are called where tasks run by default: on the worker, out of [`Driver::turn`](crate::Driver::turn), or by `stop`
+/// on its caller's thread; whatever the [task executor](crate::Builder::task_executor), for that might refuse them. A
+/// panic of a waker there is reported and counted, and harms nobody else. A waker that polls its task at once, then and there,
+/// makes that task one on the worker, which may not call [`stop`](crate::HashedWheelTimer::stop).
 ///
-/// It keeps the timer going no more than a [`Timeout`] does: when the last handle goes, or [`stop`](crate::HashedWheelTimer::stop)
-/// is called (which returns the timeout among the others), it is woken and resolves with an error.
+/// It keeps the timer going no more than a [`Timeout`] does: when the last handle goes, or `stop` is called (which returns its
+/// timeout among the others), it is woken and resolves with an error.
 ///
 /// # Errors
 ///
-/// It resolves with [`Stopped`](NewTimeoutError::Stopped) if the timer was stopped before its deadline, and also if it is
-/// put on a timer that is stopped, whatever the deadline. Where a timeout would be refused, it resolves with
-/// [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn) at its first poll.
-/// Polled again after an error it tries again; after the delay is over, it is ready for ever, until it is
-/// [reset](Self::reset).
+/// It resolves with [`Stopped`](NewTimeoutError::Stopped) if the timer was stopped before it fired, or before it was
+/// polled, whatever the deadline. Where a timeout would be refused, the first poll resolves with
+/// [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn). Polled again after an
+/// error it tries again; once the delay is over it is ready for ever, or until it is [reset](Self::reset).
 ///
 /// # Examples
 ///
+/// In a test, the clock goes where the timer wants it, as often as the code waits: an hour takes no time.
+///
 /// ```
-/// use hashed_wheel::{HashedWheelTimer, ManualClock};
+/// use hashed_wheel::{Driver, HashedWheelTimer, ManualClock};
 /// use std::pin::pin;
 /// use std::task::{Context, Poll, Waker};
 /// use std::time::Duration;
 ///
+/// /// Runs `future`, which waits for the timer and for nothing else.
+/// fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Output = T>) -> T {
+///     let mut future = pin!(future);
+///     loop {
+///         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+///             return output;
+///         }
+///         clock.advance(driver.next_turn().expect("it waits for something that is not on the timer"));
+///         driver.turn();
+///     }
+/// }
+///
 /// let clock = ManualClock::new();
 /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-///
-/// // What an executor does when it is told to await `timer.sleep(Duration::from_secs(1))`:
-/// let mut sleep = pin!(timer.sleep(Duration::from_secs(1)));
-/// let mut context = Context::from_waker(Waker::noop());
-/// assert!(sleep.as_mut().poll(&mut context).is_pending());
-///
-/// clock.advance(Duration::from_secs(1));
-/// driver.turn(); // wakes it
-/// assert!(matches!(sleep.poll(&mut context), Poll::Ready(Ok(()))));
+/// block_on(&mut driver, &clock, async {
+///     timer.sleep(Duration::from_secs(3_600)).await?;
+///     let late = timer.timeout(Duration::from_secs(5), std::future::pending::<()>()).await;
+///     assert!(late.is_err());
+///     Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a future does nothing unless it is awaited"]
@@ -81,6 +93,10 @@ impl Sleep {
         Self::until(core, deadline(core, delay))
     }
 
+    pub(super) fn at(core: &Arc<Core>, moment: Instant) -> Self {
+        Self::until(core, deadline_at(core, moment))
+    }
+
     pub(super) fn until(core: &Arc<Core>, deadline: u64) -> Self {
         Self { core: Arc::clone(core), deadline, state: State::Idle }
     }
@@ -94,7 +110,7 @@ impl Sleep {
     ///
     /// ```no_run
     /// # use hashed_wheel::HashedWheelTimer;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # enum Next { Packet, Silence }
     /// # async fn packet_or(sleep: &mut hashed_wheel::Sleep) -> Next { Next::Silence }
     /// # async fn serve(timer: HashedWheelTimer) {
@@ -109,6 +125,11 @@ impl Sleep {
     /// ```
     pub fn reset(&mut self, delay: Duration) {
         self.reset_to(deadline(&self.core, delay));
+    }
+
+    #[cfg(feature = "hyper")]
+    pub(super) fn reset_at(&mut self, moment: Instant) {
+        self.reset_to(deadline_at(&self.core, moment));
     }
 
     pub(super) fn reset_to(&mut self, deadline: u64) {
@@ -145,7 +166,7 @@ impl Sleep {
     /// Takes it off the timer. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
         if let State::Waiting(timeout, _) = &self.state {
-            self.core.discard(timeout);
+            self.core.forget(timeout);
             self.state = State::Idle;
         }
     }
@@ -179,6 +200,11 @@ impl Sleep {
 /// No delay is a deadline that has been reached, also to the clock that counts a delay from a little later than now.
 fn deadline(core: &Core, delay: Duration) -> u64 {
     if delay.is_zero() { 0 } else { ticks::deadline(core.time.now_or_soon(), delay) }
+}
+
+/// The same for a moment.
+fn deadline_at(core: &Core, moment: Instant) -> u64 {
+    if moment <= Instant::now() { 0 } else { core.time.at(moment) }
 }
 
 impl Future for Sleep {

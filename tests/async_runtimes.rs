@@ -1,0 +1,297 @@
+//! The same futures on runtimes that know nothing of the timer: tokio, on one thread and on several, and smol. Real time, so
+//! lower bounds are strict and upper ones generous.
+#![cfg(feature = "async")]
+
+mod common;
+
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Instant;
+
+use common::{PATIENCE, ends, ms};
+use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule, TimeoutError};
+
+/// How many tasks sleep at a time.
+const MANY: u64 = if cfg!(miri) { 20 } else { 5_000 };
+
+fn timer() -> HashedWheelTimer {
+    HashedWheelTimer::builder().tick(ms(1)).build().unwrap()
+}
+
+fn tokio(threads: usize) -> tokio::runtime::Runtime {
+    match threads {
+        1 => tokio::runtime::Builder::new_current_thread().build().unwrap(),
+        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).build().unwrap(),
+    }
+}
+
+/// Each sleeps as long as it says, some again, and some are given up.
+async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
+    let (begin, delay) = (Instant::now(), ms(1 + number % 50));
+    match number % 4 {
+        0 => {
+            timer.sleep(delay).await.unwrap();
+            assert!(begin.elapsed() >= delay, "early");
+            timer.sleep_until(begin + delay * 2).await.unwrap();
+            assert!(begin.elapsed() >= delay * 2, "early");
+            "slept"
+        }
+        1 => {
+            let late = timer.timeout(delay, pending::<()>()).await;
+            assert!(matches!(late, Err(TimeoutError::Elapsed)) && begin.elapsed() >= delay);
+            "gave up"
+        }
+        2 => {
+            timer.timeout(PATIENCE, timer.sleep(delay)).await.unwrap().unwrap();
+            assert!(begin.elapsed() >= delay, "early");
+            "in time"
+        }
+        _ => {
+            let mut interval = timer.interval(delay);
+            interval.tick().await.unwrap();
+            interval.tick().await.unwrap();
+            assert!(begin.elapsed() >= delay * 2, "early");
+            "ticked"
+        }
+    }
+}
+
+#[track_caller]
+fn all_ended(timer: &HashedWheelTimer, begin: Instant) {
+    assert!(begin.elapsed() < PATIENCE);
+    assert_eq!((timer.pending_timeouts(), timer.stats().panicked), (0, 0));
+}
+
+#[test]
+fn thousands_sleep_on_tokio() {
+    for threads in [1, 4] {
+        ends(move || {
+            let (timer, begin) = (timer(), Instant::now());
+            tokio(threads).block_on(async {
+                let tasks: Vec<_> =
+                    (0..MANY).map(|number| tokio::spawn(sleeper(timer.clone(), number))).collect();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+            all_ended(&timer, begin);
+        });
+    }
+}
+
+#[test]
+fn thousands_sleep_on_smol() {
+    ends(|| {
+        let (timer, begin) = (timer(), Instant::now());
+        let executor = Arc::new(smol::Executor::new());
+        let tasks: Vec<_> = (0..MANY).map(|number| executor.spawn(sleeper(timer.clone(), number))).collect();
+        let (stop, stopped) = smol::channel::bounded::<()>(1);
+        let threads = [(); 2].map(|()| {
+            let (executor, stopped) = (Arc::clone(&executor), stopped.clone());
+            std::thread::spawn(move || smol::block_on(executor.run(stopped.recv())))
+        });
+        smol::block_on(async {
+            for task in tasks {
+                task.await;
+            }
+        });
+        drop(stop);
+        threads.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_err()));
+        all_ended(&timer, begin);
+    });
+}
+
+/// All in one task: each wake-up is the same waker's, and each poll is of all.
+#[test]
+fn one_task_waits_for_many() {
+    ends(|| {
+        let timer = timer();
+        let many = if cfg!(miri) { 10 } else { 300 };
+        smol::block_on(async {
+            let mut sleeps: Vec<_> = (1..=many).map(|n| Some(timer.sleep(ms(n % 20 + 1)))).collect();
+            poll_fn(|context| {
+                for sleep in &mut sleeps {
+                    if sleep.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(context).is_ready()) {
+                        *sleep = None;
+                    }
+                }
+                if sleeps.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        });
+        let stats = timer.stats();
+        assert_eq!(
+            (stats.scheduled, stats.expired, stats.pending),
+            (many, many, 0),
+            "each was put on the timer once"
+        );
+    });
+}
+
+#[test]
+fn what_loses_a_select_is_gone_from_the_timer() {
+    ends(|| {
+        let timer = timer();
+        tokio(1).block_on(async {
+            let mut idle = timer.sleep(PATIENCE);
+            let mut interval = timer.interval(ms(3));
+            let mut ticks = 0;
+            while ticks < 5 {
+                tokio::select! {
+                    _ = &mut idle => panic!("it was re-armed each time"),
+                    tick = interval.tick() => {
+                        tick.unwrap();
+                        ticks += 1;
+                        idle.reset(PATIENCE);
+                    }
+                    never = timer.sleep(PATIENCE) => panic!("{never:?}"),
+                }
+                assert_eq!(timer.pending_timeouts(), 1, "the one that is kept");
+            }
+            let (first, second) = tokio::join!(timer.sleep(ms(5)), timer.timeout(ms(5), async { 5 }));
+            assert!(first.is_ok() && matches!(second, Ok(5)));
+        });
+        assert_eq!(timer.pending_timeouts(), 0);
+    });
+}
+
+#[test]
+fn a_task_that_is_aborted_leaves_nothing_behind() {
+    ends(|| {
+        let timer = timer();
+        tokio(4).block_on(async {
+            let tasks: Vec<_> = (0..100)
+                .map(|_| {
+                    let timer = timer.clone();
+                    tokio::spawn(async move { timer.sleep(PATIENCE).await })
+                })
+                .collect();
+            while timer.pending_timeouts() < 100 {
+                tokio::task::yield_now().await;
+            }
+            tasks.iter().for_each(|task| task.abort());
+            for task in tasks {
+                assert!(task.await.unwrap_err().is_cancelled());
+            }
+        });
+        assert_eq!(timer.pending_timeouts(), 0);
+    });
+}
+
+#[test]
+fn a_runtime_goes_with_all_that_waits_in_it() {
+    ends(|| {
+        let timer = timer();
+        let runtime = tokio(2);
+        for _ in 0..100 {
+            let timer = timer.clone();
+            runtime.spawn(async move { timer.sleep(PATIENCE).await });
+        }
+        while timer.pending_timeouts() < 100 {
+            std::thread::yield_now();
+        }
+        drop(runtime);
+        assert_eq!(timer.pending_timeouts(), 0);
+        assert!(timer.stop().is_empty());
+    });
+}
+
+#[test]
+fn a_stop_ends_what_all_wait_for() {
+    ends(|| {
+        let (timer, runtime) = (timer(), tokio(4));
+        let tasks: Vec<_> = (0..MANY)
+            .map(|_| {
+                let timer = timer.clone();
+                runtime.spawn(async move { timer.sleep(PATIENCE * 2).await })
+            })
+            .collect();
+        while timer.pending_timeouts() < MANY as usize / 2 {
+            std::thread::yield_now();
+        }
+        // Some have not been polled yet.
+        let begin = Instant::now();
+        timer.stop();
+        runtime.block_on(async {
+            for task in tasks {
+                assert!(matches!(task.await.unwrap(), Err(NewTimeoutError::Stopped)));
+            }
+        });
+        all_ended(&timer, begin);
+    });
+}
+
+/// No two ticks are closer than the policy has it, and none is before its time.
+#[test]
+fn an_interval_keeps_to_its_multiples_in_real_time() {
+    ends(|| {
+        let timer = timer();
+        for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
+            let begin = Instant::now();
+            let mut interval = timer.interval_on(&Schedule::at_fixed_rate(ms(5)).missed_tick(policy));
+            smol::block_on(async {
+                for n in 1..=6 {
+                    interval.tick().await.unwrap();
+                    assert!(begin.elapsed() >= ms(5 * n), "{policy:?}: tick {n} was early");
+                    if n == 3 {
+                        // Too long for the next two.
+                        std::thread::sleep(ms(12));
+                    }
+                }
+            });
+            if policy == MissedTick::Delay {
+                assert!(begin.elapsed() >= ms(15 + 12 + 15), "{policy:?}: it is counted anew");
+            }
+        }
+        assert_eq!(timer.pending_timeouts(), 0);
+    });
+}
+
+#[cfg(feature = "stream")]
+#[test]
+fn an_interval_is_a_stream_to_who_knows_streams() {
+    use smol::stream::StreamExt;
+
+    ends(|| {
+        let timer = timer();
+        let stopper = timer.clone();
+        let begin = Instant::now();
+        let ticks = smol::block_on(async {
+            let five = timer.interval(ms(2)).take(5).collect::<Vec<_>>().await;
+            assert!(five.len() == 5 && five.iter().all(Result::is_ok) && begin.elapsed() >= ms(10));
+            timer.new_timeout(move |_| drop(std::thread::spawn(move || stopper.stop())), ms(20)).unwrap();
+            timer.interval(ms(2)).collect::<Vec<_>>().await
+        });
+        let (end, before) = ticks.split_last().unwrap();
+        assert!(matches!(end, Err(NewTimeoutError::Stopped)) && before.iter().all(Result::is_ok));
+    });
+}
+
+/// Futures that are awaited where the driver is turned: one thread does it all.
+#[test]
+fn one_thread_turns_the_driver_and_runs_the_tasks() {
+    ends(|| {
+        let (timer, mut driver) = HashedWheelTimer::builder().tick(ms(1)).build_driven().unwrap();
+        let executor = smol::LocalExecutor::new();
+        let done = Arc::new(AtomicUsize::new(0));
+        for number in 0..40 {
+            let (timer, done) = (timer.clone(), Arc::clone(&done));
+            let task = executor.spawn(async move {
+                sleeper(timer, number).await;
+                done.fetch_add(1, SeqCst);
+            });
+            task.detach();
+        }
+        while done.load(SeqCst) < 40 {
+            while executor.try_tick() {}
+            if let Some(wait) = driver.next_turn() {
+                std::thread::sleep(wait);
+            }
+            driver.turn();
+        }
+        assert_eq!(timer.pending_timeouts(), 0);
+    });
+}
