@@ -98,16 +98,14 @@ impl Worker {
                 let Some(entry) = next else { break };
                 match entry.expire(|| self.purse.take(core), |deadline| core.ticks.of(deadline) <= tick) {
                     Expiry::Expired(handle, claim) => {
-                        let expired = core.counters.worker.expired.add_one_alone();
+                        core.counters.worker.expired.add_one_alone();
                         core.life.leave();
-                        if expired % A_WHILE == 0 {
-                            self.late.look(core, tick);
-                        }
                         if let Some(handle) = core.execute(self.executor.as_deref(), handle, claim) {
                             let (credit, vacant) = handle.into_parts();
                             vacant.into_iter().for_each(|vacant| self.spare.put(&core.arena, vacant));
                             self.purse.put(credit);
                         }
+                        self.late.look_now_and_then(core, tick);
                     }
                     Expiry::Later(entry, deadline) => {
                         self.wheel.insert(&core.arena, core.ticks.of(deadline), entry);
@@ -267,7 +265,7 @@ struct Late {
     counted: u64,
 }
 
-/// At each expiry of so many the clock is looked at again.
+/// After so many tasks the clock is looked at again.
 const A_WHILE: u64 = 64;
 
 impl Late {
@@ -280,6 +278,13 @@ impl Late {
             let late = core.ticks.since(tick, self.now);
             counters.lateness.add_alone(late, core.ticks.nanos(), expired - self.counted);
             self.counted = expired;
+        }
+    }
+
+    #[inline]
+    fn look_now_and_then(&mut self, core: &Core, tick: u64) {
+        if core.counters.worker.expired.get() % A_WHILE == 0 {
+            self.look(core, tick);
         }
     }
 
