@@ -270,6 +270,7 @@ const A_WHILE: u64 = 64;
 
 impl Late {
     /// Counts what has expired and is not counted yet, all of it at this tick.
+    // Not in the loop, which needs its registers.
     #[inline(never)]
     fn count(&mut self, core: &Core, tick: u64) {
         let counters = &core.counters.worker;
