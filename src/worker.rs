@@ -99,19 +99,19 @@ impl Worker {
                 let Some(entry) = next else { break };
                 match entry.expire(|| self.purse.take(core), |deadline| core.ticks.of(deadline) <= tick) {
                     Expiry::Expired(handle, claim) => {
-                        let handed = core.counters.worker.handed.add_one_alone();
+                        core.counters.worker.handed.add_one_alone();
                         core.life.leave();
-                        self.late.look_at_times(core, tick, handed);
                         if let Some(handle) = core.execute(self.executor.as_deref(), handle, claim) {
                             let (credit, vacant) = handle.into_parts();
                             vacant.into_iter().for_each(|vacant| self.spare.put(&core.arena, vacant));
                             self.purse.put(credit);
                         }
+                        self.late.look_now_and_then(core, tick);
                     }
                     Expiry::Runs(entry, claim) => {
-                        let handed = core.counters.worker.handed.add_one_alone();
-                        self.late.look_at_times(core, tick, handed);
+                        core.counters.worker.handed.add_one_alone();
                         self.fire(core, entry, claim);
+                        self.late.look_now_and_then(core, tick);
                     }
                     Expiry::Later(entry, deadline) => {
                         self.wheel.insert(&core.arena, core.ticks.of(deadline), entry);
@@ -323,11 +323,12 @@ struct Late {
     counted: u64,
 }
 
-/// At each expiry of so many the clock is looked at again.
+/// After so many tasks the clock is looked at again.
 const A_WHILE: u64 = 64;
 
 impl Late {
     /// Counts what has expired and is not counted yet, all of it at this tick.
+    // Not in the loop, which needs its registers.
     #[inline(never)]
     fn count(&mut self, core: &Core, tick: u64) {
         let counters = &core.counters.worker;
@@ -340,8 +341,8 @@ impl Late {
     }
 
     #[inline]
-    fn look_at_times(&mut self, core: &Core, tick: u64, handed: u64) {
-        if handed % A_WHILE == 0 {
+    fn look_now_and_then(&mut self, core: &Core, tick: u64) {
+        if core.counters.worker.handed.get() % A_WHILE == 0 {
             self.look(core, tick);
         }
     }

@@ -754,6 +754,9 @@ impl Script {
         assert_eq!(stats.refused, expected.refused);
         assert_eq!(stats.panicked, expected.panicked);
         assert_eq!(stats.dropped, expected.dropped);
+        assert_eq!(stats.reset, world.resets as u64);
+        let counted: u64 = stats.lateness.buckets().map(|(_, count)| count).sum();
+        assert!(counted == stats.expired || counted < stats.expired && world.phase == Phase::Turning);
     }
 
     /// Lets the timer run out, or stops it in some way; then nothing may be left of it.
