@@ -9,9 +9,10 @@ use crate::ticks::{self, NEVER};
 
 /// A source of monotonic time.
 ///
-/// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout) (or
-/// [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at)) and [`reset`](crate::Timeout::reset), on the caller's thread, for each [`remaining`](crate::Timeout::remaining) and `Debug` of
-/// a timeout, and once or twice a turn. It never asks with anything locked that a caller could wait for.
+/// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout),
+/// [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at) and [`reset`](crate::Timeout::reset), on the caller's thread,
+/// for each [`remaining`](crate::Timeout::remaining) and `Debug` of a timeout, and once or twice a turn. It never asks with
+/// anything locked that a caller could wait for.
 ///
 /// The worker thread sleeps in real time. A timer whose clock does not run at the pace of real time should be built with
 /// [`Builder::build_driven`](crate::Builder::build_driven), and turned by whoever moves the clock.

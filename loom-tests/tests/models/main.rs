@@ -55,7 +55,8 @@
 //! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…` |
 //! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
 //! | by key: schedule | schedule, expiry, stop | `keyed::of_two_schedules_…`, `of_a_replacement_…`, `a_task_that_is_faster_…`, `a_schedule_leaves_…`, `a_replacement_and_stop_…` |
-//! | by key: cancel, reset, last drop | expiry | `keyed::of_a_cancel_…`, `a_reset_that_was_…`, `of_clear_…` |
+//! | by key: cancel, reset | expiry | `keyed::of_a_cancel_…`, `a_reset_that_was_…` |
+//! | by key: clear, last drop | expiry | –: the same as of cancel, under the same lock |
 //! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
 //! | | driver's drop | –: both are a stop and no more |
 //!
