@@ -34,8 +34,8 @@ use crate::task::{ExpiredTask, TaskExecutor};
 /// Runs each task by [`Handle::spawn_blocking`]: it may block, and use the runtime.
 ///
 /// When the runtime is shut down, each task that waits runs or is dropped, as tokio sees fit; after that, each is dropped. A
-/// handle keeps no runtime alive. (Where the operating system refuses the first thread that tokio asks for, tokio panics, which is reported and
-/// counted like a panic of any executor; the task waits in tokio's queue.)
+/// handle keeps no runtime alive. (Where the operating system refuses the first thread that tokio asks for, tokio panics,
+/// which is reported and counted like a panic of any executor; the task waits in tokio's queue.)
 ///
 /// # Examples
 ///
