@@ -6,8 +6,8 @@
 //!
 //! | | runs tasks on | may a task block? | how many wait | when the runtime or pool is shut down |
 //! |---|---|---|---|---|
-//! | `TokioSpawnBlocking` | tokio's threads for what blocks | yes | any number | those that wait run or are dropped, as tokio sees fit; those that come later are dropped |
-//! | `TokioSpawn` | tokio's own threads | no | any number | those that wait and those that come later are dropped |
+//! | `TokioSpawnBlocking` | tokio's threads for what blocks | yes | any number | some of those that wait run; the others are dropped, and all that come later |
+//! | `TokioSpawn` | tokio's own threads | no | any number | all are dropped |
 //! | `RayonGlobal` | rayon's global pool | it holds up others | any number | it never is |
 //! | `RayonPool` | a pool | the same | any number | it is not before the timer has stopped; all run |
 //!
@@ -34,8 +34,8 @@ use crate::task::{ExpiredTask, TaskExecutor};
 /// Runs each task by [`Handle::spawn_blocking`]: it may block, and use the runtime.
 ///
 /// When the runtime is shut down, each task that waits runs or is dropped, as tokio sees fit; after that, each is dropped. A
-/// handle keeps no runtime alive. (Where the operating system refuses the first thread that tokio asks for, tokio panics, which is reported and
-/// counted like a panic of any executor; the task waits in tokio's queue.)
+/// handle keeps no runtime alive. (Where the operating system refuses the first thread that tokio asks for, tokio panics,
+/// which is reported and counted like a panic of any executor; the task waits in tokio's queue.)
 ///
 /// # Examples
 ///

@@ -47,8 +47,8 @@ const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 /// has begun, the key was free already, and they say so.) That goes further than [`Timeout::cancel`]: it is true of a task
 /// that waits in a [task executor](crate::TaskExecutor)'s queue as well.
 ///
-/// This is a handle; clones name the same map. When the last one is dropped, all that is left is cancelled, and none of it
-/// begins to run any more. It counts as a handle of its timer.
+/// This is a handle; clones name the same map. When the last one is dropped, all that is left is cancelled; a task that has
+/// begun is not waited for. It counts as a handle of its timer.
 ///
 /// # Tasks that schedule again
 ///
@@ -166,7 +166,8 @@ impl<K> KeyedTimeouts<K> {
         self.len() == 0
     }
 
-    /// [Cancels](Self::cancel) all that is there. What is scheduled meanwhile may stay.
+    /// [Cancels](Self::cancel) all that is there. What is scheduled meanwhile may stay; a task that has begun is not waited
+    /// for.
     pub fn clear(&self) {
         self.owner.clear();
     }

@@ -25,6 +25,18 @@ struct Log {
     unrun: Arc<AtomicUsize>,
 }
 
+/// Counts its task, when that is dropped, unless it has run.
+struct End {
+    unrun: Arc<AtomicUsize>,
+    has_run: bool,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.unrun.fetch_add(usize::from(!self.has_run), SeqCst);
+    }
+}
+
 /// Calls something when it is dropped.
 struct OnDrop<F: Fn()>(F);
 
@@ -36,13 +48,13 @@ impl<F: Fn()> Drop for OnDrop<F> {
 
 impl Log {
     fn task<K>(&self, name: u64) -> impl FnOnce(K) + Send + 'static + use<K> {
-        let (ran, unrun) = (Arc::clone(&self.ran), Arc::clone(&self.unrun));
-        let guard = OnDrop(move || {
-            unrun.fetch_add(1, SeqCst);
-        });
+        let ran = Arc::clone(&self.ran);
+        let mut end = End { unrun: Arc::clone(&self.unrun), has_run: false };
         move |_| {
+            // All of it, and not this part alone.
+            let end = &mut end;
             ran.lock().unwrap().push(name);
-            std::mem::forget(guard);
+            end.has_run = true;
         }
     }
 
@@ -289,7 +301,10 @@ impl Hasty {
         let (clock, turned) = (ManualClock::new(), Arc::clone(&driver));
         let mut builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).waker(move || {
             clock.advance(TICK);
-            turned.lock().unwrap().as_mut().unwrap().turn();
+            // `stop` calls it too, when the driver is gone.
+            if let Some(driver) = &mut *turned.lock().unwrap() {
+                driver.turn();
+            }
         });
         if !runs {
             builder = builder.task_executor(drop::<ExpiredTask>);
@@ -302,6 +317,15 @@ impl Hasty {
     /// From here on, one that is due earlier than all others calls the waker.
     fn promise(&self) {
         let _ = self.driver.lock().unwrap().as_mut().unwrap().next_turn();
+    }
+}
+
+/// The timer has the waker, and that has the driver.
+impl Drop for Hasty {
+    fn drop(&mut self) {
+        let driver = self.driver.lock().unwrap().take();
+        self.timer.stop();
+        drop(driver);
     }
 }
 

@@ -72,7 +72,8 @@
 //! | | stop | `wakers::a_poll_with_another_waker_meets_a_stop`, `…_of_what_is_placed_…`; the drops end in a stop |
 //! | drop of a future | turn, stop | `wakers::a_drop_meets_…`; it is a cancel, and meets all else as that does |
 //! | by key: schedule | schedule, expiry, stop | `keyed::of_two_schedules_…`, `of_a_replacement_…`, `a_task_that_is_faster_…`, `a_schedule_leaves_…`, `a_replacement_and_stop_…` |
-//! | by key: cancel, reset, last drop | expiry | `keyed::of_a_cancel_…`, `a_reset_that_was_…`, `of_clear_…` |
+//! | by key: cancel, reset | expiry | `keyed::of_a_cancel_…`, `a_reset_that_was_…` |
+//! | by key: clear, last drop | expiry | –: the same as of cancel, under the same lock |
 //! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
 //! | | driver's drop | –: both are a stop and no more |
 //!
