@@ -260,7 +260,12 @@ impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
 impl Timeout {
     /// Runs it, once, or as often as it is behind. (Not as often as it falls behind meanwhile, for others are waiting.)
     pub(crate) fn repeat(&self, mut claim: Claim) {
-        let mut run = || claim.repeat(&self.handle, self.handle.core(), true);
+        let core = self.handle.core();
+        if self.handle.ended().is_some() {
+            // While it waited for the executor: it is not to begin any more.
+            return core.discard(&self.handle, claim);
+        }
+        let mut run = || claim.repeat(&self.handle, core, true);
         let mut next = run();
         if let Some(Next { now, .. }) = next {
             while next.is_some_and(|next| next.deadline <= now) && self.handle.ended().is_none() {
