@@ -16,7 +16,7 @@ use crate::stats::{Counters, Stats};
 use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
 use crate::task::{ExpiredTask, Task, TaskExecutor};
 use crate::thread::Thread;
-use crate::ticks::{self, Ticks};
+use crate::ticks::{self, NEVER, Ticks};
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
 use crate::worker::Post;
@@ -281,6 +281,14 @@ impl Core {
         // After the push, as in `cancel`.
         if self.life.leave().is_asleep() && self.waker.is_none() {
             self.wake();
+        }
+    }
+
+    /// How long it is until then.
+    pub(crate) fn remaining(&self, deadline: u64) -> Duration {
+        match deadline {
+            NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.time.now_or_later())),
         }
     }
 
