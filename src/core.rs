@@ -114,7 +114,7 @@ impl Core {
         self.schedule_by(task, ticks::deadline(self.time.now_or_soon(), delay))
     }
 
-    /// `deadline` is in nanoseconds since the timer was built, and at most [`NEVER`](ticks::NEVER).
+    /// `deadline` is in nanoseconds since the timer was built, and at most [`NEVER`].
     #[inline(always)]
     pub(crate) fn schedule_by<T: Task>(
         self: &Arc<Self>,

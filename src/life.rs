@@ -11,7 +11,7 @@
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
 //! | [`admit`](Life::admit) (before the push to the lane) | PENDING + 1, ADMITTED + 1, if STARTED, not STOPPED, below the limit | `AcqRel` | the `Acquire` of `word`: the worker that sees this thread's next `admit` sees this one's push |
-//! | [`readmit`](Life::readmit) (in `replace`, after the push that takes the old one out and before that of the new one) | ADMITTED + 1 | `AcqRel` | as `admit` for the second push, and as `leave` for the first; to `stop`, which may have set its bit, this is still the old one, and it waits for it |
+//! | `readmit` (of feature `async`: in `replace`, after the push that takes the old one out and before that of the new one) | ADMITTED + 1 | `AcqRel` | as `admit` for the second push, and as `leave` for the first; to `stop`, which may have set its bit, this is still the old one, and it waits for it |
 //! | [`leave`](Life::leave) (in `cancel` after the push to the lane; also when the worker ends a timeout) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
 //! | [`look`](Life::look) (after `reset` has pushed to the lane; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of what is still in one) | nothing | `AcqRel`, a write all the same | `sleep` and `promise`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
 //! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
