@@ -16,7 +16,7 @@ use crate::stats::{Counters, Stats};
 use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
 use crate::task::{ExpiredTask, Task, TaskExecutor};
 use crate::thread::Thread;
-use crate::ticks::{self, Ticks};
+use crate::ticks::{self, NEVER, Ticks};
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
 use crate::worker::Post;
@@ -120,7 +120,7 @@ impl Core {
         self.schedule_by(task, ticks::deadline(self.time.now_or_soon(), delay))
     }
 
-    /// `deadline` is in nanoseconds since the timer was built, and at most [`NEVER`](ticks::NEVER).
+    /// `deadline` is in nanoseconds since the timer was built, and at most [`NEVER`].
     #[inline(always)]
     pub(crate) fn schedule_by<T: Task>(
         self: &Arc<Self>,
@@ -300,6 +300,14 @@ impl Core {
         // After the push, as in `cancel`.
         if self.life.leave().is_asleep() && self.waker.is_none() {
             self.wake();
+        }
+    }
+
+    /// How long it is until then.
+    pub(crate) fn remaining(&self, deadline: u64) -> Duration {
+        match deadline {
+            NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.time.now_or_later())),
         }
     }
 

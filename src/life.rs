@@ -12,7 +12,7 @@
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
 //! | [`admit`](Life::admit) (before the push to the lane) | PENDING + 1, ADMITTED + 1, if STARTED, not CLOSING, below the limit | `AcqRel` | the `Acquire` of `word`: the worker that sees this thread's next `admit` sees this one's push |
-//! | [`readmit`](Life::readmit) (in `replace`, after the push that takes the old one out and before that of the new one) | ADMITTED + 1 | `AcqRel` | as `admit` for the second push, and as `leave` for the first; to `stop`, which may have set its bit, this is still the old one, and it waits for it |
+//! | `readmit` (of feature `async`: in `replace`, after the push that takes the old one out and before that of the new one) | ADMITTED + 1 | `AcqRel` | as `admit` for the second push, and as `leave` for the first; to `stop`, which may have set its bit, this is still the old one, and it waits for it |
 //! | [`leave`](Life::leave) (in `cancel` after the push to the lane; also when the worker ends a timeout) | PENDING − 1 | `AcqRel` | the same two, and `stop`'s wait for zero: who sees the count sees the push |
 //! | [`look`](Life::look) (after `reset` has pushed to the lane; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of what is still in one) | nothing | `AcqRel`, a write all the same | `sleep` and `promise`: either it comes before and the worker's second look sees the push, or after and this sees ASLEEP |
 //! | [`started`](Life::set_started) | sets STARTED | `AcqRel` | under the lock of the thread's handle |
@@ -24,20 +24,20 @@
 //! | [`word`](Life::word) | reads | `Acquire` | the releases above; each later operation, being a read-modify-write, carries them on |
 //! | [`pending`](Life::pending) | reads | `Relaxed` | nothing: a count alone |
 //!
-//! Of these, models fail without: the release of `admit`, `readmit`, `leave`, `look`, `promise` and `stop`, the acquire of `close`, `look`,
-//! `sleep`, `promise` and `word`. The other sides are not known to be needed (`loom-tests/tests/models/orders.rs` lists them and
+//! Of these, models fail without: the release of `admit`, `readmit`, `leave`, `look`, `promise` and `stop`, the
+//! acquire of `close`, `look`, `sleep`, `promise` and `word`. The other sides are not known to be needed (`loom-tests/tests/models/orders.rs` lists them and
 //! says why); they stay: what no model shows to be needed is not shown to be needless.
 //!
 //! **No wake-up is lost.** The worker reads the word, finds all lanes empty, finds that it has taken as many new
 //! timeouts out of them as were ever ADMITTED (taken back or not), sets ASLEEP, and looks at the lanes once more. Take a push that it has
 //! not seen in either look.
 //!
-//! * Of a new timeout: its `admit`, or `readmit`, came after the worker read the word (else ADMITTED would differ), so it comes after
-//!   `sleep` too (else the word would differ), sees ASLEEP, and wakes the worker after its push. ADMITTED counts modulo
-//!   2^28: it can look the same with pushes outstanding only if they are a multiple of 2^28, and then all but the last
-//!   one of each thread are behind a later `admit` of that thread, so the second look sees them.
-//! * Of a cancellation or a re-arm: its `leave`, `readmit` or `look` came after the push. Had it come before `sleep`, the second look
-//!   would see the push. So it came after, and sees ASLEEP.
+//! * Of a new timeout: its `admit` (or `readmit`) came after the worker read the word (else ADMITTED would differ), so it
+//!   comes after `sleep` too (else the word would differ), sees ASLEEP, and wakes the worker after its push. ADMITTED counts
+//!   modulo 2^28: it can look the same with pushes outstanding only if they are a multiple of 2^28, and then all but the
+//!   last one of each thread are behind a later `admit` or `readmit` of that thread, so the second look sees them.
+//! * Of a cancellation or a re-arm: its `leave`, `readmit` or `look` came after the push. Had it come before `sleep`, the
+//!   second look would see the push. So it came after, and sees ASLEEP.
 //!
 //! **No promise is broken.** A driver's loop cannot wait until nobody is busy: it looks at the lanes, writes down the tick
 //! of its next turn, sets ASLEEP, looks again, and sleeps until the earlier of the two ticks. Take a push, or a deadline

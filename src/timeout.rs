@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fmt, ptr};
 
 use crate::node::{Claim, End, Handle};
-use crate::ticks::{NEVER, RUNNING};
+use crate::ticks::RUNNING;
 use crate::timer::HashedWheelTimer;
 
 /// A handle to one timeout: Netty's `Timeout`.
@@ -99,9 +99,8 @@ impl Timeout {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
-            NEVER => Duration::MAX,
             RUNNING => Duration::ZERO,
-            deadline => Duration::from_nanos(deadline.saturating_sub(self.handle.core().time.now_or_later())),
+            deadline => self.handle.core().remaining(deadline),
         }
     }
 

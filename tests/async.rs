@@ -154,7 +154,8 @@ fn a_sleep_that_is_polled_again_by_the_same_task_is_left_alone() {
         assert_eq!(Arc::strong_count(&task), 2, "one clone");
         t.driver.turn();
     }
-    assert_eq!(t.timer.stats().scheduled, 1);
+    // (Miri gives a function many addresses, and to the timer each is another waker.)
+    assert!(t.timer.stats().scheduled == 1 || cfg!(miri));
 }
 
 #[test]
@@ -447,7 +448,11 @@ impl Vicious {
     }
 
     fn new() -> &'static Self {
-        Box::leak(Box::default())
+        // There for ever, and known to be: Miri and the leak sanitizer look.
+        static ALL: Mutex<Vec<&Vicious>> = Mutex::new(Vec::new());
+        let new = Box::leak(Box::default());
+        ALL.lock().unwrap().push(new);
+        new
     }
 
     fn clones(&self) -> usize {
@@ -658,7 +663,7 @@ fn ticks_that_were_missed_are_made_up_for_or_left_out() {
     assert_eq!(ticks_of(&on(MissedTick::Delay), &work), [10, 20, 65, 75, 85, 95]);
     assert_eq!(ticks_of(&on(MissedTick::Skip), &work), [10, 20, 60, 70, 80, 90]);
     assert_eq!(ticks_of(&Schedule::with_fixed_delay(ms(10)), &work), [10, 20, 65, 75, 87, 97]);
-    let jitter = ticks_of(&on(MissedTick::Skip).jitter(ms(5)), &[0; 100]);
+    let jitter = ticks_of(&on(MissedTick::Skip).jitter(ms(5)), &[0; if cfg!(miri) { 5 } else { 100 }]);
     assert!((1..).zip(&jitter).all(|(n, tick)| (10 * n..=10 * n + 5).contains(tick)), "{jitter:?}");
 }
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::ptr;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
@@ -11,7 +10,7 @@ use crate::error::NewTimeoutError;
 use crate::node::End;
 use crate::sync::{Arc, Fault, is_broken};
 use crate::task::Task;
-use crate::ticks::{self, NEVER};
+use crate::ticks;
 use crate::timeout::Timeout;
 
 /// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
@@ -48,7 +47,7 @@ use crate::timeout::Timeout;
 /// ```
 /// use hashed_wheel::{Driver, HashedWheelTimer, ManualClock};
 /// use std::pin::pin;
-/// use std::task::{Context, Poll, Waker};
+/// use std::task::{Context, Poll, RawWakerVTable, Waker};
 /// use std::time::Duration;
 ///
 /// /// Runs `future`, which waits for the timer and for nothing else.
@@ -147,10 +146,7 @@ impl Sleep {
     /// ready up to a tick after the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.deadline {
-            NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(self.core.time.now_or_later())),
-        }
+        self.core.remaining(self.deadline)
     }
 
     /// Whether the timer has ended it, its delay over: the next poll is ready, or the last one was.
@@ -301,17 +297,18 @@ impl Task for Wake {
 /// Tells whether a waker would wake the same task as one that is in a timeout, as [`Waker::will_wake`] does, without a
 /// second clone of that to ask.
 ///
-/// What it has are addresses, which may be used again once that waker is gone. But while the timeout has not ended, the waker is
-/// there, and so is what it points to: another one at the same addresses is its clone. And that the timeout has ended
-/// is seen by who could come upon a place that was used again, for its end was before the waker went.
-#[derive(PartialEq, Eq)]
+/// What it has is an address, which may be used again once that waker is gone. But while the timeout has not ended, the waker
+/// is there, and so is what it points to: another one of its kind at the same address is its clone. And that the timeout
+/// has ended is seen by who could come upon a place that was used again, for its end was before the waker went.
+#[derive(PartialEq)]
 struct WakerId {
     data: usize,
-    vtable: usize,
+    /// Compared by what is in it: there may be several of one kind of waker, and a clone with another one than its original.
+    vtable: &'static RawWakerVTable,
 }
 
 impl WakerId {
     fn of(waker: &Waker) -> Self {
-        Self { data: waker.data().addr(), vtable: ptr::from_ref(waker.vtable()).addr() }
+        Self { data: waker.data().addr(), vtable: waker.vtable() }
     }
 }
