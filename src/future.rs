@@ -87,7 +87,7 @@ impl HashedWheelTimer {
     }
 
     /// Ticks at multiples of `period` from now on, the first one `period` from now:
-    /// [`interval_on`](Self::interval_on)`(&Schedule::at_fixed_rate(period))`. If `period` is zero, its ticks are
+    /// [`interval_on`](Self::interval_on)`(Schedule::at_fixed_rate(period))`. If `period` is zero, its ticks are
     /// [`ZeroPeriod`](crate::NewTimeoutError::ZeroPeriod).
     ///
     /// # Examples
@@ -104,7 +104,7 @@ impl HashedWheelTimer {
     /// }
     /// ```
     pub fn interval(&self, period: Duration) -> Interval {
-        self.interval_on(&Schedule::at_fixed_rate(period))
+        self.interval_on(Schedule::at_fixed_rate(period))
     }
 
     /// Ticks as `schedule` has them, counted from now. A tick that is asked for takes the place of a run that has ended: what
@@ -119,14 +119,14 @@ impl HashedWheelTimer {
     /// async fn samples(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));
     ///     // A measurement that takes too long costs the ones that it runs over; the others are on the second.
-    ///     let mut seconds = timer.interval_on(&each_second.missed_tick(MissedTick::Skip));
+    ///     let mut seconds = timer.interval_on(each_second.missed_tick(MissedTick::Skip));
     ///     loop {
     ///         seconds.tick().await?;
     ///         measure().await;
     ///     }
     /// }
     /// ```
-    pub fn interval_on(&self, schedule: &Schedule) -> Interval {
+    pub fn interval_on(&self, schedule: Schedule) -> Interval {
         Interval::new(&self.core, schedule)
     }
 }

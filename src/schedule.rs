@@ -40,7 +40,7 @@ pub enum MissedTick {
 ///     .missed_tick(MissedTick::Skip)
 ///     .jitter(Duration::from_secs(1));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Schedule {
     period: Duration,
@@ -85,7 +85,7 @@ impl Schedule {
     }
 
     /// Counts from `now` on.
-    pub(crate) fn begin(&self, now: u64) -> Result<Recurrence, NewTimeoutError> {
+    pub(crate) fn begin(self, now: u64) -> Result<Recurrence, NewTimeoutError> {
         if self.period.is_zero() {
             return Err(NewTimeoutError::ZeroPeriod);
         }
@@ -152,25 +152,25 @@ mod tests {
     fn what_is_not_missed_keeps_to_the_multiples() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
-            assert_eq!(dues(rate.clone().missed_tick(policy), &[10, 29, 33]), [10, 20, 30, 40]);
+            assert_eq!(dues(rate.missed_tick(policy), &[10, 29, 33]), [10, 20, 30, 40]);
         }
     }
 
     #[test]
     fn what_is_missed_is_made_up_for_or_left_out() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
-        assert_eq!(dues(rate.clone(), &[45, 45, 46]), [10, 20, 30, 40]);
-        assert_eq!(dues(rate.clone().missed_tick(MissedTick::Delay), &[45, 56]), [10, 55, 65]);
-        assert_eq!(dues(rate.clone().missed_tick(MissedTick::Skip), &[45, 51, 60]), [10, 50, 60, 70]);
+        assert_eq!(dues(rate, &[45, 45, 46]), [10, 20, 30, 40]);
+        assert_eq!(dues(rate.missed_tick(MissedTick::Delay), &[45, 56]), [10, 55, 65]);
+        assert_eq!(dues(rate.missed_tick(MissedTick::Skip), &[45, 51, 60]), [10, 50, 60, 70]);
         // The one that is due at this very moment has been missed too.
-        assert_eq!(dues(rate.clone().missed_tick(MissedTick::Delay), &[20]), [10, 30]);
+        assert_eq!(dues(rate.missed_tick(MissedTick::Delay), &[20]), [10, 30]);
         assert_eq!(dues(rate.missed_tick(MissedTick::Skip), &[20]), [10, 30]);
     }
 
     #[test]
     fn a_fixed_delay_is_counted_from_the_end() {
         let delay = Schedule::with_fixed_delay(Duration::from_secs(10));
-        assert_eq!(dues(delay.clone(), &[12, 100]), [10, 22, 110]);
+        assert_eq!(dues(delay, &[12, 100]), [10, 22, 110]);
         assert_eq!(dues(delay.missed_tick(MissedTick::Burst), &[12, 100]), [10, 22, 110]);
     }
 
@@ -194,7 +194,7 @@ mod tests {
     fn nothing_overflows() {
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
             let rate = Schedule::at_fixed_rate(Duration::MAX).missed_tick(policy).jitter(Duration::MAX);
-            let mut recurrence = rate.clone().begin(NEVER - 1).unwrap();
+            let mut recurrence = rate.begin(NEVER - 1).unwrap();
             assert_eq!(recurrence.deadline(), NEVER);
             assert_eq!(recurrence.advance(NEVER - 1), NEVER);
             let mut recurrence = rate.initial_delay(Duration::ZERO).begin(NEVER - 1).unwrap();

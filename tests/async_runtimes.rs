@@ -231,7 +231,7 @@ fn an_interval_keeps_to_its_multiples_in_real_time() {
         let timer = timer();
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
             let begin = Instant::now();
-            let mut interval = timer.interval_on(&Schedule::at_fixed_rate(ms(5)).missed_tick(policy));
+            let mut interval = timer.interval_on(Schedule::at_fixed_rate(ms(5)).missed_tick(policy));
             smol::block_on(async {
                 for n in 1..=6 {
                     interval.tick().await.unwrap();

@@ -263,7 +263,7 @@ fn what_is_async_has_these_methods() {
     let _: fn(&HashedWheelTimer, Instant) -> Sleep = HashedWheelTimer::sleep_until;
     let _: fn(&HashedWheelTimer, Duration, Ready<u8>) -> WithTimeout<Ready<u8>> = HashedWheelTimer::timeout;
     let _: fn(&HashedWheelTimer, Duration) -> Interval = HashedWheelTimer::interval;
-    let _: fn(&HashedWheelTimer, &Schedule) -> Interval = HashedWheelTimer::interval_on;
+    let _: fn(&HashedWheelTimer, Schedule) -> Interval = HashedWheelTimer::interval_on;
 
     is_future::<Sleep, Result<(), NewTimeoutError>>();
     let _: fn(&mut Sleep, Duration) = Sleep::reset;

@@ -49,7 +49,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(super) fn new(core: &Arc<Core>, schedule: &Schedule) -> Self {
+    pub(super) fn new(core: &Arc<Core>, schedule: Schedule) -> Self {
         let recurrence = schedule.begin(core.time.now_or_soon()).ok();
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
         Self {
