@@ -365,10 +365,27 @@ impl Core {
         claim: Claim,
     ) -> Option<Handle> {
         let timeout = Timeout { handle };
-        let Some(executor) = executor.filter(|_| !claim.runs_on_worker(&timeout)) else {
+        match executor {
+            None => {
+                timeout.run(claim);
+                Some(timeout.handle)
+            }
+            Some(executor) => self.execute_elsewhere(executor, timeout, claim),
+        }
+    }
+
+    // Not in the worker's loop: most often there is no executor.
+    #[inline(never)]
+    fn execute_elsewhere(
+        &self,
+        executor: &dyn TaskExecutor,
+        timeout: Timeout,
+        claim: Claim,
+    ) -> Option<Handle> {
+        if claim.runs_on_worker(&timeout) {
             timeout.run(claim);
             return Some(timeout.handle);
-        };
+        }
         let name = timeout.handle.name();
         let task = ExpiredTask::new(timeout, claim);
         self.guard("in the executor", || name, || executor.execute(task));

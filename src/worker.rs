@@ -127,6 +127,8 @@ impl Worker {
     }
 
     /// A run of a task that repeats.
+    // Not in the loop.
+    #[inline(never)]
     fn fire(&mut self, core: &Arc<Core>, entry: Entry, mut claim: Claim) {
         let stays = &core.counters.worker.stays;
         stays.add_one_alone();
