@@ -137,7 +137,7 @@ impl Worker {
             core.execute(Some(executor), handle, claim);
             return;
         }
-        let claim = match claim.repeat(&entry, core, true) {
+        let claim = match core.watch(&entry, || claim.repeat(&entry, core, true)) {
             Some(next) => match entry.rearm(claim, PLACED, next.deadline) {
                 Ok(()) => {
                     let tick = core.ticks.of(next.deadline).max(self.wheel.tick());
