@@ -356,6 +356,31 @@ fn a_stopped_timer_says_so_to_who_waits() {
     }
 }
 
+/// From its beginning on, also what has reached its deadline when it is first polled: who was refused once is not let in.
+#[test]
+fn a_timer_that_is_being_shut_down_refuses_every_first_poll() {
+    let (timer, task) = (HashedWheelTimer::builder().tick(ms(1)).build().unwrap(), Task::new());
+    let mut interval = timer.interval(ms(1));
+    let mut waits = timer.sleep(ms(500));
+    assert!(poll(&mut waits, &task).is_pending());
+    let other = timer.clone();
+    let shutdown = std::thread::spawn(move || other.shutdown(PATIENCE));
+    let begin = Instant::now();
+    while timer.start().is_ok() {
+        assert!(begin.elapsed() < PATIENCE, "it does not close");
+        std::thread::yield_now();
+    }
+    assert!(is_stopped(&poll(&mut timer.sleep(ms(1)), &task)));
+    assert!(is_stopped(&poll(&mut timer.sleep(Duration::ZERO), &task)));
+    for _ in 0..3 {
+        assert!(is_stopped(&tick(&mut interval, &task)));
+        std::thread::sleep(ms(2));
+    }
+    // What was accepted before runs.
+    assert_eq!(shutdown.join().unwrap(), []);
+    assert!(is_ok(&poll(&mut waits, &task)));
+}
+
 /// The wake-up of one that stop has ended may come to a future that is being polled.
 #[test]
 fn who_is_polled_by_another_task_after_stop_is_told() {
