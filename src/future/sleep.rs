@@ -259,10 +259,13 @@ impl fmt::Debug for Sleep {
             State::Waiting(..) => "waiting",
             State::Elapsed => "elapsed",
         };
-        f.debug_struct("Sleep")
-            .field("state", &format_args!("{state}"))
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
+        let mut sleep = f.debug_struct("Sleep");
+        sleep.field("state", &format_args!("{state}"));
+        match self.remaining() {
+            Duration::MAX => sleep.field("remaining", &format_args!("for ever")),
+            remaining => sleep.field("remaining", &remaining),
+        };
+        sleep.finish_non_exhaustive()
     }
 }
 
