@@ -11,8 +11,8 @@ use crate::platform::HAS_CLOCK;
 use crate::report;
 use crate::sync::unmodelled::AtomicUsize;
 use crate::sync::{Arc, Ordering};
-use crate::task::{TaskExecutor, Watch};
-use crate::ticks::NEVER;
+use crate::task::TaskExecutor;
+use crate::ticks::{self, NEVER};
 use crate::timer::HashedWheelTimer;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
 
@@ -99,7 +99,8 @@ impl Builder {
     /// other, which every task is above that the clock sees take any time; with `Duration::MAX` none is. Default: none is,
     /// and the clock is not looked at before and after each task, as it is with a threshold.
     ///
-    /// Tasks that a [task executor](Self::task_executor) runs are its own affair.
+    /// Tasks that a [task executor](Self::task_executor) runs are its own affair. The wakers of futures are the worker's in any
+    /// case, so a slow one is reported like a slow task.
     ///
     /// # Examples
     ///
@@ -219,10 +220,8 @@ impl Builder {
             limit: self.max_pending_timeouts,
             thread_name,
             is_driven,
-            executor: self.executor.or_else(|| {
-                let threshold = self.slow_task_threshold?;
-                Some(Box::new(Watch::new(threshold)))
-            }),
+            executor: self.executor,
+            slow_task_threshold: self.slow_task_threshold.map_or(NEVER, ticks::nanos),
             waker: self.waker,
             clock: self.clock,
         }))

@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) ticks_per_wheel: usize,
     /// The most that may be pending: the user's limit, or what can be counted.
     pub(crate) limit: u64,
+    /// In nanoseconds: what the worker runs itself is reported if it takes longer. `NEVER` is none.
+    slow_task_threshold: u64,
     pub(crate) time: Time,
     /// For `Debug`.
     wheel: &'static str,
@@ -66,6 +68,8 @@ pub(crate) struct Settings {
     pub(crate) thread_name: String,
     pub(crate) is_driven: bool,
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
+    /// In nanoseconds; `NEVER` is none.
+    pub(crate) slow_task_threshold: u64,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -105,6 +109,7 @@ impl Core {
                 0 => MOST_PENDING,
                 limit => MOST_PENDING.min(limit as u64),
             },
+            slow_task_threshold: settings.slow_task_threshold,
             time,
             is_driven: settings.is_driven,
         })
@@ -367,7 +372,7 @@ impl Core {
         let timeout = Timeout { handle };
         match executor {
             None => {
-                timeout.run(claim);
+                self.watch(&timeout.handle, || timeout.run(claim));
                 Some(timeout.handle)
             }
             Some(executor) => self.execute_elsewhere(executor, timeout, claim),
@@ -383,7 +388,7 @@ impl Core {
         claim: Claim,
     ) -> Option<Handle> {
         if claim.runs_on_worker(&timeout) {
-            timeout.run(claim);
+            self.watch(&timeout.handle, || timeout.run(claim));
             return Some(timeout.handle);
         }
         let name = timeout.handle.name();
@@ -392,14 +397,23 @@ impl Core {
         None
     }
 
-    /// Takes note of a task that the worker has run since then, and of what it took.
-    pub(crate) fn note_task(&self, node: &Node, begun: u64, threshold: u64) {
-        let took = self.now_in_turn().map_or(0, |ended| ended.saturating_sub(begun));
-        if took > threshold {
+    /// Runs a task of the worker's, or once one that repeats. Its time is taken only where somebody wants to know.
+    #[inline]
+    pub(crate) fn watch<R>(&self, node: &Node, run: impl FnOnce() -> R) -> R {
+        if self.slow_task_threshold == NEVER { run() } else { self.watch_the_clock(node, run) }
+    }
+
+    fn watch_the_clock<R>(&self, node: &Node, run: impl FnOnce() -> R) -> R {
+        let begun = self.now_in_turn();
+        let result = run();
+        let ended = begun.and_then(|_| self.now_in_turn());
+        let took = ended.unwrap_or(0).saturating_sub(begun.unwrap_or(0));
+        if took > self.slow_task_threshold {
             self.counters.worker.slow.add_one_alone();
-            let [took, threshold] = [took, threshold].map(Duration::from_nanos);
+            let [took, threshold] = [took, self.slow_task_threshold].map(Duration::from_nanos);
             report::slow_task(node.name(), took, threshold);
         }
+        result
     }
 
     /// The time, for sight alone. A clock that panics stops the turn that begins with it, and none in the middle.

@@ -102,6 +102,12 @@ impl Driver {
         matches!(self.core.rest(), crate::worker::Rest::Sleep(_))
     }
 
+    /// Whether a `shutdown` would go on waiting for what falls due up to this tick.
+    #[doc(hidden)]
+    pub fn keeps_a_shutdown_waiting(&self, last: u64) -> bool {
+        self.core.next_due(last).is_some()
+    }
+
     /// Whether the worker is asleep, and nobody has woken it for what is in the lanes.
     #[doc(hidden)]
     pub fn misses_something(&self) -> bool {

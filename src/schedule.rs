@@ -9,7 +9,9 @@ use crate::ticks;
 /// What becomes of runs at a fixed rate that were missed, because the run before took longer than the period or the
 /// machine stood still: when a run ends (or a tick of an interval is asked for) and the next one should have begun already.
 ///
-/// To be up to a tick of the timer late is not to miss anything: all three keep to the multiples of the period then.
+/// Who is late by less than a period has missed nothing: all three keep to the multiples of the period then. A run is up to a
+/// tick of the timer late, so a period should be longer than that: with one as long as a tick, `Delay` and `Skip` may well
+/// leave out every other run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissedTick {
     /// They are made up for, one after the other without a pause, until all have run. What

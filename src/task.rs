@@ -3,11 +3,9 @@
 use std::any::type_name;
 use std::fmt;
 use std::mem::needs_drop;
-use std::time::Duration;
 
 use crate::core::Core;
 use crate::node::Claim;
-use crate::ticks;
 use crate::timeout::Timeout;
 
 /// A task that is a type. Closures go to [`new_timeout`](crate::HashedWheelTimer::new_timeout) as they are.
@@ -19,8 +17,7 @@ use crate::timeout::Timeout;
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, ManualClock, Timeout, TimerTask};
-/// use std::time::Duration;
-///
+/// ///
 /// struct Retry {
 ///     left: u32,
 /// }
@@ -147,8 +144,7 @@ impl<T: TimerTask> Task for OfType<T> {
 /// ```
 /// use hashed_wheel::{ExpiredTask, HashedWheelTimer};
 /// use std::sync::mpsc;
-/// use std::time::Duration;
-///
+/// ///
 /// let (to_pool, tasks) = mpsc::channel::<ExpiredTask>();
 /// let timer = HashedWheelTimer::builder()
 ///     .tick(Duration::from_millis(1))
@@ -199,35 +195,6 @@ impl ExpiredTask {
             Some((timeout, claim)) if timeout.handle.repeats() => timeout.repeat(claim),
             Some((timeout, claim)) => timeout.run(claim),
             None => {}
-        }
-    }
-}
-
-/// Runs the tasks on the worker, as it does itself where there is no executor, and looks at the clock before and after each:
-/// [`Builder::slow_task_threshold`](crate::Builder::slow_task_threshold). Without one, no task is the slower for it.
-pub(crate) struct Watch {
-    /// In nanoseconds.
-    threshold: u64,
-}
-
-impl Watch {
-    pub(crate) fn new(threshold: Duration) -> Self {
-        Self { threshold: ticks::nanos(threshold) }
-    }
-}
-
-impl TaskExecutor for Watch {
-    fn execute(&self, mut task: ExpiredTask) {
-        let Some((timeout, claim)) = task.timeout.take() else { return };
-        let core = timeout.handle.core();
-        let begun = core.now_in_turn();
-        if timeout.handle.repeats() {
-            timeout.repeat(claim);
-        } else {
-            timeout.run(claim);
-        }
-        if let Some(begun) = begun {
-            core.note_task(&timeout.handle, begun, self.threshold);
         }
     }
 }

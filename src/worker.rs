@@ -139,7 +139,7 @@ impl Worker {
             core.execute(Some(executor), handle, claim);
             return;
         }
-        let claim = match claim.repeat(&entry, core, true) {
+        let claim = match core.watch(&entry, || claim.repeat(&entry, core, true)) {
             Some(next) => match entry.rearm(claim, PLACED, next.deadline) {
                 Ok(()) => {
                     let tick = core.ticks.of(next.deadline).max(self.wheel.tick());
@@ -238,9 +238,11 @@ impl Worker {
             // A turn is due at once.
             return Some(self.wheel.tick().max(1));
         }
-        let has_all =
-            core.life.word().has_admitted(self.taken) || is_broken(Fault::ShutdownWithoutThoseAdmitted);
-        if has_all { self.wheel.first_due(&core.arena, core.ticks, last) } else { Some(0) }
+        let word = core.life.word();
+        let (first, live) = self.wheel.first_due(&core.arena, core.ticks, last);
+        // Else one is about to be pushed, perhaps in the place of another one, or to be counted out.
+        let has_all = live == word.pending() || is_broken(Fault::ShutdownWithoutThoseAdmitted);
+        if has_all { first } else { Some(0) }
     }
 
     /// What the worker thread does after a turn. While there is traffic it goes on ticking, so that no caller has to

@@ -272,6 +272,8 @@ fn it_says_what_it_is() {
     t.pass(TICK * 2);
     assert!(is_ok(&poll(&mut sleep, &task)));
     assert_eq!(format!("{sleep:?}"), "Sleep { state: elapsed, remaining: 0ns, .. }");
+    sleep.reset(Duration::MAX);
+    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: for ever, .. }");
     assert!(format!("{:?}", t.timer.interval(TICK)).starts_with("Interval { "));
     assert!(format!("{:?}", t.timer.timeout(TICK, ready(1))).starts_with("WithTimeout { "));
 }
@@ -354,6 +356,31 @@ fn a_stopped_timer_says_so_to_who_waits() {
         assert!(is_ok(&poll(&mut elapsed, &task)), "it was over before");
         assert!(is_stopped(&tick(&mut interval, &task)));
     }
+}
+
+/// From its beginning on, also what has reached its deadline when it is first polled: who was refused once is not let in.
+#[test]
+fn a_timer_that_is_being_shut_down_refuses_every_first_poll() {
+    let (timer, task) = (HashedWheelTimer::builder().tick(ms(1)).build().unwrap(), Task::new());
+    let mut interval = timer.interval(ms(1));
+    let mut waits = timer.sleep(ms(500));
+    assert!(poll(&mut waits, &task).is_pending());
+    let other = timer.clone();
+    let shutdown = std::thread::spawn(move || other.shutdown(PATIENCE));
+    let begin = Instant::now();
+    while timer.start().is_ok() {
+        assert!(begin.elapsed() < PATIENCE, "it does not close");
+        std::thread::yield_now();
+    }
+    assert!(is_stopped(&poll(&mut timer.sleep(ms(1)), &task)));
+    assert!(is_stopped(&poll(&mut timer.sleep(Duration::ZERO), &task)));
+    for _ in 0..3 {
+        assert!(is_stopped(&tick(&mut interval, &task)));
+        std::thread::sleep(ms(2));
+    }
+    // What was accepted before runs.
+    assert_eq!(shutdown.join().unwrap(), []);
+    assert!(is_ok(&poll(&mut waits, &task)));
 }
 
 /// The wake-up of one that stop has ended may come to a future that is being polled.

@@ -141,6 +141,8 @@ fn what_loses_a_select_is_gone_from_the_timer() {
             let mut ticks = 0;
             while ticks < 5 {
                 tokio::select! {
+                    // Or the tick, if it is late already, comes first and the others are not even polled.
+                    biased;
                     _ = &mut idle => panic!("it was re-armed each time"),
                     tick = interval.tick() => {
                         tick.unwrap();

@@ -408,6 +408,67 @@ fn a_timer_with_a_threshold_does_all_that_one_without_does() {
     assert_eq!(t.timer.stop(), []);
 }
 
+/// Also what it does when it has been held up: in the order of the ticks, each run for itself.
+#[test]
+fn a_threshold_changes_no_order() {
+    let [without, with] = [None, Some(ms(5))].map(|threshold| {
+        let mut t = threshold.map_or_else(Driven::new, with_threshold);
+        let order = Arc::new(Mutex::new(String::new()));
+        let say = |what| {
+            let order = Arc::clone(&order);
+            move || order.lock().unwrap().push(what)
+        };
+        t.timer.schedule_at_fixed_rate(say('a'), TICK, TICK).unwrap();
+        t.timer.schedule_at_fixed_rate(say('b'), TICK, TICK).unwrap();
+        let once = say('c');
+        t.timer.new_timeout(move |_| once(), TICK * 2).unwrap();
+        let expired = t.pass(TICK * 4);
+        let order = order.lock().unwrap().clone();
+        (order, expired, counts(t.timer.stats().lateness), t.driver.next_turn())
+    });
+    assert_eq!(without, with);
+}
+
+#[test]
+fn a_run_of_a_periodic_task_can_be_slow() {
+    let mut t = with_threshold(ms(5));
+    let clock = t.clock.clone();
+    let mut takes = [1, 6, 2, 7].into_iter();
+    let task = move || clock.advance(ms(takes.next().unwrap()));
+    t.timer.schedule_with_fixed_delay(task, TICK, TICK).unwrap();
+    let slow = [0, 1, 1, 2].map(|slow| {
+        assert_eq!(t.pass(TICK * 2), 1);
+        (t.timer.stats().slow, slow)
+    });
+    assert!(slow.iter().all(|(counted, slow)| counted == slow), "{slow:?}");
+}
+
+/// The worker calls it, whoever runs the tasks.
+#[cfg(feature = "async")]
+#[test]
+fn a_waker_can_be_slow() {
+    use std::task::{Context, Wake, Waker};
+
+    struct Slow(ManualClock);
+    impl Wake for Slow {
+        fn wake(self: Arc<Self>) {
+            self.0.advance(ms(6));
+        }
+    }
+    for has_executor in [false, true] {
+        let executor = |task: ExpiredTask| task.run();
+        let mut t = Driven::with(|builder| {
+            let builder = builder.slow_task_threshold(ms(5));
+            if has_executor { builder.task_executor(executor) } else { builder }
+        });
+        let waker = Waker::from(Arc::new(Slow(t.clock.clone())));
+        let mut sleep = t.timer.sleep(TICK);
+        assert!(std::pin::Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(t.pass(TICK), 1);
+        assert_eq!(t.timer.stats().slow, 1);
+    }
+}
+
 // --- the clock ------------------------------------------------------------------------------------------------------
 
 /// Nobody would read it, and it is the user's code.

@@ -17,7 +17,8 @@ use crate::sync::Arc;
 /// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate) (and other than tokio's, whose first is at
 /// once: here that is [`Schedule::initial_delay`]). Each further one is due a period after the one before *was due*,
 /// however late that came: there is no drift. What becomes of ticks that nobody asked for in time, the [`Schedule`]
-/// says, at the moment in which the next one is asked for.
+/// says, at the moment in which the next one is asked for. (With `Delay` and `Skip`, tokio's gives out one of them at once, late;
+/// here they are left out.)
 ///
 /// It is on the timer, as a [`Sleep`], only while somebody waits for a tick.
 ///

@@ -36,7 +36,8 @@ use crate::timeout::Timeout;
 /// # Errors
 ///
 /// It resolves with [`Stopped`](NewTimeoutError::Stopped) if the timer was stopped before it fired, or before it was
-/// polled, whatever the deadline. Where a timeout would be refused, the first poll resolves with
+/// polled, whatever the deadline; and if it is first polled while the timer is being
+/// [shut down](crate::HashedWheelTimer::shutdown). Where a timeout would be refused, the first poll resolves with
 /// [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn). Polled again after an
 /// error it tries again; once the delay is over it is ready for ever, or until it is [reset](Self::reset).
 ///
@@ -176,7 +177,8 @@ impl Sleep {
         // The one is cheap and never behind, the other says whether it is so.
         let time = &self.core.time;
         if time.now_or_soon() >= self.deadline && time.now() >= self.deadline {
-            if self.core.life.word().is_stopped() {
+            // As `schedule_by` would: who is refused before its deadline is not let in after it.
+            if self.core.life.word().is_closing() {
                 return Poll::Ready(Err(NewTimeoutError::Stopped));
             }
             self.state = State::Elapsed;
@@ -257,10 +259,13 @@ impl fmt::Debug for Sleep {
             State::Waiting(..) => "waiting",
             State::Elapsed => "elapsed",
         };
-        f.debug_struct("Sleep")
-            .field("state", &format_args!("{state}"))
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
+        let mut sleep = f.debug_struct("Sleep");
+        sleep.field("state", &format_args!("{state}"));
+        match self.remaining() {
+            Duration::MAX => sleep.field("remaining", &format_args!("for ever")),
+            remaining => sleep.field("remaining", &remaining),
+        };
+        sleep.finish_non_exhaustive()
     }
 }
 

@@ -87,8 +87,9 @@ impl Placed {
 
     /// The tick at which the first of them fires that falls due up to the tick `last`; zero if a message about it is under
     /// way. Looks at each: `next_deadline` also goes by those that have ended, and by what was the deadline before a `reset`.
-    pub(crate) fn first_due(&self, arena: &Arena, ticks: Ticks, last: u64) -> Option<u64> {
-        let mut first = None;
+    /// And how many have not ended.
+    pub(crate) fn first_due(&self, arena: &Arena, ticks: Ticks, last: u64) -> (Option<u64>, u64) {
+        let (mut first, mut live) = (None, 0);
         self.wheel.for_each(|number| {
             let node = arena.node(number);
             let word = node.word.load(Ordering::Relaxed);
@@ -99,12 +100,13 @@ impl Placed {
                 PLACED => due.max(node.tick.load(Ordering::Relaxed)),
                 _ => return,
             };
+            live += 1;
             // What repeats is over when the timer is, not before: it keeps nobody waiting.
             if due <= last && !node.repeats() {
                 first = Some(first.map_or(fires, |first: u64| first.min(fires)));
             }
         });
-        first
+        (first, live)
     }
 
     pub(crate) fn tick(&self) -> u64 {

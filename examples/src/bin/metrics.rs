@@ -128,10 +128,8 @@ struct Counts {
     slow: u64,
 }
 
-fn connection(timer: &HashedWheelTimer, requests: u32) -> Result<Counts, NewTimeoutError> {
-    let mut counts = Counts::default();
-    let idle = timer.new_timeout(|_| (), Duration::from_secs(3_600))?;
-    counts.scheduled += 1;
+fn connection(timer: &HashedWheelTimer, idle: &Timeout, requests: u32) -> Result<Counts, NewTimeoutError> {
+    let mut counts = Counts { scheduled: 1, ..Counts::default() };
     let mut open = Vec::new();
     for request in 0..requests {
         counts.reset += u64::from(idle.reset(Duration::from_secs(3_600)));
@@ -188,9 +186,13 @@ fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
         Ok(fell)
     };
     let mut counted = Counts::default();
+    // Before the first one makes requests: these may take all the room there is.
+    let idle = |_| timer.new_timeout(|_| (), Duration::from_secs(3_600));
+    let idles = (0..options.connections).map(idle).collect::<Result<Vec<_>, _>>()?;
+    let timer = &timer;
     thread::scope(|scope| -> Result<(), Box<dyn std::error::Error>> {
-        let connection = || connection(&timer, options.requests);
-        let connections: Vec<_> = (0..options.connections).map(|_| scope.spawn(connection)).collect();
+        let connection = |idle| move || connection(timer, idle, options.requests);
+        let connections: Vec<_> = idles.iter().map(|idle| scope.spawn(connection(idle))).collect();
         while !connections.iter().all(|connection| connection.is_finished()) {
             for name in read()? {
                 verdict.expect(false, format!("{name} has fallen"));

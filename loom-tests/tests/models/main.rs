@@ -60,6 +60,7 @@
 //! | | cancel | `shutdown::one_of_cancel_and_shutdown_wins` |
 //! | | reset, earlier | `shutdown::a_reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
 //! | | turn, falling asleep | `shutdown::a_turn_is_not_cut_short_…`; `a_worker_that_falls_asleep_…` |
+//! | | poll with another waker | `shutdown::a_poll_with_another_waker_…` |
 //! | | start | `shutdown::a_shutdown_ends_a_worker_…` |
 //! | | stop, driver's drop, shutdown | `shutdown::a_stop_ends_…`, `the_drivers_drop_ends_…`, `of_two_shutdowns_…` |
 //! | | last drop | –: who shuts it down has a handle |

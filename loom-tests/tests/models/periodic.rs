@@ -168,6 +168,7 @@ fn of_a_cancel_and_a_panic_elsewhere_one_ends_it() {
         pool.join();
         assert_eq!(periodic.is_cancelled(), cancelled);
         assert!(cancelled || periodic.has_panicked());
+        assert_eq!(chain.runs(), usize::from(periodic.has_panicked()));
         chain.assert_over_for_good(driven.driver, &driven.clock, &driven.timer);
     });
 }

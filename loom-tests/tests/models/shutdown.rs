@@ -4,6 +4,7 @@ use loom::sync::atomic::AtomicU64;
 
 use super::sleep::threaded;
 use super::start::Looked;
+use super::wakers::Sleeper;
 use super::*;
 
 /// A timer whose first tick has come, and which has not turned since.
@@ -130,6 +131,22 @@ fn a_worker_that_falls_asleep_runs_what_a_shutdown_waits_for() {
         timer.new_timeout_task(Task(Arc::clone(&ends)), TICK).unwrap();
         assert!(timer.shutdown(Duration::from_secs(3_600)).is_empty());
         ends.assert(1, 0);
+    });
+}
+
+/// While there is neither the one nor the other, it waits for what comes.
+#[test]
+fn a_poll_with_another_waker_keeps_nothing_from_a_shutdown() {
+    explore(None, [broken(ShutdownWithoutThoseAdmitted)], || {
+        let mut driven = Driven::new();
+        let (mut sleep, _first) = driven.sleep_placed(5);
+        let polls = thread::spawn(move || {
+            assert!(Sleeper::new().polls(&mut sleep).is_pending());
+            sleep
+        });
+        assert!(driven.driver.keeps_a_shutdown_waiting(5));
+        let _sleep = polls.join().unwrap();
+        assert!(driven.driver.keeps_a_shutdown_waiting(5) && !driven.driver.keeps_a_shutdown_waiting(4));
     });
 }
 

@@ -10,7 +10,7 @@ use super::*;
 
 /// A task of some executor.
 #[derive(Default)]
-struct Sleeper {
+pub(super) struct Sleeper {
     wakes: AtomicUsize,
 }
 
@@ -21,11 +21,11 @@ impl Wake for Sleeper {
 }
 
 impl Sleeper {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    fn polls(self: &Arc<Self>, sleep: &mut Sleep) -> Poll<Result<(), NewTimeoutError>> {
+    pub(super) fn polls(self: &Arc<Self>, sleep: &mut Sleep) -> Poll<Result<(), NewTimeoutError>> {
         Pin::new(sleep).poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
     }
 
@@ -54,7 +54,7 @@ impl Driven {
     }
 
     /// In the wheel.
-    fn sleep_placed(&mut self, ticks: u32) -> (Sleep, Arc<Sleeper>) {
+    pub(super) fn sleep_placed(&mut self, ticks: u32) -> (Sleep, Arc<Sleeper>) {
         let sleep = self.sleep(ticks);
         assert_eq!(self.driver.turn(), 0);
         sleep
