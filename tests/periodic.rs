@@ -137,6 +137,40 @@ fn a_fixed_delay_is_a_pause_between_two_runs() {
     assert_eq!(runs[..3], [10, 150, 290]);
 }
 
+/// Otherwise a turn would last until the clock is back where it was.
+#[test]
+fn a_clock_that_steps_back_makes_no_turn_endless() {
+    struct Back(ManualClock, ManualClock);
+    impl Clock for Back {
+        fn now(&self) -> Duration {
+            self.0.now().saturating_sub(self.1.now())
+        }
+    }
+    let (on, back) = (ManualClock::new(), ManualClock::new());
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(Back(on.clone(), back.clone()));
+    let (timer, mut driver) = builder.build_driven().unwrap();
+    let itself = Arc::new(OnceLock::<Periodic>::new());
+    let task = {
+        let itself = Arc::clone(&itself);
+        move || {
+            let itself = itself.get().unwrap();
+            if itself.runs() == 1 {
+                back.advance(PERIOD * 5);
+            } else if itself.runs() == 1_000 {
+                itself.cancel();
+            }
+        }
+    };
+    let periodic = itself.get_or_init(|| timer.schedule_with_fixed_delay(task, PERIOD * 9, PERIOD).unwrap());
+    on.advance(PERIOD * 10);
+    driver.turn();
+    assert_eq!(periodic.runs(), 2, "at 900 and at 1 000 ms");
+    on.advance(PERIOD * 5);
+    assert_eq!(driver.turn(), 0, "the clock is back at 1 000 ms");
+    on.advance(PERIOD);
+    assert_eq!(driver.turn(), 1);
+}
+
 #[test]
 fn a_period_below_a_tick_runs_as_often_as_it_should() {
     let mut t = Driven::new();
