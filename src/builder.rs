@@ -219,10 +219,8 @@ impl Builder {
             limit: self.max_pending_timeouts,
             thread_name,
             is_driven,
-            executor: self.executor.or_else(|| {
-                let threshold = self.slow_task_threshold?;
-                Some(Box::new(Watch::new(threshold)))
-            }),
+            executor: self.executor,
+            watch: self.slow_task_threshold.map(Watch::new),
             waker: self.waker,
             clock: self.clock,
         }))

@@ -14,7 +14,7 @@ use crate::node::{Arena, Claim, Credits, Handle, Live, Message, Node, Reset};
 use crate::report;
 use crate::stats::{Counters, Stats};
 use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
-use crate::task::{ExpiredTask, Task, TaskExecutor};
+use crate::task::{ExpiredTask, Task, TaskExecutor, Watch};
 use crate::thread::Thread;
 use crate::ticks::{self, NEVER, Ticks};
 use crate::timeout::Timeout;
@@ -66,6 +66,8 @@ pub(crate) struct Settings {
     pub(crate) thread_name: String,
     pub(crate) is_driven: bool,
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
+    /// For where there is no executor.
+    pub(crate) watch: Option<Watch>,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -95,7 +97,7 @@ impl Core {
             closed: unmodelled::AtomicBool::new(false),
             ticks_per_wheel: settings.wheel.ticks_per_wheel(),
             wheel: settings.wheel.name(),
-            post: Post::new(settings.wheel, settings.executor),
+            post: Post::new(settings.wheel, settings.executor, settings.watch),
             thread: Thread::new(settings.thread_name),
             waker: settings.waker,
             handles: AtomicUsize::new(0),

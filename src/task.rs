@@ -6,7 +6,7 @@ use std::mem::needs_drop;
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::node::Claim;
+use crate::node::{Claim, Node};
 use crate::ticks;
 use crate::timeout::Timeout;
 
@@ -205,6 +205,7 @@ impl ExpiredTask {
 
 /// Runs the tasks on the worker, as it does itself where there is no executor, and looks at the clock before and after each:
 /// [`Builder::slow_task_threshold`](crate::Builder::slow_task_threshold). Without one, no task is the slower for it.
+#[derive(Clone, Copy)]
 pub(crate) struct Watch {
     /// In nanoseconds.
     threshold: u64,
@@ -214,21 +215,23 @@ impl Watch {
     pub(crate) fn new(threshold: Duration) -> Self {
         Self { threshold: ticks::nanos(threshold) }
     }
+
+    /// Runs a task of this node's.
+    pub(crate) fn watch<R>(self, core: &Core, node: &Node, run: impl FnOnce() -> R) -> R {
+        let begun = core.now_in_turn();
+        let result = run();
+        if let Some(begun) = begun {
+            core.note_task(node, begun, self.threshold);
+        }
+        result
+    }
 }
 
 impl TaskExecutor for Watch {
     fn execute(&self, mut task: ExpiredTask) {
+        // (What repeats does not come here.)
         let Some((timeout, claim)) = task.timeout.take() else { return };
-        let core = timeout.handle.core();
-        let begun = core.now_in_turn();
-        if timeout.handle.repeats() {
-            timeout.repeat(claim);
-        } else {
-            timeout.run(claim);
-        }
-        if let Some(begun) = begun {
-            core.note_task(&timeout.handle, begun, self.threshold);
-        }
+        self.watch(timeout.handle.core(), &timeout.handle, || timeout.run(claim));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::lanes::{Inbox, Taken};
 use crate::node::{Claim, Entry, Expiry, Message, PLACED, Placed, Purse, Spare};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
-use crate::task::TaskExecutor;
+use crate::task::{TaskExecutor, Watch};
 use crate::ticks::RUNNING;
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
@@ -21,9 +21,11 @@ use crate::wheel::EitherWheel;
 const MOST_TAKEN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
 pub(crate) struct Worker {
-    /// `None`: the worker runs the tasks itself. Here and not in `Core`, so that it goes when the timer is stopped: it may
+    /// `None`: the worker runs the tasks itself (as it does by a `Watch`). Here and not in `Core`, so that it goes when the timer is stopped: it may
     /// hold tasks, and these hold the `Core`.
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
+    /// If that is the executor.
+    watch: Option<Watch>,
     wheel: Placed,
     spare: Spare,
     purse: Purse,
@@ -53,9 +55,11 @@ pub(crate) enum Rest {
 }
 
 impl Worker {
-    fn new(wheel: EitherWheel, executor: Option<Box<dyn TaskExecutor>>) -> Self {
+    fn new(wheel: EitherWheel, executor: Option<Box<dyn TaskExecutor>>, watch: Option<Watch>) -> Self {
+        let watch = watch.filter(|_| executor.is_none());
         Self {
-            executor,
+            executor: executor.or_else(|| Some(Box::new(watch?))),
+            watch,
             wheel: Placed::new(wheel),
             spare: Spare::default(),
             purse: Purse::default(),
@@ -130,14 +134,19 @@ impl Worker {
     fn fire(&mut self, core: &Arc<Core>, entry: Entry, mut claim: Claim) {
         let stays = &core.counters.worker.stays;
         stays.add_one_alone();
-        if let Some(executor) = self.executor.as_deref() {
+        if let (None, Some(executor)) = (self.watch, self.executor.as_deref()) {
             let handle = entry.another_handle(self.purse.take(core));
             // Until a message comes at the end of the run: here `stop` finds it.
             self.wheel.insert(&core.arena, core.ticks.of(RUNNING), entry);
             core.execute(Some(executor), handle, claim);
             return;
         }
-        let claim = match claim.repeat(&entry, core, true) {
+        let next = match self.watch {
+            None => claim.repeat(&entry, core, true),
+            // Each run by itself, and the next one in its place among the others: as without a threshold.
+            Some(watch) => watch.watch(core, &entry, || claim.repeat(&entry, core, true)),
+        };
+        let claim = match next {
             Some(next) => match entry.rearm(claim, PLACED, next.deadline) {
                 Ok(()) => {
                     let tick = core.ticks.of(next.deadline).max(self.wheel.tick());
@@ -406,9 +415,13 @@ pub(crate) struct OnDuty<'a> {
 }
 
 impl Post {
-    pub(crate) fn new(wheel: EitherWheel, executor: Option<Box<dyn TaskExecutor>>) -> Self {
+    pub(crate) fn new(
+        wheel: EitherWheel,
+        executor: Option<Box<dyn TaskExecutor>>,
+        watch: Option<Watch>,
+    ) -> Self {
         Self {
-            worker: Mutex::new(Worker::new(wheel, executor)),
+            worker: Mutex::new(Worker::new(wheel, executor, watch)),
             holder: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),

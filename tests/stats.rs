@@ -408,6 +408,30 @@ fn a_timer_with_a_threshold_does_all_that_one_without_does() {
     assert_eq!(t.timer.stop(), []);
 }
 
+/// A run that makes up for a missed one is a task by itself, in its place among the others.
+#[test]
+fn a_threshold_changes_nothing_in_what_periodic_tasks_do() {
+    let logs = [None, Some(Duration::MAX), Some(ms(5)), Some(Duration::ZERO)].map(|threshold| {
+        let mut t = threshold.map_or_else(Driven::new, with_threshold);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (runs, clock) = (Arc::clone(&log), t.clock.clone());
+        let task = move || {
+            runs.lock().unwrap().push(0);
+            clock.advance(ms(1));
+        };
+        let periodic = t.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
+        for at in 1..10 {
+            let log = Arc::clone(&log);
+            t.timer.new_timeout(move |_| log.lock().unwrap().push(at), TICK * at).unwrap();
+        }
+        assert_eq!(t.pass(TICK * 10), 19);
+        let slow = if threshold == Some(Duration::ZERO) { 10 } else { 0 };
+        assert_eq!((periodic.runs(), t.timer.stats().slow), (10, slow), "{threshold:?}");
+        std::mem::take(&mut *log.lock().unwrap())
+    });
+    assert!(logs.iter().all(|log| *log == logs[0]), "{logs:?}");
+}
+
 // --- the clock ------------------------------------------------------------------------------------------------------
 
 /// Nobody would read it, and it is the user's code.
