@@ -45,6 +45,15 @@ impl Drop for Dropped {
     }
 }
 
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("when it was dropped");
+    }
+}
+
 // --- when it runs -----------------------------------------------------------------------------------------------------
 
 #[test]
@@ -289,6 +298,12 @@ fn a_period_of_zero_is_refused() {
     let refused = t.timer.schedule_with_fixed_delay(|| (), PERIOD, Duration::ZERO).unwrap_err();
     assert!(matches!(refused, NewTimeoutError::ZeroPeriod));
     assert_eq!(t.timer.pending_timeouts(), 0);
+    let bomb = Bomb;
+    let task = move || {
+        let _bomb = &bomb;
+    };
+    assert!(quietly(|| t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO)).is_err());
+    assert_eq!(t.timer.stats().panicked, 1);
 }
 
 #[test]
@@ -423,12 +438,6 @@ fn a_panic_is_the_end_of_it_and_of_nothing_else() {
 
 #[test]
 fn panics_elsewhere_in_it_are_caught() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("when it was dropped");
-        }
-    }
     quietly(|| {
         let mut t = Driven::new();
         let schedule = |task: Box<dyn FnMut(&Bomb) + Send>| {
@@ -630,18 +639,21 @@ fn what_an_executor_has_can_be_cancelled_and_stopped() {
 
 #[test]
 fn what_waits_in_an_executor_does_not_begin_once_it_is_cancelled() {
-    let (mut t, tasks) = held(|builder| builder);
-    let (held, dropped) = Dropped::new();
-    let task = move || {
-        let _held = &held;
-    };
-    let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
-    t.pass(PERIOD);
-    assert!(periodic.cancel());
-    tasks.try_recv().unwrap().run();
-    assert_eq!(periodic.runs(), 0);
-    assert!(dropped.load(SeqCst));
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().dropped), (0, 0));
+    // Dropped, it is not one more that the executor has refused: nothing is lost.
+    for end in [ExpiredTask::run, drop::<ExpiredTask>] {
+        let (mut t, tasks) = held(|builder| builder);
+        let (held, dropped) = Dropped::new();
+        let task = move || {
+            let _held = &held;
+        };
+        let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+        t.pass(PERIOD);
+        assert!(periodic.cancel());
+        end(tasks.try_recv().unwrap());
+        assert_eq!(periodic.runs(), 0);
+        assert!(dropped.load(SeqCst));
+        assert_eq!((t.timer.pending_timeouts(), t.timer.stats().dropped), (0, 0));
+    }
 }
 
 #[test]
