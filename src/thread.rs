@@ -178,6 +178,7 @@ fn work(core: &Arc<Core>) {
     };
     report::guard(ticking, |panic| {
         // Only the clock's can get here. Nobody would turn the timer any more: better that it says so.
+        core.counters.panicked.add_one();
         core.abandon();
         if core.post.is_abandoned() {
             core.post.enter().drain(core);
