@@ -7,9 +7,10 @@ use crate::stats::Stats;
 /// A metric's name, what it is, and where it comes from.
 type Metric<T> = (&'static str, &'static str, fn(&Stats) -> T);
 
-const COUNTERS: [Metric<u64>; 12] = [
+const COUNTERS: [Metric<u64>; 13] = [
     ("hashed_wheel_scheduled_total", "Timeouts that were accepted", |stats| stats.scheduled),
     ("hashed_wheel_expired_total", "Timeouts whose task was handed to the executor", |stats| stats.expired),
+    ("hashed_wheel_periodic_runs_total", "Runs of periodic tasks", |stats| stats.periodic_runs),
     ("hashed_wheel_cancelled_total", "Timeouts that were cancelled", |stats| stats.cancelled),
     ("hashed_wheel_refused_total", "Timeouts that were refused", |stats| stats.refused),
     ("hashed_wheel_reset_total", "Timeouts re-armed", |stats| stats.reset),
@@ -51,6 +52,7 @@ impl Stats {
     /// |---|---|---|
     /// | `hashed_wheel_scheduled_total` | counter | as [`scheduled`](Self::scheduled), and so are those below |
     /// | `hashed_wheel_expired_total` | counter | |
+    /// | `hashed_wheel_periodic_runs_total` | counter | |
     /// | `hashed_wheel_cancelled_total` | counter | |
     /// | `hashed_wheel_refused_total` | counter | |
     /// | `hashed_wheel_reset_total` | counter | |

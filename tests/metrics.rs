@@ -102,6 +102,7 @@ fn all_numbers_are_published_with_the_timers_name() {
     for (name, value) in [
         ("scheduled_total", "11"),
         ("expired_total", "3"),
+        ("periodic_runs_total", "0"),
         ("cancelled_total", "2"),
         ("refused_total", "3"),
         ("reset_total", "1"),
@@ -128,6 +129,17 @@ fn all_numbers_are_published_with_the_timers_name() {
     }
     expect("hashed_wheel_lateness_seconds_bucket{timer=requests,le=+Inf}", "3");
     assert!(values.is_empty(), "and {values:?}");
+}
+
+#[test]
+fn runs_of_periodic_tasks_are_published() {
+    let mut t = Driven::new();
+    t.timer.schedule_at_fixed_rate(|| (), TICK, TICK).unwrap();
+    t.pass(TICK * 3);
+    let page = Page::default();
+    metrics::with_local_recorder(&page, || t.timer.stats().publish("requests"));
+    let values = page.values.lock().unwrap();
+    assert_eq!(values["hashed_wheel_periodic_runs_total{timer=requests}"], "3");
 }
 
 #[test]
