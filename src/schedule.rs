@@ -9,7 +9,8 @@ use crate::ticks;
 /// What becomes of runs at a fixed rate that were missed, because the run before took longer than the period or the
 /// machine stood still: when a run ends (or a tick of an interval is asked for) and the next one should have begun already.
 ///
-/// To be up to a tick of the timer late is not to miss anything: all three keep to the multiples of the period then.
+/// What ends less than a period after it was due has missed nothing, and all three keep to the multiples of the period then.
+/// So a tick of the timer makes nothing miss a run, unless the period is shorter than that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissedTick {
     /// They are made up for, one after the other without a pause, until all have run. What

@@ -9,7 +9,8 @@ use crate::sync::{Arc, CachePadded, Ordering, Stock};
 /// What a timer has done since it was built: [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
 ///
 /// The counters are read one after the other while the timer goes on; once it is quiet, they add up:
-/// `scheduled = expired + cancelled + pending`, and the counts of [`lateness`](Self::lateness) are `expired` together.
+/// `scheduled = expired + cancelled + pending`, and the counts of [`lateness`](Self::lateness) are `expired` together, with
+/// one more for each time that a periodic task was handed over and did not panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
