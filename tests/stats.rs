@@ -340,6 +340,31 @@ fn of_a_stopped_timer_nothing_is_unreclaimed() {
     }
 }
 
+/// It is none that has expired, whoever looks when.
+#[test]
+fn a_periodic_task_that_goes_on_has_not_expired() {
+    let mut t = Driven::new();
+    let period = if cfg!(miri) { ms(1) } else { Duration::from_micros(1) };
+    for _ in 0..3 {
+        t.timer.schedule_at_fixed_rate(|| (), Duration::ZERO, period).unwrap();
+    }
+    let (timer, is_over) = (t.timer.clone(), Arc::new(AtomicBool::new(false)));
+    let looks = {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            while !is_over.load(SeqCst) {
+                let stats = timer.stats();
+                assert_eq!((stats.expired, stats.cancelled, stats.pending, stats.unreclaimed), (0, 0, 3, 0));
+            }
+        })
+    };
+    for _ in 0..20 {
+        t.pass(TICK);
+    }
+    is_over.store(true, SeqCst);
+    looks.join().unwrap();
+}
+
 // --- slow tasks -----------------------------------------------------------------------------------------------------
 
 fn with_threshold(threshold: Duration) -> Driven {
