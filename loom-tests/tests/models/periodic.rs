@@ -84,8 +84,8 @@ fn a_cancel_during_a_run_elsewhere_is_for_good() {
         assert_eq!(driven.driver.turn(), 1);
         assert!(periodic.cancel());
         pool.join();
-        // (The pool is a thread, and may have got there first.)
-        assert_eq!(chain.runs(), 1);
+        // It has begun, or does not begin any more.
+        assert!(chain.runs() <= 1);
         chain.assert_over_for_good(driven.driver, &driven.clock, &driven.timer);
     });
 }
@@ -124,7 +124,7 @@ fn stop_ends_what_runs_elsewhere() {
         assert!(periodic.is_cancelled());
         assert_eq!(driven.timer.pending_timeouts(), 0);
         pool.join();
-        assert_eq!(chain.runs(), 1);
+        assert!(chain.runs() <= 1);
         chain.assert_over(&driven.timer);
     });
 }
@@ -168,7 +168,8 @@ fn of_a_cancel_and_a_panic_elsewhere_one_ends_it() {
         let cancelled = periodic.cancel();
         pool.join();
         assert_eq!(periodic.is_cancelled(), cancelled);
-        assert!(periodic.has_panicked());
+        assert!(cancelled || periodic.has_panicked());
+        assert_eq!(periodic.has_panicked(), chain.runs() == 1);
         chain.assert_over_for_good(driven.driver, &driven.clock, &driven.timer);
     });
 }
