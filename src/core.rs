@@ -466,7 +466,7 @@ impl Core {
         let (taken, placed_or_expired) = (worker.taken.get(), worker.placed_or_expired.get());
         let word = self.life.word();
         let (scheduled, pending) = (word.admitted(taken), word.pending());
-        let expired = worker.expired();
+        let expired = worker.expired.get();
         let kept = placed_or_expired.saturating_sub(expired) + (scheduled - taken);
         let expired = expired + counters.died.get();
         Stats {

@@ -210,7 +210,13 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
-        let recurrence = schedule.begin(self.core.time.now_or_soon())?;
+        let recurrence = match schedule.begin(self.core.time.now_or_soon()) {
+            Ok(recurrence) => recurrence,
+            Err(error) => {
+                self.core.guard("when it was dropped", type_name::<F>, || drop(task));
+                return Err(error);
+            }
+        };
         let chain = Arc::new(Chain { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
         let deadline = recurrence.deadline();
         let task = Repeating { task, recurrence, chain: Arc::clone(&chain) };
@@ -278,6 +284,10 @@ impl Timeout {
     /// Leaves out a run that the executor did not want.
     pub(crate) fn leave_out(&self, mut claim: Claim) {
         let core = self.handle.core();
+        if self.handle.ended().is_some() {
+            // It was not to run any more, so nothing is lost.
+            return core.discard(&self.handle, claim);
+        }
         core.task_dropped(&self.handle);
         let next = claim.repeat(&self.handle, core, false);
         self.run_is_over(claim, next);

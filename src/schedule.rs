@@ -128,7 +128,8 @@ impl Recurrence {
             Some(MissedTick::Burst) => next,
             Some(_) if next > now => next,
             Some(MissedTick::Skip) => next + ((now - next) / self.period + 1) * self.period,
-            Some(MissedTick::Delay) | None => now + self.period,
+            // (Never before it was due: a clock that has stepped back would make it due at once for ever.)
+            Some(MissedTick::Delay) | None => now.max(self.due) + self.period,
         };
         self.due = ticks::or_never(next);
         self.deadline()
@@ -174,6 +175,16 @@ mod tests {
         let delay = Schedule::with_fixed_delay(Duration::from_secs(10));
         assert_eq!(dues(delay, &[12, 100]), [10, 22, 110]);
         assert_eq!(dues(delay.missed_tick(MissedTick::Burst), &[12, 100]), [10, 22, 110]);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_makes_nothing_due_at_once() {
+        let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
+        for schedule in [Schedule::with_fixed_delay(Duration::from_secs(10)), rate] {
+            for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
+                assert_eq!(dues(schedule.clone().missed_tick(policy), &[3, 0, 5]), [10, 20, 30, 40]);
+            }
+        }
     }
 
     #[test]

@@ -160,9 +160,10 @@ pub(crate) struct Counters {
 pub(crate) struct WorkerCounters {
     /// How many new timeouts it has taken over.
     pub(crate) taken: Counter,
-    /// How many tasks were handed to the executor, or run.
-    pub(crate) handed: Counter,
-    /// How many of these repeat, and stay in the wheel.
+    /// How many timeouts ended when their task was handed to the executor, or run.
+    pub(crate) expired: Counter,
+    /// How often a task that repeats was, and stayed in the wheel. A counter of its own: what is the difference of two that
+    /// are read one after the other is now and then too much.
     pub(crate) stays: Counter,
     pub(crate) turns: Counter,
     pub(crate) wake_ups: Counter,
@@ -178,9 +179,10 @@ pub(crate) struct WorkerCounters {
 }
 
 impl WorkerCounters {
-    pub(crate) fn expired(&self) -> u64 {
-        let stays = self.stays.get();
-        self.handed.get() - stays
+    /// For the worker: how many tasks were handed to the executor, or run.
+    #[inline]
+    pub(crate) fn handed(&self) -> u64 {
+        self.expired.get() + self.stays.get()
     }
 }
 

@@ -135,9 +135,9 @@ impl Core {
         }
         let now = self.time.now();
         let mut worker = self.post.enter();
-        let before = self.counters.worker.handed.get();
+        let before = self.counters.worker.handed();
         worker.turn(self, now);
-        let expired = self.counters.worker.handed.get() - before;
+        let expired = self.counters.worker.handed() - before;
         let had_work = expired > 0 || worker.has_traffic();
         if self.post.is_abandoned() {
             worker.drain(self);
@@ -178,6 +178,7 @@ fn work(core: &Arc<Core>) {
     };
     report::guard(ticking, |panic| {
         // Only the clock's can get here. Nobody would turn the timer any more: better that it says so.
+        core.counters.panicked.add_one();
         core.abandon();
         if core.post.is_abandoned() {
             core.post.enter().drain(core);

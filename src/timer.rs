@@ -245,8 +245,9 @@ impl HashedWheelTimer {
     /// From this call on new timeouts are refused as by a [stopped](NewTimeoutError::Stopped) timer, also those of its own
     /// tasks. Of those that were accepted each whose deadline is no more than `grace` from now still runs, at its tick, as
     /// ever; so this may take a tick longer than `grace`, and what else there is for that tick runs too. What falls due
-    /// later is returned, unless a slow task has held the worker up until then. `cancel` and `reset` do what they always
-    /// do.
+    /// later is returned, unless a slow task has held the worker up until then, or it comes while this has yet to see that all
+    /// those have run: a millisecond or so, and with millions of timeouts what it says below. `cancel` and `reset` do what they
+    /// always do.
     ///
     /// Waits no longer than it has to: where nothing that is pending falls due in time, be it because the rest was cancelled
     /// or re-armed meanwhile, it stops the timer within some 10 ms, or (with millions of timeouts) a tenth of a microsecond

@@ -99,7 +99,7 @@ impl Worker {
                 let Some(entry) = next else { break };
                 match entry.expire(|| self.purse.take(core), |deadline| core.ticks.of(deadline) <= tick) {
                     Expiry::Expired(handle, claim) => {
-                        core.counters.worker.handed.add_one_alone();
+                        core.counters.worker.expired.add_one_alone();
                         core.life.leave();
                         if let Some(handle) = core.execute(self.executor.as_deref(), handle, claim) {
                             let (credit, vacant) = handle.into_parts();
@@ -109,7 +109,7 @@ impl Worker {
                         self.late.look_now_and_then(core, tick);
                     }
                     Expiry::Runs(entry, claim) => {
-                        core.counters.worker.handed.add_one_alone();
+                        core.counters.worker.stays.add_one_alone();
                         self.fire(core, entry, claim);
                         self.late.look_now_and_then(core, tick);
                     }
@@ -130,8 +130,6 @@ impl Worker {
     // Not in the loop.
     #[inline(never)]
     fn fire(&mut self, core: &Arc<Core>, entry: Entry, mut claim: Claim) {
-        let stays = &core.counters.worker.stays;
-        stays.add_one_alone();
         if let Some(executor) = self.executor.as_deref() {
             let handle = entry.another_handle(self.purse.take(core));
             // Until a message comes at the end of the run: here `stop` finds it.
@@ -150,7 +148,9 @@ impl Worker {
             None => {
                 let (has_ended, claim) = entry.finish(claim);
                 if has_ended {
-                    stays.set_alone(stays.get() - 1);
+                    let counters = &core.counters.worker;
+                    counters.stays.set_alone(counters.stays.get() - 1);
+                    counters.expired.add_one_alone();
                     core.life.leave();
                     core.discard(&entry, claim);
                     if let Some(vacant) = entry.release() {
@@ -182,7 +182,7 @@ impl Worker {
         });
         if self.traffic > 0 {
             let counters = &core.counters.worker;
-            counters.placed_or_expired.set_alone(wheel.len() as u64 + counters.expired());
+            counters.placed_or_expired.set_alone(wheel.len() as u64 + counters.expired.get());
             counters.taken.add_alone(*taken - before);
         }
     }
@@ -304,7 +304,7 @@ impl Worker {
         // All that was admitted has ended. What may be left in a lane was taken back.
         self.taken = core.life.word().admitted(self.taken);
         let counters = &core.counters.worker;
-        counters.placed_or_expired.set_alone(counters.expired());
+        counters.placed_or_expired.set_alone(counters.expired.get());
         counters.taken.set_alone(self.taken);
         core.post.draining.store(true, Ordering::Relaxed);
         let rest = rest.into_iter().map(|(timeout, claim)| {
@@ -336,7 +336,7 @@ impl Late {
     #[inline(never)]
     fn count(&mut self, core: &Core, tick: u64) {
         let counters = &core.counters.worker;
-        let handed = counters.handed.get();
+        let handed = counters.handed();
         if handed > self.counted {
             let late = core.ticks.since(tick, self.now);
             counters.lateness.add_alone(late, core.ticks.nanos(), handed - self.counted);
@@ -346,7 +346,7 @@ impl Late {
 
     #[inline]
     fn look_now_and_then(&mut self, core: &Core, tick: u64) {
-        if core.counters.worker.handed.get() % A_WHILE == 0 {
+        if core.counters.worker.handed() % A_WHILE == 0 {
             self.look(core, tick);
         }
     }

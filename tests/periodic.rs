@@ -45,6 +45,15 @@ impl Drop for Dropped {
     }
 }
 
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("when it was dropped");
+    }
+}
+
 // --- when it runs -----------------------------------------------------------------------------------------------------
 
 #[test]
@@ -135,6 +144,40 @@ fn a_fixed_delay_is_a_pause_between_two_runs() {
     // Due 100 ms after the end of the one before, at 45, 185, 325, and run at the tick after that.
     let runs = begun.take();
     assert_eq!(runs[..3], [10, 150, 290]);
+}
+
+/// Otherwise a turn would last until the clock is back where it was.
+#[test]
+fn a_clock_that_steps_back_makes_no_turn_endless() {
+    struct Back(ManualClock, ManualClock);
+    impl Clock for Back {
+        fn now(&self) -> Duration {
+            self.0.now().saturating_sub(self.1.now())
+        }
+    }
+    let (on, back) = (ManualClock::new(), ManualClock::new());
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(Back(on.clone(), back.clone()));
+    let (timer, mut driver) = builder.build_driven().unwrap();
+    let itself = Arc::new(OnceLock::<Periodic>::new());
+    let task = {
+        let itself = Arc::clone(&itself);
+        move || {
+            let itself = itself.get().unwrap();
+            if itself.runs() == 1 {
+                back.advance(PERIOD * 5);
+            } else if itself.runs() == 1_000 {
+                itself.cancel();
+            }
+        }
+    };
+    let periodic = itself.get_or_init(|| timer.schedule_with_fixed_delay(task, PERIOD * 9, PERIOD).unwrap());
+    on.advance(PERIOD * 10);
+    driver.turn();
+    assert_eq!(periodic.runs(), 2, "at 900 and at 1 000 ms");
+    on.advance(PERIOD * 5);
+    assert_eq!(driver.turn(), 0, "the clock is back at 1 000 ms");
+    on.advance(PERIOD);
+    assert_eq!(driver.turn(), 1);
 }
 
 #[test]
@@ -257,6 +300,12 @@ fn a_period_of_zero_is_refused() {
     let refused = t.timer.schedule_with_fixed_delay(|| (), PERIOD, Duration::ZERO).unwrap_err();
     assert!(matches!(refused, NewTimeoutError::ZeroPeriod));
     assert_eq!(t.timer.pending_timeouts(), 0);
+    let bomb = Bomb;
+    let task = move || {
+        let _bomb = &bomb;
+    };
+    assert!(quietly(|| t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO)).is_err());
+    assert_eq!(t.timer.stats().panicked, 1);
 }
 
 #[test]
@@ -391,12 +440,6 @@ fn a_panic_is_the_end_of_it_and_of_nothing_else() {
 
 #[test]
 fn panics_elsewhere_in_it_are_caught() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("when it was dropped");
-        }
-    }
     quietly(|| {
         let mut t = Driven::new();
         let schedule = |task: Box<dyn FnMut(&Bomb) + Send>| {
@@ -598,18 +641,21 @@ fn what_an_executor_has_can_be_cancelled_and_stopped() {
 
 #[test]
 fn what_waits_in_an_executor_does_not_begin_once_it_is_cancelled() {
-    let (mut t, tasks) = held(|builder| builder);
-    let (held, dropped) = Dropped::new();
-    let task = move || {
-        let _held = &held;
-    };
-    let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
-    t.pass(PERIOD);
-    assert!(periodic.cancel());
-    tasks.try_recv().unwrap().run();
-    assert_eq!(periodic.runs(), 0);
-    assert!(dropped.load(SeqCst));
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().dropped), (0, 0));
+    // Dropped, it is not one more that the executor has refused: nothing is lost.
+    for end in [ExpiredTask::run, drop::<ExpiredTask>] {
+        let (mut t, tasks) = held(|builder| builder);
+        let (held, dropped) = Dropped::new();
+        let task = move || {
+            let _held = &held;
+        };
+        let periodic = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+        t.pass(PERIOD);
+        assert!(periodic.cancel());
+        end(tasks.try_recv().unwrap());
+        assert_eq!(periodic.runs(), 0);
+        assert!(dropped.load(SeqCst));
+        assert_eq!((t.timer.pending_timeouts(), t.timer.stats().dropped), (0, 0));
+    }
 }
 
 #[test]

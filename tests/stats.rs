@@ -340,6 +340,31 @@ fn of_a_stopped_timer_nothing_is_unreclaimed() {
     }
 }
 
+/// It is none that has expired, whoever looks when.
+#[test]
+fn a_periodic_task_that_goes_on_has_not_expired() {
+    let mut t = Driven::new();
+    let period = if cfg!(miri) { ms(1) } else { Duration::from_micros(1) };
+    for _ in 0..3 {
+        t.timer.schedule_at_fixed_rate(|| (), Duration::ZERO, period).unwrap();
+    }
+    let (timer, is_over) = (t.timer.clone(), Arc::new(AtomicBool::new(false)));
+    let looks = {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            while !is_over.load(SeqCst) {
+                let stats = timer.stats();
+                assert_eq!((stats.expired, stats.cancelled, stats.pending, stats.unreclaimed), (0, 0, 3, 0));
+            }
+        })
+    };
+    for _ in 0..20 {
+        t.pass(TICK);
+    }
+    is_over.store(true, SeqCst);
+    looks.join().unwrap();
+}
+
 // --- slow tasks -----------------------------------------------------------------------------------------------------
 
 fn with_threshold(threshold: Duration) -> Driven {
@@ -467,6 +492,30 @@ fn a_waker_can_be_slow() {
         assert_eq!(t.pass(TICK), 1);
         assert_eq!(t.timer.stats().slow, 1);
     }
+}
+
+/// A run that makes up for a missed one is a task by itself, in its place among the others.
+#[test]
+fn a_threshold_changes_nothing_in_what_periodic_tasks_do() {
+    let logs = [None, Some(Duration::MAX), Some(ms(5)), Some(Duration::ZERO)].map(|threshold| {
+        let mut t = threshold.map_or_else(Driven::new, with_threshold);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (runs, clock) = (Arc::clone(&log), t.clock.clone());
+        let task = move || {
+            runs.lock().unwrap().push(0);
+            clock.advance(ms(1));
+        };
+        let periodic = t.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
+        for at in 1..10 {
+            let log = Arc::clone(&log);
+            t.timer.new_timeout(move |_| log.lock().unwrap().push(at), TICK * at).unwrap();
+        }
+        assert_eq!(t.pass(TICK * 10), 19);
+        let slow = if threshold == Some(Duration::ZERO) { 10 } else { 0 };
+        assert_eq!((periodic.runs(), t.timer.stats().slow), (10, slow), "{threshold:?}");
+        std::mem::take(&mut *log.lock().unwrap())
+    });
+    assert!(logs.iter().all(|log| *log == logs[0]), "{logs:?}");
 }
 
 // --- the clock ------------------------------------------------------------------------------------------------------
