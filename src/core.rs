@@ -427,9 +427,9 @@ impl Core {
     pub(crate) fn note_turn(&self, begun: u64) {
         let Some(ended) = self.now_in_turn() else { return };
         let took = ended.saturating_sub(begun);
-        self.counters.worker.longest_turn.raise_alone(took);
+        self.counters.worker.longest_turn.raise(took);
         if took > self.ticks.nanos() {
-            let long_turns = self.counters.worker.long_turns.add_one_alone();
+            let long_turns = self.counters.worker.long_turns.add_one();
             report::long_turn(
                 self.thread.name(),
                 Duration::from_nanos(took),

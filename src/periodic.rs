@@ -249,7 +249,8 @@ impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
                 (self.task)();
             }
             let now = core.time.now();
-            next = Some(Next { deadline: self.recurrence.advance(now), now });
+            let deadline = self.recurrence.advance(now, core.ticks);
+            next = Some(Next { deadline, begun: core.ticks.begun(now) });
         });
         if next.is_none() {
             self.chain.has_panicked.store(true, Ordering::Relaxed);
@@ -273,8 +274,8 @@ impl Timeout {
         }
         let mut run = || claim.repeat(&self.handle, core, true);
         let mut next = run();
-        if let Some(Next { now, .. }) = next {
-            while next.is_some_and(|next| next.deadline <= now) && self.handle.ended().is_none() {
+        if let Some(Next { begun, .. }) = next {
+            while next.is_some_and(|next| next.deadline <= begun) && self.handle.ended().is_none() {
                 next = run();
             }
         }

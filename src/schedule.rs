@@ -4,14 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use crate::error::NewTimeoutError;
-use crate::ticks;
+use crate::ticks::{self, Ticks};
 
 /// What becomes of runs at a fixed rate that were missed, because the run before took longer than the period or the
 /// machine stood still: when a run ends (or a tick of an interval is asked for) and the next one should have begun already.
 ///
-/// Who is late by less than a period has missed nothing: all three keep to the multiples of the period then. A run is up to a
-/// tick of the timer late, so a period should be longer than that: with one as long as a tick, `Delay` and `Skip` may well
-/// leave out every other run.
+/// A run has been missed once the tick of the timer has begun at which it would have fired. Until then all three keep to the
+/// multiples of the period: to be late by less than that is to miss nothing. (Where several periods go into a tick, `Delay` and
+/// `Skip` run once a tick.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissedTick {
     /// They are made up for, one after the other without a pause, until all have run. What
@@ -121,13 +121,14 @@ impl Recurrence {
         }
     }
 
-    /// The run that was due is over at `now`. Returns when the next one is.
-    pub(crate) fn advance(&mut self, now: u64) -> u64 {
+    /// The run that was due is over at `now`, on a timer with such ticks. Returns when the next one is.
+    pub(crate) fn advance(&mut self, now: u64, ticks: Ticks) -> u64 {
         let next = self.due + self.period;
+        let begun = ticks.begun(now);
         let next = match self.missed_tick {
             Some(MissedTick::Burst) => next,
-            Some(_) if next > now => next,
-            Some(MissedTick::Skip) => next + ((now - next) / self.period + 1) * self.period,
+            Some(_) if next > begun => next,
+            Some(MissedTick::Skip) => next + ((begun - next) / self.period + 1) * self.period,
             // (Never before it was due: a clock that has stepped back would make it due at once for ever.)
             Some(MissedTick::Delay) | None => now.max(self.due) + self.period,
         };
@@ -143,11 +144,15 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
+    fn fine() -> Ticks {
+        Ticks::new(Duration::from_nanos(1))
+    }
+
     /// Seconds at which runs are due that end at `ends`, the first due at 10.
     fn dues(schedule: Schedule, ends: &[u64]) -> Vec<u64> {
         let mut recurrence = schedule.begin(0).unwrap();
         let mut dues = vec![recurrence.deadline()];
-        dues.extend(ends.iter().map(|end| recurrence.advance(end * SECOND)));
+        dues.extend(ends.iter().map(|end| recurrence.advance(end * SECOND, fine())));
         dues.into_iter().map(|due| due / SECOND).collect()
     }
 
@@ -171,6 +176,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_missed_before_its_tick() {
+        let coarse = Ticks::new(Duration::from_secs(10));
+        for policy in [MissedTick::Delay, MissedTick::Skip] {
+            let rate = Schedule::at_fixed_rate(Duration::from_secs(10)).missed_tick(policy);
+            let mut recurrence = rate.begin(5 * SECOND).unwrap();
+            // Due at 15, 25, ..., each run at the tick after that, and over late in it.
+            assert_eq!(
+                [29, 39, 49].map(|end| recurrence.advance(end * SECOND, coarse) / SECOND),
+                [25, 35, 45]
+            );
+            let next = if policy == MissedTick::Skip { 65 } else { 70 };
+            assert_eq!(recurrence.advance(60 * SECOND, coarse) / SECOND, next);
+        }
+    }
+
+    #[test]
     fn a_fixed_delay_is_counted_from_the_end() {
         let delay = Schedule::with_fixed_delay(Duration::from_secs(10));
         assert_eq!(dues(delay, &[12, 100]), [10, 22, 110]);
@@ -182,7 +203,7 @@ mod tests {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         for schedule in [Schedule::with_fixed_delay(Duration::from_secs(10)), rate] {
             for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
-                assert_eq!(dues(schedule.clone().missed_tick(policy), &[3, 0, 5]), [10, 20, 30, 40]);
+                assert_eq!(dues(schedule.missed_tick(policy), &[3, 0, 5]), [10, 20, 30, 40]);
             }
         }
     }
@@ -198,7 +219,7 @@ mod tests {
             let late = deadline - run * 10 * SECOND;
             assert!(late <= 4 * SECOND);
             seen[(late / SECOND).min(3) as usize] = true;
-            recurrence.advance(deadline);
+            recurrence.advance(deadline, fine());
         }
         assert_eq!(seen, [true; 4]);
     }
@@ -209,12 +230,12 @@ mod tests {
             let rate = Schedule::at_fixed_rate(Duration::MAX).missed_tick(policy).jitter(Duration::MAX);
             let mut recurrence = rate.begin(NEVER - 1).unwrap();
             assert_eq!(recurrence.deadline(), NEVER);
-            assert_eq!(recurrence.advance(NEVER - 1), NEVER);
+            assert_eq!(recurrence.advance(NEVER - 1, fine()), NEVER);
             let mut recurrence = rate.initial_delay(Duration::ZERO).begin(NEVER - 1).unwrap();
-            assert_eq!(recurrence.advance(NEVER - 1), NEVER);
+            assert_eq!(recurrence.advance(NEVER - 1, fine()), NEVER);
             let often = Schedule::at_fixed_rate(Duration::from_nanos(1)).missed_tick(policy);
             let mut recurrence = often.begin(0).unwrap();
-            assert!(recurrence.advance(NEVER - 1) <= NEVER);
+            assert!(recurrence.advance(NEVER - 1, fine()) <= NEVER);
         }
     }
 

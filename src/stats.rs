@@ -198,7 +198,7 @@ impl LatenessCounters {
         let is_within = |bucket: &usize| bound(tick, *bucket).is_none_or(|bound| late <= bound);
         let bucket = (0..BUCKETS).find(is_within).expect("the last one has no bound");
         self.counts[bucket].add_alone(count);
-        self.worst.raise_alone(late);
+        self.worst.raise(late);
     }
 
     pub(crate) fn get(&self, tick: u64) -> Lateness {
@@ -292,10 +292,10 @@ impl Counter {
         count
     }
 
-    /// The same, for a counter that keeps the greatest.
-    pub(crate) fn raise_alone(&self, to: u64) {
+    /// For a counter that keeps the greatest.
+    pub(crate) fn raise(&self, to: u64) {
         if to > self.0.load(Ordering::Relaxed) {
-            self.set_alone(to);
+            self.0.fetch_max(to, Ordering::Release);
         }
     }
 

@@ -17,7 +17,8 @@ use crate::timeout::Timeout;
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, ManualClock, Timeout, TimerTask};
-/// ///
+/// use std::time::Duration;
+///
 /// struct Retry {
 ///     left: u32,
 /// }
@@ -97,8 +98,8 @@ pub(crate) trait Task: Send + 'static {
 #[derive(Clone, Copy)]
 pub(crate) struct Next {
     pub(crate) deadline: u64,
-    /// When it was asked.
-    pub(crate) now: u64,
+    /// When the tick began in which the run was over.
+    pub(crate) begun: u64,
 }
 
 pub(crate) struct Closure<F>(pub(crate) F);
@@ -144,7 +145,8 @@ impl<T: TimerTask> Task for OfType<T> {
 /// ```
 /// use hashed_wheel::{ExpiredTask, HashedWheelTimer};
 /// use std::sync::mpsc;
-/// ///
+/// use std::time::Duration;
+///
 /// let (to_pool, tasks) = mpsc::channel::<ExpiredTask>();
 /// let timer = HashedWheelTimer::builder()
 ///     .tick(Duration::from_millis(1))

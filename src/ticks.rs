@@ -44,6 +44,11 @@ impl Ticks {
         now / self.nanos
     }
 
+    /// When that tick began.
+    pub(crate) fn begun(self, now: u64) -> u64 {
+        self.reached(now) * self.nanos
+    }
+
     /// The first tick that begins at or after `deadline`: never early, at most one tick late.
     pub(crate) fn of(self, deadline: u64) -> u64 {
         deadline.div_ceil(self.nanos)

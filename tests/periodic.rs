@@ -233,11 +233,11 @@ fn it_runs_when_a_dumb_model_says_so() {
                     *due = match policy {
                         None => now + *period,
                         Some(MissedTick::Burst) => *due + *period,
-                        Some(_) if *due + *period > now => *due + *period,
+                        Some(_) if *due + *period > now / tick * tick => *due + *period,
                         Some(MissedTick::Delay) => now + *period,
                         Some(MissedTick::Skip) => {
                             let mut next = *due;
-                            while next <= now {
+                            while next <= now / tick * tick {
                                 next += *period;
                             }
                             next

@@ -82,7 +82,7 @@ impl Interval {
             return Poll::Ready(Err(NewTimeoutError::ZeroPeriod));
         };
         if self.is_over {
-            let next = recurrence.advance(self.sleep.now());
+            let next = recurrence.advance(self.sleep.now(), self.sleep.ticks());
             self.sleep.reset_to(next);
             self.is_over = false;
         }

@@ -10,7 +10,7 @@ use crate::error::NewTimeoutError;
 use crate::node::End;
 use crate::sync::{Arc, Fault, is_broken};
 use crate::task::Task;
-use crate::ticks;
+use crate::ticks::{self, Ticks};
 use crate::timeout::Timeout;
 
 /// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
@@ -166,6 +166,10 @@ impl Sleep {
             self.core.forget(timeout);
             self.state = State::Idle;
         }
+    }
+
+    pub(super) fn ticks(&self) -> Ticks {
+        self.core.ticks
     }
 
     /// To count from.
