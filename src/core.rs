@@ -265,11 +265,20 @@ impl Core {
     #[inline]
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
         let node = &timeout.handle;
+        // Before, for there is time while the node comes from wherever it lies, and none while its word is being changed.
+        // (But who comes too late to a stopped timer needs no desk.)
+        let is_counted = !self.is_closed();
+        if is_counted {
+            local::count_resets(node, 1);
+        }
         let reset = node.reset(deadline);
-        if reset == Reset::Ended {
+        let has_ended = reset == Reset::Ended;
+        if is_counted == has_ended {
+            local::count_resets(node, if has_ended { -1 } else { 1 });
+        }
+        if has_ended {
             return false;
         }
-        local::count_reset(node);
         match reset {
             Reset::Ended | Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.

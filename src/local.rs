@@ -132,33 +132,33 @@ fn with_desk<R>(core: &Core, arc: impl FnOnce() -> Arc<Core>, work: impl FnOnce(
     result.expect("the desk was lent out")
 }
 
-/// Counts a `reset` of this handle's. That is less than to be lent a desk, and leaves them in their order: who has an idle
+/// Counts so many more `reset`s of this handle's. That is less than to be lent a desk, and leaves them in their order: who has an idle
 /// timeout at one timer and requests at another is not to pay for it.
 #[inline]
-pub(crate) fn count_reset(handle: &Handle) {
+pub(crate) fn count_resets(handle: &Handle, more: i64) {
     let core = handle.core();
     let counted = DESKS.try_with(|desks| {
-        let desks = desks.try_borrow_mut().ok()?;
+        let desks = desks.try_borrow().ok()?;
         let desk = desks.first.as_ref().filter(|desk| desk.is_of(core))?;
-        desk.tally.count_reset();
+        desk.tally.count_resets(more);
         Some(())
     });
     if !matches!(counted, Ok(Some(()))) {
-        count_reset_elsewhere(handle);
+        count_resets_elsewhere(handle, more);
     }
 }
 
 #[cold]
-fn count_reset_elsewhere(handle: &Handle) {
+fn count_resets_elsewhere(handle: &Handle, more: i64) {
     let core = handle.core();
     let counted = DESKS.try_with(|desks| {
-        let desks = desks.try_borrow_mut().ok()?;
+        let desks = desks.try_borrow().ok()?;
         let desk = desks.others.iter().find(|desk| desk.is_of(core))?;
-        desk.tally.count_reset();
+        desk.tally.count_resets(more);
         Some(())
     });
     if !matches!(counted, Ok(Some(()))) {
-        with_another(&handle.to_arc(), &mut |desk| desk.tally.count_reset());
+        with_another(&handle.to_arc(), &mut |desk| desk.tally.count_resets(more));
     }
 }
 

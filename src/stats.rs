@@ -218,8 +218,8 @@ pub(crate) struct Tally {
 impl Tally {
     /// For the thread that has it.
     #[inline]
-    pub(crate) fn count_reset(&self) {
-        self.resets.add_one_alone();
+    pub(crate) fn count_resets(&self, more: i64) {
+        self.resets.set_alone(self.resets.get().wrapping_add_signed(more));
     }
 }
 
