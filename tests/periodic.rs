@@ -509,11 +509,13 @@ fn stop_returns_it() {
 #[test]
 fn a_shutdown_does_not_wait_for_it_and_returns_it() {
     let timer = HashedWheelTimer::new(ms(1), 64);
-    let periodic = timer.schedule_at_fixed_rate(|| (), ms(1), ms(1)).unwrap();
+    // (Not to make up for anything, lest a slow machine never do.)
+    let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
+    let periodic = timer.schedule_periodic(|| (), often).unwrap();
     let last = timer.new_timeout(|_| (), ms(20)).unwrap();
     let rest = timer.shutdown(Duration::from_secs(3_600));
     assert!(rest.len() == 1 && rest[0].is_cancelled() && last.is_expired());
-    assert!(periodic.is_cancelled() && periodic.runs() >= 10, "it goes on meanwhile");
+    assert!(periodic.is_cancelled() && periodic.runs() > 0, "it goes on meanwhile");
 }
 
 #[test]
@@ -723,7 +725,9 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
                     mine.fetch_sub(1, SeqCst);
                 };
                 let period = Duration::from_micros(30 + 40 * chain);
-                timer.schedule_at_fixed_rate(task, Duration::ZERO, period).unwrap()
+                // (As above.)
+                let often = Schedule::at_fixed_rate(period).missed_tick(MissedTick::Skip);
+                timer.schedule_periodic(task, often).unwrap()
             })
             .collect();
         let until = Instant::now() + PATIENCE;
