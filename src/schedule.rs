@@ -15,7 +15,8 @@ use crate::ticks::{self, Ticks};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissedTick {
     /// They are made up for, one after the other without a pause, until all have run. What
-    /// `ScheduledExecutorService.scheduleAtFixedRate` does, and the default.
+    /// `ScheduledExecutorService.scheduleAtFixedRate` does, and the default. (A task that always takes longer than its period
+    /// never gets there: on the worker all other timeouts fall behind with it. An interval is ready without a pause.)
     #[default]
     Burst,
     /// They are left out, and the period is counted anew from now.
