@@ -220,12 +220,19 @@ impl Core {
             let word = (!is_broken(Fault::CancelWithoutLeave)).then(|| self.life.leave());
             Some((claim, placed, word))
         })?;
-        // A driver's loop is not to turn before it has something to run.
-        let wakes = self.waker.is_none() && !is_broken(Fault::CancelWithoutWake);
-        if placed && wakes && word.is_some_and(Word::is_asleep) {
-            self.wake();
+        if let Some(word) = word.filter(|_| placed) {
+            self.wake_to_reclaim(word);
         }
         Some(claim)
+    }
+
+    /// Wakes the worker, if it was asleep, for what has ended in the wheel. (A driver's loop is not to turn before it has
+    /// something to run.)
+    #[inline]
+    fn wake_to_reclaim(&self, word: Word) {
+        if word.is_asleep() && self.waker.is_none() && !is_broken(Fault::CancelWithoutWake) {
+            self.wake();
+        }
     }
 
     /// Puts another timeout in the place of one that has not ended, with the same deadline; the old task is dropped, and so
@@ -311,10 +318,8 @@ impl Core {
     /// What is in the wheel has ended, and was not cancelled.
     pub(crate) fn tell_ended(&self, node: &Handle) {
         local::with_handle(node, |desk| desk.lane.push(Message::Cancelled(node.number()).into_bits()));
-        // After the push, as in `cancel`.
-        if self.life.leave().is_asleep() && self.waker.is_none() {
-            self.wake();
-        }
+        // After the push, as in `end`.
+        self.wake_to_reclaim(self.life.leave());
     }
 
     /// How long it is until then.

@@ -15,8 +15,8 @@
 //! | QUEUED, PLACED | CANCELLED | `cancel`, which pushes a message if it was PLACED; `stop` ([`cancel`](Node::cancel)) | `AcqRel` |
 //! | QUEUED, PLACED | EXPIRED | the worker, when the deadline has been reached ([`expire`](Entry::expire)) | `AcqRel`; plain if no handle is left |
 //! | PLACED | PLACED, RUNNING | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
-//! | PLACED, RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`rearm`](Node::rearm)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
-//! | PLACED, RUNNING | EXPIRED, RUNNING | the run is over, and was the last ([`finish`](Node::finish)); another thread pushes a message | `AcqRel` |
+//! | PLACED, RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`run_is_over`](Node::run_is_over)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
+//! | PLACED, RUNNING | EXPIRED, RUNNING | the run is over, and was the last (the same); another thread pushes a message | `AcqRel` |
 //!
 //! QUEUED says that a message about the node is in a lane, or about to be pushed there by the one who said so, once (or
 //! that who cancels it has just taken it back). PLACED says that it is in the wheel (or just taken out of it, to be
@@ -44,6 +44,7 @@ use std::panic::RefUnwindSafe;
 use crate::core::Core;
 use crate::sync::unmodelled;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Fault, Ordering, is_broken};
+use crate::task::Next;
 use crate::ticks::RUNNING;
 
 mod arena;
@@ -88,6 +89,16 @@ pub(crate) enum Expiry {
     Later(Entry, u64),
     /// Nothing to do here: it ended before, or was re-armed, and a message says so.
     Gone,
+}
+
+/// What came of a run of a task that repeats.
+pub(crate) enum Over {
+    /// It runs again, at this deadline.
+    Again(u64),
+    /// It was the last one. The task is the caller's, and so is what else there is to an end.
+    Ended(Claim),
+    /// The timeout was cancelled meanwhile. The task is the caller's.
+    Cancelled(Claim),
 }
 
 /// What came of an attempt to change a deadline.
@@ -249,28 +260,17 @@ impl Node {
         Some((has_claim.then(|| Claim::of(self)), state_of(before) == PLACED))
     }
 
-    /// A run is over. Gives the claim back, unless the timeout was cancelled meanwhile; QUEUED leaves it to the caller to
-    /// push a message.
-    pub(crate) fn rearm(&self, claim: Claim, state: u64, deadline: u64) -> Result<(), Claim> {
-        self.run_is_over(claim, (state, deadline)).map(drop)
-    }
-
-    /// A run is over, and was the last. Says whether that is what ended the timeout. The claim stays with the caller.
-    pub(crate) fn finish(&self, claim: Claim) -> (bool, Claim) {
-        match self.run_is_over(claim, (EXPIRED, RUNNING)) {
-            Ok(claim) => (true, claim),
-            Err(claim) => (false, claim),
-        }
-    }
-
-    fn run_is_over(&self, claim: Claim, to: (u64, u64)) -> Result<Claim, Claim> {
-        let is_left_alone = |state, deadline| (state, deadline) == (PLACED, RUNNING);
+    /// A run is over, and perhaps there is a next one: gives the claim back then, unless the timeout was cancelled meanwhile.
+    /// `state` is what it has until then: QUEUED leaves it to the caller to push a message.
+    pub(crate) fn run_is_over(&self, claim: Claim, next: Option<Next>, state: u64) -> Over {
+        let to = next.map_or((EXPIRED, RUNNING), |next| (state, next.deadline));
         let over = |state, deadline| {
-            (is_left_alone(state, deadline) || is_broken(Fault::RearmBringsBack)).then_some(to)
+            ((state, deadline) == (PLACED, RUNNING) || is_broken(Fault::RearmBringsBack)).then_some(to)
         };
-        match self.change(Ordering::AcqRel, over) {
-            Some(_) => Ok(claim),
-            None => Err(claim),
+        match (self.change(Ordering::AcqRel, over), next) {
+            (None, _) => Over::Cancelled(claim),
+            (Some(_), None) => Over::Ended(claim),
+            (Some(_), Some(next)) => Over::Again(next.deadline),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::error::NewTimeoutError;
-use crate::node::{Claim, QUEUED};
+use crate::node::{Claim, Over, QUEUED};
 use crate::schedule::{Recurrence, Schedule};
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::sync::{Arc, Ordering};
@@ -296,20 +296,14 @@ impl Timeout {
 
     fn run_is_over(&self, claim: Claim, next: Option<Next>) {
         let (node, core) = (&self.handle, self.handle.core());
-        let claim = match next {
-            Some(next) => match node.rearm(claim, QUEUED, next.deadline) {
-                Ok(()) => return core.tell_again(node),
-                Err(claim) => claim,
-            },
-            None => {
-                let (has_ended, claim) = node.finish(claim);
-                if has_ended {
-                    core.counters.died.add_one();
-                    core.tell_ended(node);
-                }
-                claim
+        match node.run_is_over(claim, next, QUEUED) {
+            Over::Again(_) => core.tell_again(node),
+            Over::Ended(claim) => {
+                core.counters.died.add_one();
+                core.tell_ended(node);
+                core.discard(node, claim);
             }
-        };
-        core.discard(node, claim);
+            Over::Cancelled(claim) => core.discard(node, claim),
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::lanes::{Inbox, Taken};
-use crate::node::{Claim, Entry, Expiry, Message, PLACED, Placed, Purse, Spare};
+use crate::node::{Claim, Entry, Expiry, Message, Over, PLACED, Placed, Purse, Spare};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
@@ -137,32 +137,25 @@ impl Worker {
             core.execute(Some(executor), handle, claim);
             return;
         }
-        let claim = match core.watch(&entry, || claim.repeat(&entry, core, true)) {
-            Some(next) => match entry.rearm(claim, PLACED, next.deadline) {
-                Ok(()) => {
-                    let tick = core.ticks.of(next.deadline).max(self.wheel.tick());
-                    return self.wheel.insert(&core.arena, tick, entry);
-                }
-                Err(claim) => claim,
-            },
-            None => {
-                let (has_ended, claim) = entry.finish(claim);
-                if has_ended {
-                    let counters = &core.counters.worker;
-                    counters.stays.set_alone(counters.stays.get() - 1);
-                    counters.expired.add_one_alone();
-                    core.life.leave();
-                    core.discard(&entry, claim);
-                    if let Some(vacant) = entry.release() {
-                        self.spare.put(&core.arena, vacant);
-                    }
-                    return;
-                }
-                claim
+        let next = core.watch(&entry, || claim.repeat(&entry, core, true));
+        match entry.run_is_over(claim, next, PLACED) {
+            Over::Again(deadline) => {
+                let tick = core.ticks.of(deadline).max(self.wheel.tick());
+                self.wheel.insert(&core.arena, tick, entry);
             }
-        };
-        // It was cancelled: a message about it is under way, to which the entry is left.
-        core.discard(&entry, claim);
+            Over::Ended(claim) => {
+                let counters = &core.counters.worker;
+                counters.stays.set_alone(counters.stays.get() - 1);
+                counters.expired.add_one_alone();
+                core.life.leave();
+                core.discard(&entry, claim);
+                if let Some(vacant) = entry.release() {
+                    self.spare.put(&core.arena, vacant);
+                }
+            }
+            // A message about it is under way, to which the entry is left.
+            Over::Cancelled(claim) => core.discard(&entry, claim),
+        }
     }
 
     /// Does what messages say: at most `MOST_TAKEN` of them.
