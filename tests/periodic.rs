@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, PATIENCE, TICK, ms, quietly};
+use common::{Back, Driven, PATIENCE, TICK, ms, quietly};
 use hashed_wheel::{
     Clock, ExpiredTask, HashedWheelTimer, ManualClock, MissedTick, NewTimeoutError, Periodic, Schedule,
 };
@@ -149,12 +149,6 @@ fn a_fixed_delay_is_a_pause_between_two_runs() {
 /// Otherwise a turn would last until the clock is back where it was.
 #[test]
 fn a_clock_that_steps_back_makes_no_turn_endless() {
-    struct Back(ManualClock, ManualClock);
-    impl Clock for Back {
-        fn now(&self) -> Duration {
-            self.0.now().saturating_sub(self.1.now())
-        }
-    }
     let (on, back) = (ManualClock::new(), ManualClock::new());
     let builder = HashedWheelTimer::builder().tick(TICK).clock(Back(on.clone(), back.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();

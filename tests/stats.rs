@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, Ends, TICK, ends, ms};
+use common::{Back, Driven, Ends, TICK, ends, ms};
 use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, Lateness, ManualClock, Timeout};
 
 impl Driven {
@@ -96,12 +96,6 @@ fn a_task_makes_the_next_tick_late() {
 
 #[test]
 fn a_clock_that_steps_back_makes_nothing_late() {
-    struct Back(ManualClock, ManualClock);
-    impl Clock for Back {
-        fn now(&self) -> Duration {
-            self.0.now().saturating_sub(self.1.now())
-        }
-    }
     let (on, back) = (ManualClock::new(), ManualClock::new());
     let builder = HashedWheelTimer::builder().tick(TICK).clock(Back(on.clone(), back.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();

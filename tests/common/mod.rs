@@ -1,12 +1,14 @@
 //! What the tests of the timer share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod subscriber;
+
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hashed_wheel::{Builder, Driver, HashedWheelTimer, ManualClock, Timeout, TimerTask};
+use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, Timeout, TimerTask};
 
 /// For what should come at once, on a machine that may be busy with something else.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -178,4 +180,13 @@ pub fn quietly<T>(test: impl FnOnce() -> T) -> T {
     let outcome = test();
     QUIET.set(false);
     outcome
+}
+
+/// A clock that can step back: by as much as the second one has moved.
+pub struct Back(pub ManualClock, pub ManualClock);
+
+impl Clock for Back {
+    fn now(&self) -> Duration {
+        self.0.now().saturating_sub(self.1.now())
+    }
 }
