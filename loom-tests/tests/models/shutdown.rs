@@ -163,18 +163,23 @@ fn a_shutdown_ends_a_worker_that_is_being_started() {
     });
 }
 
+/// With no grace. What it returned.
+fn shut_down_elsewhere(timer: &HashedWheelTimer) -> thread::JoinHandle<Vec<Timeout>> {
+    let timer = timer.clone();
+    thread::spawn(move || {
+        let rest = timer.shutdown(Duration::ZERO);
+        assert_eq!(timer.pending_timeouts(), 0, "both return when it is over");
+        rest
+    })
+}
+
 #[test]
 fn of_two_shutdowns_one_gets_what_is_left() {
     explore(Some(3), [broken(SecondStopWithoutWaiting), broken(ShutdownWithoutGrace)], || {
         let driven = at_the_first_tick();
         let (_, due) = driven.schedule(0);
         let (later, left) = driven.schedule(1);
-        let other = driven.timer.clone();
-        let shutdown = thread::spawn(move || {
-            let rest = other.shutdown(Duration::ZERO);
-            assert_eq!(other.pending_timeouts(), 0, "both return when it is over");
-            rest
-        });
+        let shutdown = shut_down_elsewhere(&driven.timer);
         let mut rest = driven.timer.shutdown(Duration::ZERO);
         assert_eq!(driven.timer.pending_timeouts(), 0, "both return when it is over");
         rest.extend(shutdown.join().unwrap());
@@ -215,12 +220,7 @@ fn the_drivers_drop_ends_a_shutdown() {
         let driven = at_the_first_tick();
         let (_, due) = driven.schedule(0);
         let (later, left) = driven.schedule(1);
-        let other = driven.timer.clone();
-        let shutdown = thread::spawn(move || {
-            let rest = other.shutdown(Duration::ZERO);
-            assert_eq!(other.pending_timeouts(), 0, "both return when it is over");
-            rest
-        });
+        let shutdown = shut_down_elsewhere(&driven.timer);
         drop(driven.driver);
         assert_eq!(driven.timer.pending_timeouts(), 0, "both return when it is over");
         let rest = shutdown.join().unwrap();
