@@ -1,4 +1,7 @@
-//! What the reports of the examples have in common.
+//! What the examples have in common: how they report, how they start a server, how they are tested.
+
+pub mod server;
+pub mod testing;
 
 use std::fmt;
 use std::process::ExitCode;

@@ -1,14 +1,9 @@
 //! Runs the program as a user would.
 
-use std::process::{Command, Output};
+use hashed_wheel_examples::testing::{self, Ran};
 
-fn run(options: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bounded_pool")).args(options.split_whitespace()).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{said}{complained}")
+fn run(options: &str) -> Ran {
+    testing::run(env!("CARGO_BIN_EXE_bounded_pool"), options)
 }
 
 /// Of a line of the table: refusals, ran in the pool, on the worker, dropped, cancelled, stopped, sum.
@@ -20,9 +15,8 @@ fn counts(text: &str, way: &str) -> [u64; 7] {
 
 #[test]
 fn whatever_the_pool_refuses_is_accounted_for() {
-    let output = run("--timeouts 500 --queue 10");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let Ran { status, text } = run("--timeouts 500 --queue 10");
+    assert_eq!(status, Some(0), "{text}");
     assert!(text.ends_with("PASS\n"), "{text}");
 
     for way in ["drop it", "run it on the worker", "ask again later"] {
@@ -41,18 +35,16 @@ fn whatever_the_pool_refuses_is_accounted_for() {
 /// It would show nothing.
 #[test]
 fn a_pool_that_takes_all_is_a_failure() {
-    let output = run("--timeouts 10 --queue 100 --work 1");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let Ran { status, text } = run("--timeouts 10 --queue 100 --work 1");
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL") && text.contains("drop it: the pool refused nothing"), "{text}");
 }
 
 #[test]
 fn bad_options_get_a_reason_and_status_2() {
     for (options, reason) in [("--timeouts 9", "'--timeouts <N>'"), ("--queue 0", "'--queue <N>'")] {
-        let output = run(options);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        let Ran { status, text } = run(options);
+        assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
 }

@@ -1,21 +1,15 @@
 //! Runs the program as a user would.
 
-use std::process::{Command, Output};
+use hashed_wheel_examples::testing::{self, Ran};
 
-fn run(options: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_event_loop")).args(options.split_whitespace()).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{said}{complained}")
+fn run(options: &str) -> Ran {
+    testing::run(env!("CARGO_BIN_EXE_event_loop"), options)
 }
 
 #[test]
 fn the_loop_is_woken_for_earlier_timeouts_alone() {
-    let output = run("--timeouts 50 --clients 10 --max-late 2000");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let Ran { status, text } = run("--timeouts 50 --clients 10 --max-late 2000");
+    assert_eq!(status, Some(0), "{text}");
     for line in [
         "with no end; 0 wake-ups",
         "50 earlier       50 calls of the waker,",
@@ -31,9 +25,8 @@ fn the_loop_is_woken_for_earlier_timeouts_alone() {
 #[test]
 fn bad_options_get_a_reason_and_status_2() {
     for (options, reason) in [("--timeouts 0", "'--timeouts <N>'"), ("--clients 1", "'--clients <N>'")] {
-        let output = run(options);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        let Ran { status, text } = run(options);
+        assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
 }

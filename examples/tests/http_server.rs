@@ -1,21 +1,16 @@
 //! Runs the program as a user would.
 
-use std::process::{Command, Output};
+use hashed_wheel_examples::testing::{self, Ran};
 
-fn run(options: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_http_server")).args(options.split_whitespace()).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{said}{complained}")
+fn run(options: &str) -> Ran {
+    testing::run(env!("CARGO_BIN_EXE_http_server"), options)
 }
 
 #[test]
 fn who_is_slow_is_cut_off_and_the_others_are_served() {
-    let output = run("--clients 100 --header-timeout 400ms --answer-timeout 200ms --max-late 5000");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let Ran { status, text } =
+        run("--clients 100 --header-timeout 400ms --answer-timeout 200ms --max-late 5000");
+    assert_eq!(status, Some(0), "{text}");
     for line in ["100 clients", "served", "cut off", "given up", "0 left", "PASS"] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -24,9 +19,8 @@ fn who_is_slow_is_cut_off_and_the_others_are_served() {
 /// Nobody is as punctual as that, and the program has to see it.
 #[test]
 fn who_is_late_is_told_so() {
-    let output = run("--clients 20 --header-timeout 100ms --answer-timeout 100ms --max-late 0");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let Ran { status, text } = run("--clients 20 --header-timeout 100ms --answer-timeout 100ms --max-late 0");
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL") && text.contains("late"), "{text}");
 }
 
@@ -35,9 +29,8 @@ fn bad_options_get_a_reason_and_status_2() {
     for (options, reason) in
         [("--clients 0", "'--clients <N>'"), ("--header-timeout soon", "'--header-timeout <TIME>'")]
     {
-        let output = run(options);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        let Ran { status, text } = run(options);
+        assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
 }

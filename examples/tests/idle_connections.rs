@@ -1,22 +1,19 @@
 //! Runs the program as a user would.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
-fn run(options: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_idle_connections")).args(options.split_whitespace()).output().unwrap()
-}
+use hashed_wheel_examples::testing::{self, Ran};
 
-fn text(output: &Output) -> String {
-    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{said}{complained}")
+fn run(options: &str) -> Ran {
+    testing::run(env!("CARGO_BIN_EXE_idle_connections"), options)
 }
 
 /// The idle time is many packets long, for a machine that has other things to do.
 #[test]
 fn closes_the_silent_ones_and_no_others() {
-    let output = run("--connections 200 --seconds 4 --idle 2s --packet-every 100ms --max-late 2s");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let Ran { status, text } =
+        run("--connections 200 --seconds 4 --idle 2s --packet-every 100ms --max-late 2s");
+    assert_eq!(status, Some(0), "{text}");
     for line in [
         "60 for silence (should be 60)",
         "140 until they left (should be 140)",
@@ -30,11 +27,10 @@ fn closes_the_silent_ones_and_no_others() {
 #[test]
 fn all_or_none_may_fall_silent() {
     for (share, line) in [(0, "0 for silence (should be 0)"), (1, "50 for silence (should be 50)")] {
-        let output = run(&format!(
+        let Ran { status, text } = run(&format!(
             "--connections 50 --seconds 3 --packet-every 100ms --max-late 2s --silent-share {share}"
         ));
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert_eq!(status, Some(0), "{text}");
         assert!(text.contains(line), "{line}: {text}");
     }
 }
@@ -46,9 +42,8 @@ fn bad_options_get_a_reason_and_status_2() {
         ("--idle 300ms --packet-every 200ms", "less than twice --packet-every"),
         ("--tick 0", "tick is zero"),
     ] {
-        let output = run(options);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        let Ran { status, text } = run(options);
+        assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
 }
@@ -58,8 +53,7 @@ fn bad_options_get_a_reason_and_status_2() {
 fn too_low_a_limit_on_open_files_is_said_at_once() {
     let program = env!("CARGO_BIN_EXE_idle_connections");
     let command = format!("ulimit -n 100 && exec '{program}'");
-    let output = Command::new("sh").arg("-c").arg(command).output().unwrap();
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    let Ran { status, text } = testing::run_command(Command::new("sh").arg("-c").arg(command));
+    assert_eq!(status, Some(2), "{text}");
     assert!(text.contains("need 2040") && text.contains("--connections 60"), "{text}");
 }

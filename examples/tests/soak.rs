@@ -1,30 +1,23 @@
 //! Runs the program as a user would, and as one who breaks something.
 
-use std::process::{Command, Output};
+use hashed_wheel_examples::testing::{self, Ran};
 
-fn run(options: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_soak")).args(options.split_whitespace()).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{said}{complained}")
+fn run(options: &str) -> Ran {
+    testing::run(env!("CARGO_BIN_EXE_soak"), options)
 }
 
 /// In so short a time it does not get warm.
 #[test]
 fn each_timeout_is_accounted_for() {
-    let output = run("--seconds 3 --producers 3 --max-growth 400 --max-late 60000");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let Ran { status, text } = run("--seconds 3 --producers 3 --max-growth 400 --max-late 60000");
+    assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("PASS"), "{text}");
 }
 
 #[track_caller]
 fn fails(sabotage: &str, options: &str, why: &str) {
-    let output = run(&format!("--producers 2 --sabotage {sabotage} {options}"));
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let Ran { status, text } = run(&format!("--producers 2 --sabotage {sabotage} {options}"));
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL") && text.contains(why), "{why}: {text}");
 }
 
@@ -58,9 +51,8 @@ fn what_is_late_is_noticed() {
 #[test]
 fn bad_options_get_a_reason_and_status_2() {
     for (options, reason) in [("--seconds 0", "'--seconds <S>'"), ("--producers 0", "'--producers <N>'")] {
-        let output = run(options);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        let Ran { status, text } = run(options);
+        assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
 }
