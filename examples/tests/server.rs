@@ -1,0 +1,67 @@
+//! How examples start what they need beside themselves.
+
+#![cfg(unix)]
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use hashed_wheel_examples::server::{self, Missing, NO_SERVER, Server};
+use hashed_wheel_examples::testing;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether a process of that number is there.
+fn lives(id: u32) -> bool {
+    Command::new("kill").args(["-0", &id.to_string()]).output().unwrap().status.success()
+}
+
+#[test]
+fn a_program_is_found_in_the_path_and_beside_it() {
+    assert!(server::find("sh", []).is_some());
+    assert_eq!(server::find("no-such-program", [PathBuf::from("/bin")]), None);
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(server::find("Cargo.toml", [here.clone()]), Some(here.join("Cargo.toml")));
+    assert_eq!(server::find("src", [here]), None, "a folder is no program");
+}
+
+#[test]
+fn a_server_ends_when_it_is_dropped() {
+    let mut asked = 0;
+    let ready = || {
+        asked += 1;
+        asked == 3
+    };
+    let server = Server::start(Command::new("sleep").arg("3600"), PATIENCE, ready).unwrap();
+    assert_eq!(asked, 3);
+    let id = server.id();
+    assert!(lives(id));
+    drop(server);
+    assert!(!lives(id));
+}
+
+#[test]
+fn a_server_that_does_not_come_up_is_an_error_that_says_why() {
+    let start = |command: &mut Command, patience| Server::start(command, patience, || false).unwrap_err().to_string();
+    let error = start(&mut Command::new("no-such-program"), PATIENCE);
+    assert!(error.starts_with("no-such-program does not start: "), "{error}");
+    let error = start(Command::new("sh").args(["-c", "exit 5"]), PATIENCE);
+    assert_eq!(error, "sh has ended before it was ready: exit status: 5");
+    let error = start(Command::new("sleep").arg("3600"), Duration::from_millis(50));
+    assert_eq!(error, "sleep was not ready within 50ms");
+}
+
+#[test]
+fn what_is_missing_is_said_with_what_installs_it() {
+    let missing = Missing { program: "redis-server", package: "redis", instead: "give --url" };
+    let message = "SKIPPED: there is no redis-server here. Install redis (apt install redis), or give --url";
+    assert_eq!(missing.to_string(), message);
+}
+
+#[test]
+fn who_finds_no_server_has_not_passed() {
+    let ended_with = |status: u8| testing::run_command(Command::new("sh").args(["-c", &format!("exit {status}")]));
+    assert!([0, 1, 2].iter().all(|&status| !ended_with(status).was_skipped()));
+    let may_skip = std::env::var_os("EXAMPLES_NEED_SERVERS").is_none();
+    assert_eq!(std::panic::catch_unwind(|| ended_with(NO_SERVER).was_skipped()).ok(), may_skip.then_some(true));
+}
