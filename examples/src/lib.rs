@@ -69,3 +69,8 @@ impl Verdict {
         ExitCode::FAILURE
     }
 }
+
+/// The Rust in it is run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/from-netty.md")]
+struct FromNetty;
