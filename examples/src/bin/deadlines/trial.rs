@@ -1,0 +1,193 @@
+//! Calls by the thousand, and what became of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hashed_wheel::{HashedWheelTimer, Stats};
+use hashed_wheel_examples::Lateness;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::client::{Client, GaveUp, Policy, Reason};
+use crate::server::{self, Request, Server};
+
+/// How long a caller thinks before each call, in microseconds.
+const THINKS: Range<u64> = 5_000..25_000;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) calls: u32,
+    pub(crate) callers: u32,
+    pub(crate) seed: u64,
+    pub(crate) repeat_writes: bool,
+}
+
+/// What became of all calls.
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    pub(crate) server: server::Counts,
+    /// Of the client's timer, when all calls have ended; and what was pending then.
+    pub(crate) stats: Stats,
+    pub(crate) left: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) answered: u64,
+    pub(crate) deadlines: u64,
+    /// Calls that gave up when the last attempt was not answered in its time, or failed.
+    pub(crate) unanswered: u64,
+    pub(crate) failed: u64,
+    /// Of these two, those that had retries left: the budget was used up.
+    pub(crate) out_of_budget: u64,
+    /// Calls that may be sent more than once.
+    pub(crate) repeatable: u64,
+    pub(crate) retries: u64,
+    pub(crate) hedges: u64,
+    pub(crate) hedges_that_won: u64,
+    /// What must not happen, in words.
+    pub(crate) wrong: Vec<String>,
+    /// What these took that may be sent more than once, and were answered. In the end in order.
+    pub(crate) times: Vec<Duration>,
+    /// Of those that gave up at the deadline.
+    pub(crate) lateness: Lateness,
+}
+
+impl Counts {
+    /// What this part of the answers took at most.
+    pub(crate) fn quantile(&self, part: f64) -> Duration {
+        let last = self.times.len().saturating_sub(1);
+        self.times.get((part * last as f64) as usize).copied().unwrap_or_default()
+    }
+}
+
+struct Trial {
+    load: Load,
+    policy: Policy,
+    client: Client,
+    address: SocketAddr,
+    next: AtomicU32,
+    counts: Mutex<Counts>,
+}
+
+/// Makes all the calls, over real sockets.
+pub(crate) async fn run(load: Load, policy: Policy) -> io::Result<Outcome> {
+    let (server, address) = Server::start(load.seed).await?;
+    let [timer, thinking] = [(); 2].map(|()| HashedWheelTimer::new(Duration::from_millis(1), 512));
+    let client = Client::new(timer.clone(), policy);
+    let trial =
+        Arc::new(Trial { load, policy, client, address, next: AtomicU32::new(0), counts: Mutex::default() });
+    let callers: Vec<_> = (0..load.callers)
+        .map(|caller| {
+            let (trial, thinking) = (Arc::clone(&trial), thinking.clone());
+            let mut random = Rng::with_seed(load.seed.wrapping_add(caller.into()));
+            tokio::spawn(async move {
+                loop {
+                    let pause = Duration::from_micros(random.u64(THINKS));
+                    thinking.sleep(pause).await.map_err(io::Error::other)?;
+                    let id = trial.next.fetch_add(1, Ordering::Relaxed);
+                    if id >= load.calls {
+                        return io::Result::Ok(());
+                    }
+                    trial.call(id).await;
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await??;
+    }
+    let mut counts = std::mem::take(&mut *trial.counts.lock().unwrap_or_else(PoisonError::into_inner));
+    counts.times.sort_unstable();
+    // Before the numbers are read, for what was on the worker is over then.
+    let left = timer.stop().len();
+    Ok(Outcome { counts, server: server.counts(), stats: timer.stats(), left })
+}
+
+impl Trial {
+    /// One call, and whether it went as it should.
+    async fn call(&self, id: u32) {
+        let (policy, address) = (self.policy, self.address);
+        let is_write = id % 10 == 0;
+        let is_repeatable = !is_write || self.load.repeat_writes;
+        let mut sent = Vec::new();
+        let began = Instant::now();
+        let mut send = |reason| {
+            sent.push((reason, Instant::now()));
+            let request = Request { id, number: sent.len() as u32, is_write };
+            async move { io::Result::Ok((reason, ask(address, request).await?)) }
+        };
+        let end = if is_repeatable {
+            self.client.call(send).await
+        } else {
+            self.client.call_once(send(Reason::First)).await
+        };
+        let took = began.elapsed();
+
+        let count = |what| sent.iter().filter(|(reason, _)| *reason == what).count() as u64;
+        let (retries, hedges) = (count(Reason::Retry), count(Reason::Hedge));
+        let was_last = !is_repeatable || retries == policy.retries.into();
+        let counts = &mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.repeatable += u64::from(is_repeatable);
+        counts.retries += retries;
+        counts.hedges += hedges;
+        let mut expect = |holds: bool, otherwise: &str| {
+            if !holds {
+                counts.wrong.push(format!("call {id}, after {took:.1?}: {otherwise}"));
+            }
+        };
+        let after = policy.hedge_after.unwrap_or(Duration::MAX);
+        expect(
+            sent.windows(2).all(|pair| pair[1].0 != Reason::Hedge || pair[1].1 - pair[0].1 >= after),
+            "a hedge came early",
+        );
+        match end {
+            Ok((reason, answer)) => {
+                expect(
+                    answer == Request { id, number: 0, is_write }.answer(),
+                    "the answer is to another call",
+                );
+                counts.answered += 1;
+                counts.hedges_that_won += u64::from(reason == Reason::Hedge);
+                if is_repeatable {
+                    counts.times.push(took);
+                }
+            }
+            Err(GaveUp::Deadline) => {
+                expect(took >= policy.deadline, "given up before the deadline");
+                counts.deadlines += 1;
+                counts.lateness.record(took.saturating_sub(policy.deadline));
+            }
+            Err(GaveUp::Unanswered) => {
+                let last = sent.iter().rfind(|(reason, _)| *reason != Reason::Hedge);
+                expect(
+                    last.is_some_and(|(_, sent)| began + took >= *sent + policy.attempt),
+                    "an attempt was given up before its time",
+                );
+                counts.unanswered += 1;
+                counts.out_of_budget += u64::from(!was_last);
+            }
+            Err(GaveUp::Failed(_)) => {
+                counts.failed += 1;
+                counts.out_of_budget += u64::from(!was_last);
+            }
+            Err(GaveUp::Timer(error)) => expect(false, &format!("{error:?}")),
+        }
+    }
+}
+
+/// Asks, and hears what is said until the server closes the connection. Who drops this closes it.
+async fn ask(server: SocketAddr, request: Request) -> io::Result<String> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(request.line().as_bytes()).await?;
+    let mut answer = String::new();
+    match stream.read_to_string(&mut answer).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(answer),
+    }
+}
