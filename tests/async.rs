@@ -655,6 +655,20 @@ fn a_timer_that_cannot_watch_a_future_says_so() {
     assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::TimedOut);
 }
 
+#[test]
+fn one_error_for_who_sleeps_and_watches() {
+    async fn pause_and_ask(timer: &HashedWheelTimer) -> Result<(), TimeoutError> {
+        timer.sleep(TICK).await?;
+        timer.timeout(TICK, ready(())).await
+    }
+    let (t, task) = (Driven::new(), Task::new());
+    let mut asks = Box::pin(pause_and_ask(&t.timer));
+    assert!(poll(&mut asks, &task).is_pending());
+    t.timer.stop();
+    let stopped = poll(&mut asks, &task);
+    assert!(matches!(stopped, Poll::Ready(Err(TimeoutError::Timer(NewTimeoutError::Stopped)))));
+}
+
 // --- an interval ----------------------------------------------------------------------------------------------------
 
 /// When the ticks come, in ms, to a task that takes so long with each.

@@ -87,6 +87,13 @@ impl error::Error for TimeoutError {
     }
 }
 
+/// So that `?` does where a future sleeps and watches deadlines both.
+impl From<NewTimeoutError> for TimeoutError {
+    fn from(error: NewTimeoutError) -> Self {
+        Self::Timer(error)
+    }
+}
+
 /// [`TimedOut`](io::ErrorKind::TimedOut) if the delay was over, so that `?` does in an `io` function what is expected.
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
