@@ -33,12 +33,14 @@ impl Core {
     }
 
     /// Waits until nothing is left that falls due up to the tick `last`, or for as long as that should take in real time, if
-    /// the timer's clock has not got there by then.
+    /// what is left is not due by the timer's clock then.
     fn wait_for_the_worker(self: &Arc<Self>, last: u64, at_most: Duration) {
         let (begin, parker) = (Instant::now(), Parker::default());
+        // The clock that goes by real time has got there then.
+        let at_most = at_most.saturating_add(STEP);
         while let Some(next) = self.next_due(last) {
             let now = self.time.now();
-            if self.ticks.reached(now) < last && begin.elapsed() > at_most {
+            if self.ticks.reached(now) < next && begin.elapsed() > at_most {
                 return;
             }
             let shortest = Duration::from_nanos(self.life.pending() * STEP_FOR_EACH_PENDING) + SHORTEST_STEP;

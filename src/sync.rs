@@ -60,6 +60,8 @@ pub enum Fault {
     SecondStopWithoutWaiting,
     /// `stop` leaves out what a turn had taken out of the wheel to expire it.
     StopWithoutDue,
+    /// A worker that was stopped in a turn takes messages in, beside what that has left to `stop`.
+    TakeInBesideDue,
     /// Dropping the last handle does not ask whether it is the worker that does.
     DropWithoutAsking,
     /// `stop` does not wake the worker.

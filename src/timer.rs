@@ -260,8 +260,8 @@ impl HashedWheelTimer {
     /// the [`Driver`](crate::Driver), or by a `shutdown` with less grace, gets what is left then; this call waits until all
     /// timeouts have ended and returns an empty vector.
     ///
-    /// The time is that of the timer's [clock](Builder::clock). Should that one stand still, or fall more than a tick
-    /// behind real time, real time decides.
+    /// The time is that of the timer's [clock](Builder::clock). Should that one stand still, or fall behind real time by more
+    /// than a tick and 10 ms, real time decides.
     ///
     /// On a driven timer time passes for nobody but the loop that turns it, so this waits for none: it runs, on the calling
     /// thread, what is due now, and stops the timer. (A loop that wants to give grace goes on turning until that is over.)

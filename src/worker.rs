@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     purse: Purse,
     inbox: Inbox,
     /// Taken out of the wheel to be expired, in another order than the wheel's. Empty between turns, unless a `stop` came in
-    /// the middle.
+    /// the middle: then it is for that, and nothing is taken in before.
     due: VecDeque<Entry>,
     /// How many new timeouts were taken over, ever.
     taken: u64,
@@ -160,8 +160,8 @@ impl Worker {
 
     /// Does what messages say: at most `MOST_TAKEN` of them.
     fn absorb(&mut self, core: &Arc<Core>) {
-        if self.over {
-            // Who looked whether the timer is stopped did so before it was.
+        // Who looked whether the timer is stopped did so before it was. A message could be about one that is in `due`.
+        if self.over || !self.due.is_empty() && !is_broken(Fault::TakeInBesideDue) {
             return;
         }
         let Self { inbox, wheel, spare, taken, .. } = self;

@@ -493,6 +493,33 @@ fn a_clock_that_stands_still_hangs_nobody() {
 }
 
 /// The grace is the timer's time, where that passes faster.
+/// What is due now fires at the next tick, which never comes.
+#[test]
+fn a_clock_that_stands_still_hangs_nobody_for_what_is_due_at_once() {
+    let timer = HashedWheelTimer::builder().tick(ms(10)).clock(ManualClock::new()).build().unwrap();
+    let timeout = timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    assert_eq!(timer.shutdown(Duration::ZERO), [timeout]);
+}
+
+/// All of it is due by a clock that then stands still, and it takes longer than real time would have.
+#[test]
+fn what_is_due_runs_though_the_clock_stands_still() {
+    let clock = ManualClock::new();
+    let timer = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone()).build().unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    for _ in 0..4 {
+        let runs = Arc::clone(&runs);
+        let slow = move |_: &Timeout| {
+            thread::sleep(ms(20));
+            runs.fetch_add(1, SeqCst);
+        };
+        timer.new_timeout(slow, ms(1)).unwrap();
+    }
+    clock.advance(ms(1));
+    assert_eq!(timer.shutdown(Duration::ZERO), []);
+    assert_eq!(runs.load(SeqCst), 4);
+}
+
 #[test]
 fn a_clock_that_runs_ahead_is_gone_by() {
     let clock = ManualClock::new();

@@ -42,7 +42,8 @@ fn a_server_ends_when_it_is_dropped() {
 
 #[test]
 fn a_server_that_does_not_come_up_is_an_error_that_says_why() {
-    let start = |command: &mut Command, patience| Server::start(command, patience, || false).unwrap_err().to_string();
+    let start =
+        |command: &mut Command, patience| Server::start(command, patience, || false).unwrap_err().to_string();
     let error = start(&mut Command::new("no-such-program"), PATIENCE);
     assert!(error.starts_with("no-such-program does not start: "), "{error}");
     let error = start(Command::new("sh").args(["-c", "exit 5"]), PATIENCE);
@@ -60,8 +61,12 @@ fn what_is_missing_is_said_with_what_installs_it() {
 
 #[test]
 fn who_finds_no_server_has_not_passed() {
-    let ended_with = |status: u8| testing::run_command(Command::new("sh").args(["-c", &format!("exit {status}")]));
+    let ended_with =
+        |status: u8| testing::run_command(Command::new("sh").args(["-c", &format!("exit {status}")]));
     assert!([0, 1, 2].iter().all(|&status| !ended_with(status).was_skipped()));
     let may_skip = std::env::var_os("EXAMPLES_NEED_SERVERS").is_none();
-    assert_eq!(std::panic::catch_unwind(|| ended_with(NO_SERVER).was_skipped()).ok(), may_skip.then_some(true));
+    assert_eq!(
+        std::panic::catch_unwind(|| ended_with(NO_SERVER).was_skipped()).ok(),
+        may_skip.then_some(true)
+    );
 }

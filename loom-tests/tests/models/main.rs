@@ -59,7 +59,7 @@
 //! | shutdown | new timeout | `shutdown::what_is_accepted_and_due_…`, `what_is_accepted_and_not_due_…`; of its clock `…_has_read_the_clock_…` |
 //! | | cancel | `shutdown::one_of_cancel_and_shutdown_wins` |
 //! | | reset, earlier | `shutdown::a_reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
-//! | | turn, falling asleep | `shutdown::a_turn_is_not_cut_short_…`; `a_worker_that_falls_asleep_…` |
+//! | | turn, falling asleep | `shutdown::a_turn_is_not_cut_short_…`; `a_worker_that_falls_asleep_…`; one that `stop` has cut short `what_a_turn_leaves_…` |
 //! | | poll with another waker | `shutdown::a_poll_with_another_waker_…` |
 //! | | start | `shutdown::a_shutdown_ends_a_worker_…` |
 //! | | stop, driver's drop, shutdown | `shutdown::a_stop_ends_…`, `the_drivers_drop_ends_…`, `of_two_shutdowns_…` |

@@ -230,3 +230,44 @@ fn the_drivers_drop_ends_a_shutdown() {
         left.assert(0, 1);
     });
 }
+
+/// A `shutdown` has seen that the timer is not stopped, and waits for the lock that a turn has. The turn is cut short by a
+/// `stop`, and leaves what it had taken out of the wheel (the owed ones) for that; but the `shutdown` gets the lock first, and
+/// takes a message in about one of these.
+#[test]
+fn what_a_turn_leaves_to_stop_is_not_taken_in_by_a_shutdown() {
+    explore(Some(2), [broken(TakeInBesideDue)], || {
+        let mut driven = Driven::new();
+        let (mut sleep, _first) = driven.sleep_placed(20);
+        let [_a, _b] = [1, 1].map(|ticks| driven.schedule(ticks));
+        let victim = Arc::new(std::sync::Mutex::new(None::<Timeout>));
+        let threads = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (cancels, spawned, timers) =
+            (Arc::clone(&victim), Arc::clone(&threads), [driven.timer.clone(), driven.timer.clone()]);
+        let _c = driven
+            .timer
+            .new_timeout(
+                move |_| {
+                    let victim = cancels.lock().unwrap().take().unwrap();
+                    assert!(victim.cancel());
+                    drop(victim);
+                    let [one, two] = timers;
+                    let shutdown = thread::spawn(move || drop(one.shutdown(Duration::ZERO)));
+                    let stop = thread::spawn(move || drop(two.stop()));
+                    spawned.lock().unwrap().extend([shutdown, stop]);
+                },
+                TICK,
+            )
+            .unwrap();
+        *victim.lock().unwrap() = Some(driven.schedule(1).0);
+        driven.clock.advance(TICK);
+        // In a model a turn takes two in: the other two are owed their tick.
+        assert_eq!(driven.driver.turn(), 2);
+        driven.driver.turn();
+        let second = Sleeper::new();
+        let _either = second.polls(&mut sleep);
+        let threads = std::mem::take(&mut *threads.lock().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
