@@ -26,6 +26,11 @@ impl Lateness {
     }
 
     /// Zero if nothing was recorded.
+    pub fn p50(&self) -> Duration {
+        Duration::from_nanos(self.0.value_at_quantile(0.5))
+    }
+
+    /// Zero if nothing was recorded.
     pub fn p99(&self) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(0.99))
     }

@@ -7,7 +7,7 @@
 //!
 //! Real clients ask it at once. Most are answered. Some send the head of their request a byte at a time, which keeps a
 //! connection open for ever where nobody looks at the clock: these are cut off. Some ask for what takes for ever, and are told
-//! that it took too long. tokio's timer is not even compiled in; clients wait by this one too.
+//! that it took too long. tokio's timer is not even started; clients wait by this one too.
 //!
 //! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options. `server.rs` is the part
 //! to copy.

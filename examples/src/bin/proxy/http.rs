@@ -1,0 +1,242 @@
+//! As much of HTTP/1.1 as it takes to know where a message ends. What is read is passed on as it is.
+
+use std::io;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_buf};
+
+/// In bytes: no head, no line of a body's framing may be longer.
+const LONGEST_HEAD: u64 = 16 << 10;
+
+/// The first line of a message and its fields.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) bytes: Vec<u8>,
+    length: Option<u64>,
+    chunked: bool,
+    close: bool,
+}
+
+/// What comes after a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Body {
+    Length(u64),
+    Chunked,
+    /// Whatever comes until the connection ends.
+    Rest,
+}
+
+impl Head {
+    /// [`InvalidData`](io::ErrorKind::InvalidData) where it is not HTTP/1, or might be read in two ways.
+    pub(crate) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        let mut from = from.take(LONGEST_HEAD);
+        while !bytes.ends_with(b"\r\n\r\n") {
+            if from.read_until(b'\n', &mut bytes).await? == 0 {
+                return Err(if from.limit() == 0 { invalid() } else { io::ErrorKind::UnexpectedEof.into() });
+            }
+        }
+        Self::parse(bytes).ok_or_else(invalid)
+    }
+
+    fn parse(bytes: Vec<u8>) -> Option<Self> {
+        let mut lines = bytes.strip_suffix(b"\r\n\r\n")?.split(|&byte| byte == b'\n');
+        let first = lines.next()?;
+        let mut head = Self { bytes: Vec::new(), length: None, chunked: false, close: is_old(first)? };
+        for line in lines {
+            let colon = line.iter().position(|&byte| byte == b':')?;
+            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) {
+                return None;
+            }
+            if name.eq_ignore_ascii_case(b"content-length") {
+                let length = number(value, 10)?;
+                if head.length.replace(length).is_some_and(|other| other != length) {
+                    return None;
+                }
+            } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+                if head.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                    return None;
+                }
+                head.chunked = true;
+            } else if name.eq_ignore_ascii_case(b"connection") {
+                let mut options = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+                head.close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
+            }
+        }
+        // Both at once: what one takes for a body is the next request to another.
+        let is_clear = head.length.is_none() || !head.chunked;
+        is_clear.then_some(Self { bytes, ..head })
+    }
+
+    /// The words of the first line: a method and a path, or a version and a status.
+    pub(crate) fn word(&self, n: usize) -> &[u8] {
+        self.bytes.split(u8::is_ascii_whitespace).nth(n).unwrap_or_default()
+    }
+
+    /// Whether another message may follow on the same connection.
+    pub(crate) fn keeps_alive(&self) -> bool {
+        !self.close
+    }
+
+    /// For a request.
+    pub(crate) fn body(&self) -> Body {
+        if self.chunked { Body::Chunked } else { Body::Length(self.length.unwrap_or(0)) }
+    }
+
+    /// For the answer to this request.
+    pub(crate) fn body_of(&self, answer: &Self) -> Body {
+        match answer.word(1) {
+            _ if self.word(0) == b"HEAD" => Body::Length(0),
+            b"204" | b"304" => Body::Length(0),
+            _ if answer.length.is_none() && !answer.chunked => Body::Rest,
+            _ => answer.body(),
+        }
+    }
+}
+
+/// Whether the first line is that of a message which ends with its connection.
+fn is_old(first: &[u8]) -> Option<bool> {
+    let words = || first.trim_ascii().split(|&byte| byte == b' ');
+    let is = |version: &[u8]| words().next() == Some(version) || words().nth(2) == Some(version);
+    if is(b"HTTP/1.1") { Some(false) } else { is(b"HTTP/1.0").then_some(true) }
+}
+
+impl Body {
+    pub(crate) async fn copy(
+        self,
+        from: &mut (impl AsyncBufRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<()> {
+        match self {
+            Self::Length(length) => copy_exactly(from, to, length).await,
+            Self::Rest => copy_buf(from, to).await.map(drop),
+            Self::Chunked => {
+                loop {
+                    let line = copy_line(from, to).await?;
+                    let size = line.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
+                    match number(size, 16).ok_or_else(invalid)? {
+                        0 => break,
+                        size => copy_exactly(from, to, size.checked_add(2).ok_or_else(invalid)?).await?,
+                    }
+                }
+                // The trailer.
+                while copy_line(from, to).await? != b"\r\n" {}
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn copy_exactly(
+    from: &mut (impl AsyncBufRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    length: u64,
+) -> io::Result<()> {
+    let copied = copy_buf(&mut from.take(length), to).await?;
+    if copied == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+async fn copy_line(
+    from: &mut (impl AsyncBufRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    from.take(LONGEST_HEAD).read_until(b'\n', &mut line).await?;
+    if !line.ends_with(b"\r\n") {
+        return Err(invalid());
+    }
+    to.write_all(&line).await?;
+    Ok(line)
+}
+
+/// Digits and nothing else, not even a sign.
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    u64::from_str_radix(digits, radix).ok()
+}
+
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Option<Head> {
+        Head::parse(text.into())
+    }
+
+    /// What is passed on of `text`, and what is left of it.
+    fn copy(body: Body, text: &str) -> (io::Result<String>, &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (mut from, mut to) = (text.as_bytes(), Vec::new());
+        let end = runtime.block_on(body.copy(&mut from, &mut to));
+        (end.map(|()| String::from_utf8(to).unwrap()), std::str::from_utf8(from).unwrap())
+    }
+
+    #[test]
+    fn the_head_says_what_follows() {
+        let get = parse("GET /a HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
+        assert_eq!((get.word(0), get.word(1)), (&b"GET"[..], &b"/a"[..]));
+        assert_eq!((get.body(), get.keeps_alive()), (Body::Length(0), true));
+        let post = parse("POST / HTTP/1.1\r\nContent-Length: 7\r\nConnection: te, Close\r\n\r\n").unwrap();
+        assert_eq!((post.body(), post.keeps_alive()), (Body::Length(7), false));
+        let old = parse("GET / HTTP/1.0\r\n\r\n").unwrap();
+        assert!(!old.keeps_alive());
+
+        let head = parse("HEAD / HTTP/1.1\r\n\r\n").unwrap();
+        for (answer, to_get) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", Body::Length(3)),
+            ("HTTP/1.1 200\r\ntransfer-encoding: chunked\r\n\r\n", Body::Chunked),
+            ("HTTP/1.1 200 OK\r\n\r\n", Body::Rest),
+            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 3\r\n\r\n", Body::Length(0)),
+        ] {
+            let answer = parse(answer).unwrap();
+            assert_eq!(get.body_of(&answer), to_get);
+            assert_eq!(head.body_of(&answer), Body::Length(0));
+        }
+    }
+
+    #[test]
+    fn what_might_be_read_in_two_ways_is_refused() {
+        for fields in [
+            "content-length: 1\r\ncontent-length: 2",
+            "content-length: 1\r\ntransfer-encoding: chunked",
+            "content-length: +1",
+            "content-length: 18446744073709551616",
+            "content-length:",
+            "transfer-encoding: gzip, chunked",
+            "content-length : 1",
+            "a: b\r\n continued: too",
+            "no colon",
+        ] {
+            assert!(parse(&format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n")).is_none(), "{fields}");
+        }
+        assert!(parse("GET /\r\n\r\n").is_none());
+        assert!(parse("\r\n\r\n").is_none());
+    }
+
+    #[test]
+    fn a_body_is_copied_to_its_end_and_no_further() {
+        for (body, text) in [
+            (Body::Length(5), "hello"),
+            (Body::Chunked, "5\r\nhello\r\nA;name=value\r\n0123456789\r\n0\r\n\r\n"),
+            (Body::Chunked, "0\r\nsum: 1\r\n\r\n"),
+        ] {
+            let with_more = format!("{text}GET");
+            let (copied, left) = copy(body, &with_more);
+            assert_eq!((copied.unwrap().as_str(), left), (text, "GET"));
+        }
+        assert_eq!(copy(Body::Rest, "all").0.unwrap(), "all");
+        for (body, text) in [
+            (Body::Length(6), "hello"),
+            (Body::Chunked, "5\r\nhel"),
+            (Body::Chunked, "five\r\n"),
+            (Body::Chunked, "ffffffffffffffff\r\n"),
+            (Body::Chunked, "0\r\n"),
+        ] {
+            assert!(copy(body, text).0.is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The proxy's process: what it does, and how the other one sees it.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hashed_wheel::Stats;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::runtime;
+
+use crate::Options;
+use crate::proxy::{Counts, Proxy};
+use crate::timers::{Timers, Tokio};
+use crate::upstream::{self, UNREACHABLE};
+
+/// Whose timer the proxy takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum On {
+    Wheel,
+    Tokio,
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Wheel => "hashed-wheel",
+            Self::Tokio => "tokio::time",
+        })
+    }
+}
+
+/// What a proxy says of itself. In one line, for the other process.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) accepted: u64,
+    pub(crate) ended: u64,
+    pub(crate) answered: u64,
+    pub(crate) timed_out: [u64; 4],
+    /// Of the wheel; tokio's timer does not say.
+    pub(crate) scheduled: u64,
+    pub(crate) reset: u64,
+    pub(crate) pending: u64,
+    /// How late it was itself, 99 % of the time, in microseconds: until it woke who waited.
+    pub(crate) late: u64,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { accepted, ended, answered, timed_out: [connect, header, idle, total], .. } = self;
+        let Self { scheduled, reset, pending, late, .. } = self;
+        write!(f, "{accepted} {ended} {answered} {connect} {header} {idle} {total} ")?;
+        write!(f, "{scheduled} {reset} {pending} {late}")
+    }
+}
+
+impl FromStr for Said {
+    type Err = io::Error;
+
+    fn from_str(line: &str) -> io::Result<Self> {
+        let mut numbers = line.split(' ').map(str::parse);
+        let mut next = || {
+            let number = numbers.next().and_then(Result::ok);
+            number.ok_or_else(|| io::Error::other(format!("the proxy has said {line:?}")))
+        };
+        Ok(Self {
+            accepted: next()?,
+            ended: next()?,
+            answered: next()?,
+            timed_out: [next()?, next()?, next()?, next()?],
+            scheduled: next()?,
+            reset: next()?,
+            pending: next()?,
+            late: next()?,
+        })
+    }
+}
+
+impl Said {
+    fn new(counts: &Counts, wheel: &Stats) -> Self {
+        // In this order: what is accepted in between has not ended yet.
+        let ended = counts.ended.load(Relaxed);
+        Self {
+            accepted: counts.accepted.load(Relaxed),
+            ended,
+            answered: counts.answered.load(Relaxed),
+            timed_out: counts.timed_out.each_ref().map(|count| count.load(Relaxed)),
+            scheduled: wheel.scheduled,
+            reset: wheel.reset,
+            pending: wheel.pending,
+            late: wheel.lateness.quantile(0.99).as_micros() as u64,
+        }
+    }
+}
+
+/// The whole of the proxy's process. It ends when nobody asks it any more.
+pub(crate) fn main(on: On, options: &Options) -> io::Result<()> {
+    let mut runtime = runtime::Builder::new_multi_thread();
+    runtime.enable_io();
+    match on {
+        // tokio's own timer is not even started.
+        On::Wheel => {
+            let timer = options.wheel().map_err(io::Error::other)?;
+            serve(runtime.build()?, options, timer.clone(), || timer.stats())
+        }
+        On::Tokio => serve(runtime.enable_time().build()?, options, Tokio, Stats::default),
+    }
+}
+
+fn serve<T: Timers>(
+    runtime: runtime::Runtime,
+    options: &Options,
+    timers: T,
+    wheel: impl Fn() -> Stats,
+) -> io::Result<()> {
+    let &[upstream, unreachable] = options.upstreams.as_slice() else {
+        return Err(io::Error::other("there are two upstreams"));
+    };
+    let routes = vec![(UNREACHABLE.into(), unreachable), ("/".into(), upstream)];
+    let proxy = Arc::new(Proxy { timers, limits: options.proxy_limits(), routes, counts: Counts::default() });
+    let _context = runtime.enter();
+    let listener = upstream::listen()?;
+    let mut output = io::stdout();
+    writeln!(output, "{}", listener.local_addr()?)?;
+    runtime.spawn(Arc::clone(&proxy).serve(listener));
+    io::stdin().lines().try_for_each(|line| {
+        line?;
+        writeln!(output, "{}", Said::new(&proxy.counts, &wheel()))
+    })
+}
+
+/// It, seen from the other one. Killed when dropped.
+pub(crate) struct Process {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    questions: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts this program again, with the same options, as a proxy.
+    pub(crate) async fn start(on: On, upstreams: [SocketAddr; 2]) -> io::Result<Self> {
+        let name = on.to_possible_value().expect("none is skipped");
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(std::env::args_os().skip(1))
+            .args(["--proxy-on", name.get_name()])
+            .arg(format!("--upstreams={},{}", upstreams[0], upstreams[1]))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let questions = child.stdin.take().expect("it was asked for");
+        let output = child.stdout.take().expect("it was asked for");
+        let mut lines = BufReader::new(output).lines();
+        let line = lines.next_line().await?.unwrap_or_default();
+        let address = line.parse().map_err(|_| io::Error::other("the proxy does not start"))?;
+        Ok(Self { address, child, questions, lines })
+    }
+
+    pub(crate) async fn ask(&mut self) -> io::Result<Said> {
+        let asked = self.questions.write_all(b"\n").await;
+        let line = if asked.is_ok() { self.lines.next_line().await? } else { None };
+        line.ok_or_else(|| io::Error::other("the proxy's process has ended too soon"))?.parse()
+    }
+
+    /// The processor time of all its threads. `None` where the system does not say.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        // All of them are there from beginning to end.
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()?)).ok()?;
+        threads
+            .map(|thread| {
+                // Nanoseconds on a processor, nanoseconds of waiting for one, number of slices.
+                let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+                Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
+            })
+            .sum()
+    }
+
+    /// The most memory that it has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
+    }
+
+    pub(crate) async fn end(mut self) -> io::Result<()> {
+        self.child.kill().await
+    }
+}

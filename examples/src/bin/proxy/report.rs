@@ -1,0 +1,113 @@
+//! What is printed at the end: a table, ready for a page.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::process::On;
+use crate::trial::Turn;
+
+/// Of so many rounds it says something if those of one proxy are all above those of the other.
+const ENOUGH: usize = 3;
+
+pub(crate) struct Report<'a>(pub(crate) &'a [Turn]);
+
+/// What a row says of a turn. `None` where the system does not tell.
+type Figure = fn(&Turn) -> Option<f64>;
+
+const ROWS: [(&str, Figure); 7] = [
+    ("requests a second", |turn| Some(turn.load.requests as f64 / turn.load.time.as_secs_f64())),
+    ("latency, median, ms", |turn| Some(millis(turn.load.p50))),
+    ("latency, 99 %, ms", |turn| Some(millis(turn.load.p99))),
+    ("CPU time of the proxy for a request, µs", |turn| {
+        Some(turn.cpu?.as_secs_f64() * 1e6 / turn.load.requests as f64)
+    }),
+    ("memory of the proxy at most, MiB", |turn| Some(turn.memory? as f64 / f64::from(1 << 20))),
+    ("lateness of timeouts, seen by clients, median, ms", |turn| Some(millis(turn.lateness.p50()))),
+    ("lateness of timeouts, 99 %, ms", |turn| Some(millis(turn.lateness.p99()))),
+];
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (wheel, tokio) = (self.of(On::Wheel), self.of(On::Tokio));
+        writeln!(f, "| | {} | {} | ratio |\n|---|--:|--:|--:|", On::Wheel, On::Tokio)?;
+        for (name, figure) in ROWS {
+            let [wheel, tokio] = [&wheel, &tokio].map(|turns| Spread::new(turns, figure));
+            let ratio = wheel.zip(tokio).map_or("–".into(), |(wheel, tokio)| wheel.beside(tokio));
+            let [wheel, tokio] = [wheel, tokio].map(|it| it.map_or("–".into(), |it| it.to_string()));
+            writeln!(f, "| {name} | {wheel} | {tokio} | {ratio} |")?;
+        }
+        let rounds = wheel.len().min(tokio.len());
+        if rounds >= ENOUGH {
+            writeln!(
+                f,
+                "\nMedians of {rounds} rounds, and what these range over. Where the ranges have nothing in common"
+            )?;
+            writeln!(f, "the ratio is bold; elsewhere no difference was seen.")?;
+        } else if rounds > 0 {
+            writeln!(f, "\nToo few rounds to tell a difference from noise.")?;
+        }
+        if let Some(Turn { said, .. }) = wheel.last() {
+            let per_request = |count: u64| count as f64 / said.answered as f64;
+            let (scheduled, reset) = (per_request(said.scheduled), per_request(said.reset));
+            let late = wheel.iter().map(|turn| turn.said.late).max().unwrap_or_default() as f64 / 1e3;
+            writeln!(f, "\nA request takes {scheduled:.1} timeouts and {reset:.1} re-arms of the idle one.")?;
+            writeln!(
+                f,
+                "The wheel itself was at most {late:.0} ms late, 99 % of the time; the rest of it is what it takes until"
+            )?;
+            writeln!(
+                f,
+                "a task that another thread has woken has its turn, and its client has heard of it."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Report<'_> {
+    fn of(&self, on: On) -> Vec<&Turn> {
+        self.0.iter().filter(|turn| turn.on == on).collect()
+    }
+}
+
+/// A figure over the rounds.
+#[derive(Clone, Copy)]
+struct Spread {
+    rounds: usize,
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn new(turns: &[&Turn], figure: Figure) -> Option<Self> {
+        let mut figures = turns.iter().map(|turn| figure(turn)).collect::<Option<Vec<_>>>()?;
+        figures.sort_unstable_by(f64::total_cmp);
+        let (&least, &most) = (figures.first()?, figures.last()?);
+        let rounds = figures.len();
+        let median = (figures[(rounds - 1) / 2] + figures[rounds / 2]) / 2.0;
+        Some(Self { rounds, least, median, most })
+    }
+
+    fn beside(self, other: Self) -> String {
+        let ratio = self.median / other.median;
+        let is_apart = self.most < other.least || other.most < self.least;
+        if is_apart && self.rounds >= ENOUGH { format!("**{ratio:.2}**") } else { format!("{ratio:.2}") }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rounds, least, median, most } = *self;
+        let digits = if median < 10.0 { 2 } else { usize::from(median < 1000.0) };
+        write!(f, "{median:.digits$}")?;
+        if rounds > 1 {
+            write!(f, " ({least:.digits$} – {most:.digits$})")?;
+        }
+        Ok(())
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,76 @@
+//! What the proxy asks of a timer, and the two that it can have: this crate's, and tokio's.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hashed_wheel::HashedWheelTimer;
+use tokio::time::Instant;
+
+pub(crate) trait Timers: Send + Sync + 'static {
+    type Sleep: Sleep;
+
+    fn sleep(&self, delay: Duration) -> Self::Sleep;
+
+    /// `None` if the delay is over first.
+    fn timeout<F: Future + Send>(
+        &self,
+        delay: Duration,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> + Send;
+}
+
+/// tokio's has to stay where it is, so all are used as if they had to.
+pub(crate) trait Sleep: Send + 'static {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()>;
+
+    fn reset(self: Pin<&mut Self>, delay: Duration);
+}
+
+/// A timer that is stopped, or refuses, guards nothing any more: then all time is over.
+impl Timers for HashedWheelTimer {
+    type Sleep = hashed_wheel::Sleep;
+
+    fn sleep(&self, delay: Duration) -> Self::Sleep {
+        self.sleep(delay)
+    }
+
+    async fn timeout<F: Future + Send>(&self, delay: Duration, future: F) -> Option<F::Output> {
+        self.timeout(delay, future).await.ok()
+    }
+}
+
+impl Sleep for hashed_wheel::Sleep {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Future::poll(self, context).map(drop)
+    }
+
+    fn reset(self: Pin<&mut Self>, delay: Duration) {
+        self.get_mut().reset(delay);
+    }
+}
+
+/// The timer of the runtime.
+pub(crate) struct Tokio;
+
+impl Timers for Tokio {
+    type Sleep = tokio::time::Sleep;
+
+    fn sleep(&self, delay: Duration) -> Self::Sleep {
+        tokio::time::sleep(delay)
+    }
+
+    async fn timeout<F: Future + Send>(&self, delay: Duration, future: F) -> Option<F::Output> {
+        tokio::time::timeout(delay, future).await.ok()
+    }
+}
+
+impl Sleep for tokio::time::Sleep {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Future::poll(self, context)
+    }
+
+    fn reset(self: Pin<&mut Self>, delay: Duration) {
+        self.reset(Instant::now() + delay);
+    }
+}

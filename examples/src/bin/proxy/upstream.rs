@@ -1,0 +1,88 @@
+//! The upstream: answers, never answers, answers for ever, or is not to be reached.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, BufReader, copy_buf, sink};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
+
+use crate::http::Head;
+
+pub(crate) const STUCK: &str = "/stuck";
+pub(crate) const ENDLESS: &str = "/endless";
+pub(crate) const UNREACHABLE: &str = "/unreachable";
+
+/// How many bytes its answer has, beside the head.
+const PAGE: usize = 500;
+
+/// Thousands come at once; the system may allow fewer.
+const BACKLOG: u32 = 4096;
+
+/// Of a listener on loopback, on some port.
+pub(crate) fn listen() -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    socket.listen(BACKLOG)
+}
+
+/// `every` is how long the endless answer takes for a byte.
+pub(crate) async fn serve(listener: TcpListener, every: Duration) {
+    loop {
+        match listener.accept().await {
+            // It ends with an error where the proxy has hung up.
+            Ok((stream, _)) => drop(tokio::spawn(async move { drop(answer(stream, every).await) })),
+            Err(error) => {
+                eprintln!("the upstream cannot accept a connection: {error}");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: TcpStream, every: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (from, mut to) = stream.split();
+    let mut from = BufReader::with_capacity(1024, from);
+    let page = format!("HTTP/1.1 200 OK\r\ncontent-length: {PAGE}\r\n\r\n{}", "x".repeat(PAGE));
+    loop {
+        let request = Head::read(&mut from).await?;
+        let path = request.word(1);
+        if path == STUCK.as_bytes() {
+            return copy_buf(&mut from, &mut sink()).await.map(drop);
+        }
+        if path == ENDLESS.as_bytes() {
+            to.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+            loop {
+                to.write_all(b"1\r\nx\r\n").await?;
+                sleep(every).await;
+            }
+        }
+        to.write_all(page.as_bytes()).await?;
+    }
+}
+
+/// A listener that accepts nobody and has no place for one more to wait: on Linux, who knocks there hears nothing.
+pub(crate) struct Unreachable {
+    pub(crate) address: SocketAddr,
+    _listener: TcpListener,
+    _waiting: Vec<TcpStream>,
+}
+
+impl Unreachable {
+    pub(crate) async fn new() -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let listener = socket.listen(0)?;
+        let address = listener.local_addr()?;
+        let mut waiting = Vec::new();
+        while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
+            waiting.push(stream?);
+            if waiting.len() > 100 {
+                return Err(io::Error::other("a listener that accepts nobody can be reached here"));
+            }
+        }
+        Ok(Self { address, _listener: listener, _waiting: waiting })
+    }
+}
