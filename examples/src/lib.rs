@@ -1,10 +1,12 @@
-//! What the reports of the examples have in common.
+//! What the examples have in common: their reports, and how they show their timers to `wheel-top`.
 
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+
+pub mod top;
 
 /// In nanoseconds: no lateness is longer.
 const A_DAY: u64 = 86_400_000_000_000;
