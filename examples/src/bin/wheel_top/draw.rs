@@ -80,7 +80,7 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
         (_, true, true) => "■ the timer is stopped".fg(FAIR),
         (_, false, _) => format!("■ {}", state.status()).fg(BAD),
     };
-    let right = Line::from(vec![status, "  q: leave ".fg(QUIET)]);
+    let right = Line::from(vec![" ".into(), status, "  q: leave ".fg(QUIET)]);
     let [start, end] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(right.width() as u16)]).areas(area);
     Line::from(left).render(start, buf);
@@ -100,7 +100,7 @@ pub(crate) fn panel(name: impl Into<String>, area: Rect, buf: &mut Buffer) -> Re
 fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
     type Panel = fn(&Timer, Rect, &mut Buffer);
     // How high each has to be, and its share of what is left.
-    const PANELS: [(u16, u16, Panel); 4] = [(4, 1, pending), (8, 0, rates), (5, 0, worker), (6, 1, lateness)];
+    const PANELS: [(u16, u16, Panel); 4] = [(4, 1, pending), (7, 0, rates), (6, 0, worker), (6, 1, lateness)];
 
     let mut left = area.height;
     let fitting = PANELS.iter().take_while(|(height, ..)| {
@@ -136,7 +136,6 @@ fn pending(timer: &Timer, area: Rect, buf: &mut Buffer) {
 
 fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let inner = panel("timeouts", area, buf);
-    let head = format!("{:<12}{:>11}{:>15}", "", "a second", "in all").fg(QUIET);
     let now = &timer.now;
     let counters = [
         ("scheduled", now.scheduled, timer.rate(|timer| timer.scheduled)),
@@ -146,34 +145,37 @@ fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
         ("refused", now.refused, timer.rate(|timer| timer.refused)),
     ];
     let lines = counters.into_iter().map(|(name, all, rate)| {
-        let line = format!("{name:<12}{:>11}{:>15}", per_second(rate), HumanCount(all).to_string());
+        let line = format!("{name:<10}{:>11}/s{:>15}", per_second(rate), HumanCount(all).to_string());
         let is_bad = name == "refused" && all > 0;
         Line::styled(line, if is_bad { Style::from(FAIR) } else { Style::new() })
     });
-    Paragraph::new(std::iter::once(head.into()).chain(lines).collect::<Vec<_>>()).render(inner, buf);
+    Paragraph::new(lines.collect::<Vec<_>>()).render(inner, buf);
 }
 
 fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let inner = panel("worker", area, buf);
-    let [busy, turns, trouble] = Layout::vertical([Constraint::Length(1); 3]).areas(inner);
+    let [busy, below] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
     let load = timer.load().clamp(0.0, 1.0);
     let color = if load < 0.5 { GOOD } else { BAD };
     let label = format!("busy {:.1} % of the time", load * 100.0);
     let style = Style::new().fg(color).bg(Color::Black);
     Gauge::default().ratio(load).label(label).gauge_style(style).use_unicode(true).render(busy, buf);
     let now = &timer.now;
-    let rates = [timer.rate(|timer| timer.turns), timer.rate(|timer| timer.wake_ups)].map(per_second);
-    Line::raw(format!("{} turns and {} wake-ups a second", rates[0], rates[1])).render(turns, buf);
+    let [turns, wake_ups] = [timer.rate(|timer| timer.turns), timer.rate(|timer| timer.wake_ups)];
     let problems = [
-        (now.panicked, "panics"),
-        (now.dropped, "dropped by the executor"),
-        (now.slow, "slow tasks"),
-        (now.long_turns, "long turns"),
+        ("long turns", now.long_turns),
+        ("slow tasks", now.slow),
+        ("panics", now.panicked),
+        ("dropped", now.dropped),
     ];
-    let problems: Vec<_> = problems.iter().filter(|(count, _)| *count > 0).collect();
-    let named = problems.iter().map(|(count, name)| format!(", {} {name}", HumanCount(*count)).fg(FAIR));
-    let longest = format!("longest turn {}", span(now.longest_turn)).into();
-    Line::from_iter(std::iter::once(longest).chain(named)).render(trouble, buf);
+    let named = problems.iter().filter(|(_, count)| *count > 0);
+    let named: Vec<_> = named.map(|(name, count)| format!("{name} {}", HumanCount(*count))).collect();
+    let lines = vec![
+        Line::raw(format!("{} turns/s, {} wake-ups/s", per_second(turns), per_second(wake_ups))),
+        Line::raw(format!("longest turn {}", span(now.longest_turn))),
+        Line::from(named.join(", ").fg(FAIR)),
+    ];
+    Paragraph::new(lines).render(below, buf);
 }
 
 fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
@@ -183,10 +185,13 @@ fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(inner);
     let lately = timer.lateness();
     let is_none = lately.iter().all(|(_, count)| *count == 0);
-    let bound = |part| quantile(&lately, part).map_or_else(|| "beyond".into(), span);
+    let bound = |part| match quantile(&lately, part) {
+        Some(bound) => format!("≤ {}", span(bound)),
+        None => "beyond all bounds".into(),
+    };
     let words = match is_none {
         true => "nothing has expired".fg(QUIET).into(),
-        false => Line::raw(format!("half ≤ {}, 99 % ≤ {}", bound(0.5), bound(0.99))),
+        false => Line::raw(format!("half {}, 99 % {}", bound(0.5), bound(0.99))),
     };
     words.render(line, buf);
 
@@ -239,8 +244,8 @@ fn per_second(rate: f64) -> String {
 /// A time in three digits.
 pub(crate) fn span(time: Duration) -> String {
     const UNITS: [(f64, &str); 8] = [
-        (31_557_600.0, "years"),
-        (86_400.0, "days"),
+        (31_557_600.0, "y"),
+        (86_400.0, "d"),
         (3_600.0, "h"),
         (60.0, "min"),
         (1.0, "s"),

@@ -146,7 +146,7 @@ fn once(mut state: State, heard: &Receiver<Heard>, (columns, rows): (u16, u16)) 
         }
     }
     if state.shown().is_none() {
-        return fail(&format!("{}, for {PATIENCE:?}", state.status()));
+        return fail(&state.status());
     }
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("nothing is written");
     terminal.draw(|frame| draw::all(&state, frame.area(), frame.buffer_mut())).expect("nothing is written");

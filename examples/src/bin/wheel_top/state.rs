@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct State {
     address: SocketAddr,
-    /// The timer that is to be shown first.
+    /// The timer that is to be shown as soon as there is one of that name.
     wanted: Option<String>,
     program: String,
     line: Line,
@@ -76,6 +76,7 @@ impl State {
             Heard::Frame(frame) => {
                 if self.line != Line::Open {
                     // Another one, which begins from zero.
+                    self.wanted = self.wanted.take().or(self.shown().map(|timer| timer.now.name.clone()));
                     self.timers.clear();
                 }
                 self.heard = Some(now);

@@ -141,7 +141,8 @@ pub(crate) fn strips(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let levels = timer.wheel.as_ref().map_or(&[][..], |wheel| &wheel.levels);
     let name = match levels.len() {
         _ if is_one_ring(timer) => "slots".into(),
-        1 => "wheel: 1 level".into(),
+        0 => "wheel".into(),
+        1 => format!("wheel: 1 level of {} slots", timer.now.ticks_per_wheel),
         count => format!("wheel: {count} levels of {} slots", timer.now.ticks_per_wheel),
     };
     let inner = panel(name, area, buf);
