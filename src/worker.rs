@@ -427,7 +427,8 @@ impl Post {
         OnDuty { post: self, worker }
     }
 
-    /// For a look. (Whoever works here waits for the lock, and never goes by that it is taken.)
+    /// For a look, in which nothing of the user's runs: who looks is not the worker, and nobody asks. (Whoever works here
+    /// waits for the lock, and never goes by that it is taken.)
     pub(crate) fn try_enter(&self) -> Option<MutexGuard<'_, Worker>> {
         self.worker.try_lock()
     }

@@ -38,9 +38,9 @@ fn parts(level: &Level, most: usize) -> Vec<(u64, Color)> {
     let parts = merge(&level.slots, most);
     let count = parts.len();
     let colored = parts.into_iter().enumerate().map(|(part, entries)| {
-        // From the part that the hand is in, which is the last one: it comes to the rest of it a turn later.
-        let ahead = (part as f64 / count as f64 - hand(level)).rem_euclid(1.0);
-        (entries as u64, color(ahead))
+        // Where the hand is it comes again a turn later.
+        let ahead = part as f64 / count as f64 - hand(level);
+        (entries as u64, color(if ahead > 0.0 { ahead } else { ahead + 1.0 }))
     });
     colored.collect()
 }
