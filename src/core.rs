@@ -442,6 +442,7 @@ impl Core {
         let Some(ended) = self.now_in_turn() else { return };
         let took = ended.saturating_sub(begun);
         self.counters.worker.longest_turn.raise(took);
+        self.counters.worker.busy.add(took);
         if took > self.ticks.nanos() {
             let long_turns = self.counters.worker.long_turns.add_one();
             report::long_turn(
@@ -499,6 +500,7 @@ impl Core {
             wake_ups: worker.wake_ups.get(),
             long_turns: worker.long_turns.get(),
             longest_turn: Duration::from_nanos(worker.longest_turn.get()),
+            busy: Duration::from_nanos(worker.busy.get()),
             lateness: worker.lateness.get(self.ticks.nanos()),
         }
     }

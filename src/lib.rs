@@ -17,6 +17,7 @@ mod local;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod node;
+mod occupancy;
 mod periodic;
 mod platform;
 mod report;
@@ -45,6 +46,7 @@ pub use error::{BuildError, NewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 pub use keyed::KeyedTimeouts;
+pub use occupancy::{LevelOccupancy, Occupancy};
 pub use periodic::Periodic;
 pub use schedule::{MissedTick, Schedule};
 pub use stats::{Lateness, Stats};

@@ -45,6 +45,8 @@ pub struct Stats {
     pub long_turns: u64,
     /// What the longest turn has taken, its tasks included. (Turns with nothing to do are not timed.)
     pub longest_turn: Duration,
+    /// What those turns have taken in all: the worker's load is what this grows by in a second.
+    pub busy: Duration,
     /// How late timeouts were handed to the executor.
     pub lateness: Lateness,
 }
@@ -175,6 +177,8 @@ pub(crate) struct WorkerCounters {
     pub(crate) long_turns: Counter,
     /// In nanoseconds.
     pub(crate) longest_turn: Counter,
+    /// In nanoseconds too.
+    pub(crate) busy: Counter,
     pub(crate) lateness: LatenessCounters,
 }
 
@@ -277,7 +281,12 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     /// Says how many there are now.
     pub(crate) fn add_one(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
+        self.add(1)
+    }
+
+    /// The same for more than one.
+    pub(crate) fn add(&self, more: u64) -> u64 {
+        self.0.fetch_add(more, Ordering::Relaxed) + more
     }
 
     /// The same, for a counter with one writer at a time, which saves a locked instruction.

@@ -132,4 +132,6 @@ pub enum Fault {
     ReplaceInTwoSteps,
     /// It runs its task whatever has become of its key.
     BeginWithoutLook,
+    /// Who asks what is in the wheel looks whether the timer is stopped before it has the worker's lock, and not again.
+    OccupancyBeforeLock,
 }

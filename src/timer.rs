@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::builder::Builder;
 use crate::core::Core;
 use crate::error::NewTimeoutError;
+use crate::occupancy::Occupancy;
 use crate::stats::Stats;
 use crate::sync::{Arc, Ordering, unmodelled};
 use crate::task::{Closure, OfType, TimerTask};
@@ -329,6 +330,36 @@ impl HashedWheelTimer {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
+    }
+
+    /// How full the slots of the wheel are: for a picture of a live timer, or to find out why it is slow.
+    ///
+    /// `None` while a turn is in progress, and so for a task on the worker; and once the timer is stopped. It waits for
+    /// nobody. But the worker, and `stop`, wait for it: it looks at each of [`ticks_per_wheel`](Self::ticks_per_wheel)
+    /// slots, of each level, under the worker's lock, and takes eight bytes for it. A few times a second that is nothing for
+    /// a wheel of thousands of slots; it is not for a path that is hot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10)).ticks_per_wheel(8);
+    /// let (timer, mut driver) = builder.clock(ManualClock::new()).build_driven()?;
+    /// timer.new_timeout(|_| (), Duration::from_millis(30))?;
+    /// timer.new_timeout(|_| (), Duration::from_millis(110))?; // a turn later
+    /// assert_eq!(timer.occupancy().unwrap().on_the_way, 2);
+    ///
+    /// driver.turn();
+    /// let wheel = &timer.occupancy().unwrap().levels[0];
+    /// assert_eq!(wheel.slots, [0, 0, 0, 2, 0, 0, 0, 0]);
+    /// assert_eq!(wheel.present, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn occupancy(&self) -> Option<Occupancy> {
+        self.core.occupancy()
     }
 
     /// The length of a tick.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::lanes::{Inbox, Taken};
+use crate::life::Word;
 use crate::node::{Claim, Entry, Expiry, Message, Over, PLACED, Placed, Purse, Spare};
+use crate::occupancy::Occupancy;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
@@ -259,6 +261,13 @@ impl Worker {
         Rest::Nap(core.ticks.until(self.wheel.tick() + 1, now))
     }
 
+    /// What is where at tick `now`, of a timer whose life is `word`. Between two turns, when nothing that is due is left.
+    pub(crate) fn occupancy(&self, word: Word, now: u64) -> Occupancy {
+        let tick = now.max(self.wheel.tick());
+        let on_the_way = (word.admitted(self.taken) - self.taken) as usize;
+        Occupancy { tick, levels: self.wheel.levels(tick), on_the_way }
+    }
+
     /// Whether [`drain`](Self::drain) has done its work.
     pub(crate) fn is_over(&self) -> bool {
         self.over
@@ -416,6 +425,12 @@ impl Post {
         let worker = self.worker.lock();
         self.holder.store(thread_number(), Ordering::Relaxed);
         OnDuty { post: self, worker }
+    }
+
+    /// For a look, in which nothing of the user's runs: who looks is not the worker, and nobody asks. (Whoever works here
+    /// waits for the lock, and never goes by that it is taken.)
+    pub(crate) fn try_enter(&self) -> Option<MutexGuard<'_, Worker>> {
+        self.worker.try_lock()
     }
 
     /// Whether the calling thread is the worker.

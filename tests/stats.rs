@@ -181,7 +181,22 @@ fn a_turn_includes_all_its_tasks_and_those_that_panic() {
         t.timer.new_timeout(task, TICK).unwrap();
     }
     common::quietly(|| t.pass(TICK));
-    assert_eq!(t.timer.stats().longest_turn, ms(12));
+    let stats = t.timer.stats();
+    assert_eq!((stats.longest_turn, stats.busy), (ms(12), ms(12)));
+}
+
+#[test]
+fn what_turns_take_adds_up() {
+    let mut t = Driven::new();
+    for (takes, busy) in [(3, 3), (12, 15), (0, 15), (1, 16)] {
+        t.slow(ms(takes), TICK);
+        t.pass(TICK * 2);
+        // One with nothing to do, and the time between two turns, are nobody's work.
+        t.pass(Duration::from_secs(60));
+        assert_eq!(t.timer.stats().busy, ms(busy), "after {takes} ms");
+    }
+    assert!(t.timer.stop().is_empty());
+    assert_eq!(t.timer.stats().busy, ms(16));
 }
 
 // --- reset ----------------------------------------------------------------------------------------------------------
@@ -585,7 +600,7 @@ fn debug_can_be_read() {
     let text = format!("{:?}", t.timer.stats());
     for part in [
         "scheduled: 2, expired: 2, periodic_runs: 0, cancelled: 0, pending: 0, unreclaimed: 0",
-        "longest_turn: 3ms",
+        "longest_turn: 3ms, busy: 3ms",
         "lateness: Lateness { worst: 59.983s, up to 625µs: 1, more: 1 }",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");

@@ -1,7 +1,9 @@
-//! What the examples have in common: how they report, how they start a server, how they are tested.
+//! What the examples have in common: how they report, how they start a server, how they are tested, and how they show their
+//! timers to `wheel-top`.
 
 pub mod server;
 pub mod testing;
+pub mod top;
 
 use std::fmt;
 use std::process::ExitCode;

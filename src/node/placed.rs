@@ -1,6 +1,7 @@
 //! The nodes that are in the wheel.
 
 use super::{Arena, Entry, NOWHERE, PLACED, QUEUED, deadline_of, state_of};
+use crate::occupancy::LevelOccupancy;
 use crate::sync::Ordering;
 use crate::ticks::Ticks;
 use crate::wheel::entries::Entries;
@@ -107,6 +108,11 @@ impl Placed {
             }
         });
         (first, live)
+    }
+
+    /// How full each level is at tick `now`, which is not before [`tick`](Self::tick).
+    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
+        self.wheel.levels(now)
     }
 
     pub(crate) fn tick(&self) -> u64 {

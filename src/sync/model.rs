@@ -181,6 +181,11 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        // A model that panics under a lock has failed.
+        self.0.try_lock().ok()
+    }
 }
 
 /// Whether every order of things is tried. (Shuttle draws some.)

@@ -3,6 +3,7 @@
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
+use crate::occupancy::LevelOccupancy;
 
 /// The methods are those of [`Hashed`].
 pub(crate) enum EitherWheel {
@@ -52,6 +53,10 @@ impl EitherWheel {
 
     pub(crate) fn len(&self) -> usize {
         either!(self, wheel => wheel.len())
+    }
+
+    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
+        either!(self, wheel => wheel.levels(now))
     }
 
     /// For people.

@@ -6,6 +6,7 @@ use super::entries::Entries;
 use super::firsts::Firsts;
 use super::ring::Ring;
 use super::rounds::{Rounds, Waiting};
+use crate::occupancy::LevelOccupancy;
 
 /// The order of a [`HashedWheel`](super::HashedWheel): where each entry stands, and what is due. The entries themselves live
 /// elsewhere.
@@ -97,6 +98,12 @@ impl Hashed {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// How full the slots are, and which one is that of the tick `now`.
+    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
+        let slots = self.slots.among(0..self.slots.size()).map(Rounds::len).collect();
+        vec![LevelOccupancy { ticks_per_slot: 1, slots, present: self.slot(now) }]
     }
 
     /// Names all entries, in no particular order.

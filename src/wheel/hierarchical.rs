@@ -6,6 +6,7 @@ use super::due::Due;
 use super::entries::Entries;
 use super::ring::{Bucket, Ring};
 use super::row::Row;
+use crate::occupancy::LevelOccupancy;
 
 /// Of so many entries the deadlines are read before the first one moves: their cache misses overlap.
 const GROUP: usize = 16;
@@ -145,6 +146,19 @@ impl Hierarchical {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// How full the slots of each level are that there is, and which one is that of the tick `now`.
+    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
+        let levels = self.levels.iter().enumerate().filter_map(|(level, made)| {
+            let (slots, shift) = (&made.as_ref()?.slots, self.shift(level));
+            Some(LevelOccupancy {
+                ticks_per_slot: 1 << shift,
+                slots: slots.among(0..slots.size()).map(|slot| slot.row.len()).collect(),
+                present: (now >> shift) as usize & (slots.size() - 1),
+            })
+        });
+        levels.collect()
     }
 
     /// Names all entries, in no particular order.

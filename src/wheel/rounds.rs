@@ -76,6 +76,10 @@ impl Rounds {
         self.row.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.row.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         self.row.iter()
     }

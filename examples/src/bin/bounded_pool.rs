@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, Timeout, TimerTask};
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::top::Top;
 
 const TICK: Duration = Duration::from_millis(5);
 
@@ -57,6 +58,9 @@ struct Options {
     /// How many milliseconds a task takes
     #[arg(long, value_name = "MS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     work: u64,
+
+    #[command(flatten)]
+    top: Top,
 }
 
 /// What becomes of a task that the pool refuses.
@@ -216,6 +220,7 @@ fn trial(refused: Refused, options: &Options, verdict: &mut Verdict) {
     let executor = refused.executor(queue, Arc::clone(&refusals));
     let timer = HashedWheelTimer::builder().tick(TICK).task_executor(executor).build();
     let timer = timer.expect("it can be built");
+    options.top.watch(refused.name(), &timer);
     let fates = Arc::new(Fates::default());
 
     let work = Duration::from_millis(options.work);

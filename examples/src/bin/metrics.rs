@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Stats, Timeout};
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
@@ -49,6 +50,9 @@ struct Options {
     /// Print the page
     #[arg(long)]
     page: bool,
+
+    #[command(flatten)]
+    top: Top,
 }
 
 fn main() -> ExitCode {
@@ -170,6 +174,7 @@ fn connection(timer: &HashedWheelTimer, idle: &Timeout, requests: u32) -> Result
 fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
     let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1)).max_pending_timeouts(LIMIT);
     let timer = builder.slow_task_threshold(SLOW).thread_name(NAME).build()?;
+    options.top.watch(NAME, &timer);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     println!("http://{address}/metrics: {} connections", options.connections);

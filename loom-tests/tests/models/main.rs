@@ -75,6 +75,8 @@
 //! | by key: schedule | schedule, expiry, stop | `keyed::of_two_schedules_…`, `of_a_replacement_…`, `a_task_that_is_faster_…`, `a_schedule_leaves_…`, `a_replacement_and_stop_…` |
 //! | by key: cancel, reset | expiry | `keyed::of_a_cancel_…`, `a_reset_that_was_…` |
 //! | by key: clear, last drop | expiry | –: the same as of cancel, under the same lock |
+//! | a look at the wheel | turn | –: the worker's lock; who finds it taken does not look |
+//! | | stop | `stop::who_looks_at_the_wheel_…` |
 //! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
 //! | | driver's drop | –: both are a stop and no more |
 //!

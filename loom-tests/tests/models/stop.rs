@@ -86,6 +86,22 @@ fn stop_takes_what_a_turn_has_not_expired() {
 }
 
 #[test]
+fn who_looks_at_the_wheel_sees_all_of_it_or_nothing() {
+    explore(None, [broken(OccupancyBeforeLock)], || {
+        let mut driven = Driven::new();
+        let (placed, _) = driven.schedule_placed(3);
+        let other = driven.timer.clone();
+        let look = thread::spawn(move || other.occupancy());
+        assert_eq!(driven.timer.stop(), [placed]);
+        assert_eq!(driven.timer.occupancy(), None);
+        if let Some(wheel) = look.join().unwrap() {
+            let full: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
+            assert_eq!(full, 1, "not what stop has left");
+        }
+    });
+}
+
+#[test]
 fn the_last_handle_ends_what_is_left() {
     explore(None, [broken(StopWithoutDue)], || {
         let driven = Driven::new();

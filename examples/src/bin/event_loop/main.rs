@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use hashed_wheel_examples::top::Top;
 
 /// How long to wait for what should have happened.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,6 +41,9 @@ struct Options {
     /// FAIL if 1 in 100 comes later than so many milliseconds: what the machine may take to wake a thread
     #[arg(long, value_name = "MS", default_value_t = 500)]
     max_late: u64,
+
+    #[command(flatten)]
+    top: Top,
 }
 
 impl Options {

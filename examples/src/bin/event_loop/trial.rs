@@ -37,6 +37,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
     let watch = Arc::new(Watch::default());
     let server = Server::new(Arc::clone(&watch))?;
     let (timer, address) = (server.timer(), server.address()?);
+    options.top.watch("loop", &timer);
     let (end, ended) = mpsc::channel();
     thread::spawn(move || end.send(server.run()));
 

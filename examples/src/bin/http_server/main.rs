@@ -24,6 +24,7 @@ use clap::Parser;
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 use tokio::net::TcpListener;
 
@@ -56,6 +57,9 @@ struct Options {
     /// Who is slow
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    #[command(flatten)]
+    top: Top,
 }
 
 fn main() -> ExitCode {
@@ -83,6 +87,7 @@ struct Outcome {
 fn run(options: &Options) -> io::Result<Outcome> {
     let timer =
         HashedWheelTimer::builder().tick(Duration::from_millis(10)).build().map_err(io::Error::other)?;
+    options.top.watch("requests", &timer);
     let limits = Limits { header: options.header_timeout, answer: options.answer_timeout };
     let mut random = Rng::with_seed(options.seed);
     let mut expected = [0; 3];

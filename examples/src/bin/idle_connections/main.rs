@@ -52,6 +52,7 @@ fn serve(options: &Options) -> ExitCode {
         eprintln!("error: {too_low}");
         return ExitCode::from(2);
     }
+    options.top.watch("connections", &timer);
     println!("{options}");
     let outcome = match trial::run(options, &timer) {
         Ok(outcome) => outcome,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use hashed_wheel::{BuildError, HashedWheelTimer};
+use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
 use crate::worker;
@@ -57,6 +58,9 @@ pub(crate) struct Options {
     /// Which clients fall silent, and when
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) top: Top,
 
     /// This is the process with the clients of the server at this address
     #[arg(long, hide = true)]

@@ -45,7 +45,7 @@ impl Report<'_> {
         }
         if server.closed != clients.closed + clients.wronged + clients.early
             || server.left != clients.kept + clients.forgotten
-            || server.accepted != options.connections.into()
+            || server.accepted != u64::from(options.connections)
         {
             failures.push(format!(
                 "the server closed {} and kept {}, but {clients:?}",

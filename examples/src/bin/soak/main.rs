@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
 use crate::ledger::Total;
@@ -59,6 +60,9 @@ struct Options {
     /// What is done, and when
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    #[command(flatten)]
+    top: Top,
 
     /// Does something wrong, to show that it is noticed
     #[arg(long, hide = true)]
@@ -118,12 +122,16 @@ struct Outcome {
 fn run(options: &Options) -> Outcome {
     let began = Instant::now();
     let time = Duration::from_secs(options.seconds);
+    options.top.start();
     let threads = machine::threads();
     let max_late = Duration::from_millis(options.max_late);
 
     let over = Arc::new(AtomicBool::new(false));
     let staying =
         [false, true].map(|hierarchical| Plan::staying(hierarchical, max_late, options.sabotage).start());
+    for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&staying) {
+        options.top.watch(name, &running.timer);
+    }
     let producers: Vec<JoinHandle<_>> = (0..options.producers)
         .map(|n| {
             let places = staying.each_ref().map(Running::place);

@@ -221,7 +221,7 @@ impl Bell {
 /// A timer at work.
 pub(crate) struct Running {
     plan: Plan,
-    timer: HashedWheelTimer,
+    pub(crate) timer: HashedWheelTimer,
     pub(crate) ledger: Arc<Ledger>,
     witness: Entry,
     turner: Option<(Arc<Bell>, JoinHandle<()>)>,

@@ -1,0 +1,106 @@
+//! Two timers with something to do, for who has no program to look at.
+
+use std::collections::VecDeque;
+use std::f64::consts::TAU;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
+use hashed_wheel_examples::top::Show;
+
+const TICK: Duration = Duration::from_millis(10);
+
+/// More than so many requests are not open at a time; the oldest is answered then.
+const OPEN: usize = 4_000;
+
+/// Some of a burst are refused, if it comes when many are open.
+const LIMIT: usize = 4_200;
+
+const STEP: Duration = Duration::from_millis(5);
+
+/// Starts them; says where they can be looked at.
+pub(crate) fn start() -> io::Result<SocketAddr> {
+    let show = Show::at((Ipv4Addr::LOCALHOST, 0).into())?;
+    let builder = || {
+        let builder = HashedWheelTimer::builder().tick(TICK).max_pending_timeouts(LIMIT);
+        builder.slow_task_threshold(Duration::from_millis(5))
+    };
+    // Within two turns of the wheel.
+    let hashed = builder().build().map_err(io::Error::other)?;
+    show.watch("hashed", &hashed);
+    thread::spawn(move || Service::new(hashed, |random| 1.0 + 6.0 * random.f64() * random.f64()).run());
+    // From 20 ms to an hour.
+    let hierarchical = builder().hierarchical().ticks_per_wheel(64).build().map_err(io::Error::other)?;
+    show.watch("hierarchical", &hierarchical);
+    thread::spawn(move || Service::new(hierarchical, |random| 0.02 * 180_000_f64.powf(random.f64())).run());
+    Ok(show.address())
+}
+
+/// Requests, each with a deadline. Most are answered before it.
+struct Service {
+    timer: HashedWheelTimer,
+    /// In seconds.
+    deadline: fn(&mut Rng) -> f64,
+    random: Rng,
+    open: VecDeque<Timeout>,
+}
+
+impl Service {
+    fn new(timer: HashedWheelTimer, deadline: fn(&mut Rng) -> f64) -> Self {
+        Self { timer, deadline, random: Rng::with_seed(1), open: VecDeque::new() }
+    }
+
+    fn run(mut self) {
+        let began = Instant::now();
+        for step in 0_u64.. {
+            // They come and go like waves, and now and then many at once.
+            let wave = 1.0 + (began.elapsed().as_secs_f64() * TAU / 8.0).sin();
+            for _ in 0..(wave * 10.0) as usize {
+                let deadline = (self.deadline)(&mut self.random);
+                self.ask(Duration::from_secs_f64(deadline));
+            }
+            if step % 700 == 699 {
+                (0..500).for_each(|n| self.ask(Duration::from_millis(2_000 + n)));
+            }
+            self.answer();
+            thread::sleep(STEP);
+        }
+    }
+
+    fn ask(&mut self, deadline: Duration) {
+        // One in some thousands holds the others up.
+        let is_slow = self.random.usize(..5_000) == 0;
+        let late = move |_: &Timeout| {
+            if is_slow {
+                thread::sleep(TICK + TICK / 2);
+            }
+        };
+        match self.timer.new_timeout(late, deadline) {
+            Ok(timeout) => self.open.push_back(timeout),
+            Err(NewTimeoutError::TooManyPending { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn answer(&mut self) {
+        for _ in 0..self.random.usize(..12) {
+            let chosen = self.random.usize(..=self.open.len());
+            if let Some(request) = self.open.swap_remove_back(chosen) {
+                request.cancel();
+            }
+        }
+        // Some take a while, and say so.
+        for _ in 0..30 {
+            let chosen = self.random.usize(..=self.open.len());
+            if let Some(request) = self.open.get(chosen) {
+                request.reset(Duration::from_secs_f64((self.deadline)(&mut self.random)));
+            }
+        }
+        while self.open.len() > OPEN {
+            self.open.pop_front().expect("it is not empty").cancel();
+        }
+    }
+}

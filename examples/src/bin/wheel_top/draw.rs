@@ -1,0 +1,265 @@
+//! The picture: what is known, put into an area of a buffer. Whatever its size, and nothing else.
+
+use std::time::Duration;
+
+use indicatif::HumanCount;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{
+    Bar, BarChart, BarGroup, Block, BorderType, Gauge, Paragraph, Sparkline, Widget, Wrap,
+};
+
+use crate::state::{LATENESS, PAST, State, Timer, quantile};
+use crate::wheel;
+
+pub(crate) const GOOD: Color = Color::Green;
+pub(crate) const FAIR: Color = Color::Yellow;
+pub(crate) const BAD: Color = Color::LightRed;
+pub(crate) const QUIET: Color = Color::DarkGray;
+
+/// With fewer columns there is no room for two panels side by side.
+const WIDE: u16 = 64;
+
+/// With fewer rows there is none for the wheel as a circle.
+const HIGH: u16 = 20;
+
+/// What the numbers need.
+const NUMBERS: u16 = 40;
+
+pub(crate) fn all(state: &State, area: Rect, buf: &mut Buffer) {
+    let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    header(state, head, buf);
+    match state.shown() {
+        None => {
+            let [_, middle, _] =
+                Layout::vertical([Constraint::Fill(1), Constraint::Length(2), Constraint::Fill(1)])
+                    .areas(body);
+            Paragraph::new(state.status()).centered().wrap(Wrap { trim: true }).render(middle, buf);
+        }
+        Some(timer) if body.width < WIDE => {
+            let wheel = wheel::least_height(timer).min(body.height);
+            let [above, below] =
+                Layout::vertical([Constraint::Length(wheel), Constraint::Min(0)]).areas(body);
+            wheel::strips(timer, above, buf);
+            numbers(timer, below, buf);
+        }
+        Some(timer) => {
+            // A circle is twice as wide as it is high, in characters.
+            let circle = body.height.saturating_mul(2).min(body.width * 11 / 20);
+            let left = circle.min(body.width.saturating_sub(NUMBERS)).max(body.width / 3);
+            let [left, right] =
+                Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(body);
+            if body.height >= HIGH && wheel::is_one_ring(timer) {
+                let strip = (body.height / 5).max(5);
+                let [above, below] =
+                    Layout::vertical([Constraint::Min(0), Constraint::Length(strip)]).areas(left);
+                wheel::circle(timer, above, buf);
+                wheel::strips(timer, below, buf);
+            } else {
+                wheel::strips(timer, left, buf);
+            }
+            numbers(timer, right, buf);
+        }
+    }
+}
+
+fn header(state: &State, area: Rect, buf: &mut Buffer) {
+    let mut left = vec![" wheel-top ".bold().reversed(), " ".into(), state.program().to_owned().bold()];
+    if let Some(timer) = state.shown() {
+        left.push(format!(": {}", timer.now.name).into());
+        if let (place, count @ 2..) = state.place() {
+            left.push(format!(" ({place} of {count}, Tab: the next)").fg(QUIET));
+        }
+    }
+    let is_stopped = state.shown().is_some_and(|timer| timer.now.is_stopped);
+    let status = match (state.shown(), state.is_live(), is_stopped) {
+        (None, ..) => Span::raw(""),
+        (_, true, false) => "● live".fg(GOOD),
+        (_, true, true) => "■ the timer is stopped".fg(FAIR),
+        (_, false, _) => format!("■ {}", state.status()).fg(BAD),
+    };
+    let right = Line::from(vec![" ".into(), status, "  q: leave ".fg(QUIET)]);
+    let [start, end] =
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(right.width() as u16)]).areas(area);
+    Line::from(left).render(start, buf);
+    right.render(end, buf);
+}
+
+/// A frame with a name on it; gives the room inside.
+pub(crate) fn panel(name: impl Into<String>, area: Rect, buf: &mut Buffer) -> Rect {
+    let name = Line::from(format!(" {} ", name.into())).style(Style::reset());
+    let block = Block::bordered().border_type(BorderType::Rounded).border_style(QUIET).title(name);
+    let inner = block.inner(area);
+    block.render(area, buf);
+    inner
+}
+
+/// As many panels as there is room for, the first ones first.
+fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
+    type Panel = fn(&Timer, Rect, &mut Buffer);
+    // How high each has to be, and its share of what is left.
+    const PANELS: [(u16, u16, Panel); 4] = [(4, 1, pending), (7, 0, rates), (6, 0, worker), (6, 1, lateness)];
+
+    let mut left = area.height;
+    let fitting = PANELS.iter().take_while(|(height, ..)| {
+        let fits = left >= *height;
+        left = left.saturating_sub(*height);
+        fits
+    });
+    let fitting: Vec<_> = fitting.collect();
+    let rest: u16 = area.height.saturating_sub(fitting.iter().map(|(height, ..)| height).sum());
+    let shares: u16 = fitting.iter().map(|(_, share, _)| share).sum();
+    let heights = fitting.iter().map(|(height, share, _)| {
+        Constraint::Length(height + if *share > 0 { rest * share / shares } else { 0 })
+    });
+    let areas = Layout::vertical(heights).split(area);
+    fitting.iter().zip(areas.iter()).for_each(|((_, _, draw), area)| draw(timer, *area, buf));
+}
+
+fn pending(timer: &Timer, area: Rect, buf: &mut Buffer) {
+    let inner = panel(format!("pending, {} s", PAST.as_secs()), area, buf);
+    let [line, history] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
+    let mut words = vec![count(timer.now.pending).bold()];
+    if let Some(wheel) = timer.wheel.as_ref().filter(|wheel| wheel.on_the_way > 0) {
+        let on_the_way = format!(", {} on the way to the wheel", HumanCount(wheel.on_the_way as u64));
+        words.push(on_the_way.fg(QUIET));
+    }
+    Line::from(words).render(line, buf);
+    let past = timer.pending(history.width.into());
+    // The present is at the right end.
+    let width = (past.len() as u16).min(history.width);
+    let history = Rect { x: history.right() - width, width, ..history };
+    Sparkline::default().data(&past).style(Color::Cyan).render(history, buf);
+}
+
+fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
+    let inner = panel("timeouts", area, buf);
+    let now = &timer.now;
+    let counters = [
+        ("scheduled", now.scheduled, timer.rate(|timer| timer.scheduled)),
+        ("expired", now.expired, timer.rate(|timer| timer.expired)),
+        ("cancelled", now.cancelled, timer.rate(|timer| timer.cancelled)),
+        ("re-armed", now.reset, timer.rate(|timer| timer.reset)),
+        ("refused", now.refused, timer.rate(|timer| timer.refused)),
+    ];
+    let lines = counters.into_iter().map(|(name, all, rate)| {
+        let line = format!("{name:<10}{:>11}/s{:>15}", per_second(rate), HumanCount(all).to_string());
+        let is_bad = name == "refused" && all > 0;
+        Line::styled(line, if is_bad { Style::from(FAIR) } else { Style::new() })
+    });
+    Paragraph::new(lines.collect::<Vec<_>>()).render(inner, buf);
+}
+
+fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
+    let inner = panel("worker", area, buf);
+    let [busy, below] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
+    let load = timer.load().clamp(0.0, 1.0);
+    let color = if load < 0.5 { GOOD } else { BAD };
+    let label = format!("busy {:.1} % of the time", load * 100.0);
+    let style = Style::new().fg(color).bg(Color::Black);
+    Gauge::default().ratio(load).label(label).gauge_style(style).use_unicode(true).render(busy, buf);
+    let now = &timer.now;
+    let [turns, wake_ups] = [timer.rate(|timer| timer.turns), timer.rate(|timer| timer.wake_ups)];
+    let problems = [
+        ("long turns", now.long_turns),
+        ("slow tasks", now.slow),
+        ("panics", now.panicked),
+        ("dropped", now.dropped),
+    ];
+    let named = problems.iter().filter(|(_, count)| *count > 0);
+    let named: Vec<_> = named.map(|(name, count)| format!("{name} {}", HumanCount(*count))).collect();
+    let lines = vec![
+        Line::raw(format!("{} turns/s, {} wake-ups/s", per_second(turns), per_second(wake_ups))),
+        Line::raw(format!("longest turn {}", span(now.longest_turn))),
+        Line::from(named.join(", ").fg(FAIR)),
+    ];
+    Paragraph::new(lines).render(below, buf);
+}
+
+fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
+    let worst = span(timer.now.worst_lateness);
+    let inner = panel(format!("lateness, {} s (worst ever {worst})", LATENESS.as_secs()), area, buf);
+    let [line, chart, axis] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(inner);
+    let lately = timer.lateness();
+    let is_none = lately.iter().all(|(_, count)| *count == 0);
+    let bound = |part| match quantile(&lately, part) {
+        Some(bound) => format!("≤ {}", span(bound)),
+        None => "beyond all bounds".into(),
+    };
+    let words = match is_none {
+        true => "nothing has expired".fg(QUIET).into(),
+        false => Line::raw(format!("half {}, 99 % {}", bound(0.5), bound(0.99))),
+    };
+    words.render(line, buf);
+
+    // A column for each bound, with a tick where the colour changes.
+    let width = (chart.width / lately.len().max(1) as u16).max(1);
+    let columns = lately.iter().map(|(bound, count)| {
+        let color = match bound {
+            Some(bound) if *bound <= timer.now.tick => GOOD,
+            Some(bound) if *bound <= timer.now.tick * 4 => FAIR,
+            _ => BAD,
+        };
+        (*count, color)
+    });
+    bars(columns.collect(), width, chart, buf);
+    for (column, (bound, _)) in lately.iter().enumerate().step_by(4) {
+        if let (Some(bound), Ok(column)) = (bound, u16::try_from(column)) {
+            let x = axis.x.saturating_add(column * width);
+            let room = (width * 4).min(axis.right().saturating_sub(x));
+            let label = Line::from(format!("≤{}", span(*bound)).fg(QUIET));
+            label.render(Rect { x, width: room, ..axis }.intersection(axis), buf);
+        }
+    }
+}
+
+/// Bars of this width beside each other. What is not zero can be seen.
+pub(crate) fn bars(bars: Vec<(u64, Color)>, width: u16, area: Rect, buf: &mut Buffer) {
+    let highest = bars.iter().map(|(value, _)| *value).max().unwrap_or(0);
+    // An eighth of a character.
+    let most = u64::from(area.height) * 8;
+    let bars: Vec<_> = bars
+        .iter()
+        .map(|&(value, color)| {
+            let height = u128::from(value) * u128::from(most) / u128::from(highest.max(1));
+            let height = if value > 0 { (height as u64).max(1) } else { 0 };
+            Bar::default().value(height).text_value(String::new()).style(color)
+        })
+        .collect();
+    let chart = BarChart::default().data(BarGroup::default().bars(&bars)).bar_gap(0).bar_width(width);
+    chart.max(most.max(1)).render(area, buf);
+}
+
+fn count(count: u64) -> Span<'static> {
+    HumanCount(count).to_string().into()
+}
+
+fn per_second(rate: f64) -> String {
+    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { HumanCount(rate.round() as u64).to_string() }
+}
+
+/// A time in three digits.
+pub(crate) fn span(time: Duration) -> String {
+    const UNITS: [(f64, &str); 8] = [
+        (31_557_600.0, "y"),
+        (86_400.0, "d"),
+        (3_600.0, "h"),
+        (60.0, "min"),
+        (1.0, "s"),
+        (1e-3, "ms"),
+        (1e-6, "µs"),
+        (1e-9, "ns"),
+    ];
+    let seconds = time.as_secs_f64();
+    // Half a unit of the last digit before it is the next one.
+    let fits = |(unit, _): &&(f64, &str)| seconds >= unit * 0.9995;
+    let Some((unit, name)) = UNITS.iter().find(fits) else { return "0".into() };
+    let value = seconds / unit;
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    let digits = format!("{value:.decimals$}");
+    let digits = if decimals > 0 { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
+    format!("{digits} {name}")
+}

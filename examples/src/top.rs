@@ -1,0 +1,305 @@
+//! How a running program shows its timers to `wheel-top`, in another terminal.
+//!
+//! Two lines make a program one that can be watched: a field of its options, and a call once the timer is built.
+//!
+//! ```
+//! use clap::Parser;
+//! use hashed_wheel::HashedWheelTimer;
+//! use hashed_wheel_examples::top::Top;
+//!
+//! #[derive(Parser)]
+//! struct Options {
+//!     #[command(flatten)]
+//!     top: Top,
+//! }
+//!
+//! let options = Options::parse_from(["program", "--top", "127.0.0.1:0"]);
+//! let timer = HashedWheelTimer::default();
+//! options.top.watch("connections", &timer);
+//! ```
+//!
+//! Who connects to that address is told of all timers ten times a second: a [`Frame`] a line, in JSON.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::error::ErrorKind;
+use hashed_wheel::HashedWheelTimer;
+use serde::{Deserialize, Serialize};
+
+/// How often viewers are told.
+pub const EVERY: Duration = Duration::from_millis(100);
+
+/// The option, for those of a program.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Top {
+    /// Show the timer to `wheel-top ADDRESS` while this runs, at an address such as 127.0.0.1:7070
+    #[arg(long = "top", value_name = "ADDRESS")]
+    address: Option<SocketAddr>,
+
+    #[arg(skip)]
+    show: OnceLock<Show>,
+}
+
+impl Top {
+    /// Shows this timer from now on, as [`Show::watch`] does. Does nothing without `--top`; ends the program if the address
+    /// cannot be had.
+    pub fn watch(&self, name: &str, timer: &HashedWheelTimer) {
+        if let Some(show) = self.start() {
+            show.watch(name, timer);
+        }
+    }
+
+    /// Starts to show before there is a timer: for who counts threads.
+    pub fn start(&self) -> Option<&Show> {
+        let address = self.address?;
+        let show = self.show.get_or_init(|| match Show::at(address) {
+            Ok(show) => {
+                println!("To look at the timer: wheel-top {}", show.address);
+                show
+            }
+            Err(error) => clap::Error::raw(ErrorKind::Io, format!("--top {address}: {error}\n")).exit(),
+        });
+        Some(show)
+    }
+}
+
+/// A thread that shows timers to whoever connects.
+#[derive(Debug, Clone)]
+pub struct Show {
+    address: SocketAddr,
+    watched: Arc<Mutex<Vec<Watched>>>,
+}
+
+/// A timer that is shown. Once it is stopped, only what was last seen of it is kept.
+#[derive(Debug)]
+struct Watched {
+    timer: Option<HashedWheelTimer>,
+    last: Snapshot,
+}
+
+impl Show {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// If the address, or a thread, cannot be had.
+    pub fn at(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let show = Self { address: listener.local_addr()?, watched: Arc::default() };
+        let watched = Arc::clone(&show.watched);
+        thread::Builder::new().name("top".into()).spawn(move || tell(&listener, &watched))?;
+        Ok(show)
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Shows this timer, until it is stopped, beside the others.
+    ///
+    /// It has a handle of it, so the timer has to be [stopped](HashedWheelTimer::stop), or to last as long as the program.
+    pub fn watch(&self, name: &str, timer: &HashedWheelTimer) {
+        let mut watched = self.watched.lock().expect("nobody panics with it");
+        watched.retain(|other| other.timer.is_some());
+        watched.push(Watched { timer: Some(timer.clone()), last: Snapshot::of(name, timer) });
+    }
+}
+
+fn tell(listener: &TcpListener, watched: &Mutex<Vec<Watched>>) {
+    let program = std::env::args().next().unwrap_or_default();
+    let program = Path::new(&program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let began = Instant::now();
+    let mut viewers = Vec::new();
+    loop {
+        while let Ok((stream, _)) = listener.accept() {
+            viewers.extend(Viewer::new(stream));
+        }
+        let mut timers = Vec::new();
+        for watched in &mut *watched.lock().expect("nobody panics with it") {
+            watched.look(!viewers.is_empty());
+            timers.push(watched.last.clone());
+        }
+        if !viewers.is_empty() {
+            let frame = Frame { program: program.clone(), age: began.elapsed(), timers };
+            let mut line = serde_json::to_vec(&frame).expect("a frame can be written");
+            line.push(b'\n');
+            viewers.retain_mut(|viewer| viewer.tell(&line).is_ok());
+        }
+        thread::sleep(EVERY);
+    }
+}
+
+/// Nobody waits for it.
+struct Viewer {
+    stream: TcpStream,
+    /// Of a line, what there was no room for.
+    unsent: Vec<u8>,
+}
+
+impl Viewer {
+    fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, unsent: Vec::new() })
+    }
+
+    /// Sends as much as there is room for. Who has not got the last line misses this one.
+    fn tell(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.unsent.is_empty() {
+            self.unsent.extend(line);
+        }
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Watched {
+    fn look(&mut self, has_viewers: bool) {
+        let Some(timer) = &self.timer else { return };
+        if has_viewers || timer.is_stopped() {
+            self.last = Snapshot::of(&self.last.name, timer);
+            if self.last.is_stopped {
+                self.timer = None;
+            }
+        }
+    }
+}
+
+/// A program and its timers, at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Frame {
+    pub program: String,
+    /// Since it began to serve.
+    pub age: Duration,
+    pub timers: Vec<Snapshot>,
+}
+
+/// A timer at one moment: [`Stats`](hashed_wheel::Stats) and [`Occupancy`](hashed_wheel::Occupancy), as far as they are shown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub name: String,
+    /// And all its timeouts have ended.
+    pub is_stopped: bool,
+    pub tick: Duration,
+    pub ticks_per_wheel: usize,
+    /// `None`: it was in the middle of a turn, or is stopped.
+    pub wheel: Option<Wheel>,
+    pub pending: u64,
+    pub scheduled: u64,
+    pub expired: u64,
+    pub periodic_runs: u64,
+    pub cancelled: u64,
+    pub reset: u64,
+    pub refused: u64,
+    pub panicked: u64,
+    pub dropped: u64,
+    pub slow: u64,
+    pub turns: u64,
+    pub wake_ups: u64,
+    pub long_turns: u64,
+    pub longest_turn: Duration,
+    pub busy: Duration,
+    pub worst_lateness: Duration,
+    /// How many were so late: up to a bound, and more than the one before. The last has none.
+    pub lateness: Vec<(Option<Duration>, u64)>,
+}
+
+/// What is in the wheel.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wheel {
+    /// The tick that it is.
+    pub tick: u64,
+    pub on_the_way: usize,
+    pub levels: Vec<Level>,
+}
+
+/// One ring of slots.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    pub ticks_per_slot: u64,
+    /// How many slots there are.
+    pub size: usize,
+    pub present: usize,
+    /// The number of entries in each slot; where there are very many slots, in some that are next to each other.
+    pub slots: Vec<usize>,
+}
+
+/// More slots than this are not told one by one.
+const MOST_SLOTS: usize = 1_024;
+
+/// A turn is over soon, most often: so often is tried to see the wheel after it.
+const TRIES: usize = 5;
+
+impl Snapshot {
+    #[must_use]
+    pub fn of(name: &str, timer: &HashedWheelTimer) -> Self {
+        let is_closed = timer.is_stopped();
+        let stats = timer.stats();
+        // `stop` may be ending the last ones.
+        let is_stopped = is_closed && stats.pending == 0;
+        Self {
+            name: name.to_owned(),
+            is_stopped,
+            tick: timer.tick_duration(),
+            ticks_per_wheel: timer.ticks_per_wheel(),
+            wheel: if is_closed { None } else { Wheel::of(timer) },
+            pending: stats.pending,
+            scheduled: stats.scheduled,
+            expired: stats.expired,
+            periodic_runs: stats.periodic_runs,
+            cancelled: stats.cancelled,
+            reset: stats.reset,
+            refused: stats.refused,
+            panicked: stats.panicked,
+            dropped: stats.dropped,
+            slow: stats.slow,
+            turns: stats.turns,
+            wake_ups: stats.wake_ups,
+            long_turns: stats.long_turns,
+            longest_turn: stats.longest_turn,
+            busy: stats.busy,
+            worst_lateness: stats.lateness.worst,
+            lateness: stats.lateness.buckets().collect(),
+        }
+    }
+}
+
+impl Wheel {
+    fn of(timer: &HashedWheelTimer) -> Option<Self> {
+        let occupancy = (0..TRIES).find_map(|attempt| {
+            if attempt > 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            timer.occupancy()
+        })?;
+        let levels = occupancy.levels.iter().map(|level| Level {
+            ticks_per_slot: level.ticks_per_slot,
+            size: level.slots.len(),
+            present: level.present,
+            slots: merge(&level.slots, MOST_SLOTS),
+        });
+        Some(Self { tick: occupancy.tick, on_the_way: occupancy.on_the_way, levels: levels.collect() })
+    }
+}
+
+/// Adds up neighbours until no more than `most` numbers are left.
+#[must_use]
+pub fn merge(slots: &[usize], most: usize) -> Vec<usize> {
+    let count = slots.len().min(most);
+    let begin = |part| part * slots.len() / count;
+    (0..count).map(|part| slots[begin(part)..begin(part + 1)].iter().sum()).collect()
+}

@@ -1,0 +1,329 @@
+//! Shows a timer to some, and runs `wheel-top` as a user would.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Clock, HashedWheelTimer};
+use hashed_wheel_examples::top::{Frame, Show, merge};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_wheel-top");
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// For what should come at once, on a machine that may be busy with something else.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn run(options: &str) -> Output {
+    Command::new(PROGRAM).args(options.split_whitespace()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{said}{complained}")
+}
+
+/// A process that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+// --- what is shown --------------------------------------------------------------------------------------------------
+
+fn next_frame(lines: &mut BufReader<TcpStream>) -> Frame {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+}
+
+fn look(show: &Show) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(show.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    BufReader::new(stream)
+}
+
+#[test]
+fn each_viewer_sees_all_timers() {
+    let show = Show::at(ANY).unwrap();
+    let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    (0..5).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap()));
+    timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap().cancel();
+    show.watch("one", &timer);
+    let hierarchical = HashedWheelTimer::builder().hierarchical().build().unwrap();
+    show.watch("other", &hierarchical);
+
+    for mut viewer in [look(&show), look(&show)] {
+        let mut frame = next_frame(&mut viewer);
+        // The worker takes them in when it next turns.
+        let is_seen = |frame: &Frame| {
+            let wheel = frame.timers[0].wheel.as_ref();
+            wheel.is_some_and(|wheel| wheel.levels[0].slots.iter().sum::<usize>() == 5)
+        };
+        let began = Instant::now();
+        while !is_seen(&frame) {
+            assert!(began.elapsed() < PATIENCE, "{frame:?}");
+            frame = next_frame(&mut viewer);
+        }
+        assert!(frame.program.starts_with("wheel_top"), "{}", frame.program);
+        let [one, other] = &frame.timers[..] else { panic!("{frame:?}") };
+        assert_eq!((&*one.name, &*other.name), ("one", "other"));
+        assert_eq!((one.pending, one.scheduled, one.cancelled, one.ticks_per_wheel), (5, 6, 1, 512));
+        assert_eq!(other.wheel.as_ref().map(|wheel| wheel.levels.len()), Some(0));
+        assert!(next_frame(&mut viewer).age > frame.age);
+    }
+    timer.stop();
+}
+
+/// Its clock lives as long as any part of a timer does.
+#[test]
+fn a_stopped_timer_is_let_go() {
+    struct Now {
+        origin: Instant,
+        _life: Arc<()>,
+    }
+
+    impl Clock for Now {
+        fn now(&self) -> Duration {
+            self.origin.elapsed()
+        }
+    }
+
+    let (show, life) = (Show::at(ANY).unwrap(), Arc::new(()));
+    let clock = Now { origin: Instant::now(), _life: Arc::clone(&life) };
+    let timer = HashedWheelTimer::builder().clock(clock).build().unwrap();
+    drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap());
+    show.watch("it", &timer);
+    assert_eq!(timer.stop().len(), 1);
+    drop(timer);
+    // Though nobody looks.
+    wait_until(|| Arc::strong_count(&life) == 1, "it is still there");
+
+    let timer = next_frame(&mut look(&show)).timers.remove(0);
+    assert!(timer.is_stopped && timer.wheel.is_none(), "{timer:?}");
+    assert_eq!((timer.pending, timer.cancelled), (0, 1));
+    // It makes room for the next one.
+    let next = HashedWheelTimer::default();
+    show.watch("next", &next);
+    let names: Vec<_> = next_frame(&mut look(&show)).timers.into_iter().map(|timer| timer.name).collect();
+    assert_eq!(names, ["next"]);
+}
+
+#[test]
+fn a_viewer_that_stalls_or_goes_harms_nobody() {
+    let show = Show::at(ANY).unwrap();
+    let timer = HashedWheelTimer::default();
+    // So much to say that the stalled one's buffers are full soon.
+    show.watch(&"long".repeat(1 << 18), &timer);
+    let mut stalled = look(&show);
+    drop(look(&show));
+    let mut viewer = look(&show);
+    let ages: Vec<_> = (0..40).map(|_| next_frame(&mut viewer).age).collect();
+    assert!(ages.is_sorted());
+    // It has missed some, but has no part of a line; and goes on.
+    let last = *ages.last().unwrap();
+    let ages: Vec<_> = (0..40).map(|_| next_frame(&mut stalled).age).collect();
+    assert!(ages.is_sorted() && *ages.last().unwrap() > last, "{ages:?}, {last:?}");
+}
+
+#[test]
+fn neighbours_are_added_up() {
+    assert_eq!(merge(&[1, 2, 3, 4], 10), [1, 2, 3, 4]);
+    assert_eq!(merge(&[1, 2, 3, 4], 2), [3, 7]);
+    assert_eq!(merge(&[1, 2, 3, 4, 5], 3), [1, 5, 9]);
+    assert_eq!(merge(&[1, 2, 3], 1), [6]);
+    assert!(merge(&[1, 2, 3], 0).is_empty() && merge(&[], 3).is_empty());
+}
+
+// --- wheel-top ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn an_example_can_be_looked_at() {
+    let options = "--connections 50 --seconds 6 --max-late 5s --top 127.0.0.1:0";
+    let mut example = Command::new(env!("CARGO_BIN_EXE_idle_connections"));
+    let mut example = Killed(example.args(options.split(' ')).stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = BufReader::new(example.0.stdout.take().unwrap());
+    let mut first = String::new();
+    said.read_line(&mut first).unwrap();
+    let address = first.trim().strip_prefix("To look at the timer: wheel-top ").expect(&first);
+
+    let output = run(&format!("{address} --once --size 80x24"));
+    let picture = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{picture}");
+    for part in ["idle_connections: connections", "● live", "512 slots of 10 ms", "▲", "pending", "scheduled"]
+    {
+        assert!(picture.contains(part), "no {part:?} in\n{picture}");
+    }
+    assert_eq!(picture.lines().count(), 24);
+    // It goes on as if nobody had looked.
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("PASS"), "{rest}");
+    assert!(example.0.wait().unwrap().success());
+}
+
+#[test]
+fn it_has_timers_of_its_own() {
+    for (options, parts) in [
+        ("--once --size 120x40", ["wheel-top: hashed (1 of 2", "512 slots of 10 ms"]),
+        ("--once --timer hierarchical", ["wheel-top: hierarchical (2 of 2", "levels of 64 slots"]),
+    ] {
+        let output = run(options);
+        let picture = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{picture}");
+        assert!(parts.iter().all(|part| picture.contains(part)), "{picture}");
+    }
+}
+
+#[test]
+fn it_says_when_nobody_is_there() {
+    // Not listened to any more.
+    let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
+    let output = run(&format!("{address} --once"));
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(&format!("nobody is at {address}: start an example with --top")), "{text}");
+}
+
+#[test]
+fn it_says_when_somebody_else_is_there() {
+    let listener = TcpListener::bind(ANY).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let _ = stream.write_all(b"220 mail.example.org\r\n");
+        }
+    });
+    let output = run(&format!("{address} --once"));
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("does not speak of timers"), "{text}");
+}
+
+#[test]
+fn without_a_terminal_it_says_so() {
+    let output = run("127.0.0.1:1");
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("no terminal") && text.contains("--once"), "{text}");
+}
+
+#[test]
+fn bad_options_get_a_reason_and_status_2() {
+    for (options, reason) in
+        [("nowhere", "'[ADDRESS]'"), ("--once --size 0x1", "from 1 to 1000"), ("--once --size 80", "100x32")]
+    {
+        let output = run(options);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(reason), "{options}: {text}");
+    }
+    let taken = TcpListener::bind(ANY).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (address, reason) in [(&*address, "--top 127.0.0.1:"), ("here", "'--top <ADDRESS>'")] {
+        let mut example = Command::new(env!("CARGO_BIN_EXE_bounded_pool"));
+        let output = example.args(["--top", address]).output().unwrap();
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+}
+
+// --- in a terminal --------------------------------------------------------------------------------------------------
+
+/// `wheel-top` in a terminal of its own, made by util-linux's `script`.
+#[cfg(target_os = "linux")]
+struct Terminal {
+    script: Killed,
+    bytes: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+#[cfg(target_os = "linux")]
+impl Terminal {
+    /// `None` where there is no `script`.
+    fn with(options: &str) -> Option<Self> {
+        let command = format!("stty rows 24 cols 80 && exec '{PROGRAM}' {options}");
+        let mut script = Command::new("script");
+        script.args(["-qefc", &command, "/dev/null"]).env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
+        let script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(script) = script else {
+            println!("SKIPPED: there is no `script` here (it is of util-linux), so nothing is known of it");
+            return None;
+        };
+        let mut script = Killed(script);
+        let mut output = script.0.stdout.take().unwrap();
+        let (send, bytes) = mpsc::channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4_096];
+            while let Ok(length @ 1..) = output.read(&mut buffer) {
+                if send.send(buffer[..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Some(Self { script, bytes, seen: String::new() })
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, text: &str) {
+        let began = Instant::now();
+        while !self.seen.contains(text) {
+            let bytes = self.bytes.recv_timeout(PATIENCE.saturating_sub(began.elapsed()));
+            let bytes = bytes.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
+            self.seen += &String::from_utf8_lossy(&bytes);
+        }
+    }
+
+    /// Presses a key, sees the terminal restored, and says how it has ended.
+    #[track_caller]
+    fn leave(mut self, key: &[u8]) -> Option<i32> {
+        self.script.0.stdin.as_mut().unwrap().write_all(key).unwrap();
+        // The screen that was there before, with its cursor.
+        self.wait_for("\x1b[?1049l");
+        self.wait_for("\x1b[?25h");
+        self.script.0.wait().unwrap().code()
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn it_waits_for_a_program_and_says_when_it_has_ended() {
+    let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
+    let Some(mut terminal) = Terminal::with(&address.to_string()) else { return };
+    terminal.wait_for("\x1b[?1049h");
+    terminal.wait_for("nobody");
+    // (What is on the screen already is not written again: one word is enough.)
+    let mut example = Command::new(env!("CARGO_BIN_EXE_bounded_pool"));
+    let output = example.args(["--timeouts", "2000", "--top", &address.to_string()]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    terminal.wait_for("bounded_pool");
+    terminal.wait_for("ended");
+    assert_eq!(terminal.leave(b"q"), Some(0));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn each_of_three_keys_leaves() {
+    for key in [&b"q"[..], b"\x1b", b"\x03"] {
+        let Some(mut terminal) = Terminal::with("") else { return };
+        terminal.wait_for("live");
+        assert_eq!(terminal.leave(key), Some(0), "{key:?}");
+    }
+}

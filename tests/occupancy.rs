@@ -1,0 +1,245 @@
+//! How full the slots are, on either wheel and a clock that stands still.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, TICK, ms};
+use hashed_wheel::{LevelOccupancy, Occupancy, Timeout};
+
+impl Driven {
+    fn after(&self, ticks: u32) -> Timeout {
+        self.timer.new_timeout(|_| (), TICK * ticks).unwrap()
+    }
+
+    #[track_caller]
+    fn occupancy(&self) -> Occupancy {
+        self.timer.occupancy().expect("nobody turns it, and it is not stopped")
+    }
+}
+
+/// The slots that have something in them.
+fn occupied(level: &LevelOccupancy) -> Vec<(usize, usize)> {
+    level.slots.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect()
+}
+
+#[test]
+fn a_new_timer_is_empty() {
+    let t = Driven::new();
+    let Occupancy { tick, levels, on_the_way, .. } = t.occupancy();
+    assert_eq!((tick, on_the_way), (0, 0));
+    let [LevelOccupancy { ticks_per_slot: 1, present: 0, slots, .. }] = &levels[..] else {
+        panic!("{levels:?}");
+    };
+    assert_eq!(slots[..], [0; 8]);
+
+    let t = Driven::with(|builder| builder.hierarchical());
+    assert_eq!(t.occupancy().levels, [], "none has been needed");
+}
+
+#[test]
+fn each_timeout_is_in_the_slot_of_its_tick() {
+    let mut t = Driven::new();
+    // Slots 1, 3, 7, 0, and 3 again in later rounds.
+    [1, 3, 7, 8, 11, 8 * 1_000 + 3].into_iter().for_each(|ticks| drop(t.after(ticks)));
+    let cancelled_at_once = t.after(2);
+    cancelled_at_once.cancel();
+    let before = t.occupancy();
+    assert_eq!((occupied(&before.levels[0]), before.on_the_way), (vec![], 7), "nobody has seen them yet");
+
+    t.driver.turn();
+    let after = t.occupancy();
+    assert_eq!(occupied(&after.levels[0]), [(0, 1), (1, 1), (3, 3), (7, 1)]);
+    assert_eq!(after.on_the_way, 0);
+}
+
+#[test]
+fn what_expires_leaves_its_slot() {
+    let mut t = Driven::new();
+    [1, 3, 11].into_iter().for_each(|ticks| drop(t.after(ticks)));
+    assert_eq!(t.pass(TICK * 3), 2);
+    let wheel = t.occupancy();
+    assert_eq!((wheel.tick, wheel.levels[0].present), (3, 3));
+    assert_eq!(occupied(&wheel.levels[0]), [(3, 1)], "a round later");
+    assert_eq!(t.pass(TICK * 8), 1);
+    assert_eq!(occupied(&t.occupancy().levels[0]), []);
+}
+
+#[test]
+fn what_is_cancelled_is_there_until_the_next_turn() {
+    let mut t = Driven::new();
+    let timeout = t.after(5);
+    t.driver.turn();
+    timeout.cancel();
+    assert_eq!(occupied(&t.occupancy().levels[0]), [(5, 1)]);
+    assert_eq!(t.timer.pending_timeouts(), 0);
+    t.driver.turn();
+    assert_eq!(occupied(&t.occupancy().levels[0]), []);
+}
+
+#[test]
+fn what_is_re_armed_to_later_is_there_until_the_worker_gets_there() {
+    let mut t = Driven::new();
+    let timeout = t.after(2);
+    t.driver.turn();
+    assert!(timeout.reset(TICK * 6));
+    t.driver.turn();
+    assert_eq!(occupied(&t.occupancy().levels[0]), [(2, 1)]);
+    assert_eq!(t.pass(TICK * 2), 0);
+    assert_eq!(occupied(&t.occupancy().levels[0]), [(6, 1)]);
+}
+
+#[test]
+fn the_present_is_what_the_clock_says() {
+    let mut t = Driven::new();
+    t.after(100);
+    t.driver.turn();
+    for (passes, tick, present) in
+        [(ms(9), 0, 0), (ms(1), 1, 1), (TICK * 6, 7, 7), (TICK, 8, 0), (TICK * 91, 99, 3)]
+    {
+        // No turn: the worker sleeps.
+        t.clock.advance(passes);
+        let wheel = t.occupancy();
+        assert_eq!((wheel.tick, wheel.levels[0].present), (tick, present));
+    }
+}
+
+#[test]
+fn what_has_to_wait_is_on_the_way() {
+    let mut t = Driven::new();
+    // More than a turn takes.
+    (0..100_003).for_each(|_| drop(t.after(1)));
+    assert_eq!(t.pass(TICK), 100_000);
+    assert_eq!(t.occupancy().on_the_way, 3);
+    assert_eq!(t.driver.turn(), 3);
+    assert_eq!(t.occupancy().on_the_way, 0);
+
+    // Who asks when to turn has it taken in.
+    t.after(1);
+    assert_eq!(t.occupancy().on_the_way, 1);
+    assert_eq!(t.driver.next_turn(), Some(TICK));
+    let wheel = t.occupancy();
+    assert_eq!((wheel.on_the_way, occupied(&wheel.levels[0])), (0, vec![(2, 1)]));
+}
+
+#[test]
+fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
+    let mut t = Driven::with(|builder| builder.hierarchical());
+    // In the third level: 2 · 64 + 1 · 8 + 5 ticks.
+    t.after(2 * 64 + 8 + 5);
+    t.driver.turn();
+    let levels = t.occupancy().levels;
+    assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [64]);
+    assert_eq!((occupied(&levels[0]), levels[0].present, levels[0].slots.len()), (vec![(2, 1)], 0, 8));
+
+    // And one in the lowest.
+    t.after(3);
+    t.driver.turn();
+    let levels = t.occupancy().levels;
+    assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [1, 64]);
+    assert_eq!(occupied(&levels[0]), [(3, 1)]);
+
+    // Where its slot has begun it is not moved before it is the first; then it goes all the way.
+    assert_eq!(t.pass(TICK * (2 * 64 + 8 + 4)), 1);
+    let wheel = t.occupancy();
+    assert_eq!(wheel.tick, 2 * 64 + 8 + 4);
+    let present: Vec<_> = wheel.levels.iter().map(|level| (level.ticks_per_slot, level.present)).collect();
+    assert!(present.contains(&(1, 4)) && present.contains(&(64, 2)), "{present:?}");
+    let full: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
+    assert_eq!(full, 1);
+    assert_eq!(t.pass(TICK), 1);
+    assert!(t.occupancy().levels.iter().all(|level| occupied(level).is_empty()));
+}
+
+/// The last level of all ends with the 64 bits, and what never fires is there or below.
+#[test]
+fn what_never_fires_has_its_slot() {
+    for slots in [1, 2, 8, 512, 1 << 12] {
+        for hierarchical in [false, true] {
+            let mut t = Driven::with(|builder| {
+                let builder = builder.tick(Duration::from_micros(1)).ticks_per_wheel(slots);
+                if hierarchical { builder.hierarchical() } else { builder }
+            });
+            t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
+            t.pass(Duration::from_secs(1 << 30));
+            let levels = t.occupancy().levels;
+            assert_eq!(levels.iter().flat_map(occupied).map(|(_, count)| count).sum::<usize>(), 1);
+            assert!(levels.iter().all(|level| level.present < level.slots.len()));
+        }
+    }
+}
+
+#[test]
+fn a_task_on_the_worker_sees_nothing() {
+    let mut t = Driven::new();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (timer, count) = (t.timer.clone(), Arc::clone(&seen));
+    let task = move |_: &Timeout| {
+        assert_eq!(timer.occupancy(), None);
+        count.fetch_add(1, SeqCst);
+    };
+    t.timer.new_timeout(task, TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!((seen.load(SeqCst), t.timer.stats().panicked), (1, 0));
+    t.occupancy();
+}
+
+#[test]
+fn nobody_waits_for_a_turn() {
+    let mut t = Driven::new();
+    let in_turn = Arc::new(Barrier::new(2));
+    let task = Arc::clone(&in_turn);
+    let blocks = move |_: &Timeout| {
+        task.wait();
+        // Until the other one has looked.
+        task.wait();
+    };
+    t.timer.new_timeout(blocks, TICK).unwrap();
+    t.clock.advance(TICK);
+    let turn = thread::spawn(move || (t.driver.turn(), t.driver));
+    in_turn.wait();
+    assert_eq!(t.timer.occupancy(), None);
+    in_turn.wait();
+    let (expired, _driver) = turn.join().unwrap();
+    assert_eq!(expired, 1);
+    assert!(t.timer.occupancy().is_some());
+}
+
+#[test]
+fn a_stopped_timer_has_no_wheel() {
+    let mut t = Driven::new();
+    t.after(3);
+    t.driver.turn();
+    assert_eq!(t.timer.stop().len(), 1);
+    assert_eq!(t.timer.occupancy(), None);
+
+    let t = Driven::new();
+    drop(t.driver);
+    assert_eq!(t.timer.occupancy(), None);
+}
+
+/// A thread that looks as often as it can holds nobody up.
+#[test]
+fn a_timer_goes_on_while_somebody_looks() {
+    let timer = hashed_wheel::HashedWheelTimer::new(ms(1), 512);
+    let fired = Arc::new(AtomicUsize::new(0));
+    let other = timer.clone();
+    let looks = thread::spawn(move || {
+        let mut seen = 0;
+        while !other.is_stopped() {
+            seen += usize::from(other.occupancy().is_some());
+        }
+        assert_eq!(other.occupancy(), None);
+        seen
+    });
+    for delay in 0..200 {
+        let fired = Arc::clone(&fired);
+        timer.new_timeout(move |_| _ = fired.fetch_add(1, SeqCst), ms(delay)).unwrap();
+    }
+    assert!(timer.shutdown(common::PATIENCE).is_empty());
+    assert_eq!(fired.load(SeqCst), 200);
+    assert!(looks.join().unwrap() > 0);
+}
