@@ -59,7 +59,8 @@ impl Top {
         let address = self.address?;
         let show = self.show.get_or_init(|| match Show::at(address) {
             Ok(show) => {
-                println!("To look at the timer: wheel-top {}", show.address);
+                // Not among the results.
+                eprintln!("To look at the timer: wheel-top {}", show.address);
                 show
             }
             Err(error) => clap::Error::raw(ErrorKind::Io, format!("--top {address}: {error}\n")).exit(),

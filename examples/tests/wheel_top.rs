@@ -2,13 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, HashedWheelTimer};
+use hashed_wheel_examples::testing::{self, Ran};
 use hashed_wheel_examples::top::{Frame, Show, merge};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wheel-top");
@@ -18,13 +19,8 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST
 /// For what should come at once, on a machine that may be busy with something else.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn run(options: &str) -> Output {
-    Command::new(PROGRAM).args(options.split_whitespace()).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    format!("{said}{complained}")
+fn run(options: &str) -> Ran {
+    testing::run(PROGRAM, options)
 }
 
 /// A process that does not outlive its test.
@@ -157,15 +153,16 @@ fn neighbours_are_added_up() {
 fn an_example_can_be_looked_at() {
     let options = "--connections 50 --seconds 6 --max-late 5s --top 127.0.0.1:0";
     let mut example = Command::new(env!("CARGO_BIN_EXE_idle_connections"));
-    let mut example = Killed(example.args(options.split(' ')).stdout(Stdio::piped()).spawn().unwrap());
-    let mut said = BufReader::new(example.0.stdout.take().unwrap());
+    let mut example = Killed(
+        example.args(options.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
+    );
+    let mut notes = BufReader::new(example.0.stderr.take().unwrap());
     let mut first = String::new();
-    said.read_line(&mut first).unwrap();
+    notes.read_line(&mut first).unwrap();
     let address = first.trim().strip_prefix("To look at the timer: wheel-top ").expect(&first);
 
-    let output = run(&format!("{address} --once --size 80x24"));
-    let picture = text(&output);
-    assert_eq!(output.status.code(), Some(0), "{picture}");
+    let Ran { status, text: picture } = run(&format!("{address} --once --size 80x24"));
+    assert_eq!(status, Some(0), "{picture}");
     for part in ["idle_connections: connections", "● live", "512 slots of 10 ms", "▲", "pending", "scheduled"]
     {
         assert!(picture.contains(part), "no {part:?} in\n{picture}");
@@ -173,7 +170,7 @@ fn an_example_can_be_looked_at() {
     assert_eq!(picture.lines().count(), 24);
     // It goes on as if nobody had looked.
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    example.0.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
     assert!(rest.contains("PASS"), "{rest}");
     assert!(example.0.wait().unwrap().success());
 }
@@ -184,9 +181,8 @@ fn it_has_timers_of_its_own() {
         ("--once --size 120x40", ["wheel-top: hashed (1 of 2", "512 slots of 10 ms"]),
         ("--once --timer hierarchical", ["wheel-top: hierarchical (2 of 2", "levels of 64 slots"]),
     ] {
-        let output = run(options);
-        let picture = text(&output);
-        assert_eq!(output.status.code(), Some(0), "{picture}");
+        let Ran { status, text: picture } = run(options);
+        assert_eq!(status, Some(0), "{picture}");
         assert!(parts.iter().all(|part| picture.contains(part)), "{picture}");
     }
 }
@@ -195,9 +191,8 @@ fn it_has_timers_of_its_own() {
 fn it_says_when_nobody_is_there() {
     // Not listened to any more.
     let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
-    let output = run(&format!("{address} --once"));
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let Ran { status, text } = run(&format!("{address} --once"));
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains(&format!("nobody is at {address}: start an example with --top")), "{text}");
 }
 
@@ -210,17 +205,15 @@ fn it_says_when_somebody_else_is_there() {
             let _ = stream.write_all(b"220 mail.example.org\r\n");
         }
     });
-    let output = run(&format!("{address} --once"));
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let Ran { status, text } = run(&format!("{address} --once"));
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("does not speak of timers"), "{text}");
 }
 
 #[test]
 fn without_a_terminal_it_says_so() {
-    let output = run("127.0.0.1:1");
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let Ran { status, text } = run("127.0.0.1:1");
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("no terminal") && text.contains("--once"), "{text}");
 }
 
@@ -229,18 +222,16 @@ fn bad_options_get_a_reason_and_status_2() {
     for (options, reason) in
         [("nowhere", "'[ADDRESS]'"), ("--once --size 0x1", "from 1 to 1000"), ("--once --size 80", "100x32")]
     {
-        let output = run(options);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        let Ran { status, text } = run(options);
+        assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
     let taken = TcpListener::bind(ANY).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (address, reason) in [(&*address, "--top 127.0.0.1:"), ("here", "'--top <ADDRESS>'")] {
         let mut example = Command::new(env!("CARGO_BIN_EXE_bounded_pool"));
-        let output = example.args(["--top", address]).output().unwrap();
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        let Ran { status, text } = testing::run_command(example.args(["--top", address]));
+        assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{text}");
     }
 }
@@ -311,8 +302,8 @@ fn it_waits_for_a_program_and_says_when_it_has_ended() {
     terminal.wait_for("nobody");
     // (What is on the screen already is not written again: one word is enough.)
     let mut example = Command::new(env!("CARGO_BIN_EXE_bounded_pool"));
-    let output = example.args(["--timeouts", "2000", "--top", &address.to_string()]).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    let ran = testing::run_command(example.args(["--timeouts", "2000", "--top", &address.to_string()]));
+    assert_eq!(ran.status, Some(0), "{}", ran.text);
     terminal.wait_for("bounded_pool");
     terminal.wait_for("ended");
     assert_eq!(terminal.leave(b"q"), Some(0));

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
 use crate::client::{Budget, Policy};
@@ -56,6 +57,9 @@ struct Options {
     /// FAIL if 1 in 100 calls gives up so many milliseconds behind its deadline: a tick, and what a busy machine takes
     #[arg(long, value_name = "MS", default_value_t = 500)]
     max_late: u64,
+
+    #[command(flatten)]
+    top: Top,
 
     /// Repeat writes as if they were reads, which is wrong and has to FAIL
     #[arg(long)]
@@ -94,10 +98,14 @@ fn run(options: &Options) -> io::Result<Verdict> {
         count(calls.into())
     );
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
-    let plain = runtime.block_on(trial::run(load, policy))?;
+    let plain = runtime.block_on(trial::run(load, policy, &options.top))?;
     let measured = plain.counts.quantile(0.95).min(policy.attempt / 2);
     let hedge_after = options.hedge_after.unwrap_or(measured);
-    let hedged = runtime.block_on(trial::run(load, Policy { hedge_after: Some(hedge_after), ..policy }))?;
+    let hedged = runtime.block_on(trial::run(
+        load,
+        Policy { hedge_after: Some(hedge_after), ..policy },
+        &options.top,
+    ))?;
 
     println!("\n{:<24}{:>12}{:>12}", "hedges after", "never", millis(hedge_after));
     let row = |name, value: fn(&Outcome) -> String| {

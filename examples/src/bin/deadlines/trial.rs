@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, Stats};
 use hashed_wheel_examples::Lateness;
+use hashed_wheel_examples::top::Top;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -76,9 +77,10 @@ struct Trial {
 }
 
 /// Makes all the calls, over real sockets.
-pub(crate) async fn run(load: Load, policy: Policy) -> io::Result<Outcome> {
+pub(crate) async fn run(load: Load, policy: Policy, top: &Top) -> io::Result<Outcome> {
     let (server, address) = Server::start(load.seed).await?;
     let [timer, thinking] = [(); 2].map(|()| HashedWheelTimer::new(Duration::from_millis(1), 512));
+    top.watch("calls", &timer);
     let client = Client::new(timer.clone(), policy);
     let trial =
         Arc::new(Trial { load, policy, client, address, next: AtomicU32::new(0), counts: Mutex::default() });
@@ -131,7 +133,7 @@ impl Trial {
 
         let count = |what| sent.iter().filter(|(reason, _)| *reason == what).count() as u64;
         let (retries, hedges) = (count(Reason::Retry), count(Reason::Hedge));
-        let was_last = !is_repeatable || retries == policy.retries.into();
+        let was_last = !is_repeatable || retries == u64::from(policy.retries);
         let counts = &mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.repeatable += u64::from(is_repeatable);
         counts.retries += retries;

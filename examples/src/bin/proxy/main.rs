@@ -39,6 +39,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use hashed_wheel::{BuildError, HashedWheelTimer};
 use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::server::NO_SERVER;
+use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
 use crate::process::On;
@@ -103,6 +104,9 @@ struct Options {
     /// FAIL if a timeout is seen to fire later than that: what a busy machine takes
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     max_late: Duration,
+
+    #[command(flatten)]
+    top: Top,
 
     /// Has the proxy do something wrong, to show that it is noticed
     #[arg(long, hide = true)]

@@ -108,6 +108,7 @@ pub(crate) fn main(on: On, options: &Options) -> io::Result<()> {
         // tokio's own timer is not even started.
         On::Wheel => {
             let timer = options.wheel().map_err(io::Error::other)?;
+            options.top.watch("connections", &timer);
             serve(runtime.build()?, options, timer.clone(), || timer.stats())
         }
         On::Tokio => serve(runtime.enable_time().build()?, options, Tokio, Stats::default),
