@@ -54,6 +54,23 @@ impl Top {
         }
     }
 
+    /// The same where several processes have the option: the first one that gets the address shows its timer there, and when it
+    /// ends, the next one that begins.
+    pub fn watch_one_of_several(&self, name: &str, timer: &HashedWheelTimer) {
+        if self.show.get().is_none() {
+            let show = self.address.and_then(|address| Show::at(address).ok());
+            show.and_then(|show| self.show.set(show).ok());
+        }
+        if let Some(show) = self.show.get() {
+            show.watch(name, timer);
+        }
+    }
+
+    /// The option again, for a process that this one starts.
+    pub fn option(&self) -> impl Iterator<Item = String> {
+        self.address.into_iter().flat_map(|address| ["--top".to_owned(), address.to_string()])
+    }
+
     /// Starts to show before there is a timer: for who counts threads.
     pub fn start(&self) -> Option<&Show> {
         let address = self.address?;

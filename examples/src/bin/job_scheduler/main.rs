@@ -38,6 +38,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use hashed_wheel_examples::server::{Missing, NO_SERVER};
+use hashed_wheel_examples::top::Top;
 use postgres::{Config, NoTls};
 
 use crate::database::Database;
@@ -86,6 +87,9 @@ struct Options {
     /// Which scheduler is killed, and when
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    #[command(flatten)]
+    top: Top,
 
     /// Leaves something out, to show that it is noticed
     #[arg(long, hide = true)]
@@ -145,7 +149,9 @@ fn main() -> ExitCode {
         Options::command().error(ErrorKind::ValueValidation, wrong).exit();
     }
     let done = match (&options.scheduler_in, &options.url) {
-        (Some(schema), Some(url)) => Ok(process::main(&with_schema(url, schema), &options.settings())),
+        (Some(schema), Some(url)) => {
+            Ok(process::main(&with_schema(url, schema), &options.settings(), &options.top))
+        }
         _ => serve(&options),
     };
     done.unwrap_or_else(|error| match error.downcast::<Missing>() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::{env, process, thread};
 
 use fastrand::Rng;
+use hashed_wheel_examples::top::Top;
 use postgres::{Client, Config, NoTls, Statement};
 
 use crate::scheduler::{self, Error, Settings};
@@ -23,7 +24,7 @@ const SLOW: u64 = 300;
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// The whole life of such a process. One scheduler after the other, if need be.
-pub(crate) fn main(config: &Config, settings: &Settings) -> ExitCode {
+pub(crate) fn main(config: &Config, settings: &Settings, top: &Top) -> ExitCode {
     let patience = settings.lead + settings.lease * 10;
     thread::spawn(move || {
         let _ = io::stdin().read_to_end(&mut Vec::new());
@@ -41,7 +42,12 @@ pub(crate) fn main(config: &Config, settings: &Settings) -> ExitCode {
                 continue;
             }
         };
-        match scheduler::run(config, settings, tasks, &STOP) {
+        let timer = scheduler::timer();
+        top.watch_one_of_several("runs", &timer);
+        let ended = scheduler::run(config, settings, &timer, tasks, &STOP);
+        // Where it did not come so far.
+        timer.stop();
+        match ended {
             Ok(()) => return ExitCode::SUCCESS,
             // That it was stopped for so long is the trial's doing.
             Err(Error::LeaseLost) => {}

@@ -67,12 +67,18 @@ enum Event {
     Failed(Error),
 }
 
-/// Works until `stop` is set, which it sees at its next beat; what it has read ahead it still runs. There is a thread, with
-/// a connection of its own, for each of the `tasks`, which do what a run asks for: `Ok` is its result, and `Err`, or a panic,
-/// why it has failed.
+/// One that fits: all that is on it is due within seconds, a turn of the wheel and no more.
+pub(crate) fn timer() -> HashedWheelTimer {
+    HashedWheelTimer::new(Duration::from_millis(1), 8_192)
+}
+
+/// Works until `stop` is set, which it sees at its next beat; what it has read ahead it still runs. There is a thread, with a
+/// connection of its own, for each of the `tasks`, which do what a run asks for: `Ok` is its result, and `Err`, or a panic,
+/// why it has failed. The timer is stopped at the end.
 pub(crate) fn run<T>(
     config: &Config,
     settings: &Settings,
+    timer: &HashedWheelTimer,
     tasks: Vec<T>,
     stop: &AtomicBool,
 ) -> Result<(), Error>
@@ -85,9 +91,6 @@ where
     let (pool, due) = mpsc::channel();
     let scheduler =
         Scheduler { id, settings, clock: Mutex::new(Clock::new(reading)), has: AtomicUsize::new(0), events };
-    // All that is on it is due within seconds: a turn of the wheel and no more.
-    let timer = HashedWheelTimer::builder().tick(Duration::from_millis(1)).ticks_per_wheel(8_192).build();
-    let timer = timer.expect("it can be built");
     let due = Mutex::new(due);
     thread::scope(|scope| {
         for task in tasks {
@@ -99,7 +102,7 @@ where
                 }
             });
         }
-        let ended = scheduler.lead(&mut store, &timer, &pool, inbox, stop);
+        let ended = scheduler.lead(&mut store, timer, &pool, inbox, stop);
         // The wheel's tasks hold the pool's other ends: once all are gone the threads end.
         timer.stop();
         drop(pool);

@@ -302,6 +302,7 @@ impl Worker {
         if let Some(sabotage) = trial.options.sabotage.and_then(|sabotage| sabotage.to_possible_value()) {
             command.args(["--sabotage", sabotage.get_name()]);
         }
+        command.args(trial.options.top.option());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (process, said, tell) = (child.id(), child.stdout.take(), tell.clone());
         thread::spawn(move || {

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use hashed_wheel_examples::server::{Missing, NO_SERVER};
+use hashed_wheel_examples::top::Top;
 
 /// A lock on Redis whose lease the wheel renews: three processes fight for it while holders and Redis are killed.
 #[derive(Debug, Parser)]
@@ -55,6 +56,9 @@ struct Options {
     /// How long the three processes fight before Redis is killed
     #[arg(long, value_name = "S", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+
+    #[command(flatten)]
+    top: Top,
 
     /// Break something, to see that it is noticed
     #[arg(long)]

@@ -69,6 +69,7 @@ pub(crate) fn run(url: &str, name: &str, options: &Options) -> ExitCode {
 
 fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+    options.top.watch_one_of_several("leases", &timer);
     let lock = LockManager::new(url, options.lease, &timer)?.get(name);
     let mut counter = Counter::new(url, name, options.lease / 3)?;
     let mut random = Rng::new();
