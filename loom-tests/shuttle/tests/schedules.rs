@@ -5,18 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel_over_shuttle::{
-    Driver, ExpiredTask, Fault, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+    Clock, Driver, ExpiredTask, Fault, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Condvar;
-use shuttle::thread;
+use shuttle::thread::{self, JoinHandle};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+
+mod meetings;
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -66,6 +68,10 @@ fn explore(story: fn(&mut Rng) -> Tally) {
 struct Tally(BTreeMap<&'static str, u64>);
 
 impl Tally {
+    fn of<const N: usize>(ends: [(&'static str, usize); N]) -> Self {
+        Self(ends.map(|(name, ends)| (name, ends as u64)).into())
+    }
+
     fn add(&mut self, other: &Self) {
         other.0.iter().for_each(|(name, ends)| *self.0.entry(name).or_default() += ends);
     }
@@ -111,6 +117,11 @@ struct Fate {
     hooks: AtomicUsize,
     drops: AtomicUsize,
     cancels: AtomicUsize,
+    resets: AtomicUsize,
+}
+
+fn get(count: &AtomicUsize) -> usize {
+    count.load(Relaxed)
 }
 
 struct Task(Arc<Fate>);
@@ -139,6 +150,8 @@ struct Entry {
     /// A second one, so that a reference that is given up twice is missed.
     second: Arc<Timeout>,
     fate: Arc<Fate>,
+    /// It was due then, or before, if nobody has reset it.
+    due: Duration,
 }
 
 impl Entry {
@@ -146,6 +159,11 @@ impl Entry {
         if self.timeout.cancel() {
             self.fate.cancels.fetch_add(1, Relaxed);
         }
+    }
+
+    fn reset(&self, delay: Duration) {
+        self.fate.resets.fetch_add(1, Relaxed);
+        self.timeout.reset(delay);
     }
 }
 
@@ -161,6 +179,10 @@ struct World {
     forgotten: Arc<Mutex<Vec<Arc<Fate>>>>,
     /// How many tasks the executor has dropped.
     turned_away: Arc<AtomicUsize>,
+    /// What runs elsewhere.
+    elsewhere: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    /// Somebody shuts the timer down: it refuses, and may not be stopped yet.
+    closes: Arc<AtomicBool>,
 }
 
 /// Where who turns a driver sleeps. (Shuttle's `park` wakes up by itself, and would hide a wake-up that is lost.)
@@ -202,6 +224,8 @@ impl World {
             known: Arc::default(),
             forgotten: Arc::default(),
             turned_away: Arc::default(),
+            elsewhere: Arc::default(),
+            closes: Arc::default(),
         };
         let mut builder = HashedWheelTimer::builder()
             .tick(TICK)
@@ -212,15 +236,7 @@ impl World {
             builder = builder.hierarchical();
         }
         if random.bool() {
-            let turned_away = Arc::clone(&world.turned_away);
-            builder =
-                builder.task_executor(move |task: ExpiredTask| match turned_away.fetch_add(1, Relaxed) % 4 {
-                    0 => drop(task),
-                    _ => {
-                        turned_away.fetch_sub(1, Relaxed);
-                        task.run();
-                    }
-                });
+            builder = builder.task_executor(world.executor());
         }
         if random.bool() {
             return (world, builder.build().unwrap(), None);
@@ -231,10 +247,28 @@ impl World {
         (world, timer, Some(Turner { driver, bell, turns: usize::MAX }))
     }
 
+    /// Drops the first one; runs the others here and elsewhere by turns.
+    fn executor(&self) -> impl Fn(ExpiredTask) + Send + Sync + 'static {
+        let (taken, turned_away) = (AtomicUsize::new(0), Arc::clone(&self.turned_away));
+        let elsewhere = Arc::clone(&self.elsewhere);
+        move |task| match taken.fetch_add(1, Relaxed) {
+            0 => {
+                turned_away.fetch_add(1, Relaxed);
+                drop(task);
+            }
+            taken if taken % 2 == 0 => task.run(),
+            _ => {
+                let run = thread::spawn(|| task.run());
+                elsewhere.lock().unwrap().push(run);
+            }
+        }
+    }
+
     fn schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<Entry> {
         let (timeout, fate) = self.try_to_schedule(timer, delay)?;
         let second = Arc::new(timeout.clone());
-        let entry = Entry { timeout: Arc::new(timeout), second, fate };
+        let due = self.clock.now() + delay;
+        let entry = Entry { timeout: Arc::new(timeout), second, fate, due };
         self.known.lock().unwrap().push(entry.clone());
         Some(entry)
     }
@@ -256,12 +290,17 @@ impl World {
             Ok(timeout) => Some((timeout, fate)),
             Err(error) => {
                 assert_eq!(fate.drops.load(Relaxed), 1, "a refused task is dropped");
-                match error {
-                    NewTimeoutError::TooManyPending { limit } => assert_eq!(limit, self.limit),
-                    error => assert!(timer.is_stopped(), "{error}"),
-                }
+                self.refuses(timer, &error);
                 None
             }
+        }
+    }
+
+    /// There is a reason for it.
+    fn refuses(&self, timer: &HashedWheelTimer, error: &NewTimeoutError) {
+        match error {
+            NewTimeoutError::TooManyPending { limit } => assert_eq!(*limit, self.limit),
+            error => assert!(timer.is_stopped() || self.closes.load(Relaxed), "{error}"),
         }
     }
 
@@ -274,12 +313,37 @@ impl World {
         Some(entry)
     }
 
-    /// Each has ended in exactly one way. `returned` is what `stop` did, if anybody called it.
+    /// The time goes on for a few ticks.
+    fn tick_on(&self, random: &mut Rng) -> JoinHandle<()> {
+        let (clock, ticks) = (self.clock.clone(), random.u8(0..5));
+        thread::spawn(move || {
+            for _ in 0..ticks {
+                clock.advance(TICK);
+                thread::yield_now();
+            }
+        })
+    }
+
+    /// Nothing else was on the timer.
     fn settle(self, returned: Option<&[Timeout]>) -> Tally {
-        let known = self.known.lock().unwrap();
-        let (mut expired, mut cancelled, mut runs, mut stopped) = (0, 0, 0, 0);
-        let get = |count: &AtomicUsize| count.load(Relaxed);
-        for Entry { timeout, second, fate } in &*known {
+        let ends @ Ends { expired, cancelled, runs, .. } = self.ends(returned);
+        assert_eq!(expired - runs, get(&self.turned_away), "all run that the executor did not drop");
+        if let Some(first) = self.known.lock().unwrap().first() {
+            let stats = first.timeout.timer().stats();
+            let [expired, cancelled, runs] = [expired, cancelled, runs].map(|ends| ends as u64);
+            assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0));
+            assert_eq!((stats.dropped, stats.panicked), (expired - runs, 0));
+        }
+        ends.tally(returned.is_some())
+    }
+
+    /// Each has ended in exactly one way. `returned` is what `stop` did, if anybody called it.
+    fn ends(&self, returned: Option<&[Timeout]>) -> Ends {
+        let runs_elsewhere = std::mem::take(&mut *self.elsewhere.lock().unwrap());
+        let elsewhere = runs_elsewhere.len();
+        runs_elsewhere.into_iter().for_each(|run| run.join().unwrap());
+        let Ends { mut expired, mut cancelled, mut runs, mut stopped, .. } = Ends::default();
+        for Entry { timeout, second, fate, .. } in &*self.known.lock().unwrap() {
             let is_expired = usize::from(timeout.is_expired());
             let cancels = get(&fate.cancels);
             let stops = match returned {
@@ -296,35 +360,44 @@ impl World {
             assert!(get(&fate.runs) <= is_expired, "it runs once, if it is expired");
             let handles = if returned.is_some() { 2 + stops } else { 2 };
             assert!(second.references() as usize >= handles, "a reference was given up twice");
-            expired += is_expired as u64;
-            cancelled += (cancels + stops) as u64;
-            runs += get(&fate.runs) as u64;
-            stopped += stops as u64;
+            expired += is_expired;
+            cancelled += cancels + stops;
+            runs += get(&fate.runs);
+            stopped += stops;
         }
         for fate in &*self.forgotten.lock().unwrap() {
             assert_eq!(get(&fate.drops), 1, "the task is gone");
             assert!(get(&fate.runs) + get(&fate.hooks) <= 1, "exactly one end");
-            expired += 1 - get(&fate.hooks) as u64;
-            cancelled += get(&fate.hooks) as u64;
-            runs += get(&fate.runs) as u64;
+            expired += 1 - get(&fate.hooks);
+            cancelled += get(&fate.hooks);
+            runs += get(&fate.runs);
         }
-        assert_eq!(
-            expired - runs,
-            self.turned_away.load(Relaxed) as u64,
-            "all run that the executor did not drop"
-        );
-        if let Some(first) = known.first() {
-            let stats = first.timeout.timer().stats();
-            assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0));
-            assert_eq!((stats.dropped, stats.panicked), (expired - runs, 0));
-        }
-        let ends = [
-            ("run", runs),
-            ("dropped by the executor", expired - runs),
-            ("cancelled", cancelled - stopped),
-            (if returned.is_some() { "returned by stop" } else { "dropped with the timer" }, stopped),
-        ];
-        Tally(ends.into())
+        Ends { expired, cancelled, runs, stopped, elsewhere }
+    }
+}
+
+/// How many have ended in which way.
+#[derive(Clone, Copy, Default)]
+struct Ends {
+    expired: usize,
+    cancelled: usize,
+    /// Of those that are expired.
+    runs: usize,
+    /// Of those that are cancelled, with the timer.
+    stopped: usize,
+    /// How many runs there were in another thread, also of what else was on the timer.
+    elsewhere: usize,
+}
+
+impl Ends {
+    fn tally(self, is_returned: bool) -> Tally {
+        Tally::of([
+            ("run", self.runs),
+            ("run elsewhere", self.elsewhere),
+            ("dropped by the executor", self.expired - self.runs),
+            ("cancelled", self.cancelled - self.stopped),
+            (if is_returned { "returned by stop" } else { "dropped with the timer" }, self.stopped),
+        ])
     }
 }
 
@@ -364,21 +437,13 @@ fn exactly_one_end() {
                             4..6 => world.schedule_and_forget(&timer, delay, random.bool()),
                             6 => drop(world.schedule(&timer, FAR)),
                             7..9 => drop(world.any(&mut random).map(|one| one.cancel())),
-                            _ => drop(world.any(&mut random).map(|one| one.timeout.reset(delay))),
+                            _ => drop(world.any(&mut random).map(|one| one.reset(delay))),
                         }
                     }
                 })
             })
             .collect();
-        let clock = {
-            let (clock, ticks) = (world.clock.clone(), random.u8(0..5));
-            thread::spawn(move || {
-                for _ in 0..ticks {
-                    clock.advance(TICK);
-                    thread::yield_now();
-                }
-            })
-        };
+        let clock = world.tick_on(random);
         // While they are all at work, or when much has fired.
         let most = *random.choice(&[20, 200]).unwrap();
         (0..random.u8(0..most)).for_each(|_| thread::yield_now());
@@ -429,7 +494,7 @@ fn nothing_is_forgotten() {
                         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
                         // One that is far away has to come near, or to go: else it would never end.
                         if far && random.u8(0..4) > 0 {
-                            entry.timeout.reset(delay);
+                            entry.reset(delay);
                         } else if far {
                             entry.cancel();
                         }
@@ -458,7 +523,7 @@ fn nothing_is_forgotten() {
 // --- the twins ------------------------------------------------------------------------------------------------------
 
 macro_rules! twins {
-    ($($name:ident: $test:ident, $fault:ident;)*) => {$(
+    ($($name:ident: $test:path, $fault:ident;)*) => {$(
         #[test]
         fn $name() {
             twin(stringify!($test), Fault::$fault);
@@ -486,4 +551,10 @@ twins! {
     an_expiry_that_takes_the_entry_is_found: exactly_one_end, ExpiryTakesTheEntry;
     a_stop_that_takes_the_entry_is_found: exactly_one_end, StopTakesTheEntry;
     a_lane_that_goes_with_its_thread_is_found: nothing_is_forgotten, RetiredLaneGoes;
+    a_replacement_that_leaves_first_is_found: meetings::everything_meets, ReplaceLeavesFirst;
+    a_waker_that_stays_is_found: meetings::everything_meets, RepollKeepsTheWaker;
+    a_run_that_brings_back_is_found: meetings::everything_meets, RearmBringsBack;
+    a_shutdown_without_those_admitted_is_found: meetings::everything_meets, ShutdownWithoutThoseAdmitted;
+    a_replacement_in_two_steps_is_found: meetings::everything_meets, ReplaceInTwoSteps;
+    a_beginning_without_a_look_is_found: meetings::everything_meets, BeginWithoutLook;
 }
