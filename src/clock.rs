@@ -12,10 +12,11 @@ use crate::ticks::{self, RUNNING};
 ///
 /// A timer asks once for each [`new_timeout`](crate::HashedWheelTimer::new_timeout),
 /// [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at) and [`reset`](crate::Timeout::reset), on the caller's thread, for
-/// each [`remaining`](crate::Timeout::remaining) and `Debug` of a timeout, after each run of a periodic task, and once or
-/// twice a turn; of a future, when it is made or reset, and once or twice when it is first polled. It never asks with anything locked that a caller could wait for, but while it runs tasks: there it asks for
-/// every 64th (and with a [threshold](crate::Builder::slow_task_threshold), twice for each), and who may not stop the timer
-/// in a task may not in the clock either.
+/// each [`remaining`](crate::Timeout::remaining), [`occupancy`](crate::HashedWheelTimer::occupancy) and `Debug` of a timeout,
+/// after each run of a periodic task, and once or twice a turn; of a future, when it is made or reset, and once or twice when
+/// it is first polled. It never asks with anything locked that a caller could wait for, but while it runs tasks: there it
+/// asks for every 64th (and with a [threshold](crate::Builder::slow_task_threshold), twice for each), and who may not stop
+/// the timer in a task may not in the clock either.
 ///
 /// The worker thread sleeps in real time. A timer whose clock does not run at the pace of real time should be built with
 /// [`Builder::build_driven`](crate::Builder::build_driven), and turned by whoever moves the clock.

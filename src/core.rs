@@ -347,7 +347,7 @@ impl Core {
     }
 
     /// Wakes the worker, if no one else has since it was seen asleep.
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if self.life.wake() || is_broken(Fault::WakeWithoutCompare) {
             self.rouse();
         }

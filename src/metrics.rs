@@ -7,7 +7,7 @@ use crate::stats::Stats;
 /// A metric's name, what it is, and where it comes from.
 type Metric<T> = (&'static str, &'static str, fn(&Stats) -> T);
 
-const COUNTERS: [Metric<u64>; 13] = [
+const COUNTERS: [Metric<u64>; 14] = [
     ("hashed_wheel_scheduled_total", "Timeouts that were accepted", |stats| stats.scheduled),
     ("hashed_wheel_expired_total", "Timeouts whose task was handed to the executor", |stats| stats.expired),
     ("hashed_wheel_periodic_runs_total", "Runs of periodic tasks", |stats| stats.periodic_runs),
@@ -20,6 +20,9 @@ const COUNTERS: [Metric<u64>; 13] = [
     ("hashed_wheel_turns_total", "Turns of the worker", |stats| stats.turns),
     ("hashed_wheel_wake_ups_total", "Times that the worker came out of a sleep", |stats| stats.wake_ups),
     ("hashed_wheel_long_turns_total", "Turns that took longer than a tick", |stats| stats.long_turns),
+    ("hashed_wheel_busy_microseconds_total", "How long turns of the worker took in all", |stats| {
+        stats.busy.as_micros() as u64
+    }),
     (LATENESS_COUNT, "Timeouts whose lateness was counted", |stats| {
         stats.lateness.buckets().map(|(_, count)| count).sum()
     }),
@@ -62,6 +65,7 @@ impl Stats {
     /// | `hashed_wheel_turns_total` | counter | |
     /// | `hashed_wheel_wake_ups_total` | counter | |
     /// | `hashed_wheel_long_turns_total` | counter | |
+    /// | `hashed_wheel_busy_microseconds_total` | counter | its rate, by a million, is the worker's load |
     /// | `hashed_wheel_pending` | gauge | |
     /// | `hashed_wheel_unreclaimed` | gauge | |
     /// | `hashed_wheel_longest_turn_seconds` | gauge | |

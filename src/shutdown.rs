@@ -35,13 +35,22 @@ impl Core {
     /// Waits until nothing is left that falls due up to the tick `last`, or for as long as that should take in real time, if
     /// what is left is not due by the timer's clock then.
     fn wait_for_the_worker(self: &Arc<Self>, last: u64, at_most: Duration) {
-        let (begin, parker) = (Instant::now(), Parker::default());
-        // The clock that goes by real time has got there then.
-        let at_most = at_most.saturating_add(STEP);
+        let parker = Parker::default();
+        let (mut awaited, mut by) = (0, Instant::now() + at_most);
         while let Some(next) = self.next_due(last) {
             let now = self.time.now();
-            if self.ticks.reached(now) < next && begin.elapsed() > at_most {
-                return;
+            if next > awaited {
+                // Who was let in pushes perhaps so late that its tick comes after `last`.
+                awaited = next;
+                by = by.max(Instant::now() + self.ticks.until(next, now) + STEP);
+            }
+            if next > self.ticks.reached(now) {
+                if Instant::now() > by {
+                    return;
+                }
+            } else if next > 0 {
+                // The worker may sleep for a time that its clock has jumped over.
+                self.wake();
             }
             let shortest = Duration::from_nanos(self.life.pending() * STEP_FOR_EACH_PENDING) + SHORTEST_STEP;
             parker.park_timeout(self.ticks.until(next, now).min(STEP).max(shortest));

@@ -286,7 +286,7 @@ impl Counter {
 
     /// The same for more than one.
     pub(crate) fn add(&self, more: u64) -> u64 {
-        self.0.fetch_add(more, Ordering::Relaxed) + more
+        self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
     }
 
     /// The same, for a counter with one writer at a time, which saves a locked instruction.

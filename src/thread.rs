@@ -136,9 +136,8 @@ impl Core {
         let now = self.time.now();
         let mut worker = self.post.enter();
         let before = self.counters.worker.handed();
-        worker.turn(self, now);
+        let had_work = worker.turn(self, now) || worker.has_traffic();
         let expired = self.counters.worker.handed() - before;
-        let had_work = expired > 0 || worker.has_traffic();
         if self.post.is_abandoned() {
             worker.drain(self);
         }

@@ -71,8 +71,8 @@ impl Worker {
         }
     }
 
-    /// A turn at time `now`.
-    pub(crate) fn turn(&mut self, core: &Arc<Core>, now: u64) {
+    /// A turn at time `now`. Returns whether anything was due in the wheel.
+    pub(crate) fn turn(&mut self, core: &Arc<Core>, now: u64) -> bool {
         core.counters.worker.turns.add_one_alone();
         self.absorb(core);
         self.late.now = now;
@@ -81,7 +81,9 @@ impl Worker {
             // What was there before the wheel came to where it is now is not to be a tick late for having had to wait.
             self.inbox.owe(self.backlog);
         }
+        let mut had_due = false;
         while let Some(tick) = self.wheel.next_deadline().filter(|&tick| tick <= now) {
+            had_due = true;
             let tick = tick.max(self.wheel.tick());
             // All of a tick first, so that no task runs while the wheel changes; then decided one by one, so that each
             // can be cancelled until its own turn comes.
@@ -95,7 +97,8 @@ impl Worker {
             loop {
                 if core.life.word().is_stopped() {
                     // The rest is for `stop` to return.
-                    return self.late.count(core, tick);
+                    self.late.count(core, tick);
+                    return true;
                 }
                 let next = self.due.pop_front().or_else(|| self.wheel.pop_due(&core.arena));
                 let Some(entry) = next else { break };
@@ -126,6 +129,7 @@ impl Worker {
         if now > self.wheel.tick() {
             self.wheel.advance(&core.arena, now);
         }
+        had_due
     }
 
     /// A run of a task that repeats.

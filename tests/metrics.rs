@@ -112,6 +112,7 @@ fn all_numbers_are_published_with_the_timers_name() {
         ("turns_total", "1"),
         ("wake_ups_total", "0"),
         ("long_turns_total", "1"),
+        ("busy_microseconds_total", "12000"),
         ("pending", "6"),
         ("unreclaimed", "1"),
         ("longest_turn_seconds", "0.012"),

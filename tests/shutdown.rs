@@ -492,7 +492,6 @@ fn a_clock_that_stands_still_hangs_nobody() {
     assert!(begin.elapsed() >= ms(100), "real time has passed in its place");
 }
 
-/// The grace is the timer's time, where that passes faster.
 /// What is due now fires at the next tick, which never comes.
 #[test]
 fn a_clock_that_stands_still_hangs_nobody_for_what_is_due_at_once() {
@@ -520,6 +519,7 @@ fn what_is_due_runs_though_the_clock_stands_still() {
     assert_eq!(runs.load(SeqCst), 4);
 }
 
+/// The grace is the timer's time, where that passes faster.
 #[test]
 fn a_clock_that_runs_ahead_is_gone_by() {
     let clock = ManualClock::new();
@@ -535,6 +535,21 @@ fn a_clock_that_runs_ahead_is_gone_by() {
     assert_eq!(shutdown.join().unwrap(), [far]);
     assert_eq!(log.take(), [1]);
     assert!(begin.elapsed() < PATIENCE);
+}
+
+/// The worker sleeps in real time, for an hour.
+#[test]
+fn what_the_clock_has_jumped_over_runs() {
+    for grace in [Duration::ZERO, ms(100)] {
+        let clock = ManualClock::new();
+        let timer = HashedWheelTimer::builder().tick(ms(10)).clock(clock.clone()).build().unwrap();
+        let log = Log::default();
+        timer.new_timeout(log.task(1), Duration::from_secs(3_600)).unwrap();
+        thread::sleep(ms(50));
+        clock.advance(Duration::from_secs(3_601));
+        assert_eq!(timer.shutdown(grace), []);
+        assert_eq!(log.take(), [1]);
+    }
 }
 
 // --- races ----------------------------------------------------------------------------------------------------------

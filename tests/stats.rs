@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -197,6 +197,32 @@ fn what_turns_take_adds_up() {
     }
     assert!(t.timer.stop().is_empty());
     assert_eq!(t.timer.stats().busy, ms(16));
+}
+
+/// Each look takes a microsecond.
+#[derive(Clone, Default)]
+struct Looks(Arc<AtomicU64>);
+
+impl Clock for Looks {
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.0.fetch_add(1, SeqCst))
+    }
+}
+
+#[test]
+fn a_turn_that_only_moves_is_work_too() {
+    let clock = Looks::default();
+    let (timer, mut driver) =
+        HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
+    let timeout = timer.new_timeout(|_| (), TICK).unwrap();
+    driver.turn();
+    let before = timer.stats().busy;
+    assert!(timeout.reset(TICK * 5));
+    driver.turn();
+    assert_eq!(timer.stats().busy, before, "nothing to do");
+    clock.0.fetch_add(TICK.as_micros() as u64, SeqCst);
+    assert_eq!(driver.turn(), 0);
+    assert!(timer.stats().busy > before);
 }
 
 // --- reset ----------------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 use std::env;
 use std::fmt;
+use std::fs::Metadata;
 use std::io;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,7 +39,16 @@ impl std::error::Error for Missing {}
 pub fn find(program: &str, folders: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let file = format!("{program}{}", env::consts::EXE_SUFFIX);
-    env::split_paths(&path).chain(folders).map(|folder| folder.join(&file)).find(|file| file.is_file())
+    env::split_paths(&path).chain(folders).map(|folder| folder.join(&file)).find(|file| is_program(file))
+}
+
+fn is_program(file: &Path) -> bool {
+    #[cfg(unix)]
+    let may_run =
+        |metadata: &Metadata| std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0;
+    #[cfg(not(unix))]
+    let may_run = |_: &Metadata| true;
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && may_run(&metadata))
 }
 
 /// A port of loopback that nobody listens on now. (Somebody else may be faster: who starts a server there looks whether it

@@ -270,6 +270,7 @@ fn compare(page: &Page, stats: &Stats, counted: &Counts, verdict: &mut Verdict) 
         ("turns_total", stats.turns, stats.turns),
         ("wake_ups_total", stats.wake_ups, stats.wake_ups),
         ("long_turns_total", stats.long_turns, stats.long_turns),
+        ("busy_microseconds_total", stats.busy.as_micros() as u64, stats.busy.as_micros() as u64),
         ("slow_total", stats.slow, stats.slow),
     ] {
         says(name, of_stats as f64);
