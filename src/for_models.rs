@@ -113,6 +113,12 @@ impl NodeEntry {
 }
 
 impl Timeout {
+    /// As who has taken the message back, to which the entry was left, gives that up.
+    pub fn merge(&self, entry: NodeEntry) {
+        drop(entry);
+        self.handle.merge_entry();
+    }
+
     /// Drops the handle; the node, if it was the last reference.
     #[must_use]
     pub fn release(self) -> Option<VacantNode> {

@@ -96,6 +96,8 @@ pub enum Fault {
     TakeBackWithoutCompare,
     /// A node's references are counted down by a look and a store, with a gap in between.
     ReleaseWithoutCompare,
+    /// Whether the entry is merged is looked at when the reference is counted down already, and the node perhaps used again.
+    LookAfterRelease,
     /// The worker gives up the entry of what has ended when the wheel gives it out, though a message about it is under way.
     GoneWithItsEntry,
     /// Nor does it leave the entry to the message when it expires what is due.

@@ -16,7 +16,7 @@
 //! |---|---|---|---|
 //! | vacant | 2 | [`Vacant::fill`]: a handle and the entry | a plain store: nobody else has it; published by the lane |
 //! | n | n + 1 | [`Handle::clone`], or [`Entry::another_handle`] | `Relaxed`: who counts up has one |
-//! | n > 1 | n − 1 | [`release`] | `Release`, and `Acquire` for the last one |
+//! | n > 1 | n − 1 | [`release`], by compare-exchange | `Release`, and `Acquire` for the last one |
 //! | 1 | vacant | [`release`] | `Acquire`: what others did with it is over |
 //! | 2, one of them merged | vacant | [`release`] | the same: the entry was given up ([`Handle::merge_entry`]), and not counted down |
 //!
@@ -267,16 +267,27 @@ impl Drop for Arena {
 fn release(node: NonNull<Node>) -> Option<Vacant> {
     // SAFETY: until it is given up, the reference keeps the node.
     let Node { refs, merged, .. } = unsafe { node.as_ref() };
-    // Whoever has merged the entry did so through a handle: by now that is dropped, or it is this one.
-    let is_last = |refs| refs == 1 || refs == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
+    let mut count = refs.load_count(Ordering::Acquire);
     if is_broken(Fault::ReleaseWithoutCompare) {
-        let before = refs.load(Ordering::Acquire);
-        refs.store(before - 1, Ordering::Release);
-        return (before == 1).then_some(Vacant(node));
+        refs.store(count - 1, Ordering::Release);
+        return (count == 1).then_some(Vacant(node));
     }
-    // Who has the only one need not count down.
-    let is_last = is_last(refs.load_count(Ordering::Acquire)) || is_last(refs.fetch_sub(1, Ordering::AcqRel));
-    is_last.then_some(Vacant(node))
+    if is_broken(Fault::LookAfterRelease) {
+        let is_last = |count| count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
+        return (is_last(count) || is_last(refs.fetch_sub(1, Ordering::AcqRel))).then_some(Vacant(node));
+    }
+    loop {
+        // Looked at while the reference is still counted: afterwards another's timeout may be in the node, and be merged. At 2
+        // nobody else has a handle whose message could still be taken back, so this does not change any more.
+        if count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1 {
+            // Who has the only one need not count down.
+            return Some(Vacant(node));
+        }
+        match refs.compare_exchange_weak(count, count - 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return None,
+            Err(now) => count = now,
+        }
+    }
 }
 
 /// A node that nobody else can reach, with nothing in it.
@@ -546,7 +557,7 @@ impl Handle {
     /// Gives up the entry of a node whose message the caller has taken back before the worker saw it. The count stays, which
     /// saves a locked instruction: who drops the last handle knows.
     #[inline]
-    pub(super) fn merge_entry(&self) {
+    pub(crate) fn merge_entry(&self) {
         self.merged.store(1, Ordering::Relaxed);
     }
 }

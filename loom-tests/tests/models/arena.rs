@@ -83,6 +83,42 @@ fn of_a_handle_its_clone_and_the_entry_the_last_to_go_has_the_node() {
     );
 }
 
+/// Who is second to last does not look at a node that is used again, and taken back, meanwhile.
+#[test]
+fn a_node_that_is_merged_is_its_last_handles() {
+    explore(None, [broken(LookAfterRelease)], || {
+        let (nodes, _driven) = nodes();
+        let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
+        let user = thread::spawn(move || timeout.release().is_some());
+        let worker = entry.release();
+        let is_workers = worker.is_some();
+        if let Some(vacant) = worker {
+            let (again, entry) = nodes.fill(vacant, Idle, TICK);
+            again.merge(entry);
+            assert!(again.release().is_some(), "nobody else has one");
+        }
+        assert_ne!(user.join().unwrap(), is_workers, "one has it");
+    });
+}
+
+/// Of two handles of what was taken back, the last one has the node, whichever has taken it back.
+#[test]
+fn of_two_handles_of_a_merged_node_the_last_has_it() {
+    let twins = [broken(ReleaseWithoutCompare), no_acquire("node/arena.rs release")];
+    explore(None, twins, || {
+        let (nodes, _driven) = nodes();
+        let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
+        let (other, clone) = (nodes.clone(), timeout.clone());
+        let user = thread::spawn(move || {
+            look_at(&clone);
+            use_again(&other, clone.release())
+        });
+        timeout.merge(entry);
+        let mine = use_again(&nodes, timeout.release());
+        assert_ne!(mine.is_some(), user.join().unwrap().is_some(), "one has it");
+    });
+}
+
 /// The worker finds that it has the last reference: it knows what the handle did that was there before.
 #[test]
 fn a_reset_is_not_undone_when_its_handle_goes() {

@@ -64,7 +64,7 @@
 //! | | start | `shutdown::a_shutdown_ends_a_worker_…` |
 //! | | stop, driver's drop, shutdown | `shutdown::a_stop_ends_…`, `the_drivers_drop_ends_…`, `of_two_shutdowns_…` |
 //! | | last drop | –: who shuts it down has a handle |
-//! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…` |
+//! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…`; of one that was taken back `of_two_handles_…`, `a_node_that_is_merged_…` |
 //! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
 //! | first poll of a future | turn, stop | `wakers::a_first_poll_…`; it is a new timeout, and meets all else as that does |
 //! | poll with another waker | turn | `wakers::who_polls_last_…`: transfer by the same thread and another, expiry |

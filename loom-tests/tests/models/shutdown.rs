@@ -121,11 +121,11 @@ fn a_turn_is_not_cut_short_by_a_shutdown() {
     });
 }
 
-/// Who waits takes in what the worker has not seen, and the worker has to wake for it all the same.
+/// Who waits takes in what the worker has not seen, and the worker has to wake for it all the same. (Should it sleep over it,
+/// who waits wakes it.)
 #[test]
 fn a_worker_that_falls_asleep_runs_what_a_shutdown_waits_for() {
-    let asleep = Twin { goes_on_for_ever: true, ..broken(SleepWithoutCompare) };
-    explore(Some(2), [asleep, broken(ShutdownWithoutGrace)], || {
+    explore(Some(2), [broken(ShutdownWithoutGrace)], || {
         let timer = threaded();
         let ends = Arc::new(Ends::default());
         timer.new_timeout_task(Task(Arc::clone(&ends)), TICK).unwrap();
