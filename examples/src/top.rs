@@ -22,8 +22,10 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,7 +92,7 @@ impl Top {
 #[derive(Debug, Clone)]
 pub struct Show {
     address: SocketAddr,
-    watched: Arc<Mutex<Vec<Watched>>>,
+    watch: Sender<Watched>,
 }
 
 /// A timer that is shown. Once it is stopped, only what was last seen of it is kept.
@@ -109,9 +111,9 @@ impl Show {
     pub fn at(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        let show = Self { address: listener.local_addr()?, watched: Arc::default() };
-        let watched = Arc::clone(&show.watched);
-        thread::Builder::new().name("top".into()).spawn(move || tell(&listener, &watched))?;
+        let (watch, new) = mpsc::channel();
+        let show = Self { address: listener.local_addr()?, watch };
+        thread::Builder::new().name("top".into()).spawn(move || tell(&listener, &new))?;
         Ok(show)
     }
 
@@ -124,27 +126,29 @@ impl Show {
     ///
     /// It has a handle of it, so the timer has to be [stopped](HashedWheelTimer::stop), or to last as long as the program.
     pub fn watch(&self, name: &str, timer: &HashedWheelTimer) {
-        let mut watched = self.watched.lock().expect("nobody panics with it");
-        watched.retain(|other| other.timer.is_some());
-        watched.push(Watched { timer: Some(timer.clone()), last: Snapshot::of(name, timer) });
+        let last = Snapshot { name: name.to_owned(), ..Snapshot::default() };
+        // The thread is there as long as the program is.
+        let _ = self.watch.send(Watched { timer: Some(timer.clone()), last });
     }
 }
 
-fn tell(listener: &TcpListener, watched: &Mutex<Vec<Watched>>) {
+fn tell(listener: &TcpListener, new: &Receiver<Watched>) {
     let program = std::env::args().next().unwrap_or_default();
     let program = Path::new(&program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let began = Instant::now();
     let mut viewers = Vec::new();
+    let mut watched: Vec<Watched> = Vec::new();
     loop {
         while let Ok((stream, _)) = listener.accept() {
             viewers.extend(Viewer::new(stream));
         }
-        let mut timers = Vec::new();
-        for watched in &mut *watched.lock().expect("nobody panics with it") {
-            watched.look(!viewers.is_empty());
-            timers.push(watched.last.clone());
+        for new in new.try_iter() {
+            watched.retain(|other| other.timer.is_some());
+            watched.push(new);
         }
+        watched.retain_mut(|watched| watched.look(!viewers.is_empty()));
         if !viewers.is_empty() {
+            let timers = watched.iter().map(|watched| watched.last.clone()).collect();
             let frame = Frame { program: program.clone(), age: began.elapsed(), timers };
             let mut line = serde_json::to_vec(&frame).expect("a frame can be written");
             line.push(b'\n');
@@ -186,14 +190,18 @@ impl Viewer {
 }
 
 impl Watched {
-    fn look(&mut self, has_viewers: bool) {
-        let Some(timer) = &self.timer else { return };
+    /// Says whether it is to be looked at again: not if its clock has panicked.
+    fn look(&mut self, has_viewers: bool) -> bool {
+        let Some(timer) = &self.timer else { return true };
         if has_viewers || timer.is_stopped() {
-            self.last = Snapshot::of(&self.last.name, timer);
+            let seen = panic::catch_unwind(AssertUnwindSafe(|| Snapshot::of(&self.last.name, timer)));
+            let Ok(seen) = seen else { return false };
+            self.last = seen;
             if self.last.is_stopped {
                 self.timer = None;
             }
         }
+        true
     }
 }
 
@@ -214,7 +222,7 @@ pub struct Snapshot {
     pub is_stopped: bool,
     pub tick: Duration,
     pub ticks_per_wheel: usize,
-    /// `None`: it was in the middle of a turn, or is stopped.
+    /// `None`: it was in the middle of a turn, is stopped, or has [too many slots](Self::has_too_many_slots).
     pub wheel: Option<Wheel>,
     pub pending: u64,
     pub scheduled: u64,
@@ -257,7 +265,10 @@ pub struct Level {
 }
 
 /// More slots than this are not told one by one.
-const MOST_SLOTS: usize = 1_024;
+pub const MOST_SLOTS: usize = 1_024;
+
+/// A wheel with more slots than this is not looked at: its worker would wait for that, some milliseconds or seconds long.
+const MOST_LOOKED_AT: usize = 1 << 16;
 
 /// A turn is over soon, most often: so often is tried to see the wheel after it.
 const TRIES: usize = 5;
@@ -269,12 +280,12 @@ impl Snapshot {
         let stats = timer.stats();
         // `stop` may be ending the last ones.
         let is_stopped = is_closed && stats.pending == 0;
-        Self {
+        let mut seen = Self {
             name: name.to_owned(),
             is_stopped,
             tick: timer.tick_duration(),
             ticks_per_wheel: timer.ticks_per_wheel(),
-            wheel: if is_closed { None } else { Wheel::of(timer) },
+            wheel: None,
             pending: stats.pending,
             scheduled: stats.scheduled,
             expired: stats.expired,
@@ -292,7 +303,17 @@ impl Snapshot {
             busy: stats.busy,
             worst_lateness: stats.lateness.worst,
             lateness: stats.lateness.buckets().collect(),
+        };
+        if !is_closed && !seen.has_too_many_slots() {
+            seen.wheel = Wheel::of(timer);
         }
+        seen
+    }
+
+    /// Whether its wheel is too large to be looked at.
+    #[must_use]
+    pub fn has_too_many_slots(&self) -> bool {
+        self.ticks_per_wheel > MOST_LOOKED_AT
     }
 }
 

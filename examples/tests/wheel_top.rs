@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Clock, HashedWheelTimer};
+use hashed_wheel::{Clock, HashedWheelTimer, Timeout};
 use hashed_wheel_examples::testing::{self, Ran};
 use hashed_wheel_examples::top::{Frame, Show, merge};
 
@@ -122,6 +123,48 @@ fn a_stopped_timer_is_let_go() {
 }
 
 #[test]
+fn a_clock_that_panics_ends_the_view_of_its_timer_alone() {
+    struct Bad(Arc<AtomicBool>);
+
+    impl Clock for Bad {
+        fn now(&self) -> Duration {
+            assert!(!self.0.load(Ordering::Relaxed), "a bad clock");
+            Duration::ZERO
+        }
+    }
+
+    let show = Show::at(ANY).unwrap();
+    let timer = HashedWheelTimer::default();
+    show.watch("good", &timer);
+    // It has no thread that would come to an end with its clock.
+    let is_bad = Arc::<AtomicBool>::default();
+    let clock = Bad(Arc::clone(&is_bad));
+    let (bad, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
+    show.watch("bad", &bad);
+    let names = || {
+        let frame = next_frame(&mut look(&show));
+        frame.timers.into_iter().map(|timer| timer.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["good", "bad"]);
+    is_bad.store(true, Ordering::Relaxed);
+    assert_eq!(names(), ["good"]);
+    show.watch("next", &timer);
+    assert_eq!(names(), ["good", "next"]);
+}
+
+#[test]
+fn a_large_wheel_is_not_looked_at() {
+    let show = Show::at(ANY).unwrap();
+    for (bits, is_looked_at) in [(16, true), (17, false)] {
+        let timer = HashedWheelTimer::builder().ticks_per_wheel(1 << bits).build().unwrap();
+        show.watch("it", &timer);
+        let seen = next_frame(&mut look(&show)).timers.pop().unwrap();
+        assert_eq!((seen.wheel.is_some(), seen.has_too_many_slots()), (is_looked_at, !is_looked_at));
+        timer.stop();
+    }
+}
+
+#[test]
 fn a_viewer_that_stalls_or_goes_harms_nobody() {
     let show = Show::at(ANY).unwrap();
     let timer = HashedWheelTimer::default();
@@ -198,16 +241,71 @@ fn it_says_when_nobody_is_there() {
 
 #[test]
 fn it_says_when_somebody_else_is_there() {
-    let listener = TcpListener::bind(ANY).unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            let _ = stream.write_all(b"220 mail.example.org\r\n");
-        }
+    // As far as anybody can know.
+    let endless = b"{\"program\":\"".iter().chain(&[b'a'; 2 << 20]).copied().collect();
+    let answers = |words: Vec<u8>, answer| {
+        let listener = TcpListener::bind(ANY).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept() {
+                let _ = stream.write_all(&words);
+                open.push(stream);
+            }
+        });
+        let Ran { status, text } = run(&format!("{address} --once"));
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains(answer), "{text}");
+    };
+    // Each takes as long as one picture may.
+    thread::scope(|scope| {
+        scope.spawn(|| answers(b"220 mail.example.org\r\n".to_vec(), "does not speak of timers"));
+        scope.spawn(|| answers(b"\xff\xfe\n".to_vec(), "does not speak of timers"));
+        scope.spawn(|| answers(endless, "does not speak of timers"));
+        scope.spawn(|| answers(Vec::new(), "says nothing"));
     });
-    let Ran { status, text } = run(&format!("{address} --once"));
+}
+
+/// A task that does not return, in a timer that has much to do.
+#[test]
+fn it_says_that_the_worker_is_stuck() {
+    let show = Show::at(ANY).unwrap();
+    let timer = HashedWheelTimer::default();
+    let (begin, begun) = mpsc::channel();
+    let (end, until) = mpsc::channel::<()>();
+    let stuck = move |_: &Timeout| {
+        begin.send(()).unwrap();
+        until.recv().unwrap_or(());
+    };
+    timer.new_timeout(stuck, Duration::ZERO).unwrap();
+    begun.recv().unwrap();
+    (0..9).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap()));
+    show.watch("stuck", &timer);
+    let picture = run(&format!("{} --once", show.address())).text;
+    drop(end);
+    for part in ["the worker is in a turn", "● in a turn for "] {
+        assert!(picture.contains(part), "no {part:?} in\n{picture}");
+    }
+    assert!(!picture.contains("live") && !picture.contains("nothing was put in"), "{picture}");
+}
+
+#[test]
+fn it_says_when_there_is_no_such_timer() {
+    let Ran { status, text } = run("--once --timer nope");
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("does not speak of timers"), "{text}");
+    assert!(text.contains("no timer there is named \"nope\""), "{text}");
+}
+
+/// As `| head -1` does.
+#[test]
+fn who_closes_the_pipe_has_seen_enough() {
+    let mut command = Command::new(PROGRAM);
+    let child = command.arg("--once").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = Killed(child.unwrap());
+    drop(child.0.stdout.take());
+    let mut text = String::new();
+    child.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!((child.0.wait().unwrap().code(), &*text), (Some(0), ""));
 }
 
 #[test]
@@ -219,9 +317,12 @@ fn without_a_terminal_it_says_so() {
 
 #[test]
 fn bad_options_get_a_reason_and_status_2() {
-    for (options, reason) in
-        [("nowhere", "'[ADDRESS]'"), ("--once --size 0x1", "from 1 to 1000"), ("--once --size 80", "100x32")]
-    {
+    for (options, reason) in [
+        ("nowhere", "'[ADDRESS]'"),
+        ("--once --size 0x1", "from 1 to 1000"),
+        ("--once --size 80", "100x32"),
+        ("--size 80x24", "--once"),
+    ] {
         let Ran { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");

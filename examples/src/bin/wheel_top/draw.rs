@@ -11,7 +11,7 @@ use ratatui::widgets::{
     Bar, BarChart, BarGroup, Block, BorderType, Gauge, Paragraph, Sparkline, Widget, Wrap,
 };
 
-use crate::state::{LATENESS, PAST, State, Timer, quantile};
+use crate::state::{LATENESS, PAST, State, Timer};
 use crate::wheel;
 
 pub(crate) const GOOD: Color = Color::Green;
@@ -73,18 +73,24 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
             left.push(format!(" ({place} of {count}, Tab: the next)").fg(QUIET));
         }
     }
-    let is_stopped = state.shown().is_some_and(|timer| timer.now.is_stopped);
-    let status = match (state.shown(), state.is_live(), is_stopped) {
-        (None, ..) => Span::raw(""),
-        (_, true, false) => "● live".fg(GOOD),
-        (_, true, true) => "■ the timer is stopped".fg(FAIR),
-        (_, false, _) => format!("■ {}", state.status()).fg(BAD),
+    let status = match state.shown() {
+        None => Span::raw(""),
+        Some(_) if !state.is_live() => format!("■ {}", state.status()).fg(BAD),
+        Some(timer) if timer.now.is_stopped => "■ the timer is stopped".fg(FAIR),
+        Some(timer) => match timer.long_turn() {
+            Some(time) => format!("● {}", in_a_turn(time)).fg(BAD),
+            None => "● live".fg(GOOD),
+        },
     };
     let right = Line::from(vec![" ".into(), status, "  q: leave ".fg(QUIET)]);
     let [start, end] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(right.width() as u16)]).areas(area);
     Line::from(left).render(start, buf);
     right.render(end, buf);
+}
+
+fn in_a_turn(time: Duration) -> String {
+    format!("in a turn for {} s", time.as_secs())
 }
 
 /// A frame with a name on it; gives the room inside.
@@ -157,7 +163,10 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let [busy, below] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
     let load = timer.load().clamp(0.0, 1.0);
     let color = if load < 0.5 { GOOD } else { BAD };
-    let label = format!("busy {:.1} % of the time", load * 100.0);
+    let label = match timer.long_turn() {
+        Some(time) => in_a_turn(time),
+        None => format!("busy {:.1} % of the time", load * 100.0),
+    };
     let style = Style::new().fg(color).bg(Color::Black);
     Gauge::default().ratio(load).label(label).gauge_style(style).use_unicode(true).render(busy, buf);
     let now = &timer.now;
@@ -172,7 +181,7 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let named: Vec<_> = named.map(|(name, count)| format!("{name} {}", HumanCount(*count))).collect();
     let lines = vec![
         Line::raw(format!("{} turns/s, {} wake-ups/s", per_second(turns), per_second(wake_ups))),
-        Line::raw(format!("longest turn {}", span(now.longest_turn))),
+        Line::raw(format!("longest turn ever {}", span(now.longest_turn))),
         Line::from(named.join(", ").fg(FAIR)),
     ];
     Paragraph::new(lines).render(below, buf);
@@ -185,13 +194,10 @@ fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(inner);
     let lately = timer.lateness();
     let is_none = lately.iter().all(|(_, count)| *count == 0);
-    let bound = |part| match quantile(&lately, part) {
-        Some(bound) => format!("≤ {}", span(bound)),
-        None => "beyond all bounds".into(),
-    };
+    let [half, most] = [0.5, 0.99].map(|part| span(timer.quantile(part)));
     let words = match is_none {
         true => "nothing has expired".fg(QUIET).into(),
-        false => Line::raw(format!("half {}, 99 % {}", bound(0.5), bound(0.99))),
+        false => Line::raw(format!("half ≤ {half}, 99 % ≤ {most}")),
     };
     words.render(line, buf);
 

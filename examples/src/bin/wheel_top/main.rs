@@ -9,10 +9,11 @@
 //! ```
 //!
 //! Without an address it shows two timers of its own, with something to do. It waits for a program that is not there yet, says
-//! when it has ended, and shows the next one. `q`, Esc or Ctrl-C leave.
+//! when it has ended, and shows the next one. `q`, Esc or Ctrl-C leave. (After a SIGTERM the terminal is as the picture needs
+//! it: `reset` restores it.)
 //!
-//! Exit status: 0 when it was left, 1 if there is no terminal (or, with `--once`, nobody at that address), 2 is bad options.
-//! To let a program of your own be watched, copy `examples/src/top.rs`.
+//! Exit status: 0 when it was left, 1 if there is no terminal (or, with `--once`, nobody at that address or no such timer), 2 is
+//! bad options. To let a program of your own be watched, copy `examples/src/top.rs`.
 
 mod attach;
 mod demo;
@@ -22,7 +23,7 @@ mod state;
 mod tests;
 mod wheel;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::Receiver;
@@ -41,7 +42,7 @@ use crate::state::State;
 #[command(
     name = "wheel-top",
     after_help = "Keys: q, Esc or Ctrl-C leave; Tab shows the next timer.\n\
-    Exit status: 0 when it was left, 1 if there is no terminal, or with --once nobody to look at, 2 is bad options."
+    Exit status: 0 when it was left, 1 if there is no terminal, or with --once nothing to look at, 2 is bad options."
 )]
 struct Options {
     /// Where a program shows its timer that was started with `--top ADDRESS`; without, timers of its own
@@ -52,7 +53,7 @@ struct Options {
     once: bool,
 
     /// How large that is
-    #[arg(long, value_name = "COLUMNSxROWS", default_value = "100x32", value_parser = size)]
+    #[arg(long, value_name = "COLUMNSxROWS", default_value = "100x32", value_parser = size, requires = "once")]
     size: (u16, u16),
 
     /// Which timer to show first, by its name
@@ -148,12 +149,17 @@ fn once(mut state: State, heard: &Receiver<Heard>, (columns, rows): (u16, u16)) 
     if state.shown().is_none() {
         return fail(&state.status());
     }
+    if let Some(name) = state.wanted() {
+        return fail(&format!("no timer there is named {name:?}"));
+    }
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("nothing is written");
     terminal.draw(|frame| draw::all(&state, frame.area(), frame.buffer_mut())).expect("nothing is written");
-    let buffer = terminal.backend().buffer();
-    for row in buffer.content().chunks(columns.into()) {
-        let text: String = row.iter().map(|cell| cell.symbol()).collect();
-        println!("{}", text.trim_end());
+    let rows = terminal.backend().buffer().content().chunks(columns.into());
+    let rows = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
+    let picture: String = rows.map(|row| row.trim_end().to_owned() + "\n").collect();
+    match io::stdout().write_all(picture.as_bytes()) {
+        // Who reads no more has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("the picture: {error}")),
+        _ => ExitCode::SUCCESS,
     }
-    ExitCode::SUCCESS
 }

@@ -5,12 +5,18 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::top::{Frame, Snapshot, Wheel};
+use hashed_wheel_examples::top::{EVERY, Frame, Snapshot, Wheel};
 
-use crate::attach::Heard;
+use crate::attach::{Heard, WAITING, Why};
 
 /// So much of the past is kept.
 pub(crate) const PAST: Duration = Duration::from_secs(60);
+
+/// In so many frames at most: twice as many as come.
+pub(crate) const MOST_FRAMES: usize = 2 * (PAST.as_millis() / EVERY.as_millis()) as usize;
+
+/// A turn that has taken so long already is said to be in progress.
+const LONG_TURN: Duration = Duration::from_secs(1);
 
 /// Rates are of so long.
 const RATES: Duration = Duration::from_secs(1);
@@ -26,7 +32,8 @@ pub(crate) struct State {
     /// The timer that is to be shown as soon as there is one of that name.
     wanted: Option<String>,
     program: String,
-    line: Line,
+    /// `None` while there is somebody.
+    gone: Option<Why>,
     /// When anything was heard last.
     heard: Option<Instant>,
     now: Option<Instant>,
@@ -34,21 +41,15 @@ pub(crate) struct State {
     shown: usize,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Line {
-    Open,
-    Ended,
-    Nobody,
-    Nonsense,
-}
-
 /// One timer, now and before.
 pub(crate) struct Timer {
     pub(crate) now: Snapshot,
     /// What was seen last of its wheel.
     pub(crate) wheel: Option<Wheel>,
-    /// When, since the program began, and what; without the wheels.
-    past: VecDeque<(Duration, Snapshot)>,
+    /// When, since the program began, and what; without the names and the wheels.
+    pub(crate) past: VecDeque<(Duration, Snapshot)>,
+    /// When it was seen last between two turns, or in another one.
+    turn: Duration,
 }
 
 impl State {
@@ -57,7 +58,7 @@ impl State {
             address,
             wanted,
             program: String::new(),
-            line: Line::Nobody,
+            gone: Some(Why::Nobody),
             heard: None,
             now: None,
             timers: Vec::new(),
@@ -66,28 +67,29 @@ impl State {
     }
 
     pub(crate) fn hear_all(&mut self, heard: &Receiver<Heard>, now: Instant) {
-        heard.try_iter().for_each(|one| self.hear(one, now));
+        // There may be more all the time.
+        heard.try_iter().take(WAITING).for_each(|one| self.hear(one, now));
         self.now = Some(now);
     }
 
     pub(crate) fn hear(&mut self, heard: Heard, now: Instant) {
         self.now = Some(now);
-        match heard {
-            Heard::Frame(frame) => {
-                if self.line != Line::Open {
+        match (heard, self.gone) {
+            (Heard::Frame(frame), gone) => {
+                if gone.is_some() {
                     // Another one, which begins from zero.
                     self.wanted = self.wanted.take().or(self.shown().map(|timer| timer.now.name.clone()));
                     self.timers.clear();
                 }
                 self.heard = Some(now);
-                self.line = Line::Open;
+                self.gone = None;
                 self.take(frame);
             }
-            Heard::Ended => self.line = Line::Ended,
             // Of what has ended the last picture stays.
-            Heard::Nobody if self.line == Line::Ended => {}
-            Heard::Nobody => self.line = Line::Nobody,
-            Heard::Nonsense => self.line = Line::Nonsense,
+            (Heard::Gone(Why::Nobody), Some(Why::Ended)) => {}
+            // So each attempt begins: more is known from the one before.
+            (Heard::Gone(Why::Silent), Some(Why::Ended | Why::Nonsense)) => {}
+            (Heard::Gone(why), _) => self.gone = Some(why),
         }
     }
 
@@ -99,9 +101,8 @@ impl State {
             // Each after the one of that name before it.
             let known = before.iter().position(|timer| timer.now.name == snapshot.name);
             let mut timer = match known.map(|position| before.remove(position)) {
-                // Another one of the same name counts from zero again.
-                Some(timer) if timer.now.scheduled <= snapshot.scheduled => timer,
-                _ => Timer { now: Snapshot::default(), wheel: None, past: VecDeque::new() },
+                Some(timer) if timer.can_become(&snapshot) => timer,
+                _ => Timer { now: Snapshot::default(), wheel: None, past: VecDeque::new(), turn: frame.age },
             };
             timer.take(frame.age, snapshot);
             self.timers.push(timer);
@@ -124,7 +125,12 @@ impl State {
 
     /// Whether enough was heard for all that is shown.
     pub(crate) fn has_rates(&self) -> bool {
-        self.shown().is_some_and(|timer| timer.wheel.is_some() && timer.since(RATES).0 >= RATES)
+        self.wanted.is_none() && self.shown().is_some_and(|timer| timer.since(RATES).0 >= RATES)
+    }
+
+    /// The timer that was asked for, while there is none of that name.
+    pub(crate) fn wanted(&self) -> Option<&str> {
+        self.wanted.as_deref()
     }
 
     pub(crate) fn program(&self) -> &str {
@@ -137,7 +143,7 @@ impl State {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        self.line == Line::Open && self.silence().is_none()
+        self.gone.is_none() && self.silence().is_none()
     }
 
     fn silence(&self) -> Option<Duration> {
@@ -147,28 +153,44 @@ impl State {
     /// How it stands with the program.
     pub(crate) fn status(&self) -> String {
         let address = self.address;
-        match (self.line, self.silence()) {
-            (Line::Open, None) => "live".into(),
-            (Line::Open, Some(silence)) => format!("silent for {} s", silence.as_secs()),
-            (Line::Ended, _) => "the program has ended".into(),
-            (Line::Nobody, _) => format!("nobody is at {address}: start an example with --top {address}"),
-            (Line::Nonsense, _) => format!("who is at {address} does not speak of timers"),
+        match (self.gone, self.silence()) {
+            (None, None) => "live".into(),
+            (None, Some(silence)) => format!("silent for {} s", silence.as_secs()),
+            (Some(Why::Ended), _) => "the program has ended".into(),
+            (Some(Why::Nobody), _) => {
+                format!("nobody is at {address}: start an example with --top {address}")
+            }
+            (Some(Why::Silent), _) => format!("who is at {address} says nothing"),
+            (Some(Why::Nonsense), _) => format!("who is at {address} does not speak of timers"),
         }
     }
 }
 
 impl Timer {
+    /// Whether that may be the same one, later. Another one of its name begins from zero.
+    fn can_become(&self, next: &Snapshot) -> bool {
+        let now = &self.now;
+        now.is_stopped <= next.is_stopped
+            && now.scheduled <= next.scheduled
+            && now.expired <= next.expired
+            && now.turns <= next.turns
+    }
+
     fn take(&mut self, age: Duration, mut snapshot: Snapshot) {
+        if snapshot.wheel.is_some() || snapshot.has_too_many_slots() || snapshot.turns != self.now.turns {
+            self.turn = age;
+        }
         // In the middle of a turn there is none to be had: the one before is the next best.
         if let Some(wheel) = snapshot.wheel.take() {
             self.wheel = Some(wheel);
         } else if snapshot.is_stopped {
             self.wheel = None;
         }
-        while self.past.front().is_some_and(|(then, _)| age.saturating_sub(*then) > PAST) {
+        let is_over = |(then, _): &(Duration, _)| age.saturating_sub(*then) > PAST;
+        while self.past.len() >= MOST_FRAMES || self.past.front().is_some_and(is_over) {
             self.past.pop_front();
         }
-        self.past.push_back((age, snapshot.clone()));
+        self.past.push_back((age, Snapshot { name: String::new(), ..snapshot.clone() }));
         self.now = snapshot;
     }
 
@@ -187,8 +209,19 @@ impl Timer {
         if time.is_zero() { 0.0 } else { grown as f64 / time.as_secs_f64() }
     }
 
+    /// How long the worker has been in the turn that it is in, if that is long.
+    pub(crate) fn long_turn(&self) -> Option<Duration> {
+        let (now, _) = self.past.back()?;
+        let time = now.saturating_sub(self.turn);
+        (time >= LONG_TURN && !self.now.is_stopped).then_some(time)
+    }
+
     /// What part of the time the worker was in turns.
     pub(crate) fn load(&self) -> f64 {
+        // Which counts as busy only when it is over.
+        if self.long_turn().is_some() {
+            return 1.0;
+        }
         self.rate(|timer| timer.busy.as_nanos() as u64) / 1e9
     }
 
@@ -198,6 +231,20 @@ impl Timer {
         let before = then.iter().map(|(_, count)| *count).chain(std::iter::repeat(0));
         let now = self.now.lateness.iter().zip(before);
         now.map(|((bound, count), before)| (*bound, count.saturating_sub(before))).collect()
+    }
+
+    /// What this part of [`lateness`](Self::lateness) was at most, as `Lateness::quantile` says it.
+    pub(crate) fn quantile(&self, part: f64) -> Duration {
+        let lateness = self.lateness();
+        let all: u64 = lateness.iter().map(|(_, count)| count).sum();
+        let rank = ((part * all as f64).ceil() as u64).max(1);
+        let mut so_far = 0;
+        let reached = lateness.iter().find(|(_, count)| {
+            so_far += count;
+            so_far >= rank
+        });
+        let worst = self.now.worst_lateness;
+        reached.and_then(|(bound, _)| *bound).map_or(worst, |bound| bound.min(worst))
     }
 
     /// How many were pending in each of so many parts of the past, the present last. At most as many as there are.
@@ -218,16 +265,4 @@ impl Timer {
         });
         filled.collect()
     }
-}
-
-/// An upper bound of what this part of them were late at most; `None` if there are none, or it is beyond all bounds.
-pub(crate) fn quantile(lateness: &[(Option<Duration>, u64)], part: f64) -> Option<Duration> {
-    let all: u64 = lateness.iter().map(|(_, count)| count).sum();
-    let rank = ((part * all as f64).ceil() as u64).max(1);
-    let mut so_far = 0;
-    let reached = lateness.iter().find(|(_, count)| {
-        so_far += count;
-        so_far >= rank
-    });
-    reached.and_then(|(bound, _)| *bound)
 }

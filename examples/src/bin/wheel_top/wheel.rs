@@ -33,14 +33,21 @@ fn hand(level: &Level) -> f64 {
     level.present as f64 / level.size.max(1) as f64
 }
 
+/// In which of so many parts it is.
+fn part_of_hand(level: &Level, parts: usize) -> usize {
+    ((level.present + 1) * parts).saturating_sub(1) / level.size.max(1)
+}
+
 /// The slots in so many parts: how much is in each, and its colour.
 fn parts(level: &Level, most: usize) -> Vec<(u64, Color)> {
     let parts = merge(&level.slots, most);
     let count = parts.len();
+    // Where the hand is it comes again a turn later; but of a higher level that slot is the next one to be moved down.
+    let after = usize::from(level.ticks_per_slot == 1);
+    let present = part_of_hand(level, count);
     let colored = parts.into_iter().enumerate().map(|(part, entries)| {
-        // Where the hand is it comes again a turn later.
-        let ahead = part as f64 / count as f64 - hand(level);
-        (entries as u64, color(if ahead > 0.0 { ahead } else { ahead + 1.0 }))
+        let ahead = (part + count - present - after) % count + after;
+        (entries as u64, color(ahead as f64 / count as f64))
     });
     colored.collect()
 }
@@ -147,7 +154,12 @@ pub(crate) fn strips(timer: &Timer, area: Rect, buf: &mut Buffer) {
     };
     let inner = panel(name, area, buf);
     if levels.is_empty() {
-        let why = if timer.now.is_stopped { "the timer is stopped" } else { "nothing was put in so far" };
+        let why = match timer.wheel {
+            _ if timer.now.is_stopped => "the timer is stopped",
+            _ if timer.now.has_too_many_slots() => "too many slots to look at",
+            None => "the worker is in a turn",
+            Some(_) => "nothing was put in so far",
+        };
         return Line::from(why.fg(QUIET)).render(inner, buf);
     }
     // By hand, for there may be 64 of them, which is more than the solver of `Layout` takes lightly.
@@ -175,7 +187,7 @@ fn strip(timer: &Timer, level: &Level, area: Rect, buf: &mut Buffer) {
     // A level of few slots has wide ones.
     let width = (usize::from(chart.width) / parts.len().max(1)).clamp(1, 8) as u16;
     let chart = Rect { width: (width * parts.len() as u16).min(chart.width), ..chart };
-    let column = (level.present * parts.len() / level.size.max(1)) as u16 * width;
+    let column = part_of_hand(level, parts.len()) as u16 * width;
     bars(parts, width, chart, buf);
 
     let marker = format!("▲ {}", level.present);
