@@ -6,7 +6,7 @@ use hashed_wheel_examples::testing::{self, Ran};
 
 /// Long timeouts for so small a trial: the machine may have other things to do.
 const TIMEOUTS: &str =
-    "--connect-timeout 500ms --header-timeout 1s --idle-timeout 3s --total-timeout 4s --max-late 20s";
+    "--connect-timeout 2s --header-timeout 2s --idle-timeout 5s --total-timeout 6s --max-late 20s";
 
 fn run(options: &str) -> Ran {
     testing::run(env!("CARGO_BIN_EXE_proxy"), options)

@@ -62,7 +62,8 @@ impl Client {
         Self { timer, policy, budget: Budget::new() }
     }
 
-    /// For what may be done twice: `send` makes the same request as often as it is called.
+    /// For what may be done twice: `send` makes the same request as often as it is called. What comes as `Err` is tried again:
+    /// an answer that says no belongs into `Ok`.
     pub(crate) async fn call<T, E, F>(&self, send: impl FnMut(Reason) -> F) -> Result<T, GaveUp<E>>
     where
         F: Future<Output = Result<T, E>>,

@@ -26,13 +26,19 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
 use crate::client::{Budget, Policy};
 use crate::trial::{Load, Outcome};
+
+/// How long one attempt may take.
+const ATTEMPT: Duration = Duration::from_millis(250);
+
+const A_DAY: Duration = Duration::from_secs(86_400);
 
 /// A client with deadlines, retries and hedges, and a server that is slow, silent or gone at times.
 #[derive(Debug, Parser)]
@@ -54,9 +60,9 @@ struct Options {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     hedge_after: Option<Duration>,
 
-    /// FAIL if 1 in 100 calls gives up so many milliseconds behind its deadline: a tick, and what a busy machine takes
-    #[arg(long, value_name = "MS", default_value_t = 500)]
-    max_late: u64,
+    /// FAIL if 1 in 100 calls gives up so long behind its deadline: a tick, and what a busy machine takes
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
+    max_late: Duration,
 
     #[command(flatten)]
     top: Top,
@@ -70,8 +76,26 @@ struct Options {
     seed: u64,
 }
 
+impl Options {
+    /// What is wrong with options that are right one by one.
+    fn check(&self) -> Result<(), String> {
+        if self.deadline > A_DAY {
+            return Err("--deadline: a day is the longest".into());
+        }
+        if self.hedge_after.is_some_and(|after| after >= ATTEMPT) {
+            return Err(format!(
+                "--hedge-after has to be shorter than an attempt, which may take {ATTEMPT:?}"
+            ));
+        }
+        Ok(())
+    }
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Err(wrong) = options.check() {
+        Options::command().error(ErrorKind::ValueValidation, wrong).exit();
+    }
     // As many as there may be; if these are too few, calls fail.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     match run(&options) {
@@ -88,7 +112,7 @@ fn run(options: &Options) -> io::Result<Verdict> {
     let load = Load { calls, callers, seed, repeat_writes };
     let policy = Policy {
         deadline,
-        attempt: Duration::from_millis(250),
+        attempt: ATTEMPT,
         retries: 2,
         backoff: Duration::from_millis(20),
         hedge_after: None,
@@ -166,7 +190,7 @@ fn judge(verdict: &mut Verdict, round: &str, outcome: &Outcome, options: &Option
     );
     expect(stats.cancelled > stats.expired, "most timeouts have expired".into());
     let late = counts.lateness.p99();
-    expect(late.as_millis() <= options.max_late.into(), format!("1 in 100 gave up {late:.1?} late"));
+    expect(late <= options.max_late, format!("1 in 100 gave up {late:.1?} late"));
 }
 
 fn count(number: u64) -> String {

@@ -73,7 +73,7 @@ impl Client {
         if self == Self::Silent {
             stream.write_all(request("/").as_bytes()).await?;
             let mut from = BufReader::new(&mut stream);
-            let answer = Head::read(&mut from).await?;
+            let answer = Head::answer(&mut from).await?;
             answer.body().copy(&mut from, &mut sink()).await?;
         }
         Ok(Connected { client: self, stream, since: [before, Instant::now()] })

@@ -27,7 +27,16 @@ pub(crate) enum Body {
 
 impl Head {
     /// [`InvalidData`](io::ErrorKind::InvalidData) where it is not HTTP/1, or might be read in two ways.
-    pub(crate) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Self> {
+    pub(crate) async fn request(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Self> {
+        Self::read(from, Version::of_request).await
+    }
+
+    /// Errors are the same.
+    pub(crate) async fn answer(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Self> {
+        Self::read(from, Version::of_answer).await
+    }
+
+    async fn read(from: &mut (impl AsyncBufRead + Unpin), version: FirstLine) -> io::Result<Self> {
         let mut bytes = Vec::new();
         let mut from = from.take(LONGEST_HEAD);
         while !bytes.ends_with(b"\r\n\r\n") {
@@ -35,17 +44,20 @@ impl Head {
                 return Err(if from.limit() == 0 { invalid() } else { io::ErrorKind::UnexpectedEof.into() });
             }
         }
-        Self::parse(bytes).ok_or_else(invalid)
+        Self::parse(bytes, version).ok_or_else(invalid)
     }
 
-    fn parse(bytes: Vec<u8>) -> Option<Self> {
-        let mut lines = bytes.strip_suffix(b"\r\n\r\n")?.split(|&byte| byte == b'\n');
-        let first = lines.next()?;
-        let mut head = Self { bytes: Vec::new(), length: None, chunked: false, close: is_old(first)? };
+    fn parse(bytes: Vec<u8>, version: FirstLine) -> Option<Self> {
+        let mut lines = bytes.strip_suffix(b"\r\n")?.split_inclusive(|&byte| byte == b'\n');
+        let version = version(text(lines.next()?)?)?;
+        // An old message ends with its connection.
+        let close = version == Version::Old;
+        let mut head = Self { bytes: Vec::new(), length: None, chunked: false, close };
         for line in lines {
+            let line = text(line)?;
             let colon = line.iter().position(|&byte| byte == b':')?;
             let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-            if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) {
+            if !is_token(name) {
                 return None;
             }
             if name.eq_ignore_ascii_case(b"content-length") {
@@ -63,8 +75,8 @@ impl Head {
                 head.close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
             }
         }
-        // Both at once: what one takes for a body is the next request to another.
-        let is_clear = head.length.is_none() || !head.chunked;
+        // Both at once, or chunks that an old one does not know: what one takes for a body is the next request to another.
+        let is_clear = !head.chunked || (head.length.is_none() && version == Version::New);
         is_clear.then_some(Self { bytes, ..head })
     }
 
@@ -94,11 +106,50 @@ impl Head {
     }
 }
 
-/// Whether the first line is that of a message which ends with its connection.
-fn is_old(first: &[u8]) -> Option<bool> {
-    let words = || first.trim_ascii().split(|&byte| byte == b' ');
-    let is = |version: &[u8]| words().next() == Some(version) || words().nth(2) == Some(version);
-    if is(b"HTTP/1.1") { Some(false) } else { is(b"HTTP/1.0").then_some(true) }
+/// What the first line of a message says; `None` if it is not one.
+type FirstLine = fn(&[u8]) -> Option<Version>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// HTTP/1.1
+    New,
+    /// HTTP/1.0
+    Old,
+}
+
+impl Version {
+    fn new(word: &[u8]) -> Option<Self> {
+        match word {
+            b"HTTP/1.1" => Some(Self::New),
+            b"HTTP/1.0" => Some(Self::Old),
+            _ => None,
+        }
+    }
+
+    fn of_request(line: &[u8]) -> Option<Self> {
+        let mut words = line.split(|&byte| byte == b' ');
+        let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+        let is_target = !target.is_empty() && target.iter().all(u8::is_ascii_graphic);
+        if is_token(method) && is_target && words.next().is_none() { Self::new(version) } else { None }
+    }
+
+    fn of_answer(line: &[u8]) -> Option<Self> {
+        let mut words = line.split(|&byte| byte == b' ');
+        let (version, status) = (words.next()?, words.next()?);
+        if status.len() == 3 && number(status, 10).is_some() { Self::new(version) } else { None }
+    }
+}
+
+/// A line without its end; `None` if it has another one than it should, or what some take for the end of a line.
+fn text(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\r\n")?;
+    line.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control()).then_some(line)
+}
+
+/// Whether it is a method, or the name of a field.
+fn is_token(word: &[u8]) -> bool {
+    let is_in_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !word.is_empty() && word.iter().all(is_in_token)
 }
 
 impl Body {
@@ -112,16 +163,27 @@ impl Body {
             Self::Rest => copy_buf(from, to).await.map(drop),
             Self::Chunked => {
                 loop {
-                    let line = copy_line(from, to).await?;
-                    let size = line.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
-                    match number(size, 16).ok_or_else(invalid)? {
-                        0 => break,
-                        size => copy_exactly(from, to, size.checked_add(2).ok_or_else(invalid)?).await?,
+                    let line = read_line(from).await?;
+                    let size = line.split(|&byte| byte == b';' || byte == b'\r').next().unwrap_or_default();
+                    let size = number(size.trim_ascii_end(), 16).ok_or_else(invalid)?;
+                    to.write_all(&line).await?;
+                    if size == 0 {
+                        break;
                     }
+                    copy_exactly(from, to, size).await?;
+                    if read_line(from).await? != b"\r\n" {
+                        return Err(invalid());
+                    }
+                    to.write_all(b"\r\n").await?;
                 }
                 // The trailer.
-                while copy_line(from, to).await? != b"\r\n" {}
-                Ok(())
+                loop {
+                    let line = read_line(from).await?;
+                    to.write_all(&line).await?;
+                    if line == b"\r\n" {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
@@ -136,17 +198,10 @@ async fn copy_exactly(
     if copied == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-async fn copy_line(
-    from: &mut (impl AsyncBufRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-) -> io::Result<Vec<u8>> {
+async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     from.take(LONGEST_HEAD).read_until(b'\n', &mut line).await?;
-    if !line.ends_with(b"\r\n") {
-        return Err(invalid());
-    }
-    to.write_all(&line).await?;
-    Ok(line)
+    if text(&line).is_some() { Ok(line) } else { Err(invalid()) }
 }
 
 /// Digits and nothing else, not even a sign.
@@ -163,8 +218,12 @@ fn invalid() -> io::Error {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Option<Head> {
-        Head::parse(text.into())
+    fn request(text: &str) -> Option<Head> {
+        Head::parse(text.into(), Version::of_request)
+    }
+
+    fn answer(text: &str) -> Option<Head> {
+        Head::parse(text.into(), Version::of_answer)
     }
 
     /// What is passed on of `text`, and what is left of it.
@@ -177,22 +236,22 @@ mod tests {
 
     #[test]
     fn the_head_says_what_follows() {
-        let get = parse("GET /a HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
+        let get = request("GET /a HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
         assert_eq!((get.word(0), get.word(1)), (&b"GET"[..], &b"/a"[..]));
         assert_eq!((get.body(), get.keeps_alive()), (Body::Length(0), true));
-        let post = parse("POST / HTTP/1.1\r\nContent-Length: 7\r\nConnection: te, Close\r\n\r\n").unwrap();
+        let post = request("POST / HTTP/1.1\r\nContent-Length: 7\r\nConnection: te, Close\r\n\r\n").unwrap();
         assert_eq!((post.body(), post.keeps_alive()), (Body::Length(7), false));
-        let old = parse("GET / HTTP/1.0\r\n\r\n").unwrap();
+        let old = request("GET / HTTP/1.0\r\n\r\n").unwrap();
         assert!(!old.keeps_alive());
 
-        let head = parse("HEAD / HTTP/1.1\r\n\r\n").unwrap();
-        for (answer, to_get) in [
+        let head = request("HEAD / HTTP/1.1\r\n\r\n").unwrap();
+        for (text, to_get) in [
             ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", Body::Length(3)),
-            ("HTTP/1.1 200\r\ntransfer-encoding: chunked\r\n\r\n", Body::Chunked),
+            ("HTTP/1.1 200 \r\ntransfer-encoding: chunked\r\n\r\n", Body::Chunked),
             ("HTTP/1.1 200 OK\r\n\r\n", Body::Rest),
             ("HTTP/1.1 304 Not Modified\r\ncontent-length: 3\r\n\r\n", Body::Length(0)),
         ] {
-            let answer = parse(answer).unwrap();
+            let answer = answer(text).unwrap();
             assert_eq!(get.body_of(&answer), to_get);
             assert_eq!(head.body_of(&answer), Body::Length(0));
         }
@@ -210,11 +269,33 @@ mod tests {
             "content-length : 1",
             "a: b\r\n continued: too",
             "no colon",
+            "a: b\rcontent-length: 1",
+            "a: b\ncontent-length: 1",
+            "a: b\0c",
+            "content-length\x0b: 1",
+            "content-length: \x0c1",
+            "transfer-encoding: \x0cchunked",
         ] {
-            assert!(parse(&format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n")).is_none(), "{fields}");
+            assert!(request(&format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n")).is_none(), "{fields:?}");
         }
-        assert!(parse("GET /\r\n\r\n").is_none());
-        assert!(parse("\r\n\r\n").is_none());
+        assert!(request("POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n").is_none());
+        for line in [
+            "",
+            "GET /",
+            "GET  / HTTP/1.1",
+            " GET / HTTP/1.1",
+            "GET / HTTP/1.1 HTTP/1.0",
+            "GET / HTTP/1.1 ",
+            "GET / HTTP/2.0",
+            "GET\t/ HTTP/1.1",
+            "G(T / HTTP/1.1",
+            "HTTP/1.1 200 OK",
+        ] {
+            assert!(request(&format!("{line}\r\n\r\n")).is_none(), "{line:?}");
+        }
+        for line in ["HTTP/1.1", "HTTP/1.1 +20 OK", "HTTP/1.1 2000 OK", "HTTP/2.0 200 OK", "GET / HTTP/1.1"] {
+            assert!(answer(&format!("{line}\r\n\r\n")).is_none(), "{line:?}");
+        }
     }
 
     #[test]
@@ -235,6 +316,11 @@ mod tests {
             (Body::Chunked, "five\r\n"),
             (Body::Chunked, "ffffffffffffffff\r\n"),
             (Body::Chunked, "0\r\n"),
+            (Body::Chunked, "5\r\nhelloXX0\r\n\r\n"),
+            (Body::Chunked, "5\n\r\nhello\r\n0\r\n\r\n"),
+            (Body::Chunked, "5\x0c\r\nhello\r\n0\r\n\r\n"),
+            (Body::Chunked, " 5\r\nhello\r\n0\r\n\r\n"),
+            (Body::Chunked, "5\r\nhello\r\n0\r\na: b\rc\r\n\r\n"),
         ] {
             assert!(copy(body, text).0.is_err(), "{text}");
         }

@@ -11,7 +11,7 @@
 //! a time, or ask for what is never answered, what never ends, and what cannot be reached.
 //!
 //! A proxy is a process of its own, which this program starts: one on the wheel, with tokio's timer not even started, then one
-//! on tokio's, in turn, several times over. The code is the same but for `timers.rs`. The table at the end has medians.
+//! on tokio's, in turn, several times over, and each time the other one first. The code is the same but for `timers.rs`. The table at the end has medians.
 //!
 //! At the end it says PASS or FAIL and why: each timeout has fired as often as it should, when it should, and wrk has seen
 //! no error; who is faster has no part in it. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on
@@ -69,8 +69,8 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=5_000))]
     offenders: u32,
 
-    /// How long there is load, each time
-    #[arg(long, value_name = "S", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    /// How long there is load, each time. What is to fire under it has to be shorter
+    #[arg(long, value_name = "S", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 
     /// How often each proxy has its turn
@@ -82,7 +82,7 @@ struct Options {
     timers: Whose,
 
     /// How long the upstream may take to accept a connection
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     connect_timeout: Duration,
 
     /// How long a client may take for the head of a request
@@ -182,7 +182,7 @@ impl Options {
         2 * u64::from(connections) + 100
     }
 
-    /// In the order of their turns.
+    /// In the order of their turns, the first time.
     fn proxies(&self) -> &[On] {
         match self.timers {
             Whose::Wheel => &[On::Wheel],
@@ -244,7 +244,14 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
     println!("{options}\n");
     let runtime = tokio::runtime::Runtime::new()?;
     let mut verdict = Verdict::default();
-    match runtime.block_on(take_turns(options, &wrk)) {
+    // Who is told to end drops what runs, and so ends the proxy and wrk. (Who is killed leaves wrk, for the rest of its seconds.)
+    let turns = async {
+        tokio::select! {
+            turns = take_turns(options, &wrk) => turns,
+            end = told_to_end() => end.and(Err(io::ErrorKind::Interrupted.into())),
+        }
+    };
+    match runtime.block_on(turns) {
         Ok(turns) => {
             print!("\n{}", Report(&turns));
             for (n, turn) in (0..).zip(&turns) {
@@ -256,15 +263,32 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
     Ok(verdict.pronounce())
 }
 
+#[cfg(unix)]
+async fn told_to_end() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+async fn told_to_end() -> io::Result<()> {
+    tokio::signal::ctrl_c().await
+}
+
 async fn take_turns(options: &Options, wrk: &Path) -> io::Result<Vec<Turn>> {
     let upstream = upstream::listen()?;
     let unreachable = Unreachable::new().await?;
     let upstreams = [upstream.local_addr()?, unreachable.address];
     // Often enough that it is never idle.
     tokio::spawn(upstream::serve(upstream, options.idle_timeout / 10));
-    let mut turns = Vec::new();
+    let (mut turns, mut proxies) = (Vec::new(), options.proxies().to_vec());
     for round in 1..=options.rounds {
-        for &on in options.proxies() {
+        for &on in &proxies {
             let turn = trial::run(options, wrk, on, upstreams).await?;
             let [connect, header, idle, total] = turn.said.timed_out.map(HumanCount);
             println!(
@@ -275,6 +299,8 @@ async fn take_turns(options: &Options, wrk: &Path) -> io::Result<Vec<Turn>> {
             );
             turns.push(turn);
         }
+        // Neither is always the one after the other.
+        proxies.reverse();
     }
     Ok(turns)
 }

@@ -1,13 +1,18 @@
 //! The proxy. Each connection of a client has one to the upstream behind it, and what is said on them is passed on as it is.
-//! So it stays right with all that HTTP/1.1 may say, but does not upgrade to other protocols. (Who is cut off in an answer
-//! without a length cannot tell: that is what the length is for.)
+//! (Who is cut off in an answer without a length cannot tell: that is what the length is for.)
 //!
 //! | timeout | counts | when it is over |
 //! |---|---|---|
 //! | connect | from the attempt to reach the upstream | 504 |
 //! | header | from the first byte of a request to the end of its head | 408 |
-//! | idle | from the last byte on either side, also between requests | 408 in a head, 504 until an answer has begun, or nothing |
+//! | idle | from the last byte on either side, also between requests | 408 until the request is sent, then 504 until an answer has begun, or nothing |
 //! | total | from the first byte of a request to the last of its answer | the same |
+//!
+//! What cannot be read, or might be read in two ways, is a 400 where the client has said it and a 502 where the upstream has.
+//!
+//! A proxy for all the world has more to do than this one. It takes no empty lines before a request, no `OPTIONS *`, no whole
+//! addresses in place of paths, and of transfer encodings only `chunked`; it does not upgrade to other protocols. That a client
+//! has left it sees when it next writes to it or when a timeout is over, and not while the upstream thinks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -74,17 +79,26 @@ pub(crate) struct Counts {
 /// Why a connection ends.
 enum Cut {
     TimedOut(Kind),
-    Failed(io::Error),
+    /// The client says what cannot be understood, or nothing any more.
+    Refused,
+    /// The upstream cannot be reached, or does not answer as it should.
+    Failed,
     /// As both sides wanted it.
     Over,
 }
 
 /// How far a request has got.
-#[derive(Clone, Copy)]
-enum Stage {
-    Head,
+struct Progress {
+    waits_for: Side,
+    /// From then on the client can be told nothing else.
+    is_answered: bool,
+}
+
+enum Side {
+    /// To send its request.
+    Client,
+    /// To be reached, and to answer.
     Upstream,
-    Answer,
 }
 
 impl<T: Timers> Proxy<T> {
@@ -114,12 +128,11 @@ impl<T: Timers> Proxy<T> {
         loop {
             match idle.guard(client.from.fill_buf()).await {
                 None => return Cut::TimedOut(Kind::Idle),
-                Some(Err(error)) => return Cut::Failed(error),
-                Some(Ok([])) => return Cut::Over,
+                Some(Err(_) | Ok([])) => return Cut::Over,
                 Some(Ok(_)) => {}
             }
-            let mut stage = Stage::Head;
-            let request = self.request(&idle, &mut client, &mut upstream, &mut stage);
+            let mut progress = Progress { waits_for: Side::Client, is_answered: false };
+            let request = self.request(&idle, &mut client, &mut upstream, &mut progress);
             let end = match self.timers.timeout(self.limits.total, idle.guard(request)).await {
                 None => Err(Cut::TimedOut(Kind::Total)),
                 Some(None) => Err(Cut::TimedOut(Kind::Idle)),
@@ -127,7 +140,7 @@ impl<T: Timers> Proxy<T> {
             };
             if let Err(cut) = end {
                 drop(upstream);
-                self.timers.timeout(LINGER, client.hang_up(cut.status(stage))).await;
+                self.timers.timeout(LINGER, client.hang_up(cut.status(&progress))).await;
                 return cut;
             }
         }
@@ -138,12 +151,12 @@ impl<T: Timers> Proxy<T> {
         idle: &'a Idle<T::Sleep>,
         client: &mut Leg<'a, T::Sleep>,
         upstream: &mut Option<(SocketAddr, Leg<'a, T::Sleep>)>,
-        stage: &mut Stage,
+        progress: &mut Progress,
     ) -> Result<(), Cut> {
-        let head = self.timers.timeout(self.limits.header, Head::read(&mut client.from)).await;
-        let request = head.ok_or(Cut::TimedOut(Kind::Header))??;
+        let head = self.timers.timeout(self.limits.header, Head::request(&mut client.from)).await;
+        let request = head.ok_or(Cut::TimedOut(Kind::Header))?.map_err(|_| Cut::Refused)?;
 
-        *stage = Stage::Upstream;
+        progress.waits_for = Side::Upstream;
         let address = self.route(request.word(1))?;
         let (_, upstream) = match upstream.take() {
             Some(open) if open.0 == address && open.1.is_quiet() => upstream.insert(open),
@@ -160,16 +173,14 @@ impl<T: Timers> Proxy<T> {
         };
         let back = async {
             let answer = loop {
-                let answer = Head::read(&mut upstream.from).await?;
+                let answer = Head::answer(&mut upstream.from).await?;
                 let status = answer.word(1);
                 if status == b"101" {
                     return Err(io::Error::from(io::ErrorKind::Unsupported));
                 }
                 // "Go on", "early hints": there is another one to come.
                 let is_last = !status.starts_with(b"1");
-                if is_last {
-                    *stage = Stage::Answer;
-                }
+                progress.is_answered = is_last;
                 client.to.write_all(&answer.bytes).await?;
                 if is_last {
                     break answer;
@@ -181,16 +192,25 @@ impl<T: Timers> Proxy<T> {
         };
         // The upstream may have answered before it has read all: then it does not want the rest.
         tokio::pin!(there, back);
-        let (mut sent, mut answered) = (false, None);
-        while answered.is_none() {
+        progress.waits_for = Side::Client;
+        let mut sent = None;
+        let stays = loop {
             tokio::select! {
                 biased;
-                end = &mut back => answered = Some(end?),
-                end = &mut there, if !sent => sent = end.map(|()| true)?,
+                end = &mut back => break end?,
+                end = &mut there, if sent.is_none() => {
+                    sent = Some(match end {
+                        Ok(()) => true,
+                        // Nor then, if it has hung up; there may still be an answer to read.
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
+                        Err(_) => return Err(Cut::Refused),
+                    });
+                    progress.waits_for = Side::Upstream;
+                }
             }
-        }
+        };
         self.counts.answered.fetch_add(1, Relaxed);
-        if answered == Some(true) && sent && request.keeps_alive() { Ok(()) } else { Err(Cut::Over) }
+        if stays && sent == Some(true) && request.keeps_alive() { Ok(()) } else { Err(Cut::Over) }
     }
 
     fn route(&self, path: &[u8]) -> io::Result<SocketAddr> {
@@ -201,22 +221,21 @@ impl<T: Timers> Proxy<T> {
 
 impl Cut {
     /// What the client is told. Nothing, when an answer has begun.
-    fn status(&self, stage: Stage) -> Option<&'static str> {
-        match (stage, self) {
-            (Stage::Answer, _) | (_, Self::Over) => None,
-            (Stage::Head, Self::TimedOut(_)) => Some("408 Request Timeout"),
-            (Stage::Head, Self::Failed(error)) => {
-                (error.kind() == io::ErrorKind::InvalidData).then_some("400 Bad Request")
-            }
-            (Stage::Upstream, Self::TimedOut(_)) => Some("504 Gateway Timeout"),
-            (Stage::Upstream, Self::Failed(_)) => Some("502 Bad Gateway"),
+    fn status(&self, progress: &Progress) -> Option<&'static str> {
+        match (self, &progress.waits_for) {
+            _ if progress.is_answered => None,
+            (Self::Over, _) => None,
+            (Self::Refused, _) => Some("400 Bad Request"),
+            (Self::Failed, _) => Some("502 Bad Gateway"),
+            (Self::TimedOut(_), Side::Client) => Some("408 Request Timeout"),
+            (Self::TimedOut(_), Side::Upstream) => Some("504 Gateway Timeout"),
         }
     }
 }
 
 impl From<io::Error> for Cut {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
+    fn from(_: io::Error) -> Self {
+        Self::Failed
     }
 }
 
@@ -314,7 +333,8 @@ impl<I: AsyncWrite + Unpin, S: Sleep> AsyncWrite for Heard<'_, I, S> {
         if end.is_ready() {
             self.idle.heard();
         }
-        end
+        // It may be a reset, which reading can end with too: so it is known which of the two has failed.
+        end.map_err(|error| io::Error::new(io::ErrorKind::BrokenPipe, error))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -7,7 +7,7 @@ use crate::process::On;
 use crate::trial::Turn;
 
 /// Of so many rounds it says something if those of one proxy are all above those of the other.
-const ENOUGH: usize = 3;
+const ENOUGH: usize = 5;
 
 pub(crate) struct Report<'a>(pub(crate) &'a [Turn]);
 
@@ -42,9 +42,9 @@ impl fmt::Display for Report<'_> {
                 f,
                 "\nMedians of {rounds} rounds, and what these range over. Where the ranges have nothing in common"
             )?;
-            writeln!(f, "the ratio is bold; elsewhere no difference was seen.")?;
+            writeln!(f, "the ratio is bold, unless it is 1.00; elsewhere no difference was seen.")?;
         } else if rounds > 0 {
-            writeln!(f, "\nToo few rounds to tell a difference from noise.")?;
+            writeln!(f, "\nToo few rounds to tell a difference from noise: that takes --rounds {ENOUGH}.")?;
         }
         if let Some(Turn { said, .. }) = wheel.last() {
             let per_request = |count: u64| count as f64 / said.answered as f64;
@@ -90,9 +90,9 @@ impl Spread {
     }
 
     fn beside(self, other: Self) -> String {
-        let ratio = self.median / other.median;
+        let ratio = format!("{:.2}", self.median / other.median);
         let is_apart = self.most < other.least || other.most < self.least;
-        if is_apart && self.rounds >= ENOUGH { format!("**{ratio:.2}**") } else { format!("{ratio:.2}") }
+        if is_apart && self.rounds >= ENOUGH && ratio != "1.00" { format!("**{ratio}**") } else { ratio }
     }
 }
 
@@ -110,4 +110,20 @@ impl fmt::Display for Spread {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_bold_where_enough_rounds_tell_the_two_apart() {
+        let spread = |rounds, least, median, most| Spread { rounds, least, median, most };
+        let ratio = |rounds| spread(rounds, 1.9, 2.0, 2.1).beside(spread(rounds, 0.9, 1.0, 1.1));
+        assert_eq!(ratio(ENOUGH), "**2.00**");
+        assert_eq!(ratio(ENOUGH - 1), "2.00");
+        assert_eq!(spread(ENOUGH, 1.0, 2.0, 2.1).beside(spread(ENOUGH, 0.9, 1.0, 1.1)), "2.00");
+        let close = spread(ENOUGH, 1.0021, 1.0022, 1.0023).beside(spread(ENOUGH, 1.0, 1.0, 1.0));
+        assert_eq!(close, "1.00");
+    }
 }

@@ -47,7 +47,7 @@ async fn answer(mut stream: TcpStream, every: Duration) -> io::Result<()> {
     let mut from = BufReader::with_capacity(1024, from);
     let page = format!("HTTP/1.1 200 OK\r\ncontent-length: {PAGE}\r\n\r\n{}", "x".repeat(PAGE));
     loop {
-        let request = Head::read(&mut from).await?;
+        let request = Head::request(&mut from).await?;
         let path = request.word(1);
         if path == STUCK.as_bytes() {
             return copy_buf(&mut from, &mut sink()).await.map(drop);

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::pending;
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use hashed_wheel::{Clock, Driver, ManualClock};
@@ -45,16 +46,21 @@ impl Trial {
             sent.push((reason, self.clock.now() - began));
             serve(sent.len(), self.timer.clone())
         }));
-        let end = loop {
-            if let Poll::Ready(end) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                break end;
-            }
-            self.clock.advance(self.driver.next_turn().expect("the timer has something to do"));
-            self.driver.turn();
-        };
+        let end = drive(&self.clock, &mut self.driver, call.as_mut());
         // Whatever was waited for is cancelled by now, the request that was not answered too.
         assert_eq!(self.timer.pending_timeouts(), 0);
         (end, self.clock.now() - began)
+    }
+}
+
+/// To its end, through all the turns of the timer that it waits for.
+fn drive<F: Future>(clock: &ManualClock, driver: &mut Driver, mut call: Pin<&mut F>) -> F::Output {
+    loop {
+        if let Poll::Ready(end) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return end;
+        }
+        clock.advance(driver.next_turn().expect("the timer has something to do"));
+        driver.turn();
     }
 }
 
@@ -102,20 +108,26 @@ fn where_one_of_the_two_fails_the_other_may_still_be_answered() {
     }
 }
 
-/// However often: the pauses are left to chance.
+/// The pauses are left to chance, which has a seed here.
 #[test]
 fn pauses_grow_up_to_twice_as_long_and_the_last_failure_is_told() {
+    fastrand::seed(1);
     let mut trial = Trial::new(Policy { retries: 3, ..POLICY });
+    let (mut shortest, mut longest) = ([Duration::MAX; 3], [Duration::ZERO; 3]);
     for _ in 0..30 {
         let (end, took) = trial.call(|_, timer| after(timer, 10, Err("no")));
         assert!(matches!(end, Err(GaveUp::Failed("no"))));
         let sent = trial.sent.take();
         assert_eq!(sent.len(), 4);
-        for (pair, longest) in sent.windows(2).zip([100, 200, 400]) {
+        for (n, pair) in sent.windows(2).enumerate() {
             let pause = pair[1].1 - pair[0].1 - ms(10);
-            assert!(pair[1].0 == Reason::Retry && pause <= ms(longest), "{sent:?}");
+            assert!(pair[1].0 == Reason::Retry && pause <= ms(100 << n), "{sent:?}");
+            (shortest[n], longest[n]) = (shortest[n].min(pause), longest[n].max(pause));
         }
         assert_eq!(took, sent[3].1 + ms(10));
+    }
+    for n in 0..3 {
+        assert!(shortest[n] < ms(50 << n) && longest[n] > ms(50 << n), "{shortest:?} {longest:?}");
     }
 }
 
@@ -135,6 +147,15 @@ fn a_silent_server_is_left_after_the_last_attempt_or_at_the_deadline() {
 }
 
 #[test]
+fn what_may_not_be_done_twice_has_its_deadline_too() {
+    let Trial { clock, mut driver, client, .. } = Trial::new(POLICY);
+    let began = clock.now();
+    let call = pin!(client.call_once(pending::<Answer>()));
+    assert!(matches!(drive(&clock, &mut driver, call), Err(GaveUp::Deadline)));
+    assert_eq!(clock.now() - began, ms(1_000));
+}
+
+#[test]
 fn a_server_that_is_down_gets_few_requests_more() {
     let mut trial = Trial::new(POLICY);
     let calls = 1_000;
@@ -151,4 +172,12 @@ fn a_timer_that_is_stopped_is_told() {
     let mut trial = Trial::new(POLICY);
     trial.timer.stop();
     assert!(matches!(trial.call(|_, _| pending()).0, Err(GaveUp::Timer(_))));
+
+    // Also in the middle of the last attempt.
+    let mut trial = Trial::new(Policy { retries: 0, ..POLICY });
+    let (end, _) = trial.call(|_, timer| async move {
+        timer.stop();
+        pending().await
+    });
+    assert!(matches!(end, Err(GaveUp::Timer(_))), "{end:?}");
 }
