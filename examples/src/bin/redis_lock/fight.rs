@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use fastrand::Rng;
+use hashed_wheel_examples::server::signal;
 use indicatif::HumanCount;
 use redis::{Commands, RedisResult};
 
 use crate::counter::Count;
 use crate::lock;
-use crate::redis_server::{RedisServer, connect, signal};
+use crate::redis_server::{RedisServer, connect};
 use crate::trial::{Outcome, PATIENCE, Trial};
 use crate::worker::Event;
 
