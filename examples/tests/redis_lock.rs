@@ -34,6 +34,9 @@ fn nobody_is_let_in_while_somebody_is_in() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // Which is not what it says where only the lease was over.
+    let mut taken_away = text.lines().filter(|line| line.starts_with("taken away"));
+    assert!(taken_away.any(|line| line.contains("Redis has it for somebody else")), "{text}");
 }
 
 #[test]

@@ -2,11 +2,14 @@
 
 #![cfg(unix)]
 
+use std::env;
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::server::{self, Missing, NO_SERVER, Server};
+use hashed_wheel_examples::server::{self, Missing, NO_SERVER, Scratch, Server};
 use hashed_wheel_examples::testing;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,18 +37,69 @@ fn a_server_ends_when_it_is_dropped() {
         asked += 1;
         asked == 3
     };
-    let server = Server::start(Command::new("sleep").arg("3600"), PATIENCE, ready).unwrap();
+    let scratch = Scratch::new("dropped", "QUIT", &[]).unwrap();
+    let server = Server::start(&scratch, scratch.command("sleep").arg("3600"), PATIENCE, ready).unwrap();
     assert_eq!(asked, 3);
     let id = server.id();
     assert!(lives(id));
+    server::signal(id, "STOP").unwrap();
     drop(server);
     assert!(!lives(id));
+
+    let folder = scratch.path().to_owned();
+    assert!(folder.is_dir());
+    drop(scratch);
+    assert!(!folder.exists());
+}
+
+/// This runs itself once more for each way to end, with this set.
+const IS_TO_END: &str = "SERVER_TEST_IS_TO_END";
+
+#[test]
+fn whoever_is_killed_leaves_neither_server_nor_folder() {
+    if env::var_os(IS_TO_END).is_some() {
+        let scratch = Scratch::new("killed", "KILL", &[]).unwrap();
+        let mut sleep = scratch.command("sleep");
+        let server =
+            Server::start(&scratch, sleep.arg((PATIENCE * 2).as_secs().to_string()), PATIENCE, || true);
+        println!("\nfolder {}", scratch.path().display());
+        thread::sleep(PATIENCE);
+        drop(server);
+        return;
+    }
+    for signal in ["KILL", "TERM", "INT"] {
+        let name = "whoever_is_killed_leaves_neither_server_nor_folder";
+        let mut itself = Command::new(env::current_exe().unwrap());
+        itself.args(["--exact", name, "--nocapture"]).env(IS_TO_END, "").stdout(Stdio::piped());
+        let mut child = itself.spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        let folder = loop {
+            line.clear();
+            assert_ne!(said.read_line(&mut line).unwrap(), 0);
+            if let Some(folder) = line.trim_end().strip_prefix("folder ") {
+                break PathBuf::from(folder);
+            }
+        };
+        assert!(folder.is_dir());
+        let begin = Instant::now();
+        server::signal(child.id(), signal).unwrap();
+        child.wait().unwrap();
+        // Both say it there: the end is when both are gone.
+        said.read_to_string(&mut line).unwrap();
+        while folder.exists() && begin.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(begin.elapsed() < PATIENCE, "{signal}: server or folder were left");
+    }
 }
 
 #[test]
 fn a_server_that_does_not_come_up_is_an_error_that_says_why() {
-    let start =
-        |command: &mut Command, patience| Server::start(command, patience, || false).unwrap_err().to_string();
+    let scratch = Scratch::new("not-ready", "KILL", &[]).unwrap();
+    let start = |command: &mut Command, patience| {
+        Server::start(&scratch, command, patience, || false).unwrap_err().to_string()
+    };
     let error = start(&mut Command::new("no-such-program"), PATIENCE);
     assert!(error.starts_with("no-such-program does not start: "), "{error}");
     let error = start(Command::new("sh").args(["-c", "exit 5"]), PATIENCE);

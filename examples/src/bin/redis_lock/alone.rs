@@ -30,13 +30,32 @@ fn timer() -> HashedWheelTimer {
 pub(crate) fn run(trial: &mut Trial<'_>) -> Outcome {
     let timer = timer();
     let locks = trial.locks(&timer)?;
-    entered_again(trial, &locks)?;
-    quick_pairs(trial, &locks, &timer)?;
-    many_locks(trial, &locks, &timer)?;
-    taken_away(trial, &locks, &timer)
+    for part in [entered_again, quick_pairs, many_locks, taken_away] {
+        patiently(trial, |trial| part(trial, &locks, &timer))?;
+    }
+    Ok(())
 }
 
-fn entered_again(trial: &mut Trial<'_>, locks: &LockManager) -> Outcome {
+/// Does it once more where Redis, or the whole machine, stood still meanwhile.
+fn patiently(trial: &mut Trial<'_>, mut part: impl FnMut(&mut Trial<'_>) -> Outcome) -> Outcome {
+    let begin = Instant::now();
+    while let Err(error) = part(trial) {
+        let stood_still = match error.downcast_ref() {
+            Some(LockError::Redis(error)) => error.is_timeout(),
+            Some(LockError::Lost(how)) => matches!(how, Lost::RanOut(_)),
+            _ => false,
+        };
+        if !stood_still || begin.elapsed() > PATIENCE {
+            return Err(error);
+        }
+        println!("             once more, for {error}");
+        // What Redis has done late is over by then.
+        thread::sleep(trial.options.lease * 2);
+    }
+    Ok(())
+}
+
+fn entered_again(trial: &mut Trial<'_>, locks: &LockManager, _: &HashedWheelTimer) -> Outcome {
     let name = format!("{}-again", trial.name);
     let [owner, other] = [locks.get(&name), locks.get(&name)];
     let guards = [owner.try_lock()?, owner.try_lock()?, owner.try_lock()?];
@@ -67,27 +86,26 @@ fn quick_pairs(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTi
     let begin = Instant::now();
     let kept = lock.try_lock()?.ok_or(TAKEN)?;
     let pending = timer.pending_timeouts();
-    let Calls { leases, .. } = trial.calls_within(trial.third() * 9 / 2)?;
-    let (time, is_kept) = (begin.elapsed(), kept.check().is_ok());
+    let third = trial.third();
+    let Calls { leases, .. } = trial.calls_within(third * 9 / 2)?;
+    let time = begin.elapsed();
+    kept.unlock()?;
     println!(
         "quick pairs  {} of lock and unlock in {took:.2?}; then one lock, kept for {time:.2?}: {pending} timeout \
          pending, {leases} renewals",
         HumanCount(PAIRS.into())
     );
-    let most = time.div_duration_f64(trial.third()) as u64;
+    // Unless the machine stood still for one of them.
+    let least = if time < third * 11 / 2 { 3 } else { 1 };
+    let most = time.div_duration_f64(third) as u64;
     trial.verdict.expect(pending == 1, format!("{pending} timeouts were pending for one lock"));
     trial.verdict.expect(
-        (u64::from(is_kept)..=most).contains(&leases),
-        format!("one lock was renewed {leases} times in {time:.2?}, and not 1 to {most} times"),
+        (least..=most).contains(&leases),
+        format!("one lock was renewed {leases} times in {time:.2?}, and not {least} to {most} times"),
     );
-    match kept.unlock() {
-        // This machine stood still.
-        Err(error @ LockError::Lost(Lost::RanOut(_))) => println!("             {error}"),
-        unlocked => unlocked?,
-    }
 
     thread::sleep(ON_ITS_WAY);
-    let time = trial.third() * 3;
+    let time = third * 3;
     let Calls { scripts, .. } = trial.calls_within(time)?;
     let pending = timer.pending_timeouts();
     println!("             unlocked: {pending} timeouts pending, {scripts} calls in {time:.2?}");
@@ -111,7 +129,7 @@ fn many_locks(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTim
         HumanCount(leases)
     );
     let unlocked = guards.into_iter().filter_map(|guard| guard.unlock().err());
-    let robbed = unlocked.filter(|error| !matches!(error, LockError::Lost(Lost::RanOut(_)))).count();
+    let robbed = unlocked.filter(|error| matches!(error, LockError::Lost(Lost::Gone))).count();
     let pending = timer.pending_timeouts();
     trial.verdict.expect(
         leases >= held as u64 && leases >= 2 * scripts,
@@ -135,12 +153,18 @@ fn taken_away(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTim
         .pexpire(&key, theirs)
         .ignore()
         .query(&mut trial.redis)?;
-    let lost = until_lost(&guard)?;
-    println!("taken away   by somebody else; its holder knew {lost}");
+    let (later, lost) = until_lost(&guard)?;
     let (pending, unlocked) = (timer.pending_timeouts(), guard.unlock());
     let (is_theirs, left): (bool, i64) =
         (trial.redis.hexists(&key, "somebody else")?, trial.redis.pttl(&key)?);
     let () = trial.redis.del(&key)?;
+    if !matches!(lost, LockError::Lost(Lost::Gone)) {
+        return Err(lost.into());
+    }
+    println!("taken away   by somebody else; its holder knew {later:.2?} later: {lost}");
+    if let Err(error @ LockError::Redis(_)) = unlocked {
+        return Err(error.into());
+    }
     trial.verdict.expect(pending == 0, "a lock that was taken away was renewed");
     trial.verdict.expect(
         matches!(unlocked, Err(LockError::Lost(_))),
@@ -151,12 +175,12 @@ fn taken_away(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTim
     Ok(())
 }
 
-/// Says how it was lost, and how long that took.
-fn until_lost(guard: &Guard<'_>) -> Result<String, Box<dyn Error>> {
+/// How long it took until the holder knew how it was lost.
+fn until_lost(guard: &Guard<'_>) -> Result<(Duration, LockError), Box<dyn Error>> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         if let Err(lost) = guard.check() {
-            return Ok(format!("{:.2?} later: {lost}", begin.elapsed()));
+            return Ok((begin.elapsed(), lost));
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -165,6 +189,10 @@ fn until_lost(guard: &Guard<'_>) -> Result<String, Box<dyn Error>> {
 
 /// Redis comes back with nothing while a lock is held.
 pub(crate) fn lost_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
+    patiently(trial, |trial| lose_data(trial, server))
+}
+
+fn lose_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
     let timer = timer();
     let lock = trial.locks(&timer)?.get(&format!("{}-data", trial.name));
     let guard = lock.try_lock()?.ok_or(TAKEN)?;
@@ -173,11 +201,15 @@ pub(crate) fn lost_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outc
     server.lose_data()?;
     server.start_again()?;
     trial.redis = connect(&trial.url)?;
-    println!("lost data    Redis came back with none; the holder of a lock knew {}", until_lost(&guard)?);
+    let (later, lost) = until_lost(&guard)?;
+    println!("lost data    Redis came back with none; the holder of a lock knew {later:.2?} later: {lost}");
 
     let time = trial.third() * 2;
     let Calls { scripts, .. } = trial.calls_within(time)?;
     let (pending, unlocked) = (timer.pending_timeouts(), guard.unlock());
+    if let Err(error @ LockError::Redis(_)) = unlocked {
+        return Err(error.into());
+    }
     let again = lock.try_lock()?.ok_or(TAKEN)?;
     println!(
         "             {pending} timeouts pending, {scripts} calls in {time:.2?}; and it could take the lock again"

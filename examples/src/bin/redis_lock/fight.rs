@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::error::Error;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -16,7 +16,7 @@ use redis::{Commands, RedisResult};
 
 use crate::counter::Count;
 use crate::lock;
-use crate::redis_server::{RedisServer, connect, signal};
+use crate::redis_server::{RedisServer, connect};
 use crate::trial::{Outcome, PATIENCE, Trial};
 use crate::worker::Event;
 
@@ -53,6 +53,9 @@ struct Told {
 
 /// A process that ends with this.
 struct Worker(Child);
+
+/// A shell that stops a process until it has nothing more to read: so that goes on whatever becomes of us.
+const STOP_AND_GO_ON: &str = "trap '' INT TERM HUP QUIT; kill -STOP $0; echo; cat; kill -CONT $0";
 
 /// Who has the lock.
 #[derive(PartialEq, Eq)]
@@ -210,14 +213,18 @@ impl<'a, 'b> Fight<'a, 'b> {
     /// It goes on when somebody else has the lock. False, if it has just given that back.
     fn stop(&mut self, holder: &Holder) -> Result<bool, Box<dyn Error>> {
         let process = self.workers[holder.worker].id();
-        signal(process, "STOP")?;
+        let mut stopped = stop(process)?;
         let token = self.is_still(holder)?.map(|(_, token)| token);
         if let Some(token) = token {
             self.until_handed_over(token)?;
             thread::sleep(self.trial.options.lease / 2);
         }
         let now = self.now();
-        signal(process, "CONT")?;
+        // It has nothing more to read.
+        let status = stopped.wait()?;
+        if !status.success() {
+            return Err(format!("a process could not be stopped, or did not go on: {status}").into());
+        }
         if token.is_some() {
             self.until("who was stopped knows that the lock is lost", |fight| {
                 Ok(fight.has_told(process, &[Event::Lost, Event::Robbed], now))
@@ -286,6 +293,15 @@ impl<'a, 'b> Fight<'a, 'b> {
         );
         Ok(())
     }
+}
+
+fn stop(process: u32) -> io::Result<Child> {
+    let mut stop = Command::new("sh");
+    stop.args(["-c", STOP_AND_GO_ON, &process.to_string()]);
+    let mut stop = stop.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    // It says when it is so.
+    stop.stdout.take().map_or(Ok(()), |mut said| said.read_exact(&mut [0]))?;
+    Ok(stop)
 }
 
 /// Each that was given, once.

@@ -117,7 +117,8 @@ pub(crate) fn key(name: &str) -> String {
 #[derive(Debug)]
 pub(crate) enum LockError {
     /// Redis could not be asked. Whether it has done what it was asked to is not known; a lock that it has given out so, or has
-    /// not taken back, falls free after a lease.
+    /// not taken back, falls free after a lease. This comes also of a connection that Redis has closed because it was idle
+    /// (its option `timeout`, which is off unless it is set); the next call makes a new one.
     Redis(RedisError),
     /// Somebody else has the lock, or may have.
     Lost(Lost),
@@ -178,8 +179,9 @@ struct Shared {
 }
 
 impl LockManager {
-    /// Connects when the first lock is asked for. A call waits for Redis for at most a third of the lease, and as long again
-    /// for a new connection.
+    /// Connects when the first lock is asked for. A call waits at most a third of the lease for each answer of Redis, and as long
+    /// again for a new connection. As a rule there is one answer; where Redis does not know the script yet there are three.
+    /// The lease is of whole milliseconds; what is beyond is cut off.
     ///
     /// # Errors
     ///
@@ -195,6 +197,8 @@ impl LockManager {
     ) -> Result<Self, LockError> {
         let can_be = Duration::from_millis(100)..=Duration::from_secs(86_400);
         assert!(can_be.contains(&lease), "a lease of {lease:?}");
+        // As Redis counts it: nobody here is to think that it is longer.
+        let lease = Duration::from_millis(lease.as_millis() as u64);
         let redis = Arc::new(Redis { client: Client::open(url)?, lease, idle: Mutex::default() });
         let (due, take) = mpsc::channel();
         let renewer = Arc::clone(&redis);
@@ -481,6 +485,8 @@ impl Hold {
         let is_over = Instant::now() >= *until;
         if lost.is_none() && (is_over || is_gone) {
             *lost = Some(if is_over { Lost::RanOut(trouble.take()) } else { Lost::Gone });
+        }
+        if lost.is_some() {
             self.end();
         }
         lost.clone()

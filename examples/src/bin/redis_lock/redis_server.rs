@@ -1,13 +1,12 @@
 //! A Redis for one run.
 
-use std::env;
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use hashed_wheel_examples::server::{self, Missing, Server};
+use hashed_wheel_examples::server::{self, Missing, Scratch, Server, signal};
 use redis::{Client, Commands, Connection, InfoDict};
 
 use crate::trial::PATIENCE;
@@ -17,11 +16,10 @@ const TRIES: u32 = 3;
 
 /// On a free port of loopback, with its data in a folder of its own. Both are gone when this is dropped.
 pub(crate) struct RedisServer {
-    // Dropped first.
     server: Option<Server>,
     program: PathBuf,
     port: u16,
-    data: Scratch,
+    scratch: Arc<Scratch>,
 }
 
 impl RedisServer {
@@ -35,10 +33,11 @@ impl RedisServer {
             package: "redis-server",
             instead: "give the --url of a Redis that nobody uses",
         })?;
+        let scratch = Scratch::new("redis_lock", "KILL", &[])?;
+        let mut redis = Self { server: None, program, port: 0, scratch };
         let mut tries = 1..TRIES;
         loop {
-            let port = server::free_port()?;
-            let mut redis = Self { server: None, program: program.clone(), port, data: Scratch::new(port)? };
+            redis.port = server::free_port()?;
             match redis.start_again() {
                 Ok(()) => return Ok(redis),
                 // Somebody else may have taken the port.
@@ -54,15 +53,14 @@ impl RedisServer {
 
     /// On the same port, with what data there is. Without fsync, what was answered outlives Redis, though not the machine.
     pub(crate) fn start_again(&mut self) -> Result<(), Box<dyn Error>> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.scratch.command(&self.program);
         command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""]);
-        command.args(["--appendonly", "yes", "--appendfsync", "no", "--logfile", "redis.log", "--dir"]);
-        command.arg(self.data.path());
+        command.args(["--appendonly", "yes", "--appendfsync", "no", "--logfile", "redis.log"]);
         let url = self.url();
         // Not before it has read its data.
         let is_ready = || connect(&url).and_then(|mut redis| redis.ping::<String>()).is_ok();
-        let server = Server::start(&mut command, PATIENCE, is_ready).map_err(|error| {
-            let log = fs::read_to_string(self.data.path().join("redis.log")).unwrap_or_default();
+        let server = Server::start(&self.scratch, &mut command, PATIENCE, is_ready).map_err(|error| {
+            let log = fs::read_to_string(self.scratch.path().join("redis.log")).unwrap_or_default();
             format!("{error}. It has said:\n{log}")
         })?;
         let info: InfoDict = redis::cmd("INFO").arg("server").query(&mut connect(&url)?)?;
@@ -83,8 +81,7 @@ impl RedisServer {
 
     /// As if it had kept nothing, once it is killed.
     pub(crate) fn lose_data(&self) -> io::Result<()> {
-        fs::remove_dir_all(self.data.path())?;
-        fs::create_dir(self.data.path())
+        fs::remove_dir_all(self.scratch.path().join("appendonlydir"))
     }
 
     /// It takes connections and answers nothing.
@@ -103,33 +100,4 @@ pub(crate) fn connect(url: &str) -> redis::RedisResult<Connection> {
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
     Ok(connection)
-}
-
-/// By the shell's own `kill`, which is there wherever a shell is.
-pub(crate) fn signal(process: u32, signal: &str) -> io::Result<()> {
-    let status = Command::new("sh").args(["-c", &format!("kill -{signal} {process}")]).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill -{signal}: {status}"))) }
-}
-
-/// A folder that is removed in the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(port: u16) -> io::Result<Self> {
-        let path = env::temp_dir().join(format!("redis_lock-{}-{port}", process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("{} is perhaps still there: {error}", self.0.display());
-        }
-    }
 }

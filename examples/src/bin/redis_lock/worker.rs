@@ -72,13 +72,14 @@ fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
     options.top.watch_one_of_several("leases", &timer);
     let lock = LockManager::new(url, options.lease, &timer)?.get(name);
     let mut counter = Counter::new(url, name, options.lease / 3)?;
-    let mut random = Rng::new();
+    let (mut random, mut entered) = (Rng::new(), 0_u64);
     loop {
         match lock.try_lock_for(WAIT) {
             Ok(Some(guard)) => {
                 Event::Entered.say("");
+                entered += 1;
                 // Now and then for longer than a lease, which is what a watchdog is for.
-                let is_long = random.u8(..50) == 0;
+                let is_long = entered % 20 == 0;
                 let short = Duration::from_millis(random.u64(1..40));
                 let time = if is_long { options.lease * 3 / 2 } else { short };
                 match count(guard, &mut counter, time) {
