@@ -169,7 +169,9 @@ impl Store {
             Ok(result) => ("done", result),
             Err(why) => ("failed", why),
         };
-        Ok(self.client.execute(&self.finish, &[&run.job, &run.due, &scheduler, &state, result])? == 1)
+        // PostgreSQL's text takes no NUL: whoever ran this would be lost, one after the other.
+        let result = result.replace('\0', "\u{fffd}");
+        Ok(self.client.execute(&self.finish, &[&run.job, &run.due, &scheduler, &state, &result])? == 1)
     }
 
     /// What is left to a scheduler with nothing left.
