@@ -14,10 +14,11 @@ fn said<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim()
 }
 
-fn passes(options: &str) {
+/// What it said. None: there is no server.
+fn passes(options: &str) -> Option<String> {
     let ran = run(options);
     if ran.was_skipped() {
-        return;
+        return None;
     }
     let Ran { status, text } = ran;
     assert_eq!(status, Some(0), "{text}");
@@ -25,6 +26,7 @@ fn passes(options: &str) {
     assert!(text.contains("\nPASS\n"), "{text}");
     assert_eq!(said(&text, "missing"), "0", "{text}");
     assert_eq!(said(&text, "doubled"), "0 without a mark", "{text}");
+    Some(text)
 }
 
 /// What is sabotaged is found, and for this reason.
@@ -40,12 +42,20 @@ fn fails(sabotage: &str, reason: &str) {
 
 #[test]
 fn a_minute_of_kills_loses_nothing_and_doubles_nothing_unmarked() {
-    passes("--max-late 10s");
+    if let Some(text) = passes("--max-late 10s") {
+        // Some thirty are killed, and two or three things are being done at a time.
+        assert!(!said(&text, "marked").starts_with("0 "), "{text}");
+    }
 }
 
 #[test]
 fn so_do_short_leases() {
     passes(&format!("{SHORT} --seed 2"));
+}
+
+#[test]
+fn a_lease_may_be_half_a_second() {
+    passes("--seconds 3 --jobs 60 --lead 1s --lease 500ms --misfire-after 2s --max-late 10s");
 }
 
 #[test]
@@ -62,7 +72,7 @@ fn what_nobody_takes_over_is_missed() {
 fn a_server_that_is_not_there_is_named() {
     let Ran { status, text } = run("--url postgresql://nobody@127.0.0.1:1/nothing");
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("error connecting"), "{text}");
+    assert!(text.contains("\nFAIL\n  error connecting"), "{text}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) struct Reading {
 /// Somebody may set the database's clock. Then the next reading contradicts what was known, and replaces it. What is on the
 /// wheel by then was put there by the old one. Set forward, the clock makes it late, by no more than the wheel's few seconds;
 /// set back, it makes it early, which who takes it from the wheel sees, and puts it back. (What is taken between the set and
-/// the reading runs early.)
+/// the reading runs early.) And leases last longer by what it was set back: what the dead have is taken over so much later.
 #[derive(Debug)]
 pub(crate) struct Clock {
     best: Reading,

@@ -156,11 +156,11 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| match error.downcast::<Missing>() {
         Ok(missing) => {
-            println!("{missing}");
+            eprintln!("{missing}");
             ExitCode::from(NO_SERVER)
         }
         Err(error) => {
-            eprintln!("error: {}", chain(&*error));
+            println!("\nFAIL\n  {}", chain(&*error));
             ExitCode::FAILURE
         }
     })

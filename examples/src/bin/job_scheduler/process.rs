@@ -85,7 +85,8 @@ impl Task {
         let inserted = self.client.execute(&self.insert, &[&run.job, &run.due, &run.attempt]);
         inserted.map_err(|error| error.to_string())?;
         match run.task.as_str() {
-            "fail" => Err("as it should".into()),
+            // With what PostgreSQL's text does not take.
+            "fail" => Err("as it should\0".into()),
             // A panic that says nothing on the terminal.
             "panic" => panic::resume_unwind(Box::new(())),
             _ => Ok("did it".into()),

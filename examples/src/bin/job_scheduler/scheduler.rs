@@ -74,7 +74,8 @@ pub(crate) fn timer() -> HashedWheelTimer {
 
 /// Works until `stop` is set, which it sees at its next beat; what it has read ahead it still runs. There is a thread, with a
 /// connection of its own, for each of the `tasks`, which do what a run asks for: `Ok` is its result, and `Err`, or a panic,
-/// why it has failed. The timer is stopped at the end.
+/// why it has failed. A task that never ends keeps its thread, for the lease is renewed beside it; when all threads are kept,
+/// so is what was read ahead: tasks need a timeout of their own. The timer is stopped at the end.
 pub(crate) fn run<T>(
     config: &Config,
     settings: &Settings,

@@ -122,11 +122,16 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Nothing waits for longer than the lease, for by then it is too late: not the server for a scheduler that has locked
-    /// something and says no more, and not a scheduler for the server.
+    /// The server waits for no longer than the lease for a scheduler that has locked something and says no more. A scheduler
+    /// that is cut off from the server learns it within two leases (three seconds if these are shorter: TCP counts in whole
+    /// ones). But a server that stands still, and whose kernel answers for it, is waited for; what was begun meanwhile is taken
+    /// over.
     pub(crate) fn connect(config: &Config, lease: Duration) -> Result<Self, Error> {
         let mut config = config.clone();
-        config.connect_timeout(lease).tcp_user_timeout(lease).keepalives_idle(lease);
+        // Less than a second would be none, which is refused.
+        let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
+        config.connect_timeout(lease).tcp_user_timeout(lease);
+        config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
         let mut client = config.connect(NoTls)?;
         let millis = lease.as_millis();
         client.batch_execute(&format!(
@@ -169,7 +174,9 @@ impl Store {
             Ok(result) => ("done", result),
             Err(why) => ("failed", why),
         };
-        Ok(self.client.execute(&self.finish, &[&run.job, &run.due, &scheduler, &state, result])? == 1)
+        // PostgreSQL's text takes no NUL: whoever ran this would be lost, one after the other.
+        let result = result.replace('\0', "\u{fffd}");
+        Ok(self.client.execute(&self.finish, &[&run.job, &run.due, &scheduler, &state, &result])? == 1)
     }
 
     /// What is left to a scheduler with nothing left.

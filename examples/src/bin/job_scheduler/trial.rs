@@ -42,6 +42,10 @@ pub(crate) struct Outcome {
     pub(crate) down: Time,
     /// All that fell due until then is to be accounted for.
     pub(crate) end: Time,
+    /// What fell due after this is too young for a misfire.
+    pub(crate) last_misfire: Time,
+    /// Whether others went on while somebody else had a job locked.
+    pub(crate) went_on: bool,
     /// How many schedulers left in peace, of those that were there at the end.
     pub(crate) content: u64,
 }
@@ -84,11 +88,15 @@ pub(crate) fn run(
         &[],
     )?;
 
-    let mut outcome = Outcome { jobs, killed: 0, stopped: 0, down: 0, end: 0, content: 0 };
+    let mut outcome =
+        Outcome { jobs, killed: 0, stopped: 0, down: 0, end: 0, last_misfire: 0, went_on: false, content: 0 };
     let begin = || (0..options.schedulers).map(|_| Process::start(more)).collect::<io::Result<Vec<_>>>();
     let mut schedulers = begin()?;
     thread::sleep(SETTLING);
-    harass(&mut schedulers, more, length, settings.lease, &mut random, &mut outcome)?;
+    let middle = Instant::now() + length / 2;
+    harass(&mut schedulers, more, middle, settings.lease, &mut random, &mut outcome)?;
+    outcome.went_on = lock_one(client, settings.lease)?;
+    harass(&mut schedulers, more, middle + length / 2, settings.lease, &mut random, &mut outcome)?;
     for scheduler in &mut schedulers {
         scheduler.kill()?;
     }
@@ -99,10 +107,12 @@ pub(crate) fn run(
     thread::sleep(AFTERWARDS);
     outcome.end = now(client)?;
 
-    let patience = PATIENCE + settings.lease * 3;
+    // What was sabotaged does not come right by waiting.
+    let patience = if options.sabotage.is_some() { Duration::ZERO } else { PATIENCE } + settings.lease * 3;
     let end = Timestamp::from_microsecond(outcome.end)?;
     wait_for_none(client, patience, "SELECT FROM job WHERE enabled AND next_run <= $1", &[&end])?;
     client.execute("UPDATE job SET enabled = false", &[])?;
+    outcome.last_misfire = now(client)? - micros(settings.misfire_after);
     wait_for_none(client, patience, "SELECT FROM run WHERE state IN ('claimed', 'running')", &[])?;
     for scheduler in schedulers {
         outcome.content += u64::from(scheduler.leave()?);
@@ -114,13 +124,12 @@ pub(crate) fn run(
 fn harass(
     schedulers: &mut [Process],
     more: &[String],
-    length: Duration,
+    end: Instant,
     lease: Duration,
     random: &mut Rng,
     outcome: &mut Outcome,
 ) -> io::Result<()> {
     let count = schedulers.len();
-    let end = Instant::now() + length;
     while Instant::now() < end {
         let mut running: Vec<_> =
             schedulers.iter_mut().filter_map(|it| (!it.is_stopped()).then_some(it)).collect();
@@ -138,6 +147,28 @@ fn harass(
         thread::sleep(lease.mul_f64(0.2 + 0.6 * random.f64()));
     }
     Ok(())
+}
+
+/// Locks the job that all schedulers want next, until more than what was under way is claimed beside it. False: it takes too
+/// long.
+fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Error> {
+    let mut transaction = client.transaction()?;
+    transaction.execute("SELECT FROM job WHERE enabled ORDER BY next_run LIMIT 1 FOR UPDATE", &[])?;
+    thread::sleep(lease / 2);
+    let mut claimed = || {
+        let count = transaction.query_one("SELECT count(*) FROM run", &[])?;
+        Ok::<i64, postgres::Error>(count.get(0))
+    };
+    let (before, begin) = (claimed()?, Instant::now());
+    while claimed()? == before {
+        if begin.elapsed() > PATIENCE {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    // It was only locked.
+    transaction.rollback()?;
+    Ok(true)
 }
 
 /// If it takes too long, what is missing will tell.
