@@ -114,8 +114,7 @@ impl NodeEntry {
 
 impl Timeout {
     /// As who has taken the message back, to which the entry was left, gives that up.
-    pub fn merge(&self, entry: NodeEntry) {
-        drop(entry);
+    pub fn merge(&self, _entry: NodeEntry) {
         self.handle.merge_entry();
     }
 
