@@ -59,6 +59,9 @@ pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
+/// How long a server may take to end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A shell that reads from us until we are gone, whichever way that comes about. Then it ends the server whose number it read
 /// last, and clears up after it. (Nobody may be there to take note of the end: so it does not wait for ever.)
 const CLEAR_UP: &str = r#"
@@ -67,7 +70,10 @@ const CLEAR_UP: &str = r#"
     if [ "$server" ]; then
         kill -"$1" "$server"; kill -CONT "$server"
         tries=0
-        while kill -0 "$server" && [ $((tries += 1)) -le 100 ]; do sleep 0.1; done
+        while kill -0 "$server"; do
+            [ $((tries += 1)) -le 100 ] || { kill -KILL "$server"; break; }
+            sleep 0.1
+        done
     fi
     rm -rf "$0""#;
 
@@ -210,6 +216,14 @@ impl Server {
             signal(self.id(), self.scratch.signal)?;
             // Where it is stopped.
             signal(self.id(), "CONT")?;
+        }
+        // It may have been started with that signal ignored, as what is run in a shell's background is.
+        let begin = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begin.elapsed() > PATIENCE {
+                self.child.kill()?;
+            }
+            thread::sleep(Duration::from_millis(10));
         }
         self.wait()
     }

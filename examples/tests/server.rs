@@ -67,7 +67,7 @@ fn whoever_is_killed_leaves_neither_server_nor_folder() {
         drop(server);
         return;
     }
-    for signal in ["KILL", "TERM", "INT"] {
+    for signal in ["KILL", "TERM"] {
         let name = "whoever_is_killed_leaves_neither_server_nor_folder";
         let mut itself = Command::new(env::current_exe().unwrap());
         itself.args(["--exact", name, "--nocapture"]).env(IS_TO_END, "").stdout(Stdio::piped());
