@@ -20,7 +20,7 @@
 //! | [`stop`](Life::stop) | sets STOPPED and CLOSING | `AcqRel` | `word`: who sees it stopped sees what was done before |
 //! | [`sleep`](Life::sleep) (the worker) | sets ASLEEP if the word is still what it was | `AcqRel` | see below |
 //! | [`promise`](Life::promise) (a driver with a waker; whoever called the waker, if it panicked) | sets ASLEEP | `AcqRel` | `look`, which sees with ASLEEP what was promised |
-//! | [`wake`](Life::wake) (whoever saw ASLEEP; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: of the callers at most one does for each sleep (`stop` does in any case) |
+//! | [`wake`](Life::wake) (whoever saw ASLEEP; a `shutdown` that finds something due; the worker itself) | clears ASLEEP | `AcqRel` | only who cleared it unparks: of the callers at most one does for each sleep (`stop` does in any case) |
 //! | [`word`](Life::word) | reads | `Acquire` | the releases above; each later operation, being a read-modify-write, carries them on |
 //! | [`pending`](Life::pending) | reads | `Relaxed` | nothing: a count alone |
 //!
