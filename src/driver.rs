@@ -31,6 +31,40 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 /// assert!(lease.is_expired());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A task of an async runtime turns it like this. The wakers of futures are called from within the runtime then: where that has
+/// more to do than it can, those who wait for the timer are not held up behind all others, as tokio does it with whom another
+/// thread wakes. A tick of a millisecond keeps small what is woken at a time. When the runtime ends, so does the timer.
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::{sync::Arc, time::Duration};
+/// use tokio::{sync::{Notify, oneshot}, time::timeout};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let bell = Arc::new(Notify::new());
+/// let ring = Arc::clone(&bell);
+/// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
+/// let (timer, mut driver) = builder.waker(move || ring.notify_one()).build_driven()?;
+/// let turning = tokio::spawn(async move {
+///     while !driver.is_stopped() {
+///         driver.turn();
+///         match driver.next_turn() {
+///             Some(wait) => drop(timeout(wait, bell.notified()).await),
+///             None => bell.notified().await,
+///         }
+///     }
+/// });
+///
+/// let (over, is_over) = oneshot::channel();
+/// timer.new_timeout(|_| drop(over.send(())), Duration::from_millis(20))?;
+/// is_over.await?;
+/// timer.stop();
+/// turning.await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Driver {
     core: Arc<Core>,
 }

@@ -21,11 +21,18 @@ fn timer() -> HashedWheelTimer {
     HashedWheelTimer::builder().tick(ms(1)).build().unwrap()
 }
 
+/// Without its own timer.
 fn tokio(threads: usize) -> tokio::runtime::Runtime {
-    match threads {
-        1 => tokio::runtime::Builder::new_current_thread().build().unwrap(),
-        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).build().unwrap(),
-    }
+    tokio_builder(threads).build().unwrap()
+}
+
+fn tokio_builder(threads: usize) -> tokio::runtime::Builder {
+    let mut builder = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads);
+    builder
 }
 
 /// Each sleeps as long as it says, some again, and some are given up.
@@ -78,6 +85,40 @@ fn thousands_sleep_on_tokio() {
                 }
             });
             all_ended(&timer, begin);
+        });
+    }
+}
+
+/// No thread is the timer's; the runtime's end is its own.
+#[test]
+fn thousands_sleep_where_a_task_of_tokio_turns_the_timer() {
+    for threads in [1, 4] {
+        ends(move || {
+            let bell = Arc::new(tokio::sync::Notify::new());
+            let ring = Arc::clone(&bell);
+            let builder = HashedWheelTimer::builder().tick(ms(1)).waker(move || ring.notify_one());
+            let (timer, mut driver) = builder.build_driven().unwrap();
+            let begin = Instant::now();
+            let runtime = tokio_builder(threads).enable_time().build().unwrap();
+            runtime.spawn(async move {
+                while !driver.is_stopped() {
+                    driver.turn();
+                    match driver.next_turn() {
+                        Some(wait) => drop(tokio::time::timeout(wait, bell.notified()).await),
+                        None => bell.notified().await,
+                    }
+                }
+            });
+            runtime.block_on(async {
+                let tasks: Vec<_> =
+                    (0..MANY).map(|number| tokio::spawn(sleeper(timer.clone(), number))).collect();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+            all_ended(&timer, begin);
+            drop(runtime);
+            assert!(timer.is_stopped());
         });
     }
 }

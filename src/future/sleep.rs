@@ -28,7 +28,8 @@ use crate::timeout::Timeout;
 /// Wakers are called where tasks run by default: on the worker, out of [`Driver::turn`](crate::Driver::turn), or by `stop`
 /// on its caller's thread; whatever the [task executor](crate::Builder::task_executor), for that might refuse them. A
 /// panic of a waker there is reported and counted, and harms nobody else. A waker that polls its task at once, then and there,
-/// makes that task one on the worker, which may not call [`stop`](crate::HashedWheelTimer::stop).
+/// makes that task one on the worker, which may not call [`stop`](crate::HashedWheelTimer::stop). (Where a runtime has more
+/// to do than it can, they are better called by one of its own tasks: [`Driver`](crate::Driver) has that.)
 ///
 /// It keeps the timer going no more than a [`Timeout`] does: when the last handle goes, or `stop` is called (which returns its
 /// timeout among the others), it is woken and resolves with an error.

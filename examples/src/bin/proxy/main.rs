@@ -10,8 +10,9 @@
 //! guarded by its timeout, and hundreds of clients each run into one of the others: they send the head of a request a byte at
 //! a time, or ask for what is never answered, what never ends, and what cannot be reached.
 //!
-//! A proxy is a process of its own, which this program starts: one on the wheel, with tokio's timer not even started, then one
-//! on tokio's, in turn, several times over, and each time the other one first. The code is the same but for `timers.rs`. The table at the end has medians.
+//! A proxy is a process of its own, which this program starts: one on the wheel, with tokio's timer not even started; one on a
+//! wheel without a thread, which a task of the runtime turns; and one on tokio's timer; in turn, several times over, and each
+//! time another one first. The code is the same but for `timers.rs`. The table at the end has medians.
 //!
 //! At the end it says PASS or FAIL and why: each timeout has fired as often as it should, when it should, and wrk has seen
 //! no error; who is faster has no part in it. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on
@@ -36,7 +37,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
-use hashed_wheel::{BuildError, HashedWheelTimer};
+use hashed_wheel::{Builder, HashedWheelTimer};
 use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::server::NO_SERVER;
 use hashed_wheel_examples::top::Top;
@@ -77,9 +78,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
-    /// Whose timers the proxy takes
-    #[arg(long, value_name = "WHOSE", default_value = "both")]
-    timers: Whose,
+    /// Whose timers the proxies take, one proxy after the other
+    #[arg(long, value_name = "WHOSE", value_delimiter = ',', default_value = "wheel,task,tokio")]
+    timers: Vec<On>,
 
     /// How long the upstream may take to accept a connection
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
@@ -97,8 +98,8 @@ struct Options {
     #[arg(long, value_name = "TIME", default_value = "9s", value_parser = humantime::parse_duration)]
     total_timeout: Duration,
 
-    /// The wheel's tick
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = humantime::parse_duration)]
+    /// The wheel's tick. tokio's is 1 ms
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = humantime::parse_duration)]
     tick: Duration,
 
     /// FAIL if a timeout is seen to fire later than that: what a busy machine takes
@@ -122,13 +123,6 @@ struct Options {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Whose {
-    Wheel,
-    Tokio,
-    Both,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
 enum Sabotage {
     /// All timeouts fire in half the time.
     Early,
@@ -148,11 +142,11 @@ impl Options {
         if total.max(self.max_late) > A_DAY {
             return Err("a day is the longest".into());
         }
-        self.wheel().map_err(|wrong| format!("--tick: {wrong}")).map(drop)
+        self.wheel().build().map_err(|wrong| format!("--tick: {wrong}")).map(drop)
     }
 
-    fn wheel(&self) -> Result<HashedWheelTimer, BuildError> {
-        HashedWheelTimer::builder().tick(self.tick).build()
+    fn wheel(&self) -> Builder {
+        HashedWheelTimer::builder().tick(self.tick)
     }
 
     fn limits(&self) -> Limits {
@@ -181,15 +175,6 @@ impl Options {
         let connections = self.connections + self.idle + 4 * self.offenders;
         2 * u64::from(connections) + 100
     }
-
-    /// In the order of their turns, the first time.
-    fn proxies(&self) -> &[On] {
-        match self.timers {
-            Whose::Wheel => &[On::Wheel],
-            Whose::Tokio => &[On::Tokio],
-            Whose::Both => &[On::Wheel, On::Tokio],
-        }
-    }
 }
 
 impl fmt::Display for Options {
@@ -203,7 +188,7 @@ impl fmt::Display for Options {
             count(self.connections),
             count(self.idle),
             count(self.offenders),
-            self.rounds * self.proxies().len() as u32,
+            self.rounds * self.timers.len() as u32,
             self.seconds,
             self.tick,
         )
@@ -255,7 +240,7 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
         Ok(turns) => {
             print!("\n{}", Report(&turns));
             for (n, turn) in (0..).zip(&turns) {
-                turn.judge(options, n / options.proxies().len() as u32 + 1, &mut verdict);
+                turn.judge(options, n / options.timers.len() as u32 + 1, &mut verdict);
             }
         }
         Err(error) => verdict.expect(false, error.to_string()),
@@ -286,7 +271,7 @@ async fn take_turns(options: &Options, wrk: &Path) -> io::Result<Vec<Turn>> {
     let upstreams = [upstream.local_addr()?, unreachable.address];
     // Often enough that it is never idle.
     tokio::spawn(upstream::serve(upstream, options.idle_timeout / 10));
-    let (mut turns, mut proxies) = (Vec::new(), options.proxies().to_vec());
+    let (mut turns, mut proxies) = (Vec::new(), options.timers.clone());
     for round in 1..=options.rounds {
         for &on in &proxies {
             let turn = trial::run(options, wrk, on, upstreams).await?;
@@ -299,8 +284,8 @@ async fn take_turns(options: &Options, wrk: &Path) -> io::Result<Vec<Turn>> {
             );
             turns.push(turn);
         }
-        // Neither is always the one after the other.
-        proxies.reverse();
+        // None is always the one after the other.
+        proxies.rotate_left(1);
     }
     Ok(turns)
 }

@@ -11,20 +11,24 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use hashed_wheel::Stats;
+use hashed_wheel::{BuildError, HashedWheelTimer, Stats};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::runtime;
+use tokio::runtime::{self, Runtime};
 
 use crate::Options;
 use crate::proxy::{Counts, Proxy};
-use crate::timers::{Timers, Tokio};
+use crate::timers::{Timers, Tokio, turned_by_a_task};
 use crate::upstream::{self, UNREACHABLE};
 
-/// Whose timer the proxy takes.
+/// Whose timers the proxy takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum On {
+    /// The wheel's, which has a thread of its own
     Wheel,
+    /// The wheel's, which a task of the runtime turns
+    Task,
+    /// The runtime's
     Tokio,
 }
 
@@ -32,6 +36,7 @@ impl fmt::Display for On {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Wheel => "hashed-wheel",
+            Self::Task => "hashed-wheel, by a task",
             Self::Tokio => "tokio::time",
         })
     }
@@ -106,17 +111,28 @@ pub(crate) fn main(on: On, options: &Options) -> io::Result<()> {
     runtime.enable_io();
     match on {
         // tokio's own timer is not even started.
-        On::Wheel => {
-            let timer = options.wheel().map_err(io::Error::other)?;
-            options.top.watch("connections", &timer);
-            serve(runtime.build()?, options, timer.clone(), || timer.stats())
+        On::Wheel => on_the_wheel(runtime.build()?, options, options.wheel().build()),
+        On::Task => {
+            let runtime = runtime.enable_time().build()?;
+            let timer = turned_by_a_task(options.wheel(), &runtime);
+            on_the_wheel(runtime, options, timer)
         }
         On::Tokio => serve(runtime.enable_time().build()?, options, Tokio, Stats::default),
     }
 }
 
+fn on_the_wheel(
+    runtime: Runtime,
+    options: &Options,
+    timer: Result<HashedWheelTimer, BuildError>,
+) -> io::Result<()> {
+    let timer = timer.map_err(io::Error::other)?;
+    options.top.watch("connections", &timer);
+    serve(runtime, options, timer.clone(), || timer.stats())
+}
+
 fn serve<T: Timers>(
-    runtime: runtime::Runtime,
+    runtime: Runtime,
     options: &Options,
     timers: T,
     wheel: impl Fn() -> Stats,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use crate::process::On;
 use crate::trial::Turn;
 
@@ -28,36 +30,48 @@ const ROWS: [(&str, Figure); 7] = [
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (wheel, tokio) = (self.of(On::Wheel), self.of(On::Tokio));
-        writeln!(f, "| | {} | {} | ratio |\n|---|--:|--:|--:|", On::Wheel, On::Tokio)?;
+        let proxies: Vec<_> =
+            On::value_variants().iter().copied().filter(|&on| !self.of(on).is_empty()).collect();
+        let row = |name, figure: &dyn Fn(On) -> String, ratio: &dyn Fn(On) -> String| {
+            let cells = proxies.iter().flat_map(|&on| match on {
+                On::Tokio => vec![figure(on)],
+                On::Wheel | On::Task => vec![figure(on), ratio(on)],
+            });
+            let cells: Vec<_> = std::iter::once(String::from(name)).chain(cells).collect();
+            format!("| {} |", cells.join(" | "))
+        };
+        writeln!(f, "{}", row("", &|on| on.to_string(), &|_| "ratio".into()))?;
+        writeln!(f, "{}", row("---", &|_| "--:".into(), &|_| "--:".into()))?;
         for (name, figure) in ROWS {
-            let [wheel, tokio] = [&wheel, &tokio].map(|turns| Spread::new(turns, figure));
-            let ratio = wheel.zip(tokio).map_or("–".into(), |(wheel, tokio)| wheel.beside(tokio));
-            let [wheel, tokio] = [wheel, tokio].map(|it| it.map_or("–".into(), |it| it.to_string()));
-            writeln!(f, "| {name} | {wheel} | {tokio} | {ratio} |")?;
+            let spread = |on| Spread::new(&self.of(on), figure);
+            let ratio = |on| Some(spread(on)?.beside(spread(On::Tokio)?));
+            let text = |on| spread(on).map(|spread| spread.to_string());
+            let or_none = |text: Option<String>| text.unwrap_or("–".into());
+            writeln!(f, "{}", row(name, &|on| or_none(text(on)), &|on| or_none(ratio(on))))?;
         }
-        let rounds = wheel.len().min(tokio.len());
+        let rounds = proxies.iter().map(|&on| self.of(on).len()).min().unwrap_or_default();
         if rounds >= ENOUGH {
             writeln!(
                 f,
                 "\nMedians of {rounds} rounds, and what these range over. Where the ranges have nothing in common"
             )?;
             writeln!(f, "the ratio is bold, unless it is 1.00; elsewhere no difference was seen.")?;
-        } else if rounds > 0 {
+        } else if proxies.len() > 1 {
             writeln!(f, "\nToo few rounds to tell a difference from noise: that takes --rounds {ENOUGH}.")?;
         }
-        if let Some(Turn { said, .. }) = wheel.last() {
+        for on in [On::Wheel, On::Task] {
+            let wheel = self.of(on);
+            let Some(Turn { said, .. }) = wheel.last() else { continue };
             let per_request = |count: u64| count as f64 / said.answered as f64;
             let (scheduled, reset) = (per_request(said.scheduled), per_request(said.reset));
             let late = wheel.iter().map(|turn| turn.said.late).max().unwrap_or_default() as f64 / 1e3;
-            writeln!(f, "\nA request takes {scheduled:.1} timeouts and {reset:.1} re-arms of the idle one.")?;
             writeln!(
                 f,
-                "The wheel itself was at most {late:.0} ms late, 99 % of the time; the rest of it is what it takes until"
+                "\n{on}: a request takes {scheduled:.1} timeouts and {reset:.1} re-arms of the idle one. The wheel itself was at most"
             )?;
             writeln!(
                 f,
-                "a task that another thread has woken has its turn, and its client has heard of it."
+                "{late:.0} ms late, 99 % of the time; the rest is what it takes until a task that was woken has its turn, and the client hears of it."
             )?;
         }
         Ok(())

@@ -1,11 +1,14 @@
-//! What the proxy asks of a timer, and the two that it can have: this crate's, and tokio's.
+//! What the proxy asks of a timer, and those that it can have: this crate's, and tokio's.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hashed_wheel::HashedWheelTimer;
-use tokio::time::Instant;
+use hashed_wheel::{BuildError, Builder, HashedWheelTimer};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
 pub(crate) trait Timers: Send + Sync + 'static {
     type Sleep: Sleep;
@@ -38,6 +41,24 @@ impl Timers for HashedWheelTimer {
     async fn timeout<F: Future + Send>(&self, delay: Duration, future: F) -> Option<F::Output> {
         self.timeout(delay, future).await.ok()
     }
+}
+
+/// A wheel without a thread. What falls due is woken from within the runtime then. Where that has more to do than it can, its
+/// threads have long queues of their own to go through before they look for what others have woken.
+pub(crate) fn turned_by_a_task(builder: Builder, runtime: &Runtime) -> Result<HashedWheelTimer, BuildError> {
+    let bell = Arc::new(Notify::new());
+    let ring = Arc::clone(&bell);
+    let (timer, mut driver) = builder.waker(move || ring.notify_one()).build_driven()?;
+    runtime.spawn(async move {
+        while !driver.is_stopped() {
+            driver.turn();
+            match driver.next_turn() {
+                Some(wait) => drop(timeout(wait, bell.notified()).await),
+                None => bell.notified().await,
+            }
+        }
+    });
+    Ok(timer)
 }
 
 impl Sleep for hashed_wheel::Sleep {
