@@ -141,6 +141,9 @@ impl HashedWheelTimer {
     ///
     /// The task should be short, for the worker runs it, unless there is a [task executor](Builder::task_executor).
     ///
+    /// Where there is no memory the process ends, as for any allocation; so it does at 2^32 timeouts of one timer (256 GiB),
+    /// ended ones that somebody holds a handle of included.
+    ///
     /// # Errors
     ///
     /// [`Stopped`](NewTimeoutError::Stopped), [`TooManyPending`](NewTimeoutError::TooManyPending) or

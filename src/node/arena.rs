@@ -150,7 +150,13 @@ fn layout(chunk: usize) -> Layout {
     let nodes = Layout::array::<Node>(FIRST << chunk);
     let aligned = nodes
         .and_then(|nodes| if nodes.size() < LARGE_PAGE { Ok(nodes) } else { nodes.align_to(LARGE_PAGE) });
-    aligned.expect("numbers of nodes have 32 bits")
+    aligned.unwrap_or_else(|_| no_room())
+}
+
+/// Who asks for a node has been counted: were this to unwind, `stop` would wait for that timeout for ever.
+#[cold]
+fn no_room() -> ! {
+    handle_alloc_error(Layout::new::<[Node; RUN]>())
 }
 
 impl Arena {
@@ -186,8 +192,7 @@ impl Arena {
     fn make(&self) -> Run {
         let number = self.made.fetch_add(RUN as u64, Ordering::Relaxed);
         let number = u32::try_from(number).ok().filter(|&number| number < u32::MAX - (FIRST + RUN) as u32);
-        let number =
-            number.expect("a timer has room for 2^32 timeouts, ended ones that somebody holds included");
+        let number = number.unwrap_or_else(|| no_room());
         let (chunk, place) = place_of(number);
         let first = self.chunk(chunk).as_ptr().wrapping_add(place);
         for at in 0..RUN {
