@@ -70,7 +70,7 @@ impl Builder {
         Self { tick, ..self }
     }
 
-    /// The number of slots, rounded up to a power of two; from 1 to 2^30. Default: 512.
+    /// The number of slots, rounded up to a power of two; from 1 to [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). Default: 512.
     pub fn ticks_per_wheel(self, n: usize) -> Self {
         Self { ticks_per_wheel: n, ..self }
     }
@@ -83,8 +83,8 @@ impl Builder {
     }
 
     /// How many timeouts may be pending at a time; one more is refused with
-    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Default: 0, which is no limit, as in
-    /// Netty, below 2^31.
+    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Default: 0, which is no limit, as in Netty, but for the 2^31
+    /// that a timer has room for.
     pub fn max_pending_timeouts(self, limit: usize) -> Self {
         Self { max_pending_timeouts: limit, ..self }
     }

@@ -11,9 +11,9 @@ pub enum BuildError {
     ZeroTick,
     /// The wheel was to have no slots.
     ZeroTicksPerWheel,
-    /// The wheel was to have more slots than Netty's limit.
+    /// The wheel was to have more slots than there can be.
     TooManyTicksPerWheel {
-        /// The most there can be: 2^30.
+        /// [The most](crate::wheel::MAX_TICKS_PER_WHEEL): 2^30, Netty's limit; 2^28 where addresses have 32 bits.
         max: usize,
     },
     /// A whole turn of the wheel would take longer than the timer can count, 146 years.

@@ -1,7 +1,7 @@
 //! One timeout: its state, its deadline, its task. Shared by its handles, the lanes and the wheel.
 //!
-//! This module has all of the crate's `unsafe`: nodes that are used again instead of allocated ([`arena`]), and tasks of
-//! any type in them ([`task`]). `benches/compare` shows what for.
+//! This module has all of the crate's `unsafe` but two hints in [`platform`](crate::platform): nodes that are used again
+//! instead of allocated ([`arena`]), and tasks of any type in them ([`task`]). `benches/compare` shows what for.
 //!
 //! State and deadline are one word, two bits and 62, so that whoever changes either knows both.
 //!

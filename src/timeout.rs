@@ -94,8 +94,8 @@ impl Timeout {
         HashedWheelTimer::from_timeout(self.handle.to_arc())
     }
 
-    /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. The task runs up to a
-    /// tick after the deadline. A timeout that was cancelled keeps its deadline.
+    /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. The task
+    /// runs up to a tick after the deadline. A timeout that was cancelled keeps its deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {

@@ -57,7 +57,8 @@ impl HashedWheelTimer {
     /// # Panics
     ///
     /// On what [`Builder::build`] refuses: a tick of zero, or one so long that a turn of the wheel takes 146 years; no
-    /// slots, or more than 2^30. And where the platform [has no clock](crate::BuildError::NoClock).
+    /// slots, or more than [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). And where the platform
+    /// [has no clock](crate::BuildError::NoClock).
     #[must_use]
     #[track_caller]
     pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
@@ -218,9 +219,10 @@ impl HashedWheelTimer {
     /// waits for its own threads when it is dropped should not be the one to stop the timer.
     ///
     /// That is for the first call. Others, at the same time or later, wait until all timeouts have ended (not for the
-    /// thread, nor for the executor's drop) and return an empty vector, as does a call on a timer that was never started, and one from a `cancelled` hook that `stop`
-    /// itself has called. To drop the last handle or the [`Driver`](crate::Driver) is a call too, and may be the first; a
-    /// loop that ends because it sees that the timer is stopped takes nothing from who stopped it.
+    /// thread, nor for the executor's drop) and return an empty vector, as does a call on a timer that was never started, and
+    /// one from a `cancelled` hook that `stop` itself has called. To drop the last handle or the [`Driver`](crate::Driver) is
+    /// a call too, and may be the first; a loop that ends because it sees that the timer is stopped takes nothing from who
+    /// stopped it.
     ///
     /// # Panics
     ///

@@ -48,7 +48,7 @@ pub(crate) const RUN: usize = if cfg!(hashed_wheel_loom) { 1 } else { 64 };
 /// With so many vacant nodes a run is worth taking.
 const WORTH: u32 = RUN.div_ceil(2) as u32;
 
-/// The first chunk has so many nodes, and each further one twice as many as all before it. (Memory that is not used yet
+/// The first chunk has so many nodes, and each further one twice as many as the one before. (Memory that is not used yet
 /// costs addresses, nothing more.)
 const FIRST: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
 
