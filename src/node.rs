@@ -191,7 +191,7 @@ pub(crate) struct Node {
     task: TaskCell,
 }
 
-// The task is taken out of it before it runs, so nobody finds it half done after a panic.
+// A task is taken out before it runs, and one that repeats ends with its panic: nobody finds it half done.
 impl RefUnwindSafe for Node {}
 
 #[cfg(not(hashed_wheel_loom))]

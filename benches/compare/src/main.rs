@@ -1,6 +1,6 @@
 //! How does this timer stand beside Netty's, and beside what Rust has?
 //!
-//! `cargo run --release --manifest-path benches/compare/Cargo.toml` says it in a quarter of an hour; behind it:
+//! `cargo run --release --manifest-path benches/compare/Cargo.toml` says it in twenty minutes; behind it:
 //!
 //! - `-- --quick`: rough figures in two or three minutes, of the most important ones
 //! - `-- --write`: puts tables, figures and all the rounds behind them into docs/ and README.md
