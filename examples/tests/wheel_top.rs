@@ -431,3 +431,15 @@ fn so_does_a_signal() {
         assert_eq!(terminal.restored(), Some(0), "{signal}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn it_ends_with_its_terminal() {
+    let listener = TcpListener::bind(ANY).unwrap();
+    let Some(mut terminal) = Terminal::with(&listener.local_addr().unwrap().to_string()) else { return };
+    terminal.wait_for("\x1b[?1049h");
+    let (mut stream, _) = listener.accept().unwrap();
+    drop(terminal);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
