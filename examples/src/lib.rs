@@ -1,6 +1,7 @@
-//! What the examples have in common: how they report, how they start a server, how they are tested, and how they show their
-//! timers to `wheel-top`.
+//! What the examples have in common: how they report, how they start a process or a server, how they are tested, and how they
+//! show their timers to `wheel-top`.
 
+pub mod process;
 pub mod server;
 pub mod testing;
 pub mod top;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::process::signal;
+
 /// The exit status of an example that cannot find the server it needs: neither PASS nor FAIL.
 pub const NO_SERVER: u8 = 77;
 
@@ -241,12 +243,6 @@ impl Drop for Server {
             eprintln!("{} is perhaps still there: {error}", self.name);
         }
     }
-}
-
-/// By the shell's own `kill`, which is there wherever a shell is.
-pub fn signal(process: u32, signal: &str) -> io::Result<()> {
-    let status = Command::new("sh").args(["-c", &format!("kill -{signal} {process}")]).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill -{signal}: {status}"))) }
 }
 
 /// Who runs a server, which may refuse to be run by root: a user and a group, where it is not us.

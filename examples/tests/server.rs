@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hashed_wheel_examples::process::{self, Process};
 use hashed_wheel_examples::server::{self, Missing, NO_SERVER, Scratch, Server};
 use hashed_wheel_examples::testing;
 
@@ -42,7 +43,7 @@ fn a_server_ends_when_it_is_dropped() {
     assert_eq!(asked, 3);
     let id = server.id();
     assert!(lives(id));
-    server::signal(id, "STOP").unwrap();
+    process::signal(id, "STOP").unwrap();
     drop(server);
     assert!(!lives(id));
 
@@ -71,7 +72,7 @@ fn whoever_is_killed_leaves_neither_server_nor_folder() {
         let name = "whoever_is_killed_leaves_neither_server_nor_folder";
         let mut itself = Command::new(env::current_exe().unwrap());
         itself.args(["--exact", name, "--nocapture"]).env(IS_TO_END, "").stdout(Stdio::piped());
-        let mut child = itself.spawn().unwrap();
+        let mut child = Process::start(&mut itself).unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         let folder = loop {
@@ -83,7 +84,7 @@ fn whoever_is_killed_leaves_neither_server_nor_folder() {
         };
         assert!(folder.is_dir());
         let begin = Instant::now();
-        server::signal(child.id(), signal).unwrap();
+        process::signal(child.id(), signal).unwrap();
         child.wait().unwrap();
         // Both say it there: the end is when both are gone.
         said.read_to_string(&mut line).unwrap();

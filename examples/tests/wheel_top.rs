@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, HashedWheelTimer, Timeout};
+use hashed_wheel_examples::process::{self, Process};
 use hashed_wheel_examples::testing::{self, Ran};
 use hashed_wheel_examples::top::{Frame, Show, merge};
 
@@ -22,16 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn run(options: &str) -> Ran {
     testing::run(PROGRAM, options)
-}
-
-/// A process that does not outlive its test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
@@ -196,10 +187,9 @@ fn neighbours_are_added_up() {
 fn an_example_can_be_looked_at() {
     let options = "--connections 50 --seconds 6 --max-late 5s --top 127.0.0.1:0";
     let mut example = Command::new(env!("CARGO_BIN_EXE_idle_connections"));
-    let mut example = Killed(
-        example.args(options.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
-    );
-    let mut notes = BufReader::new(example.0.stderr.take().unwrap());
+    example.args(options.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut example = Process::start(&mut example).unwrap();
+    let mut notes = BufReader::new(example.stderr.take().unwrap());
     let mut first = String::new();
     notes.read_line(&mut first).unwrap();
     let address = first.trim().strip_prefix("To look at the timer: wheel-top ").expect(&first);
@@ -213,9 +203,9 @@ fn an_example_can_be_looked_at() {
     assert_eq!(picture.lines().count(), 24);
     // It goes on as if nobody had looked.
     let mut rest = String::new();
-    example.0.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
+    example.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
     assert!(rest.contains("PASS"), "{rest}");
-    assert!(example.0.wait().unwrap().success());
+    assert!(example.wait().unwrap().success());
 }
 
 #[test]
@@ -300,12 +290,12 @@ fn it_says_when_there_is_no_such_timer() {
 #[test]
 fn who_closes_the_pipe_has_seen_enough() {
     let mut command = Command::new(PROGRAM);
-    let child = command.arg("--once").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = Killed(child.unwrap());
-    drop(child.0.stdout.take());
+    command.arg("--once").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Process::start(&mut command).unwrap();
+    drop(child.stdout.take());
     let mut text = String::new();
-    child.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-    assert_eq!((child.0.wait().unwrap().code(), &*text), (Some(0), ""));
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!((child.wait().unwrap().code(), &*text), (Some(0), ""));
 }
 
 #[test]
@@ -342,7 +332,7 @@ fn bad_options_get_a_reason_and_status_2() {
 /// `wheel-top` in a terminal of its own, made by util-linux's `script`.
 #[cfg(target_os = "linux")]
 struct Terminal {
-    script: Killed,
+    script: Process,
     bytes: Receiver<Vec<u8>>,
     seen: String,
 }
@@ -351,16 +341,15 @@ struct Terminal {
 impl Terminal {
     /// `None` where there is no `script`.
     fn with(options: &str) -> Option<Self> {
-        let command = format!("stty rows 24 cols 80 && exec '{PROGRAM}' {options}");
+        let command = format!("stty rows 24 cols 80 && echo process $$ && exec '{PROGRAM}' {options}");
         let mut script = Command::new("script");
         script.args(["-qefc", &command, "/dev/null"]).env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
-        let script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let Ok(script) = script else {
+        let script = Process::start(script.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let Ok(mut script) = script else {
             println!("SKIPPED: there is no `script` here (it is of util-linux), so nothing is known of it");
             return None;
         };
-        let mut script = Killed(script);
-        let mut output = script.0.stdout.take().unwrap();
+        let mut output = script.stdout.take().unwrap();
         let (send, bytes) = mpsc::channel();
         thread::spawn(move || {
             let mut buffer = [0; 4_096];
@@ -383,14 +372,26 @@ impl Terminal {
         }
     }
 
-    /// Presses a key, sees the terminal restored, and says how it has ended.
+    /// Of `wheel-top`.
+    fn process(&self) -> u32 {
+        let (_, behind) = self.seen.split_once("process ").unwrap();
+        behind.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// Presses a key, and then as `restored`.
     #[track_caller]
     fn leave(mut self, key: &[u8]) -> Option<i32> {
-        self.script.0.stdin.as_mut().unwrap().write_all(key).unwrap();
+        self.script.stdin.as_mut().unwrap().write_all(key).unwrap();
+        self.restored()
+    }
+
+    /// Sees the terminal restored, and says how it has ended.
+    #[track_caller]
+    fn restored(mut self) -> Option<i32> {
         // The screen that was there before, with its cursor.
         self.wait_for("\x1b[?1049l");
         self.wait_for("\x1b[?25h");
-        self.script.0.wait().unwrap().code()
+        self.script.wait().unwrap().code()
     }
 }
 
@@ -418,4 +419,27 @@ fn each_of_three_keys_leaves() {
         terminal.wait_for("live");
         assert_eq!(terminal.leave(key), Some(0), "{key:?}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn so_does_a_signal() {
+    for signal in ["TERM", "HUP", "INT", "QUIT"] {
+        let Some(mut terminal) = Terminal::with("") else { return };
+        terminal.wait_for("live");
+        process::signal(terminal.process(), signal).unwrap();
+        assert_eq!(terminal.restored(), Some(0), "{signal}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn it_ends_with_its_terminal() {
+    let listener = TcpListener::bind(ANY).unwrap();
+    let Some(mut terminal) = Terminal::with(&listener.local_addr().unwrap().to_string()) else { return };
+    terminal.wait_for("\x1b[?1049h");
+    let (mut stream, _) = listener.accept().unwrap();
+    drop(terminal);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }

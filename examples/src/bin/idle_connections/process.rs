@@ -2,34 +2,32 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 use std::{env, io, thread};
 
+use hashed_wheel_examples::process::Process;
+
 /// Killed when dropped.
-pub(crate) struct Process {
-    child: Child,
+pub(crate) struct Clients {
+    process: Process,
     lines: Receiver<String>,
 }
 
-impl Process {
+impl Clients {
     /// Starts this program again, with the same options, for the clients of this server.
     pub(crate) fn start(server: SocketAddr) -> io::Result<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(env::args_os().skip(1))
-            .arg("--clients-of")
-            .arg(server.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = child.stdout.take().expect("it was asked for");
+        let mut command = Command::new(env::current_exe()?);
+        command.args(env::args_os().skip(1)).arg("--clients-of").arg(server.to_string());
+        let mut process = Process::start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+        let output = process.stdout.take().expect("it was asked for");
         let (sender, lines) = mpsc::channel();
         // Ends with the process.
         thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        Ok(Self { child, lines })
+        Ok(Self { process, lines })
     }
 
     /// What it has said, if it has. `Disconnected` when it can say no more.
@@ -40,19 +38,11 @@ impl Process {
     /// How it ended, which should be about now.
     pub(crate) fn status(&mut self) -> String {
         for _ in 0..100 {
-            if let Ok(Some(status)) = self.child.try_wait() {
+            if let Ok(Some(status)) = self.process.try_wait() {
                 return status.to_string();
             }
             thread::sleep(Duration::from_millis(10));
         }
         "but goes on running".into()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail only if it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -10,7 +10,7 @@ use mio::Events;
 
 use crate::clients::Seen;
 use crate::options::Options;
-use crate::process::Process;
+use crate::process::Clients;
 use crate::progress::Progress;
 use crate::server::{Counts, Server};
 use crate::worker;
@@ -41,7 +41,7 @@ pub(crate) struct Outcome {
 /// An error here means that it could not begin.
 pub(crate) fn run(options: &Options, timer: &HashedWheelTimer) -> Result<Outcome, Box<dyn Error>> {
     let server = Server::new(timer.clone(), options.idle)?;
-    let clients = Process::start(server.address()?)?;
+    let clients = Clients::start(server.address()?)?;
     let mut trial = Trial { options, server, events: Events::with_capacity(1024), clients, seen: None };
 
     let began = Instant::now();
@@ -69,7 +69,7 @@ struct Trial<'a> {
     options: &'a Options,
     server: Server,
     events: Events,
-    clients: Process,
+    clients: Clients,
     seen: Option<Seen>,
 }
 

@@ -2,12 +2,13 @@
 
 use std::io::{self, Read};
 use std::panic;
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use std::{env, process, thread};
 
 use fastrand::Rng;
+use hashed_wheel_examples::process::Process;
 use hashed_wheel_examples::top::Top;
 use postgres::{Client, Config, NoTls, Statement};
 
@@ -94,58 +95,11 @@ impl Task {
     }
 }
 
-/// Such a process, seen from the trial's. Killed when dropped; and it ends by itself when the trial does.
-pub(crate) struct Process {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stop: Option<Child>,
-}
-
-/// In a shell, so that it goes on whatever becomes of us.
-const STOP_AND_GO_ON: &str = "kill -STOP $0; sleep $1; kill -CONT $0";
-
-impl Process {
-    /// Starts this program again, with the same options and some more.
-    pub(crate) fn start(more: &[String]) -> io::Result<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(env::args_os().skip(1))
-            .args(more)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()?;
-        Ok(Self { stdin: child.stdin.take(), child, stop: None })
-    }
-
-    /// As `kill -9` does.
-    pub(crate) fn kill(&mut self) -> io::Result<()> {
-        self.child.kill()?;
-        self.child.wait().map(drop)
-    }
-
-    /// Stops it for so long.
-    pub(crate) fn stop(&mut self, time: Duration) -> io::Result<()> {
-        let mut stop = Command::new("sh");
-        stop.args(["-c", STOP_AND_GO_ON, &self.child.id().to_string(), &time.as_secs_f64().to_string()]);
-        // It complains where the process has been killed meanwhile.
-        self.stop = Some(stop.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?);
-        Ok(())
-    }
-
-    pub(crate) fn is_stopped(&mut self) -> bool {
-        self.stop.as_mut().is_some_and(|stop| matches!(stop.try_wait(), Ok(None)))
-    }
-
-    /// Asks it to leave, and waits until it has. True: it was content.
-    pub(crate) fn leave(mut self) -> io::Result<bool> {
-        drop(self.stdin.take());
-        Ok(self.child.wait()?.success())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // These fail only if it is gone already.
-        let _ = self.kill();
-        let _ = self.stop.as_mut().map(Child::wait);
-    }
+/// Such a process, seen from the trial's: this program again, with the same options and some more. It ends by itself when the
+/// trial does.
+pub(crate) fn start(more: &[String]) -> io::Result<Process> {
+    let mut command = Command::new(env::current_exe()?);
+    Process::start(
+        command.args(env::args_os().skip(1)).args(more).stdin(Stdio::piped()).stdout(Stdio::null()),
+    )
 }

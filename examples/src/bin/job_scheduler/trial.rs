@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use fastrand::Rng;
+use hashed_wheel_examples::process::Process;
 use jiff::Timestamp;
 use postgres::{Client, Config};
 
 use crate::Options;
 use crate::jobs::{self, Job, Time};
-use crate::process::Process;
+use crate::process;
 use crate::scheduler::Settings;
 use crate::store::{SCHEMA, Store};
 
@@ -90,7 +91,7 @@ pub(crate) fn run(
 
     let mut outcome =
         Outcome { jobs, killed: 0, stopped: 0, down: 0, end: 0, last_misfire: 0, went_on: false, content: 0 };
-    let begin = || (0..options.schedulers).map(|_| Process::start(more)).collect::<io::Result<Vec<_>>>();
+    let begin = || (0..options.schedulers).map(|_| process::start(more)).collect::<io::Result<Vec<_>>>();
     let mut schedulers = begin()?;
     thread::sleep(SETTLING);
     let middle = Instant::now() + length / 2;
@@ -114,8 +115,9 @@ pub(crate) fn run(
     client.execute("UPDATE job SET enabled = false", &[])?;
     outcome.last_misfire = now(client)? - micros(settings.misfire_after);
     wait_for_none(client, patience, "SELECT FROM run WHERE state IN ('claimed', 'running')", &[])?;
-    for scheduler in schedulers {
-        outcome.content += u64::from(scheduler.leave()?);
+    for mut scheduler in schedulers {
+        // That closes its standard input: so it leaves.
+        outcome.content += u64::from(scheduler.wait()?.success());
     }
     Ok(outcome)
 }
@@ -136,11 +138,15 @@ fn harass(
         let is_one_stopped = running.len() < count;
         if let Some(scheduler) = random.choice(&mut running) {
             if random.u32(..3) == 0 && !is_one_stopped {
-                scheduler.stop(lease.mul_f64(1.3 + random.f64()))?;
+                let (stopped, time) = (scheduler.stop()?, lease.mul_f64(1.3 + random.f64()));
+                thread::spawn(move || {
+                    thread::sleep(time);
+                    drop(stopped);
+                });
                 outcome.stopped += 1;
             } else {
                 scheduler.kill()?;
-                **scheduler = Process::start(more)?;
+                **scheduler = process::start(more)?;
                 outcome.killed += 1;
             }
         }

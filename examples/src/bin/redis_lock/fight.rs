@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::error::Error;
-use std::io::{self, BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use fastrand::Rng;
+use hashed_wheel_examples::process::Process;
 use indicatif::HumanCount;
 use redis::{Commands, RedisResult};
 
@@ -51,11 +52,8 @@ struct Told {
     why: String,
 }
 
-/// A process that ends with this.
-struct Worker(Child);
-
-/// A shell that stops a process until it has nothing more to read: so that goes on whatever becomes of us.
-const STOP_AND_GO_ON: &str = "trap '' INT TERM HUP QUIT; kill -STOP $0; echo; cat; kill -CONT $0";
+/// Killed when dropped.
+struct Worker(Process);
 
 /// Who has the lock.
 #[derive(PartialEq, Eq)]
@@ -212,19 +210,15 @@ impl<'a, 'b> Fight<'a, 'b> {
 
     /// It goes on when somebody else has the lock. False, if it has just given that back.
     fn stop(&mut self, holder: &Holder) -> Result<bool, Box<dyn Error>> {
-        let process = self.workers[holder.worker].id();
-        let mut stopped = stop(process)?;
+        let worker = &mut self.workers[holder.worker];
+        let (process, stopped) = (worker.id(), worker.0.stop()?);
         let token = self.is_still(holder)?.map(|(_, token)| token);
         if let Some(token) = token {
             self.until_handed_over(token)?;
             thread::sleep(self.trial.options.lease / 2);
         }
         let now = self.now();
-        // It has nothing more to read.
-        let status = stopped.wait()?;
-        if !status.success() {
-            return Err(format!("a process could not be stopped, or did not go on: {status}").into());
-        }
+        drop(stopped);
         if token.is_some() {
             self.until("who was stopped knows that the lock is lost", |fight| {
                 Ok(fight.has_told(process, &[Event::Lost, Event::Robbed], now))
@@ -295,15 +289,6 @@ impl<'a, 'b> Fight<'a, 'b> {
     }
 }
 
-fn stop(process: u32) -> io::Result<Child> {
-    let mut stop = Command::new("sh");
-    stop.args(["-c", STOP_AND_GO_ON, &process.to_string()]);
-    let mut stop = stop.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    // It says when it is so.
-    stop.stdout.take().map_or(Ok(()), |mut said| said.read_exact(&mut [0]))?;
-    Ok(stop)
-}
-
 /// Each that was given, once.
 fn reasons(log: &[Told], event: Event) -> String {
     let reasons: BTreeSet<_> = log.iter().filter(|told| told.event == event).map(|told| &*told.why).collect();
@@ -319,8 +304,8 @@ impl Worker {
             command.args(["--sabotage", sabotage.get_name()]);
         }
         command.args(trial.options.top.option());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (process, said, tell) = (child.id(), child.stdout.take(), tell.clone());
+        let mut worker = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let (process, said, tell) = (worker.id(), worker.stdout.take(), tell.clone());
         thread::spawn(move || {
             let lines = said.into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok);
             for (event, why) in lines.filter_map(|line| Event::read(&line)) {
@@ -328,7 +313,7 @@ impl Worker {
                 let _ = tell.send(Told { process, event, why });
             }
         });
-        Ok(Self(child))
+        Ok(Self(worker))
     }
 
     fn id(&self) -> u32 {
@@ -346,14 +331,5 @@ impl Worker {
             thread::sleep(Duration::from_millis(2));
         }
         Ok(false)
-    }
-}
-
-/// None is left over, whatever happens; also one that is stopped.
-impl Drop for Worker {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
-            eprintln!("process {} is perhaps still there: {error}", self.id());
-        }
     }
 }

@@ -6,7 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hashed_wheel_examples::server::{self, Missing, Scratch, Server, signal};
+use hashed_wheel_examples::process::signal;
+use hashed_wheel_examples::server::{self, Missing, Scratch, Server};
 use redis::{Client, Commands, Connection, InfoDict};
 
 use crate::trial::PATIENCE;

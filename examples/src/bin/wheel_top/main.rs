@@ -9,8 +9,7 @@
 //! ```
 //!
 //! Without an address it shows two timers of its own, with something to do. It waits for a program that is not there yet, says
-//! when it has ended, and shows the next one. `q`, Esc or Ctrl-C leave. (After a SIGTERM the terminal is as the picture needs
-//! it: `reset` restores it.)
+//! when it has ended, and shows the next one. `q`, Esc or Ctrl-C leave, and so do the signals that ask a program to end.
 //!
 //! Exit status: 0 when it was left, 1 if there is no terminal (or, with `--once`, nobody at that address or no such timer), 2 is
 //! bad options. To let a program of your own be watched, copy `examples/src/top.rs`.
@@ -18,6 +17,8 @@
 mod attach;
 mod demo;
 mod draw;
+#[cfg(unix)]
+mod signals;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,8 @@ mod wheel;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -101,9 +104,15 @@ fn fail(why: &str) -> ExitCode {
 
 /// Until somebody leaves.
 fn live(mut state: State, heard: &Receiver<Heard>) -> io::Result<()> {
+    let told_to_end = Arc::new(AtomicBool::new(false));
+    #[cfg(unix)]
+    signals::listen(Arc::clone(&told_to_end))?;
     // Also restores it where this panics.
     let mut terminal = ratatui::try_init()?;
     let result = loop {
+        if told_to_end.load(Relaxed) {
+            break Ok(());
+        }
         state.hear_all(heard, Instant::now());
         let drawn = terminal.draw(|frame| draw::all(&state, frame.area(), frame.buffer_mut()));
         match drawn.and_then(|_| key()) {
