@@ -107,8 +107,8 @@ impl HashedWheelTimer {
         self.interval_on(Schedule::at_fixed_rate(period))
     }
 
-    /// Ticks as `schedule` has them, counted from now. A tick that is asked for takes the place of a run that has ended: what
-    /// was due before is missed, and a [fixed delay](Schedule::with_fixed_delay) is counted from then.
+    /// Ticks as `schedule` has them, counted from now. A [fixed delay](Schedule::with_fixed_delay) is counted from the moment in
+    /// which the next tick is asked for.
     ///
     /// # Examples
     ///
@@ -118,7 +118,7 @@ impl HashedWheelTimer {
     /// # async fn measure() {}
     /// async fn samples(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));
-    ///     // A measurement that takes too long costs the ones that it runs over; the others are on the second.
+    ///     // After a measurement that takes too long the next one is at once; the others are on the second.
     ///     let mut seconds = timer.interval_on(each_second.missed_tick(MissedTick::Skip));
     ///     loop {
     ///         seconds.tick().await?;

@@ -7,7 +7,10 @@ use crate::error::NewTimeoutError;
 use crate::ticks::{self, Ticks};
 
 /// What becomes of runs at a fixed rate that were missed, because the run before took longer than the period or the
-/// machine stood still: when a run ends (or a tick of an interval is asked for) and the next one should have begun already.
+/// machine stood still: when a run ends and the next one should have begun already.
+///
+/// Of an interval, when a tick is given out and the next one should have been already. So what runs over one tick gets that at
+/// once, late, and only those behind it are made up for or left out, as with tokio's `MissedTickBehavior`.
 ///
 /// A run has been missed once the tick of the timer has begun at which it would have fired. Until then all three keep to the
 /// multiples of the period: to be late by less than that is to miss nothing. (Where several periods go into a tick, `Delay` and
@@ -120,6 +123,11 @@ impl Recurrence {
             0 => self.due,
             jitter => ticks::or_never(self.due + self.random.hash_one(self.due) % (jitter + 1)),
         }
+    }
+
+    /// Whether the next run is counted from the end of the one before.
+    pub(crate) fn is_fixed_delay(&self) -> bool {
+        self.missed_tick.is_none()
     }
 
     /// The run that was due is over at `now`, on a timer with such ticks. Returns when the next one is.

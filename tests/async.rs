@@ -701,11 +701,31 @@ fn ticks_that_were_missed_are_made_up_for_or_left_out() {
     let on = |policy| Schedule::at_fixed_rate(ms(10)).missed_tick(policy);
     let work = [0, 35, 0, 2, 0, 0];
     assert_eq!(ticks_of(on(MissedTick::Burst), &work), [10, 20, 55, 55, 57, 60]);
-    assert_eq!(ticks_of(on(MissedTick::Delay), &work), [10, 20, 65, 75, 85, 95]);
-    assert_eq!(ticks_of(on(MissedTick::Skip), &work), [10, 20, 60, 70, 80, 90]);
+    assert_eq!(ticks_of(on(MissedTick::Delay), &work), [10, 20, 55, 65, 75, 85]);
+    assert_eq!(ticks_of(on(MissedTick::Skip), &work), [10, 20, 55, 60, 70, 80]);
     assert_eq!(ticks_of(Schedule::with_fixed_delay(ms(10)), &work), [10, 20, 65, 75, 87, 97]);
     let jitter = ticks_of(on(MissedTick::Skip).jitter(ms(5)), &[0; if cfg!(miri) { 5 } else { 100 }]);
     assert!((1..).zip(&jitter).all(|(n, tick)| (10 * n..=10 * n + 5).contains(tick)), "{jitter:?}");
+}
+
+/// Nobody waits for it, so it is not on the timer: it is due all the same.
+#[test]
+fn a_tick_is_there_for_who_comes_when_it_is_due_or_later() {
+    for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
+        let (mut t, task) = (Driven::new(), Task::new());
+        let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(TICK).missed_tick(policy));
+        for _ in 1..=5 {
+            t.pass(TICK);
+            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: it is due");
+        }
+        t.pass(TICK * 5 / 2);
+        assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: it is late");
+        assert_eq!(
+            is_ok(&tick(&mut interval, &task)),
+            policy == MissedTick::Burst,
+            "{policy:?}: it was missed"
+        );
+    }
 }
 
 /// Who waits no more for a tick has not had it.

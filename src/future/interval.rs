@@ -16,9 +16,8 @@ use crate::sync::Arc;
 /// The first is a period after the interval was made, as with
 /// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate) (and other than tokio's, whose first is at
 /// once: here that is [`Schedule::initial_delay`]). Each further one is due a period after the one before *was due*,
-/// however late that came: there is no drift. What becomes of ticks that nobody asked for in time, the [`Schedule`]
-/// says, at the moment in which the next one is asked for. (With `Delay` and `Skip`, tokio's gives out one of them at once, late;
-/// here they are left out.)
+/// however late that came: there is no drift. One that nobody has asked for in time is given out as soon as somebody does; if the
+/// next one should have been by then, its [`MissedTick`](crate::MissedTick) says what becomes of that and those behind it.
 ///
 /// It is on the timer, as a [`Sleep`], only while somebody waits for a tick.
 ///
@@ -42,8 +41,8 @@ pub struct Interval {
     recurrence: Option<Recurrence>,
     /// Until the tick that is due next; elapsed, if that has been given out.
     sleep: Sleep,
-    /// The tick that was due has been given out: the next one is to be found when it is asked for.
-    is_over: bool,
+    /// When the tick that was due has been given out: the next one is to be found when it is asked for.
+    given_out: Option<u64>,
     /// To a stream, that it will give out no more.
     #[cfg(feature = "stream")]
     has_ended: bool,
@@ -56,7 +55,7 @@ impl Interval {
         Self {
             recurrence,
             sleep: Sleep::until(core, first),
-            is_over: false,
+            given_out: None,
             #[cfg(feature = "stream")]
             has_ended: false,
         }
@@ -81,13 +80,14 @@ impl Interval {
         let Some(recurrence) = &mut self.recurrence else {
             return Poll::Ready(Err(NewTimeoutError::ZeroPeriod));
         };
-        if self.is_over {
-            let next = recurrence.advance(self.sleep.now(), self.sleep.ticks());
+        if let Some(given_out) = self.given_out.take() {
+            // What was done meanwhile is over.
+            let now = if recurrence.is_fixed_delay() { self.sleep.now() } else { given_out };
+            let next = recurrence.advance(now, self.sleep.ticks());
             self.sleep.reset_to(next);
-            self.is_over = false;
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        self.is_over = true;
+        self.given_out = Some(self.sleep.now());
         Poll::Ready(Ok(()))
     }
 }
