@@ -62,7 +62,7 @@ mod said {
 
     pub(crate) fn too_many_timers(live: usize) {
         guard_quietly(|| {
-            tracing::error!(live, "many timers are alive: one serves a whole process, share it by cloning");
+            tracing::warn!(live, "many timers are alive: one serves a whole process, share it by cloning");
         });
     }
 

@@ -203,5 +203,5 @@ fn more_than_64_live_timers_are_warned_of_once() {
         let _more: Vec<_> = (0..150).map(|_| HashedWheelTimer::new(ms(1), 8)).collect();
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
-    assert_contains(&reports[0], &["many timers are alive"]);
+    with_level(Level::WARN, &reports[0], &["many timers are alive"]);
 }
