@@ -50,6 +50,13 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Duration;
 }
 
+/// For who goes on using theirs.
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Duration {
+        (**self).now()
+    }
+}
+
 /// The clock of a timer, set to zero when it is built.
 pub(crate) enum Time {
     Monotonic(Monotonic),

@@ -93,7 +93,8 @@ impl Driver {
         self.core.turn()
     }
 
-    /// How long until [`turn`](Self::turn) has work: zero if it has some now, `None` if nothing is pending.
+    /// How long until [`turn`](Self::turn) has work: zero if it has some now, if only to take in what was cancelled; `None` if
+    /// nothing is pending that can ever be due.
     ///
     /// Never too long for what the timer knows now. It is too short, and a turn in vain, if the earliest timeout was cancelled
     /// or re-armed to a later deadline, or where [`HashedWheel::next_deadline`](crate::wheel::HashedWheel::next_deadline)

@@ -15,7 +15,7 @@ use crate::occupancy::Occupancy;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
-use crate::ticks::RUNNING;
+use crate::ticks::{NEVER, RUNNING};
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
 
@@ -215,7 +215,7 @@ impl Worker {
                 next = self.next_tick(core).min(earliest);
             }
         }
-        (next < u64::MAX).then_some(next)
+        (next < core.ticks.of(NEVER)).then_some(next)
     }
 
     /// The tick at which `turn` has work; `u64::MAX` is none. Takes in what has come since the last turn, so that the

@@ -234,21 +234,21 @@ fn a_century_ahead_is_not_too_far() {
 
 #[test]
 fn a_clock_that_steps_back_stands_still() {
-    struct Back(Arc<Mutex<Duration>>);
+    struct Back(Mutex<Duration>);
     impl Clock for Back {
         fn now(&self) -> Duration {
             *self.0.lock().unwrap()
         }
     }
-    let now = Arc::new(Mutex::new(ms(1_000)));
+    let clock = Arc::new(Back(Mutex::new(ms(1_000))));
     let (timer, mut driver) =
-        HashedWheelTimer::builder().tick(TICK).clock(Back(now.clone())).build_driven().unwrap();
+        HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
     timer.new_timeout(|_| (), ms(50)).unwrap();
-    *now.lock().unwrap() = ms(20);
+    *clock.0.lock().unwrap() = ms(20);
     assert_eq!(driver.turn(), 0);
-    *now.lock().unwrap() = ms(1_049);
+    *clock.0.lock().unwrap() = ms(1_049);
     assert_eq!(driver.turn(), 0);
-    *now.lock().unwrap() = ms(1_050);
+    *clock.0.lock().unwrap() = ms(1_050);
     assert_eq!(driver.turn(), 1);
 }
 
@@ -393,6 +393,25 @@ fn next_turn_is_when_there_is_work() {
     assert_eq!(t.driver.next_turn(), Some(ms(123_416)));
     far.cancel();
     assert_eq!(t.driver.next_turn(), None, "nothing to wait for");
+}
+
+/// A loop that goes from turn to turn comes to an end.
+#[test]
+fn what_is_never_due_is_nothing_to_wait_for() {
+    for hierarchical in [false, true] {
+        let mut t = Driven::with(|builder| if hierarchical { builder.hierarchical() } else { builder });
+        let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
+        t.timer.new_timeout(|_| (), FAR).unwrap();
+        let mut turns = 0;
+        while let Some(wait) = t.driver.next_turn() {
+            t.pass(wait);
+            turns += 1;
+            // A level of the hierarchical wheel may want one each.
+            assert!(turns <= 64, "it waits {wait:?} for what never comes");
+        }
+        assert_eq!(t.timer.stats().expired, 1);
+        assert!(never.cancel());
+    }
 }
 
 #[test]
@@ -966,6 +985,10 @@ fn what_cannot_be_built_is_refused_with_a_reason() {
     assert_eq!(built(max + Duration::from_nanos(1), 512), Err(BuildError::TickTooLong { max }));
     assert_eq!(built(max, 512), Ok(()));
     assert_eq!(built(max, 511), Ok(()), "511 slots are 512");
+    let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 1) else { panic!("no such tick") };
+    let mut longest = Driven::with(|builder| builder.tick(max).ticks_per_wheel(1));
+    longest.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
+    assert_eq!(longest.pass(max), 1, "its first boundary comes");
 
     let named = HashedWheelTimer::builder().thread_name("a\0b").build().map(|_| ());
     assert_eq!(named, Err(BuildError::NulInThreadName));

@@ -121,7 +121,7 @@ fn a_deadline_too_far_to_represent_never_comes() {
     let never = timer.new_timeout_at(|_| (), far).unwrap();
     assert_eq!(never.remaining(), Duration::MAX);
     assert_eq!(driver.turn(), 0);
-    assert_eq!(driver.next_turn(), Some(Duration::from_nanos((1 << 62) - 1)), "as with a delay");
+    assert_eq!(driver.next_turn(), None, "as with a delay");
 
     let mut t = Driven::new();
     let never = t.timer.new_timeout_at(|_| (), far).unwrap();
