@@ -12,7 +12,7 @@ use crate::report;
 use crate::sync::unmodelled::AtomicUsize;
 use crate::sync::{Arc, Ordering};
 use crate::task::TaskExecutor;
-use crate::ticks::{self, NEVER};
+use crate::ticks::{self, NEVER, RUNNING};
 use crate::timer::HashedWheelTimer;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
 
@@ -194,8 +194,8 @@ impl Builder {
             return Err(BuildError::TooManyTicksPerWheel { max: MAX_TICKS_PER_WHEEL });
         }
         let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
-        // A turn of the wheel has to be a time that can be counted, as in Netty.
-        let longest_tick = Duration::from_nanos(NEVER / ticks_per_wheel as u64);
+        // A turn of the wheel has to be a time that can be counted, as in Netty, and one that can be over.
+        let longest_tick = Duration::from_nanos((RUNNING - 1) / ticks_per_wheel as u64);
         if self.tick > longest_tick {
             return Err(BuildError::TickTooLong { max: longest_tick });
         }

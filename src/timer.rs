@@ -313,7 +313,8 @@ impl HashedWheelTimer {
     }
 
     /// How many timeouts have not ended. Exact: never more than the limit, and zero after [`stop`](Self::stop). Netty's
-    /// `pendingTimeouts`, which counts cancelled ones for up to a tick.
+    /// `pendingTimeouts`, which counts cancelled ones for up to a tick. (What expires is counted out before its task runs, and an
+    /// instant after another thread could see it [expired](crate::Timeout::is_expired).)
     #[must_use]
     pub fn pending_timeouts(&self) -> usize {
         self.core.life.pending() as usize
