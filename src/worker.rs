@@ -203,19 +203,21 @@ impl Worker {
 
     /// The tick at which `turn` has work.
     pub(crate) fn next_turn(&mut self, core: &Arc<Core>) -> Option<u64> {
-        let mut next = self.next_tick(core);
+        // What is never due needs no turn, and nobody has to wake the loop for it.
+        let never = core.ticks.of(NEVER);
+        let mut next = self.next_tick(core).min(never);
         if let Some(waker) = &core.waker {
             // Nothing that comes from now on is for an earlier tick than the next.
             let beyond_doubt = self.wheel.tick() + 1;
             waker.promise(if next <= beyond_doubt { 0 } else { next });
             core.life.promise();
             // Not later than promised, for somebody may have relied on it.
-            let earliest = if is_broken(Fault::PromiseBroken) { u64::MAX } else { next };
+            let earliest = if is_broken(Fault::PromiseBroken) { never } else { next };
             if !is_broken(Fault::PromiseWithoutSecondLook) {
                 next = self.next_tick(core).min(earliest);
             }
         }
-        (next < core.ticks.of(NEVER)).then_some(next)
+        (next < never).then_some(next)
     }
 
     /// The tick at which `turn` has work; `u64::MAX` is none. Takes in what has come since the last turn, so that the
