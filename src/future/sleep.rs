@@ -22,7 +22,8 @@ use crate::timeout::Timeout;
 /// While it waits it is one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts). The waker lies in the timeout
 /// itself: nothing is allocated, and to poll it again costs a look at the timeout's state. Polled by another task it forgets
 /// the one before; that counts as one more timeout scheduled and one more cancelled in [`Stats`](crate::Stats), but takes
-/// no second place under the limit, and cannot be refused. Dropping it ends the timeout there and then, as
+/// no second place under the limit, and cannot be refused. (Where that happens in the turn in which it is due, and before its own
+/// place in that, it fires in the next one.) Dropping it ends the timeout there and then, as
 /// [`Timeout::cancel`] does, and wakes nobody.
 ///
 /// Wakers are called where tasks run by default: on the worker, out of [`Driver::turn`](crate::Driver::turn), or by `stop`
