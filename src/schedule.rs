@@ -126,6 +126,7 @@ impl Recurrence {
     }
 
     /// Whether the next run is counted from the end of the one before.
+    #[cfg(feature = "async")]
     pub(crate) fn is_fixed_delay(&self) -> bool {
         self.missed_tick.is_none()
     }
