@@ -50,7 +50,7 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Duration;
 }
 
-/// For who goes on using theirs.
+/// So that whoever gives a timer their clock can keep it.
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Duration {
         (**self).now()

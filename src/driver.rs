@@ -32,9 +32,10 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A task of an async runtime turns it like this. The wakers of futures are called from within the runtime then: where that has
-/// more to do than it can, those who wait for the timer are not held up behind all others, as tokio does it with whom another
-/// thread wakes. A tick of a millisecond keeps small what is woken at a time. When the runtime ends, so does the timer.
+/// A task of tokio's turns it like this. Then wakers of futures are called from within the runtime. One that has more to do than
+/// it can serves last whom other threads wake, so that is better where a runtime is overloaded, with a tick of a millisecond, for
+/// few to be woken at a time. Elsewhere a thread is more punctual, for tokio's timer, by which that task sleeps, is up to two
+/// milliseconds late itself. The runtime needs that timer (`enable_time`), and not paused; when the runtime ends, so does ours.
 ///
 /// ```
 /// use hashed_wheel::HashedWheelTimer;
@@ -94,7 +95,8 @@ impl Driver {
     }
 
     /// How long until [`turn`](Self::turn) has work: zero if it has some now, if only to take in what was cancelled; `None` if
-    /// nothing is pending that can ever be due.
+    /// nothing is pending, or nothing that will be due: a deadline too far to represent, or a periodic task that the executor
+    /// has, whose end calls the waker.
     ///
     /// Never too long for what the timer knows now. It is too short, and a turn in vain, if the earliest timeout was cancelled
     /// or re-armed to a later deadline, or where [`HashedWheel::next_deadline`](crate::wheel::HashedWheel::next_deadline)

@@ -9,8 +9,9 @@ use crate::ticks::{self, Ticks};
 /// What becomes of runs at a fixed rate that were missed, because the run before took longer than the period or the
 /// machine stood still: when a run ends and the next one should have begun already.
 ///
-/// Of an interval, when a tick is given out and the next one should have been already. So what runs over one tick gets that at
-/// once, late, and only those behind it are made up for or left out, as with tokio's `MissedTickBehavior`.
+/// Of an interval, when a tick is given out and the time of the next one has come already. So whoever comes too late for one tick
+/// gets that at once, and only those behind it are made up for or left out, as with tokio's `MissedTickBehavior`. (But tokio's
+/// `Delay` counts anew after any tick that was late.)
 ///
 /// A run has been missed once the tick of the timer has begun at which it would have fired. Until then all three keep to the
 /// multiples of the period: to be late by less than that is to miss nothing. (Where several periods go into a tick, `Delay` and

@@ -728,6 +728,23 @@ fn a_tick_is_there_for_who_comes_when_it_is_due_or_later() {
     }
 }
 
+/// However many go into a tick of the timer, and wherever in it they are.
+#[test]
+fn a_stall_is_made_up_for_by_one_tick_at_most() {
+    for policy in [MissedTick::Delay, MissedTick::Skip] {
+        for (begin, period, stall) in
+            [(0, TICK / 10, TICK * 29 / 10), (5, TICK / 5, TICK * 2), (5, TICK, TICK * 2)]
+        {
+            let (mut t, task) = (Driven::new(), Task::new());
+            t.pass(ms(begin));
+            let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(period).missed_tick(policy));
+            t.pass(stall);
+            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: it is late");
+            assert!(tick(&mut interval, &task).is_pending(), "{policy:?}, {period:?}: two in a row");
+        }
+    }
+}
+
 /// Who waits no more for a tick has not had it.
 #[test]
 fn a_tick_that_is_not_awaited_to_its_end_is_not_lost() {

@@ -40,7 +40,7 @@ impl Process {
         self.child.wait()
     }
 
-    /// Waits until an earlier stop is over.
+    /// Waits until an earlier stop is over: so not while you hold that one.
     ///
     /// # Errors
     ///

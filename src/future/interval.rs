@@ -4,20 +4,22 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use super::Sleep;
 use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::schedule::{Recurrence, Schedule};
 use crate::sync::Arc;
+use crate::ticks::Ticks;
 
 /// Ticks, one after the other: [`HashedWheelTimer::interval`](crate::HashedWheelTimer::interval).
 ///
 /// The first is a period after the interval was made, as with
 /// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate) (and other than tokio's, whose first is at
-/// once: here that is [`Schedule::initial_delay`]). Each further one is due a period after the one before *was due*,
-/// however late that came: there is no drift. One that nobody has asked for in time is given out as soon as somebody does; if the
-/// next one should have been by then, its [`MissedTick`](crate::MissedTick) says what becomes of that and those behind it.
+/// once: here that is [`Schedule::initial_delay`]). At a fixed rate each further one is due a period after the one before
+/// *was due*, however late that came: there is no drift. One that nobody has asked for in time is given out as soon as somebody
+/// does; if the next one should have been by then, [`MissedTick`](crate::MissedTick) says what becomes of that and those behind it.
 ///
 /// It is on the timer, as a [`Sleep`], only while somebody waits for a tick.
 ///
@@ -83,8 +85,8 @@ impl Interval {
         if let Some(given_out) = self.given_out.take() {
             // What was done meanwhile is over.
             let now = if recurrence.is_fixed_delay() { self.sleep.now() } else { given_out };
-            let next = recurrence.advance(now, self.sleep.ticks());
-            self.sleep.reset_to(next);
+            // Who comes late has not waited for a tick of the timer.
+            self.sleep.reset_to(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         self.given_out = Some(self.sleep.now());

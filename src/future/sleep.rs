@@ -10,7 +10,7 @@ use crate::error::NewTimeoutError;
 use crate::node::End;
 use crate::sync::{Arc, Fault, is_broken};
 use crate::task::Task;
-use crate::ticks::{self, Ticks};
+use crate::ticks;
 use crate::timeout::Timeout;
 
 /// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
@@ -22,8 +22,8 @@ use crate::timeout::Timeout;
 /// While it waits it is one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts). The waker lies in the timeout
 /// itself: nothing is allocated, and to poll it again costs a look at the timeout's state. Polled by another task it forgets
 /// the one before; that counts as one more timeout scheduled and one more cancelled in [`Stats`](crate::Stats), but takes
-/// no second place under the limit, and cannot be refused. (Where that happens in the turn in which it is due, and before its own
-/// place in that, it fires in the next one.) Dropping it ends the timeout there and then, as
+/// no second place under the limit, and cannot be refused. (If that happens while the worker is in the turn in which it is due, it
+/// may fire in the next one.) Dropping it ends the timeout there and then, as
 /// [`Timeout::cancel`] does, and wakes nobody.
 ///
 /// Wakers are called where tasks run by default: on the worker, out of [`Driver::turn`](crate::Driver::turn), or by `stop`
@@ -168,10 +168,6 @@ impl Sleep {
             self.core.forget(timeout);
             self.state = State::Idle;
         }
-    }
-
-    pub(super) fn ticks(&self) -> Ticks {
-        self.core.ticks
     }
 
     /// To count from.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The loop is an echo server that closes idle connections. It has a [`Driver`](hashed_wheel::Driver), so there is no timer
-//! thread: it sleeps in epoll for exactly as long as `next_turn` says, for ever if nothing is pending, and calls `turn` when
+//! thread: it sleeps in epoll for exactly as long as `next_turn` says, for ever if nothing will be due, and calls `turn` when
 //! it wakes. Other threads have handles of the same timer. When one of them needs the loop earlier than it has promised to
 //! wake, the timer rings it up: `Builder::waker` has been given a [`mio::Waker`].
 //!

@@ -50,7 +50,7 @@ impl fmt::Display for Report<'_> {
             writeln!(f, "{}", row(name, &|on| or_none(text(on)), &|on| or_none(ratio(on))))?;
         }
         let rounds = proxies.iter().map(|&on| self.of(on).len()).min().unwrap_or_default();
-        if rounds >= ENOUGH {
+        if proxies.len() > 1 && rounds >= ENOUGH {
             writeln!(
                 f,
                 "\nMedians of {rounds} rounds, and what these range over. Where the ranges have nothing in common"
