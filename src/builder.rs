@@ -9,7 +9,7 @@ use crate::driver::{Driver, Waker};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
-use crate::sync::unmodelled::AtomicUsize;
+use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
 use crate::task::TaskExecutor;
 use crate::ticks::{self, NEVER, RUNNING};
@@ -245,5 +245,76 @@ impl fmt::Debug for Builder {
             .field("slow_task_threshold", &self.slow_task_threshold)
             .field("thread_name", &self.thread_name)
             .finish_non_exhaustive()
+    }
+}
+
+impl HashedWheelTimer {
+    /// A timer with the given tick and number of slots, and defaults for everything else. Netty's constructor.
+    ///
+    /// A short tick fires closer to the deadline and wakes the worker more often while there is traffic; ticks from 1 µs
+    /// up are honoured, shorter ones become 1 µs. More slots mean fewer rounds; `ticks_per_wheel` is rounded up to a power
+    /// of two.
+    ///
+    /// # Panics
+    ///
+    /// On what [`Builder::build`] refuses: a tick of zero, or one so long that a turn of the wheel takes 146 years; no
+    /// slots, or more than [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). And where the platform
+    /// [has no clock](crate::BuildError::NoClock).
+    #[must_use]
+    #[track_caller]
+    pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
+        match Self::builder().tick(tick).ticks_per_wheel(ticks_per_wheel).build() {
+            Ok(timer) => timer,
+            Err(error) => panic!("cannot build this timer: {error}"),
+        }
+    }
+
+    /// All that can be set, with Netty's defaults.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// The process's own timer: built when first asked for, with the [defaults](Self::default) and a thread named
+    /// `hashed-wheel`, and never dropped.
+    ///
+    /// For an application that wants its timeouts and nothing to set up. All who use it share the one worker, so each
+    /// task has to be short. [`stop`](Self::stop) stops it for everybody and for good: a `new_timeout` after that is an
+    /// error, in whatever part of the program. If nobody does, its thread ends with the process, and what is pending then
+    /// neither runs nor is dropped.
+    ///
+    /// So it is not for a library that has to end what it began, nor for who needs another tick, a limit, an executor or a
+    /// clock to test with: these take a `HashedWheelTimer` from their caller, who may well pass
+    /// `HashedWheelTimer::global().clone()`.
+    ///
+    /// # Panics
+    ///
+    /// Where the platform has no clock: `wasm32-unknown-unknown`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    ///
+    /// let late = HashedWheelTimer::global().new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+    /// // … the work …
+    /// late.cancel();
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn global() -> &'static Self {
+        static GLOBAL: OnceLock<HashedWheelTimer> = OnceLock::new();
+
+        GLOBAL.get_or_init(|| {
+            let named = Self::builder().thread_name("hashed-wheel");
+            named.build().expect("the defaults can be built")
+        })
+    }
+}
+
+/// Netty's defaults: a tick of 100 ms, 512 slots.
+impl Default for HashedWheelTimer {
+    fn default() -> Self {
+        Self::builder().build().expect("the defaults can be built")
     }
 }

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+#[cfg(any(feature = "hyper", feature = "metrics", feature = "rayon", feature = "stream", feature = "tokio"))]
+mod adapters;
 mod builder;
 mod clock;
 mod core;
@@ -14,14 +16,10 @@ mod keyed;
 mod lanes;
 mod life;
 mod local;
-#[cfg(feature = "metrics")]
-mod metrics;
 mod node;
-mod occupancy;
 mod periodic;
 mod platform;
 mod report;
-mod schedule;
 mod shutdown;
 mod stats;
 mod sync;
@@ -35,10 +33,10 @@ mod worker;
 #[cfg(doctest)]
 mod must_not_compile;
 
-#[cfg(any(feature = "tokio", feature = "rayon"))]
-pub mod executor;
 pub mod wheel;
 
+#[cfg(any(feature = "tokio", feature = "rayon"))]
+pub use adapters::executor;
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock};
 pub use driver::Driver;
@@ -46,10 +44,8 @@ pub use error::{BuildError, NewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 pub use keyed::KeyedTimeouts;
-pub use occupancy::{LevelOccupancy, Occupancy};
-pub use periodic::Periodic;
-pub use schedule::{MissedTick, Schedule};
-pub use stats::{Lateness, Stats};
+pub use periodic::{MissedTick, Periodic, Schedule};
+pub use stats::{Lateness, LevelOccupancy, Occupancy, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::{CancelOnDrop, Timeout};
 pub use timer::HashedWheelTimer;

@@ -7,7 +7,6 @@ use std::{fmt, ptr};
 
 use crate::node::{Claim, End, Handle};
 use crate::ticks::RUNNING;
-use crate::timer::HashedWheelTimer;
 
 /// A handle to one timeout: Netty's `Timeout`.
 ///
@@ -27,7 +26,7 @@ impl Timeout {
     /// Takes no lock that anybody else could hold, and waits for nobody but the task's own `Drop`, which may stop a timer
     /// whose last handle it has. When it returns true, the task has been
     /// dropped (its [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
-    /// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free,
+    /// [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free,
     /// even while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives
     /// back at its next turn, which is at most a tick away; that of a [`Driver`](crate::Driver) may be further off. (With a
     /// tick of an hour, that is an hour's worth of entries.)
@@ -50,7 +49,7 @@ impl Timeout {
         self.handle.core().cancel(self)
     }
 
-    /// Whether [`cancel`](Self::cancel) ended it, or [`stop`](HashedWheelTimer::stop) or what else ended the timer.
+    /// Whether [`cancel`](Self::cancel) ended it, or [`stop`](crate::HashedWheelTimer::stop) or what else ended the timer.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.handle.ended() == Some(End::Cancelled)
@@ -83,15 +82,6 @@ impl Timeout {
     /// ```
     pub fn reset(&self, delay: Duration) -> bool {
         self.handle.core().reset(self, delay)
-    }
-
-    /// A handle to the timer. If the last handle has been dropped, it is one to a timer that is stopped, or
-    /// about to be.
-    ///
-    /// A task had better ask for it than capture a clone: a captured one keeps the timer running until the task ends.
-    #[must_use]
-    pub fn timer(&self) -> HashedWheelTimer {
-        HashedWheelTimer::from_timeout(self.handle.to_arc())
     }
 
     /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. The task

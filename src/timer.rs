@@ -3,12 +3,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::builder::Builder;
 use crate::core::Core;
 use crate::error::NewTimeoutError;
-use crate::occupancy::Occupancy;
-use crate::stats::Stats;
-use crate::sync::{Arc, Ordering, unmodelled};
+use crate::stats::{Occupancy, Stats};
+use crate::sync::{Arc, Fault, Ordering, is_broken};
 use crate::task::{Closure, OfType, TimerTask};
 use crate::timeout::Timeout;
 
@@ -48,68 +46,6 @@ pub struct HashedWheelTimer {
 }
 
 impl HashedWheelTimer {
-    /// A timer with the given tick and number of slots, and defaults for everything else. Netty's constructor.
-    ///
-    /// A short tick fires closer to the deadline and wakes the worker more often while there is traffic; ticks from 1 µs
-    /// up are honoured, shorter ones become 1 µs. More slots mean fewer rounds; `ticks_per_wheel` is rounded up to a power
-    /// of two.
-    ///
-    /// # Panics
-    ///
-    /// On what [`Builder::build`] refuses: a tick of zero, or one so long that a turn of the wheel takes 146 years; no
-    /// slots, or more than [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). And where the platform
-    /// [has no clock](crate::BuildError::NoClock).
-    #[must_use]
-    #[track_caller]
-    pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
-        match Self::builder().tick(tick).ticks_per_wheel(ticks_per_wheel).build() {
-            Ok(timer) => timer,
-            Err(error) => panic!("cannot build this timer: {error}"),
-        }
-    }
-
-    /// All that can be set, with Netty's defaults.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
-    /// The process's own timer: built when first asked for, with the [defaults](Self::default) and a thread named
-    /// `hashed-wheel`, and never dropped.
-    ///
-    /// For an application that wants its timeouts and nothing to set up. All who use it share the one worker, so each
-    /// task has to be short. [`stop`](Self::stop) stops it for everybody and for good: a `new_timeout` after that is an
-    /// error, in whatever part of the program. If nobody does, its thread ends with the process, and what is pending then
-    /// neither runs nor is dropped.
-    ///
-    /// So it is not for a library that has to end what it began, nor for who needs another tick, a limit, an executor or a
-    /// clock to test with: these take a `HashedWheelTimer` from their caller, who may well pass
-    /// `HashedWheelTimer::global().clone()`.
-    ///
-    /// # Panics
-    ///
-    /// Where the platform has no clock: `wasm32-unknown-unknown`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    /// use std::time::Duration;
-    ///
-    /// let late = HashedWheelTimer::global().new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
-    /// // … the work …
-    /// late.cancel();
-    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
-    /// ```
-    #[must_use]
-    pub fn global() -> &'static Self {
-        static GLOBAL: unmodelled::OnceLock<HashedWheelTimer> = unmodelled::OnceLock::new();
-
-        GLOBAL.get_or_init(|| {
-            let named = Self::builder().thread_name("hashed-wheel");
-            named.build().expect("the defaults can be built")
-        })
-    }
-
     /// One more handle.
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         core.handles.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +60,7 @@ impl HashedWheelTimer {
     }
 
     /// Starts the worker thread now, rather than at the first [`new_timeout`](Self::new_timeout). Does nothing if it runs
-    /// already, or if the timer is [driven](Builder::build_driven). Netty's `start`.
+    /// already, or if the timer is [driven](crate::Builder::build_driven). Netty's `start`.
     ///
     /// # Errors
     ///
@@ -138,9 +74,9 @@ impl HashedWheelTimer {
     ///
     /// The deadline is fixed here, on the calling thread; a delay too large to represent never ends. Takes no lock that
     /// anybody else could hold, once the worker runs. Wakes the worker's thread at most once a tick, and not while there is
-    /// traffic. (Of a driven timer, see [`Builder::waker`].)
+    /// traffic. (Of a driven timer, see [`Builder::waker`](crate::Builder::waker).)
     ///
-    /// The task should be short, for the worker runs it, unless there is a [task executor](Builder::task_executor).
+    /// The task should be short, for the worker runs it, unless there is a [task executor](crate::Builder::task_executor).
     ///
     /// Where there is no memory the process ends, as for any allocation; so it does at 2^32 timeouts of one timer (256 GiB),
     /// ended ones that somebody holds a handle of included.
@@ -212,7 +148,7 @@ impl HashedWheelTimer {
     /// [`cancelled`](TimerTask::cancelled) hook called. Netty's `stop`.
     ///
     /// Waits for a task that is running on the worker (it is never interrupted), and in the end for the worker thread;
-    /// on a driven timer, for a turn that is in progress. Tasks that a [task executor](Builder::task_executor) has taken
+    /// on a driven timer, for a turn that is in progress. Tasks that a [task executor](crate::Builder::task_executor) has taken
     /// are its own affair.
     ///
     /// The task executor is dropped, once nothing can be handed to it any more: by this call, so a task in a pool that
@@ -259,14 +195,14 @@ impl HashedWheelTimer {
     /// or re-armed meanwhile, it stops the timer within some 10 ms, or (with millions of timeouts) a tenth of a microsecond
     /// for each. A grace of zero is for what should have run by now; one of `Duration::MAX` waits for all that ever falls
     /// due. A task that runs on the worker is waited for, as by `stop`, and tasks that a
-    /// [task executor](Builder::task_executor) has taken are its own affair. [Periodic](crate::Periodic) tasks go on
+    /// [task executor](crate::Builder::task_executor) has taken are its own affair. [Periodic](crate::Periodic) tasks go on
     /// meanwhile, but keep nobody waiting, and are among what is returned.
     ///
     /// Until the grace is over the timer [is not stopped](Self::is_stopped). Who stops it before that, by `stop`, by dropping
     /// the [`Driver`](crate::Driver), or by a `shutdown` with less grace, gets what is left then; this call waits until all
     /// timeouts have ended and returns an empty vector.
     ///
-    /// The time is that of the timer's [clock](Builder::clock). Should that one stand still, or fall behind real time by more
+    /// The time is that of the timer's [clock](crate::Builder::clock). Should that one stand still, or fall behind real time by more
     /// than a tick and 10 ms, real time decides.
     ///
     /// On a driven timer time passes for nobody but the loop that turns it, so this waits for none: it runs, on the calling
@@ -383,6 +319,29 @@ impl HashedWheelTimer {
     }
 }
 
+impl Core {
+    pub(crate) fn occupancy(&self) -> Option<Occupancy> {
+        // With nothing locked, for the clock may be the user's.
+        let now = self.ticks.reached(self.time.now());
+        let before = self.life.word();
+        let worker = self.post.try_enter()?;
+        // After that, for who stops the timer sets the bit and then, with the lock, empties the wheel.
+        let word = if is_broken(Fault::OccupancyBeforeLock) { before } else { self.life.word() };
+        (!word.is_stopped()).then(|| worker.occupancy(word, now))
+    }
+}
+
+impl Timeout {
+    /// A handle to the timer. If the last handle has been dropped, it is one to a timer that is stopped, or
+    /// about to be.
+    ///
+    /// A task had better ask for it than capture a clone: a captured one keeps the timer running until the task ends.
+    #[must_use]
+    pub fn timer(&self) -> HashedWheelTimer {
+        HashedWheelTimer::from_timeout(self.handle.to_arc())
+    }
+}
+
 /// Another handle to the same timer.
 impl Clone for HashedWheelTimer {
     fn clone(&self) -> Self {
@@ -398,13 +357,6 @@ impl Drop for HashedWheelTimer {
         if self.counts && self.core.drop_handle() {
             self.core.stop_from_anywhere();
         }
-    }
-}
-
-/// Netty's defaults: a tick of 100 ms, 512 slots.
-impl Default for HashedWheelTimer {
-    fn default() -> Self {
-        Self::builder().build().expect("the defaults can be built")
     }
 }
 

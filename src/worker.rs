@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::lanes::{Inbox, Taken};
 use crate::life::Word;
 use crate::node::{Claim, Entry, Expiry, Message, Over, PLACED, Placed, Purse, Spare};
-use crate::occupancy::Occupancy;
+use crate::stats::Occupancy;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::Sleep;
+use super::sleep::Sleep;
 use crate::core::Core;
 use crate::error::NewTimeoutError;
-use crate::schedule::{Recurrence, Schedule};
+use crate::periodic::{Recurrence, Schedule};
 use crate::sync::Arc;
 use crate::ticks::Ticks;
 
@@ -47,7 +47,7 @@ pub struct Interval {
     given_out: Option<u64>,
     /// To a stream, that it will give out no more.
     #[cfg(feature = "stream")]
-    has_ended: bool,
+    pub(crate) has_ended: bool,
 }
 
 impl Interval {
@@ -91,29 +91,6 @@ impl Interval {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         self.given_out = Some(self.sleep.now());
         Poll::Ready(Ok(()))
-    }
-}
-
-/// Without end, until the timer is stopped: the error is the last item. So is
-/// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod); after another error the timer is asked again.
-#[cfg(feature = "stream")]
-impl futures_core::Stream for Interval {
-    type Item = Result<(), NewTimeoutError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.has_ended {
-            return Poll::Ready(None);
-        }
-        let tick = ready!(self.poll_tick(context));
-        self.has_ended = matches!(tick, Err(NewTimeoutError::Stopped | NewTimeoutError::ZeroPeriod));
-        Poll::Ready(Some(tick))
-    }
-}
-
-#[cfg(feature = "stream")]
-impl futures_core::FusedStream for Interval {
-    fn is_terminated(&self) -> bool {
-        self.has_ended
     }
 }
 

@@ -130,7 +130,7 @@ impl Sleep {
     }
 
     #[cfg(feature = "hyper")]
-    pub(super) fn reset_at(&mut self, moment: Instant) {
+    pub(crate) fn reset_at(&mut self, moment: Instant) {
         self.reset_to(deadline_at(&self.core, moment));
     }
 

@@ -6,7 +6,7 @@ use std::{error, fmt, io};
 
 use pin_project_lite::pin_project;
 
-use super::Sleep;
+use super::sleep::Sleep;
 use crate::error::NewTimeoutError;
 
 pin_project! {

@@ -1,7 +1,7 @@
 //! The nodes that are in the wheel.
 
 use super::{Arena, Entry, NOWHERE, PLACED, QUEUED, deadline_of, state_of};
-use crate::occupancy::LevelOccupancy;
+use crate::stats::LevelOccupancy;
 use crate::sync::Ordering;
 use crate::ticks::Ticks;
 use crate::wheel::entries::Entries;

@@ -3,7 +3,7 @@
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
-use crate::occupancy::LevelOccupancy;
+use crate::stats::LevelOccupancy;
 
 /// The methods are those of [`Hashed`].
 pub(crate) enum EitherWheel {

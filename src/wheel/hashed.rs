@@ -6,7 +6,7 @@ use super::entries::Entries;
 use super::firsts::Firsts;
 use super::ring::Ring;
 use super::rounds::{Rounds, Waiting};
-use crate::occupancy::LevelOccupancy;
+use crate::stats::LevelOccupancy;
 
 /// The order of a [`HashedWheel`](super::HashedWheel): where each entry stands, and what is due. The entries themselves live
 /// elsewhere.

@@ -6,7 +6,7 @@ use super::due::Due;
 use super::entries::Entries;
 use super::ring::{Bucket, Ring};
 use super::row::Row;
-use crate::occupancy::LevelOccupancy;
+use crate::stats::LevelOccupancy;
 
 /// Of so many entries the deadlines are read before the first one moves: their cache misses overlap.
 const GROUP: usize = 16;

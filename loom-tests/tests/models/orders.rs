@@ -284,7 +284,7 @@ fn orders() -> BTreeSet<(String, &'static str)> {
         "node/arena.rs",
         "node/placed.rs",
         "node/task.rs",
-        "periodic.rs",
+        "periodic/mod.rs",
         "shutdown.rs",
         "task.rs",
         "thread.rs",

@@ -4,6 +4,8 @@
 //! ([`node`](crate::node) has the table); the run over, the node gets the next deadline and the worker puts it where that
 //! belongs. So there is one chain whatever races, and nothing is allocated for a run.
 
+mod schedule;
+
 use std::any::type_name;
 use std::fmt;
 use std::time::Duration;
@@ -11,12 +13,14 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::node::{Claim, Over, QUEUED};
-use crate::schedule::{Recurrence, Schedule};
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::sync::{Arc, Ordering};
 use crate::task::{Next, Task};
 use crate::timeout::Timeout;
 use crate::timer::HashedWheelTimer;
+
+pub(crate) use schedule::Recurrence;
+pub use schedule::{MissedTick, Schedule};
 
 /// A handle to a periodic task: `java.util.concurrent.ScheduledFuture`.
 ///

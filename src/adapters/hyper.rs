@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{self, Timer};
 
-use super::Sleep;
+use crate::future::Sleep;
 use crate::timer::HashedWheelTimer;
 
 /// With feature `hyper`: hyper's servers and clients take their timeouts from this timer.

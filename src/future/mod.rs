@@ -8,12 +8,9 @@ mod interval;
 mod sleep;
 mod with_timeout;
 
-#[cfg(feature = "hyper")]
-mod hyper;
-
 use std::time::{Duration, Instant};
 
-use crate::schedule::Schedule;
+use crate::periodic::Schedule;
 use crate::timer::HashedWheelTimer;
 
 pub use interval::Interval;

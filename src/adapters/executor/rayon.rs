@@ -1,0 +1,78 @@
+//! Executors on rayon's pools.
+
+use rayon_core::ThreadPool;
+
+use crate::sync::Arc;
+use crate::task::{ExpiredTask, TaskExecutor};
+
+/// Runs each task by `rayon::spawn`, in the global pool; on a driven timer that is turned in a pool, in that one.
+///
+/// The global pool lives as long as the process. (If it has no threads because the operating system refused them, rayon
+/// panics, which is reported and counted like a panic of any executor; the task is dropped.)
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use hashed_wheel::executor::RayonGlobal;
+/// # use rayon_core as rayon;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::builder().tick(Duration::from_millis(1)).task_executor(RayonGlobal).build()?;
+/// let (done, wait) = mpsc::channel();
+/// timer.new_timeout(move |_| done.send(rayon::current_thread_index()).unwrap(), Duration::from_millis(5))?;
+/// assert!(wait.recv()?.is_some(), "in the pool");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RayonGlobal;
+
+impl TaskExecutor for RayonGlobal {
+    fn execute(&self, task: ExpiredTask) {
+        rayon_core::spawn(|| task.run());
+    }
+}
+
+/// Runs each task by `ThreadPool::spawn`, in a pool that the timer keeps alive until it [stops](crate::HashedWheelTimer::stop).
+///
+/// Whatever it was handed runs, also when that was the pool's last owner: rayon's threads end when nothing is left
+/// to do, and nobody waits for them.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use hashed_wheel::executor::RayonPool;
+/// # use rayon_core as rayon;
+/// use std::sync::{Arc, mpsc};
+/// use std::time::Duration;
+///
+/// let pool = Arc::new(rayon::ThreadPoolBuilder::new().num_threads(2).build()?);
+/// let timer = HashedWheelTimer::builder()
+///     .tick(Duration::from_millis(1))
+///     .task_executor(RayonPool::new(Arc::clone(&pool)))
+///     .build()?;
+/// let (done, wait) = mpsc::channel();
+/// timer.new_timeout(move |_| done.send(rayon::current_num_threads()).unwrap(), Duration::from_millis(5))?;
+/// assert_eq!(wait.recv()?, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct RayonPool {
+    pool: Arc<ThreadPool>,
+}
+
+impl RayonPool {
+    /// In this pool.
+    #[must_use]
+    pub fn new(pool: Arc<ThreadPool>) -> Self {
+        Self { pool }
+    }
+}
+
+impl TaskExecutor for RayonPool {
+    fn execute(&self, task: ExpiredTask) {
+        self.pool.spawn(|| task.run());
+    }
+}
