@@ -95,7 +95,7 @@ impl Builder {
     }
 
     /// A task that the worker runs itself and that takes longer than this is reported, with its type and what it took, and
-    /// counted in [`Stats::slow`](crate::Stats::slow): while it ran, no other timeout could. Zero is a threshold like any
+    /// counted in [`Stats::slow_tasks`](crate::Stats::slow_tasks): while it ran, no other timeout could. Zero is a threshold like any
     /// other, which every task is above that the clock sees take any time; with `Duration::MAX` none is. Default: none is,
     /// and the clock is not looked at before and after each task, as it is with a threshold.
     ///
@@ -116,7 +116,7 @@ impl Builder {
     /// timer.new_timeout(move |_| time.advance(Duration::from_millis(7)), Duration::from_secs(1))?;
     /// clock.advance(Duration::from_secs(1));
     /// driver.turn();
-    /// assert_eq!(timer.stats().slow, 1);
+    /// assert_eq!(timer.stats().slow_tasks, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn slow_task_threshold(self, threshold: Duration) -> Self {

@@ -76,7 +76,7 @@ mod said {
 
     pub(crate) fn refused(timer: &str, error: &NewTimeoutError, refused: u64) {
         if is_worth_saying(refused) {
-            guard_quietly(|| tracing::warn!(timer, %error, refused, "a timer refuses timeouts"));
+            guard_quietly(|| tracing::warn!(timer, %error, rejected = refused, "a timer refuses timeouts"));
         }
     }
 

@@ -26,17 +26,17 @@ pub struct Stats {
     pub pending: u64,
     /// Timeouts that were cancelled and whose place, in the wheel or on the way there, the worker has not taken back yet: it
     /// does so at its next turn. While a turn is in progress this is as near as can be said without waiting for it.
-    pub unreclaimed: u64,
+    pub cancelled_not_reclaimed: u64,
     /// Calls of `new_timeout` that returned an error.
-    pub refused: u64,
+    pub rejected: u64,
     /// Calls of [`Timeout::reset`](crate::Timeout::reset) that returned true.
-    pub reset: u64,
+    pub resets: u64,
     /// Panics caught: in `run`, in `cancelled`, when a task was dropped, in the executor, or of the clock in a turn.
-    pub panicked: u64,
+    pub panics: u64,
     /// Tasks that the executor dropped without running them.
-    pub dropped: u64,
+    pub dropped_tasks: u64,
     /// Tasks that took the worker longer than the [threshold](crate::Builder::slow_task_threshold). Zero if there is none.
-    pub slow: u64,
+    pub slow_tasks: u64,
     /// Turns of the worker.
     pub turns: u64,
     /// Times that the worker thread came out of a sleep. Zero for a driven timer.
@@ -46,7 +46,7 @@ pub struct Stats {
     /// What the longest turn has taken, its tasks included. (Turns with nothing to do are not timed.)
     pub longest_turn: Duration,
     /// What those turns have taken in all: the worker's load is what this grows by in a second.
-    pub busy: Duration,
+    pub busy_time: Duration,
     /// How late timeouts were handed to the executor.
     pub lateness: Lateness,
 }
@@ -74,7 +74,7 @@ pub struct Stats {
 /// driver.turn();
 ///
 /// let lateness = timer.stats().lateness;
-/// assert_eq!(lateness.worst, Duration::from_millis(3));
+/// assert_eq!(lateness.max, Duration::from_millis(3));
 /// // It is between a quarter of a tick and half of one.
 /// let (upper_bound, _) = lateness.buckets().find(|(_, count)| *count == 1).unwrap();
 /// assert_eq!(upper_bound, Some(Duration::from_millis(5)));
@@ -84,7 +84,7 @@ pub struct Stats {
 #[non_exhaustive]
 pub struct Lateness {
     /// The greatest.
-    pub worst: Duration,
+    pub max: Duration,
     tick: u64,
     counts: [u64; BUCKETS],
 }
@@ -113,7 +113,7 @@ impl Lateness {
     }
 
     /// An upper bound of what this part of the timeouts were late at most: `0.99` is for all but the latest hundredth. It
-    /// is the bound of a bucket, so it may be twice the truth; or `worst`, where that is less. Zero if nothing has expired.
+    /// is the bound of a bucket, so it may be twice the truth; or `max`, where that is less. Zero if nothing has expired.
     ///
     /// `part` is taken to be 0 if it is less (or not a number), and 1 if it is more.
     #[must_use]
@@ -125,7 +125,7 @@ impl Lateness {
             so_far += count;
             so_far >= rank
         });
-        reached.and_then(|(bound, _)| bound).map_or(self.worst, |bound| bound.min(self.worst))
+        reached.and_then(|(bound, _)| bound).map_or(self.max, |bound| bound.min(self.max))
     }
 }
 
@@ -133,7 +133,7 @@ impl Lateness {
 impl fmt::Debug for Lateness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lateness = f.debug_struct("Lateness");
-        lateness.field("worst", &self.worst);
+        lateness.field("max", &self.max);
         for (bound, count) in self.buckets().filter(|(_, count)| *count > 0) {
             match bound {
                 Some(bound) => lateness.field(&format!("up to {bound:?}"), &count),
@@ -160,7 +160,7 @@ impl fmt::Debug for Lateness {
 /// if let Some(wheel) = timer.occupancy() {
 ///     for level in &wheel.levels {
 ///         let fullest = level.slots.iter().max().unwrap();
-///         println!("slots of {} ticks: now at {}, at most {fullest} in one", level.ticks_per_slot, level.present);
+///         println!("slots of {} ticks: now at {}, at most {fullest} in one", level.ticks_per_slot, level.current_slot);
 ///     }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -174,7 +174,7 @@ pub struct Occupancy {
     /// so far.
     pub levels: Vec<LevelOccupancy>,
     /// New timeouts that the worker has not seen yet, those included that were cancelled meanwhile.
-    pub on_the_way: usize,
+    pub queued: usize,
 }
 
 /// One ring of slots: part of an [`Occupancy`].
@@ -186,7 +186,7 @@ pub struct LevelOccupancy {
     /// How many entries each slot has. (Of all rounds: what is further off than a turn of the hashed wheel has its slot too.)
     pub slots: Vec<usize>,
     /// The slot that it is now: the time goes from here to the end, and on from the beginning.
-    pub present: usize,
+    pub current_slot: usize,
 }
 
 #[derive(Default)]
@@ -237,7 +237,7 @@ impl WorkerCounters {
 
 #[derive(Default)]
 pub(crate) struct LatenessCounters {
-    worst: Counter,
+    max: Counter,
     counts: [Counter; BUCKETS],
 }
 
@@ -247,12 +247,12 @@ impl LatenessCounters {
         let is_within = |bucket: &usize| bound(tick, *bucket).is_none_or(|bound| late <= bound);
         let bucket = (0..BUCKETS).find(is_within).expect("the last one has no bound");
         self.counts[bucket].add_alone(count);
-        self.worst.raise(late);
+        self.max.raise(late);
     }
 
     pub(crate) fn get(&self, tick: u64) -> Lateness {
         let counts = std::array::from_fn(|bucket| self.counts[bucket].get());
-        Lateness { worst: Duration::from_nanos(self.worst.get()), tick, counts }
+        Lateness { max: Duration::from_nanos(self.max.get()), tick, counts }
     }
 }
 

@@ -176,7 +176,7 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 /// A task whose delay is over and that has not run yet.
 ///
 /// Dropped without having been [run](Self::run), it takes its task with it, or, of a [periodic](crate::Periodic) task, this
-/// one run; that is reported, and counted in [`Stats::dropped`](crate::Stats::dropped).
+/// one run; that is reported, and counted in [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
     /// `None` once it has run.

@@ -292,12 +292,12 @@ impl HashedWheelTimer {
     /// let (timer, mut driver) = builder.clock(ManualClock::new()).build_driven()?;
     /// timer.new_timeout(|_| (), Duration::from_millis(30))?;
     /// timer.new_timeout(|_| (), Duration::from_millis(110))?; // a turn later
-    /// assert_eq!(timer.occupancy().unwrap().on_the_way, 2);
+    /// assert_eq!(timer.occupancy().unwrap().queued, 2);
     ///
     /// driver.turn();
     /// let wheel = &timer.occupancy().unwrap().levels[0];
     /// assert_eq!(wheel.slots, [0, 0, 0, 2, 0, 0, 0, 0]);
-    /// assert_eq!(wheel.present, 0);
+    /// assert_eq!(wheel.current_slot, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

@@ -270,8 +270,8 @@ impl Worker {
     /// What is where at tick `now`, of a timer whose life is `word`. Between two turns, when nothing that is due is left.
     pub(crate) fn occupancy(&self, word: Word, now: u64) -> Occupancy {
         let tick = now.max(self.wheel.tick());
-        let on_the_way = (word.admitted(self.taken) - self.taken) as usize;
-        Occupancy { tick, levels: self.wheel.levels(tick), on_the_way }
+        let queued = (word.admitted(self.taken) - self.taken) as usize;
+        Occupancy { tick, levels: self.wheel.levels(tick), queued }
     }
 
     /// Whether [`drain`](Self::drain) has done its work.

@@ -313,7 +313,7 @@ fn a_full_timer_refuses_a_sleep_and_none_that_it_has() {
         t.driver.turn();
     }
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((first.wakes(), second.wakes(), t.timer.stats().refused), (0, 1, 2));
+    assert_eq!((first.wakes(), second.wakes(), t.timer.stats().rejected), (0, 1, 2));
     refused.reset(TICK);
     assert!(poll(&mut refused, &first).is_pending(), "it tries again");
 }
@@ -431,7 +431,7 @@ fn a_waker_may_poll_and_drop_what_it_waits_for() {
         let outcome = inline.outcome.lock().unwrap().take().unwrap();
         assert_eq!(outcome.is_err(), stops);
         assert_eq!((inline.polls.load(SeqCst), Arc::strong_count(&inline)), (2, 1));
-        assert_eq!(t.timer.stats().panicked, 0);
+        assert_eq!(t.timer.stats().panics, 0);
     }
 }
 
@@ -523,7 +523,7 @@ fn a_waker_that_panics_when_it_is_called_harms_nobody() {
             }
         });
         assert_eq!(tasks.map(|task| task.wakes()), [1, 1]);
-        assert_eq!((t.timer.stats().panicked, t.timer.pending_timeouts(), vicious.clones()), (1, 0, 0));
+        assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts(), vicious.clones()), (1, 0, 0));
         for sleep in &mut sleeps {
             assert_eq!(is_stopped(&poll_with(sleep, Waker::noop())), stops);
         }
@@ -549,7 +549,7 @@ fn a_waker_that_panics_when_it_is_dropped_harms_nobody() {
         vicious.on_drop.store(true, SeqCst);
         quietly(|| drops(&mut t, sleep));
         assert_eq!((vicious.clones(), vicious.wakes.load(SeqCst)), (0, 0));
-        assert_eq!((t.timer.stats().panicked, t.timer.pending_timeouts()), (1, 0));
+        assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (1, 0));
     }
     // When its timeout is refused.
     let (t, vicious) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Vicious::new());
@@ -559,7 +559,7 @@ fn a_waker_that_panics_when_it_is_dropped_harms_nobody() {
     vicious.on_drop.store(true, SeqCst);
     let full = quietly(|| poll_with(&mut refused, &waker));
     assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { .. }))));
-    assert_eq!((vicious.clones(), t.timer.stats().panicked, t.timer.pending_timeouts()), (1, 1, 1));
+    assert_eq!((vicious.clones(), t.timer.stats().panics, t.timer.pending_timeouts()), (1, 1, 1));
 }
 
 /// It may be full, and a waker is not to be lost.
@@ -578,7 +578,7 @@ fn wakers_do_not_go_through_the_task_executor() {
     t.timer.new_timeout(|_| unreachable!(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 2);
     assert!(task.wakes() == 1 && is_ok(&poll(&mut sleep, &task)));
-    assert_eq!((refused.load(SeqCst), t.timer.stats().dropped), (1, 1));
+    assert_eq!((refused.load(SeqCst), t.timer.stats().dropped_tasks), (1, 1));
 }
 
 #[test]

@@ -69,7 +69,7 @@ async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
 #[track_caller]
 fn all_ended(timer: &HashedWheelTimer, begin: Instant) {
     assert!(begin.elapsed() < PATIENCE);
-    assert_eq!((timer.pending_timeouts(), timer.stats().panicked), (0, 0));
+    assert_eq!((timer.pending_timeouts(), timer.stats().panics), (0, 0));
 }
 
 #[test]

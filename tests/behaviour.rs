@@ -91,7 +91,7 @@ fn a_refused_task_is_dropped_with_a_reason() {
     assert_eq!(refused.to_string(), "the timer is stopped");
     assert!(matches!(t.timer.start(), Err(NewTimeoutError::Stopped)));
     assert_eq!((ends.drops(), t.timer.pending_timeouts()), (3, 0));
-    assert_eq!(t.timer.stats().refused, 2);
+    assert_eq!(t.timer.stats().rejected, 2);
 }
 
 // --- never early, at most one tick late -----------------------------------------------------------------------------
@@ -617,7 +617,7 @@ fn reset_is_refused_once_it_has_ended() {
     let cancelled = t.timer.new_timeout(|_| (), TICK).unwrap();
     cancelled.cancel();
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!(t.timer.stats().panicked, 0);
+    assert_eq!(t.timer.stats().panics, 0);
     assert!(!expired.reset(TICK) && !cancelled.reset(TICK));
     let stopped = t.timer.new_timeout(|_| (), TICK).unwrap();
     t.timer.stop();
@@ -720,7 +720,7 @@ fn stop_inside_a_task_panics_and_changes_nothing() {
     let later = t.timer.new_timeout(|_| (), TICK * 2).unwrap();
     assert_eq!(quietly(|| t.pass(TICK)), 1);
     assert!(message.lock().unwrap().contains("stop was called by a task on the timer's own worker"));
-    assert_eq!((t.pass(TICK), later.is_expired(), t.timer.stats().panicked), (1, true, 0));
+    assert_eq!((t.pass(TICK), later.is_expired(), t.timer.stats().panics), (1, true, 0));
 }
 
 #[test]
@@ -737,7 +737,7 @@ fn stop_inside_a_hook_of_stop_is_a_second_stop() {
     let service = Service(t.timer.clone(), dropped.clone());
     t.timer.new_timeout(move |_| drop(service), FAR).unwrap();
     assert_eq!(t.timer.stop().len(), 1);
-    assert_eq!((dropped.load(SeqCst), t.timer.stats().panicked), (1, 0));
+    assert_eq!((dropped.load(SeqCst), t.timer.stats().panics), (1, 0));
 }
 
 #[test]
@@ -836,7 +836,7 @@ fn a_panic_harms_no_other_timeout_and_no_count() {
         let next = t.timer.new_timeout_task(ends.task(), TICK * 2).unwrap();
         assert_eq!(t.pass(TICK), 6);
         assert_eq!((ends.runs(), t.timer.pending_timeouts()), (2, 1));
-        assert_eq!(t.timer.stats().panicked, 4);
+        assert_eq!(t.timer.stats().panics, 4);
         assert_eq!((t.pass(TICK), next.is_expired()), (1, true));
     });
 }
@@ -849,7 +849,7 @@ fn a_panic_in_cancelled_or_drop_does_not_come_out_of_cancel() {
         let captured = PanicsWhenDropped;
         let dropped = t.timer.new_timeout(move |_| drop(captured), TICK).unwrap();
         assert!(hook.cancel() && dropped.cancel());
-        assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panicked), (0, 2));
+        assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 2));
     });
 }
 
@@ -862,7 +862,7 @@ fn a_panic_in_a_hook_does_not_come_out_of_stop_and_the_others_are_called() {
         t.timer.new_timeout_task(PanicsWhenCancelled, TICK).unwrap();
         t.timer.new_timeout_task(ends.task(), TICK).unwrap();
         assert_eq!(t.timer.stop().len(), 3);
-        assert_eq!((ends.hooks(), t.timer.stats().panicked), (2, 1));
+        assert_eq!((ends.hooks(), t.timer.stats().panics), (2, 1));
     });
 }
 
@@ -873,7 +873,7 @@ fn a_panic_in_the_drop_of_a_refused_task_does_not_come_out_of_new_timeout() {
         t.timer.stop();
         let captured = PanicsWhenDropped;
         assert!(t.timer.new_timeout(move |_| drop(captured), TICK).is_err());
-        assert_eq!((t.timer.stats().panicked, t.timer.stats().refused), (1, 1));
+        assert_eq!((t.timer.stats().panics, t.timer.stats().rejected), (1, 1));
     });
 }
 
@@ -895,7 +895,7 @@ fn a_panic_in_the_executor_harms_no_other_timeout() {
         assert_eq!(t.pass(TICK), 3);
         assert_eq!((ends.runs(), ends.drops()), (2, 3));
         let stats = t.timer.stats();
-        assert_eq!((stats.panicked, stats.dropped, stats.pending), (1, 1, 0));
+        assert_eq!((stats.panics, stats.dropped_tasks, stats.pending), (1, 1, 0));
     });
 }
 
@@ -916,7 +916,7 @@ fn the_executor_gets_the_task_and_runs_it_where_it_likes() {
     let task = tasks.lock().unwrap().pop().unwrap();
     assert!(format!("{task:?}").contains("expired"));
     std::thread::spawn(move || task.run()).join().unwrap();
-    assert_eq!((ends.runs(), ends.drops(), t.timer.stats().dropped), (1, 1, 0));
+    assert_eq!((ends.runs(), ends.drops(), t.timer.stats().dropped_tasks), (1, 1, 0));
 }
 
 #[test]
@@ -926,7 +926,7 @@ fn a_task_that_panics_in_the_executor_does_not_harm_it() {
         t.timer.new_timeout(|_| panic!("in run"), TICK).unwrap();
         assert_eq!(t.pass(TICK), 1);
         let stats = t.timer.stats();
-        assert_eq!((stats.panicked, stats.dropped), (1, 0));
+        assert_eq!((stats.panics, stats.dropped_tasks), (1, 0));
     });
 }
 
@@ -938,7 +938,7 @@ fn a_task_that_the_executor_drops_is_counted() {
     assert_eq!(t.pass(TICK), 1);
     assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (0, 0, 1), "neither run nor cancelled");
     assert!(timeout.is_expired());
-    assert_eq!(t.timer.stats().dropped, 1);
+    assert_eq!(t.timer.stats().dropped_tasks, 1);
 }
 
 // --- settings -------------------------------------------------------------------------------------------------------
@@ -1086,7 +1086,7 @@ fn stats_add_up() {
     timeouts[4].cancel();
     let stats = t.timer.stats();
     assert_eq!((stats.scheduled, stats.expired, stats.cancelled, stats.pending), (5, 2, 1, 2));
-    assert_eq!((stats.refused, stats.panicked, stats.dropped), (1, 0, 0));
+    assert_eq!((stats.rejected, stats.panics, stats.dropped_tasks), (1, 0, 0));
     assert_eq!((stats.turns, stats.wake_ups), (1, 0));
     t.timer.stop();
     let stats = t.timer.stats();

@@ -473,7 +473,7 @@ fn a_panic_harms_no_other_key() {
     });
     assert_eq!(log.take(), (vec![2, 3], 0));
     assert!(keyed.is_empty());
-    assert_eq!(t.timer.stats().panicked, 2);
+    assert_eq!(t.timer.stats().panics, 2);
 }
 
 #[test]

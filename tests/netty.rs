@@ -66,7 +66,7 @@ fn is_full(answer: &Result<Timeout, NewTimeoutError>, at: usize) -> bool {
 /// A panic in a task reaches no test by itself.
 fn assert_quiet(timer: &HashedWheelTimer) {
     let stats = timer.stats();
-    assert_eq!((stats.panicked, stats.dropped), (0, 0), "{stats:?}");
+    assert_eq!((stats.panics, stats.dropped_tasks), (0, 0), "{stats:?}");
     assert_eq!(stats.scheduled, stats.expired + stats.cancelled + stats.pending, "{stats:?}");
 }
 
@@ -202,7 +202,7 @@ fn a_stopped_timer_refuses_new_timeouts() {
     assert!(is_over(&events), "its task has been dropped");
     assert!(matches!(timer.start(), Err(NewTimeoutError::Stopped)));
     assert_eq!(timer.pending_timeouts(), 0);
-    assert_eq!(timer.stats().refused, 1);
+    assert_eq!(timer.stats().rejected, 1);
     assert_quiet(&timer);
 }
 
@@ -371,7 +371,7 @@ fn one_above_the_limit_is_refused() {
     assert!(is_full(&timer.new_timeout_task(Told { end }, ms(1)), 2));
     assert!(is_over(&events), "its task is dropped, and no hook called");
     assert_eq!(timer.pending_timeouts(), 2, "a refusal leaves the count");
-    assert_eq!(timer.stats().refused, 1);
+    assert_eq!(timer.stats().rejected, 1);
     assert_eq!(stop(&timer).len(), kept.len());
     assert_quiet(&timer);
 }

@@ -29,9 +29,9 @@ fn occupied(level: &LevelOccupancy) -> Vec<(usize, usize)> {
 #[test]
 fn a_new_timer_is_empty() {
     let t = Driven::new();
-    let Occupancy { tick, levels, on_the_way, .. } = t.occupancy();
-    assert_eq!((tick, on_the_way), (0, 0));
-    let [LevelOccupancy { ticks_per_slot: 1, present: 0, slots, .. }] = &levels[..] else {
+    let Occupancy { tick, levels, queued, .. } = t.occupancy();
+    assert_eq!((tick, queued), (0, 0));
+    let [LevelOccupancy { ticks_per_slot: 1, current_slot: 0, slots, .. }] = &levels[..] else {
         panic!("{levels:?}");
     };
     assert_eq!(slots[..], [0; 8]);
@@ -48,12 +48,12 @@ fn each_timeout_is_in_the_slot_of_its_tick() {
     let cancelled_at_once = t.after(2);
     cancelled_at_once.cancel();
     let before = t.occupancy();
-    assert_eq!((occupied(&before.levels[0]), before.on_the_way), (vec![], 7), "nobody has seen them yet");
+    assert_eq!((occupied(&before.levels[0]), before.queued), (vec![], 7), "nobody has seen them yet");
 
     t.driver.turn();
     let after = t.occupancy();
     assert_eq!(occupied(&after.levels[0]), [(0, 1), (1, 1), (3, 3), (7, 1)]);
-    assert_eq!(after.on_the_way, 0);
+    assert_eq!(after.queued, 0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn what_expires_leaves_its_slot() {
     [1, 3, 11].into_iter().for_each(|ticks| drop(t.after(ticks)));
     assert_eq!(t.pass(TICK * 3), 2);
     let wheel = t.occupancy();
-    assert_eq!((wheel.tick, wheel.levels[0].present), (3, 3));
+    assert_eq!((wheel.tick, wheel.levels[0].current_slot), (3, 3));
     assert_eq!(occupied(&wheel.levels[0]), [(3, 1)], "a round later");
     assert_eq!(t.pass(TICK * 8), 1);
     assert_eq!(occupied(&t.occupancy().levels[0]), []);
@@ -103,7 +103,7 @@ fn the_present_is_what_the_clock_says() {
         // No turn: the worker sleeps.
         t.clock.advance(passes);
         let wheel = t.occupancy();
-        assert_eq!((wheel.tick, wheel.levels[0].present), (tick, present));
+        assert_eq!((wheel.tick, wheel.levels[0].current_slot), (tick, present));
     }
 }
 
@@ -113,16 +113,16 @@ fn what_has_to_wait_is_on_the_way() {
     // More than a turn takes.
     (0..100_003).for_each(|_| drop(t.after(1)));
     assert_eq!(t.pass(TICK), 100_000);
-    assert_eq!(t.occupancy().on_the_way, 3);
+    assert_eq!(t.occupancy().queued, 3);
     assert_eq!(t.driver.turn(), 3);
-    assert_eq!(t.occupancy().on_the_way, 0);
+    assert_eq!(t.occupancy().queued, 0);
 
     // Who asks when to turn has it taken in.
     t.after(1);
-    assert_eq!(t.occupancy().on_the_way, 1);
+    assert_eq!(t.occupancy().queued, 1);
     assert_eq!(t.driver.next_turn(), Some(TICK));
     let wheel = t.occupancy();
-    assert_eq!((wheel.on_the_way, occupied(&wheel.levels[0])), (0, vec![(2, 1)]));
+    assert_eq!((wheel.queued, occupied(&wheel.levels[0])), (0, vec![(2, 1)]));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     t.driver.turn();
     let levels = t.occupancy().levels;
     assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [64]);
-    assert_eq!((occupied(&levels[0]), levels[0].present, levels[0].slots.len()), (vec![(2, 1)], 0, 8));
+    assert_eq!((occupied(&levels[0]), levels[0].current_slot, levels[0].slots.len()), (vec![(2, 1)], 0, 8));
 
     // And one in the lowest.
     t.after(3);
@@ -146,7 +146,8 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     assert_eq!(t.pass(TICK * (2 * 64 + 8 + 4)), 1);
     let wheel = t.occupancy();
     assert_eq!(wheel.tick, 2 * 64 + 8 + 4);
-    let present: Vec<_> = wheel.levels.iter().map(|level| (level.ticks_per_slot, level.present)).collect();
+    let present: Vec<_> =
+        wheel.levels.iter().map(|level| (level.ticks_per_slot, level.current_slot)).collect();
     assert!(present.contains(&(1, 4)) && present.contains(&(64, 2)), "{present:?}");
     let full: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
     assert_eq!(full, 1);
@@ -167,7 +168,7 @@ fn what_never_fires_has_its_slot() {
             t.pass(Duration::from_secs(1 << 30));
             let levels = t.occupancy().levels;
             assert_eq!(levels.iter().flat_map(occupied).map(|(_, count)| count).sum::<usize>(), 1);
-            assert!(levels.iter().all(|level| level.present < level.slots.len()));
+            assert!(levels.iter().all(|level| level.current_slot < level.slots.len()));
         }
     }
 }
@@ -183,7 +184,7 @@ fn a_task_on_the_worker_sees_nothing() {
     };
     t.timer.new_timeout(task, TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((seen.load(SeqCst), t.timer.stats().panicked), (1, 0));
+    assert_eq!((seen.load(SeqCst), t.timer.stats().panics), (1, 0));
     t.occupancy();
 }
 

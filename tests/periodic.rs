@@ -299,7 +299,7 @@ fn a_period_of_zero_is_refused() {
         let _bomb = &bomb;
     };
     assert!(quietly(|| t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO)).is_err());
-    assert_eq!(t.timer.stats().panicked, 1);
+    assert_eq!(t.timer.stats().panics, 1);
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn it_can_cancel_itself() {
     t.pass(PERIOD * 5);
     assert_eq!(itself.get().unwrap().runs(), 1);
     assert!(dropped.load(SeqCst), "once the run is over");
-    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panicked), (0, 0));
+    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
     t.pass(PERIOD * 5);
     // Its node is used again.
     let next = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
@@ -426,7 +426,7 @@ fn a_panic_is_the_end_of_it_and_of_nothing_else() {
         assert!(!lives.has_panicked());
         assert!(dropped.load(SeqCst));
         let stats = t.timer.stats();
-        assert_eq!((stats.panicked, stats.pending, stats.expired, stats.cancelled), (1, 1, 1, 0));
+        assert_eq!((stats.panics, stats.pending, stats.expired, stats.cancelled), (1, 1, 1, 0));
         assert!(format!("{dies:?}").contains("has_panicked: true"), "{dies:?}");
         assert_eq!(t.timer.stop().len(), 1);
     });
@@ -448,7 +448,7 @@ fn panics_elsewhere_in_it_are_caught() {
         assert!(panics.has_panicked());
         assert_eq!(t.timer.stop().len(), 1);
         assert!(stopped.is_cancelled());
-        assert_eq!((t.timer.stats().panicked, t.timer.pending_timeouts()), (4, 0));
+        assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (4, 0));
     });
 }
 
@@ -587,10 +587,10 @@ fn an_executor_that_refuses_leaves_one_run_out() {
     });
     let periodic = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
     quietly(|| assert_eq!(t.pass(PERIOD), 1));
-    assert_eq!((periodic.runs(), t.timer.stats().dropped, t.timer.pending_timeouts()), (0, 1, 1));
+    assert_eq!((periodic.runs(), t.timer.stats().dropped_tasks, t.timer.pending_timeouts()), (0, 1, 1));
     refuses.store(false, SeqCst);
     t.pass(PERIOD);
-    assert_eq!((periodic.runs(), t.timer.stats().dropped), (1, 1));
+    assert_eq!((periodic.runs(), t.timer.stats().dropped_tasks), (1, 1));
 }
 
 #[test]
@@ -650,7 +650,7 @@ fn what_waits_in_an_executor_does_not_begin_once_it_is_cancelled() {
         end(tasks.try_recv().unwrap());
         assert_eq!(periodic.runs(), 0);
         assert!(dropped.load(SeqCst));
-        assert_eq!((t.timer.pending_timeouts(), t.timer.stats().dropped), (0, 0));
+        assert_eq!((t.timer.pending_timeouts(), t.timer.stats().dropped_tasks), (0, 0));
     }
 }
 
@@ -662,7 +662,7 @@ fn a_panic_in_an_executor_is_the_end_of_it() {
     quietly(|| tasks.try_recv().unwrap().run());
     assert!(periodic.has_panicked() && !periodic.is_cancelled() && !periodic.cancel());
     let stats = t.timer.stats();
-    assert_eq!((stats.pending, stats.expired, stats.cancelled, stats.panicked), (0, 1, 0, 1));
+    assert_eq!((stats.pending, stats.expired, stats.cancelled, stats.panics), (0, 1, 0, 1));
     // The worker learns of it, and uses the node again.
     t.driver.turn();
     assert_eq!(t.driver.next_turn(), None);

@@ -167,9 +167,20 @@ fn the_errors_and_the_counters_have_these_parts() {
         _ => None,
     };
     assert_eq!(refused(NewTimeoutError::Stopped), None);
-    let Stats { scheduled, expired, cancelled, pending, refused, panicked, dropped, turns, wake_ups, .. } =
-        HashedWheelTimer::default().stats();
-    let all: [u64; 9] = [scheduled, expired, cancelled, pending, refused, panicked, dropped, turns, wake_ups];
+    let Stats {
+        scheduled,
+        expired,
+        cancelled,
+        pending,
+        rejected,
+        panics,
+        dropped_tasks,
+        turns,
+        wake_ups,
+        ..
+    } = HashedWheelTimer::default().stats();
+    let all: [u64; 9] =
+        [scheduled, expired, cancelled, pending, rejected, panics, dropped_tasks, turns, wake_ups];
     assert_eq!(all, [0; 9]);
 }
 

@@ -152,7 +152,7 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
     }
     let stats = timer.stats();
     assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0), "seed {seed}");
-    assert_eq!((stats.panicked, stats.dropped), (0, 0), "seed {seed}");
+    assert_eq!((stats.panics, stats.dropped_tasks), (0, 0), "seed {seed}");
 }
 
 /// Fewer under Miri, which takes a thousand times as long.

@@ -32,11 +32,11 @@ fn tasks_run_in_the_pool_and_may_panic() {
         assert_eq!(t.pass(TICK), 2);
         assert!(heard.recv_timeout(PATIENCE).unwrap().is_some());
         let begin = Instant::now();
-        while t.timer.stats().panicked == 0 {
+        while t.timer.stats().panics == 0 {
             assert!(begin.elapsed() < PATIENCE);
             thread::yield_now();
         }
-        assert_eq!(t.timer.stats().dropped, 0);
+        assert_eq!(t.timer.stats().dropped_tasks, 0);
     }
 
     static QUIET: Once = Once::new();

@@ -119,7 +119,7 @@ fn cancel_does_not_wait_for_the_worker_whatever_its_hook_asks() {
     assert!(ends(move || canceller.cancel()));
     gate.open();
     dropper.join().unwrap();
-    assert_eq!(far.timer().stats().panicked, 0);
+    assert_eq!(far.timer().stats().panics, 0);
 }
 
 // --- a driver in the hands of what it drives ------------------------------------------------------------------------
@@ -135,7 +135,7 @@ fn a_driver_is_turned_and_dropped_in_a_hook_of_stop() {
         });
         t.timer.new_timeout_task(hook, TICK).unwrap();
         assert_eq!(t.timer.stop().len(), 1);
-        assert_eq!(t.timer.stats().panicked, 0);
+        assert_eq!(t.timer.stats().panics, 0);
     });
 }
 
@@ -201,7 +201,7 @@ fn one_driver_turns_another() {
             TICK,
         )
         .unwrap();
-    assert_eq!((outer.pass(TICK), outer.timer.stats().panicked), (1, 0));
+    assert_eq!((outer.pass(TICK), outer.timer.stats().panics), (1, 0));
     runs.try_recv().unwrap();
 }
 
@@ -224,7 +224,7 @@ fn a_task_may_ask_its_timer_anything() {
         timer.new_timeout(|_| (), TICK).unwrap();
     };
     t.timer.new_timeout(task, TICK).unwrap();
-    assert_eq!((t.pass(TICK), t.timer.stats().panicked), (1, 0));
+    assert_eq!((t.pass(TICK), t.timer.stats().panics), (1, 0));
     assert_eq!(t.pass(TICK), 1);
 }
 
@@ -237,7 +237,7 @@ fn a_hook_of_stop_is_refused_a_new_timeout() {
         assert_eq!(timer.pending_timeouts(), 0);
     });
     t.timer.new_timeout_task(hook, TICK).unwrap();
-    assert_eq!((t.timer.stop().len(), t.timer.stats().panicked), (1, 0));
+    assert_eq!((t.timer.stop().len(), t.timer.stats().panics), (1, 0));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_task_that_cancels_itself_when_it_is_dropped_is_too_late() {
         *itself.lock().unwrap() = Some(timeout.clone());
         assert_eq!(if cancels { usize::from(timeout.cancel()) } else { t.pass(TICK) }, 1);
     }
-    assert_eq!(t.timer.stats().panicked, 0);
+    assert_eq!(t.timer.stats().panics, 0);
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_threa
             gate.open();
             wait_for_stop.recv_timeout(PATIENCE).unwrap();
             stopper.join().unwrap();
-            assert_eq!(timeout.timer().stats().panicked, 0);
+            assert_eq!(timeout.timer().stats().panics, 0);
         });
     }
 }

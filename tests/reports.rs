@@ -89,7 +89,7 @@ fn a_subscriber_that_panics_harms_nobody() {
             t.timer.new_timeout(|_| (), TICK).unwrap();
             t.timer.new_timeout(|_| (), TICK).unwrap();
             assert_eq!(t.pass(TICK), 2);
-            assert_eq!(t.timer.stats().dropped, 2);
+            assert_eq!(t.timer.stats().dropped_tasks, 2);
             drop(HashedWheelTimer::new(Duration::from_nanos(7), 8));
         });
     });
@@ -133,9 +133,9 @@ fn refusals_are_reported_less_and_less_often() {
         for _ in 0..=100 {
             let _ = t.timer.new_timeout(|_| (), TICK);
         }
-        assert_eq!(t.timer.stats().refused, 100);
+        assert_eq!(t.timer.stats().rejected, 100);
     });
-    assert_eq!(numbers(&reports, "refused"), [1, 2, 4, 8, 16, 32, 64]);
+    assert_eq!(numbers(&reports, "rejected"), [1, 2, 4, 8, 16, 32, 64]);
     let parts = ["a timer refuses timeouts", "timer=\"requests\"", "too many timeouts are pending: 1"];
     reports.iter().for_each(|report| with_level(Level::WARN, report, &parts));
 }

@@ -93,7 +93,7 @@ fn while_it_closes_it_is_not_stopped_and_refuses() {
     let (is_stopped, refuses, debug) = seen.lock().unwrap().take().unwrap();
     assert!(!is_stopped && refuses);
     assert!(debug.contains("life: Closing"), "{debug}");
-    assert_eq!(t.timer.stats().refused, 1);
+    assert_eq!(t.timer.stats().rejected, 1);
     assert!(format!("{:?}", t.timer).contains("life: Stopped"));
 }
 
@@ -184,7 +184,7 @@ fn a_task_on_the_worker_cannot_shut_its_timer_down() {
     let (other, task_ends) = (t.timer.clone(), Ends::new());
     t.timer.new_timeout(move |_| drop(other.shutdown(HOUR)), TICK).unwrap();
     quietly(|| assert_eq!(t.pass(TICK), 1));
-    assert_eq!(t.timer.stats().panicked, 1);
+    assert_eq!(t.timer.stats().panics, 1);
     t.timer.new_timeout_task(task_ends.task(), TICK).expect("nothing has changed");
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(task_ends.runs(), 1);
@@ -257,7 +257,7 @@ fn a_task_may_have_the_driver() {
         t.clock.advance(TICK);
         // The drop of the driver has stopped the timer, and so has all there is.
         assert!(t.timer.shutdown(HOUR).is_empty());
-        assert_eq!((t.timer.stats().panicked, far_ends.hooks()), (0, 1));
+        assert_eq!((t.timer.stats().panics, far_ends.hooks()), (0, 1));
         assert!(far.is_cancelled() && t.timer.is_stopped());
         assert!(held.upgrade().is_none(), "the executor is let go of");
     });

@@ -24,11 +24,11 @@ fn driven(executor: impl TaskExecutor) -> Driven {
 
 fn dropped(timer: &HashedWheelTimer, count: u64) -> bool {
     let begin = Instant::now();
-    while timer.stats().dropped < count && begin.elapsed() < PATIENCE {
+    while timer.stats().dropped_tasks < count && begin.elapsed() < PATIENCE {
         thread::yield_now();
     }
     let stats = timer.stats();
-    (stats.dropped, stats.panicked) == (count, 0)
+    (stats.dropped_tasks, stats.panics) == (count, 0)
 }
 
 /// Schedules one that says whether it is inside a runtime, and one that panics before it.
@@ -53,7 +53,7 @@ fn spawn_blocking_runs_tasks_in_the_runtime() {
     schedule_both(&t.timer, &said);
     assert_eq!(t.pass(TICK), 2);
     assert!(heard.recv_timeout(PATIENCE).unwrap());
-    assert_eq!((t.timer.stats().panicked, t.timer.stats().dropped), (1, 0));
+    assert_eq!((t.timer.stats().panics, t.timer.stats().dropped_tasks), (1, 0));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn spawn_runs_tasks_in_the_runtime() {
     // As many turns as it has tasks.
     (0..2).for_each(|_| runtime.block_on(tokio::task::yield_now()));
     assert!(heard.recv_timeout(PATIENCE).unwrap());
-    assert_eq!((t.timer.stats().panicked, t.timer.stats().dropped), (1, 0));
+    assert_eq!((t.timer.stats().panics, t.timer.stats().dropped_tasks), (1, 0));
 }
 
 /// On the worker thread, which goes on, and ends when it is told to.
@@ -110,14 +110,14 @@ fn spawn_blocking_runs_or_drops_what_waits_when_the_runtime_goes() {
     runtime.shutdown_background();
     t.timer.new_timeout_task(rest.task(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((rest.drops(), t.timer.stats().dropped), (1, 1), "what comes later is dropped");
+    assert_eq!((rest.drops(), t.timer.stats().dropped_tasks), (1, 1), "what comes later is dropped");
     gate.open();
     let begin = Instant::now();
     while rest.drops() < 4 {
         assert!(begin.elapsed() < PATIENCE, "{rest:?}");
         thread::yield_now();
     }
-    assert_eq!(rest.runs() as u64 + t.timer.stats().dropped, 4);
+    assert_eq!(rest.runs() as u64 + t.timer.stats().dropped_tasks, 4);
 }
 
 #[test]
@@ -166,9 +166,9 @@ fn nothing_vanishes_when_the_runtime_goes_meanwhile() {
             thread::yield_now();
         }
         let stats = timer.stats();
-        assert_eq!((stats.expired, stats.pending, stats.panicked), (2_000, 0, 0));
-        assert_eq!(ends.runs() as u64 + stats.dropped, 2_000);
-        assert!(stats.dropped >= 100, "{stats:?}");
+        assert_eq!((stats.expired, stats.pending, stats.panics), (2_000, 0, 0));
+        assert_eq!(ends.runs() as u64 + stats.dropped_tasks, 2_000);
+        assert!(stats.dropped_tasks >= 100, "{stats:?}");
     }
 
     ends(|| check(TokioSpawnBlocking::new));

@@ -291,17 +291,17 @@ impl Snapshot {
             expired: stats.expired,
             periodic_runs: stats.periodic_runs,
             cancelled: stats.cancelled,
-            reset: stats.reset,
-            refused: stats.refused,
-            panicked: stats.panicked,
-            dropped: stats.dropped,
-            slow: stats.slow,
+            reset: stats.resets,
+            refused: stats.rejected,
+            panicked: stats.panics,
+            dropped: stats.dropped_tasks,
+            slow: stats.slow_tasks,
             turns: stats.turns,
             wake_ups: stats.wake_ups,
             long_turns: stats.long_turns,
             longest_turn: stats.longest_turn,
-            busy: stats.busy,
-            worst_lateness: stats.lateness.worst,
+            busy: stats.busy_time,
+            worst_lateness: stats.lateness.max,
             lateness: stats.lateness.buckets().collect(),
         };
         if !is_closed && !seen.has_too_many_slots() {
@@ -328,10 +328,10 @@ impl Wheel {
         let levels = occupancy.levels.iter().map(|level| Level {
             ticks_per_slot: level.ticks_per_slot,
             size: level.slots.len(),
-            present: level.present,
+            present: level.current_slot,
             slots: merge(&level.slots, MOST_SLOTS),
         });
-        Some(Self { tick: occupancy.tick, on_the_way: occupancy.on_the_way, levels: levels.collect() })
+        Some(Self { tick: occupancy.tick, on_the_way: occupancy.queued, levels: levels.collect() })
     }
 }
 

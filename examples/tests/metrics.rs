@@ -12,7 +12,7 @@ fn the_page_says_what_the_timer_does() {
     assert_eq!(status, Some(0), "{text}");
     for line in [
         "# TYPE hashed_wheel_pending gauge",
-        "hashed_wheel_reset_total{timer=\"requests\"} 36000",
+        "hashed_wheel_resets_total{timer=\"requests\"} 36000",
         "hashed_wheel_lateness_seconds_bucket{timer=\"requests\",le=\"+Inf\"}",
         "PASS",
     ] {

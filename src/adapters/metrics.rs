@@ -12,16 +12,16 @@ const COUNTERS: [Metric<u64>; 14] = [
     ("hashed_wheel_expired_total", "Timeouts whose task was handed to the executor", |stats| stats.expired),
     ("hashed_wheel_periodic_runs_total", "Runs of periodic tasks", |stats| stats.periodic_runs),
     ("hashed_wheel_cancelled_total", "Timeouts that were cancelled", |stats| stats.cancelled),
-    ("hashed_wheel_refused_total", "Timeouts that were refused", |stats| stats.refused),
-    ("hashed_wheel_reset_total", "Timeouts re-armed", |stats| stats.reset),
-    ("hashed_wheel_panicked_total", "Panics of tasks and executors", |stats| stats.panicked),
-    ("hashed_wheel_dropped_total", "Tasks that the executor dropped", |stats| stats.dropped),
-    ("hashed_wheel_slow_total", "Tasks above the threshold for slow ones", |stats| stats.slow),
+    ("hashed_wheel_rejected_total", "Timeouts that were refused", |stats| stats.rejected),
+    ("hashed_wheel_resets_total", "Timeouts re-armed", |stats| stats.resets),
+    ("hashed_wheel_panics_total", "Panics of tasks and executors", |stats| stats.panics),
+    ("hashed_wheel_dropped_tasks_total", "Tasks that the executor dropped", |stats| stats.dropped_tasks),
+    ("hashed_wheel_slow_tasks_total", "Tasks above the threshold for slow ones", |stats| stats.slow_tasks),
     ("hashed_wheel_turns_total", "Turns of the worker", |stats| stats.turns),
     ("hashed_wheel_wake_ups_total", "Times that the worker came out of a sleep", |stats| stats.wake_ups),
     ("hashed_wheel_long_turns_total", "Turns that took longer than a tick", |stats| stats.long_turns),
-    ("hashed_wheel_busy_microseconds_total", "How long turns of the worker took in all", |stats| {
-        stats.busy.as_micros() as u64
+    ("hashed_wheel_busy_time_microseconds_total", "How long turns of the worker took in all", |stats| {
+        stats.busy_time.as_micros() as u64
     }),
     (LATENESS_COUNT, "Timeouts whose lateness was counted", |stats| {
         stats.lateness.buckets().map(|(_, count)| count).sum()
@@ -30,14 +30,16 @@ const COUNTERS: [Metric<u64>; 14] = [
 
 const GAUGES: [Metric<f64>; 4] = [
     ("hashed_wheel_pending", "Timeouts that have not ended", |stats| stats.pending as f64),
-    ("hashed_wheel_unreclaimed", "Cancelled timeouts that the worker has not taken back", |stats| {
-        stats.unreclaimed as f64
-    }),
+    (
+        "hashed_wheel_cancelled_not_reclaimed",
+        "Cancelled timeouts that the worker has not taken back",
+        |stats| stats.cancelled_not_reclaimed as f64,
+    ),
     ("hashed_wheel_longest_turn_seconds", "What the longest turn of the worker took", |stats| {
         stats.longest_turn.as_secs_f64()
     }),
-    ("hashed_wheel_worst_lateness_seconds", "How late the latest timeout was", |stats| {
-        stats.lateness.worst.as_secs_f64()
+    ("hashed_wheel_max_lateness_seconds", "How late the latest timeout was", |stats| {
+        stats.lateness.max.as_secs_f64()
     }),
 ];
 
@@ -57,19 +59,19 @@ impl Stats {
     /// | `hashed_wheel_expired_total` | counter | |
     /// | `hashed_wheel_periodic_runs_total` | counter | |
     /// | `hashed_wheel_cancelled_total` | counter | |
-    /// | `hashed_wheel_refused_total` | counter | |
-    /// | `hashed_wheel_reset_total` | counter | |
-    /// | `hashed_wheel_panicked_total` | counter | |
-    /// | `hashed_wheel_dropped_total` | counter | |
-    /// | `hashed_wheel_slow_total` | counter | |
+    /// | `hashed_wheel_rejected_total` | counter | |
+    /// | `hashed_wheel_resets_total` | counter | |
+    /// | `hashed_wheel_panics_total` | counter | |
+    /// | `hashed_wheel_dropped_tasks_total` | counter | |
+    /// | `hashed_wheel_slow_tasks_total` | counter | |
     /// | `hashed_wheel_turns_total` | counter | |
     /// | `hashed_wheel_wake_ups_total` | counter | |
     /// | `hashed_wheel_long_turns_total` | counter | |
-    /// | `hashed_wheel_busy_microseconds_total` | counter | its rate, by a million, is the worker's load |
+    /// | `hashed_wheel_busy_time_microseconds_total` | counter | its rate, by a million, is the worker's load |
     /// | `hashed_wheel_pending` | gauge | |
-    /// | `hashed_wheel_unreclaimed` | gauge | |
+    /// | `hashed_wheel_cancelled_not_reclaimed` | gauge | |
     /// | `hashed_wheel_longest_turn_seconds` | gauge | |
-    /// | `hashed_wheel_worst_lateness_seconds` | gauge | [`Lateness::worst`](crate::Lateness::worst) |
+    /// | `hashed_wheel_max_lateness_seconds` | gauge | [`Lateness::max`](crate::Lateness::max) |
     /// | `hashed_wheel_lateness_seconds_bucket` | counter | with a label `le`: how many were at most so late, in seconds |
     /// | `hashed_wheel_lateness_seconds_count` | counter | how many these are in all |
     ///

@@ -103,7 +103,7 @@ impl Hashed {
     /// How full the slots are, and which one is that of the tick `now`.
     pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
         let slots = self.slots.among(0..self.slots.size()).map(Rounds::len).collect();
-        vec![LevelOccupancy { ticks_per_slot: 1, slots, present: self.slot(now) }]
+        vec![LevelOccupancy { ticks_per_slot: 1, slots, current_slot: self.slot(now) }]
     }
 
     /// Names all entries, in no particular order.

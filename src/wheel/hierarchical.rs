@@ -155,7 +155,7 @@ impl Hierarchical {
             Some(LevelOccupancy {
                 ticks_per_slot: 1 << shift,
                 slots: slots.among(0..slots.size()).map(|slot| slot.row.len()).collect(),
-                present: (now >> shift) as usize & (slots.size() - 1),
+                current_slot: (now >> shift) as usize & (slots.size() - 1),
             })
         });
         levels.collect()

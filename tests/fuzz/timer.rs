@@ -991,11 +991,11 @@ impl Script {
         assert_eq!(stats.expired, expected.expired);
         assert_eq!(stats.cancelled, expected.cancelled);
         assert_eq!(stats.scheduled, stats.pending + stats.expired + stats.cancelled);
-        assert_eq!(stats.refused, expected.refused);
-        assert_eq!(stats.panicked, expected.panicked);
-        assert_eq!(stats.dropped, expected.dropped);
+        assert_eq!(stats.rejected, expected.refused);
+        assert_eq!(stats.panics, expected.panicked);
+        assert_eq!(stats.dropped_tasks, expected.dropped);
         assert_eq!(stats.periodic_runs, expected.periodic_runs);
-        assert_eq!(stats.reset, world.resets as u64);
+        assert_eq!(stats.resets, world.resets as u64);
         let counted: u64 = stats.lateness.buckets().map(|(_, count)| count).sum();
         assert!(counted == expected.handed || counted < expected.handed && world.phase == Phase::Turning);
     }

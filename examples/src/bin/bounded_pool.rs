@@ -267,8 +267,8 @@ fn trial(refused: Refused, options: &Options, verdict: &mut Verdict) {
         (stats.expired, stats.cancelled) == (in_pool + on_worker + dropped, hooks),
         format!("the timer counts {} expired, {} cancelled", stats.expired, stats.cancelled),
     );
-    expect(stats.dropped == dropped, format!("the timer counts {} as dropped", stats.dropped));
-    expect(stats.panicked == 0, format!("{} tasks panicked", stats.panicked));
+    expect(stats.dropped_tasks == dropped, format!("the timer counts {} as dropped", stats.dropped_tasks));
+    expect(stats.panics == 0, format!("{} tasks panicked", stats.panics));
     expect(
         refusals > 0,
         "the pool refused nothing: more --timeouts, or a shorter --queue, would show more".into(),

@@ -233,13 +233,13 @@ fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
         HumanCount(stats.scheduled),
         HumanCount(stats.cancelled),
         HumanCount(stats.expired),
-        HumanCount(stats.refused)
+        HumanCount(stats.rejected)
     );
-    println!("re-armed     {} times", HumanCount(stats.reset));
-    println!("tasks        {} slow, {} panics", stats.slow, stats.panicked);
+    println!("re-armed     {} times", HumanCount(stats.resets));
+    println!("tasks        {} slow, {} panics", stats.slow_tasks, stats.panics);
     println!("turns        {}, the longest {:.2?}", HumanCount(stats.turns), stats.longest_turn);
     let [p50, p99] = [0.5, 0.99].map(|part| lateness.quantile(part));
-    println!("lateness     p50 at most {p50:.2?}, p99 at most {p99:.2?}, worst {:.2?}", lateness.worst);
+    println!("lateness     p50 at most {p50:.2?}, p99 at most {p99:.2?}, worst {:.2?}", lateness.max);
     println!("page         {} lines, read {reads} times", text.lines().count());
     Ok(verdict)
 }
@@ -260,27 +260,31 @@ fn compare(page: &Page, stats: &Stats, counted: &Counts, verdict: &mut Verdict) 
         ("scheduled_total", stats.scheduled, counted.scheduled),
         ("cancelled_total", stats.cancelled, counted.answered),
         ("expired_total", stats.expired, counted.scheduled - counted.answered),
-        ("refused_total", stats.refused, counted.refused),
-        ("reset_total", stats.reset, counted.reset),
-        ("panicked_total", stats.panicked, counted.panics),
+        ("rejected_total", stats.rejected, counted.refused),
+        ("resets_total", stats.resets, counted.reset),
+        ("panics_total", stats.panics, counted.panics),
         ("lateness_seconds_count", stats.expired, stats.expired),
         ("pending", stats.pending, 0),
-        ("unreclaimed", stats.unreclaimed, 0),
-        ("dropped_total", stats.dropped, 0),
+        ("cancelled_not_reclaimed", stats.cancelled_not_reclaimed, 0),
+        ("dropped_tasks_total", stats.dropped_tasks, 0),
         ("turns_total", stats.turns, stats.turns),
         ("wake_ups_total", stats.wake_ups, stats.wake_ups),
         ("long_turns_total", stats.long_turns, stats.long_turns),
-        ("busy_microseconds_total", stats.busy.as_micros() as u64, stats.busy.as_micros() as u64),
-        ("slow_total", stats.slow, stats.slow),
+        (
+            "busy_time_microseconds_total",
+            stats.busy_time.as_micros() as u64,
+            stats.busy_time.as_micros() as u64,
+        ),
+        ("slow_tasks_total", stats.slow_tasks, stats.slow_tasks),
     ] {
         says(name, of_stats as f64);
         says(name, of_service as f64);
     }
     says("longest_turn_seconds", stats.longest_turn.as_secs_f64());
-    says("worst_lateness_seconds", stats.lateness.worst.as_secs_f64());
+    says("max_lateness_seconds", stats.lateness.max.as_secs_f64());
 
     // The machine may make a task slow that is not meant to be.
-    let (found, least) = (stats.slow, counted.slow);
+    let (found, least) = (stats.slow_tasks, counted.slow);
     verdict.expect(found >= least, format!("{found} slow tasks, and should be {least} at least"));
     verdict.expect(least == 0 || stats.longest_turn >= SLOW * 2, "no turn was as long as a slow task");
     let mut so_far = 0;

@@ -168,7 +168,7 @@ impl Scene {
         tally.add(&keys.settle(if ending.waits_for_all { turned_away } else { usize::MAX }));
         let stats = timer.stats();
         assert_eq!((stats.scheduled, stats.pending), (stats.expired + stats.cancelled, 0));
-        assert_eq!(stats.panicked, 0);
+        assert_eq!(stats.panics, 0);
         tally
     }
 }

@@ -332,7 +332,7 @@ impl World {
             let stats = first.timeout.timer().stats();
             let [expired, cancelled, runs] = [expired, cancelled, runs].map(|ends| ends as u64);
             assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0));
-            assert_eq!((stats.dropped, stats.panicked), (expired - runs, 0));
+            assert_eq!((stats.dropped_tasks, stats.panics), (expired - runs, 0));
         }
         ends.tally(returned.is_some())
     }

@@ -103,7 +103,7 @@ fn of_cancel_and_a_refusal_one_wins() {
             assert_eq!(timeout.is_expired(), !cancelled, "refused is expired, though nothing ran");
             let stats = driven.timer.stats();
             assert_eq!(
-                (stats.dropped, stats.panicked),
+                (stats.dropped_tasks, stats.panics),
                 (expired as u64, (expired as u64) * u64::from(panics))
             );
             assert_eq!(stats.pending, 0);
@@ -126,7 +126,7 @@ fn a_refusal_keeps_nothing_from_stop() {
             assert_eq!(rest.len() + expired, 2, "each ends once");
             first.assert(0, usize::from(expired == 0));
             second.assert(0, usize::from(expired < 2));
-            assert_eq!(driven.timer.stats().dropped, expired as u64);
+            assert_eq!(driven.timer.stats().dropped_tasks, expired as u64);
         });
     }
 }

@@ -101,6 +101,6 @@ fn a_refusal_leaves_the_count_to_stop() {
         let why = refused.join().unwrap();
         assert!(matches!(why, NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { limit: 1 }));
         ends.assert(0, 1);
-        assert_eq!(driven.timer.stats().refused, 1);
+        assert_eq!(driven.timer.stats().rejected, 1);
     });
 }

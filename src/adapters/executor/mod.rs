@@ -12,7 +12,7 @@
 //! | `RayonPool` | a pool | the same | any number | it is not before the timer has stopped; all run |
 //!
 //! *Dropped* is what it says for every [`ExpiredTask`](crate::ExpiredTask): the task is dropped with all that it holds, that is reported, and
-//! counted in [`Stats::dropped`](crate::Stats::dropped). The timer goes on. None of these refuses a task for there being too
+//! counted in [`Stats::dropped_tasks`](crate::Stats::dropped_tasks). The timer goes on. None of these refuses a task for there being too
 //! many: who wants a bound hands tasks to a queue that has one, as `examples/src/bin/bounded_pool.rs` does.
 //!
 //! [`TokioSpawnBlocking`] and [`TokioSpawn`] need the feature `tokio`, [`RayonGlobal`] and [`RayonPool`] the feature `rayon`.

@@ -185,7 +185,7 @@ fn judge(verdict: &mut Verdict, round: &str, outcome: &Outcome, options: &Option
     );
     expect(*left == 0, format!("{left} timeouts are left"));
     expect(
-        stats.scheduled == stats.expired + stats.cancelled && stats.refused == 0,
+        stats.scheduled == stats.expired + stats.cancelled && stats.rejected == 0,
         format!("the timer's counts do not add up: {stats:?}"),
     );
     expect(stats.cancelled > stats.expired, "most timeouts have expired".into());

@@ -36,7 +36,7 @@ impl Report<'_> {
         count(server.early, "were closed before the idle time was over, says the server");
         count(clients.early, "were closed before the idle time was over, say the clients");
         count(timer.pending, "timeouts are still pending");
-        count(timer.panicked, "tasks of the timer panicked");
+        count(timer.panics, "tasks of the timer panicked");
 
         let gap = Duration::from_millis(clients.longest_gap);
         if gap >= options.idle && clients.wronged + clients.early > 0 {

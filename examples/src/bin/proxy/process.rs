@@ -98,7 +98,7 @@ impl Said {
             answered: counts.answered.load(Relaxed),
             timed_out: counts.timed_out.each_ref().map(|count| count.load(Relaxed)),
             scheduled: wheel.scheduled,
-            reset: wheel.reset,
+            reset: wheel.resets,
             pending: wheel.pending,
             late: wheel.lateness.quantile(0.99).as_micros() as u64,
         }

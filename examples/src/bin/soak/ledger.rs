@@ -156,10 +156,10 @@ impl Ledger {
             ("not taken by the executor and dropped", get(&self.turned_away), discarded),
             ("expired", ran + discarded, stats.expired),
             ("cancelled", cancelled + swept, stats.cancelled),
-            ("refused", refused, stats.refused),
-            ("dropped", discarded, stats.dropped),
+            ("refused", refused, stats.rejected),
+            ("dropped", discarded, stats.dropped_tasks),
             ("pending", 0, stats.pending),
-            ("panicked", get(&self.provoked), stats.panicked),
+            ("panicked", get(&self.provoked), stats.panics),
         ] {
             self.expect(here == there, || format!("{what}: {here} and {there}"));
         }
