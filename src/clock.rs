@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::platform::{Counter, HAS_COUNTER};
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
-use crate::ticks::{self, RUNNING};
+use crate::ticks::{self, DEADLINE_RUNNING};
 
 /// A source of monotonic time.
 ///
@@ -72,13 +72,13 @@ impl Time {
         }
     }
 
-    /// Nanoseconds since the timer was built. Less than `RUNNING`.
+    /// Nanoseconds since the timer was built. Less than `DEADLINE_RUNNING`.
     pub(crate) fn now(&self) -> u64 {
         let nanos = match self {
             Self::Monotonic(monotonic) => monotonic.now(),
             Self::Given { clock, origin } => ticks::nanos(clock.now().saturating_sub(*origin)),
         };
-        nanos.min(RUNNING - 1)
+        nanos.min(DEADLINE_RUNNING - 1)
     }
 
     /// The same, to say how long it is until then: never before what a delay was counted from.
@@ -94,7 +94,7 @@ impl Time {
     #[inline]
     pub(crate) fn now_or_soon(&self) -> u64 {
         match self {
-            Self::Monotonic(monotonic) => monotonic.now_or_soon().min(RUNNING - 1),
+            Self::Monotonic(monotonic) => monotonic.now_or_soon().min(DEADLINE_RUNNING - 1),
             Self::Given { .. } => self.now(),
         }
     }
@@ -258,7 +258,7 @@ impl fmt::Debug for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ticks::NEVER;
+    use crate::ticks::DEADLINE_NEVER;
 
     #[test]
     #[cfg_attr(miri, ignore = "there is no counter")]
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(time.at(origin + second), 1_000_000_000);
         assert_eq!(time.at(origin), 0);
         assert_eq!(origin.checked_sub(second).map_or(0, |before| time.at(before)), 0);
-        assert_eq!(far.map_or(NEVER, |far| time.at(far)), NEVER);
+        assert_eq!(far.map_or(DEADLINE_NEVER, |far| time.at(far)), DEADLINE_NEVER);
 
         let (before, time) = (time.now(), Time::Monotonic(time));
         assert_eq!(time.at(origin + 3_600 * second), 3_600_000_000_000);

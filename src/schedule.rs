@@ -151,7 +151,7 @@ impl Recurrence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ticks::NEVER;
+    use crate::ticks::DEADLINE_NEVER;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -239,14 +239,14 @@ mod tests {
     fn nothing_overflows() {
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
             let rate = Schedule::at_fixed_rate(Duration::MAX).missed_tick(policy).jitter(Duration::MAX);
-            let mut recurrence = rate.begin(NEVER - 1).unwrap();
-            assert_eq!(recurrence.deadline(), NEVER);
-            assert_eq!(recurrence.advance(NEVER - 1, fine()), NEVER);
-            let mut recurrence = rate.initial_delay(Duration::ZERO).begin(NEVER - 1).unwrap();
-            assert_eq!(recurrence.advance(NEVER - 1, fine()), NEVER);
+            let mut recurrence = rate.begin(DEADLINE_NEVER - 1).unwrap();
+            assert_eq!(recurrence.deadline(), DEADLINE_NEVER);
+            assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
+            let mut recurrence = rate.initial_delay(Duration::ZERO).begin(DEADLINE_NEVER - 1).unwrap();
+            assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
             let often = Schedule::at_fixed_rate(Duration::from_nanos(1)).missed_tick(policy);
             let mut recurrence = often.begin(0).unwrap();
-            assert!(recurrence.advance(NEVER - 1, fine()) <= NEVER);
+            assert!(recurrence.advance(DEADLINE_NEVER - 1, fine()) <= DEADLINE_NEVER);
         }
     }
 

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 /// The deadline that never comes: the greatest of 62 bits, which are 146 years of nanoseconds.
-pub(crate) const NEVER: u64 = (1 << 62) - 1;
+pub(crate) const DEADLINE_NEVER: u64 = (1 << 62) - 1;
 
 /// Nobody's deadline: a node says so whose task runs, and will run again.
-pub(crate) const RUNNING: u64 = NEVER - 1;
+pub(crate) const DEADLINE_RUNNING: u64 = DEADLINE_NEVER - 1;
 
-/// The deadline that so many nanoseconds are, or `NEVER` if they are too many.
+/// The deadline that so many nanoseconds are, or `DEADLINE_NEVER` if they are too many.
 #[inline]
 pub(crate) fn or_never(nanos: u64) -> u64 {
-    if nanos < RUNNING { nanos } else { NEVER }
+    if nanos < DEADLINE_RUNNING { nanos } else { DEADLINE_NEVER }
 }
 
-/// What `duration` is in nanoseconds, or `NEVER` if that is too much.
+/// What `duration` is in nanoseconds, or `DEADLINE_NEVER` if that is too much.
 #[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
@@ -57,7 +57,7 @@ impl Ticks {
     /// How long it is from `now` to the beginning of `tick`; zero once it has begun, and 146 years if it never does.
     pub(crate) fn until(self, tick: u64, now: u64) -> Duration {
         match tick.saturating_mul(self.nanos) {
-            NEVER.. => Duration::from_nanos(NEVER),
+            DEADLINE_NEVER.. => Duration::from_nanos(DEADLINE_NEVER),
             begins => Duration::from_nanos(begins.saturating_sub(now)),
         }
     }
@@ -90,24 +90,27 @@ mod tests {
         assert_eq!(ticks.until(2, 21), Duration::ZERO);
         assert_eq!([19, 20, 23].map(|now| ticks.since(2, now)), [0, 0, 3]);
         // Time stands still there: whoever slept until then would never sleep again.
-        assert_eq!(ticks.until(ticks.of(NEVER), NEVER - 1), Duration::from_nanos(NEVER));
+        assert_eq!(
+            ticks.until(ticks.of(DEADLINE_NEVER), DEADLINE_NEVER - 1),
+            Duration::from_nanos(DEADLINE_NEVER)
+        );
     }
 
     #[test]
     fn what_cannot_be_said_is_never() {
-        assert_eq!(nanos(Duration::MAX), NEVER);
-        assert_eq!(nanos(Duration::from_nanos(NEVER)), NEVER);
-        assert_eq!(deadline(0, Duration::MAX), NEVER);
-        assert_eq!(deadline(NEVER - 1, Duration::from_nanos(1)), NEVER);
-        assert_eq!(deadline(RUNNING - 2, Duration::from_nanos(1)), RUNNING - 1);
-        assert_eq!(deadline(RUNNING - 1, Duration::from_nanos(1)), NEVER);
+        assert_eq!(nanos(Duration::MAX), DEADLINE_NEVER);
+        assert_eq!(nanos(Duration::from_nanos(DEADLINE_NEVER)), DEADLINE_NEVER);
+        assert_eq!(deadline(0, Duration::MAX), DEADLINE_NEVER);
+        assert_eq!(deadline(DEADLINE_NEVER - 1, Duration::from_nanos(1)), DEADLINE_NEVER);
+        assert_eq!(deadline(DEADLINE_RUNNING - 2, Duration::from_nanos(1)), DEADLINE_RUNNING - 1);
+        assert_eq!(deadline(DEADLINE_RUNNING - 1, Duration::from_nanos(1)), DEADLINE_NEVER);
     }
 
     #[test]
     fn never_is_after_every_time_that_can_be_reached() {
-        for tick in [1, 2, 3, 1_000, 1_000_000, NEVER / 2, NEVER - 1, NEVER] {
+        for tick in [1, 2, 3, 1_000, 1_000_000, DEADLINE_NEVER / 2, DEADLINE_NEVER - 1, DEADLINE_NEVER] {
             let ticks = Ticks::new(Duration::from_nanos(tick));
-            assert!(ticks.of(NEVER) > ticks.reached(NEVER - 1), "tick of {tick} ns");
+            assert!(ticks.of(DEADLINE_NEVER) > ticks.reached(DEADLINE_NEVER - 1), "tick of {tick} ns");
         }
     }
 

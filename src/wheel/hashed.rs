@@ -1,9 +1,9 @@
 //! Varghese and Lauck's scheme 6: one array of slots, and rounds for what lies beyond it.
 
 use super::MAX_TICKS_PER_WHEEL;
-use super::due::Due;
 use super::entries::Entries;
-use super::firsts::Firsts;
+use super::min_tree::MinTree;
+use super::ready_list::ReadyList;
 use super::ring::Ring;
 use super::rounds::{Rounds, Waiting};
 use crate::occupancy::LevelOccupancy;
@@ -13,9 +13,9 @@ use crate::occupancy::LevelOccupancy;
 #[derive(Debug)]
 pub(crate) struct Hashed {
     slots: Ring<Rounds>,
-    firsts: Firsts,
+    firsts: MinTree,
     /// Everything with `deadline <= tick`.
-    due: Due<Waiting>,
+    due: ReadyList<Waiting>,
     /// How many entries there are, in slots and in `due`.
     len: usize,
     tick: u64,
@@ -29,7 +29,13 @@ impl Hashed {
             "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
         );
         let size = ticks_per_wheel.next_power_of_two();
-        Self { slots: Ring::new(size), firsts: Firsts::new(size), due: Due::default(), len: 0, tick: 0 }
+        Self {
+            slots: Ring::new(size),
+            firsts: MinTree::new(size),
+            due: ReadyList::default(),
+            len: 0,
+            tick: 0,
+        }
     }
 
     /// Adds an entry, which is not in it.

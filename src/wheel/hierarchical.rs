@@ -2,10 +2,10 @@
 
 use super::MAX_TICKS_PER_WHEEL;
 use super::bitmap::Bitmap;
-use super::due::Due;
 use super::entries::Entries;
+use super::ready_list::ReadyList;
 use super::ring::{Bucket, Ring};
-use super::row::Row;
+use super::tombstone_vec::TombstoneVec;
 use crate::occupancy::LevelOccupancy;
 
 /// Of so many entries the deadlines are read before the first one moves: their cache misses overlap.
@@ -18,7 +18,7 @@ pub(crate) struct Hierarchical {
     /// `None` is a level that nothing has needed so far.
     levels: Vec<Option<Level>>,
     /// Everything with `deadline <= tick`.
-    due: Due,
+    due: ReadyList,
     /// How many entries there are, in slots and in `due`.
     len: usize,
     /// How many bits a level's digit has.
@@ -34,7 +34,7 @@ struct Level {
 
 #[derive(Debug, Default)]
 struct Slot {
-    row: Row,
+    row: TombstoneVec,
     /// No entry has an earlier deadline. Removals may leave it too low, but never before the slot begins.
     first: u64,
 }
@@ -76,7 +76,7 @@ impl Hierarchical {
         let bits = ticks_per_wheel.next_power_of_two().max(2).trailing_zeros();
         Self {
             levels: (0..u64::BITS.div_ceil(bits)).map(|_| None).collect(),
-            due: Due::default(),
+            due: ReadyList::default(),
             len: 0,
             bits,
             tick: 0,

@@ -2,7 +2,7 @@
 
 use super::entries::Entries;
 use super::ring::Bucket;
-use super::row::{self, Place, Row};
+use super::tombstone_vec::{self, Place, TombstoneVec};
 
 /// The most rounds that `remaining_rounds` can say. An entry further off is looked at again after so many.
 const MOST_ROUNDS: u64 = u32::MAX as u64 - 1;
@@ -40,7 +40,7 @@ impl Place for Waiting {
 /// numbers and the chunks in which something is due, and no other.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    row: Row<Waiting>,
+    row: TombstoneVec<Waiting>,
     /// For each chunk the least of the `remaining_rounds`. Removals may leave it too low.
     least: Vec<u32>,
     /// The turn of the wheel in which rounds were taken off last.
@@ -53,14 +53,14 @@ pub(super) struct Rounds {
 
 impl Default for Rounds {
     fn default() -> Self {
-        Self { row: Row::default(), least: Vec::new(), base: 0, first: u64::MAX, last_lap: 0 }
+        Self { row: TombstoneVec::default(), least: Vec::new(), base: 0, first: u64::MAX, last_lap: 0 }
     }
 }
 
 impl Bucket for Rounds {
     fn close(&mut self) {
         self.row.clear();
-        row::clear(&mut self.least);
+        tombstone_vec::clear(&mut self.least);
     }
 }
 
@@ -85,7 +85,7 @@ impl Rounds {
     }
 
     /// The entries, for those who take all of them: the bucket has to be closed then.
-    pub(super) fn row(&mut self) -> &mut Row<Waiting> {
+    pub(super) fn row(&mut self) -> &mut TombstoneVec<Waiting> {
         &mut self.row
     }
 
@@ -207,12 +207,12 @@ impl Rounds {
         self.row.vacate(position);
     }
 
-    /// As [`Row::tidy`].
+    /// As [`TombstoneVec::tidy`].
     pub(super) fn tidy(&mut self, entries: &mut impl Entries) {
         if self.row.tidy(|entry, position| entries.set_position(entry, position)) {
             self.find_least();
         }
         self.least.truncate(self.row.positions().div_ceil(CHUNK));
-        row::shrink(&mut self.least);
+        tombstone_vec::shrink(&mut self.least);
     }
 }

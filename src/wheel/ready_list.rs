@@ -1,26 +1,26 @@
 //! What is due.
 
 use super::entries::{AHEAD, Entries};
-use super::row::{Place, Row};
+use super::tombstone_vec::{Place, TombstoneVec};
 
 /// Entries whose deadline has been reached, in the order in which they come out: it had passed when they came, or they
 /// are on their way out.
 #[derive(Debug)]
-pub(super) struct Due<P = u32> {
-    row: Row<P>,
+pub(super) struct ReadyList<P = u32> {
+    row: TombstoneVec<P>,
     /// No entry stands before this position.
     front: usize,
     /// No entry has an earlier deadline. Means nothing while there is none.
     first: u64,
 }
 
-impl<P> Default for Due<P> {
+impl<P> Default for ReadyList<P> {
     fn default() -> Self {
-        Self { row: Row::default(), front: 0, first: 0 }
+        Self { row: TombstoneVec::default(), front: 0, first: 0 }
     }
 }
 
-impl<P: Place> Due<P> {
+impl<P: Place> ReadyList<P> {
     pub(super) fn len(&self) -> usize {
         self.row.len()
     }
@@ -37,7 +37,12 @@ impl<P: Place> Due<P> {
     }
 
     /// Takes all of `row` over, if nobody has to move for it. All are due at `deadline`.
-    pub(super) fn take_over(&mut self, deadline: u64, row: &mut Row<P>, entries: &impl Entries) -> bool {
+    pub(super) fn take_over(
+        &mut self,
+        deadline: u64,
+        row: &mut TombstoneVec<P>,
+        entries: &impl Entries,
+    ) -> bool {
         let can = self.row.is_empty();
         if can {
             self.first = deadline;
@@ -74,7 +79,7 @@ impl<P: Place> Due<P> {
         self.tidy(entries);
     }
 
-    /// As [`Row::tidy`].
+    /// As [`TombstoneVec::tidy`].
     #[inline]
     pub(super) fn tidy(&mut self, entries: &mut impl Entries) {
         if self.row.positions() > 0 && self.row.tidy(|entry, position| entries.set_position(entry, position))

@@ -25,18 +25,18 @@ impl Place for u32 {
 ///
 /// A removal leaves a hole, so that the order and everybody's position stay; holes are closed up when they are many.
 #[derive(Debug)]
-pub(super) struct Row<P = u32> {
+pub(super) struct TombstoneVec<P = u32> {
     places: Vec<P>,
     holes: usize,
 }
 
-impl<P> Default for Row<P> {
+impl<P> Default for TombstoneVec<P> {
     fn default() -> Self {
         Self { places: Vec::new(), holes: 0 }
     }
 }
 
-impl<P: Place> Row<P> {
+impl<P: Place> TombstoneVec<P> {
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }

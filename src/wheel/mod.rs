@@ -39,25 +39,25 @@
 //! in it for a while, a `BTreeMap`): ticks are the unit of time, a turn is 512 of them, and all delays up to the longest
 //! are equally likely. Bold is the best, and who comes within a tenth of it.
 //!
-#![doc = include_str!("../docs/which-wheel.md")]
+#![doc = include_str!("../../docs/which-wheel.md")]
 
 mod bitmap;
-mod due;
 mod either;
 pub(crate) mod entries;
-mod firsts;
 mod hashed;
 mod hierarchical;
-mod plain;
+mod min_tree;
+mod owned;
+mod ready_list;
 mod ring;
 mod rounds;
-mod row;
 mod slab;
+mod tombstone_vec;
 
 pub(crate) use either::EitherWheel;
 pub(crate) use hashed::Hashed;
 pub(crate) use hierarchical::Hierarchical;
-pub use plain::{HashedWheel, HierarchicalWheel};
+pub use owned::{HashedWheel, HierarchicalWheel};
 pub use slab::Key;
 
 /// The most ticks a wheel can have: 2^30, Netty's limit; 2^28 where addresses have 32 bits, which are too few for more.

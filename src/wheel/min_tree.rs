@@ -10,7 +10,7 @@ const GROUP: usize = 8;
 /// What the slots themselves have is not kept here. Deadlines are written with all bits turned round, so that zero is what an
 /// empty group has: the operating system need not make the memory until it is used.
 #[derive(Debug)]
-pub(super) struct Firsts {
+pub(super) struct MinTree {
     /// How many slots there are.
     size: usize,
     levels: Vec<Vec<u64>>,
@@ -18,7 +18,7 @@ pub(super) struct Firsts {
     all: u64,
 }
 
-impl Firsts {
+impl MinTree {
     /// Of so many slots, all empty.
     pub(super) fn new(size: usize) -> Self {
         let mut levels = Vec::new();
@@ -76,13 +76,13 @@ impl Firsts {
 
 #[cfg(test)]
 mod tests {
-    use super::Firsts;
+    use super::MinTree;
 
     #[test]
     fn agrees_with_a_search() {
         for size in [1, 2, 8, 9, 64, 512, 1 << 13] {
             let mut random = fastrand::Rng::with_seed(size as u64);
-            let mut firsts = Firsts::new(size);
+            let mut firsts = MinTree::new(size);
             let mut model = vec![None; size];
             for _ in 0..if cfg!(miri) { 50 } else { 2_000 } {
                 let (slot, deadline) = (random.usize(..size), random.u64(..1 << 20));
