@@ -14,16 +14,16 @@
 //! | PLACED | QUEUED, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | QUEUED, PLACED | CANCELLED | `cancel`, which pushes a message if it was PLACED; `stop` ([`cancel`](Node::cancel)) | `AcqRel` |
 //! | QUEUED, PLACED | EXPIRED | the worker, when the deadline has been reached ([`expire`](Entry::expire)) | `AcqRel`; plain if no handle is left |
-//! | PLACED | PLACED, DEADLINE_RUNNING | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
-//! | PLACED, DEADLINE_RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`run_is_over`](Node::run_is_over)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
-//! | PLACED, DEADLINE_RUNNING | EXPIRED, DEADLINE_RUNNING | the run is over, and was the last (the same); another thread pushes a message | `AcqRel` |
+//! | PLACED | PLACED, `DEADLINE_RUNNING` | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
+//! | PLACED, `DEADLINE_RUNNING` | PLACED, QUEUED | the run is over, and the next one has a deadline ([`run_is_over`](Node::run_is_over)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
+//! | PLACED, `DEADLINE_RUNNING` | EXPIRED, `DEADLINE_RUNNING` | the run is over, and was the last (the same); another thread pushes a message | `AcqRel` |
 //!
 //! QUEUED says that a message about the node is in a lane, or about to be pushed there by the one who said so, once (or
 //! that who cancels it has just taken it back). PLACED says that it is in the wheel (or just taken out of it, to be
 //! expired) at a tick no later than its deadline's, or at the next one to be processed if that has passed. CANCELLED and
 //! EXPIRED are for ever, and whoever made them so has the [`Claim`] to the task; nobody else touches it.
 //!
-//! DEADLINE_RUNNING is a deadline that is none: the task runs, and will run again. Whoever runs it has the claim, and gives it back with
+//! `DEADLINE_RUNNING` is a deadline that is none: the task runs, and will run again. Whoever runs it has the claim, and gives it back with
 //! the next deadline; who cancels it meanwhile gets none, and the runner, to whom the node then says that it has ended,
 //! drops the task. If it runs on another thread than the worker's, the worker keeps the entry in the wheel, at a tick that
 //! never comes. (Nobody resets what repeats: its handle is not given out before it has ended.)

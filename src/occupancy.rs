@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::sync::{Fault, is_broken};
+use crate::wheel::SlotCounts;
 
 /// How full each slot of a timer's wheel is: [`HashedWheelTimer::occupancy`](crate::HashedWheelTimer::occupancy).
 ///
@@ -46,6 +47,12 @@ pub struct LevelOccupancy {
     pub slots: Vec<usize>,
     /// The slot that it is now: the time goes from here to the end, and on from the beginning.
     pub present: usize,
+}
+
+impl From<SlotCounts> for LevelOccupancy {
+    fn from(SlotCounts { ticks_per_slot, slots, current_slot }: SlotCounts) -> Self {
+        Self { ticks_per_slot, slots, present: current_slot }
+    }
 }
 
 impl Core {

@@ -1,7 +1,10 @@
-//! The timing wheels as plain data structures: single-threaded, no clock, no thread, no atomics.
+//! The timing wheels as plain data structures: single-threaded, without a clock, a thread or
+//! atomics.
 //!
-//! Time is a tick number that the caller passes in, so an event loop, an actor or a simulator can own a wheel directly.
-//! [`HashedWheelTimer`](crate::HashedWheelTimer) is one of these wheels with a worker and a clock around it.
+//! The caller passes the time in as a tick number, so an event loop, an actor or a simulator can
+//! own a wheel directly. A [`HashedWheelTimer`](crate::HashedWheelTimer) is one of these wheels
+//! with a worker and a clock. The wheels are schemes 6 and 7 of Varghese and Lauck, "Hashed and
+//! Hierarchical Timing Wheels" (SOSP 1987).
 //!
 //! ```
 //! use hashed_wheel::wheel::HashedWheel;
@@ -11,7 +14,7 @@
 //! wheel.insert(1_000, "close the connection");
 //!
 //! assert_eq!(wheel.remove(syn), Some("resend the SYN"));
-//! assert!(wheel.next_deadline() <= Some(1_000)); // a lower bound: a removal may leave it as it was
+//! assert!(wheel.next_deadline() <= Some(1_000)); // a lower bound: a removal does not always update it
 //!
 //! let mut fired = Vec::new();
 //! wheel.advance(999, |entry| fired.push(entry));
@@ -21,23 +24,32 @@
 //! assert_eq!(fired, ["close the connection"]);
 //! ```
 //!
-//! Whoever turns instants into ticks rounds deadlines up and the time down: then nothing is early. The callback of `advance`
-//! cannot touch the wheel; what has to be inserted or removed in consequence waits in a list until `advance` returns.
+//! To convert instants to ticks, round deadlines up and the current time down. Then no entry
+//! expires early.
 //!
-//! # Which one
+//! The callback of `advance` cannot access the wheel. Collect the entries that it wants to insert
+//! or remove in a list, and apply the list after `advance` has returned.
 //!
-//! [`HashedWheel`] is Netty's, and the one for delays of a few turns of the wheel at most: nothing ever moves. An entry that
-//! is further off is passed over, with many others at once, when its slot is visited for one that is due. In
-//! [`HierarchicalWheel`] it moves down instead, at most once a level: that is the one for delays that differ by orders of
-//! magnitude. All entries of a slot move down at once, so now and then an `advance` takes longer.
+//! # Which wheel to use
 //!
-//! What others have maps to these two. Kafka's and Linux's hierarchies are a `HierarchicalWheel`. libco's ring of 60 000
-//! slots of a millisecond is a `HashedWheel` of that size, and so is xxl-job's ring of 60 slots of a second; the slots
-//! that it looks back at after a delay are not needed, because `advance` catches up with all that is due.
+//! Use [`HashedWheel`], Netty's wheel, if most delays are at most a few rounds long; a *round* is
+//! one revolution of the wheel, `ticks_per_wheel` ticks. Its entries never move. When a slot is
+//! visited because one of its entries is due, the entries with rounds left are skipped, many at a
+//! time.
 //!
-//! The same questions, asked of both and of what else keeps deadlines in order (a binary heap whose cancelled entries stay
-//! in it for a while, a `BTreeMap`): ticks are the unit of time, a turn is 512 of them, and all delays up to the longest
-//! are equally likely. Bold is the best, and who comes within a tenth of it.
+//! Use [`HierarchicalWheel`] if delays differ by orders of magnitude. A distant entry moves to a
+//! lower level instead, at most once per level. All entries of a slot move in the same call, so now
+//! and then an `advance` takes longer.
+//!
+//! Other implementations correspond to these two. The hierarchies of Kafka and Linux are a
+//! `HierarchicalWheel`. libco's ring of 60 000 slots of one millisecond is a `HashedWheel` of that
+//! size. So is xxl-job's ring of 60 slots of one second; the earlier slots that xxl-job checks
+//! again after a delay are unnecessary here, because `advance` expires all entries that are due.
+//!
+//! The table compares both wheels with two other ordered structures: a binary heap, in which
+//! cancelled entries stay for a while, and a `BTreeMap`. Delays are counted in rounds of 512 ticks,
+//! and all delays up to the longest are equally likely. Bold values are the best or within a tenth
+//! of the best.
 //!
 #![doc = include_str!("../../docs/which-wheel.md")]
 
@@ -58,7 +70,6 @@ pub(crate) use either::EitherWheel;
 pub(crate) use hashed::Hashed;
 pub(crate) use hierarchical::Hierarchical;
 pub use owned::{HashedWheel, HierarchicalWheel};
+pub use ring::MAX_TICKS_PER_WHEEL;
+pub(crate) use ring::SlotCounts;
 pub use slab::Key;
-
-/// The most ticks a wheel can have: 2^30, Netty's limit; 2^28 where addresses have 32 bits, which are too few for more.
-pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 << 30 };

@@ -1,4 +1,4 @@
-//! The wheels with values of any type in them: an order, and a slab for its entries.
+//! The public wheels, which own values of any type: an order and a slab that stores its entries.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
 use super::slab::{Key, Slab};
 
-/// A wheel with the documentation of its type, of `new`, of what `advance` costs, and of how exact `next_deadline` is.
+/// Defines a wheel. The arguments are the documentation of the type, of `new`, of the cost of
+/// `advance`, and of the accuracy of `next_deadline`.
 macro_rules! wheel {
     (
         $(#[doc = $type:literal])*
@@ -29,44 +30,55 @@ macro_rules! wheel {
             ///
             /// # Panics
             ///
-            /// If `ticks_per_wheel` is 0 or more than [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
+            /// If `ticks_per_wheel` is 0 or more than
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
             #[must_use]
             pub fn new(ticks_per_wheel: usize) -> Self {
                 Self { entries: Slab::new(), order: $Order::new(ticks_per_wheel) }
             }
 
-            /// Adds an entry that is due at the absolute tick `deadline`; one that has passed comes out at the next
-            /// [`advance`](Self::advance). Entries with the same deadline come out in the order in which they were inserted.
+            /// Inserts an entry that is due at the absolute tick `deadline`, and returns its key.
+            ///
+            /// An entry whose deadline has passed expires in the next [`advance`](Self::advance).
+            /// Entries with the same deadline expire in insertion order.
             ///
             /// # Panics
             ///
-            /// If the wheel has held 2^32 − 1 entries at a time.
+            /// If the wheel contains 2^32 − 1 entries already.
             pub fn insert(&mut self, deadline: u64, value: T) -> Key {
                 let key = self.entries.insert(deadline, value);
                 self.order.insert(&mut self.entries, key.index());
                 key
             }
 
-            /// Takes an entry out before it is due. `None` if it has come out already, in whatever way.
+            /// Removes an entry before it expires, and returns its value. Returns `None` if the key
+            /// is stale: the entry has expired, was removed or was drained.
             pub fn remove(&mut self, key: Key) -> Option<T> {
                 self.entries.get(key)?;
                 self.order.remove(&mut self.entries, key.index());
                 Some(self.entries.remove(key.index()))
             }
 
-            /// The entry, if it has not come out.
+            /// Returns the value of an entry. Returns `None` if the key is stale: the entry has
+            /// expired, was removed or was drained.
             #[must_use]
             pub fn get(&self, key: Key) -> Option<&T> {
                 self.entries.get(key)
             }
 
-            /// Moves the time on to `now` and hands out every entry whose deadline is not after it: first what had passed
-            /// when it was inserted, then tick by tick, each tick in the order of insertion. An earlier `now` does nothing.
+            /// Advances the time to the absolute tick `now`, and calls `expired` with the value of
+            /// each entry whose deadline is at or before `now`. Does nothing if `now` is before
+            /// [`tick`](Self::tick).
+            ///
+            /// Entries expire in the order of their deadlines, and entries with the same deadline
+            /// in insertion order. A deadline that had passed on insertion counts as the tick at
+            /// which the entry was inserted.
             ///
             $(#[doc = $advance])*
             ///
-            /// Where `expired` panics, its entry is gone, every other one is still there, and the time is `now`: the next
-            /// `advance` goes on with the entry behind it.
+            /// If `expired` panics, the time is `now`. The entry that was passed to it is removed,
+            /// and all others are still in the wheel. The next `advance` continues with the entry
+            /// that follows.
             pub fn advance(&mut self, now: u64, mut expired: impl FnMut(T)) {
                 if now < self.tick() {
                     return;
@@ -77,34 +89,41 @@ macro_rules! wheel {
                 }
             }
 
-            /// A tick no later than the first deadline; `None` if the wheel is empty. Later than [`tick`](Self::tick), unless
-            /// something is due: that comes out of an `advance` to `tick` itself.
+            /// Returns a tick that is no later than the earliest deadline; `None` if the wheel is
+            /// empty.
+            ///
+            /// The result is later than [`tick`](Self::tick), unless an entry is due already. An
+            /// `advance` to `tick` itself expires such an entry.
+            ///
             $(#[doc = $next_deadline])*
             #[must_use]
             pub fn next_deadline(&self) -> Option<u64> {
                 self.order.next_deadline()
             }
 
-            /// The tick up to which [`advance`](Self::advance) has come.
+            /// Returns the current tick: the highest one that was passed to
+            /// [`advance`](Self::advance), at first 0.
             #[must_use]
             pub fn tick(&self) -> u64 {
                 self.order.tick()
             }
 
-            /// How many entries the wheel holds.
+            /// Returns the number of entries.
             #[must_use]
             pub fn len(&self) -> usize {
                 self.order.len()
             }
 
-            /// Whether the wheel holds nothing.
+            /// Returns whether the wheel has no entries.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Empties the wheel and hands its entries out, in no particular order. All are out of the wheel at once, also
-            /// if the iterator is not read to its end. The time stays.
+            /// Removes all entries and returns their values, in no particular order.
+            ///
+            /// All entries are removed immediately, even if the iterator is not consumed. The time
+            /// does not change.
             pub fn drain(&mut self) -> impl Iterator<Item = T> {
                 self.order.clear();
                 self.entries.take().into_iter()
@@ -125,17 +144,23 @@ macro_rules! wheel {
 }
 
 wheel! {
-    /// A hashed timing wheel: Varghese and Lauck's scheme 6, as Netty's `HashedWheelTimer` has it.
+    /// A hashed timing wheel: Varghese and Lauck's scheme 6, the data structure of Netty's
+    /// `HashedWheelTimer`.
     ///
-    /// A deadline is an absolute tick. Its low bits choose the slot, its high bits say how many whole turns of the wheel
-    /// ("rounds") come before it. A slot keeps its entries, each with its `remaining_rounds`, in one dense array, and beside
-    /// that the least of each 32 of these: a visit reads the latter, and goes to those entries among which one is due. No slot
-    /// is visited before something in it is due, however many turns are made: the wheel knows the first deadline of each,
-    /// and which is the first of all.
+    /// A deadline is an absolute tick. The number of slots is a power of two. The low bits of the
+    /// deadline (a mask) select the slot. The high bits are the number of complete rounds before
+    /// the deadline; a *round* is one revolution of the wheel.
     ///
-    /// [`insert`](Self::insert) and [`remove`](Self::remove) take constant (amortised) time, and where they change what is
-    /// first in a slot, a step for each factor of eight in the number of slots. Memory follows the greatest number of entries
-    /// since the wheel was last empty; a slot that is empty costs five bytes.
+    /// A slot keeps its entries in one dense array, each with its `remaining_rounds`. For each
+    /// chunk of 32 entries it also keeps the minimum. A visit reads the minima, and then the chunks
+    /// in which an entry is due. The wheel keeps the earliest deadline of each slot, and finds the
+    /// earliest of all in a tree. So it visits a slot only if one of the slot's entries is due,
+    /// regardless of the number of rounds that pass.
+    ///
+    /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. If the
+    /// earliest deadline of a slot changes, they take additional O(log₈ *slots*) time. Memory use
+    /// is proportional to the largest number of entries since the wheel was last empty. An empty
+    /// slot costs five bytes.
     ///
     /// # Examples
     ///
@@ -153,32 +178,42 @@ wheel! {
     /// ```
     HashedWheel on Hashed
 
-    /// An empty wheel at tick 0 with `ticks_per_wheel` slots, rounded up to a power of two.
+    /// Makes an empty wheel at tick 0. It has `ticks_per_wheel` slots, rounded up to a power of
+    /// two.
     fn new
 
-    /// The cost is that of the entries that come out, sorted if the jump was longer than a turn, and of one visit to each slot
-    /// that they come out of, however far the jump.
+    /// The cost depends on the number of entries that expire and on the number of slots that
+    /// contain them; each such slot is visited once. It does not depend on the number of ticks
+    /// since the last call, except that the expired entries are sorted if this is more than one
+    /// round.
     fn advance
 
-    /// Exact, unless entries were removed, `expired` has panicked, or the deadline is billions of rounds off: whoever sleeps
-    /// until then wakes in vain at most once for each entry that was removed, and once in billions of rounds.
+    /// The result is the earliest deadline itself, unless entries were removed, `expired` has
+    /// panicked, or the deadline is billions of rounds ahead. A caller that sleeps until this tick
+    /// wakes up early at most once per removed entry, and once per billions of rounds.
     fn next_deadline
 }
 
 wheel! {
-    /// A hierarchical timing wheel: Varghese and Lauck's scheme 7, as Kafka and Linux have it.
+    /// A hierarchical timing wheel: Varghese and Lauck's scheme 7, which Kafka and Linux use too.
     ///
-    /// The first level has a slot for each tick. A slot of the next level is as wide as all slots of the one before, and so
-    /// on, as far as 2^64 ticks. An entry goes to the level of the highest digit in which its deadline and the time differ
-    /// (to the base of `ticks_per_wheel`), and into the slot that this digit of its deadline names. When its slot begins, it
-    /// moves down; so it moves at most once a level, and there are no rounds. A level is made when something first needs it.
+    /// The lowest level has one slot per tick. A slot of each further level is as wide as all slots
+    /// of the level below together. The levels cover 2^64 ticks. A level is allocated when an entry
+    /// first needs it.
     ///
-    /// Entries with one deadline are in one slot at all times, because its place follows from the deadline and the time
-    /// alone; and all entries of a level are due before those of the next. So the first occupied slot of the lowest level
-    /// has what is due first: the time moves on from one such slot to the next, not tick by tick.
+    /// Deadline and time are numbers to the base `ticks_per_wheel`. An entry is in the level of the
+    /// highest digit in which its deadline and the time differ, and in the slot that this digit of
+    /// its deadline selects. When the time reaches the slot, the entry cascades to a lower level.
+    /// So an entry moves at most once per level, and there are no rounds.
     ///
-    /// [`insert`](Self::insert) and [`remove`](Self::remove) take constant (amortised) time. Memory follows the greatest
-    /// number of entries since the wheel was last empty; a slot that is empty costs four bytes, once its level is made.
+    /// The slot of an entry depends only on its deadline and the time, so entries with the same
+    /// deadline are always in the same slot. All entries of a level are due before those of the
+    /// next level. So the earliest entry is in the first occupied slot of the lowest occupied
+    /// level. The time advances from one such slot to the next, not tick by tick.
+    ///
+    /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. Memory
+    /// use is proportional to the largest number of entries since the wheel was last empty. An
+    /// empty slot costs four bytes once its level is allocated.
     ///
     /// # Examples
     ///
@@ -196,14 +231,17 @@ wheel! {
     /// ```
     HierarchicalWheel on Hierarchical
 
-    /// An empty wheel at tick 0 with `ticks_per_wheel` slots a level, rounded up to a power of two, and at least two.
+    /// Makes an empty wheel at tick 0. Each level has `ticks_per_wheel` slots, rounded up to a
+    /// power of two and at least two.
     fn new
 
-    /// The cost is that of the entries that come out and of those that move down, each at most once a level, however
-    /// far the jump. All entries of a slot that begins move down at once, those of a wide one too.
+    /// The cost depends on the number of entries that expire or cascade, not on the number of ticks
+    /// since the last call. An entry cascades at most once per level. All entries of a slot cascade
+    /// in the same call, so a call that reaches a crowded slot of a high level takes longer.
     fn advance
 
-    /// Exact, unless entries were removed or `expired` has panicked: whoever sleeps until then wakes in vain at most once
-    /// for each entry that was removed. Nobody has to wake for entries to move down.
+    /// The result is the earliest deadline itself, unless entries were removed or `expired` has
+    /// panicked. A caller that sleeps until this tick wakes up early at most once per removed
+    /// entry. Entries need no wake-up to cascade.
     fn next_deadline
 }

@@ -1,118 +1,134 @@
-//! What is due.
+//! The list of entries that are due.
 
-use super::entries::{AHEAD, Entries};
-use super::tombstone_vec::{Place, TombstoneVec};
+use super::entries::Entries;
+use super::tombstone_vec::{Item, TombstoneVec};
 
-/// Entries whose deadline has been reached, in the order in which they come out: it had passed when they came, or they
-/// are on their way out.
+/// The number of positions that [`ReadyList::pop`] prefetches ahead, so that the cache misses of
+/// the entries overlap.
+const POP_PREFETCH_DISTANCE: usize = 8;
+
+/// The entries whose deadline has been reached, in the order in which they leave the wheel.
+///
+/// It contains entries whose deadline had already passed on insertion, and entries that [`advance`]
+/// took from slots.
+///
+/// [`advance`]: super::hashed::Hashed::advance
 #[derive(Debug)]
-pub(super) struct ReadyList<P = u32> {
-    row: TombstoneVec<P>,
-    /// No entry stands before this position.
+pub(super) struct ReadyList<T = u32> {
+    items: TombstoneVec<T>,
+    /// All positions before this one are tombstones.
     front: usize,
-    /// No entry has an earlier deadline. Means nothing while there is none.
-    first: u64,
+    /// No entry has an earlier deadline. The value is meaningless while the list is empty.
+    min_deadline: u64,
 }
 
-impl<P> Default for ReadyList<P> {
+impl<T> Default for ReadyList<T> {
     fn default() -> Self {
-        Self { row: TombstoneVec::default(), front: 0, first: 0 }
+        Self { items: TombstoneVec::default(), front: 0, min_deadline: 0 }
     }
 }
 
-impl<P: Place> ReadyList<P> {
+impl<T: Item> ReadyList<T> {
     pub(super) fn len(&self) -> usize {
-        self.row.len()
+        self.items.len()
     }
 
-    /// A tick no later than the first deadline; `None` if there is nothing.
-    pub(super) fn first(&self) -> Option<u64> {
-        (!self.row.is_empty()).then_some(self.first)
+    /// Returns a tick no later than the earliest deadline; `None` if the list is empty.
+    pub(super) fn min_deadline(&self) -> Option<u64> {
+        (!self.items.is_empty()).then_some(self.min_deadline)
     }
 
-    /// Appends an entry; returns its position.
-    pub(super) fn push(&mut self, deadline: u64, place: P) -> u32 {
-        self.first = self.first().map_or(deadline, |first| first.min(deadline));
-        self.row.push(place)
+    /// Appends an entry and returns its position.
+    pub(super) fn push(&mut self, deadline: u64, item: T) -> u32 {
+        self.min_deadline = self.min_deadline().map_or(deadline, |min| min.min(deadline));
+        self.items.push(item)
     }
 
-    /// Takes all of `row` over, if nobody has to move for it. All are due at `deadline`.
-    pub(super) fn take_over(
+    /// Swaps the list with `items` if the list is empty, so that no entry has to move. Returns
+    /// whether it did.
+    ///
+    /// All of `items` are due at `deadline`. Their positions stay valid.
+    pub(super) fn swap_if_empty(
         &mut self,
         deadline: u64,
-        row: &mut TombstoneVec<P>,
+        items: &mut TombstoneVec<T>,
         entries: &impl Entries,
     ) -> bool {
-        let can = self.row.is_empty();
-        if can {
-            self.first = deadline;
-            std::mem::swap(&mut self.row, row);
-            (0..AHEAD).for_each(|position| self.row.prefetch(position, entries));
+        let is_empty = self.items.is_empty();
+        if is_empty {
+            self.min_deadline = deadline;
+            std::mem::swap(&mut self.items, items);
+            (0..POP_PREFETCH_DISTANCE).for_each(|position| self.items.prefetch(position, entries));
         }
-        can
+        is_empty
     }
 
-    /// How many positions there are: those of entries that are pushed from now on are not below it.
-    pub(super) fn positions(&self) -> usize {
-        self.row.positions()
+    /// Returns the number of positions, which is the position of the next entry that is pushed.
+    pub(super) fn position_count(&self) -> usize {
+        self.items.position_count()
     }
 
-    /// Sorts what was pushed since there were so many `positions` by deadline. (Stable.)
-    pub(super) fn sort_from(&mut self, positions: usize, entries: &mut impl Entries) {
-        let ripe = &mut self.row.places_mut()[positions..];
-        ripe.sort_by_cached_key(|place| entries.deadline(place.entry()));
-        for (position, place) in (positions as u32..).zip(&*ripe) {
-            entries.set_position(place.entry(), position);
+    /// Sorts the entries at and after position `start` by deadline. The sort is stable.
+    pub(super) fn sort_from(&mut self, start: usize, entries: &mut impl Entries) {
+        let pushed = &mut self.items.items_mut()[start..];
+        pushed.sort_by_cached_key(|item| entries.deadline(item.entry()));
+        for (position, item) in (start as u32..).zip(&*pushed) {
+            entries.set_position(item.entry(), position);
         }
     }
 
-    /// Leaves a hole at `position`.
-    fn vacate(&mut self, position: usize) {
-        self.row.vacate(position);
-        if self.row.is_empty() {
+    /// Replaces the entry at `position` with a tombstone.
+    fn leave_tombstone(&mut self, position: usize) {
+        self.items.leave_tombstone(position);
+        if self.items.is_empty() {
             self.clear();
         }
     }
 
-    pub(super) fn remove(&mut self, position: usize, entries: &mut impl Entries) {
-        self.vacate(position);
-        self.tidy(entries);
+    /// Removes the entry at `position`.
+    pub(super) fn remove_at(&mut self, position: usize, entries: &mut impl Entries) {
+        self.leave_tombstone(position);
+        self.compact(entries);
     }
 
-    /// As [`TombstoneVec::tidy`].
+    /// Removes tombstones as [`TombstoneVec::compact`] does.
     #[inline]
-    pub(super) fn tidy(&mut self, entries: &mut impl Entries) {
-        if self.row.positions() > 0 && self.row.tidy(|entry, position| entries.set_position(entry, position))
+    pub(super) fn compact(&mut self, entries: &mut impl Entries) {
+        if self.items.position_count() > 0
+            && self.items.compact(|entry, position| entries.set_position(entry, position))
         {
             self.front = 0;
         }
     }
 
-    /// Takes the first entry out. Leaves holes, so that nobody moves: they are for [`tidy`](Self::tidy), unless all come
-    /// out.
+    /// Removes the first entry.
+    ///
+    /// It leaves a tombstone, so that no other entry moves. [`compact`](Self::compact) removes the
+    /// tombstones; if all entries are popped, the list is cleared instead.
     #[inline]
     pub(super) fn pop(&mut self, entries: &impl Entries) -> Option<u32> {
-        if self.row.is_empty() {
+        if self.items.is_empty() {
             return None;
         }
         loop {
             let position = self.front;
             self.front += 1;
-            self.row.prefetch(position + AHEAD, entries);
-            let entry = self.row.at(position);
+            self.items.prefetch(position + POP_PREFETCH_DISTANCE, entries);
+            let entry = self.items.get(position);
             if entry.is_some() {
-                self.vacate(position);
+                self.leave_tombstone(position);
                 return entry;
             }
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.row.iter()
+        self.items.iter()
     }
 
+    /// Removes all entries.
     pub(super) fn clear(&mut self) {
-        self.row.clear();
+        self.items.clear();
         self.front = 0;
     }
 }
