@@ -12,7 +12,7 @@ use crate::report;
 use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
 use crate::task::TaskExecutor;
-use crate::ticks::{self, NEVER, RUNNING};
+use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
 
@@ -195,7 +195,7 @@ impl Builder {
         }
         let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
         // A turn of the wheel has to be a time that can be counted, as in Netty, and one that can be over.
-        let longest_tick = Duration::from_nanos((RUNNING - 1) / ticks_per_wheel as u64);
+        let longest_tick = Duration::from_nanos((DEADLINE_RUNNING - 1) / ticks_per_wheel as u64);
         if self.tick > longest_tick {
             return Err(BuildError::TickTooLong { max: longest_tick });
         }
@@ -221,7 +221,7 @@ impl Builder {
             thread_name,
             is_driven,
             executor: self.executor,
-            slow_task_threshold: self.slow_task_threshold.map_or(NEVER, ticks::nanos),
+            slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
             waker: self.waker,
             clock: self.clock,
         }))

@@ -16,7 +16,7 @@ use crate::stats::{Counters, Stats};
 use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
 use crate::task::{ExpiredTask, Task, TaskExecutor};
 use crate::thread::Thread;
-use crate::ticks::{self, NEVER, Ticks};
+use crate::ticks::{self, DEADLINE_NEVER, Ticks};
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
 use crate::worker::Post;
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) ticks_per_wheel: usize,
     /// The most that may be pending: the user's limit, or what can be counted.
     pub(crate) limit: u64,
-    /// In nanoseconds: what the worker runs itself is reported if it takes longer. `NEVER` is none.
+    /// In nanoseconds: what the worker runs itself is reported if it takes longer. `DEADLINE_NEVER` is none.
     slow_task_threshold: u64,
     pub(crate) time: Time,
     /// For `Debug`.
@@ -68,7 +68,7 @@ pub(crate) struct Settings {
     pub(crate) thread_name: String,
     pub(crate) is_driven: bool,
     pub(crate) executor: Option<Box<dyn TaskExecutor>>,
-    /// In nanoseconds; `NEVER` is none.
+    /// In nanoseconds; `DEADLINE_NEVER` is none.
     pub(crate) slow_task_threshold: u64,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
@@ -125,7 +125,7 @@ impl Core {
         self.schedule_by(task, ticks::deadline(self.time.now_or_soon(), delay))
     }
 
-    /// `deadline` is in nanoseconds since the timer was built, and at most [`NEVER`].
+    /// `deadline` is in nanoseconds since the timer was built, and at most [`DEADLINE_NEVER`].
     #[inline(always)]
     pub(crate) fn schedule_by<T: Task>(
         self: &Arc<Self>,
@@ -325,7 +325,7 @@ impl Core {
     /// How long it is until then.
     pub(crate) fn remaining(&self, deadline: u64) -> Duration {
         match deadline {
-            NEVER => Duration::MAX,
+            DEADLINE_NEVER => Duration::MAX,
             deadline => Duration::from_nanos(deadline.saturating_sub(self.time.now_or_later())),
         }
     }
@@ -414,7 +414,7 @@ impl Core {
     /// Runs a task of the worker's, or once one that repeats. Its time is taken only where somebody wants to know.
     #[inline]
     pub(crate) fn watch<R>(&self, node: &Node, run: impl FnOnce() -> R) -> R {
-        if self.slow_task_threshold == NEVER { run() } else { self.watch_the_clock(node, run) }
+        if self.slow_task_threshold == DEADLINE_NEVER { run() } else { self.watch_the_clock(node, run) }
     }
 
     fn watch_the_clock<R>(&self, node: &Node, run: impl FnOnce() -> R) -> R {

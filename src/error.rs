@@ -1,29 +1,32 @@
-//! What can be wrong.
+//! The error types.
 
 use std::time::Duration;
 use std::{error, fmt, io};
 
-/// Why a timer could not be built.
+/// The reason why [`Builder::build`](crate::Builder::build) or
+/// [`build_driven`](crate::Builder::build_driven) failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The tick was zero.
     ZeroTick,
-    /// The wheel was to have no slots.
+    /// The number of slots of the wheel was zero.
     ZeroTicksPerWheel,
-    /// The wheel was to have more slots than there can be.
+    /// The number of slots of the wheel was too large.
     TooManyTicksPerWheel {
-        /// [The most](crate::wheel::MAX_TICKS_PER_WHEEL): 2^30, Netty's limit; 2^28 where addresses have 32 bits.
+        /// The limit, [`MAX_TICKS_PER_WHEEL`](crate::wheel::MAX_TICKS_PER_WHEEL): 2^30 as in Netty,
+        /// or 2^28 on targets with 32-bit addresses.
         max: usize,
     },
-    /// A whole turn of the wheel would take longer than the timer can count, 146 years.
+    /// A round of the wheel would be longer than 146 years, which is more than the timer can count.
     TickTooLong {
-        /// The longest tick for a wheel of this size.
+        /// The longest tick for a wheel with this number of slots.
         max: Duration,
     },
-    /// The name for the worker thread has a NUL byte in it.
+    /// The name of the worker thread contained a NUL byte.
     NulInThreadName,
-    /// The platform has no clock, and [`Builder::clock`](crate::Builder::clock) was given none.
+    /// The platform has no clock, and no clock was set with
+    /// [`Builder::clock`](crate::Builder::clock).
     NoClock,
 }
 
@@ -37,29 +40,32 @@ impl fmt::Display for BuildError {
                 write!(f, "tick must be at most {max:?} for a wheel with this many ticks")
             }
             Self::NulInThreadName => f.write_str("thread_name must not contain a NUL byte"),
-            Self::NoClock => f.write_str("this platform has no clock, so clock must be given one"),
+            Self::NoClock => f.write_str("this platform has no clock, so the builder's clock must be set"),
         }
     }
 }
 
 impl error::Error for BuildError {}
 
-/// Why a timeout was refused. Its task has been dropped, and nothing of it is left in the timer.
+/// The reason why a timeout was rejected. The timer has dropped its task and keeps nothing of it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NewTimeoutError {
-    /// The timer [is stopped](crate::HashedWheelTimer::is_stopped), or is being
-    /// [shut down](crate::HashedWheelTimer::shutdown). (Netty: `IllegalStateException`.)
+    /// The timer [is stopped](crate::HashedWheelTimer::is_stopped), or a
+    /// [shutdown](crate::HashedWheelTimer::shutdown) has begun. Netty throws an
+    /// `IllegalStateException`.
     Stopped,
-    /// As many timeouts are pending as [`max_pending_timeouts`](crate::Builder::max_pending_timeouts) allows. (Netty:
-    /// `RejectedExecutionException`.)
+    /// The number of pending timeouts has reached
+    /// [`max_pending_timeouts`](crate::Builder::max_pending_timeouts). Netty throws a
+    /// `RejectedExecutionException`.
     TooManyPending {
         /// The limit.
         limit: usize,
     },
-    /// The worker thread could not be started. The next call tries again.
+    /// The operating system could not start the worker thread. The next call tries again.
     Spawn(io::Error),
-    /// The period of a periodic task, or the delay between its runs, was zero. (Java: `IllegalArgumentException`.)
+    /// The period of a periodic task, or the delay between its runs, was zero. Java's
+    /// `ScheduledExecutorService` throws an `IllegalArgumentException`.
     ZeroPeriod,
 }
 

@@ -16,9 +16,9 @@
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-use crate::sync::Shelf as Stock;
+use crate::sync::ModelQueue as SegQueue;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
-use crate::sync::Stock;
+use crate::sync::SegQueue;
 use crate::sync::unmodelled::OnceLock;
 use crate::sync::{Arc, AtomicU64, CachePadded, Fault, IS_EXPLORED, Ordering, is_broken};
 
@@ -174,17 +174,17 @@ impl Receiver {
 /// beginning, or loom, which goes by what meets in an atomic, would not try that a lane that the worker does not know is
 /// pushed to before it looks.
 pub(crate) struct Door {
-    new: Stock<Receiver>,
+    new: SegQueue<Receiver>,
     #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-    made: Stock<Sender>,
+    made: SegQueue<Sender>,
 }
 
 impl Door {
     pub(crate) fn new() -> Self {
         let door = Self {
-            new: Stock::new(),
+            new: SegQueue::new(),
             #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-            made: Stock::new(),
+            made: SegQueue::new(),
         };
         #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
         for _ in 0..4 {

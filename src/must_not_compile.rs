@@ -1,8 +1,9 @@
-//! What the compiler has to refuse, each beside its like that it takes: these differ in one word, and so in what is wrong.
+//! Programs that the compiler must reject. Each stands next to a program that compiles and differs
+//! from it only in the detail that is wrong.
 //!
-//! Only a nightly rustdoc looks at the numbers of the errors; `.ci/deep` has it do so.
+//! Only a nightly rustdoc checks the error codes; `.ci/deep` runs it.
 
-/// A task goes to another thread.
+/// A task must be `Send`, because it runs on another thread.
 ///
 /// ```
 /// # use {hashed_wheel::HashedWheelTimer, std::sync::Arc, std::time::Duration};
@@ -15,9 +16,9 @@
 /// let name = Rc::new("ring");
 /// let _ = HashedWheelTimer::default().new_timeout(move |_| println!("{name}"), Duration::ZERO);
 /// ```
-struct ATaskThatIsNotSend;
+struct TaskIsNotSend;
 
-/// And outlives whoever schedules it.
+/// A task must be `'static`, because it outlives the function that schedules it.
 ///
 /// ```
 /// # use {hashed_wheel::HashedWheelTimer, std::time::Duration};
@@ -31,9 +32,9 @@ struct ATaskThatIsNotSend;
 /// let name = &*owner;
 /// let _ = HashedWheelTimer::default().new_timeout(move |_| println!("{name}"), Duration::ZERO);
 /// ```
-struct ATaskThatBorrows;
+struct TaskBorrows;
 
-/// So does one that is a type.
+/// A type that implements `TimerTask` must be `Send`.
 ///
 /// ```
 /// # use {hashed_wheel::{Timeout, TimerTask}, std::sync::Arc};
@@ -52,9 +53,10 @@ struct ATaskThatBorrows;
 ///     fn run(self, _: &Timeout) {}
 /// }
 /// ```
-struct ATaskTypeThatIsNotSend;
+struct TaskTypeIsNotSend;
 
-/// An executor is called from the worker, and may be from several threads in turn.
+/// A task executor must be `Sync`: the worker calls it, and the worker can be on several threads
+/// over time.
 ///
 /// ```
 /// # use {hashed_wheel::{ExpiredTask, HashedWheelTimer}, std::sync::atomic::{AtomicU32, Ordering::Relaxed}};
@@ -69,9 +71,9 @@ struct ATaskTypeThatIsNotSend;
 /// let count = move |task: ExpiredTask| { runs.set(1); task.run() };
 /// let _ = HashedWheelTimer::builder().task_executor(count);
 /// ```
-struct AnExecutorThatIsNotSync;
+struct ExecutorIsNotSync;
 
-/// The waker is called from any thread, from several at once.
+/// A waker must be `Sync`, because several threads can call it at the same time.
 ///
 /// ```
 /// # use {hashed_wheel::HashedWheelTimer, std::sync::atomic::{AtomicU32, Ordering::Relaxed}};
@@ -84,9 +86,9 @@ struct AnExecutorThatIsNotSync;
 /// let calls = Cell::new(0);
 /// let _ = HashedWheelTimer::builder().waker(move || { calls.set(1); });
 /// ```
-struct AWakerThatIsNotSync;
+struct WakerIsNotSync;
 
-/// A task runs once.
+/// An expired task runs at most once.
 ///
 /// ```
 /// # use hashed_wheel::ExpiredTask;
@@ -102,9 +104,9 @@ struct AWakerThatIsNotSync;
 ///     task.run();
 /// }
 /// ```
-struct TwoRuns;
+struct TaskRunsTwice;
 
-/// One at a time turns a driver.
+/// Only one thread at a time can turn a driver.
 ///
 /// ```
 /// # use hashed_wheel::Driver;
@@ -115,9 +117,9 @@ struct TwoRuns;
 /// # use hashed_wheel::Driver;
 /// fn turn(driver: &Driver) -> usize { driver.turn() }
 /// ```
-struct TwoTurns;
+struct DriverTurnsThroughSharedReference;
 
-/// And there is one for each timer.
+/// A timer has one driver, which cannot be cloned.
 ///
 /// ```
 /// # use hashed_wheel::HashedWheelTimer;
@@ -128,9 +130,9 @@ struct TwoTurns;
 /// # use hashed_wheel::Driver;
 /// fn another(driver: &Driver) -> Driver { driver.clone() }
 /// ```
-struct TwoDrivers;
+struct DriverIsCloned;
 
-/// A timeout that a guard holds is the guard's.
+/// `cancel_on_drop` moves the timeout into the guard.
 ///
 /// ```
 /// # use hashed_wheel::Timeout;
@@ -147,13 +149,13 @@ struct TwoDrivers;
 ///     timeout.is_expired()
 /// }
 /// ```
-struct AGuardAndItsTimeout;
+struct TimeoutIsUsedAfterCancelOnDrop;
 
-/// There may be more errors one day.
+/// A later version may add variants to `NewTimeoutError`.
 ///
 /// ```
 /// # use hashed_wheel::NewTimeoutError;
-/// fn is_for_good(error: NewTimeoutError) -> bool {
+/// fn is_permanent(error: NewTimeoutError) -> bool {
 ///     match error {
 ///         NewTimeoutError::Stopped => true,
 ///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn(_) => false,
@@ -164,16 +166,16 @@ struct AGuardAndItsTimeout;
 ///
 /// ```compile_fail,E0004
 /// # use hashed_wheel::NewTimeoutError;
-/// fn is_for_good(error: NewTimeoutError) -> bool {
+/// fn is_permanent(error: NewTimeoutError) -> bool {
 ///     match error {
 ///         NewTimeoutError::Stopped => true,
 ///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn(_) => false,
 ///     }
 /// }
 /// ```
-struct AMatchOfAllErrors;
+struct ErrorsAreMatchedExhaustively;
 
-/// And more counters.
+/// A later version may add fields to `Stats`.
 ///
 /// ```
 /// # use hashed_wheel::Stats;
@@ -186,9 +188,9 @@ struct AMatchOfAllErrors;
 /// fn pending(Stats { pending, .. }: Stats) -> u64 { pending }
 /// let none = Stats { ..Stats::default() };
 /// ```
-struct CountersByHand;
+struct StatsAreConstructed;
 
-/// What is due comes out of a wheel that nobody can touch meanwhile.
+/// The callback of `advance` cannot access the wheel.
 ///
 /// ```
 /// # use hashed_wheel::wheel::HashedWheel;
@@ -203,9 +205,9 @@ struct CountersByHand;
 /// wheel.insert(1, "ring");
 /// wheel.advance(1, |entry| drop(wheel.insert(2, entry)));
 /// ```
-struct AnInsertionWhileAdvancing;
+struct WheelIsChangedWhileItAdvances;
 
-/// A wheel goes where its entries go.
+/// A wheel is `Send` only if its values are.
 ///
 /// ```
 /// # use {hashed_wheel::wheel::HierarchicalWheel, std::sync::Arc};
@@ -218,14 +220,14 @@ struct AnInsertionWhileAdvancing;
 /// let wheel = HierarchicalWheel::<Rc<str>>::new(8);
 /// std::thread::spawn(move || wheel.len());
 /// ```
-struct AWheelOfWhatIsNotSend;
+struct WheelOfValuesThatAreNotSend;
 
-/// Who throws away a guard, an expired task or a half-made timer is told so.
+/// The compiler warns if a guard, an expired task or a builder is dropped without use.
 ///
 /// ```
 /// #![deny(unused_must_use)]
 /// # use hashed_wheel::{Builder, ExpiredTask, Timeout};
-/// fn forgetful(builder: Builder, task: ExpiredTask, timeout: Timeout) {
+/// fn ignores_results(builder: Builder, task: ExpiredTask, timeout: Timeout) {
 ///     let _ = builder.ticks_per_wheel(8);
 ///     let _ = timeout.cancel_on_drop();
 /// }
@@ -234,7 +236,7 @@ struct AWheelOfWhatIsNotSend;
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// # use hashed_wheel::{Builder, ExpiredTask, Timeout};
-/// fn forgetful(builder: Builder, task: ExpiredTask, timeout: Timeout) {
+/// fn ignores_results(builder: Builder, task: ExpiredTask, timeout: Timeout) {
 ///     builder.ticks_per_wheel(8);
 ///     let _ = timeout.cancel_on_drop();
 /// }
@@ -243,9 +245,9 @@ struct AWheelOfWhatIsNotSend;
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// # use hashed_wheel::{Builder, ExpiredTask, Timeout};
-/// fn forgetful(builder: Builder, task: ExpiredTask, timeout: Timeout) {
+/// fn ignores_results(builder: Builder, task: ExpiredTask, timeout: Timeout) {
 ///     let _ = builder.ticks_per_wheel(8);
 ///     timeout.cancel_on_drop();
 /// }
 /// ```
-struct WhatIsThrownAway;
+struct MustUseIsIgnored;

@@ -14,16 +14,16 @@
 //! | PLACED | QUEUED, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | QUEUED, PLACED | CANCELLED | `cancel`, which pushes a message if it was PLACED; `stop` ([`cancel`](Node::cancel)) | `AcqRel` |
 //! | QUEUED, PLACED | EXPIRED | the worker, when the deadline has been reached ([`expire`](Entry::expire)) | `AcqRel`; plain if no handle is left |
-//! | PLACED | PLACED, RUNNING | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
-//! | PLACED, RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`run_is_over`](Node::run_is_over)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
-//! | PLACED, RUNNING | EXPIRED, RUNNING | the run is over, and was the last (the same); another thread pushes a message | `AcqRel` |
+//! | PLACED | PLACED, `DEADLINE_RUNNING` | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
+//! | PLACED, `DEADLINE_RUNNING` | PLACED, QUEUED | the run is over, and the next one has a deadline ([`run_is_over`](Node::run_is_over)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
+//! | PLACED, `DEADLINE_RUNNING` | EXPIRED, `DEADLINE_RUNNING` | the run is over, and was the last (the same); another thread pushes a message | `AcqRel` |
 //!
 //! QUEUED says that a message about the node is in a lane, or about to be pushed there by the one who said so, once (or
 //! that who cancels it has just taken it back). PLACED says that it is in the wheel (or just taken out of it, to be
 //! expired) at a tick no later than its deadline's, or at the next one to be processed if that has passed. CANCELLED and
 //! EXPIRED are for ever, and whoever made them so has the [`Claim`] to the task; nobody else touches it.
 //!
-//! RUNNING is a deadline that is none: the task runs, and will run again. Whoever runs it has the claim, and gives it back with
+//! `DEADLINE_RUNNING` is a deadline that is none: the task runs, and will run again. Whoever runs it has the claim, and gives it back with
 //! the next deadline; who cancels it meanwhile gets none, and the runner, to whom the node then says that it has ended,
 //! drops the task. If it runs on another thread than the worker's, the worker keeps the entry in the wheel, at a tick that
 //! never comes. (Nobody resets what repeats: its handle is not given out before it has ended.)
@@ -45,7 +45,7 @@ use crate::core::Core;
 use crate::sync::unmodelled;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Fault, Ordering, is_broken};
 use crate::task::Next;
-use crate::ticks::RUNNING;
+use crate::ticks::DEADLINE_RUNNING;
 
 mod arena;
 mod placed;
@@ -256,16 +256,17 @@ impl Node {
         let before = self.change_from(before, Ordering::AcqRel, |state, deadline| {
             matches!(state, QUEUED | PLACED).then_some((CANCELLED, deadline))
         })?;
-        let has_claim = deadline_of(before) != RUNNING || is_broken(Fault::CancelTakesWhatRuns);
+        let has_claim = deadline_of(before) != DEADLINE_RUNNING || is_broken(Fault::CancelTakesWhatRuns);
         Some((has_claim.then(|| Claim::of(self)), state_of(before) == PLACED))
     }
 
     /// A run is over, and perhaps there is a next one: gives the claim back then, unless the timeout was cancelled meanwhile.
     /// `state` is what it has until then: QUEUED leaves it to the caller to push a message.
     pub(crate) fn run_is_over(&self, claim: Claim, next: Option<Next>, state: u64) -> Over {
-        let to = next.map_or((EXPIRED, RUNNING), |next| (state, next.deadline));
+        let to = next.map_or((EXPIRED, DEADLINE_RUNNING), |next| (state, next.deadline));
         let over = |state, deadline| {
-            ((state, deadline) == (PLACED, RUNNING) || is_broken(Fault::RearmBringsBack)).then_some(to)
+            ((state, deadline) == (PLACED, DEADLINE_RUNNING) || is_broken(Fault::RearmBringsBack))
+                .then_some(to)
         };
         match (self.change(Ordering::AcqRel, over), next) {
             (None, _) => Over::Cancelled(claim),
@@ -421,7 +422,7 @@ impl Entry {
 
     /// The same of a task that repeats. (It is due, for nobody moves its deadline while it is in the wheel.)
     fn begin_run(self) -> Expiry {
-        let run = |state, _| (state == PLACED).then_some((PLACED, RUNNING));
+        let run = |state, _| (state == PLACED).then_some((PLACED, DEADLINE_RUNNING));
         match self.change(Ordering::Relaxed, run) {
             Some(_) => {
                 let claim = Claim::of(&self);

@@ -1,38 +1,43 @@
-//! What depends on the platform, behind a face that does not: nothing else in the crate asks which one it is.
+//! All platform-dependent code, behind a platform-independent interface. No other module tests
+//! which platform it is on.
 //!
-//! | | where | elsewhere |
+//! | | available on | elsewhere |
 //! |---|---|---|
-//! | large pages | Linux | as the operating system likes |
-//! | fetching ahead | x86-64 | nothing |
-//! | the processor's counter | wherever `quanta` knows one | the operating system's clock alone |
-//! | a clock, threads | wherever `std` has them | a timer has to be given a clock, and to be driven |
+//! | large pages | Linux | the operating system's default |
+//! | prefetch | x86-64 | no effect |
+//! | processor counter | platforms where `quanta` finds a reliable one | the operating system's clock only |
+//! | clock, threads | platforms where `std` has them | the timer needs a clock from its user, and must be driven |
 //!
-//! Miri counts as a platform with none of the first three. All need atomics of 64 bits.
+//! Under Miri the first three are not available. All platforms need 64-bit atomics.
 
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// The size of a large page, where there are any.
+/// The size of a large page in bytes, on platforms that have them.
 pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
-/// Asks the operating system for large pages, where what was allocated has room for them. That is a hint.
+/// Asks the operating system to use large pages for an allocation, if its alignment permits them.
+/// This is a hint, and its failure is ignored.
 pub(crate) fn prefer_large_pages(allocated: NonNull<u8>, layout: Layout) {
     #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
     if layout.align() >= LARGE_PAGE {
-        // SAFETY: what is there, if anything, stays as it is, whatever comes of it.
+        // SAFETY: `MADV_HUGEPAGE` only changes which page size the kernel prefers for the range. It
+        // neither reads nor writes the memory and does not unmap it. For a range that is not
+        // mapped, `madvise` returns an error.
         unsafe { libc::madvise(allocated.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
     let _ = (allocated, layout);
 }
 
-/// Fetches a cache line, for it will be needed soon.
+/// Prefetches the cache line at `place`. This is a hint.
 #[inline]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, for whatever address.
+    // SAFETY: every x86-64 processor has the instruction. It is a hint: it never faults, also for
+    // an invalid address, and changes no memory.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(place.cast());
@@ -41,13 +46,13 @@ pub(crate) fn prefetch<T>(place: *const T) {
     let _ = place;
 }
 
-/// Whether `std::time::Instant` can be asked. (On `wasm32-unknown-unknown` it panics.)
+/// Whether `std::time::Instant::now` works. On `wasm32-unknown-unknown` it panics.
 pub(crate) const HAS_CLOCK: bool = cfg!(not(all(target_family = "wasm", target_os = "unknown")));
 
-/// Whether [`Counter`] counts.
+/// Whether [`Counter`] counts. If not, its value never changes.
 pub(crate) const HAS_COUNTER: bool = cfg!(not(any(miri, target_family = "wasm")));
 
-/// The processor's counter.
+/// The processor's counter (the TSC on x86-64), in nanoseconds.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) struct Counter {
     clock: quanta::Clock,
@@ -56,7 +61,10 @@ pub(crate) struct Counter {
 
 #[cfg(not(target_family = "wasm"))]
 impl Counter {
-    /// The first one takes a millisecond: it measures how fast it runs.
+    /// Makes a counter that starts at zero.
+    ///
+    /// The first call in a process takes about a millisecond, because `quanta` calibrates the
+    /// counter's frequency.
     pub(crate) fn new() -> Self {
         Self::of(if HAS_COUNTER { quanta::Clock::new() } else { quanta::Clock::mock().0 })
     }
@@ -65,13 +73,13 @@ impl Counter {
         Self { zero: clock.raw(), clock }
     }
 
-    /// Nanoseconds since this was made.
+    /// Returns the nanoseconds since [`new`](Self::new).
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
         self.clock.delta_as_nanos(self.zero, self.clock.raw())
     }
 
-    /// One that a test moves.
+    /// Makes a counter that a test controls.
     #[cfg(test)]
     pub(crate) fn mock() -> (Self, crate::sync::Arc<quanta::Mock>) {
         let (clock, mock) = quanta::Clock::mock();
@@ -80,7 +88,7 @@ impl Counter {
     }
 }
 
-/// Nothing counts here, and nobody asks.
+/// The counter of a platform that has none: see [`HAS_COUNTER`].
 #[cfg(target_family = "wasm")]
 pub(crate) struct Counter;
 

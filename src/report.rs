@@ -1,27 +1,31 @@
-//! Panics of user code, and what the crate has to say. Nothing else in it catches or logs.
+//! Panics of user code, and log messages. No other module catches panics or logs.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs user code. `panicked` is told of a panic; that of its payload's `Drop` ends here as well.
+/// Runs user code and catches its panic. Calls `panicked` with the panic's message.
 ///
-/// Whoever calls this owns nothing that the code could leave half changed: tasks run between changes, never in one.
+/// A panic in the `Drop` of the payload is caught too, and ignored.
+///
+/// `AssertUnwindSafe` is correct because the timer calls user code only while its own state is
+/// consistent. A panic cannot leave that state half changed.
 #[inline]
 pub(crate) fn guard(code: impl FnOnce(), panicked: impl FnOnce(&str)) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
-        caught(payload, panicked);
+        handle_panic(payload, panicked);
     }
 }
 
 #[cold]
-fn caught(payload: Box<dyn Any + Send>, panicked: impl FnOnce(&str)) {
+fn handle_panic(payload: Box<dyn Any + Send>, panicked: impl FnOnce(&str)) {
     panicked(message(&*payload));
     guard_quietly(|| drop(payload));
 }
 
-/// Runs what may panic without anybody's hearing of it: it is itself the last resort.
+/// Runs code and ignores its panic. For code that runs because of a report, so that its panic
+/// cannot be reported.
 fn guard_quietly(code: impl FnOnce()) {
-    // The payload of this panic gets no chance to panic in turn.
+    // Leak the payload, because its `Drop` could panic again.
     std::mem::forget(catch_unwind(AssertUnwindSafe(code)));
 }
 
@@ -36,15 +40,16 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 }
 
 #[cfg(feature = "tracing")]
-pub(crate) use said::*;
+pub(crate) use enabled::*;
 
-/// Subscribers are user code too, and a report has nobody to report to.
+/// The log messages. A subscriber is user code, and its panic cannot be reported, so each call is
+/// guarded.
 #[cfg(feature = "tracing")]
-mod said {
+mod enabled {
+    use std::fmt::Display;
     use std::time::Duration;
 
     use super::guard_quietly;
-    use crate::error::NewTimeoutError;
 
     pub(crate) fn task_panicked(doing: &str, task: &str, panic: &str) {
         guard_quietly(|| tracing::error!(task, panic, "a timer task panicked {doing}"));
@@ -62,33 +67,36 @@ mod said {
 
     pub(crate) fn too_many_timers(live: usize) {
         guard_quietly(|| {
-            tracing::warn!(live, "many timers are alive: one serves a whole process, share it by cloning");
+            tracing::warn!(
+                live,
+                "many timers are alive: one timer is enough for a process, share it by cloning"
+            );
         });
     }
 
     pub(crate) fn tick_raised(tick: Duration, to: Duration) {
-        guard_quietly(|| tracing::warn!(?tick, "a tick this short cannot be kept, using {to:?}"));
+        guard_quietly(|| tracing::warn!(?tick, "the tick is too short, using {to:?} instead"));
     }
 
     pub(crate) fn slow_task(task: &str, took: Duration, threshold: Duration) {
-        guard_quietly(|| tracing::warn!(task, ?took, ?threshold, "a timer task held the worker up"));
+        guard_quietly(|| tracing::warn!(task, ?took, ?threshold, "a slow timer task delayed the worker"));
     }
 
-    pub(crate) fn refused(timer: &str, error: &NewTimeoutError, refused: u64) {
-        if is_worth_saying(refused) {
-            guard_quietly(|| tracing::warn!(timer, %error, rejected = refused, "a timer refuses timeouts"));
+    pub(crate) fn refused(timer: &str, error: &dyn Display, rejected: u64) {
+        if should_log(rejected) {
+            guard_quietly(|| tracing::warn!(timer, %error, rejected, "a timer rejects timeouts"));
         }
     }
 
     pub(crate) fn long_turn(timer: &str, took: Duration, tick: Duration, long_turns: u64) {
-        if is_worth_saying(long_turns) {
+        if should_log(long_turns) {
             guard_quietly(|| {
                 tracing::warn!(
                     timer,
                     ?took,
                     ?tick,
                     long_turns,
-                    "a turn took longer than a tick, and made the next late"
+                    "a turn took longer than a tick and delayed the next turn"
                 );
             });
         }
@@ -102,21 +110,21 @@ mod said {
         guard_quietly(|| tracing::debug!(thread, "a timer's worker ended"));
     }
 
-    /// What happens often is said when it has happened once, twice, four times and so on: who has too much to do already is
-    /// not to be flooded.
-    fn is_worth_saying(times: u64) -> bool {
-        times.is_power_of_two()
+    /// Returns whether to log the `count`-th occurrence of a frequent event: the first, second,
+    /// fourth, eighth and so on. An overloaded process must not spend its time on logging.
+    fn should_log(count: u64) -> bool {
+        count.is_power_of_two()
     }
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) use unsaid::*;
+pub(crate) use disabled::*;
 
+/// The same functions without the feature `tracing`: they do nothing.
 #[cfg(not(feature = "tracing"))]
-mod unsaid {
+mod disabled {
+    use std::fmt::Display;
     use std::time::Duration;
-
-    use crate::error::NewTimeoutError;
 
     pub(crate) fn task_panicked(_: &str, _: &str, _: &str) {}
     pub(crate) fn task_dropped(_: &str) {}
@@ -124,7 +132,7 @@ mod unsaid {
     pub(crate) fn too_many_timers(_: usize) {}
     pub(crate) fn tick_raised(_: Duration, _: Duration) {}
     pub(crate) fn slow_task(_: &str, _: Duration, _: Duration) {}
-    pub(crate) fn refused(_: &str, _: &NewTimeoutError, _: u64) {}
+    pub(crate) fn refused(_: &str, _: &dyn Display, _: u64) {}
     pub(crate) fn long_turn(_: &str, _: Duration, _: Duration, _: u64) {}
     pub(crate) fn thread_started(_: &str) {}
     pub(crate) fn thread_ended(_: &str) {}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::Core;
 use crate::sync::{Arc, Backoff, Fault, Parker, is_broken};
-use crate::ticks::{self, NEVER};
+use crate::ticks::{self, DEADLINE_NEVER};
 use crate::timeout::Timeout;
 
 /// Who waits looks so often whether anything is left to wait for: a `cancel` tells nobody.
@@ -23,7 +23,7 @@ impl Core {
         self.life.close();
         // As `new_timeout` reads it, and later: what was accepted with a delay of `grace` falls due within it.
         let now = self.time.now_or_soon();
-        let last = self.ticks.of(ticks::deadline(now, grace)).min(self.ticks.reached(NEVER - 1));
+        let last = self.ticks.of(ticks::deadline(now, grace)).min(self.ticks.reached(DEADLINE_NEVER - 1));
         if self.thread.is_started() {
             self.wait_for_the_worker(last, self.ticks.until(last + 1, now));
         } else {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::sync::unmodelled::{AtomicU64, OnceLock};
-use crate::sync::{Arc, CachePadded, Ordering, Stock};
+use crate::sync::{Arc, CachePadded, Ordering, SegQueue};
 
 /// What a timer has done since it was built: [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
 ///
@@ -288,12 +288,12 @@ pub(crate) struct Tallies {
     /// It, its next, and so on are all there are. None ever leaves this list.
     first: OnceLock<Arc<Tally>>,
     /// Those that no thread has.
-    free: Stock<Arc<Tally>>,
+    free: SegQueue<Arc<Tally>>,
 }
 
 impl Default for Tallies {
     fn default() -> Self {
-        Self { first: OnceLock::new(), free: Stock::new() }
+        Self { first: OnceLock::new(), free: SegQueue::new() }
     }
 }
 

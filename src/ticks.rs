@@ -1,77 +1,84 @@
-//! Deadlines in nanoseconds, ticks, and the way from one to the other. Nothing here can overflow.
+//! Conversions between deadlines, in nanoseconds since the timer was built, and tick numbers. All
+//! arithmetic saturates or stays in range.
 
 use std::time::Duration;
 
-/// The deadline that never comes: the greatest of 62 bits, which are 146 years of nanoseconds.
-pub(crate) const NEVER: u64 = (1 << 62) - 1;
+/// The deadline that is never reached: the greatest number of 62 bits, which is 146 years in
+/// nanoseconds.
+pub(crate) const DEADLINE_NEVER: u64 = (1 << 62) - 1;
 
-/// Nobody's deadline: a node says so whose task runs, and will run again.
-pub(crate) const RUNNING: u64 = NEVER - 1;
+/// The sentinel deadline of a node whose periodic task runs at the moment. No timeout has this
+/// deadline.
+pub(crate) const DEADLINE_RUNNING: u64 = DEADLINE_NEVER - 1;
 
-/// The deadline that so many nanoseconds are, or `NEVER` if they are too many.
+/// Returns `nanos` as a deadline; `DEADLINE_NEVER` if it is too large for one.
 #[inline]
 pub(crate) fn or_never(nanos: u64) -> u64 {
-    if nanos < RUNNING { nanos } else { NEVER }
+    if nanos < DEADLINE_RUNNING { nanos } else { DEADLINE_NEVER }
 }
 
-/// What `duration` is in nanoseconds, or `NEVER` if that is too much.
+/// Returns `duration` in nanoseconds; `DEADLINE_NEVER` if it is too long for a deadline.
 #[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     or_never(seconds.saturating_add(u64::from(duration.subsec_nanos())))
 }
 
-/// The deadline that is `delay` after `now`.
+/// Returns the deadline `delay` after `now`; `DEADLINE_NEVER` if it is too late for a deadline.
 #[inline]
 pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
     or_never(now.saturating_add(nanos(delay)))
 }
 
-/// The length of a tick. Tick `n` begins `n` of them after the timer was built.
+/// The length of a tick. Tick `n` begins `n` lengths after the timer was built.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticks {
     nanos: u64,
 }
 
 impl Ticks {
-    /// `tick` is at least a nanosecond.
+    /// Makes the converter for ticks of a length of at least one nanosecond.
     pub(crate) fn new(tick: Duration) -> Self {
         Self { nanos: nanos(tick) }
     }
 
-    /// The tick whose beginning is the last one not after `now`.
+    /// Returns the current tick: the last one that begins at or before `now`.
     pub(crate) fn reached(self, now: u64) -> u64 {
         now / self.nanos
     }
 
-    /// When that tick began.
+    /// Returns the time at which the current tick began.
     pub(crate) fn begun(self, now: u64) -> u64 {
         self.reached(now) * self.nanos
     }
 
-    /// The first tick that begins at or after `deadline`: never early, at most one tick late.
+    /// Returns the tick at which a deadline expires: the first one that begins at or after
+    /// `deadline`. A timeout is therefore never early, and at most one tick late.
     pub(crate) fn of(self, deadline: u64) -> u64 {
         deadline.div_ceil(self.nanos)
     }
 
-    /// How long it is from `now` to the beginning of `tick`; zero once it has begun, and 146 years if it never does.
+    /// Returns the time from `now` to the beginning of `tick`. It is zero if `tick` has begun, and
+    /// 146 years if `tick` is never reached.
     pub(crate) fn until(self, tick: u64, now: u64) -> Duration {
         match tick.saturating_mul(self.nanos) {
-            NEVER.. => Duration::from_nanos(NEVER),
+            DEADLINE_NEVER.. => Duration::from_nanos(DEADLINE_NEVER),
             begins => Duration::from_nanos(begins.saturating_sub(now)),
         }
     }
 
-    /// How long ago, at `now`, `tick` began, in nanoseconds.
+    /// Returns the time from the beginning of `tick` to `now`, in nanoseconds; zero if `tick` has
+    /// not begun.
     pub(crate) fn since(self, tick: u64, now: u64) -> u64 {
         now.saturating_sub(tick.saturating_mul(self.nanos))
     }
 
-    /// In nanoseconds.
+    /// Returns the length of a tick in nanoseconds.
     pub(crate) fn nanos(self) -> u64 {
         self.nanos
     }
 
+    /// Returns the length of a tick.
     pub(crate) fn duration(self) -> Duration {
         Duration::from_nanos(self.nanos)
     }
@@ -82,37 +89,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_up_to_the_next_boundary_and_no_further() {
+    fn deadline_is_rounded_up_to_the_next_tick() {
         let ticks = Ticks::new(Duration::from_nanos(10));
         assert_eq!([0, 1, 9, 10, 11].map(|deadline| ticks.of(deadline)), [0, 1, 1, 1, 2]);
         assert_eq!([0, 1, 9, 10, 11].map(|now| ticks.reached(now)), [0, 0, 0, 1, 1]);
         assert_eq!(ticks.until(2, 13), Duration::from_nanos(7));
         assert_eq!(ticks.until(2, 21), Duration::ZERO);
         assert_eq!([19, 20, 23].map(|now| ticks.since(2, now)), [0, 0, 3]);
-        // Time stands still there: whoever slept until then would never sleep again.
-        assert_eq!(ticks.until(ticks.of(NEVER), NEVER - 1), Duration::from_nanos(NEVER));
+        // The timer's time stops at DEADLINE_NEVER - 1. The rest until "never" must not be short
+        // there: the worker would wake up again and again.
+        assert_eq!(
+            ticks.until(ticks.of(DEADLINE_NEVER), DEADLINE_NEVER - 1),
+            Duration::from_nanos(DEADLINE_NEVER)
+        );
     }
 
     #[test]
-    fn what_cannot_be_said_is_never() {
-        assert_eq!(nanos(Duration::MAX), NEVER);
-        assert_eq!(nanos(Duration::from_nanos(NEVER)), NEVER);
-        assert_eq!(deadline(0, Duration::MAX), NEVER);
-        assert_eq!(deadline(NEVER - 1, Duration::from_nanos(1)), NEVER);
-        assert_eq!(deadline(RUNNING - 2, Duration::from_nanos(1)), RUNNING - 1);
-        assert_eq!(deadline(RUNNING - 1, Duration::from_nanos(1)), NEVER);
+    fn values_out_of_range_are_never() {
+        assert_eq!(nanos(Duration::MAX), DEADLINE_NEVER);
+        assert_eq!(nanos(Duration::from_nanos(DEADLINE_NEVER)), DEADLINE_NEVER);
+        assert_eq!(deadline(0, Duration::MAX), DEADLINE_NEVER);
+        assert_eq!(deadline(DEADLINE_NEVER - 1, Duration::from_nanos(1)), DEADLINE_NEVER);
+        assert_eq!(deadline(DEADLINE_RUNNING - 2, Duration::from_nanos(1)), DEADLINE_RUNNING - 1);
+        assert_eq!(deadline(DEADLINE_RUNNING - 1, Duration::from_nanos(1)), DEADLINE_NEVER);
     }
 
     #[test]
-    fn never_is_after_every_time_that_can_be_reached() {
-        for tick in [1, 2, 3, 1_000, 1_000_000, NEVER / 2, NEVER - 1, NEVER] {
+    fn never_is_after_the_last_reachable_tick() {
+        for tick in [1, 2, 3, 1_000, 1_000_000, DEADLINE_NEVER / 2, DEADLINE_NEVER - 1, DEADLINE_NEVER] {
             let ticks = Ticks::new(Duration::from_nanos(tick));
-            assert!(ticks.of(NEVER) > ticks.reached(NEVER - 1), "tick of {tick} ns");
+            assert!(ticks.of(DEADLINE_NEVER) > ticks.reached(DEADLINE_NEVER - 1), "tick of {tick} ns");
         }
     }
 
     #[test]
-    fn a_deadline_is_never_reached_early() {
+    fn deadline_is_never_reached_early() {
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..10_000 {
             let (tick_bits, deadline_bits) = (random.u32(0..40), random.u32(1..62));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fmt, ptr};
 
 use crate::node::{Claim, End, Handle};
-use crate::ticks::RUNNING;
+use crate::ticks::DEADLINE_RUNNING;
 
 /// A handle to one timeout: Netty's `Timeout`.
 ///
@@ -89,7 +89,7 @@ impl Timeout {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
-            RUNNING => Duration::ZERO,
+            DEADLINE_RUNNING => Duration::ZERO,
             deadline => self.handle.core().remaining(deadline),
         }
     }

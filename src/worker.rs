@@ -15,7 +15,7 @@ use crate::stats::Occupancy;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
 use crate::task::TaskExecutor;
-use crate::ticks::{NEVER, RUNNING};
+use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timeout::Timeout;
 use crate::wheel::EitherWheel;
 
@@ -139,7 +139,7 @@ impl Worker {
         if let Some(executor) = self.executor.as_deref() {
             let handle = entry.another_handle(self.purse.take(core));
             // Until a message comes at the end of the run: here `stop` finds it.
-            self.wheel.insert(&core.arena, core.ticks.of(RUNNING), entry);
+            self.wheel.insert(&core.arena, core.ticks.of(DEADLINE_RUNNING), entry);
             core.execute(Some(executor), handle, claim);
             return;
         }
@@ -204,7 +204,7 @@ impl Worker {
     /// The tick at which `turn` has work.
     pub(crate) fn next_turn(&mut self, core: &Arc<Core>) -> Option<u64> {
         // What is never due needs no turn, and nobody has to wake the loop for it.
-        let never = core.ticks.of(NEVER);
+        let never = core.ticks.of(DEADLINE_NEVER);
         let mut next = self.next_tick(core).min(never);
         if let Some(waker) = &core.waker {
             // Nothing that comes from now on is for an earlier tick than the next.

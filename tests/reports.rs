@@ -117,7 +117,7 @@ fn a_slow_task_is_reported_with_its_type_and_what_it_took() {
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
     let task = "a_slow_task_is_reported_with_its_type_and_what_it_took";
-    with_level(Level::WARN, &reports[0], &["held the worker up", task, "took=7ms", "threshold=5ms"]);
+    with_level(Level::WARN, &reports[0], &["delayed the worker", task, "took=7ms", "threshold=5ms"]);
 }
 
 /// What is said only when it has happened once, twice, four times, and so on.
@@ -136,7 +136,7 @@ fn refusals_are_reported_less_and_less_often() {
         assert_eq!(t.timer.stats().rejected, 100);
     });
     assert_eq!(numbers(&reports, "rejected"), [1, 2, 4, 8, 16, 32, 64]);
-    let parts = ["a timer refuses timeouts", "timer=\"requests\"", "too many timeouts are pending: 1"];
+    let parts = ["a timer rejects timeouts", "timer=\"requests\"", "too many timeouts are pending: 1"];
     reports.iter().for_each(|report| with_level(Level::WARN, report, &parts));
 }
 
@@ -169,7 +169,7 @@ fn long_turns_are_reported_less_and_less_often() {
 /// A subscriber may do with the timer what it likes: nothing that it could wait for is locked.
 #[test]
 fn a_subscriber_may_stop_the_timer_that_reports() {
-    for sequel in ["refuses timeouts", "longer than a tick"] {
+    for sequel in ["rejects timeouts", "longer than a tick"] {
         let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
         let (timer, stopped) = (t.timer.clone(), Arc::new(Mutex::new(None)));
         let seen = stopped.clone();
@@ -181,12 +181,12 @@ fn a_subscriber_may_stop_the_timer_that_reports() {
         tracing::subscriber::with_default(Reports(Arc::default(), Arc::new(stops)), || {
             let clock = t.clock.clone();
             t.timer.new_timeout(move |_| clock.advance(TICK * 2), TICK).unwrap();
-            if sequel == "refuses timeouts" {
+            if sequel == "rejects timeouts" {
                 assert!(t.timer.new_timeout(|_| (), TICK).is_err());
             }
             t.pass(TICK);
         });
-        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(sequel == "refuses timeouts")));
+        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(sequel == "rejects timeouts")));
     }
 }
 

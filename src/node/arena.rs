@@ -39,7 +39,7 @@ use crate::platform::{LARGE_PAGE, prefer_large_pages, prefetch};
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64, AtomicUsize};
-use crate::sync::{Arc, Fault, Ordering, Stock, is_broken};
+use crate::sync::{Arc, Fault, Ordering, SegQueue, is_broken};
 use crate::task::{Next, Task};
 
 /// How many nodes a run has: as many as a word has bits.
@@ -63,11 +63,11 @@ pub(crate) struct Arena {
     /// How many nodes were ever made, in whole runs.
     made: AtomicU64,
     /// Runs with enough vacant nodes.
-    runs: Stock<Run>,
+    runs: SegQueue<Run>,
     /// Vacant nodes on their way to [`Spare`], by number: it is not to look at what lies far away by then.
-    strays: Stock<Vec<u32>>,
+    strays: SegQueue<Vec<u32>>,
     /// The same, one by one, of threads that have no desk.
-    lone_strays: Stock<u32>,
+    lone_strays: SegQueue<u32>,
     owns: PhantomData<Node>,
 }
 
@@ -167,9 +167,9 @@ impl Arena {
         Self {
             chunks: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             made: AtomicU64::new(0),
-            runs: Stock::new(),
-            strays: Stock::new(),
-            lone_strays: Stock::new(),
+            runs: SegQueue::new(),
+            strays: SegQueue::new(),
+            lone_strays: SegQueue::new(),
             owns: PhantomData,
         }
     }

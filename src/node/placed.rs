@@ -112,7 +112,7 @@ impl Placed {
 
     /// How full each level is at tick `now`, which is not before [`tick`](Self::tick).
     pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
-        self.wheel.levels(now)
+        self.wheel.levels(now).into_iter().map(LevelOccupancy::from).collect()
     }
 
     pub(crate) fn tick(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Tasks that run again and again.
 //!
-//! Such a task is one timeout, in one node, from its first run to its last. While it runs, the node says RUNNING
+//! Such a task is one timeout, in one node, from its first run to its last. While it runs, the node says `DEADLINE_RUNNING`
 //! ([`node`](crate::node) has the table); the run over, the node gets the next deadline and the worker puts it where that
 //! belongs. So there is one chain whatever races, and nothing is allocated for a run.
 

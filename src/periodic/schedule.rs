@@ -1,4 +1,4 @@
-//! When something that repeats is due: arithmetic alone, no clock and no timer.
+//! The due times of periodic tasks and intervals: arithmetic only, without a clock or a timer.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -6,33 +6,90 @@ use std::time::Duration;
 use crate::error::NewTimeoutError;
 use crate::ticks::{self, Ticks};
 
-/// What becomes of runs at a fixed rate that were missed, because the run before took longer than the period or the
-/// machine stood still: when a run ends and the next one should have begun already.
+/// The policy for missed runs of a task at a fixed rate. A run is missed if it should have begun by
+/// the time the previous run ends: that run took longer than the period, or the machine was
+/// suspended.
 ///
-/// Of an interval, when a tick is given out and the time of the next one has come already. So whoever comes too late for one tick
-/// gets that at once, and only those behind it are made up for or left out, as with tokio's `MissedTickBehavior`. (But tokio's
-/// `Delay` counts anew after any tick that was late.)
+/// For an interval, a tick is missed if its time has come before the interval returned the previous
+/// tick. A caller that is late for one tick gets that tick immediately. The policy applies only to
+/// the ticks after it, as with tokio's `MissedTickBehavior`. Unlike here, tokio's `Delay` restarts
+/// the period after any late tick.
 ///
-/// A run has been missed once the tick of the timer has begun at which it would have fired. Until then all three keep to the
-/// multiples of the period: to be late by less than that is to miss nothing. (Where several periods go into a tick, `Delay` and
-/// `Skip` run once a tick.)
+/// For a task, the timer's tick decides what is missed: a run is missed once the timer's tick at
+/// which it would have expired has begun. With a smaller delay nothing is missed, and under all
+/// policies the runs stay at multiples of the period. If a timer tick is longer than the period,
+/// `Delay` and `Skip` run the task once per timer tick.
+///
+/// # Examples
+///
+/// A task with a period of 10 seconds, whose first run lasts from 10 s to 45 s. All other runs are
+/// short:
+///
+/// ```text
+/// seconds  0         10        20        30        40        50        60        70
+/// Burst              [==================================]***  *         *         *
+/// Delay              [==================================]         *         *
+/// Skip               [==================================]    *         *         *
+/// ```
+///
+/// The same with a clock that the program controls:
+///
+/// ```
+/// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, MissedTick, Schedule};
+/// use std::sync::{Arc, Mutex};
+/// use std::time::Duration;
+///
+/// fn runs(policy: MissedTick) -> Vec<u64> {
+///     let clock = ManualClock::new();
+///     let builder = HashedWheelTimer::builder().tick(Duration::from_secs(1));
+///     let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
+///     let starts = Arc::new(Mutex::new(Vec::new()));
+///     let task = {
+///         let (clock, starts) = (clock.clone(), starts.clone());
+///         move || {
+///             let mut starts = starts.lock().unwrap();
+///             starts.push(clock.now().as_secs());
+///             if starts.len() == 1 {
+///                 clock.advance(Duration::from_secs(35));
+///             }
+///         }
+///     };
+///     let schedule = Schedule::at_fixed_rate(Duration::from_secs(10)).missed_tick(policy);
+///     timer.schedule_periodic(task, schedule).unwrap();
+///     while clock.now() < Duration::from_secs(74) {
+///         if driver.turn() == 0 {
+///             clock.advance(Duration::from_secs(1));
+///         }
+///     }
+///     let starts = starts.lock().unwrap();
+///     starts.clone()
+/// }
+///
+/// assert_eq!(runs(MissedTick::Burst), [10, 45, 45, 45, 50, 60, 70]);
+/// assert_eq!(runs(MissedTick::Delay), [10, 55, 65]);
+/// assert_eq!(runs(MissedTick::Skip), [10, 50, 60, 70]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissedTick {
-    /// They are made up for, one after the other without a pause, until all have run. What
-    /// `ScheduledExecutorService.scheduleAtFixedRate` does, and the default. (A task that always takes longer than its period
-    /// never gets there: on the worker all other timeouts fall behind with it. An interval is ready without a pause.)
+    /// Runs all missed runs, one after the other without a pause. This is the default, and the
+    /// behaviour of Java's `ScheduledExecutorService.scheduleAtFixedRate`.
+    ///
+    /// A task that always takes longer than its period never catches up. If it runs on the worker,
+    /// it delays all other timeouts more and more. An interval is ready without a pause.
     #[default]
     Burst,
-    /// They are left out, and the period is counted anew from now.
+    /// Omits the missed runs. The next run is one period after the end of the late run.
     Delay,
-    /// They are left out; the next run is at the next multiple of the period.
+    /// Omits the missed runs. The next run is at the next multiple of the period.
     Skip,
 }
 
-/// When something that repeats is due: for
-/// [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic), of which
+/// Describes when a periodic task is due, for
+/// [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic).
+///
+/// The two usual cases have methods of their own:
 /// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate) and
-/// [`schedule_with_fixed_delay`](crate::HashedWheelTimer::schedule_with_fixed_delay) are the two usual cases.
+/// [`schedule_with_fixed_delay`](crate::HashedWheelTimer::schedule_with_fixed_delay).
 ///
 /// # Examples
 ///
@@ -40,8 +97,8 @@ pub enum MissedTick {
 /// use hashed_wheel::{MissedTick, Schedule};
 /// use std::time::Duration;
 ///
-/// // A heartbeat: at once, then every ten seconds, never two in a row to make up for a stall; each up to a second later,
-/// // so that not all nodes send theirs in the same moment.
+/// // A heartbeat: the first immediately, then one every ten seconds, and no burst after a stall. Each is up to one second
+/// // late, so that not all machines send theirs at the same time.
 /// let heartbeat = Schedule::at_fixed_rate(Duration::from_secs(10))
 ///     .initial_delay(Duration::ZERO)
 ///     .missed_tick(MissedTick::Skip)
@@ -52,14 +109,18 @@ pub enum MissedTick {
 pub struct Schedule {
     period: Duration,
     initial_delay: Duration,
-    /// `None`: the period is a pause, counted from the end of a run.
+    /// `None` for a fixed delay: the period begins at the end of a run.
     missed_tick: Option<MissedTick>,
     jitter: Duration,
 }
 
 impl Schedule {
-    /// A run is due each `period` after the one before was due, however long the runs take and however late they are: there
-    /// is no drift. The first one a period from now.
+    /// Makes a schedule with a run every `period`. The first run is due one period after the task
+    /// is scheduled.
+    ///
+    /// Each run is due one period after the previous run *was due*. So the schedule does not drift
+    /// if runs take long or are late. A period of zero is an error when the task is scheduled:
+    /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod).
     pub fn at_fixed_rate(period: Duration) -> Self {
         Self {
             period,
@@ -69,29 +130,56 @@ impl Schedule {
         }
     }
 
-    /// A run is due `delay` after the one before has ended, so none can be missed. The first one `delay` from now.
+    /// Makes a schedule in which a run is due `delay` after the previous run has *ended*. The first
+    /// run is due `delay` after the task is scheduled.
+    ///
+    /// No run can be missed. A delay of zero is an error when the task is scheduled:
+    /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod).
     pub fn with_fixed_delay(delay: Duration) -> Self {
         Self { missed_tick: None, ..Self::at_fixed_rate(delay) }
     }
 
-    /// How long it is until the first run. Zero is the next tick of the timer.
+    /// Sets the delay of the first run. With zero, it is due at the timer's next tick.
     pub fn initial_delay(self, delay: Duration) -> Self {
         Self { initial_delay: delay, ..self }
     }
 
-    /// What becomes of runs that were missed. Nothing is missed with a fixed delay, and this changes nothing there.
+    /// Sets the policy for missed runs. It has no effect with a fixed delay, because no run can be
+    /// missed.
     pub fn missed_tick(self, policy: MissedTick) -> Self {
         Self { missed_tick: self.missed_tick.map(|_| policy), ..self }
     }
 
-    /// Makes each run later by a time between zero and `most`, drawn each time anew: for many machines that do the same.
-    /// The schedule itself stays where it is, so jitter does not add up. Longer than the period it can make a run miss the
-    /// next one.
-    pub fn jitter(self, most: Duration) -> Self {
-        Self { jitter: most, ..self }
+    /// Delays each run by a random time from zero to `max`, inclusive. This spreads the load if
+    /// many machines have the same schedule.
+    ///
+    /// The schedule itself does not move, so the jitter of different runs does not add up. If `max`
+    /// is longer than the period, a delayed run can make the next run a missed one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, Schedule};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    ///
+    /// // Due at a random time from 10 s to 12 s, then from 20 s to 22 s, and so on.
+    /// let schedule = Schedule::at_fixed_rate(Duration::from_secs(10)).jitter(Duration::from_secs(2));
+    /// let report = timer.schedule_periodic(|| println!("report"), schedule)?;
+    /// for (seconds, runs) in [(9, 0), (13, 1), (19, 1), (23, 2)] {
+    ///     clock.advance(Duration::from_secs(seconds) - clock.now());
+    ///     driver.turn();
+    ///     assert_eq!(report.runs(), runs);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn jitter(self, max: Duration) -> Self {
+        Self { jitter: max, ..self }
     }
 
-    /// Counts from `now` on.
+    /// Starts the schedule at the time `now`.
     pub(crate) fn begin(self, now: u64) -> Result<Recurrence, NewTimeoutError> {
         if self.period.is_zero() {
             return Err(NewTimeoutError::ZeroPeriod);
@@ -106,10 +194,10 @@ impl Schedule {
     }
 }
 
-/// A [`Schedule`] that has begun.
+/// A [`Schedule`] that has started.
 #[derive(Debug)]
 pub(crate) struct Recurrence {
-    /// When the next run is due, but for jitter.
+    /// The time at which the next run is due, without jitter.
     due: u64,
     period: u64,
     missed_tick: Option<MissedTick>,
@@ -118,29 +206,35 @@ pub(crate) struct Recurrence {
 }
 
 impl Recurrence {
-    /// When the next run is due: the same whenever it is asked for.
+    /// Returns the time at which the next run is due. The result is the same until
+    /// [`advance`](Self::advance).
     pub(crate) fn deadline(&self) -> u64 {
         match self.jitter {
             0 => self.due,
+            // A hash of the due time instead of a random number, so that each call returns the
+            // same.
             jitter => ticks::or_never(self.due + self.random.hash_one(self.due) % (jitter + 1)),
         }
     }
 
-    /// Whether the next run is counted from the end of the one before.
+    /// Returns whether the next run is due a fixed delay after the end of the previous one.
     #[cfg(feature = "async")]
     pub(crate) fn is_fixed_delay(&self) -> bool {
         self.missed_tick.is_none()
     }
 
-    /// The run that was due is over at `now`, on a timer with such ticks. Returns when the next one is.
+    /// Records that the run that was due has ended at `now`, on a timer with these ticks. Returns
+    /// the time at which the next run is due.
     pub(crate) fn advance(&mut self, now: u64, ticks: Ticks) -> u64 {
         let next = self.due + self.period;
         let begun = ticks.begun(now);
         let next = match self.missed_tick {
             Some(MissedTick::Burst) => next,
+            // Not missed, because its tick has not begun.
             Some(_) if next > begun => next,
             Some(MissedTick::Skip) => next + ((begun - next) / self.period + 1) * self.period,
-            // (Never before it was due: a clock that has stepped back would make it due at once for ever.)
+            // At least `due`: if the clock has stepped back, every run would otherwise be due
+            // immediately.
             Some(MissedTick::Delay) | None => now.max(self.due) + self.period,
         };
         self.due = ticks::or_never(next);
@@ -151,7 +245,7 @@ impl Recurrence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ticks::NEVER;
+    use crate::ticks::DEADLINE_NEVER;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -159,7 +253,8 @@ mod tests {
         Ticks::new(Duration::from_nanos(1))
     }
 
-    /// Seconds at which runs are due that end at `ends`, the first due at 10.
+    /// Returns the seconds at which runs are due if they end at the seconds `ends`. The first is
+    /// due at 10 s.
     fn dues(schedule: Schedule, ends: &[u64]) -> Vec<u64> {
         let mut recurrence = schedule.begin(0).unwrap();
         let mut dues = vec![recurrence.deadline()];
@@ -168,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_missed_keeps_to_the_multiples() {
+    fn runs_that_are_not_missed_stay_at_multiples_of_the_period() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
             assert_eq!(dues(rate.missed_tick(policy), &[10, 29, 33]), [10, 20, 30, 40]);
@@ -176,23 +271,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_is_made_up_for_or_left_out() {
+    fn missed_runs_follow_the_policy() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         assert_eq!(dues(rate, &[45, 45, 46]), [10, 20, 30, 40]);
         assert_eq!(dues(rate.missed_tick(MissedTick::Delay), &[45, 56]), [10, 55, 65]);
         assert_eq!(dues(rate.missed_tick(MissedTick::Skip), &[45, 51, 60]), [10, 50, 60, 70]);
-        // The one that is due at this very moment has been missed too.
+        // A run that is due at the end of the previous run is missed too.
         assert_eq!(dues(rate.missed_tick(MissedTick::Delay), &[20]), [10, 30]);
         assert_eq!(dues(rate.missed_tick(MissedTick::Skip), &[20]), [10, 30]);
     }
 
     #[test]
-    fn nothing_is_missed_before_its_tick() {
+    fn run_is_not_missed_before_its_tick() {
         let coarse = Ticks::new(Duration::from_secs(10));
         for policy in [MissedTick::Delay, MissedTick::Skip] {
             let rate = Schedule::at_fixed_rate(Duration::from_secs(10)).missed_tick(policy);
             let mut recurrence = rate.begin(5 * SECOND).unwrap();
-            // Due at 15, 25, ..., each run at the tick after that, and over late in it.
+            // The runs are due at 15, 25, ... and expire at 20, 30, ... Each ends late in its tick.
             assert_eq!(
                 [29, 39, 49].map(|end| recurrence.advance(end * SECOND, coarse) / SECOND),
                 [25, 35, 45]
@@ -203,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_delay_is_counted_from_the_end() {
+    fn fixed_delay_begins_at_the_end_of_a_run() {
         let delay = Schedule::with_fixed_delay(Duration::from_secs(10));
         assert_eq!(dues(delay, &[12, 100]), [10, 22, 110]);
         assert_eq!(dues(delay.missed_tick(MissedTick::Burst), &[12, 100]), [10, 22, 110]);
     }
 
     #[test]
-    fn a_clock_that_steps_back_makes_nothing_due_at_once() {
+    fn clock_that_steps_back_makes_no_run_due_immediately() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10));
         for schedule in [Schedule::with_fixed_delay(Duration::from_secs(10)), rate] {
             for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
@@ -236,22 +331,22 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overflows() {
+    fn advance_does_not_overflow() {
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
             let rate = Schedule::at_fixed_rate(Duration::MAX).missed_tick(policy).jitter(Duration::MAX);
-            let mut recurrence = rate.begin(NEVER - 1).unwrap();
-            assert_eq!(recurrence.deadline(), NEVER);
-            assert_eq!(recurrence.advance(NEVER - 1, fine()), NEVER);
-            let mut recurrence = rate.initial_delay(Duration::ZERO).begin(NEVER - 1).unwrap();
-            assert_eq!(recurrence.advance(NEVER - 1, fine()), NEVER);
+            let mut recurrence = rate.begin(DEADLINE_NEVER - 1).unwrap();
+            assert_eq!(recurrence.deadline(), DEADLINE_NEVER);
+            assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
+            let mut recurrence = rate.initial_delay(Duration::ZERO).begin(DEADLINE_NEVER - 1).unwrap();
+            assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
             let often = Schedule::at_fixed_rate(Duration::from_nanos(1)).missed_tick(policy);
             let mut recurrence = often.begin(0).unwrap();
-            assert!(recurrence.advance(NEVER - 1, fine()) <= NEVER);
+            assert!(recurrence.advance(DEADLINE_NEVER - 1, fine()) <= DEADLINE_NEVER);
         }
     }
 
     #[test]
-    fn a_period_of_zero_is_refused() {
+    fn period_of_zero_is_an_error() {
         for schedule in [Schedule::at_fixed_rate, Schedule::with_fixed_delay] {
             assert!(matches!(schedule(Duration::ZERO).begin(0), Err(NewTimeoutError::ZeroPeriod)));
         }

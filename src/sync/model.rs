@@ -193,12 +193,12 @@ pub(crate) const IS_EXPLORED: bool = cfg!(not(hashed_wheel_shuttle));
 
 /// A queue whose values come with what was done before they were put there. It matters to nobody whether it has one, so loom
 /// is not made to try that it has and that it has not: it does not see an empty one being looked at.
-pub(crate) struct Stock<T> {
+pub(crate) struct SegQueue<T> {
     values: std::sync::Mutex<VecDeque<T>>,
     order: loom::sync::atomic::AtomicUsize,
 }
 
-impl<T> Stock<T> {
+impl<T> SegQueue<T> {
     pub(crate) fn new() -> Self {
         Self { values: std::sync::Mutex::default(), order: loom::sync::atomic::AtomicUsize::new(0) }
     }
@@ -247,10 +247,10 @@ impl Access {
 
 /// A queue that loom does not see: it orders nothing.
 #[cfg(not(hashed_wheel_shuttle))]
-pub(crate) struct Shelf<T>(std::sync::Mutex<VecDeque<T>>);
+pub(crate) struct ModelQueue<T>(std::sync::Mutex<VecDeque<T>>);
 
 #[cfg(not(hashed_wheel_shuttle))]
-impl<T> Shelf<T> {
+impl<T> ModelQueue<T> {
     pub(crate) fn new() -> Self {
         Self(std::sync::Mutex::default())
     }

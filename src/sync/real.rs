@@ -4,7 +4,7 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::Ordering;
-pub(crate) use crossbeam_queue::SegQueue as Stock;
+pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};

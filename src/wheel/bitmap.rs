@@ -1,15 +1,17 @@
-//! Which slots of a wheel have something in them.
+//! The set of occupied slots of a wheel's level.
 
-/// A set of small numbers that finds the next member in a few steps, however sparse it is.
+/// A set of numbers below a fixed size: a bitmap of several levels.
 ///
-/// Each bit of a level says whether the word below it has a bit set; the last level is one word.
+/// Each bit of a level above the first says whether the corresponding word of the level below has a
+/// bit set. The last level is one word. So [`next`](Self::next) reads at most two words per level,
+/// also in a sparse set.
 #[derive(Debug)]
 pub(super) struct Bitmap {
     levels: Vec<Vec<u64>>,
 }
 
 impl Bitmap {
-    /// An empty set of the numbers below `size`.
+    /// Makes an empty set of numbers below `size`.
     pub(super) fn new(size: usize) -> Self {
         let mut levels = Vec::new();
         let mut words = size;
@@ -22,11 +24,13 @@ impl Bitmap {
         }
     }
 
+    /// Adds `bit` to the set.
     pub(super) fn set(&mut self, mut bit: usize) {
         for level in &mut self.levels {
             let word = &mut level[bit / 64];
             let was_empty = *word == 0;
             *word |= 1 << (bit % 64);
+            // The bits above say already that this word is not empty.
             if !was_empty {
                 return;
             }
@@ -34,6 +38,7 @@ impl Bitmap {
         }
     }
 
+    /// Removes `bit` from the set.
     pub(super) fn clear(&mut self, mut bit: usize) {
         for level in &mut self.levels {
             let word = &mut level[bit / 64];
@@ -45,10 +50,10 @@ impl Bitmap {
         }
     }
 
-    /// The first member at or after `from`.
+    /// Returns the first member at or after `from`.
     pub(super) fn next(&self, mut from: usize) -> Option<usize> {
         let mut level = 0;
-        // Up, until a word has a bit at or after the one that is asked for …
+        // Go up until a word has a bit at or after `from`.
         loop {
             let word = *self.levels.get(level)?.get(from / 64)?;
             let rest = word & (u64::MAX << (from % 64));
@@ -59,7 +64,7 @@ impl Bitmap {
             from = from / 64 + 1;
             level += 1;
         }
-        // … and down again, along the first bit of each word.
+        // Go down again along the first bit of each word.
         while level > 0 {
             level -= 1;
             from = from * 64 + self.levels[level][from].trailing_zeros() as usize;
@@ -74,7 +79,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn agrees_with_a_set() {
+    fn next_agrees_with_btree_set() {
         for size in [1, 2, 63, 64, 65, 4_096, 4_097, 1 << 19] {
             let mut random = fastrand::Rng::with_seed(size as u64);
             let mut bitmap = Bitmap::new(size);

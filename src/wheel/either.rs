@@ -1,11 +1,11 @@
-//! Either wheel's order behind one face: what a timer's worker owns.
+//! One type for both wheels' orders, with which the worker of a timer works.
 
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
-use crate::stats::LevelOccupancy;
+use super::ring::SlotCounts;
 
-/// The methods are those of [`Hashed`].
+/// The order of a hashed or of a hierarchical wheel. The methods are those of [`Hashed`].
 pub(crate) enum EitherWheel {
     Hashed(Hashed),
     Hierarchical(Hierarchical),
@@ -55,11 +55,11 @@ impl EitherWheel {
         either!(self, wheel => wheel.len())
     }
 
-    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
+    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
         either!(self, wheel => wheel.levels(now))
     }
 
-    /// For people.
+    /// Returns the name of the wheel's type, for `Debug` output.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Hashed(_) => "hashed",
@@ -67,7 +67,7 @@ impl EitherWheel {
         }
     }
 
-    pub(crate) fn for_each(&self, entry: impl FnMut(u32)) {
-        either!(self, wheel => wheel.for_each(entry));
+    pub(crate) fn for_each(&self, visit: impl FnMut(u32)) {
+        either!(self, wheel => wheel.for_each(visit));
     }
 }

@@ -1,20 +1,20 @@
-//! What the order of a wheel's entries needs to know of them.
+//! The interface between a wheel's order and the storage of its entries.
 
-/// So many entries ahead of the one that is being looked at are asked for: their cache misses overlap.
-pub(super) const AHEAD: usize = 8;
-
-/// Where a wheel's entries live, and what it has to know of each. A number names an entry for as long as it is in the
-/// wheel; `u32::MAX` never does.
+/// Stores the entries of a wheel and the values that the wheel needs of each entry.
+///
+/// A number identifies an entry for as long as the entry is in the wheel. `u32::MAX` never
+/// identifies an entry.
 pub(crate) trait Entries {
-    /// The tick at which it is due. It stays the same while the entry is in the wheel.
+    /// Returns the tick at which the entry is due. It does not change while the entry is in the
+    /// wheel.
     fn deadline(&self, entry: u32) -> u64;
 
-    /// What [`set_position`](Self::set_position) has said last.
+    /// Returns the value of the last call of [`set_position`](Self::set_position) for this entry.
     fn position(&self, entry: u32) -> u32;
 
-    /// Remembers a number for the wheel.
+    /// Stores a value for the wheel: the entry's position in its slot or in the ready list.
     fn set_position(&mut self, entry: u32, position: u32);
 
-    /// It will be asked about soon.
+    /// Prefetches the entry, because the wheel reads it soon.
     fn prefetch(&self, _entry: u32) {}
 }

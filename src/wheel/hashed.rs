@@ -1,96 +1,98 @@
-//! Varghese and Lauck's scheme 6: one array of slots, and rounds for what lies beyond it.
+//! Varghese and Lauck's scheme 6: one array of slots, and rounds for deadlines beyond it.
 
-use super::MAX_TICKS_PER_WHEEL;
-use super::due::Due;
 use super::entries::Entries;
-use super::firsts::Firsts;
-use super::ring::Ring;
-use super::rounds::{Rounds, Waiting};
-use crate::stats::LevelOccupancy;
+use super::min_tree::MinTree;
+use super::ready_list::ReadyList;
+use super::ring::{Ring, SlotCounts, slot_count};
+use super::rounds::{RoundsBucket, RoundsItem};
 
-/// The order of a [`HashedWheel`](super::HashedWheel): where each entry stands, and what is due. The entries themselves live
-/// elsewhere.
+/// The order of a [`HashedWheel`](super::HashedWheel): the slot and position of each entry, and the
+/// entries that are due. An [`Entries`] stores the entries themselves.
 #[derive(Debug)]
 pub(crate) struct Hashed {
-    slots: Ring<Rounds>,
-    firsts: Firsts,
-    /// Everything with `deadline <= tick`.
-    due: Due<Waiting>,
-    /// How many entries there are, in slots and in `due`.
+    slots: Ring<RoundsBucket>,
+    /// The earliest deadline in `slots`.
+    min_deadlines: MinTree,
+    /// All entries with `deadline <= tick`.
+    ready: ReadyList<RoundsItem>,
+    /// The number of entries in `slots` and `ready`.
     len: usize,
     tick: u64,
 }
 
 impl Hashed {
-    /// An empty one at tick 0. Panics if `ticks_per_wheel` is 0 or more than `MAX_TICKS_PER_WHEEL`.
+    /// Makes an empty wheel at tick 0. Panics if `ticks_per_wheel` is 0 or more than
+    /// `MAX_TICKS_PER_WHEEL`.
     pub(crate) fn new(ticks_per_wheel: usize) -> Self {
-        assert!(
-            (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel),
-            "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
-        );
-        let size = ticks_per_wheel.next_power_of_two();
-        Self { slots: Ring::new(size), firsts: Firsts::new(size), due: Due::default(), len: 0, tick: 0 }
+        let slots = slot_count(ticks_per_wheel);
+        Self {
+            slots: Ring::new(slots),
+            min_deadlines: MinTree::new(slots),
+            ready: ReadyList::default(),
+            len: 0,
+            tick: 0,
+        }
     }
 
-    /// Adds an entry, which is not in it.
+    /// Inserts an entry that is not in the wheel.
     #[inline]
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
         let deadline = entries.deadline(entry);
         let position = if deadline <= self.tick {
-            self.due.push(deadline, Waiting::no_more(entry))
+            self.ready.push(deadline, RoundsItem::due(entry))
         } else {
-            let (slot, lap, current) = (self.slot(deadline), self.lap(deadline), self.lap(self.tick));
-            let bucket = self.slots.occupy(slot, |bucket| bucket.open(current));
-            if deadline < bucket.first() {
-                self.firsts.lower(slot, deadline);
+            let (slot, round, current) = (self.slot(deadline), self.round(deadline), self.round(self.tick));
+            let bucket = self.slots.bucket_or_insert(slot, |bucket| bucket.init(current));
+            if deadline < bucket.min_deadline() {
+                self.min_deadlines.decrease(slot, deadline);
             }
-            bucket.push(lap, deadline, entry)
+            bucket.push(round, deadline, entry)
         };
         self.len += 1;
         entries.set_position(entry, position);
     }
 
-    /// Takes out an entry that is in it, due or not.
+    /// Removes an entry that is in the wheel, also if it is due.
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
         let (deadline, position) = (entries.deadline(entry), entries.position(entry) as usize);
         self.len -= 1;
         if deadline <= self.tick {
-            self.due.remove(position, entries);
+            self.ready.remove_at(position, entries);
         } else {
             let slot = self.slot(deadline);
-            self.slots.at_mut(slot).vacate(position);
-            if self.tidy(slot, entries) {
-                self.raise(slot);
+            self.slots.bucket_mut(slot).leave_tombstone(position);
+            if self.compact_slot(slot, entries) {
+                self.update_min_deadline(slot);
             }
         }
     }
 
-    /// Moves the time on to `now`, which is not before [`tick`](Self::tick): what is due then is for
-    /// [`pop_due`](Self::pop_due).
+    /// Advances the time to `now`, which is not before [`tick`](Self::tick).
+    /// [`pop_due`](Self::pop_due) then returns the entries that are due.
     pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
-        // Of holes, where not all that was due came out.
-        self.due.tidy(entries);
-        if self.firsts.first() <= now && !self.slots_are_empty() {
-            self.ripen(now, entries);
+        // There are tombstones if the caller has not popped all entries of an earlier `advance`.
+        self.ready.compact(entries);
+        if self.min_deadlines.min() <= now && !self.slots_are_empty() {
+            self.collect_ready(now, entries);
         }
         self.tick = now;
     }
 
-    /// Takes out the first of those that are due.
+    /// Removes the first entry that is due.
     #[inline]
     pub(crate) fn pop_due(&mut self, entries: &impl Entries) -> Option<u32> {
-        let entry = self.due.pop(entries)?;
+        let entry = self.ready.pop(entries)?;
         self.len -= 1;
         Some(entry)
     }
 
-    /// The plain wheel's [`next_deadline`](super::HashedWheel::next_deadline).
+    /// Returns what [`HashedWheel::next_deadline`](super::HashedWheel::next_deadline) documents.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.due.first().or_else(|| (!self.slots_are_empty()).then(|| self.firsts.first()))
+        self.ready.min_deadline().or_else(|| (!self.slots_are_empty()).then(|| self.min_deadlines.min()))
     }
 
-    /// The tick up to which [`advance`](Self::advance) has come.
+    /// Returns the tick of the last [`advance`](Self::advance).
     #[inline]
     pub(crate) fn tick(&self) -> u64 {
         self.tick
@@ -100,97 +102,108 @@ impl Hashed {
         self.len
     }
 
-    /// How full the slots are, and which one is that of the tick `now`.
-    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
-        let slots = self.slots.among(0..self.slots.size()).map(Rounds::len).collect();
-        vec![LevelOccupancy { ticks_per_slot: 1, slots, current_slot: self.slot(now) }]
+    /// Returns the number of entries in each slot. The current slot is that of the tick `now`.
+    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
+        let slots = self.slots.range(0..self.slots.slot_count()).map(RoundsBucket::len).collect();
+        vec![SlotCounts { ticks_per_slot: 1, slots, current_slot: self.slot(now) }]
     }
 
-    /// Names all entries, in no particular order.
-    pub(crate) fn for_each(&self, entry: impl FnMut(u32)) {
-        let slots = self.slots.buckets().flat_map(|bucket| bucket.iter());
-        self.due.iter().chain(slots).for_each(entry);
+    /// Calls `visit` with each entry, in no particular order.
+    pub(crate) fn for_each(&self, visit: impl FnMut(u32)) {
+        let in_slots = self.slots.buckets().flat_map(|bucket| bucket.iter());
+        self.ready.iter().chain(in_slots).for_each(visit);
     }
 
-    /// Forgets all entries. The time stays.
+    /// Removes all entries. The time does not change.
     pub(crate) fn clear(&mut self) {
         *self = Self { tick: self.tick, ..Self::new(self.ticks_per_wheel()) };
     }
 
-    /// How many slots there are: what was asked for, rounded up to a power of two.
+    /// Returns the number of slots, which is a power of two.
     pub(crate) fn ticks_per_wheel(&self) -> usize {
-        self.slots.size()
+        self.slots.slot_count()
     }
 
+    /// Returns the slot of a tick: its low bits. The number of slots is a power of two, so a mask
+    /// is enough.
     #[inline]
     fn slot(&self, tick: u64) -> usize {
-        tick as usize & (self.slots.size() - 1)
+        tick as usize & (self.slots.slot_count() - 1)
     }
 
-    /// How many whole turns of the wheel come before `tick`.
+    /// Returns the round of a tick: the number of complete rounds before it.
     #[inline]
-    fn lap(&self, tick: u64) -> u64 {
-        tick >> self.slots.size().trailing_zeros()
+    fn round(&self, tick: u64) -> u64 {
+        tick >> self.slots.slot_count().trailing_zeros()
     }
 
     #[inline]
     fn slots_are_empty(&self) -> bool {
-        self.len == self.due.len()
+        self.len == self.ready.len()
     }
 
-    /// Moves all that is due at `now` from the slots to `due`.
-    fn ripen(&mut self, now: u64, entries: &mut impl Entries) {
-        let (mask, shift) = (self.slots.size() as u64 - 1, self.slots.size().trailing_zeros());
-        let before = self.due.positions();
-        // Slots may have come round more than once.
-        let is_long = now - self.firsts.first() > mask;
-        while self.firsts.first() <= now && !self.slots_are_empty() {
-            let first = self.firsts.first();
-            let slot = self.slot(first);
-            // The last tick at which the slot came round.
-            let lap = self.lap(now - ((now - first) & mask));
-            let bucket = self.slots.at_mut(slot);
-            // The usual case: nobody has to move.
-            if !is_long && bucket.last_lap() <= lap && self.due.take_over(first, bucket.row(), entries) {
-                self.slots.vacate(slot);
+    /// Moves all entries that are due at `now` from the slots to the ready list.
+    fn collect_ready(&mut self, now: u64, entries: &mut impl Entries) {
+        let (mask, shift) = (self.slots.slot_count() as u64 - 1, self.slots.slot_count().trailing_zeros());
+        let old_end = self.ready.position_count();
+        // Whether a slot can contain due entries of more than one round, and so of several
+        // deadlines.
+        let spans_rounds = now - self.min_deadlines.min() > mask;
+        while self.min_deadlines.min() <= now && !self.slots_are_empty() {
+            let min_deadline = self.min_deadlines.min();
+            let slot = self.slot(min_deadline);
+            // The round of the last tick, up to `now`, that belongs to this slot.
+            let round = self.round(now - ((now - min_deadline) & mask));
+            let bucket = self.slots.bucket_mut(slot);
+            // The usual case: within one round a slot has one deadline, so without entries of later
+            // rounds the whole bucket is due. Then swap the arrays: no entry moves.
+            if !spans_rounds
+                && bucket.max_round() <= round
+                && self.ready.swap_if_empty(min_deadline, bucket.items(), entries)
+            {
+                self.slots.clear_slot(slot);
             } else {
-                let next_lap = bucket.visit(lap, entries, |entries, entry| {
+                let next_round = bucket.visit(round, entries, |entries, entry| {
                     let deadline = entries.deadline(entry);
                     if deadline <= now {
-                        entries.set_position(entry, self.due.push(deadline, Waiting::no_more(entry)));
+                        entries.set_position(entry, self.ready.push(deadline, RoundsItem::due(entry)));
                     }
                     deadline >> shift
                 });
-                let exact = || bucket.row().iter().map(|entry| entries.deadline(entry)).min();
-                let next = next_lap.map(|lap| lap << shift | slot as u64).or_else(exact);
-                bucket.settle(next.unwrap_or(u64::MAX));
-                self.tidy(slot, entries);
+                // A round and a slot make a deadline. If the round is not known, read the deadline
+                // of each entry.
+                let exact = || bucket.items().iter().map(|entry| entries.deadline(entry)).min();
+                let next = next_round.map(|round| round << shift | slot as u64).or_else(exact);
+                bucket.set_min_deadline(next.unwrap_or(u64::MAX));
+                self.compact_slot(slot, entries);
             }
-            self.raise(slot);
+            self.update_min_deadline(slot);
         }
-        if is_long {
-            // (Stable: the same deadline is in the same slot, in order.)
-            self.due.sort_from(before, entries);
+        if spans_rounds {
+            // Entries with the same deadline stay in insertion order: they come from one slot, and
+            // the sort is stable.
+            self.ready.sort_from(old_end, entries);
         }
     }
 
-    /// Sees to a slot's bucket after entries have left it. Returns whether it is empty.
-    fn tidy(&mut self, slot: usize, entries: &mut impl Entries) -> bool {
-        let bucket = self.slots.at_mut(slot);
+    /// Clears the slot if its bucket has no entry left, and compacts the bucket otherwise. Returns
+    /// whether it was empty.
+    fn compact_slot(&mut self, slot: usize, entries: &mut impl Entries) -> bool {
+        let bucket = self.slots.bucket_mut(slot);
         let is_empty = bucket.is_empty();
         if is_empty {
-            self.slots.vacate(slot);
+            self.slots.clear_slot(slot);
         } else {
-            bucket.tidy(entries);
+            bucket.compact(entries);
         }
         is_empty
     }
 
-    /// What is first in a slot is due later than before.
+    /// Updates the tree after the earliest deadline of a slot became later.
     #[inline]
-    fn raise(&mut self, slot: usize) {
-        let firsts = self.slots.among(self.firsts.group(slot)).map(Rounds::first);
-        let first = firsts.fold(u64::MAX, u64::min);
-        self.firsts.raise(slot, first);
+    fn update_min_deadline(&mut self, slot: usize) {
+        let in_group = self.slots.range(self.min_deadlines.group(slot)).map(RoundsBucket::min_deadline);
+        let group_min = in_group.fold(u64::MAX, u64::min);
+        self.min_deadlines.increase(slot, group_min);
     }
 }

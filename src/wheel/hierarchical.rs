@@ -1,144 +1,144 @@
-//! Varghese and Lauck's scheme 7: levels of slots, each of which is as wide as all slots of the level below.
+//! Varghese and Lauck's scheme 7: levels of slots. A slot is as wide as all slots of the level
+//! below together.
 
-use super::MAX_TICKS_PER_WHEEL;
 use super::bitmap::Bitmap;
-use super::due::Due;
 use super::entries::Entries;
-use super::ring::{Bucket, Ring};
-use super::row::Row;
-use crate::stats::LevelOccupancy;
+use super::ready_list::ReadyList;
+use super::ring::{Bucket, Ring, SlotCounts, slot_count};
+use super::tombstone_vec::TombstoneVec;
 
-/// Of so many entries the deadlines are read before the first one moves: their cache misses overlap.
-const GROUP: usize = 16;
+/// The number of entries whose deadlines a cascade reads before it moves the first of them, so that
+/// their cache misses overlap.
+const CASCADE_BATCH: usize = 16;
 
-/// The order of a [`HierarchicalWheel`](super::HierarchicalWheel): where each entry stands, and what is due. The entries
-/// themselves live elsewhere.
+/// The order of a [`HierarchicalWheel`](super::HierarchicalWheel): the slot and position of each
+/// entry, and the entries that are due. An [`Entries`] stores the entries themselves.
 #[derive(Debug)]
 pub(crate) struct Hierarchical {
-    /// `None` is a level that nothing has needed so far.
+    /// From the lowest level up. `None` is a level that no entry has needed so far.
     levels: Vec<Option<Level>>,
-    /// Everything with `deadline <= tick`.
-    due: Due,
-    /// How many entries there are, in slots and in `due`.
+    /// All entries with `deadline <= tick`.
+    ready: ReadyList,
+    /// The number of entries in `levels` and `ready`.
     len: usize,
-    /// How many bits a level's digit has.
+    /// The number of bits in a digit. A level has `1 << bits` slots.
     bits: u32,
     tick: u64,
 }
 
 #[derive(Debug)]
 struct Level {
-    slots: Ring<Slot>,
+    slots: Ring<LevelBucket>,
     occupied: Bitmap,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    row: Row,
-    /// No entry has an earlier deadline. Removals may leave it too low, but never before the slot begins.
-    first: u64,
+struct LevelBucket {
+    items: TombstoneVec,
+    /// No entry has an earlier deadline. A removal may leave it too low, but never before the
+    /// slot's first tick.
+    min_deadline: u64,
 }
 
-impl Bucket for Slot {
-    fn close(&mut self) {
-        self.row.clear();
+impl Bucket for LevelBucket {
+    fn clear(&mut self) {
+        self.items.clear();
     }
 }
 
 impl Level {
-    fn new(size: usize) -> Self {
-        Self { slots: Ring::new(size), occupied: Bitmap::new(size) }
+    fn new(slots: usize) -> Self {
+        Self { slots: Ring::new(slots), occupied: Bitmap::new(slots) }
     }
 
-    /// The slot, to put something into it.
+    /// Returns the slot's bucket, and marks the slot as occupied.
     #[inline]
-    fn occupy(&mut self, slot: usize) -> &mut Slot {
-        self.slots.occupy(slot, |bucket| {
-            bucket.first = u64::MAX;
+    fn bucket_or_insert(&mut self, slot: usize) -> &mut LevelBucket {
+        self.slots.bucket_or_insert(slot, |bucket| {
+            bucket.min_deadline = u64::MAX;
             self.occupied.set(slot);
         })
     }
 
-    /// Takes the bucket away from an occupied slot.
-    fn vacate(&mut self, slot: usize) {
-        self.slots.vacate(slot);
+    /// Removes all entries of an occupied slot.
+    fn clear_slot(&mut self, slot: usize) {
+        self.slots.clear_slot(slot);
         self.occupied.clear(slot);
     }
 }
 
 impl Hierarchical {
-    /// An empty one at tick 0. Panics if `ticks_per_wheel` is 0 or more than `MAX_TICKS_PER_WHEEL`.
+    /// Makes an empty wheel at tick 0. Panics if `ticks_per_wheel` is 0 or more than
+    /// `MAX_TICKS_PER_WHEEL`.
     pub(crate) fn new(ticks_per_wheel: usize) -> Self {
-        assert!(
-            (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel),
-            "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
-        );
-        let bits = ticks_per_wheel.next_power_of_two().max(2).trailing_zeros();
+        // With one slot per level a digit would have no bits.
+        let bits = slot_count(ticks_per_wheel).max(2).trailing_zeros();
         Self {
             levels: (0..u64::BITS.div_ceil(bits)).map(|_| None).collect(),
-            due: Due::default(),
+            ready: ReadyList::default(),
             len: 0,
             bits,
             tick: 0,
         }
     }
 
-    /// Adds an entry, which is not in it.
+    /// Inserts an entry that is not in the wheel.
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
-        self.place(entries.deadline(entry), entry, entries);
+        self.link(entries.deadline(entry), entry, entries);
         self.len += 1;
     }
 
-    /// Takes out an entry that is in it, due or not.
+    /// Removes an entry that is in the wheel, also if it is due.
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
         let (deadline, position) = (entries.deadline(entry), entries.position(entry) as usize);
         self.len -= 1;
         if deadline <= self.tick {
-            self.due.remove(position, entries);
+            self.ready.remove_at(position, entries);
         } else {
             let (level, slot) = self.slot(deadline);
-            let level = occupied(&mut self.levels, level);
-            let row = &mut level.slots.at_mut(slot).row;
-            row.vacate(position);
-            if row.is_empty() {
-                level.vacate(slot);
+            let level = existing_level(&mut self.levels, level);
+            let items = &mut level.slots.bucket_mut(slot).items;
+            items.leave_tombstone(position);
+            if items.is_empty() {
+                level.clear_slot(slot);
             } else {
-                row.tidy(|entry, position| entries.set_position(entry, position));
+                items.compact(|entry, position| entries.set_position(entry, position));
             }
         }
     }
 
-    /// Moves the time on to `now`, which is not before [`tick`](Self::tick): what is due then is for
-    /// [`pop_due`](Self::pop_due).
+    /// Advances the time to `now`, which is not before [`tick`](Self::tick).
+    /// [`pop_due`](Self::pop_due) then returns the entries that are due.
     pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
-        // Of holes, where not all that was due came out.
-        self.due.tidy(entries);
+        // There are tombstones if the caller has not popped all entries of an earlier `advance`.
+        self.ready.compact(entries);
         while let Some((level, slot)) =
-            self.first_slot().filter(|&(level, slot)| self.begins(level, slot) <= now)
+            self.first_occupied_slot().filter(|&(level, slot)| self.slot_start(level, slot) <= now)
         {
-            self.move_down(level, slot, now, entries);
+            self.cascade(level, slot, now, entries);
         }
         self.tick = now;
     }
 
-    /// Takes out the first of those that are due.
+    /// Removes the first entry that is due.
     #[inline]
     pub(crate) fn pop_due(&mut self, entries: &impl Entries) -> Option<u32> {
-        let entry = self.due.pop(entries)?;
+        let entry = self.ready.pop(entries)?;
         self.len -= 1;
         Some(entry)
     }
 
-    /// The plain wheel's [`next_deadline`](super::HierarchicalWheel::next_deadline).
+    /// Returns what [`HierarchicalWheel::next_deadline`](super::HierarchicalWheel::next_deadline)
+    /// documents.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.due.first().or_else(|| {
-            let (level, slot) = self.first_slot()?;
-            Some(self.levels[level].as_ref()?.slots.at(slot).first)
+        self.ready.min_deadline().or_else(|| {
+            let (level, slot) = self.first_occupied_slot()?;
+            Some(self.levels[level].as_ref()?.slots.bucket(slot).min_deadline)
         })
     }
 
-    /// The tick up to which [`advance`](Self::advance) has come.
+    /// Returns the tick of the last [`advance`](Self::advance).
     #[inline]
     pub(crate) fn tick(&self) -> u64 {
         self.tick
@@ -148,44 +148,48 @@ impl Hierarchical {
         self.len
     }
 
-    /// How full the slots of each level are that there is, and which one is that of the tick `now`.
-    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
-        let levels = self.levels.iter().enumerate().filter_map(|(level, made)| {
-            let (slots, shift) = (&made.as_ref()?.slots, self.shift(level));
-            Some(LevelOccupancy {
+    /// Returns the number of entries in each slot of each existing level, from the lowest level up.
+    /// The current slot is that of the tick `now`.
+    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
+        let levels = self.levels.iter().enumerate().filter_map(|(index, level)| {
+            let (slots, shift) = (&level.as_ref()?.slots, self.shift(index));
+            Some(SlotCounts {
                 ticks_per_slot: 1 << shift,
-                slots: slots.among(0..slots.size()).map(|slot| slot.row.len()).collect(),
-                current_slot: (now >> shift) as usize & (slots.size() - 1),
+                slots: slots.range(0..slots.slot_count()).map(|bucket| bucket.items.len()).collect(),
+                current_slot: (now >> shift) as usize & (slots.slot_count() - 1),
             })
         });
         levels.collect()
     }
 
-    /// Names all entries, in no particular order.
-    pub(crate) fn for_each(&self, entry: impl FnMut(u32)) {
-        let slots = self.levels.iter().flatten().flat_map(|level| level.slots.buckets());
-        let slots = slots.flat_map(|slot| slot.row.iter());
-        self.due.iter().chain(slots).for_each(entry);
+    /// Calls `visit` with each entry, in no particular order.
+    pub(crate) fn for_each(&self, visit: impl FnMut(u32)) {
+        let buckets = self.levels.iter().flatten().flat_map(|level| level.slots.buckets());
+        let in_levels = buckets.flat_map(|bucket| bucket.items.iter());
+        self.ready.iter().chain(in_levels).for_each(visit);
     }
 
-    /// Forgets all entries. The time stays.
+    /// Removes all entries. The time does not change.
     pub(crate) fn clear(&mut self) {
         *self = Self { tick: self.tick, ..Self::new(self.ticks_per_wheel()) };
     }
 
-    /// How many slots a level has: what was asked for, rounded up to a power of two, and at least two.
+    /// Returns the number of slots per level, which is a power of two and at least two.
     #[inline]
     pub(crate) fn ticks_per_wheel(&self) -> usize {
         1 << self.bits
     }
 
-    /// How far the digits of a level stand from the right.
+    /// Returns the number of bits below the digit of a level.
     #[inline]
     fn shift(&self, level: usize) -> u32 {
         level as u32 * self.bits
     }
 
-    /// The level and slot of a deadline that is later than now.
+    /// Returns the level and the slot of a deadline after the current tick.
+    ///
+    /// The level is that of the highest digit in which the deadline and the tick differ. The slot
+    /// is this digit of the deadline.
     #[inline]
     fn slot(&self, deadline: u64) -> (usize, usize) {
         let highest_bit = (deadline ^ self.tick).ilog2();
@@ -193,63 +197,70 @@ impl Hierarchical {
         (level, (deadline >> self.shift(level)) as usize & (self.ticks_per_wheel() - 1))
     }
 
-    /// The first tick of a slot that has not begun.
+    /// Returns the first tick of a slot that starts after the current tick.
     #[inline]
-    fn begins(&self, level: usize, slot: usize) -> u64 {
+    fn slot_start(&self, level: usize, slot: usize) -> u64 {
         let above = self.shift(level) + self.bits;
+        // The digits above the level are those of the current tick. The highest level has none.
         let prefix = self.tick.checked_shr(above).map_or(0, |digits| digits << above);
         prefix | (slot as u64) << self.shift(level)
     }
 
-    /// The slot in which the first entry stands that is not due.
+    /// Returns the slot of the earliest entry that is not due.
+    ///
+    /// All entries of a level are due before those of the next level, and the slots up to that of
+    /// the current tick are empty.
     #[inline]
-    fn first_slot(&self) -> Option<(usize, usize)> {
+    fn first_occupied_slot(&self) -> Option<(usize, usize)> {
         let slots = self.levels.iter().map(|level| level.as_ref()?.occupied.next(0));
         slots.enumerate().find_map(|(level, slot)| Some((level, slot?)))
     }
 
-    /// Puts an entry where it belongs now.
-    fn place(&mut self, deadline: u64, entry: u32, entries: &mut impl Entries) {
+    /// Adds an entry to its slot or to the ready list, depending on the current tick.
+    fn link(&mut self, deadline: u64, entry: u32, entries: &mut impl Entries) {
         let position = if deadline <= self.tick {
-            self.due.push(deadline, entry)
+            self.ready.push(deadline, entry)
         } else {
             let (level, slot) = self.slot(deadline);
-            let slot = self.levels[level]
+            let bucket = self.levels[level]
                 .get_or_insert_with(|| {
-                    // The last level ends with the 64 bits.
+                    // The digit of the highest level has only those bits that are left of the 64.
                     Level::new(1 << self.bits.min(u64::BITS - level as u32 * self.bits))
                 })
-                .occupy(slot);
-            slot.first = slot.first.min(deadline);
-            slot.row.push(entry)
+                .bucket_or_insert(slot);
+            bucket.min_deadline = bucket.min_deadline.min(deadline);
+            bucket.items.push(entry)
         };
         entries.set_position(entry, position);
     }
 
-    /// Moves the time into the first slot of all, to its first deadline or as far as `now`, and its entries to where they
-    /// belong then: to lower levels or to `due`.
-    fn move_down(&mut self, level: usize, slot: usize, now: u64, entries: &mut impl Entries) {
-        let Slot { row, first } = occupied(&mut self.levels, level).slots.at_mut(slot);
-        self.tick = now.min(*first);
-        // In the lowest level all have one deadline, and usually nobody has to move.
-        if level > 0 || !self.due.take_over(self.tick, row, entries) {
-            let row = std::mem::take(row);
-            let mut group = [None; GROUP];
-            for from in (0..row.positions()).step_by(GROUP) {
-                for (position, place) in (from..).zip(&mut group) {
-                    row.prefetch(position + GROUP, entries);
-                    *place = row.at(position).map(|entry| (entries.deadline(entry), entry));
+    /// Advances the time into the first occupied slot: to its earliest deadline, or to `now` if
+    /// that is before it. Moves the slot's entries to lower levels or to the ready list.
+    fn cascade(&mut self, level: usize, slot: usize, now: u64, entries: &mut impl Entries) {
+        let LevelBucket { items, min_deadline } =
+            existing_level(&mut self.levels, level).slots.bucket_mut(slot);
+        self.tick = now.min(*min_deadline);
+        // In the lowest level all entries of a slot have the same deadline, so the whole bucket is
+        // due.
+        if level > 0 || !self.ready.swap_if_empty(self.tick, items, entries) {
+            let items = std::mem::take(items);
+            let mut batch = [None; CASCADE_BATCH];
+            for start in (0..items.position_count()).step_by(CASCADE_BATCH) {
+                for (position, place) in (start..).zip(&mut batch) {
+                    items.prefetch(position + CASCADE_BATCH, entries);
+                    *place = items.get(position).map(|entry| (entries.deadline(entry), entry));
                 }
-                group.iter().flatten().for_each(|&(deadline, entry)| self.place(deadline, entry, entries));
+                batch.iter().flatten().for_each(|&(deadline, entry)| self.link(deadline, entry, entries));
             }
-            occupied(&mut self.levels, level).slots.at_mut(slot).row = row;
+            // Put the array back, so that the bucket keeps its capacity.
+            existing_level(&mut self.levels, level).slots.bucket_mut(slot).items = items;
         }
-        occupied(&mut self.levels, level).vacate(slot);
+        existing_level(&mut self.levels, level).clear_slot(slot);
     }
 }
 
-/// A level of a wheel that has something in it.
+/// Returns a level that has an entry and therefore exists.
 #[inline]
-fn occupied(levels: &mut [Option<Level>], level: usize) -> &mut Level {
-    levels[level].as_mut().expect("what has an entry was made")
+fn existing_level(levels: &mut [Option<Level>], level: usize) -> &mut Level {
+    levels[level].as_mut().expect("a level with an entry exists")
 }

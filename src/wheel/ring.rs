@@ -1,79 +1,114 @@
-//! An array of slots: a whole wheel, or one level of it.
+//! The array of slots: a whole hashed wheel, or one level of a hierarchical wheel.
 
 use std::ops::Range;
 
-/// More buckets than this are given back when all slots are empty.
-const KEEP: usize = 1_024;
+/// The largest number of slots that a wheel, or each level of a hierarchical wheel, can have.
+///
+/// It is 2^30, which is Netty's limit. On targets with 32-bit addresses it is 2^28, because the
+/// address space is too small for more.
+pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 << 30 };
 
-/// What a slot has while it is occupied.
-pub(super) trait Bucket: Default {
-    /// Forgets all entries, and may keep some room for others.
-    fn close(&mut self);
+/// An emptied ring frees its buckets if it has more unused ones than this.
+const MAX_FREE_BUCKETS: usize = 1_024;
+
+/// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two.
+///
+/// # Panics
+///
+/// If `ticks_per_wheel` is 0 or more than [`MAX_TICKS_PER_WHEEL`].
+pub(super) fn slot_count(ticks_per_wheel: usize) -> usize {
+    assert!(
+        (1..=MAX_TICKS_PER_WHEEL).contains(&ticks_per_wheel),
+        "ticks_per_wheel is {ticks_per_wheel}, but must be from 1 to {MAX_TICKS_PER_WHEEL}"
+    );
+    ticks_per_wheel.next_power_of_two()
 }
 
-/// Slots, each of which is empty or has a bucket. An empty one costs four bytes.
+/// The number of entries in each slot of a hashed wheel, or of one level of a hierarchical wheel.
+pub(crate) struct SlotCounts {
+    /// The width of a slot, in ticks.
+    pub(crate) ticks_per_slot: u64,
+    /// The number of entries in each slot.
+    pub(crate) slots: Vec<usize>,
+    /// The slot of the current tick.
+    pub(crate) current_slot: usize,
+}
+
+/// The contents of an occupied slot.
+pub(super) trait Bucket: Default {
+    /// Removes all entries. The bucket may keep some capacity for later ones.
+    fn clear(&mut self);
+}
+
+/// An array of slots. Each slot is empty or has a bucket. An empty slot costs four bytes.
 #[derive(Debug)]
 pub(super) struct Ring<B> {
-    /// For each slot the number of its bucket; zero is an empty slot. (All zeros, so that the operating system need not make
-    /// the memory until it is used.)
-    numbers: Vec<u32>,
-    /// The first one stands for all empty slots.
+    /// For each slot, the index of its bucket in `buckets`; zero for an empty slot.
+    ///
+    /// A new array is all zeros, so the operating system need not provide its memory until a slot
+    /// is used.
+    bucket_of_slot: Vec<u32>,
+    /// Bucket 0 represents all empty slots. It never contains an entry.
     buckets: Vec<B>,
-    /// Buckets out of use; they keep their memory.
-    spare: Vec<u32>,
+    /// The indices of unused buckets. An unused bucket keeps its memory.
+    free: Vec<u32>,
 }
 
 impl<B: Bucket> Ring<B> {
-    pub(super) fn new(size: usize) -> Self {
-        Self { numbers: vec![0; size], buckets: vec![B::default()], spare: Vec::new() }
+    /// Makes a ring of `slots` empty slots.
+    pub(super) fn new(slots: usize) -> Self {
+        Self { bucket_of_slot: vec![0; slots], buckets: vec![B::default()], free: Vec::new() }
     }
 
-    pub(super) fn size(&self) -> usize {
-        self.numbers.len()
+    pub(super) fn slot_count(&self) -> usize {
+        self.bucket_of_slot.len()
     }
 
-    /// The buckets of some slots; that of an empty one is as a new one.
-    pub(super) fn among(&self, slots: Range<usize>) -> impl Iterator<Item = &B> {
-        self.numbers[slots].iter().map(|&number| &self.buckets[number as usize])
+    /// Returns the buckets of a range of slots. The bucket of an empty slot equals a new bucket.
+    pub(super) fn range(&self, slots: Range<usize>) -> impl Iterator<Item = &B> {
+        self.bucket_of_slot[slots].iter().map(|&index| &self.buckets[index as usize])
     }
 
-    /// All buckets, those of empty slots too.
+    /// Returns all buckets in no particular order. Unused buckets are among them; they have no
+    /// entries.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &B> {
         self.buckets.iter()
     }
 
-    /// The bucket of an occupied slot.
-    pub(super) fn at(&self, slot: usize) -> &B {
-        &self.buckets[self.numbers[slot] as usize]
+    /// Returns the bucket of an occupied slot.
+    pub(super) fn bucket(&self, slot: usize) -> &B {
+        &self.buckets[self.bucket_of_slot[slot] as usize]
     }
 
-    /// The bucket of an occupied slot.
-    pub(super) fn at_mut(&mut self, slot: usize) -> &mut B {
-        &mut self.buckets[self.numbers[slot] as usize]
+    /// Returns the bucket of an occupied slot.
+    pub(super) fn bucket_mut(&mut self, slot: usize) -> &mut B {
+        &mut self.buckets[self.bucket_of_slot[slot] as usize]
     }
 
-    /// The slot's bucket; if it has none it gets one, to be made ready by `open`.
+    /// Returns the slot's bucket. An empty slot gets a bucket first, which `init` prepares.
     #[inline]
-    pub(super) fn occupy(&mut self, slot: usize, open: impl FnOnce(&mut B)) -> &mut B {
-        if self.numbers[slot] == 0 {
-            let number = self.spare.pop().unwrap_or_else(|| {
+    pub(super) fn bucket_or_insert(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> &mut B {
+        if self.bucket_of_slot[slot] == 0 {
+            let index = self.free.pop().unwrap_or_else(|| {
                 self.buckets.push(B::default());
                 self.buckets.len() as u32 - 1
             });
-            self.numbers[slot] = number;
-            open(&mut self.buckets[number as usize]);
+            self.bucket_of_slot[slot] = index;
+            init(&mut self.buckets[index as usize]);
         }
-        self.at_mut(slot)
+        self.bucket_mut(slot)
     }
 
-    /// Takes the bucket away from an occupied slot.
-    pub(super) fn vacate(&mut self, slot: usize) {
-        let number = self.numbers[slot];
-        self.buckets[number as usize].close();
-        self.spare.push(number);
-        self.numbers[slot] = 0;
-        if self.spare.len() + 1 == self.buckets.len() && self.spare.len() > KEEP {
-            (self.buckets, self.spare) = (vec![B::default()], Vec::new());
+    /// Clears the bucket of an occupied slot and keeps it for another slot. The slot is empty
+    /// afterwards.
+    pub(super) fn clear_slot(&mut self, slot: usize) {
+        let index = self.bucket_of_slot[slot];
+        self.buckets[index as usize].clear();
+        self.free.push(index);
+        self.bucket_of_slot[slot] = 0;
+        // All buckets but bucket 0 are free.
+        if self.free.len() + 1 == self.buckets.len() && self.free.len() > MAX_FREE_BUCKETS {
+            (self.buckets, self.free) = (vec![B::default()], Vec::new());
         }
     }
 }

@@ -1,218 +1,242 @@
-//! One slot's entries in the hashed wheel, and how many rounds each of them has left.
+//! The entries of one slot of the hashed wheel, with the number of rounds that remain for each.
 
 use super::entries::Entries;
 use super::ring::Bucket;
-use super::row::{self, Place, Row};
+use super::tombstone_vec::{self, Item, TombstoneVec};
 
-/// The most rounds that `remaining_rounds` can say. An entry further off is looked at again after so many.
-const MOST_ROUNDS: u64 = u32::MAX as u64 - 1;
+/// The largest value of `remaining_rounds`. The deadline of an entry with more rounds is read after
+/// this many.
+const MAX_REMAINING_ROUNDS: u64 = u32::MAX as u64 - 1;
 
-/// After so many rounds they are taken off. From here on, what `remaining_rounds` say may be cut off.
-const FAR: u64 = MOST_ROUNDS / 2;
+/// A visit this many rounds after `base_round` subtracts the rounds that have passed. A number of
+/// rounds of at least this may be a bound and not exact, because `remaining_rounds` is limited to
+/// [`MAX_REMAINING_ROUNDS`].
+const REBASE_AFTER_ROUNDS: u64 = MAX_REMAINING_ROUNDS / 2;
 
-/// How many entries have a bound in common.
-const CHUNK: usize = 32;
+/// The number of entries in a chunk.
+const ENTRIES_PER_CHUNK: usize = 32;
 
-/// An entry, and how many rounds it has left.
+/// An entry and the number of rounds that remain for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct RoundsItem {
     entry: u32,
-    /// Scheme 6's rounds, as of the bucket's turn `base`; `u32::MAX` in a hole.
+    /// The remaining rounds of scheme 6, counted from the bucket's `base_round`; `u32::MAX` for a
+    /// tombstone.
     remaining_rounds: u32,
 }
 
-impl Waiting {
-    /// An entry that is due.
-    pub(super) fn no_more(entry: u32) -> Self {
+impl RoundsItem {
+    /// Makes the item of an entry that is due.
+    pub(super) fn due(entry: u32) -> Self {
         Self { entry, remaining_rounds: 0 }
     }
 }
 
-impl Place for Waiting {
-    const HOLE: Self = Self { entry: u32::MAX, remaining_rounds: u32::MAX };
+impl Item for RoundsItem {
+    const TOMBSTONE: Self = Self { entry: u32::MAX, remaining_rounds: u32::MAX };
 
     fn entry(self) -> u32 {
         self.entry
     }
 }
 
-/// A row of entries with their rounds, in chunks of which it knows how many rounds are left to the first. A visit reads those
-/// numbers and the chunks in which something is due, and no other.
+/// The bucket of a slot of the hashed wheel: the entries with their remaining rounds, in chunks,
+/// and the fewest rounds in each chunk.
+///
+/// Netty decrements the rounds of each entry on each visit. A visit here compares instead: it reads
+/// the minimum of each chunk, and then only those chunks in which an entry may be due.
 #[derive(Debug)]
-pub(super) struct Rounds {
-    row: Row<Waiting>,
-    /// For each chunk the least of the `remaining_rounds`. Removals may leave it too low.
-    least: Vec<u32>,
-    /// The turn of the wheel in which rounds were taken off last.
-    base: u64,
-    /// No entry has an earlier deadline. Removals may leave it too low.
-    first: u64,
-    /// No entry is due in a later turn. Removals may leave it too high.
-    last_lap: u64,
+pub(super) struct RoundsBucket {
+    items: TombstoneVec<RoundsItem>,
+    /// For each chunk, the minimum of its `remaining_rounds`. A removal may leave it too low.
+    chunk_minima: Vec<u32>,
+    /// The round of the wheel from which `remaining_rounds` count.
+    base_round: u64,
+    /// No entry has an earlier deadline. A removal may leave it too low.
+    min_deadline: u64,
+    /// No entry is due in a later round. A removal may leave it too high.
+    max_round: u64,
 }
 
-impl Default for Rounds {
+impl Default for RoundsBucket {
     fn default() -> Self {
-        Self { row: Row::default(), least: Vec::new(), base: 0, first: u64::MAX, last_lap: 0 }
+        Self {
+            items: TombstoneVec::default(),
+            chunk_minima: Vec::new(),
+            base_round: 0,
+            min_deadline: u64::MAX,
+            max_round: 0,
+        }
     }
 }
 
-impl Bucket for Rounds {
-    fn close(&mut self) {
-        self.row.clear();
-        row::clear(&mut self.least);
+impl Bucket for RoundsBucket {
+    fn clear(&mut self) {
+        self.items.clear();
+        tombstone_vec::clear_and_trim(&mut self.chunk_minima);
     }
 }
 
-impl Rounds {
-    /// Makes an empty bucket ready for use in turn `lap` of the wheel.
-    pub(super) fn open(&mut self, lap: u64) {
-        self.base = lap;
-        self.first = u64::MAX;
-        self.last_lap = 0;
+impl RoundsBucket {
+    /// Prepares an empty bucket for use. `current_round` is the round of the wheel's tick.
+    pub(super) fn init(&mut self, current_round: u64) {
+        self.base_round = current_round;
+        self.min_deadline = u64::MAX;
+        self.max_round = 0;
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.row.is_empty()
+        self.items.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.row.len()
+        self.items.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.row.iter()
+        self.items.iter()
     }
 
-    /// The entries, for those who take all of them: the bucket has to be closed then.
-    pub(super) fn row(&mut self) -> &mut Row<Waiting> {
-        &mut self.row
+    /// Returns the array of entries. A caller that takes entries out of it must take all, and then
+    /// clear the slot.
+    pub(super) fn items(&mut self) -> &mut TombstoneVec<RoundsItem> {
+        &mut self.items
     }
 
-    /// No entry has an earlier deadline; `u64::MAX` if there is none.
-    pub(super) fn first(&self) -> u64 {
-        self.first
+    /// Returns a tick no later than the earliest deadline; `u64::MAX` if there is no entry.
+    pub(super) fn min_deadline(&self) -> u64 {
+        self.min_deadline
     }
 
-    /// The last turn of the wheel in which something here may be due.
-    pub(super) fn last_lap(&self) -> u64 {
-        self.last_lap
+    /// Sets the value of [`min_deadline`](Self::min_deadline) after a visit.
+    pub(super) fn set_min_deadline(&mut self, deadline: u64) {
+        self.min_deadline = deadline;
     }
 
-    /// Appends an entry that is due in turn `lap`, at `deadline`; returns its position.
+    /// Returns a round after which no entry is due.
+    pub(super) fn max_round(&self) -> u64 {
+        self.max_round
+    }
+
+    /// Appends an entry that is due in `round`, at the tick `deadline`. Returns its position.
     #[inline]
-    pub(super) fn push(&mut self, lap: u64, deadline: u64, entry: u32) -> u32 {
-        self.first = self.first.min(deadline);
-        self.last_lap = self.last_lap.max(lap);
-        let remaining_rounds = self.rounds_until(lap);
-        let position = self.row.push(Waiting { entry, remaining_rounds });
-        match self.least.get_mut(position as usize / CHUNK) {
-            Some(least) => *least = remaining_rounds.min(*least),
-            None => self.least.push(remaining_rounds),
+    pub(super) fn push(&mut self, round: u64, deadline: u64, entry: u32) -> u32 {
+        self.min_deadline = self.min_deadline.min(deadline);
+        self.max_round = self.max_round.max(round);
+        let remaining_rounds = self.rounds_until(round);
+        let position = self.items.push(RoundsItem { entry, remaining_rounds });
+        match self.chunk_minima.get_mut(position as usize / ENTRIES_PER_CHUNK) {
+            Some(minimum) => *minimum = remaining_rounds.min(*minimum),
+            None => self.chunk_minima.push(remaining_rounds),
         }
         position
     }
 
-    /// Takes out what is due in turn `lap` or before. `leave` is told of each entry that may be, and says in which turn it is.
-    /// Returns the first turn in which something here is due then, unless that is so far off that it cannot be said.
+    /// Removes the entries that are due in `round` or earlier.
+    ///
+    /// Calls `collect` with each entry that may be due. It returns the round in which the entry is
+    /// due; a returned round after `round` keeps the entry in the bucket.
+    ///
+    /// Returns the first round in which one of the other entries is due. Returns `None` if there is
+    /// no such entry, or if the round is too far ahead to be known without its deadline.
     pub(super) fn visit<E: Entries>(
         &mut self,
-        lap: u64,
+        round: u64,
         entries: &mut E,
-        mut leave: impl FnMut(&mut E, u32) -> u64,
+        mut collect: impl FnMut(&mut E, u32) -> u64,
     ) -> Option<u64> {
-        if lap - self.base >= FAR {
-            self.take_off(lap);
+        if round - self.base_round >= REBASE_AFTER_ROUNDS {
+            self.rebase(round);
         }
-        let passed = self.rounds_until(lap);
+        let passed = self.rounds_until(round);
         let mut chunk = 0;
-        while let Some(next) = self.least[chunk..].iter().position(|&least| least <= passed) {
+        while let Some(next) = self.chunk_minima[chunk..].iter().position(|&minimum| minimum <= passed) {
             chunk += next;
-            self.visit_chunk(chunk, lap, entries, &mut leave);
+            self.visit_chunk(chunk, round, entries, &mut collect);
             chunk += 1;
         }
-        let first = u64::from(self.least.iter().copied().fold(u32::MAX, u32::min));
-        (first < FAR).then(|| self.base + first)
+        let minimum = u64::from(self.chunk_minima.iter().copied().fold(u32::MAX, u32::min));
+        (minimum < REBASE_AFTER_ROUNDS).then(|| self.base_round + minimum)
     }
 
     fn visit_chunk<E: Entries>(
         &mut self,
         chunk: usize,
-        lap: u64,
+        round: u64,
         entries: &mut E,
-        leave: &mut impl FnMut(&mut E, u32) -> u64,
+        collect: &mut impl FnMut(&mut E, u32) -> u64,
     ) {
-        let passed = self.rounds_until(lap);
-        let positions = chunk * CHUNK..self.row.positions().min((chunk + 1) * CHUNK);
-        let places = &self.row.places()[positions.clone()];
-        // Without a branch for each: nobody can foretell which are due.
-        let (mut due, mut count, mut least) = ([0; CHUNK], 0, u32::MAX);
-        for (position, waiting) in positions.zip(places) {
-            let is_due = waiting.remaining_rounds <= passed;
-            due[count % CHUNK] = position;
+        let passed = self.rounds_until(round);
+        let positions =
+            chunk * ENTRIES_PER_CHUNK..self.items.position_count().min((chunk + 1) * ENTRIES_PER_CHUNK);
+        let items = &self.items.items()[positions.clone()];
+        // Without a branch per item: a branch would be mispredicted often, because due items follow
+        // no pattern.
+        let (mut due, mut count, mut minimum) = ([0; ENTRIES_PER_CHUNK], 0, u32::MAX);
+        for (position, item) in positions.zip(items) {
+            let is_due = item.remaining_rounds <= passed;
+            due[count % ENTRIES_PER_CHUNK] = position;
             count += usize::from(is_due);
-            least = least.min(if is_due { u32::MAX } else { waiting.remaining_rounds });
+            minimum = minimum.min(if is_due { u32::MAX } else { item.remaining_rounds });
         }
         for &position in &due[..count] {
-            self.row.prefetch(position, entries);
+            self.items.prefetch(position, entries);
         }
         for &position in &due[..count] {
-            let waiting = self.row.places()[position];
-            let entry_lap = leave(entries, waiting.entry);
-            if entry_lap <= lap {
-                self.row.vacate(position);
+            let item = self.items.items()[position];
+            let entry_round = collect(entries, item.entry);
+            if entry_round <= round {
+                self.items.leave_tombstone(position);
             } else {
-                // It had more rounds than can be said.
-                let remaining_rounds = self.rounds_until(entry_lap);
-                self.row.places_mut()[position].remaining_rounds = remaining_rounds;
-                least = least.min(remaining_rounds);
+                // `remaining_rounds` had been limited to the maximum, so the entry is due later:
+                // count the rest.
+                let remaining_rounds = self.rounds_until(entry_round);
+                self.items.items_mut()[position].remaining_rounds = remaining_rounds;
+                minimum = minimum.min(remaining_rounds);
             }
         }
-        self.least[chunk] = least;
+        self.chunk_minima[chunk] = minimum;
     }
 
-    /// From turn `base` on; cut off where they are too many to be said.
+    /// Returns the number of rounds from `base_round` to `round`, limited to
+    /// [`MAX_REMAINING_ROUNDS`].
     #[inline]
-    fn rounds_until(&self, lap: u64) -> u32 {
-        (lap - self.base).min(MOST_ROUNDS) as u32
+    fn rounds_until(&self, round: u64) -> u32 {
+        (round - self.base_round).min(MAX_REMAINING_ROUNDS) as u32
     }
 
-    /// Takes off the rounds that have passed.
-    fn take_off(&mut self, lap: u64) {
-        let passed = self.rounds_until(lap);
-        self.base = lap;
-        for waiting in self.row.places_mut() {
-            if waiting.entry != Waiting::HOLE.entry {
-                waiting.remaining_rounds = waiting.remaining_rounds.saturating_sub(passed);
+    /// Subtracts the rounds that have passed from all `remaining_rounds`, and makes `round` the
+    /// base.
+    fn rebase(&mut self, round: u64) {
+        let passed = self.rounds_until(round);
+        self.base_round = round;
+        for item in self.items.items_mut() {
+            if item.entry != RoundsItem::TOMBSTONE.entry {
+                item.remaining_rounds = item.remaining_rounds.saturating_sub(passed);
             }
         }
-        self.find_least();
+        self.compute_chunk_minima();
     }
 
-    fn find_least(&mut self) {
-        let least = |chunk: &[Waiting]| {
-            chunk.iter().fold(u32::MAX, |least, waiting| least.min(waiting.remaining_rounds))
+    fn compute_chunk_minima(&mut self) {
+        let minimum = |chunk: &[RoundsItem]| {
+            chunk.iter().fold(u32::MAX, |minimum, item| minimum.min(item.remaining_rounds))
         };
-        self.least.clear();
-        self.least.extend(self.row.places().chunks(CHUNK).map(least));
+        self.chunk_minima.clear();
+        self.chunk_minima.extend(self.items.items().chunks(ENTRIES_PER_CHUNK).map(minimum));
     }
 
-    /// Ends a visit.
-    pub(super) fn settle(&mut self, first: u64) {
-        self.first = first;
+    /// Replaces the entry at `position` with a tombstone.
+    pub(super) fn leave_tombstone(&mut self, position: usize) {
+        self.items.leave_tombstone(position);
     }
 
-    /// Leaves a hole at `position`.
-    pub(super) fn vacate(&mut self, position: usize) {
-        self.row.vacate(position);
-    }
-
-    /// As [`Row::tidy`].
-    pub(super) fn tidy(&mut self, entries: &mut impl Entries) {
-        if self.row.tidy(|entry, position| entries.set_position(entry, position)) {
-            self.find_least();
+    /// Removes tombstones as [`TombstoneVec::compact`] does.
+    pub(super) fn compact(&mut self, entries: &mut impl Entries) {
+        if self.items.compact(|entry, position| entries.set_position(entry, position)) {
+            self.compute_chunk_minima();
         }
-        self.least.truncate(self.row.positions().div_ceil(CHUNK));
-        row::shrink(&mut self.least);
+        self.chunk_minima.truncate(self.items.position_count().div_ceil(ENTRIES_PER_CHUNK));
+        tombstone_vec::shrink_if_sparse(&mut self.chunk_minima);
     }
 }

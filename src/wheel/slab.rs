@@ -1,11 +1,25 @@
-//! Where the entries of a plain wheel live, and the keys that find them again.
+//! The entries of a wheel that owns its values, and their keys.
 
 use super::entries::Entries;
 
-/// Names one entry of the wheel that it was [inserted](super::HashedWheel::insert) into.
+/// Identifies an entry of the wheel whose [`insert`](super::HashedWheel::insert) returned the key.
 ///
-/// A key whose entry has come out is stale for good: its place may be used again, its generation never is. A key means
-/// nothing to another wheel.
+/// Once the entry has expired or was removed, the key is stale and never identifies an entry of
+/// this wheel again. The index in the key may be reused, but together with its generation it is
+/// unique. A key is meaningless to another wheel.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::wheel::HashedWheel;
+///
+/// let mut wheel = HashedWheel::new(8);
+/// let key = wheel.insert(3, "connection 1");
+/// assert_eq!(wheel.remove(key), Some("connection 1"));
+///
+/// wheel.insert(3, "connection 2");
+/// assert_eq!(wheel.remove(key), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     index: u32,
@@ -18,91 +32,102 @@ impl Key {
     }
 }
 
-/// No entry: the end of the free list. An index is always less.
-const NONE: u32 = u32::MAX;
+/// The end of the free list. All indices are less.
+const NO_INDEX: u32 = u32::MAX;
 
-/// Above this many places an emptied slab gives its memory back.
-const KEEP: usize = 1_024;
+/// An emptied slab frees its memory if it has more cells than this.
+const MAX_IDLE_CELLS: usize = 1_024;
 
-/// The highest generation that new places may start with: they must not be used up soon, for each that is stays behind.
-const MOST_FRESH: u32 = u32::MAX / 2;
+/// The highest generation with which new cells may start. It leaves them many generations, because
+/// a cell without generations is never reused and its memory never freed.
+const MAX_FIRST_GENERATION: u32 = u32::MAX / 2;
 
 #[derive(Debug)]
-struct Entry<T> {
+struct Cell<T> {
     deadline: u64,
     generation: u32,
-    /// Where the wheel has put the entry; in a free place, the next free place.
+    /// The position that the wheel stores; in a free cell, the index of the next free cell.
     position: u32,
+    /// `None` in a free cell.
     value: Option<T>,
 }
 
-/// Entries with generation-checked keys. A place whose generations are used up is not used again.
+/// An array of cells for entries, with generation-checked keys. A cell whose generations are used
+/// up is not reused.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    entries: Vec<Entry<T>>,
+    cells: Vec<Cell<T>>,
+    /// The first free cell.
     free: u32,
     len: usize,
-    /// The generation that a new place starts with: above all that were ever given out when the slab was last emptied.
-    fresh: u32,
-    /// One more than the highest generation given out.
-    highest: u32,
+    /// The generation with which new cells start. It is higher than all generations of cells that
+    /// were freed.
+    first_generation: u32,
+    /// Higher than all generations of keys that have become stale.
+    next_generation: u32,
 }
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE, len: 0, fresh: 0, highest: 0 }
+        Self { cells: Vec::new(), free: NO_INDEX, len: 0, first_generation: 0, next_generation: 0 }
     }
 
+    /// Adds an entry. Panics if there are 2^32 − 1 cells and none is free.
     #[inline]
     pub(crate) fn insert(&mut self, deadline: u64, value: T) -> Key {
-        let index = if self.free == NONE {
-            let index = u32::try_from(self.entries.len()).unwrap_or(NONE);
-            assert!(index < NONE, "a wheel holds at most {NONE} entries at a time");
-            self.entries.push(Entry { deadline, generation: self.fresh, position: 0, value: Some(value) });
+        let index = if self.free == NO_INDEX {
+            let index = u32::try_from(self.cells.len()).unwrap_or(NO_INDEX);
+            assert!(index < NO_INDEX, "a wheel holds at most {NO_INDEX} entries at a time");
+            let generation = self.first_generation;
+            self.cells.push(Cell { deadline, generation, position: 0, value: Some(value) });
             index
         } else {
             let index = self.free;
-            let entry = &mut self.entries[index as usize];
-            self.free = entry.position;
-            entry.deadline = deadline;
-            entry.value = Some(value);
+            let cell = &mut self.cells[index as usize];
+            self.free = cell.position;
+            cell.deadline = deadline;
+            cell.value = Some(value);
             index
         };
         self.len += 1;
-        Key { index, generation: self.entries[index as usize].generation }
+        Key { index, generation: self.cells[index as usize].generation }
     }
 
+    /// Returns the value of an entry; `None` if the key is stale.
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
-        let entry = self.entries.get(key.index as usize)?;
-        entry.value.as_ref().filter(|_| entry.generation == key.generation)
+        let cell = self.cells.get(key.index as usize)?;
+        cell.value.as_ref().filter(|_| cell.generation == key.generation)
     }
 
-    /// Takes out the entry at `index`, which must be there.
+    /// Removes the entry at `index`. Panics if there is none.
     pub(crate) fn remove(&mut self, index: u32) -> T {
-        let entry = &mut self.entries[index as usize];
-        let value = entry.value.take().expect("a wheel names only entries that are there");
+        let cell = &mut self.cells[index as usize];
+        let value = cell.value.take().expect("a wheel removes only entries that it contains");
         self.len -= 1;
-        // The last generation stays with its place: no later key can be taken for an earlier one.
-        if entry.generation < u32::MAX {
-            entry.generation += 1;
-            self.highest = self.highest.max(entry.generation);
-            entry.position = self.free;
+        // A cell with the last generation is not reused: a later key would equal an earlier one.
+        if cell.generation < u32::MAX {
+            cell.generation += 1;
+            self.next_generation = self.next_generation.max(cell.generation);
+            cell.position = self.free;
             self.free = index;
         }
-        if self.len == 0 && self.entries.len() > KEEP && self.highest <= MOST_FRESH {
-            self.entries = Vec::new();
-            self.free = NONE;
-            self.fresh = self.highest;
+        if self.len == 0 && self.cells.len() > MAX_IDLE_CELLS && self.next_generation <= MAX_FIRST_GENERATION
+        {
+            self.cells = Vec::new();
+            self.free = NO_INDEX;
+            // New cells have the same indices, so they start after all generations that the old
+            // cells had.
+            self.first_generation = self.next_generation;
         }
         value
     }
 
-    /// Takes everything out, in no particular order.
+    /// Removes all entries and returns their values, in no particular order.
     pub(crate) fn take(&mut self) -> Vec<T> {
         let mut values = Vec::with_capacity(self.len);
-        for index in 0..self.entries.len() {
-            // The last removal may give the memory back, after which there are no places to look at.
-            if self.len > 0 && self.entries[index].value.is_some() {
+        for index in 0..self.cells.len() {
+            // The removal of the last entry may free the cells, so check `len` first.
+            if self.len > 0 && self.cells[index].value.is_some() {
                 values.push(self.remove(index as u32));
             }
         }
@@ -112,15 +137,15 @@ impl<T> Slab<T> {
 
 impl<T> Entries for Slab<T> {
     fn deadline(&self, entry: u32) -> u64 {
-        self.entries[entry as usize].deadline
+        self.cells[entry as usize].deadline
     }
 
     fn position(&self, entry: u32) -> u32 {
-        self.entries[entry as usize].position
+        self.cells[entry as usize].position
     }
 
     fn set_position(&mut self, entry: u32, position: u32) {
-        self.entries[entry as usize].position = position;
+        self.cells[entry as usize].position = position;
     }
 }
 
@@ -129,34 +154,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_whose_generations_are_used_up_is_retired() {
+    fn cell_without_generations_is_not_reused() {
         let mut slab = Slab::new();
         let first = slab.insert(0, 'a');
-        slab.entries[0].generation = u32::MAX;
+        slab.cells[0].generation = u32::MAX;
         let last = Key { generation: u32::MAX, ..first };
         assert_eq!(slab.remove(0), 'a');
         assert!(slab.get(last).is_none());
         let next = slab.insert(0, 'b');
-        assert_eq!(next.index, 1, "another place");
+        assert_eq!(next.index, 1, "another cell");
         assert!(slab.get(last).is_none());
     }
 
     #[test]
-    fn memory_given_back_leaves_old_keys_stale() {
+    fn old_keys_are_stale_after_the_memory_is_freed() {
         let mut slab = Slab::new();
-        let keys: Vec<_> = (0..=KEEP).map(|value| slab.insert(0, value)).collect();
+        let keys: Vec<_> = (0..=MAX_IDLE_CELLS).map(|value| slab.insert(0, value)).collect();
         for key in &keys {
             slab.remove(key.index);
         }
-        assert_eq!(slab.entries.capacity(), 0);
-        for value in 0..=KEEP {
+        assert_eq!(slab.cells.capacity(), 0);
+        for value in 0..=MAX_IDLE_CELLS {
             slab.insert(0, value);
         }
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
     }
 
     #[test]
-    fn taking_everything_leaves_old_keys_stale() {
+    fn old_keys_are_stale_after_take() {
         let mut slab = Slab::new();
         let key = slab.insert(0, 'a');
         assert_eq!(slab.take(), ['a']);

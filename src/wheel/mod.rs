@@ -1,0 +1,75 @@
+//! The timing wheels as plain data structures: single-threaded, without a clock, a thread or
+//! atomics.
+//!
+//! The caller passes the time in as a tick number, so an event loop, an actor or a simulator can
+//! own a wheel directly. A [`HashedWheelTimer`](crate::HashedWheelTimer) is one of these wheels
+//! with a worker and a clock. The wheels are schemes 6 and 7 of Varghese and Lauck, "Hashed and
+//! Hierarchical Timing Wheels" (SOSP 1987).
+//!
+//! ```
+//! use hashed_wheel::wheel::HashedWheel;
+//!
+//! let mut wheel = HashedWheel::new(64);
+//! let syn = wheel.insert(3, "resend the SYN");
+//! wheel.insert(1_000, "close the connection");
+//!
+//! assert_eq!(wheel.remove(syn), Some("resend the SYN"));
+//! assert!(wheel.next_deadline() <= Some(1_000)); // a lower bound: a removal does not always update it
+//!
+//! let mut fired = Vec::new();
+//! wheel.advance(999, |entry| fired.push(entry));
+//! assert!(fired.is_empty());
+//! assert_eq!(wheel.next_deadline(), Some(1_000));
+//! wheel.advance(1_000, |entry| fired.push(entry));
+//! assert_eq!(fired, ["close the connection"]);
+//! ```
+//!
+//! To convert instants to ticks, round deadlines up and the current time down. Then no entry
+//! expires early.
+//!
+//! The callback of `advance` cannot access the wheel. Collect the entries that it wants to insert
+//! or remove in a list, and apply the list after `advance` has returned.
+//!
+//! # Which wheel to use
+//!
+//! Use [`HashedWheel`], Netty's wheel, if most delays are at most a few rounds long; a *round* is
+//! one revolution of the wheel, `ticks_per_wheel` ticks. Its entries never move. When a slot is
+//! visited because one of its entries is due, the entries with rounds left are skipped, many at a
+//! time.
+//!
+//! Use [`HierarchicalWheel`] if delays differ by orders of magnitude. A distant entry moves to a
+//! lower level instead, at most once per level. All entries of a slot move in the same call, so now
+//! and then an `advance` takes longer.
+//!
+//! Other implementations correspond to these two. The hierarchies of Kafka and Linux are a
+//! `HierarchicalWheel`. libco's ring of 60 000 slots of one millisecond is a `HashedWheel` of that
+//! size. So is xxl-job's ring of 60 slots of one second; the earlier slots that xxl-job checks
+//! again after a delay are unnecessary here, because `advance` expires all entries that are due.
+//!
+//! The table compares both wheels with two other ordered structures: a binary heap, in which
+//! cancelled entries stay for a while, and a `BTreeMap`. Delays are counted in rounds of 512 ticks,
+//! and all delays up to the longest are equally likely. Bold values are the best or within a tenth
+//! of the best.
+//!
+#![doc = include_str!("../../docs/which-wheel.md")]
+
+mod bitmap;
+mod either;
+pub(crate) mod entries;
+mod hashed;
+mod hierarchical;
+mod min_tree;
+mod owned;
+mod ready_list;
+mod ring;
+mod rounds;
+mod slab;
+mod tombstone_vec;
+
+pub(crate) use either::EitherWheel;
+pub(crate) use hashed::Hashed;
+pub(crate) use hierarchical::Hierarchical;
+pub use owned::{HashedWheel, HierarchicalWheel};
+pub use ring::MAX_TICKS_PER_WHEEL;
+pub(crate) use ring::SlotCounts;
+pub use slab::Key;

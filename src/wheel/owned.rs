@@ -1,0 +1,247 @@
+//! The public wheels, which own values of any type: an order and a slab that stores its entries.
+
+use std::fmt;
+
+use super::hashed::Hashed;
+use super::hierarchical::Hierarchical;
+use super::slab::{Key, Slab};
+
+/// Defines a wheel. The arguments are the documentation of the type, of `new`, of the cost of
+/// `advance`, and of the accuracy of `next_deadline`.
+macro_rules! wheel {
+    (
+        $(#[doc = $type:literal])*
+        $Wheel:ident on $Order:ident
+        $(#[doc = $new:literal])*
+        fn new
+        $(#[doc = $advance:literal])*
+        fn advance
+        $(#[doc = $next_deadline:literal])*
+        fn next_deadline
+    ) => {
+        $(#[doc = $type])*
+        pub struct $Wheel<T> {
+            entries: Slab<T>,
+            order: $Order,
+        }
+
+        impl<T> $Wheel<T> {
+            $(#[doc = $new])*
+            ///
+            /// # Panics
+            ///
+            /// If `ticks_per_wheel` is 0 or more than
+            /// [`MAX_TICKS_PER_WHEEL`](super::MAX_TICKS_PER_WHEEL).
+            #[must_use]
+            pub fn new(ticks_per_wheel: usize) -> Self {
+                Self { entries: Slab::new(), order: $Order::new(ticks_per_wheel) }
+            }
+
+            /// Inserts an entry that is due at the absolute tick `deadline`, and returns its key.
+            ///
+            /// An entry whose deadline has passed expires in the next [`advance`](Self::advance).
+            /// Entries with the same deadline expire in insertion order.
+            ///
+            /// # Panics
+            ///
+            /// If the wheel contains 2^32 − 1 entries already.
+            pub fn insert(&mut self, deadline: u64, value: T) -> Key {
+                let key = self.entries.insert(deadline, value);
+                self.order.insert(&mut self.entries, key.index());
+                key
+            }
+
+            /// Removes an entry before it expires, and returns its value. Returns `None` if the key
+            /// is stale: the entry has expired, was removed or was drained.
+            pub fn remove(&mut self, key: Key) -> Option<T> {
+                self.entries.get(key)?;
+                self.order.remove(&mut self.entries, key.index());
+                Some(self.entries.remove(key.index()))
+            }
+
+            /// Returns the value of an entry. Returns `None` if the key is stale: the entry has
+            /// expired, was removed or was drained.
+            #[must_use]
+            pub fn get(&self, key: Key) -> Option<&T> {
+                self.entries.get(key)
+            }
+
+            /// Advances the time to the absolute tick `now`, and calls `expired` with the value of
+            /// each entry whose deadline is at or before `now`. Does nothing if `now` is before
+            /// [`tick`](Self::tick).
+            ///
+            /// Entries expire in the order of their deadlines, and entries with the same deadline
+            /// in insertion order. A deadline that had passed on insertion counts as the tick at
+            /// which the entry was inserted.
+            ///
+            $(#[doc = $advance])*
+            ///
+            /// If `expired` panics, the time is `now`. The entry that was passed to it is removed,
+            /// and all others are still in the wheel. The next `advance` continues with the entry
+            /// that follows.
+            pub fn advance(&mut self, now: u64, mut expired: impl FnMut(T)) {
+                if now < self.tick() {
+                    return;
+                }
+                self.order.advance(&mut self.entries, now);
+                while let Some(entry) = self.order.pop_due(&self.entries) {
+                    expired(self.entries.remove(entry));
+                }
+            }
+
+            /// Returns a tick that is no later than the earliest deadline; `None` if the wheel is
+            /// empty.
+            ///
+            /// The result is later than [`tick`](Self::tick), unless an entry is due already. An
+            /// `advance` to `tick` itself expires such an entry.
+            ///
+            $(#[doc = $next_deadline])*
+            #[must_use]
+            pub fn next_deadline(&self) -> Option<u64> {
+                self.order.next_deadline()
+            }
+
+            /// Returns the current tick: the highest one that was passed to
+            /// [`advance`](Self::advance), at first 0.
+            #[must_use]
+            pub fn tick(&self) -> u64 {
+                self.order.tick()
+            }
+
+            /// Returns the number of entries.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                self.order.len()
+            }
+
+            /// Returns whether the wheel has no entries.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Removes all entries and returns their values, in no particular order.
+            ///
+            /// All entries are removed immediately, even if the iterator is not consumed. The time
+            /// does not change.
+            pub fn drain(&mut self) -> impl Iterator<Item = T> {
+                self.order.clear();
+                self.entries.take().into_iter()
+            }
+        }
+
+        impl<T> fmt::Debug for $Wheel<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($Wheel))
+                    .field("tick", &self.tick())
+                    .field("ticks_per_wheel", &self.order.ticks_per_wheel())
+                    .field("len", &self.len())
+                    .field("next_deadline", &self.next_deadline())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+wheel! {
+    /// A hashed timing wheel: Varghese and Lauck's scheme 6, the data structure of Netty's
+    /// `HashedWheelTimer`.
+    ///
+    /// A deadline is an absolute tick. The number of slots is a power of two. The low bits of the
+    /// deadline (a mask) select the slot. The high bits are the number of complete rounds before
+    /// the deadline; a *round* is one revolution of the wheel.
+    ///
+    /// A slot keeps its entries in one dense array, each with its `remaining_rounds`. For each
+    /// chunk of 32 entries it also keeps the minimum. A visit reads the minima, and then the chunks
+    /// in which an entry is due. The wheel keeps the earliest deadline of each slot, and finds the
+    /// earliest of all in a tree. So it visits a slot only if one of the slot's entries is due,
+    /// regardless of the number of rounds that pass.
+    ///
+    /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. If the
+    /// earliest deadline of a slot changes, they take additional O(log₈ *slots*) time. Memory use
+    /// is proportional to the largest number of entries since the wheel was last empty. An empty
+    /// slot costs five bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::wheel::HashedWheel;
+    ///
+    /// let mut wheel = HashedWheel::new(8);
+    /// wheel.insert(3, "near");
+    /// wheel.insert(3 + 8 * 1_000_000_000, "a billion rounds later");
+    ///
+    /// let mut fired = Vec::new();
+    /// wheel.advance(1_000, |entry| fired.push(entry));
+    /// assert_eq!(fired, ["near"]);
+    /// assert_eq!(wheel.next_deadline(), Some(8_000_000_003));
+    /// ```
+    HashedWheel on Hashed
+
+    /// Makes an empty wheel at tick 0. It has `ticks_per_wheel` slots, rounded up to a power of
+    /// two.
+    fn new
+
+    /// The cost depends on the number of entries that expire and on the number of slots that
+    /// contain them; each such slot is visited once. It does not depend on the number of ticks
+    /// since the last call, except that the expired entries are sorted if this is more than one
+    /// round.
+    fn advance
+
+    /// The result is the earliest deadline itself, unless entries were removed, `expired` has
+    /// panicked, or the deadline is billions of rounds ahead. A caller that sleeps until this tick
+    /// wakes up early at most once per removed entry, and once per billions of rounds.
+    fn next_deadline
+}
+
+wheel! {
+    /// A hierarchical timing wheel: Varghese and Lauck's scheme 7, which Kafka and Linux use too.
+    ///
+    /// The lowest level has one slot per tick. A slot of each further level is as wide as all slots
+    /// of the level below together. The levels cover 2^64 ticks. A level is allocated when an entry
+    /// first needs it.
+    ///
+    /// Deadline and time are numbers to the base `ticks_per_wheel`. An entry is in the level of the
+    /// highest digit in which its deadline and the time differ, and in the slot that this digit of
+    /// its deadline selects. When the time reaches the slot, the entry cascades to a lower level.
+    /// So an entry moves at most once per level, and there are no rounds.
+    ///
+    /// The slot of an entry depends only on its deadline and the time, so entries with the same
+    /// deadline are always in the same slot. All entries of a level are due before those of the
+    /// next level. So the earliest entry is in the first occupied slot of the lowest occupied
+    /// level. The time advances from one such slot to the next, not tick by tick.
+    ///
+    /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. Memory
+    /// use is proportional to the largest number of entries since the wheel was last empty. An
+    /// empty slot costs four bytes once its level is allocated.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::wheel::HierarchicalWheel;
+    ///
+    /// let mut wheel = HierarchicalWheel::new(8);
+    /// wheel.insert(3, "near");
+    /// wheel.insert(3 + (1 << 60), "eons later");
+    ///
+    /// let mut fired = Vec::new();
+    /// wheel.advance(1 << 50, |entry| fired.push(entry));
+    /// assert_eq!(fired, ["near"]);
+    /// assert_eq!(wheel.next_deadline(), Some(3 + (1 << 60)));
+    /// ```
+    HierarchicalWheel on Hierarchical
+
+    /// Makes an empty wheel at tick 0. Each level has `ticks_per_wheel` slots, rounded up to a
+    /// power of two and at least two.
+    fn new
+
+    /// The cost depends on the number of entries that expire or cascade, not on the number of ticks
+    /// since the last call. An entry cascades at most once per level. All entries of a slot cascade
+    /// in the same call, so a call that reaches a crowded slot of a high level takes longer.
+    fn advance
+
+    /// The result is the earliest deadline itself, unless entries were removed or `expired` has
+    /// panicked. A caller that sleeps until this tick wakes up early at most once per removed
+    /// entry. Entries need no wake-up to cascade.
+    fn next_deadline
+}

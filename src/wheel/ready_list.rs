@@ -1,0 +1,134 @@
+//! The list of entries that are due.
+
+use super::entries::Entries;
+use super::tombstone_vec::{Item, TombstoneVec};
+
+/// The number of positions that [`ReadyList::pop`] prefetches ahead, so that the cache misses of
+/// the entries overlap.
+const POP_PREFETCH_DISTANCE: usize = 8;
+
+/// The entries whose deadline has been reached, in the order in which they leave the wheel.
+///
+/// It contains entries whose deadline had already passed on insertion, and entries that [`advance`]
+/// took from slots.
+///
+/// [`advance`]: super::hashed::Hashed::advance
+#[derive(Debug)]
+pub(super) struct ReadyList<T = u32> {
+    items: TombstoneVec<T>,
+    /// All positions before this one are tombstones.
+    front: usize,
+    /// No entry has an earlier deadline. The value is meaningless while the list is empty.
+    min_deadline: u64,
+}
+
+impl<T> Default for ReadyList<T> {
+    fn default() -> Self {
+        Self { items: TombstoneVec::default(), front: 0, min_deadline: 0 }
+    }
+}
+
+impl<T: Item> ReadyList<T> {
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Returns a tick no later than the earliest deadline; `None` if the list is empty.
+    pub(super) fn min_deadline(&self) -> Option<u64> {
+        (!self.items.is_empty()).then_some(self.min_deadline)
+    }
+
+    /// Appends an entry and returns its position.
+    pub(super) fn push(&mut self, deadline: u64, item: T) -> u32 {
+        self.min_deadline = self.min_deadline().map_or(deadline, |min| min.min(deadline));
+        self.items.push(item)
+    }
+
+    /// Swaps the list with `items` if the list is empty, so that no entry has to move. Returns
+    /// whether it did.
+    ///
+    /// All of `items` are due at `deadline`. Their positions stay valid.
+    pub(super) fn swap_if_empty(
+        &mut self,
+        deadline: u64,
+        items: &mut TombstoneVec<T>,
+        entries: &impl Entries,
+    ) -> bool {
+        let is_empty = self.items.is_empty();
+        if is_empty {
+            self.min_deadline = deadline;
+            std::mem::swap(&mut self.items, items);
+            (0..POP_PREFETCH_DISTANCE).for_each(|position| self.items.prefetch(position, entries));
+        }
+        is_empty
+    }
+
+    /// Returns the number of positions, which is the position of the next entry that is pushed.
+    pub(super) fn position_count(&self) -> usize {
+        self.items.position_count()
+    }
+
+    /// Sorts the entries at and after position `start` by deadline. The sort is stable.
+    pub(super) fn sort_from(&mut self, start: usize, entries: &mut impl Entries) {
+        let pushed = &mut self.items.items_mut()[start..];
+        pushed.sort_by_cached_key(|item| entries.deadline(item.entry()));
+        for (position, item) in (start as u32..).zip(&*pushed) {
+            entries.set_position(item.entry(), position);
+        }
+    }
+
+    /// Replaces the entry at `position` with a tombstone.
+    fn leave_tombstone(&mut self, position: usize) {
+        self.items.leave_tombstone(position);
+        if self.items.is_empty() {
+            self.clear();
+        }
+    }
+
+    /// Removes the entry at `position`.
+    pub(super) fn remove_at(&mut self, position: usize, entries: &mut impl Entries) {
+        self.leave_tombstone(position);
+        self.compact(entries);
+    }
+
+    /// Removes tombstones as [`TombstoneVec::compact`] does.
+    #[inline]
+    pub(super) fn compact(&mut self, entries: &mut impl Entries) {
+        if self.items.position_count() > 0
+            && self.items.compact(|entry, position| entries.set_position(entry, position))
+        {
+            self.front = 0;
+        }
+    }
+
+    /// Removes the first entry.
+    ///
+    /// It leaves a tombstone, so that no other entry moves. [`compact`](Self::compact) removes the
+    /// tombstones; if all entries are popped, the list is cleared instead.
+    #[inline]
+    pub(super) fn pop(&mut self, entries: &impl Entries) -> Option<u32> {
+        if self.items.is_empty() {
+            return None;
+        }
+        loop {
+            let position = self.front;
+            self.front += 1;
+            self.items.prefetch(position + POP_PREFETCH_DISTANCE, entries);
+            let entry = self.items.get(position);
+            if entry.is_some() {
+                self.leave_tombstone(position);
+                return entry;
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.items.iter()
+    }
+
+    /// Removes all entries.
+    pub(super) fn clear(&mut self) {
+        self.items.clear();
+        self.front = 0;
+    }
+}
