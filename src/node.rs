@@ -43,7 +43,7 @@ use std::panic::RefUnwindSafe;
 
 use crate::core::Core;
 use crate::sync::unmodelled;
-use crate::sync::{Arc, AtomicU32, AtomicU64, Fault, Ordering, is_broken};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 use crate::task::Next;
 use crate::ticks::RUNNING;
 
@@ -256,7 +256,7 @@ impl Node {
         let before = self.change_from(before, Ordering::AcqRel, |state, deadline| {
             matches!(state, QUEUED | PLACED).then_some((CANCELLED, deadline))
         })?;
-        let has_claim = deadline_of(before) != RUNNING || is_broken(Fault::CancelTakesWhatRuns);
+        let has_claim = deadline_of(before) != RUNNING;
         Some((has_claim.then(|| Claim::of(self)), state_of(before) == PLACED))
     }
 
@@ -264,9 +264,7 @@ impl Node {
     /// `state` is what it has until then: QUEUED leaves it to the caller to push a message.
     pub(crate) fn run_is_over(&self, claim: Claim, next: Option<Next>, state: u64) -> Over {
         let to = next.map_or((EXPIRED, RUNNING), |next| (state, next.deadline));
-        let over = |state, deadline| {
-            ((state, deadline) == (PLACED, RUNNING) || is_broken(Fault::RearmBringsBack)).then_some(to)
-        };
+        let over = |state, deadline| ((state, deadline) == (PLACED, RUNNING)).then_some(to);
         match (self.change(Ordering::AcqRel, over), next) {
             (None, _) => Over::Cancelled(claim),
             (Some(_), None) => Over::Ended(claim),
@@ -307,10 +305,6 @@ impl Node {
         loop {
             let (state, deadline) = to(state_of(before), deadline_of(before))?;
             let after = word(deadline, state);
-            if is_broken(Fault::ChangeWithoutCompare) {
-                self.word.store(after, Ordering::SeqCst);
-                return Some(before);
-            }
             match self.word.compare_exchange_weak(before, after, order, Ordering::Acquire) {
                 Ok(_) => return Some(before),
                 Err(now) => before = now,
@@ -351,11 +345,6 @@ impl Handle {
         // Where the worker looks nobody finds it any more. But a handle, and be it the only one, may be lent to many threads:
         // another one may end it at the same time, or clone the handle.
         let cancelled = self.cancel_from(before);
-        if is_broken(Fault::TakeBackAsIfAlone) {
-            let refs = self.refs.load(Ordering::SeqCst);
-            self.refs.store(refs - 1, Ordering::SeqCst);
-            return cancelled;
-        }
         self.merge_entry();
         cancelled
     }
@@ -402,7 +391,7 @@ impl Entry {
             (Some(before), _) => {
                 let claim = Claim::of(&self);
                 // If it was queued, the message that is under way will find it ended, and has the entry.
-                let handle = if state_of(before) == PLACED || is_broken(Fault::ExpiryTakesTheEntry) {
+                let handle = if state_of(before) == PLACED {
                     self.into_handle(credit())
                 } else {
                     self.another_handle(credit())
@@ -410,12 +399,7 @@ impl Entry {
                 Expiry::Expired(handle, claim)
             }
             (None, Some(deadline)) => Expiry::Later(self, deadline),
-            (None, None) => {
-                if is_broken(Fault::GoneWithItsEntry) {
-                    let _ = self.release();
-                }
-                Expiry::Gone
-            }
+            (None, None) => Expiry::Gone,
         }
     }
 
@@ -434,7 +418,7 @@ impl Entry {
     /// Ends it, if it has not ended, on behalf of `stop`. `is_told`: the message about it has come, and brought the entry.
     pub(crate) fn stop(self, core: &Arc<Core>, is_told: bool) -> Option<(Handle, Option<Claim>)> {
         let Some((claim, was_placed)) = self.cancel() else {
-            if is_told || is_broken(Fault::StopTakesTheEntry) {
+            if is_told {
                 // Not to be used again: the timer is stopped.
                 let _ = self.release();
             }
@@ -442,7 +426,7 @@ impl Entry {
         };
         let credit = Credit::at(core);
         // Else the entry is left to the message that is under way.
-        let is_mine = was_placed || is_told || is_broken(Fault::StopTakesTheEntry);
+        let is_mine = was_placed || is_told;
         Some((if is_mine { self.into_handle(credit) } else { self.another_handle(credit) }, claim))
     }
 }

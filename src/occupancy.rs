@@ -1,7 +1,6 @@
 //! What a timer's wheel looks like from outside.
 
 use crate::core::Core;
-use crate::sync::{Fault, is_broken};
 
 /// How full each slot of a timer's wheel is: [`HashedWheelTimer::occupancy`](crate::HashedWheelTimer::occupancy).
 ///
@@ -52,10 +51,9 @@ impl Core {
     pub(crate) fn occupancy(&self) -> Option<Occupancy> {
         // With nothing locked, for the clock may be the user's.
         let now = self.ticks.reached(self.time.now());
-        let before = self.life.word();
         let worker = self.post.try_enter()?;
         // After that, for who stops the timer sets the bit and then, with the lock, empties the wheel.
-        let word = if is_broken(Fault::OccupancyBeforeLock) { before } else { self.life.word() };
+        let word = self.life.word();
         (!word.is_stopped()).then(|| worker.occupancy(word, now))
     }
 }

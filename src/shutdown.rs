@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
-use crate::sync::{Arc, Backoff, Fault, Parker, is_broken};
+use crate::sync::{Arc, Backoff, Parker};
 use crate::ticks::{self, NEVER};
 use crate::timeout::Timeout;
 
@@ -78,7 +78,7 @@ impl Core {
     /// there is none, or the timer is stopped.
     pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
         let word = self.life.word();
-        let is_over = word.is_stopped() || word.pending() == 0 || is_broken(Fault::ShutdownWithoutGrace);
+        let is_over = word.is_stopped() || word.pending() == 0;
         if is_over { None } else { self.post.enter().next_due(self, last) }
     }
 }
