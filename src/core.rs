@@ -13,7 +13,7 @@ use crate::local::{self, Desk};
 use crate::node::{Arena, Claim, Credits, Handle, Live, Message, Node, Reset};
 use crate::report;
 use crate::stats::{Counters, Stats};
-use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
+use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
 use crate::task::{ExpiredTask, Task, TaskExecutor};
 use crate::thread::Thread;
 use crate::ticks::{self, DEADLINE_NEVER, Ticks};
@@ -161,8 +161,7 @@ impl Core {
     /// Sees to it that who turns the timer does so in time for what has been pushed.
     #[inline(always)]
     fn tell(&self, admitted: Word, deadline: u64) {
-        let looks = self.waker.is_some() && !is_broken(Fault::PushWithoutLook);
-        let word = if looks { self.life.look() } else { admitted };
+        let word = if self.waker.is_some() { self.life.look() } else { admitted };
         self.wake_for(word, if admitted.fills_a_lot() { 0 } else { deadline });
     }
 
@@ -217,10 +216,10 @@ impl Core {
         let (claim, placed, word) = local::with_handle(node, |desk| {
             let (claim, placed) = withdraw(desk, node, live)?;
             // After the push: `stop` waits for the count, and then finds this in the lane.
-            let word = (!is_broken(Fault::CancelWithoutLeave)).then(|| self.life.leave());
+            let word = self.life.leave();
             Some((claim, placed, word))
         })?;
-        if let Some(word) = word.filter(|_| placed) {
+        if placed {
             self.wake_to_reclaim(word);
         }
         Some(claim)
@@ -230,7 +229,7 @@ impl Core {
     /// something to run.)
     #[inline]
     fn wake_to_reclaim(&self, word: Word) {
-        if word.is_asleep() && self.waker.is_none() && !is_broken(Fault::CancelWithoutWake) {
+        if word.is_asleep() && self.waker.is_none() {
             self.wake();
         }
     }
@@ -289,7 +288,7 @@ impl Core {
         match reset {
             Reset::Ended | Reset::Later => {}
             // The worker thread has been told of it, or will be, with whatever deadline.
-            Reset::Earlier if self.waker.is_none() || is_broken(Fault::EarlierWithoutLook) => {}
+            Reset::Earlier if self.waker.is_none() => {}
             Reset::Earlier => self.tell_earlier(node),
             Reset::Requeue => self.tell_again(node),
         }
@@ -299,9 +298,6 @@ impl Core {
     /// What was in the wheel is QUEUED.
     #[inline]
     pub(crate) fn tell_again(&self, node: &Handle) {
-        if is_broken(Fault::ResetWithoutPush) {
-            return;
-        }
         let again = Message::Again(node.number()).into_bits();
         local::with_handle(node, |desk| desk.lane.push(again));
         self.tell_earlier(node);
@@ -348,7 +344,7 @@ impl Core {
 
     /// Wakes the worker, if no one else has since it was seen asleep.
     pub(crate) fn wake(&self) {
-        if self.life.wake() || is_broken(Fault::WakeWithoutCompare) {
+        if self.life.wake() {
             self.rouse();
         }
     }
@@ -523,7 +519,7 @@ impl Core {
 
     /// Stops the timer, and waits for the end if that is not to wait for oneself.
     pub(crate) fn stop_from_anywhere(self: &Arc<Self>) {
-        if self.post.is_mine() && !is_broken(Fault::DropWithoutAsking) {
+        if self.post.is_mine() {
             // The worker sees it before the next task, and ends the rest when its turn is over.
             self.abandon();
         } else {
@@ -533,11 +529,6 @@ impl Core {
 
     /// One handle fewer; says whether it was the last.
     pub(crate) fn drop_handle(&self) -> bool {
-        if is_broken(Fault::DropWithoutCompare) {
-            let handles = self.handles.load(Ordering::SeqCst);
-            self.handles.store(handles.saturating_sub(1), Ordering::SeqCst);
-            return handles == 1;
-        }
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
@@ -572,7 +563,7 @@ fn withdraw(desk: &mut Desk, node: &Handle, live: Live) -> Option<(Option<Claim>
     let take_back = || desk.lane.take_back(node.ticket(), Message::new_bits(node));
     let (claim, placed) = node.cancel_with(live, take_back)?;
     // What is still under way the worker drops when it meets it.
-    if placed && !is_broken(Fault::CancelWithoutPush) {
+    if placed {
         desk.lane.push(Message::Cancelled(node.number()).into_bits());
     }
     Some((claim, placed))

@@ -125,33 +125,6 @@ impl Driver {
     }
 }
 
-#[cfg(hashed_wheel_loom)]
-impl Driver {
-    /// For models of a quiet timer: whether the worker knows that nothing is on its way. It would never sleep otherwise.
-    #[doc(hidden)]
-    pub fn could_sleep(&self) -> bool {
-        self.core.post.enter().could_sleep(&self.core)
-    }
-
-    /// What the worker thread does after a turn; says whether it would go to sleep now until somebody wakes it.
-    #[doc(hidden)]
-    pub fn falls_asleep(&self) -> bool {
-        matches!(self.core.rest(), crate::worker::Rest::Sleep(_))
-    }
-
-    /// Whether a `shutdown` would go on waiting for what falls due up to this tick.
-    #[doc(hidden)]
-    pub fn keeps_a_shutdown_waiting(&self, last: u64) -> bool {
-        self.core.next_due(last).is_some()
-    }
-
-    /// Whether the worker is asleep, and nobody has woken it for what is in the lanes.
-    #[doc(hidden)]
-    pub fn misses_something(&self) -> bool {
-        self.core.life.word().is_asleep() && self.core.post.enter().anything_waits(&self.core)
-    }
-}
-
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(waker) = &self.core.waker {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use std::{array, fmt, mem};
 
 use crate::error::NewTimeoutError;
-use crate::sync::{Arc, CachePadded, Fault, Mutex, is_broken};
+use crate::sync::{Arc, CachePadded, Mutex};
 use crate::task::TimerTask;
 use crate::timeout::Timeout;
 use crate::timer::HashedWheelTimer;
@@ -200,11 +200,7 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
             return Ok(has_replaced);
         }
         let old = items.placed.remove_entry(&key);
-        if is_broken(Fault::ReplaceInTwoSteps) {
-            drop(items);
-            items = shard.lock();
-        }
-        if coming.is_some() || is_broken(Fault::PlacedForEver) {
+        if coming.is_some() {
             items.placed.insert(key, Placed { item, timeout });
         }
         drop(items);
@@ -350,7 +346,7 @@ impl<K: Hash + Eq> Ticket<K> {
         let key = self.key.take()?;
         let mut items = self.shard.lock();
         let Items { coming, placed, .. } = &mut *items;
-        let is_it = |coming: &&mut Coming| coming.item == self.item && !is_broken(Fault::BeginOnlyPlaced);
+        let is_it = |coming: &&mut Coming| coming.item == self.item;
         let (runs, out) = match coming.iter_mut().find(is_it) {
             Some(coming) => {
                 let old = placed.remove_entry(&key);
@@ -359,7 +355,7 @@ impl<K: Hash + Eq> Ticket<K> {
             }
             None => {
                 let own = items.take(&key, self.item);
-                (own.is_some() || is_broken(Fault::BeginWithoutLook), own)
+                (own.is_some(), own)
             }
         };
         drop(items);

@@ -20,7 +20,7 @@ use crate::sync::ModelQueue as SegQueue;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
 use crate::sync::SegQueue;
 use crate::sync::unmodelled::OnceLock;
-use crate::sync::{Arc, AtomicU64, CachePadded, Fault, IS_EXPLORED, Ordering, is_broken};
+use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering};
 
 /// How many messages a block holds.
 const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
@@ -117,13 +117,6 @@ impl Sender {
             _ => return false,
         };
         let slot = &block.slots[(ticket % BLOCK) as usize];
-        if is_broken(Fault::TakeBackWithoutCompare) {
-            let is_there = slot.load(Ordering::Relaxed) == message;
-            if is_there {
-                slot.store(0, Ordering::Relaxed);
-            }
-            return is_there;
-        }
         slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -158,7 +151,6 @@ impl Receiver {
             self.block = Arc::clone(next);
         }
         self.taken += 1;
-        let place = if is_broken(Fault::LaneOutOfOrder) { place ^ 1 } else { place };
         let slot = &self.block.slots[place as usize];
         // What is taken back stays so.
         if cfg!(not(hashed_wheel_loom)) && slot.load(Ordering::Relaxed) == 0 {
@@ -264,8 +256,7 @@ impl Inbox {
         }
         self.first = next.unwrap_or(0);
         if any_retired {
-            let may_go = |waiting| waiting == 0 || is_broken(Fault::RetiredLaneGoes);
-            self.lanes.retain(|lane| !matches!(lane.waiting(), (waiting, true) if may_go(waiting)));
+            self.lanes.retain(|lane| lane.waiting() != (0, true));
         }
         if self.first >= self.lanes.len() {
             self.first = 0;
@@ -278,11 +269,6 @@ impl Inbox {
         for lane in &mut self.lanes {
             lane.owed = if all { lane.taken + lane.waiting().0 } else { 0 };
         }
-    }
-
-    #[cfg(hashed_wheel_loom)]
-    pub(crate) fn count(&self) -> usize {
-        self.lanes.len()
     }
 
     pub(crate) fn is_empty(&self, door: &Door) -> bool {

@@ -8,8 +8,6 @@ mod clock;
 mod core;
 mod driver;
 mod error;
-#[cfg(hashed_wheel_loom)]
-mod for_models;
 #[cfg(feature = "async")]
 mod future;
 mod keyed;
@@ -49,12 +47,3 @@ pub use stats::{Lateness, LevelOccupancy, Occupancy, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::{CancelOnDrop, Timeout};
 pub use timer::HashedWheelTimer;
-
-/// For the models in `loom-tests/`.
-#[cfg(hashed_wheel_loom)]
-#[doc(hidden)]
-pub use for_models::{Lane, Lanes, NodeEntry, Nodes, VacantNode};
-
-#[cfg(hashed_wheel_loom)]
-#[doc(hidden)]
-pub use sync::{Fault, take_spawned};

@@ -49,7 +49,7 @@
 
 use std::fmt;
 
-use crate::sync::{AtomicU64, Fault, IS_EXPLORED, Ordering, is_broken};
+use crate::sync::{AtomicU64, IS_EXPLORED, Ordering};
 
 const STOPPED: u64 = 1 << 0;
 const STARTED: u64 = 1 << 1;
@@ -149,14 +149,6 @@ impl Life {
     /// Counts one timeout in, and says how the word was.
     #[inline]
     pub(crate) fn admit(&self, limit: u64) -> Result<Word, Refusal> {
-        if is_broken(Fault::AdmitBeforeLook) {
-            let word = Word(self.0.fetch_add(PENDING, Ordering::AcqRel));
-            if word.pending() >= limit {
-                self.leave();
-                return Err(Refusal::Full);
-            }
-            self.leave();
-        }
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             if word & CLOSING != 0 {
@@ -167,9 +159,6 @@ impl Life {
             }
             if Word(word).pending() >= limit {
                 return Err(Refusal::Full);
-            }
-            if is_broken(Fault::AdmitWithoutCompare) {
-                return Ok(Word(self.0.fetch_add(PENDING + ADMITTED, Ordering::AcqRel)));
             }
             // ADMITTED runs over the end of the word and is gone.
             let counted = word.wrapping_add(PENDING + ADMITTED);
@@ -184,10 +173,6 @@ impl Life {
     /// waits for it. Says how the word was.
     #[cfg(feature = "async")]
     pub(crate) fn readmit(&self) -> Word {
-        if is_broken(Fault::ReplaceLeavesFirst) {
-            self.leave();
-            return Word(self.0.fetch_add(PENDING + ADMITTED, Ordering::AcqRel));
-        }
         // ADMITTED runs over the end of the word and is gone.
         Word(self.0.fetch_add(ADMITTED, Ordering::AcqRel))
     }
@@ -222,10 +207,6 @@ impl Life {
 
     /// The worker falls asleep, unless something happened since it read `seen`.
     pub(crate) fn sleep(&self, seen: Word) -> bool {
-        if is_broken(Fault::SleepWithoutCompare) {
-            self.0.fetch_or(ASLEEP, Ordering::AcqRel);
-            return true;
-        }
         self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -14,16 +14,16 @@
 //! | PLACED | QUEUED, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | QUEUED, PLACED | CANCELLED | `cancel`, which pushes a message if it was PLACED; `stop` ([`cancel`](Node::cancel)) | `AcqRel` |
 //! | QUEUED, PLACED | EXPIRED | the worker, when the deadline has been reached ([`expire`](Entry::expire)) | `AcqRel`; plain if no handle is left |
-//! | PLACED | PLACED, `DEADLINE_RUNNING` | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
-//! | PLACED, `DEADLINE_RUNNING` | PLACED, QUEUED | the run is over, and the next one has a deadline ([`run_is_over`](Node::run_is_over)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
-//! | PLACED, `DEADLINE_RUNNING` | EXPIRED, `DEADLINE_RUNNING` | the run is over, and was the last (the same); another thread pushes a message | `AcqRel` |
+//! | PLACED | PLACED, RUNNING | the same, of a task that repeats | `Relaxed`: nobody learns anything by it |
+//! | PLACED, RUNNING | PLACED, QUEUED | the run is over, and the next one has a deadline ([`run_is_over`](Node::run_is_over)): PLACED by the worker, who has the entry; QUEUED by another thread, which then pushes a message | `AcqRel` |
+//! | PLACED, RUNNING | EXPIRED, RUNNING | the run is over, and was the last (the same); another thread pushes a message | `AcqRel` |
 //!
 //! QUEUED says that a message about the node is in a lane, or about to be pushed there by the one who said so, once (or
 //! that who cancels it has just taken it back). PLACED says that it is in the wheel (or just taken out of it, to be
 //! expired) at a tick no later than its deadline's, or at the next one to be processed if that has passed. CANCELLED and
 //! EXPIRED are for ever, and whoever made them so has the [`Claim`] to the task; nobody else touches it.
 //!
-//! `DEADLINE_RUNNING` is a deadline that is none: the task runs, and will run again. Whoever runs it has the claim, and gives it back with
+//! RUNNING is a deadline that is none: the task runs, and will run again. Whoever runs it has the claim, and gives it back with
 //! the next deadline; who cancels it meanwhile gets none, and the runner, to whom the node then says that it has ended,
 //! drops the task. If it runs on another thread than the worker's, the worker keeps the entry in the wheel, at a tick that
 //! never comes. (Nobody resets what repeats: its handle is not given out before it has ended.)
@@ -43,9 +43,9 @@ use std::panic::RefUnwindSafe;
 
 use crate::core::Core;
 use crate::sync::unmodelled;
-use crate::sync::{Arc, AtomicU32, AtomicU64, Fault, Ordering, is_broken};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 use crate::task::Next;
-use crate::ticks::DEADLINE_RUNNING;
+use crate::ticks::RUNNING;
 
 mod arena;
 mod placed;
@@ -256,18 +256,15 @@ impl Node {
         let before = self.change_from(before, Ordering::AcqRel, |state, deadline| {
             matches!(state, QUEUED | PLACED).then_some((CANCELLED, deadline))
         })?;
-        let has_claim = deadline_of(before) != DEADLINE_RUNNING || is_broken(Fault::CancelTakesWhatRuns);
+        let has_claim = deadline_of(before) != RUNNING;
         Some((has_claim.then(|| Claim::of(self)), state_of(before) == PLACED))
     }
 
     /// A run is over, and perhaps there is a next one: gives the claim back then, unless the timeout was cancelled meanwhile.
     /// `state` is what it has until then: QUEUED leaves it to the caller to push a message.
     pub(crate) fn run_is_over(&self, claim: Claim, next: Option<Next>, state: u64) -> Over {
-        let to = next.map_or((EXPIRED, DEADLINE_RUNNING), |next| (state, next.deadline));
-        let over = |state, deadline| {
-            ((state, deadline) == (PLACED, DEADLINE_RUNNING) || is_broken(Fault::RearmBringsBack))
-                .then_some(to)
-        };
+        let to = next.map_or((EXPIRED, RUNNING), |next| (state, next.deadline));
+        let over = |state, deadline| ((state, deadline) == (PLACED, RUNNING)).then_some(to);
         match (self.change(Ordering::AcqRel, over), next) {
             (None, _) => Over::Cancelled(claim),
             (Some(_), None) => Over::Ended(claim),
@@ -308,10 +305,6 @@ impl Node {
         loop {
             let (state, deadline) = to(state_of(before), deadline_of(before))?;
             let after = word(deadline, state);
-            if is_broken(Fault::ChangeWithoutCompare) {
-                self.word.store(after, Ordering::SeqCst);
-                return Some(before);
-            }
             match self.word.compare_exchange_weak(before, after, order, Ordering::Acquire) {
                 Ok(_) => return Some(before),
                 Err(now) => before = now,
@@ -352,11 +345,6 @@ impl Handle {
         // Where the worker looks nobody finds it any more. But a handle, and be it the only one, may be lent to many threads:
         // another one may end it at the same time, or clone the handle.
         let cancelled = self.cancel_from(before);
-        if is_broken(Fault::TakeBackAsIfAlone) {
-            let refs = self.refs.load(Ordering::SeqCst);
-            self.refs.store(refs - 1, Ordering::SeqCst);
-            return cancelled;
-        }
         self.merge_entry();
         cancelled
     }
@@ -403,7 +391,7 @@ impl Entry {
             (Some(before), _) => {
                 let claim = Claim::of(&self);
                 // If it was queued, the message that is under way will find it ended, and has the entry.
-                let handle = if state_of(before) == PLACED || is_broken(Fault::ExpiryTakesTheEntry) {
+                let handle = if state_of(before) == PLACED {
                     self.into_handle(credit())
                 } else {
                     self.another_handle(credit())
@@ -411,18 +399,13 @@ impl Entry {
                 Expiry::Expired(handle, claim)
             }
             (None, Some(deadline)) => Expiry::Later(self, deadline),
-            (None, None) => {
-                if is_broken(Fault::GoneWithItsEntry) {
-                    let _ = self.release();
-                }
-                Expiry::Gone
-            }
+            (None, None) => Expiry::Gone,
         }
     }
 
     /// The same of a task that repeats. (It is due, for nobody moves its deadline while it is in the wheel.)
     fn begin_run(self) -> Expiry {
-        let run = |state, _| (state == PLACED).then_some((PLACED, DEADLINE_RUNNING));
+        let run = |state, _| (state == PLACED).then_some((PLACED, RUNNING));
         match self.change(Ordering::Relaxed, run) {
             Some(_) => {
                 let claim = Claim::of(&self);
@@ -435,7 +418,7 @@ impl Entry {
     /// Ends it, if it has not ended, on behalf of `stop`. `is_told`: the message about it has come, and brought the entry.
     pub(crate) fn stop(self, core: &Arc<Core>, is_told: bool) -> Option<(Handle, Option<Claim>)> {
         let Some((claim, was_placed)) = self.cancel() else {
-            if is_told || is_broken(Fault::StopTakesTheEntry) {
+            if is_told {
                 // Not to be used again: the timer is stopped.
                 let _ = self.release();
             }
@@ -443,7 +426,7 @@ impl Entry {
         };
         let credit = Credit::at(core);
         // Else the entry is left to the message that is under way.
-        let is_mine = was_placed || is_told || is_broken(Fault::StopTakesTheEntry);
+        let is_mine = was_placed || is_told;
         Some((if is_mine { self.into_handle(credit) } else { self.another_handle(credit) }, claim))
     }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
-use crate::sync::{Arc, Backoff, Fault, Parker, is_broken};
-use crate::ticks::{self, DEADLINE_NEVER};
+use crate::sync::{Arc, Backoff, Parker};
+use crate::ticks::{self, NEVER};
 use crate::timeout::Timeout;
 
 /// Who waits looks so often whether anything is left to wait for: a `cancel` tells nobody.
@@ -23,7 +23,7 @@ impl Core {
         self.life.close();
         // As `new_timeout` reads it, and later: what was accepted with a delay of `grace` falls due within it.
         let now = self.time.now_or_soon();
-        let last = self.ticks.of(ticks::deadline(now, grace)).min(self.ticks.reached(DEADLINE_NEVER - 1));
+        let last = self.ticks.of(ticks::deadline(now, grace)).min(self.ticks.reached(NEVER - 1));
         if self.thread.is_started() {
             self.wait_for_the_worker(last, self.ticks.until(last + 1, now));
         } else {
@@ -78,7 +78,7 @@ impl Core {
     /// there is none, or the timer is stopped.
     pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
         let word = self.life.word();
-        let is_over = word.is_stopped() || word.pending() == 0 || is_broken(Fault::ShutdownWithoutGrace);
+        let is_over = word.is_stopped() || word.pending() == 0;
         if is_over { None } else { self.post.enter().next_due(self, last) }
     }
 }

@@ -4,9 +4,7 @@ use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::local;
 use crate::report;
-use crate::sync::{
-    Arc, Backoff, Fault, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_broken, is_current, spawn,
-};
+use crate::sync::{Arc, Backoff, JoinHandle, Mutex, Parker, TakeCell, Unparker, is_current, spawn};
 use crate::timeout::Timeout;
 use crate::worker::Rest;
 
@@ -60,7 +58,7 @@ impl Core {
             return known;
         }
         let mut handle = self.thread.handle.lock();
-        if let Some(known) = self.is_started().filter(|_| !is_broken(Fault::StartWithoutSecondLook)) {
+        if let Some(known) = self.is_started() {
             return known;
         }
         let core = Arc::clone(self);
@@ -83,19 +81,17 @@ impl Core {
     /// because the timer is stopped takes nothing away from who stopped it.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
         let is_first = self.set_stopped();
-        if !is_first && !is_broken(Fault::SecondStopTakes) {
+        if !is_first {
             let backoff = Backoff::new();
             // Not for long: between its setting the bit and its having the lock, the first one waits only for the lock.
-            while !self.post.enter().is_over() && !is_broken(Fault::SecondStopWithoutWaiting) {
+            while !self.post.enter().is_over() {
                 backoff.snooze();
             }
             return Vec::new();
         }
         // Before the waker is called and the thread is waited for: either may run code of the user's that stops the timer.
         let rest = self.post.enter().drain(self);
-        if !is_broken(Fault::StopWithoutUnparking) {
-            self.rouse();
-        }
+        self.rouse();
         // (The clock runs on that thread too, and is the user's.)
         if let Some(thread) = self.thread.take_handle().filter(|thread| !is_current(thread)) {
             // It catches its panics.

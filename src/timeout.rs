@@ -99,22 +99,6 @@ impl Timeout {
         CancelOnDrop { timeout: self }
     }
 
-    /// For models: whether the worker has given its entry back.
-    #[cfg(hashed_wheel_loom)]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn is_the_only_handle(&self) -> bool {
-        self.references() == 1
-    }
-
-    /// For models: how many references to its node there are.
-    #[cfg(hashed_wheel_loom)]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn references(&self) -> u32 {
-        self.handle.references()
-    }
-
     /// Runs the task, which this caller owns: it ended the timeout as expired.
     pub(crate) fn run(&self, claim: Claim) {
         self.handle.core().guard("in run", || self.handle.name(), || claim.run(self));

@@ -13,7 +13,7 @@ use crate::life::Word;
 use crate::node::{Claim, Entry, Expiry, Message, Over, PLACED, Placed, Purse, Spare};
 use crate::stats::Occupancy;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
-use crate::sync::{Arc, Backoff, Fault, Mutex, MutexGuard, Ordering, is_broken, thread_number};
+use crate::sync::{Arc, Backoff, Mutex, MutexGuard, Ordering, thread_number};
 use crate::task::TaskExecutor;
 use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timeout::Timeout;
@@ -167,7 +167,7 @@ impl Worker {
     /// Does what messages say: at most `MOST_TAKEN` of them.
     fn absorb(&mut self, core: &Arc<Core>) {
         // Who looked whether the timer is stopped did so before it was. A message could be about one that is in `due`.
-        if self.over || !self.due.is_empty() && !is_broken(Fault::TakeInBesideDue) {
+        if self.over || !self.due.is_empty() {
             return;
         }
         let Self { inbox, wheel, spare, taken, .. } = self;
@@ -191,16 +191,6 @@ impl Worker {
         self.traffic > 0
     }
 
-    #[cfg(hashed_wheel_loom)]
-    pub(crate) fn could_sleep(&self, core: &Core) -> bool {
-        core.life.word().has_admitted(self.taken)
-    }
-
-    #[cfg(hashed_wheel_loom)]
-    pub(crate) fn anything_waits(&self, core: &Core) -> bool {
-        !self.inbox.is_empty(&core.door)
-    }
-
     /// The tick at which `turn` has work.
     pub(crate) fn next_turn(&mut self, core: &Arc<Core>) -> Option<u64> {
         // What is never due needs no turn, and nobody has to wake the loop for it.
@@ -212,10 +202,7 @@ impl Worker {
             waker.promise(if next <= beyond_doubt { 0 } else { next });
             core.life.promise();
             // Not later than promised, for somebody may have relied on it.
-            let earliest = if is_broken(Fault::PromiseBroken) { never } else { next };
-            if !is_broken(Fault::PromiseWithoutSecondLook) {
-                next = self.next_tick(core).min(earliest);
-            }
+            next = self.next_tick(core).min(next);
         }
         (next < never).then_some(next)
     }
@@ -242,8 +229,7 @@ impl Worker {
         let word = core.life.word();
         let (first, live) = self.wheel.first_due(&core.arena, core.ticks, last);
         // Else one is about to be pushed, perhaps in the place of another one, or to be counted out.
-        let has_all = live == word.pending() || is_broken(Fault::ShutdownWithoutThoseAdmitted);
-        if has_all { first } else { Some(0) }
+        if live == word.pending() { first } else { Some(0) }
     }
 
     /// What the worker thread does after a turn. While there is traffic it goes on ticking, so that no caller has to
@@ -259,7 +245,7 @@ impl Worker {
         }
         let nothing_waits = || self.inbox.is_empty(&core.door);
         if self.traffic == 0 && word.has_admitted(self.taken) && nothing_waits() && core.life.sleep(word) {
-            if nothing_waits() || is_broken(Fault::SleepWithoutSecondLook) {
+            if nothing_waits() {
                 return Rest::Sleep(self.wheel.next_deadline().map(|tick| core.ticks.until(tick, now)));
             }
             core.life.wake();
@@ -284,10 +270,6 @@ impl Worker {
     pub(crate) fn drain(&mut self, core: &Arc<Core>) -> Vec<Timeout> {
         let mut rest = Vec::new();
         let backoff = Backoff::new();
-        if is_broken(Fault::StopWithoutDue) {
-            self.due.clear();
-            while self.wheel.pop_due(&core.arena).is_some() {}
-        }
         let mut end = |entry: Entry, is_told| {
             if let Some((handle, claim)) = entry.stop(core, is_told) {
                 core.life.leave();
@@ -303,8 +285,7 @@ impl Worker {
                     end(Message::from_bits(message.message, &core.arena).into_entry(&core.arena), true);
                 }
             });
-            let gives_up = is_broken(Fault::StopWithoutWaiting) || is_broken(Fault::StopWithoutDue);
-            if core.life.word().pending() == 0 || gives_up {
+            if core.life.word().pending() == 0 {
                 break;
             }
             backoff.snooze();
@@ -374,7 +355,7 @@ fn heed(core: &Core, wheel: &mut Placed, spare: &mut Spare, taken: &mut u64, mes
         return;
     }
     let message = Message::from_bits(message, &core.arena);
-    if matches!(message, Message::New(_)) || is_broken(Fault::ResetTakenForNew) {
+    if matches!(message, Message::New(_)) {
         *taken += 1;
     }
     let entry = match message {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::core::Core;
 use crate::error::NewTimeoutError;
 use crate::node::End;
-use crate::sync::{Arc, Fault, is_broken};
+use crate::sync::Arc;
 use crate::task::Task;
 use crate::ticks;
 use crate::timeout::Timeout;
@@ -221,9 +221,7 @@ impl Future for Sleep {
         let end = match timeout.handle.ended() {
             // First, for a waker says nothing of itself once it may be gone: see `WakerId`.
             Some(end) => end,
-            None if *id == WakerId::of(waker) || is_broken(Fault::RepollKeepsTheWaker) => {
-                return Poll::Pending;
-            }
+            None if *id == WakerId::of(waker) => return Poll::Pending,
             None => {
                 let (wake, id) = Wake::with(waker);
                 if let Some(replaced) = this.core.replace(timeout, wake) {

@@ -39,7 +39,7 @@ use crate::platform::{LARGE_PAGE, prefer_large_pages, prefetch};
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64, AtomicUsize};
-use crate::sync::{Arc, Fault, Ordering, SegQueue, is_broken};
+use crate::sync::{Arc, Ordering, Stock};
 use crate::task::{Next, Task};
 
 /// How many nodes a run has: as many as a word has bits.
@@ -63,11 +63,11 @@ pub(crate) struct Arena {
     /// How many nodes were ever made, in whole runs.
     made: AtomicU64,
     /// Runs with enough vacant nodes.
-    runs: SegQueue<Run>,
+    runs: Stock<Run>,
     /// Vacant nodes on their way to [`Spare`], by number: it is not to look at what lies far away by then.
-    strays: SegQueue<Vec<u32>>,
+    strays: Stock<Vec<u32>>,
     /// The same, one by one, of threads that have no desk.
-    lone_strays: SegQueue<u32>,
+    lone_strays: Stock<u32>,
     owns: PhantomData<Node>,
 }
 
@@ -167,9 +167,9 @@ impl Arena {
         Self {
             chunks: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             made: AtomicU64::new(0),
-            runs: SegQueue::new(),
-            strays: SegQueue::new(),
-            lone_strays: SegQueue::new(),
+            runs: Stock::new(),
+            strays: Stock::new(),
+            lone_strays: Stock::new(),
             owns: PhantomData,
         }
     }
@@ -276,14 +276,6 @@ fn release(node: NonNull<Node>) -> Option<Vacant> {
     // SAFETY: until it is given up, the reference keeps the node.
     let Node { refs, merged, .. } = unsafe { node.as_ref() };
     let mut count = refs.load_count(Ordering::Acquire);
-    if is_broken(Fault::ReleaseWithoutCompare) {
-        refs.store(count - 1, Ordering::Release);
-        return (count == 1).then_some(Vacant(node));
-    }
-    if is_broken(Fault::LookAfterRelease) {
-        let is_last = |count| count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
-        return (is_last(count) || is_last(refs.fetch_sub(1, Ordering::AcqRel))).then_some(Vacant(node));
-    }
     loop {
         // Looked at while the reference is still counted: afterwards another's timeout may be in the node, and be merged. At 2
         // nobody else has a handle whose message could still be taken back, so this does not change any more.
@@ -535,17 +527,6 @@ impl Handle {
 
     pub(crate) fn as_ptr(&self) -> *const Node {
         self.node.as_ptr()
-    }
-
-    #[cfg(hashed_wheel_loom)]
-    pub(crate) fn references(&self) -> u32 {
-        self.refs.load_count(Ordering::Relaxed) - self.merged.load_of_another(Ordering::Relaxed)
-    }
-
-    /// Gives it up, and keeps the node from the thread's desk.
-    #[cfg(hashed_wheel_loom)]
-    pub(crate) fn release(self) -> Option<Vacant> {
-        self.into_parts().1
     }
 
     /// As dropping it, where the caller sees to what it had.

@@ -1,10 +1,7 @@
 //! loom's types, or shuttle's, and stand-ins for what loom does not know.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
-use std::panic::Location;
-use std::sync::{LazyLock, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 // The same names, as far as they are used here: all that is said of loom below holds of it too.
@@ -16,7 +13,7 @@ pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::thread::JoinHandle;
 
-/// loom's atomics, but for the [weakened] orders.
+/// loom's atomics.
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
         pub(crate) struct $name(loom::sync::atomic::$name, Gate);
@@ -30,49 +27,49 @@ macro_rules! atomic {
             #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $value {
                 self.1.pass();
-                self.0.load(weakened(order))
+                self.0.load(order)
             }
 
             /// For a value that nobody loads before they change it: there is nothing to [hide](Gate).
             #[track_caller]
             pub(crate) fn load_of_another(&self, order: Ordering) -> $value {
-                self.0.load(weakened(order))
+                self.0.load(order)
             }
 
             /// For a count of which an older value is as good: only the newest one is tried.
             #[track_caller]
             pub(crate) fn load_count(&self, order: Ordering) -> $value {
-                self.0.fetch_add(0, weakened(order))
+                self.0.fetch_add(0, order)
             }
 
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                self.0.store(value, weakened(order));
+                self.0.store(value, order);
             }
 
             #[track_caller]
             pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.0.swap(value, weakened(order))
+                self.0.swap(value, order)
             }
 
             #[track_caller]
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_add(value, weakened(order))
+                self.0.fetch_add(value, order)
             }
 
             #[track_caller]
             pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_sub(value, weakened(order))
+                self.0.fetch_sub(value, order)
             }
 
             #[track_caller]
             pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_or(value, weakened(order))
+                self.0.fetch_or(value, order)
             }
 
             #[track_caller]
             pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_and(value, weakened(order))
+                self.0.fetch_and(value, order)
             }
 
             #[track_caller]
@@ -83,7 +80,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.0.compare_exchange(current, new, weakened(success), weakened(failure))
+                self.0.compare_exchange(current, new, success, failure)
             }
 
             /// Never fails for nothing: to the callers, who loop, that is the same.
@@ -105,7 +102,7 @@ macro_rules! atomic {
                 fetch: Ordering,
                 update: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
-                self.0.fetch_update(weakened(set), weakened(fetch), update)
+                self.0.fetch_update(set, fetch, update)
             }
         }
     };
@@ -134,41 +131,6 @@ impl Gate {
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
-
-/// One side of an order that the environment takes away from the atomic operations in some lines of a file, for a negative
-/// twin: `life.rs:149-153:release`.
-struct Weakness {
-    file: String,
-    lines: RangeInclusive<u32>,
-    releases: bool,
-}
-
-impl Weakness {
-    fn from_environment() -> Option<Self> {
-        let asked = std::env::var("HASHED_WHEEL_FAULT").ok()?;
-        let mut parts = asked.split(':');
-        let (file, lines, side) = (parts.next()?, parts.next()?, parts.next()?);
-        let (first, last) = lines.split_once('-')?;
-        let lines = first.parse().ok()?..=last.parse().ok()?;
-        Some(Self { file: format!("/{file}"), lines, releases: side == "release" })
-    }
-}
-
-/// The order that an operation has: the one it asks for, unless the model is a twin.
-#[track_caller]
-fn weakened(order: Ordering) -> Ordering {
-    static WEAKNESS: LazyLock<Option<Weakness>> = LazyLock::new(Weakness::from_environment);
-    let at = Location::caller();
-    let is_meant = |weak: &&Weakness| at.file().ends_with(&weak.file) && weak.lines.contains(&at.line());
-    match (WEAKNESS.as_ref().filter(is_meant), order) {
-        (None, _) => order,
-        (Some(Weakness { releases: true, .. }), Ordering::AcqRel) => Ordering::Acquire,
-        (Some(Weakness { releases: true, .. }), Ordering::Release) => Ordering::Relaxed,
-        (Some(Weakness { releases: false, .. }), Ordering::AcqRel) => Ordering::Release,
-        (Some(Weakness { releases: false, .. }), Ordering::Acquire) => Ordering::Relaxed,
-        (Some(_), _) => order,
-    }
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -343,21 +305,7 @@ macro_rules! local {
 }
 pub(crate) use local;
 
-std::thread_local!(static SPAWNED: Cell<usize> = const { Cell::new(0) });
-
-/// The fault that the environment asks for: each negative twin is a process of its own, for it may end as it likes.
-pub(crate) fn is_broken(fault: super::Fault) -> bool {
-    static FAULT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("HASHED_WHEEL_FAULT").ok());
-    FAULT.as_ref().is_some_and(|asked| *asked == format!("{fault:?}"))
-}
-
-/// How many threads the crate has started since this was last called.
-pub fn take_spawned() -> usize {
-    SPAWNED.take()
-}
-
 pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    SPAWNED.set(SPAWNED.get() + 1);
     Ok(loom::thread::spawn(body))
 }
 

@@ -143,8 +143,3 @@ impl Access {
 
 /// Not outside a model.
 pub(crate) const IS_EXPLORED: bool = false;
-
-/// Never, outside a model.
-pub(crate) const fn is_broken(_: super::Fault) -> bool {
-    false
-}

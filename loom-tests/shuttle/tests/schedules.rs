@@ -4,14 +4,13 @@
 //! A failure names its seed, and the command that runs that schedule alone, again.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel_over_shuttle::{
-    Clock, Driver, ExpiredTask, Fault, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+    Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Condvar;
@@ -19,6 +18,10 @@ use shuttle::thread::{self, JoinHandle};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 mod meetings;
+#[path = "../../process.rs"]
+mod process;
+
+use process::{Bounds, Ended};
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -35,7 +38,8 @@ const SEEDS: u64 = 25_000;
 /// Runs `story` with each seed, or with the one that the environment has. It takes its decisions from what it is given.
 #[track_caller]
 fn explore(story: fn(&mut Rng) -> Tally) {
-    let asked = std::env::var("HASHED_WHEEL_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+    let asked = std::env::var("HASHED_WHEEL_SEED").ok().filter(|seed| !seed.is_empty());
+    let asked = asked.map(|seed| seed.parse().expect("a seed is a number"));
     let seeds = asked.map_or(0..SEEDS, |seed| seed..seed + 1);
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let sum = Arc::new(Mutex::new(Tally::default()));
@@ -87,25 +91,31 @@ impl Drop for Failing {
     }
 }
 
-/// The schedules of a test in a process of their own, over code with a fault in it: one has to fail, and again if its seed
+/// The schedules of a test in a process of their own, over code with a mutant in it: one has to fail, and again if its seed
 /// is given.
 #[track_caller]
-fn twin(test: &str, fault: Fault) {
+fn is_detected_by(test: &str, mutant: &str) {
+    let bounds = Bounds { time: Duration::from_secs(600), mebibytes: 8 << 10 };
     let run = |seed: Option<&str>| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([test, "--exact", "--nocapture"]).env("HASHED_WHEEL_FAULT", format!("{fault:?}"));
-        command.env_remove("HASHED_WHEEL_SEED").envs(seed.map(|seed| ("HASHED_WHEEL_SEED", seed)));
-        let output = command.output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Set to nothing it is as good as removed.
+        let environment = [("HASHED_WHEEL_MUTANT", mutant), ("HASHED_WHEEL_SEED", seed.unwrap_or_default())];
+        let Ended { status, errors } = process::run(test, &environment, bounds);
+        let status = status.unwrap_or_else(|| {
+            panic!(
+                "test {test} does not detect mutant {mutant}: it was ended after {:?}: {errors}",
+                bounds.time
+            )
+        });
         let seed =
             errors.lines().find_map(|line| line.strip_prefix("HASHED_WHEEL_SEED=")?.strip_suffix(" fails"));
-        (output.status.success(), seed.map(str::to_owned), errors)
+        (status, seed.map(str::to_owned), errors)
     };
-    let (passed, seed, errors) = run(None);
-    assert!(!passed, "{test} passes with {fault:?}: it does not see what it is there for");
-    let seed = seed.unwrap_or_else(|| panic!("{test} did not get to the end with {fault:?}: {errors}"));
-    let (passed, again, _) = run(Some(&seed));
-    assert!(!passed && again == Some(seed), "{test} passes with {fault:?} when its seed is given");
+    let (status, seed, errors) = run(None);
+    assert!(!status.success(), "test {test} does not detect mutant {mutant}: it passes");
+    let seed =
+        seed.unwrap_or_else(|| panic!("{test} did not get to the end with {mutant}, {status}: {errors}"));
+    let (status, again, _) = run(Some(&seed));
+    assert!(!status.success() && again == Some(seed), "{test} passes with {mutant} when its seed is given");
 }
 
 // --- what became of each --------------------------------------------------------------------------------------------
@@ -520,41 +530,41 @@ fn nothing_is_forgotten() {
     });
 }
 
-// --- the twins ------------------------------------------------------------------------------------------------------
+// --- the mutants ----------------------------------------------------------------------------------------------------
 
-macro_rules! twins {
-    ($($name:ident: $test:path, $fault:ident;)*) => {$(
+macro_rules! mutants {
+    ($($name:ident: $test:path, $mutant:literal;)*) => {$(
         #[test]
         fn $name() {
-            twin(stringify!($test), Fault::$fault);
+            is_detected_by(stringify!($test), $mutant);
         }
     )*};
 }
 
-twins! {
-    a_change_without_compare_is_found: exactly_one_end, ChangeWithoutCompare;
-    a_limit_without_compare_is_found: exactly_one_end, AdmitWithoutCompare;
-    a_stop_that_does_not_wait_is_found: exactly_one_end, StopWithoutWaiting;
-    a_stop_that_does_not_wake_is_found: exactly_one_end, StopWithoutUnparking;
-    a_second_worker_is_found: exactly_one_end, StartWithoutSecondLook;
-    a_drop_without_compare_is_found: exactly_one_end, DropWithoutCompare;
-    a_reset_that_nobody_hears_of_is_found: nothing_is_forgotten, ResetWithoutPush;
-    a_sleep_without_compare_is_found: nothing_is_forgotten, SleepWithoutCompare;
-    a_sleep_without_a_second_look_is_found: nothing_is_forgotten, SleepWithoutSecondLook;
-    a_promise_without_a_second_look_is_found: nothing_is_forgotten, PromiseWithoutSecondLook;
-    a_push_without_a_look_is_found: nothing_is_forgotten, PushWithoutLook;
-    a_second_stop_that_takes_is_found: exactly_one_end, SecondStopTakes;
-    an_earlier_deadline_without_a_look_is_found: nothing_is_forgotten, EarlierWithoutLook;
-    a_message_taken_back_without_compare_is_found: exactly_one_end, TakeBackWithoutCompare;
-    a_lent_handle_taken_for_one_alone_is_found: exactly_one_end, TakeBackAsIfAlone;
-    an_entry_that_is_gone_and_given_up_is_found: exactly_one_end, GoneWithItsEntry;
-    an_expiry_that_takes_the_entry_is_found: exactly_one_end, ExpiryTakesTheEntry;
-    a_stop_that_takes_the_entry_is_found: exactly_one_end, StopTakesTheEntry;
-    a_lane_that_goes_with_its_thread_is_found: nothing_is_forgotten, RetiredLaneGoes;
-    a_replacement_that_leaves_first_is_found: meetings::everything_meets, ReplaceLeavesFirst;
-    a_waker_that_stays_is_found: meetings::everything_meets, RepollKeepsTheWaker;
-    a_run_that_brings_back_is_found: meetings::everything_meets, RearmBringsBack;
-    a_shutdown_without_those_admitted_is_found: meetings::everything_meets, ShutdownWithoutThoseAdmitted;
-    a_replacement_in_two_steps_is_found: meetings::everything_meets, ReplaceInTwoSteps;
-    a_beginning_without_a_look_is_found: meetings::everything_meets, BeginWithoutLook;
+mutants! {
+    a_change_without_compare_is_found: exactly_one_end, "ChangeWithoutCompare";
+    a_limit_without_compare_is_found: exactly_one_end, "AdmitWithoutCompare";
+    a_stop_that_does_not_wait_is_found: exactly_one_end, "StopWithoutWaiting";
+    a_stop_that_does_not_wake_is_found: exactly_one_end, "StopWithoutUnparking";
+    a_second_worker_is_found: exactly_one_end, "StartWithoutSecondLook";
+    a_drop_without_compare_is_found: exactly_one_end, "DropWithoutCompare";
+    a_reset_that_nobody_hears_of_is_found: nothing_is_forgotten, "ResetWithoutPush";
+    a_sleep_without_compare_is_found: nothing_is_forgotten, "SleepWithoutCompare";
+    a_sleep_without_a_second_look_is_found: nothing_is_forgotten, "SleepWithoutSecondLook";
+    a_promise_without_a_second_look_is_found: nothing_is_forgotten, "PromiseWithoutSecondLook";
+    a_push_without_a_look_is_found: nothing_is_forgotten, "PushWithoutLook";
+    a_second_stop_that_takes_is_found: exactly_one_end, "SecondStopTakes";
+    an_earlier_deadline_without_a_look_is_found: nothing_is_forgotten, "EarlierWithoutLook";
+    a_message_taken_back_without_compare_is_found: exactly_one_end, "TakeBackWithoutCompare";
+    a_lent_handle_taken_for_one_alone_is_found: exactly_one_end, "TakeBackAsIfAlone";
+    an_entry_that_is_gone_and_given_up_is_found: exactly_one_end, "GoneWithItsEntry";
+    an_expiry_that_takes_the_entry_is_found: exactly_one_end, "ExpiryTakesTheEntry";
+    a_stop_that_takes_the_entry_is_found: exactly_one_end, "StopTakesTheEntry";
+    a_lane_that_goes_with_its_thread_is_found: nothing_is_forgotten, "RetiredLaneGoes";
+    a_replacement_that_leaves_first_is_found: meetings::everything_meets, "ReplaceLeavesFirst";
+    a_waker_that_stays_is_found: meetings::everything_meets, "RepollKeepsTheWaker";
+    a_run_that_brings_back_is_found: meetings::everything_meets, "RearmBringsBack";
+    a_shutdown_without_those_admitted_is_found: meetings::everything_meets, "ShutdownWithoutThoseAdmitted";
+    a_replacement_in_two_steps_is_found: meetings::everything_meets, "ReplaceInTwoSteps";
+    a_beginning_without_a_look_is_found: meetings::everything_meets, "BeginWithoutLook";
 }

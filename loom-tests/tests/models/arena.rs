@@ -34,7 +34,7 @@ fn of_a_handle_and_the_entry_the_last_to_go_has_the_node() {
     explore(
         None,
         [
-            broken(ReleaseWithoutCompare),
+            mutant("ReleaseWithoutCompare"),
             no_release("node/arena.rs release"),
             no_acquire("node/arena.rs release"),
         ],
@@ -59,7 +59,7 @@ fn of_a_handle_its_clone_and_the_entry_the_last_to_go_has_the_node() {
     explore(
         None,
         [
-            broken(ReleaseWithoutCompare),
+            mutant("ReleaseWithoutCompare"),
             no_release("node/arena.rs release"),
             no_acquire("node/arena.rs release"),
         ],
@@ -86,7 +86,7 @@ fn of_a_handle_its_clone_and_the_entry_the_last_to_go_has_the_node() {
 /// Who is second to last does not look at a node that is used again, and taken back, meanwhile.
 #[test]
 fn a_node_that_is_merged_is_its_last_handles() {
-    explore(None, [broken(LookAfterRelease)], || {
+    explore(None, [mutant("LookAfterRelease")], || {
         let (nodes, _driven) = nodes();
         let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
         let user = thread::spawn(move || timeout.release().is_some());
@@ -104,8 +104,8 @@ fn a_node_that_is_merged_is_its_last_handles() {
 /// Of two handles of what was taken back, the last one has the node, whichever has taken it back.
 #[test]
 fn of_two_handles_of_a_merged_node_the_last_has_it() {
-    let twins = [broken(ReleaseWithoutCompare), no_acquire("node/arena.rs release")];
-    explore(None, twins, || {
+    let mutants = [mutant("ReleaseWithoutCompare"), no_acquire("node/arena.rs release")];
+    explore(None, mutants, || {
         let (nodes, _driven) = nodes();
         let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
         let (other, clone) = (nodes.clone(), timeout.clone());
@@ -122,8 +122,8 @@ fn of_two_handles_of_a_merged_node_the_last_has_it() {
 /// The worker finds that it has the last reference: it knows what the handle did that was there before.
 #[test]
 fn a_reset_is_not_undone_when_its_handle_goes() {
-    let twins = [no_acquire("node/arena.rs is_alone"), no_release("node/arena.rs release")];
-    explore(None, twins, || {
+    let mutants = [no_acquire("node/arena.rs is_alone"), no_release("node/arena.rs release")];
+    explore(None, mutants, || {
         let (nodes, _driven) = nodes();
         let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
         let before = entry.deadline();
@@ -141,7 +141,7 @@ fn a_reset_is_not_undone_when_its_handle_goes() {
 /// The same when it expires.
 #[test]
 fn a_reset_whose_handle_goes_moves_the_deadline() {
-    explore(None, [no_acquire("node/arena.rs is_alone"), broken(ChangeWithoutCompare)], || {
+    explore(None, [no_acquire("node/arena.rs is_alone"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(1);
         driven.clock.advance(TICK);
@@ -161,7 +161,7 @@ fn a_reset_whose_handle_goes_moves_the_deadline() {
 /// timeout.
 #[test]
 fn a_node_is_used_again_when_both_have_done_with_it() {
-    explore(None, [broken(GoneWithItsEntry), broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("GoneWithItsEntry"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(1);
         driven.clock.advance(TICK);
@@ -187,7 +187,7 @@ fn a_node_is_used_again_when_both_have_done_with_it() {
 /// And of one that is taken back, while the worker looks into the lane.
 #[test]
 fn a_node_that_was_taken_back_is_used_again() {
-    explore(None, [broken(TakeBackWithoutCompare)], || {
+    explore(None, [mutant("TakeBackWithoutCompare")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(1);
         let turn = Driven::turn(driven.driver);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn one_of_cancel_and_expire_wins() {
-    explore(None, [broken(ChangeWithoutCompare), broken(GoneWithItsEntry)], || {
+    explore(None, [mutant("ChangeWithoutCompare"), mutant("GoneWithItsEntry")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(1);
         let clone = timeout.clone();
@@ -25,7 +25,7 @@ fn one_of_cancel_and_expire_wins() {
 
 #[test]
 fn one_of_two_cancels_wins() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(1);
         let other = timeout.clone();
@@ -42,7 +42,7 @@ fn one_of_two_cancels_wins() {
 /// One handle can be lent to many threads: it is counted once, and none of them is alone with what it names.
 #[test]
 fn one_of_two_cancels_through_one_handle_wins() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let driven = Driven::new();
         // In a lane, where the thread that has pushed it can take it back.
         let (timeout, ends) = driven.schedule(5);
@@ -62,7 +62,7 @@ fn one_of_two_cancels_through_one_handle_wins() {
 /// and nobody else takes theirs for the last.
 #[test]
 fn an_entry_that_is_given_up_uncounted_is_not_counted_on() {
-    explore(None, [broken(TakeBackAsIfAlone), broken(ReleaseWithoutCompare)], || {
+    explore(None, [mutant("TakeBackAsIfAlone"), mutant("ReleaseWithoutCompare")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(5);
         let clone = timeout.clone();
@@ -78,7 +78,7 @@ fn an_entry_that_is_given_up_uncounted_is_not_counted_on() {
 
 #[test]
 fn one_of_cancel_and_stop_wins() {
-    explore(None, [broken(ChangeWithoutCompare), broken(StopTakesTheEntry)], || {
+    explore(None, [mutant("ChangeWithoutCompare"), mutant("StopTakesTheEntry")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -98,7 +98,7 @@ fn one_of_cancel_and_stop_wins() {
 /// It is in the lane: the one takes it back, the other takes it.
 #[test]
 fn one_of_cancel_in_the_queue_and_stop_wins() {
-    explore(None, [broken(TakeBackWithoutCompare), broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("TakeBackWithoutCompare"), mutant("ChangeWithoutCompare")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let ends = Arc::new(Ends::default());
         let timeout = timer.new_timeout_task(Task(Arc::clone(&ends)), TICK).unwrap();
@@ -118,7 +118,7 @@ fn one_of_cancel_in_the_queue_and_stop_wins() {
 
 #[test]
 fn a_cancel_during_the_transfer_leaves_nothing() {
-    explore(None, [broken(CancelWithoutPush)], || {
+    explore(None, [mutant("CancelWithoutPush")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(5);
         let mut driver = driven.driver;
@@ -141,7 +141,7 @@ fn a_cancel_during_the_transfer_leaves_nothing() {
 /// By a thread that did not push it, and cannot take it back.
 #[test]
 fn a_cancel_elsewhere_during_the_transfer_leaves_nothing() {
-    explore(None, [broken(CancelWithoutPush), broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("CancelWithoutPush"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule(5);
         let other = timeout.clone();
@@ -160,7 +160,7 @@ fn a_cancel_elsewhere_during_the_transfer_leaves_nothing() {
 
 #[test]
 fn one_of_cancel_and_the_last_drop_wins() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -180,7 +180,7 @@ fn one_of_cancel_and_the_last_drop_wins() {
 /// It is in the queue, with another one behind it that comes just then.
 #[test]
 fn a_cancel_in_the_queue_takes_nothing_else_with_it() {
-    explore(Some(2), [broken(ChangeWithoutCompare), broken(CancelWithoutPush)], || {
+    explore(Some(2), [mutant("ChangeWithoutCompare"), mutant("CancelWithoutPush")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(5);
         let turn = Driven::turn(driven.driver);
@@ -205,7 +205,7 @@ fn a_cancel_in_the_queue_takes_nothing_else_with_it() {
 /// The worker takes in two at a time here.
 #[test]
 fn what_two_threads_schedule_fires_in_the_order_of_each() {
-    explore(Some(2), [broken(LaneOutOfOrder), no_release("lanes.rs push")], || {
+    explore(Some(2), [mutant("LaneOutOfOrder"), no_release("lanes.rs push")], || {
         let driven = Driven::new();
         let fired = Arc::new(std::sync::Mutex::new(Vec::new()));
         let producers = [0, 10].map(|first| {

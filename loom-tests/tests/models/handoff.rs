@@ -38,7 +38,7 @@ fn refusing(panics: bool) -> Driven {
 
 #[test]
 fn of_cancel_and_the_hand_off_one_wins() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (timeout, ends) = driven.schedule_placed(1);
@@ -55,7 +55,7 @@ fn of_cancel_and_the_hand_off_one_wins() {
 /// One is in the executor's hands, perhaps, the other was to follow.
 #[test]
 fn stop_leaves_alone_what_the_executor_has_taken() {
-    explore(Some(3), [broken(StopWithoutDue)], || {
+    explore(Some(3), [mutant("StopWithoutDue")], || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (_, first) = driven.schedule(1);
@@ -74,7 +74,7 @@ fn stop_leaves_alone_what_the_executor_has_taken() {
 
 #[test]
 fn the_last_drop_leaves_alone_what_the_executor_has_taken() {
-    explore(Some(3), [broken(StopWithoutDue)], || {
+    explore(Some(3), [mutant("StopWithoutDue")], || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (timeout, ends) = driven.schedule_placed(1);
@@ -91,7 +91,7 @@ fn the_last_drop_leaves_alone_what_the_executor_has_taken() {
 #[test]
 fn of_cancel_and_a_refusal_one_wins() {
     for panics in [false, true] {
-        explore(None, [broken(ChangeWithoutCompare)], move || {
+        explore(None, [mutant("ChangeWithoutCompare")], move || {
             let mut driven = refusing(panics);
             let (timeout, ends) = driven.schedule_placed(1);
             driven.clock.advance(TICK);
@@ -114,7 +114,7 @@ fn of_cancel_and_a_refusal_one_wins() {
 #[test]
 fn a_refusal_keeps_nothing_from_stop() {
     for panics in [false, true] {
-        explore(None, [broken(StopWithoutDue)], move || {
+        explore(None, [mutant("StopWithoutDue")], move || {
             let mut driven = refusing(panics);
             let (_, first) = driven.schedule(1);
             let (_, second) = driven.schedule_placed(1);

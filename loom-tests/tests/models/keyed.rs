@@ -45,7 +45,7 @@ fn due() -> (Driven, KeyedTimeouts<u8>, Item) {
 
 #[test]
 fn of_a_cancel_and_the_expiry_one_wins() {
-    explore(None, [broken(BeginWithoutLook)], || {
+    explore(None, [mutant("BeginWithoutLook")], || {
         let (driven, keyed, item) = due();
         let turn = Driven::turn(driven.driver);
         let cancelled = keyed.cancel(&7);
@@ -58,7 +58,7 @@ fn of_a_cancel_and_the_expiry_one_wins() {
 
 #[test]
 fn of_a_replacement_and_the_expiry_one_wins() {
-    explore(Some(4), [broken(BeginWithoutLook)], || {
+    explore(Some(4), [mutant("BeginWithoutLook")], || {
         let (driven, keyed, old) = due();
         let turn = Driven::turn(driven.driver);
         let (replaced, new) = Item::schedule(&keyed, 5);
@@ -75,7 +75,7 @@ fn of_a_replacement_and_the_expiry_one_wins() {
 
 #[test]
 fn a_reset_that_was_in_time_moves_the_deadline() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let (driven, keyed, item) = due();
         let turn = Driven::turn(driven.driver);
         let reset = keyed.reset(&7, TICK * 3);
@@ -92,7 +92,7 @@ fn a_reset_that_was_in_time_moves_the_deadline() {
 /// It may have expired before it is under its key.
 #[test]
 fn a_task_that_is_faster_than_its_schedule_runs_once_and_leaves_nothing() {
-    explore(Some(3), [broken(BeginOnlyPlaced)], || {
+    explore(Some(3), [mutant("BeginOnlyPlaced")], || {
         let clock = Seen::default();
         let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
         let keyed = KeyedTimeouts::new(&timer);
@@ -115,7 +115,7 @@ fn a_task_that_is_faster_than_its_schedule_runs_once_and_leaves_nothing() {
 /// Then what it replaces is replaced before it begins.
 #[test]
 fn a_task_that_is_faster_than_its_schedule_replaces_what_is_there() {
-    explore(Some(3), [broken(BeginOnlyPlaced)], || {
+    explore(Some(3), [mutant("BeginOnlyPlaced")], || {
         let clock = Seen::default();
         let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
         let keyed = KeyedTimeouts::new(&timer);
@@ -139,7 +139,7 @@ fn a_task_that_is_faster_than_its_schedule_replaces_what_is_there() {
 
 #[test]
 fn of_two_schedules_of_a_key_one_is_left() {
-    explore(Some(2), [broken(ReplaceInTwoSteps)], || {
+    explore(Some(2), [mutant("ReplaceInTwoSteps")], || {
         let mut driven = Driven::new();
         let keyed = KeyedTimeouts::new(&driven.timer);
         let other = keyed.clone();
@@ -160,7 +160,7 @@ fn of_two_schedules_of_a_key_one_is_left() {
 /// Whichever timeout `stop` finds, its item is gone: placed, coming, or refused.
 #[test]
 fn a_schedule_leaves_nothing_to_a_stopped_timer() {
-    explore(None, [broken(PlacedForEver)], || {
+    explore(None, [mutant("PlacedForEver")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let keyed = KeyedTimeouts::new(&timer);
         let stop = thread::spawn(move || timer.stop().len());
@@ -177,7 +177,7 @@ fn a_schedule_leaves_nothing_to_a_stopped_timer() {
 /// Of both the key's timeouts: a replacement, and what it replaces.
 #[test]
 fn a_replacement_and_stop_leave_nothing() {
-    explore(Some(3), [broken(PlacedForEver)], || {
+    explore(Some(3), [mutant("PlacedForEver")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let keyed = KeyedTimeouts::new(&timer);
         let (_, old) = Item::schedule(&keyed, 1);

@@ -1,6 +1,6 @@
 //! The lanes by themselves: what threads push, the worker takes, each message once.
 
-use hashed_wheel::{Lane, Lanes};
+use hashed_wheel::inside::{Lane, Lanes};
 use loom::sync::atomic::AtomicUsize;
 
 use super::*;
@@ -44,7 +44,7 @@ fn assert_in_order(taken: &[u64], of_one: std::ops::RangeInclusive<u64>) {
 fn what_a_thread_pushes_comes_in_its_order() {
     explore(
         None,
-        [no_release("lanes.rs push"), no_acquire("lanes.rs waiting"), broken(LaneOutOfOrder)],
+        [no_release("lanes.rs push"), no_acquire("lanes.rs waiting"), mutant("LaneOutOfOrder")],
         || {
             let post = Post::new();
             let other = Arc::clone(&post);
@@ -87,7 +87,7 @@ fn what_two_threads_push_comes_in_the_order_of_each() {
 /// The last one, one in the block before, and none that is further back.
 #[test]
 fn a_message_is_taken_or_taken_back() {
-    explore(None, [broken(TakeBackWithoutCompare)], || {
+    explore(None, [mutant("TakeBackWithoutCompare")], || {
         let post = Post::new();
         let other = Arc::clone(&post);
         let producer = thread::spawn(move || {
@@ -111,7 +111,7 @@ fn a_message_is_taken_or_taken_back() {
 fn a_lane_goes_when_all_is_taken() {
     explore(
         None,
-        [no_release("lanes.rs retire"), no_acquire("lanes.rs waiting"), broken(RetiredLaneGoes)],
+        [no_release("lanes.rs retire"), no_acquire("lanes.rs waiting"), mutant("RetiredLaneGoes")],
         || {
             let post = Post::new();
             let mut taken = Vec::new();

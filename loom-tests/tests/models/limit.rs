@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_limit_is_exact() {
-    explore(None, [broken(AdmitWithoutCompare), broken(AdmitBeforeLook)], || {
+    explore(None, [mutant("AdmitWithoutCompare"), mutant("AdmitBeforeLook")], || {
         let driven = Driven::with_limit(1);
         let other = driven.timer.clone();
         let schedule = thread::spawn(move || {
@@ -22,7 +22,7 @@ fn the_limit_is_exact() {
 
 #[test]
 fn a_cancel_makes_room_before_it_returns() {
-    explore(None, [broken(CancelWithoutLeave)], || {
+    explore(None, [mutant("CancelWithoutLeave")], || {
         let driven = Driven::with_limit(1);
         let (timeout, _) = driven.schedule(5);
         let done = Arc::new(loom::sync::Mutex::new(false));
@@ -42,7 +42,7 @@ fn a_cancel_makes_room_before_it_returns() {
 /// Also of two that come at once, the very moment a place becomes free.
 #[test]
 fn a_cancel_makes_room_for_one_of_two() {
-    explore(Some(2), [broken(AdmitWithoutCompare), broken(CancelWithoutLeave)], || {
+    explore(Some(2), [mutant("AdmitWithoutCompare"), mutant("CancelWithoutLeave")], || {
         let driven = Driven::with_limit(1);
         let (timeout, _) = driven.schedule(5);
         let producers = [driven.timer.clone(), driven.timer.clone()].map(|timer| {
@@ -63,7 +63,7 @@ fn a_cancel_makes_room_for_one_of_two() {
 /// Before its task runs, so that the task finds room for what it schedules.
 #[test]
 fn an_expiry_makes_room_before_the_task_runs() {
-    explore(None, [broken(AdmitWithoutCompare)], || {
+    explore(None, [mutant("AdmitWithoutCompare")], || {
         let mut driven = Driven::with_limit(1);
         let accepted = Arc::new(AtomicUsize::new(0));
         let inside = Arc::clone(&accepted);
@@ -91,7 +91,7 @@ fn an_expiry_makes_room_before_the_task_runs() {
 
 #[test]
 fn a_refusal_leaves_the_count_to_stop() {
-    explore(None, [broken(AdmitBeforeLook)], || {
+    explore(None, [mutant("AdmitBeforeLook")], || {
         let driven = Driven::with_limit(1);
         let (timeout, ends) = driven.schedule(5);
         let other = driven.timer.clone();

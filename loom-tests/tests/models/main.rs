@@ -1,5 +1,5 @@
 //! Each race that a reviewer would ask about, explored over every interleaving that the memory model allows (where `explore`
-//! is given a number: over those with at most so many preemptions); and negative twins of each, the same model over code
+//! is given a number: over those with at most so many preemptions); and mutants of each, the same model over code
 //! with one thing taken out, which has to fail.
 //!
 //! Everything runs the library's own code: the timer is driven, so that a turn of the worker is a call, and its clock stands
@@ -87,21 +87,21 @@
 //! In loom's models a thread that ends keeps its lane and its vacant nodes (or each look of the worker's would be tried before
 //! and after each thread's end), and the worker knows all lanes from the beginning.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::Duration;
 
-use hashed_wheel::Fault::*;
+use hashed_wheel::inside::{Nodes, VacantNode, take_spawned};
 use hashed_wheel::{
-    Builder, Clock, Driver, ExpiredTask, Fault, HashedWheelTimer, ManualClock, NewTimeoutError, Nodes,
-    Timeout, TimerTask, VacantNode, take_spawned,
+    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
 use loom::thread;
 
+use explore::{explore, mutant, no_acquire, no_release};
+
 mod arena;
 mod ends;
+mod explore;
 mod handoff;
 mod keyed;
 mod lanes;
@@ -117,176 +117,6 @@ mod stop;
 mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);
-
-// --- exploring --------------------------------------------------------------------------------------------------------
-
-/// Explores `model` whole, or (mostly for two producers) every interleaving with at most `preemptions` of them; then sees
-/// each of its twins fail. Called by the test that gives the model its name.
-#[track_caller]
-fn explore<const N: usize, M>(preemptions: Option<usize>, twins: [Twin; N], model: M)
-where
-    M: Fn() + Sync + Send + 'static,
-{
-    const { assert!(N > 0, "a model that cannot fail says nothing") };
-    let executions = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&executions);
-    let mut builder = loom::model::Builder::new();
-    // None of these may cut a model short, whatever the environment says: it would pass.
-    builder.max_permutations = None;
-    builder.max_duration = None;
-    builder.checkpoint_file = None;
-    // More than that is a failure of the model.
-    builder.max_branches = 10_000;
-    builder.preemption_bound = preemptions;
-    builder.check(move || {
-        counter.fetch_add(1, Relaxed);
-        model();
-    });
-
-    let executions = executions.load(Relaxed);
-    assert!(executions > 1, "there is something to interleave");
-
-    let name = name_of_test::<M>();
-    let bound = preemptions.map_or(String::new(), |bound| format!(" (at most {bound} preemptions)"));
-    let fails = match std::env::var(FAULT) {
-        Ok(fault) => {
-            // One that is misspelt takes nothing out.
-            assert!(
-                fault.contains(':') || source("sync/mod.rs").contains(&format!("    {fault},")),
-                "no {fault}"
-            );
-            format!("passes with: {fault}")
-        }
-        Err(_) => {
-            twins.iter().for_each(|twin| twin.fails(name));
-            format!("fails with: {}", twins.map(|twin| twin.without).join(", "))
-        }
-    };
-    println!("{name}: {executions} executions{bound}; {fails}");
-}
-
-/// The name of the test that this closure is written in, as the test harness has it.
-fn name_of_test<M>() -> &'static str {
-    let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
-    name.split_once("::").expect("the crate's name comes first").1
-}
-
-/// Where the library, compiled for models, looks for what is to be broken.
-const FAULT: &str = "HASHED_WHEEL_FAULT";
-
-/// A model over code with one thing taken out, in a process of its own, for it may end as it likes.
-struct Twin {
-    without: String,
-    /// As the library wants it.
-    fault: String,
-    /// What comes of it: the model goes on for ever. Others may not, for a model that is too large looks the same.
-    goes_on_for_ever: bool,
-}
-
-/// The code has this fault.
-fn broken(fault: Fault) -> Twin {
-    let fault = format!("{fault:?}");
-    Twin { without: fault.clone(), fault, goes_on_for_ever: false }
-}
-
-/// No atomic operation in this function of this file ("life.rs leave") releases anything.
-fn no_release(of: &str) -> Twin {
-    weak(of, "release")
-}
-
-/// None acquires anything.
-fn no_acquire(of: &str) -> Twin {
-    weak(of, "acquire")
-}
-
-fn weak(of: &str, side: &str) -> Twin {
-    let (file, function) = of.split_once(' ').expect("a file and a function");
-    let source = source(file);
-    let begins = |line: &str| {
-        [format!("fn {function}("), format!("fn {function}<")].iter().any(|fn_| line.contains(fn_))
-    };
-    let first = source.lines().position(begins).expect(of) + 1;
-    let line = source.lines().nth(first - 1).expect(of);
-    let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
-    let last = first + source.lines().skip(first).position(|line| line == end).expect(of) + 1;
-    let (without, fault) = (format!("{of} without {side}"), format!("{file}:{first}-{last}:{side}"));
-    Twin { without, fault, goes_on_for_ever: false }
-}
-
-/// A file of the library.
-fn source(file: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../src").join(file)).expect(file)
-}
-
-impl Twin {
-    #[track_caller]
-    fn fails(&self, model: &str) {
-        let Self { without, fault, goes_on_for_ever } = self;
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args([model, "--exact", "--nocapture"])
-            .env(FAULT, fault)
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success(),
-            "{model} passes with {without}: it does not see what it is there for"
-        );
-        // A test that does not get to the model would not be a twin.
-        assert!(errors.contains("panicked at"), "{model} did not fail of itself with {without}: {errors}");
-        let has_gone_on = errors.contains("exceeded maximum number of branches");
-        assert_eq!(has_gone_on, *goes_on_for_ever, "{model} with {without}: {errors}");
-    }
-}
-
-/// Whatever the environment says, a model is explored to its end.
-#[test]
-fn nothing_cuts_a_model_short() {
-    const PLAIN: (&str, &str) = ("HASHED_WHEEL_PLAIN", "1");
-    if std::env::var_os(PLAIN.0).is_some() {
-        return a_model_that_can_be_cut_short();
-    }
-    let explored = |test: &str, environment: &[(&str, &str)]| {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture"])
-            .envs(environment.iter().copied())
-            .output()
-            .unwrap();
-        let out = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{out}");
-        let (before, _) = out.split_once(" executions").expect("it says how many");
-        before.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok()).expect("a number")
-    };
-    let cut = [
-        // How often loom looks at the others.
-        ("LOOM_CHECKPOINT_INTERVAL", "1"),
-        ("LOOM_MAX_PERMUTATIONS", "2"),
-        ("LOOM_MAX_DURATION", "0"),
-        ("LOOM_MAX_PREEMPTIONS", "0"),
-        ("LOOM_MAX_BRANCHES", "1"),
-        ("LOOM_CHECKPOINT_FILE", "/dev/null"),
-    ];
-    let model = "ends::one_of_cancel_and_stop_wins";
-    assert_eq!(explored(model, &cut), explored(model, &[]));
-    // They would cut one that is not explored by `explore`.
-    let this = "nothing_cuts_a_model_short";
-    assert!(explored(this, &[PLAIN]) > 1);
-    assert_eq!(explored(this, &[PLAIN, cut[0], cut[1]]), 1);
-}
-
-fn a_model_that_can_be_cut_short() {
-    let executions = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&executions);
-    loom::model(move || {
-        counter.fetch_add(1, Relaxed);
-        let shared = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        let other = Arc::clone(&shared);
-        let add = thread::spawn(move || other.fetch_add(1, Relaxed));
-        shared.fetch_add(1, Relaxed);
-        add.join().unwrap();
-    });
-    println!(" {} executions", executions.load(Relaxed));
-}
 
 // --- what the models are made of --------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 //! them is for something.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
+use super::explore::source;
 use super::*;
 
 /// What a thread has done, to be seen by others only if some order says so.
@@ -245,17 +247,17 @@ const FOR_NOTHING_THAT_A_MODEL_SHOWS: &[(&str, &str)] = &[
     ("timer.rs from_timeout release", "the same"),
 ];
 
-/// Every order in the library's source, one side of it at a time, is taken away by a twin of some model, or in the list above.
+/// Every order in the library's source, one side of it at a time, is taken away by a mutant of some model, or in the list above.
 #[test]
-fn each_order_has_a_twin() {
+fn each_order_has_a_mutant() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
     let models: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();
-    let has_twin = |of: &str, side: &str| {
-        let twin = format!("no_{side}(\"{of}\")");
-        models.iter().any(|source| source.contains(&twin))
+    let has_mutant = |of: &str, side: &str| {
+        let mutant = format!("no_{side}(\"{of}\")");
+        models.iter().any(|source| source.contains(&mutant))
     };
     let is_listed = |of: &str, side: &str| {
         FOR_NOTHING_THAT_A_MODEL_SHOWS.iter().any(|(order, _)| *order == format!("{of} {side}"))
@@ -263,8 +265,8 @@ fn each_order_has_a_twin() {
     let orders = orders();
     assert!(orders.len() > 20, "they are found: {orders:?}");
     let neither: Vec<_> =
-        orders.iter().filter(|(of, side)| has_twin(of, side) == is_listed(of, side)).collect();
-    assert!(neither.is_empty(), "neither a twin nor a reason, or both: {neither:#?}");
+        orders.iter().filter(|(of, side)| has_mutant(of, side) == is_listed(of, side)).collect();
+    assert!(neither.is_empty(), "neither a mutant nor a reason, or both: {neither:#?}");
     for (order, _) in FOR_NOTHING_THAT_A_MODEL_SHOWS {
         assert!(orders.iter().any(|(of, side)| *order == format!("{of} {side}")), "there is no {order}");
     }

@@ -62,8 +62,9 @@ impl Chain {
 
 #[test]
 fn a_cancel_during_a_run_is_for_good() {
-    let twins = [broken(CancelTakesWhatRuns), broken(RearmBringsBack), no_release("node.rs run_is_over")];
-    explore(None, twins, || {
+    let mutants =
+        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node.rs run_is_over")];
+    explore(None, mutants, || {
         let mut driven = Driven::new();
         let (periodic, chain) = schedule_placed(&mut driven, false);
         let turn = Driven::turn(driven.driver);
@@ -76,8 +77,9 @@ fn a_cancel_during_a_run_is_for_good() {
 
 #[test]
 fn a_cancel_during_a_run_elsewhere_is_for_good() {
-    let twins = [broken(CancelTakesWhatRuns), broken(RearmBringsBack), no_release("node.rs run_is_over")];
-    explore(None, twins, || {
+    let mutants =
+        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node.rs run_is_over")];
+    explore(None, mutants, || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (periodic, chain) = schedule_placed(&mut driven, false);
@@ -92,7 +94,7 @@ fn a_cancel_during_a_run_elsewhere_is_for_good() {
 /// The worker hears of the end of a run elsewhere, before its next turn, in the middle of it, or after.
 #[test]
 fn a_run_elsewhere_is_followed_by_the_next() {
-    explore(Some(3), [broken(ResetWithoutPush), no_release("lanes.rs push")], || {
+    explore(Some(3), [mutant("ResetWithoutPush"), no_release("lanes.rs push")], || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (periodic, chain) = schedule_placed(&mut driven, false);
@@ -114,7 +116,7 @@ fn a_run_elsewhere_is_followed_by_the_next() {
 
 #[test]
 fn stop_ends_what_runs_elsewhere() {
-    explore(Some(3), [broken(CancelTakesWhatRuns)], || {
+    explore(Some(3), [mutant("CancelTakesWhatRuns")], || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (periodic, chain) = schedule_placed(&mut driven, false);
@@ -130,7 +132,7 @@ fn stop_ends_what_runs_elsewhere() {
 
 #[test]
 fn of_stop_and_a_turn_one_leaves_it_to_the_other() {
-    explore(Some(3), [broken(StopWithoutDue)], || {
+    explore(Some(3), [mutant("StopWithoutDue")], || {
         let mut driven = Driven::new();
         let (periodic, chain) = schedule_placed(&mut driven, false);
         let turn = Driven::turn(driven.driver);
@@ -144,7 +146,7 @@ fn of_stop_and_a_turn_one_leaves_it_to_the_other() {
 
 #[test]
 fn of_a_cancel_and_a_panic_one_ends_it() {
-    explore(None, [broken(RearmBringsBack)], || {
+    explore(None, [mutant("RearmBringsBack")], || {
         let mut driven = Driven::new();
         let (periodic, chain) = schedule_placed(&mut driven, true);
         let turn = Driven::turn(driven.driver);
@@ -159,7 +161,7 @@ fn of_a_cancel_and_a_panic_one_ends_it() {
 
 #[test]
 fn of_a_cancel_and_a_panic_elsewhere_one_ends_it() {
-    explore(None, [broken(RearmBringsBack), broken(CancelTakesWhatRuns)], || {
+    explore(None, [mutant("RearmBringsBack"), mutant("CancelTakesWhatRuns")], || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (periodic, chain) = schedule_placed(&mut driven, true);

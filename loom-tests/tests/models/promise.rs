@@ -18,15 +18,15 @@ fn promising() -> (Driven, Arc<AtomicUsize>) {
 
 #[test]
 fn a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn() {
-    let twins = [
-        broken(PushWithoutLook),
-        broken(PromiseWithoutSecondLook),
+    let mutants = [
+        mutant("PushWithoutLook"),
+        mutant("PromiseWithoutSecondLook"),
         no_release("life.rs look"),
         no_acquire("life.rs look"),
         no_release("life.rs promise"),
         no_acquire("life.rs promise"),
     ];
-    explore(None, twins, || {
+    explore(None, mutants, || {
         let (driven, woken) = promising();
         let timer = driven.timer.clone();
         let caller = thread::spawn(move || timer.new_timeout(|_| (), TICK).unwrap());
@@ -38,7 +38,7 @@ fn a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn() {
 
 #[test]
 fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
-    explore(Some(2), [broken(PushWithoutLook)], || {
+    explore(Some(2), [mutant("PushWithoutLook")], || {
         let (driven, woken) = promising();
         let callers = [1, 3].map(|ticks| {
             let timer = driven.timer.clone();
@@ -58,7 +58,7 @@ fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
 /// The first re-arm may have made it its own business to push the node when the second one finds it in the queue.
 #[test]
 fn two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn() {
-    explore(Some(3), [broken(EarlierWithoutLook), broken(PromiseWithoutSecondLook)], || {
+    explore(Some(3), [mutant("EarlierWithoutLook"), mutant("PromiseWithoutSecondLook")], || {
         let (mut driven, woken) = promising();
         let (timeout, _) = driven.schedule_placed(20);
         let resets = [10, 1].map(|ticks| {
@@ -78,7 +78,7 @@ fn two_resets_of_one_timeout_wake_a_loop_that_was_promised_a_later_turn() {
 /// The turn that was promised becomes needless while the promise is made: somebody may rely on it all the same.
 #[test]
 fn a_promise_is_not_taken_back() {
-    explore(Some(2), [broken(PromiseBroken)], || {
+    explore(Some(2), [mutant("PromiseBroken")], || {
         let (mut driven, woken) = with_waker();
         let near = driven.schedule_placed(5).0;
         let cancel = thread::spawn(move || assert!(near.cancel()));
@@ -94,7 +94,7 @@ fn a_promise_is_not_taken_back() {
 
 #[test]
 fn for_each_promise_the_loop_is_woken_once() {
-    explore(Some(2), [broken(WakeWithoutCompare)], || {
+    explore(Some(2), [mutant("WakeWithoutCompare")], || {
         let (driven, woken) = promising();
         assert_eq!(driven.driver.next_turn(), Some(TICK * 5));
         let callers = [1, 3].map(|ticks| {

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_reset_that_was_in_time_moves_the_deadline() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(1);
         driven.clock.advance(TICK);
@@ -24,7 +24,7 @@ fn a_reset_that_was_in_time_moves_the_deadline() {
 
 #[test]
 fn a_reset_to_an_earlier_deadline_reaches_the_worker() {
-    explore(None, [broken(ResetWithoutPush)], || {
+    explore(None, [mutant("ResetWithoutPush")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(5);
         let mut driver = driven.driver;
@@ -46,7 +46,7 @@ fn a_reset_to_an_earlier_deadline_reaches_the_worker() {
 
 #[test]
 fn a_reset_does_not_bring_back_what_was_cancelled() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -65,7 +65,7 @@ fn a_reset_does_not_bring_back_what_was_cancelled() {
 /// Who cancels has its message back before it has ended.
 #[test]
 fn a_reset_does_not_bring_back_what_was_taken_back() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule(5);
         let other = timeout.clone();
@@ -83,7 +83,7 @@ fn a_reset_does_not_bring_back_what_was_taken_back() {
 
 #[test]
 fn a_reset_keeps_nothing_from_stop() {
-    explore(None, [broken(ChangeWithoutCompare), broken(StopTakesTheEntry)], || {
+    explore(None, [mutant("ChangeWithoutCompare"), mutant("StopTakesTheEntry")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -102,7 +102,7 @@ fn a_reset_keeps_nothing_from_stop() {
 
 #[test]
 fn a_reset_while_a_backlog_is_taken_in_does_not_put_it_in_twice() {
-    explore(Some(5), [broken(ResetTakenForNew)], || {
+    explore(Some(5), [mutant("ResetTakenForNew")], || {
         let clock = Seen::default();
         let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
         // As many as a turn takes in, in a model; the third is owed its tick.
@@ -127,7 +127,7 @@ fn a_reset_while_a_backlog_is_taken_in_does_not_put_it_in_twice() {
 
 #[test]
 fn resets_both_ways_end_at_one_of_the_deadlines() {
-    explore(Some(2), [broken(ChangeWithoutCompare), broken(ResetWithoutPush)], || {
+    explore(Some(2), [mutant("ChangeWithoutCompare"), mutant("ResetWithoutPush")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(3);
         let resets = [1, 4].map(|ticks| {
@@ -149,7 +149,7 @@ fn resets_both_ways_end_at_one_of_the_deadlines() {
 
 #[test]
 fn a_cancel_against_a_reset_against_a_turn_leaves_nothing() {
-    explore(Some(3), [broken(CancelWithoutPush)], || {
+    explore(Some(3), [mutant("CancelWithoutPush")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -170,7 +170,7 @@ fn a_cancel_against_a_reset_against_a_turn_leaves_nothing() {
 
 #[test]
 fn a_reset_to_a_later_deadline_meets_the_transfer() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(1);
         let turn = Driven::turn(driven.driver);
@@ -189,7 +189,7 @@ fn a_reset_to_a_later_deadline_meets_the_transfer() {
 
 #[test]
 fn a_reset_to_a_later_deadline_keeps_nothing_from_stop() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -203,7 +203,7 @@ fn a_reset_to_a_later_deadline_keeps_nothing_from_stop() {
 
 #[test]
 fn a_reset_to_a_later_deadline_does_not_bring_back_what_was_cancelled() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -221,7 +221,7 @@ fn a_reset_to_a_later_deadline_does_not_bring_back_what_was_cancelled() {
 /// The caller has read the clock, and time passes before it gets on.
 #[test]
 fn a_reset_to_an_earlier_deadline_meets_the_expiry() {
-    explore(None, [broken(ChangeWithoutCompare), broken(ExpiryTakesTheEntry)], || {
+    explore(None, [mutant("ChangeWithoutCompare"), mutant("ExpiryTakesTheEntry")], || {
         let clock = Seen::default();
         let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
         let ends = Arc::new(Ends::default());

@@ -16,7 +16,7 @@ fn at_the_first_tick() -> Driven {
 
 #[test]
 fn what_is_accepted_and_due_runs_before_a_shutdown_is_over() {
-    explore(None, [broken(ShutdownWithoutThoseAdmitted), broken(AdmitWithoutCompare)], || {
+    explore(None, [mutant("ShutdownWithoutThoseAdmitted"), mutant("AdmitWithoutCompare")], || {
         let Driven { timer, driver: _driver, .. } = at_the_first_tick();
         let (ends, other) = (Arc::new(Ends::default()), timer.clone());
         let task = Task(Arc::clone(&ends));
@@ -29,7 +29,7 @@ fn what_is_accepted_and_due_runs_before_a_shutdown_is_over() {
 
 #[test]
 fn what_is_accepted_and_not_due_is_returned_by_a_shutdown() {
-    explore(None, [broken(AdmitWithoutCompare)], || {
+    explore(None, [mutant("AdmitWithoutCompare")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let (ends, other) = (Arc::new(Ends::default()), timer.clone());
         let task = Task(Arc::clone(&ends));
@@ -71,7 +71,7 @@ fn who_was_let_in_has_read_the_clock_before_a_shutdown_does() {
 
 #[test]
 fn one_of_cancel_and_shutdown_wins() {
-    explore(Some(4), [broken(ChangeWithoutCompare)], || {
+    explore(Some(4), [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(1);
         driven.clock.advance(TICK);
@@ -84,7 +84,7 @@ fn one_of_cancel_and_shutdown_wins() {
 
 #[test]
 fn a_reset_keeps_nothing_from_shutdown() {
-    explore(Some(4), [broken(ChangeWithoutCompare), broken(StopTakesTheEntry)], || {
+    explore(Some(4), [mutant("ChangeWithoutCompare"), mutant("StopTakesTheEntry")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         driven.clock.advance(TICK);
@@ -106,7 +106,7 @@ fn a_reset_keeps_nothing_from_shutdown() {
 
 #[test]
 fn a_turn_is_not_cut_short_by_a_shutdown() {
-    explore(None, [broken(ShutdownWithoutGrace)], || {
+    explore(None, [mutant("ShutdownWithoutGrace")], || {
         let mut driven = Driven::new();
         let (_, first) = driven.schedule(1);
         let (later, rest) = driven.schedule(2);
@@ -125,7 +125,7 @@ fn a_turn_is_not_cut_short_by_a_shutdown() {
 /// who waits wakes it.)
 #[test]
 fn a_worker_that_falls_asleep_runs_what_a_shutdown_waits_for() {
-    explore(Some(2), [broken(ShutdownWithoutGrace)], || {
+    explore(Some(2), [mutant("ShutdownWithoutGrace")], || {
         let timer = threaded();
         let ends = Arc::new(Ends::default());
         timer.new_timeout_task(Task(Arc::clone(&ends)), TICK).unwrap();
@@ -137,7 +137,7 @@ fn a_worker_that_falls_asleep_runs_what_a_shutdown_waits_for() {
 /// While there is neither the one nor the other, it waits for what comes.
 #[test]
 fn a_poll_with_another_waker_keeps_nothing_from_a_shutdown() {
-    explore(None, [broken(ShutdownWithoutThoseAdmitted)], || {
+    explore(None, [mutant("ShutdownWithoutThoseAdmitted")], || {
         let mut driven = Driven::new();
         let (mut sleep, _first) = driven.sleep_placed(5);
         let polls = thread::spawn(move || {
@@ -152,7 +152,7 @@ fn a_poll_with_another_waker_keeps_nothing_from_a_shutdown() {
 
 #[test]
 fn a_shutdown_ends_a_worker_that_is_being_started() {
-    explore(Some(4), [broken(StartWithoutSecondLook)], || {
+    explore(Some(4), [mutant("StartWithoutSecondLook")], || {
         let clock = Looked::default();
         let timer = small().clock(clock.clone()).build().unwrap();
         let other = timer.clone();
@@ -175,7 +175,7 @@ fn shut_down_elsewhere(timer: &HashedWheelTimer) -> thread::JoinHandle<Vec<Timeo
 
 #[test]
 fn of_two_shutdowns_one_gets_what_is_left() {
-    explore(Some(3), [broken(SecondStopWithoutWaiting), broken(ShutdownWithoutGrace)], || {
+    explore(Some(3), [mutant("SecondStopWithoutWaiting"), mutant("ShutdownWithoutGrace")], || {
         let driven = at_the_first_tick();
         let (_, due) = driven.schedule(0);
         let (later, left) = driven.schedule(1);
@@ -191,7 +191,7 @@ fn of_two_shutdowns_one_gets_what_is_left() {
 
 #[test]
 fn a_stop_ends_a_shutdown() {
-    explore(Some(3), [broken(SecondStopWithoutWaiting)], || {
+    explore(Some(3), [mutant("SecondStopWithoutWaiting")], || {
         let driven = at_the_first_tick();
         let (due, due_ends) = driven.schedule(0);
         let (later, left) = driven.schedule(1);
@@ -216,7 +216,7 @@ fn a_stop_ends_a_shutdown() {
 
 #[test]
 fn the_drivers_drop_ends_a_shutdown() {
-    explore(Some(3), [broken(SecondStopWithoutWaiting)], || {
+    explore(Some(3), [mutant("SecondStopWithoutWaiting")], || {
         let driven = at_the_first_tick();
         let (_, due) = driven.schedule(0);
         let (later, left) = driven.schedule(1);
@@ -236,7 +236,7 @@ fn the_drivers_drop_ends_a_shutdown() {
 /// takes a message in about one of these.
 #[test]
 fn what_a_turn_leaves_to_stop_is_not_taken_in_by_a_shutdown() {
-    explore(Some(2), [broken(TakeInBesideDue)], || {
+    explore(Some(2), [mutant("TakeInBesideDue")], || {
         let mut driven = Driven::new();
         let (mut sleep, _first) = driven.sleep_placed(20);
         let [_a, _b] = [1, 1].map(|ticks| driven.schedule(ticks));

@@ -24,7 +24,7 @@ pub(super) fn threaded() -> HashedWheelTimer {
 
 #[test]
 fn a_new_timeout_wakes_a_worker_that_falls_asleep() {
-    explore(Some(3), [broken(SleepWithoutCompare)], || {
+    explore(Some(3), [mutant("SleepWithoutCompare")], || {
         let timer = threaded();
         let bell = Arc::new(Bell::default());
         let task = Arc::clone(&bell);
@@ -37,7 +37,7 @@ fn a_new_timeout_wakes_a_worker_that_falls_asleep() {
 
 #[test]
 fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
-    explore(Some(2), [broken(SleepWithoutCompare)], || {
+    explore(Some(2), [mutant("SleepWithoutCompare")], || {
         let timer = threaded();
         let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
         let [mine, others] = bells.clone();
@@ -52,7 +52,7 @@ fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
 
 #[test]
 fn a_reset_to_an_earlier_deadline_wakes_a_worker_that_falls_asleep() {
-    explore(Some(3), [broken(SleepWithoutSecondLook)], || {
+    explore(Some(3), [mutant("SleepWithoutSecondLook")], || {
         let timer = threaded();
         let bell = Arc::new(Bell::default());
         let task = Arc::clone(&bell);
@@ -67,9 +67,8 @@ fn a_reset_to_an_earlier_deadline_wakes_a_worker_that_falls_asleep() {
 
 #[test]
 fn a_cancel_wakes_a_worker_that_sleeps_for_long() {
-    let twins =
-        [CancelWithoutPush, CancelWithoutWake].map(|fault| Twin { goes_on_for_ever: true, ..broken(fault) });
-    explore(Some(3), twins, || {
+    let mutants = ["CancelWithoutPush", "CancelWithoutWake"].map(|name| mutant(name).never_ends());
+    explore(Some(3), mutants, || {
         let timer = threaded();
         let memory = Arc::new(Ends::default());
         let timeout = timer.new_timeout_task(Task(Arc::clone(&memory)), Duration::MAX).unwrap();
@@ -87,7 +86,7 @@ fn a_cancel_wakes_a_worker_that_sleeps_for_long() {
 
 #[test]
 fn a_stop_wakes_a_worker_that_falls_asleep() {
-    explore(None, [broken(StopWithoutUnparking)], || {
+    explore(None, [mutant("StopWithoutUnparking")], || {
         let timer = threaded();
         assert!(timer.stop().is_empty());
     });
@@ -106,8 +105,8 @@ pub(super) fn turn_and_rest(mut driver: Driver) -> thread::JoinHandle<(bool, Dri
 
 #[test]
 fn a_worker_sees_a_cancel_or_is_woken_by_it() {
-    let twins = [no_release("life.rs leave"), broken(CancelWithoutPush)];
-    explore(None, twins, || {
+    let mutants = [no_release("life.rs leave"), mutant("CancelWithoutPush")];
+    explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_placed(5);
         let worker = turn_and_rest(driven.driver);
@@ -121,8 +120,8 @@ fn a_worker_sees_a_cancel_or_is_woken_by_it() {
 
 #[test]
 fn a_worker_sees_a_reset_or_is_woken_by_it() {
-    let twins = [broken(SleepWithoutSecondLook), no_release("life.rs look"), no_acquire("life.rs sleep")];
-    explore(None, twins, || {
+    let mutants = [mutant("SleepWithoutSecondLook"), no_release("life.rs look"), no_acquire("life.rs sleep")];
+    explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_placed(5);
         let worker = turn_and_rest(driven.driver);
@@ -134,7 +133,7 @@ fn a_worker_sees_a_reset_or_is_woken_by_it() {
 
 #[test]
 fn a_worker_sees_two_new_timeouts_or_is_woken_by_them() {
-    explore(Some(3), [broken(SleepWithoutCompare)], || {
+    explore(Some(3), [mutant("SleepWithoutCompare")], || {
         let driven = Driven::new();
         let producers = [driven.timer.clone(), driven.timer.clone()]
             .map(|timer| thread::spawn(move || drop(timer.new_timeout(|_| (), TICK).unwrap())));

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn two_starts_start_one_worker() {
-    explore(Some(4), [broken(StartWithoutSecondLook)], || {
+    explore(Some(4), [mutant("StartWithoutSecondLook")], || {
         take_spawned();
         let timer = small().clock(ManualClock::new()).build().unwrap();
         let other = timer.clone();
@@ -40,7 +40,7 @@ impl Looked {
 
 #[test]
 fn a_stop_ends_a_worker_that_is_being_started() {
-    explore(None, [broken(StartWithoutSecondLook)], || {
+    explore(None, [mutant("StartWithoutSecondLook")], || {
         let clock = Looked::default();
         let timer = small().clock(clock.clone()).build().unwrap();
         let other = timer.clone();
@@ -55,7 +55,7 @@ fn a_stop_ends_a_worker_that_is_being_started() {
 /// The first timeout starts the worker.
 #[test]
 fn a_new_timeout_that_starts_the_worker_ends_with_it() {
-    explore(Some(3), [broken(StartWithoutSecondLook), broken(StopWithoutWaiting)], || {
+    explore(Some(3), [mutant("StartWithoutSecondLook"), mutant("StopWithoutWaiting")], || {
         let clock = Looked::default();
         let timer = small().clock(clock.clone()).build().unwrap();
         let (ends, other) = (Arc::new(Ends::default()), timer.clone());
@@ -72,7 +72,7 @@ fn a_new_timeout_that_starts_the_worker_ends_with_it() {
 
 #[test]
 fn a_start_and_a_new_timeout_start_one_worker() {
-    explore(Some(2), [broken(StartWithoutSecondLook)], || {
+    explore(Some(2), [mutant("StartWithoutSecondLook")], || {
         take_spawned();
         let timer = small().clock(ManualClock::new()).build().unwrap();
         let other = timer.clone();

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn nothing_is_lost_between_new_timeout_and_stop() {
-    explore(None, [broken(StopWithoutWaiting), broken(AdmitWithoutCompare)], || {
+    explore(None, [mutant("StopWithoutWaiting"), mutant("AdmitWithoutCompare")], || {
         let Driven { timer, driver, .. } = Driven::new();
         let ends = Arc::new(Ends::default());
         let (other, task) = (timer.clone(), Task(Arc::clone(&ends)));
@@ -30,7 +30,7 @@ fn nothing_is_lost_between_new_timeout_and_stop() {
 
 #[test]
 fn nothing_is_lost_between_two_new_timeouts_and_stop() {
-    explore(Some(3), [broken(StopWithoutWaiting)], || {
+    explore(Some(3), [mutant("StopWithoutWaiting")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let producers = [timer.clone(), timer.clone()]
             .map(|timer| thread::spawn(move || timer.new_timeout(|_| (), TICK).is_ok()));
@@ -43,7 +43,7 @@ fn nothing_is_lost_between_two_new_timeouts_and_stop() {
 
 #[test]
 fn of_two_stops_one_gets_all_and_the_other_waits() {
-    explore(None, [broken(SecondStopWithoutWaiting)], || {
+    explore(None, [mutant("SecondStopWithoutWaiting")], || {
         let mut driven = Driven::new();
         let (placed, placed_ends) = driven.schedule_placed(5);
         let (queued, queued_ends) = driven.schedule(5);
@@ -68,7 +68,7 @@ fn of_two_stops_one_gets_all_and_the_other_waits() {
 
 #[test]
 fn stop_takes_what_a_turn_has_not_expired() {
-    explore(None, [broken(StopWithoutDue)], || {
+    explore(None, [mutant("StopWithoutDue")], || {
         let mut driven = Driven::new();
         let (_, first) = driven.schedule(1);
         let (_, second) = driven.schedule_placed(1);
@@ -87,7 +87,7 @@ fn stop_takes_what_a_turn_has_not_expired() {
 
 #[test]
 fn who_looks_at_the_wheel_sees_all_of_it_or_nothing() {
-    explore(None, [broken(OccupancyBeforeLock)], || {
+    explore(None, [mutant("OccupancyBeforeLock")], || {
         let mut driven = Driven::new();
         let (placed, _) = driven.schedule_placed(3);
         let other = driven.timer.clone();
@@ -103,7 +103,7 @@ fn who_looks_at_the_wheel_sees_all_of_it_or_nothing() {
 
 #[test]
 fn the_last_handle_ends_what_is_left() {
-    explore(None, [broken(StopWithoutDue)], || {
+    explore(None, [mutant("StopWithoutDue")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(1);
         driven.clock.advance(TICK);
@@ -119,7 +119,7 @@ fn the_last_handle_ends_what_is_left() {
 
 #[test]
 fn of_two_last_handles_one_stops_the_timer() {
-    explore(None, [broken(DropWithoutCompare)], || {
+    explore(None, [mutant("DropWithoutCompare")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(1);
         let other = driven.timer.clone();
@@ -133,7 +133,7 @@ fn of_two_last_handles_one_stops_the_timer() {
 
 #[test]
 fn a_task_that_drops_the_last_handle_ends_the_worker() {
-    explore(Some(2), [broken(DropWithoutAsking)], || {
+    explore(Some(2), [mutant("DropWithoutAsking")], || {
         let timer = threaded();
         let ends = Arc::new(Ends::default());
         let far = timer.new_timeout_task(Task(Arc::clone(&ends)), Duration::MAX).unwrap();
@@ -151,7 +151,7 @@ fn a_task_that_drops_the_last_handle_ends_the_worker() {
 
 #[test]
 fn a_handle_from_a_timeout_does_not_undo_the_last_drop() {
-    explore(None, [broken(DropWithoutCompare)], || {
+    explore(None, [mutant("DropWithoutCompare")], || {
         let driven = Driven::new();
         let (timeout, ends) = driven.schedule(5);
         let other = timeout.clone();
@@ -167,7 +167,7 @@ fn a_handle_from_a_timeout_does_not_undo_the_last_drop() {
 /// Of a stop, a turn and a new timeout, all at once.
 #[test]
 fn what_comes_in_a_turn_that_is_stopped_ends_once() {
-    explore(Some(2), [broken(StopWithoutWaiting), broken(StopWithoutDue)], || {
+    explore(Some(2), [mutant("StopWithoutWaiting"), mutant("StopWithoutDue")], || {
         let mut driven = Driven::new();
         let (_, due) = driven.schedule_placed(1);
         driven.clock.advance(TICK);
@@ -187,7 +187,7 @@ fn what_comes_in_a_turn_that_is_stopped_ends_once() {
 
 #[test]
 fn a_stop_through_a_timeout_waits_for_the_last_drop() {
-    explore(None, [broken(SecondStopWithoutWaiting)], || {
+    explore(None, [mutant("SecondStopWithoutWaiting")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let ends = Arc::new(Ends::default());
         let timeout = timer.new_timeout_task(Task(Arc::clone(&ends)), TICK).unwrap();
@@ -203,7 +203,7 @@ fn a_stop_through_a_timeout_waits_for_the_last_drop() {
 /// A handle that a timeout gives out keeps no timer alive, so what it schedules may meet the last drop.
 #[test]
 fn nothing_is_lost_between_a_new_timeout_through_a_timeout_and_the_last_drop() {
-    explore(None, [broken(StopWithoutWaiting), broken(AdmitWithoutCompare)], || {
+    explore(None, [mutant("StopWithoutWaiting"), mutant("AdmitWithoutCompare")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let timeout = timer.new_timeout(|_| (), TICK).unwrap();
         let ends = Arc::new(Ends::default());
@@ -219,7 +219,7 @@ fn nothing_is_lost_between_a_new_timeout_through_a_timeout_and_the_last_drop() {
 
 #[test]
 fn a_task_that_drops_the_last_handle_meets_a_stop() {
-    explore(None, [broken(DropWithoutAsking), broken(StopWithoutDue)], || {
+    explore(None, [mutant("DropWithoutAsking"), mutant("StopWithoutDue")], || {
         let mut driven = Driven::new();
         let (far, ends) = driven.schedule(5);
         let handle = driven.timer.clone();
@@ -244,7 +244,7 @@ fn a_task_that_drops_the_last_handle_meets_a_stop() {
 
 #[test]
 fn nothing_is_lost_between_new_timeout_and_the_drivers_drop() {
-    explore(None, [broken(StopWithoutWaiting), broken(AdmitWithoutCompare)], || {
+    explore(None, [mutant("StopWithoutWaiting"), mutant("AdmitWithoutCompare")], || {
         let Driven { timer, driver, .. } = Driven::new();
         let (ends, other) = (Arc::new(Ends::default()), timer.clone());
         let task = Task(Arc::clone(&ends));
@@ -257,7 +257,7 @@ fn nothing_is_lost_between_new_timeout_and_the_drivers_drop() {
 
 #[test]
 fn one_of_cancel_and_the_drivers_drop_wins() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = timeout.clone();
@@ -273,7 +273,7 @@ fn one_of_cancel_and_the_drivers_drop_wins() {
 /// A loop that ends when it sees that somebody has stopped the timer, and drops its driver, which stops it too.
 #[test]
 fn who_stops_a_loop_gets_what_is_left() {
-    explore(None, [broken(SecondStopTakes)], || {
+    explore(None, [mutant("SecondStopTakes")], || {
         let Driven { timer, driver, .. } = Driven::new();
         let timeout = timer.new_timeout(|_| (), TICK).unwrap();
         let event_loop = thread::spawn(move || {
@@ -290,7 +290,7 @@ fn who_stops_a_loop_gets_what_is_left() {
 
 #[test]
 fn a_stop_and_the_drivers_drop_wait_for_each_other() {
-    explore(None, [broken(SecondStopWithoutWaiting)], || {
+    explore(None, [mutant("SecondStopWithoutWaiting")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(5);
         let other = driven.timer.clone();

@@ -84,7 +84,7 @@ fn a_first_poll_is_woken_or_ready() {
 
 #[test]
 fn a_first_poll_meets_a_stop() {
-    explore(None, [broken(StopWithoutWaiting), broken(AdmitWithoutCompare)], || {
+    explore(None, [mutant("StopWithoutWaiting"), mutant("AdmitWithoutCompare")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let (mut sleep, sleeper) = (timer.sleep(TICK), Sleeper::new());
         let other = timer.clone();
@@ -105,7 +105,7 @@ fn a_first_poll_meets_a_stop() {
 
 #[test]
 fn who_polls_last_is_woken_or_finds_it_expired() {
-    explore(None, [broken(RepollKeepsTheWaker), broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("RepollKeepsTheWaker"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep_placed(1);
         driven.clock.advance(TICK);
@@ -130,7 +130,7 @@ fn who_polls_last_is_woken_or_finds_it_expired() {
 /// It is in the lane, and the thread that has put it there takes it back, or comes too late.
 #[test]
 fn who_polls_last_is_woken_though_the_worker_takes_it_in() {
-    explore(None, [broken(RepollKeepsTheWaker), broken(TakeBackWithoutCompare)], || {
+    explore(None, [mutant("RepollKeepsTheWaker"), mutant("TakeBackWithoutCompare")], || {
         let driven = Driven::new();
         let (mut sleep, first) = driven.sleep(1);
         let turn = Driven::turn(driven.driver);
@@ -152,7 +152,7 @@ fn who_polls_last_is_woken_though_the_worker_takes_it_in() {
 /// By a thread that has not put it there.
 #[test]
 fn who_polls_last_elsewhere_is_woken() {
-    explore(None, [broken(RepollKeepsTheWaker), broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("RepollKeepsTheWaker"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep(1);
         let second = Sleeper::new();
@@ -177,7 +177,7 @@ fn who_polls_last_elsewhere_is_woken() {
 /// While there is neither the one nor the other, `stop` waits.
 #[test]
 fn a_poll_with_another_waker_meets_a_stop() {
-    explore(None, [broken(ReplaceLeavesFirst), broken(StopWithoutWaiting)], || {
+    explore(None, [mutant("ReplaceLeavesFirst"), mutant("StopWithoutWaiting")], || {
         let driven = Driven::new();
         let (sleep, first) = driven.sleep(5);
         meets_a_stop(&driven, sleep, &first);
@@ -187,7 +187,7 @@ fn a_poll_with_another_waker_meets_a_stop() {
 /// In the wheel.
 #[test]
 fn a_poll_with_another_waker_of_what_is_placed_meets_a_stop() {
-    explore(Some(4), [broken(ReplaceLeavesFirst), broken(StopWithoutWaiting)], || {
+    explore(Some(4), [mutant("ReplaceLeavesFirst"), mutant("StopWithoutWaiting")], || {
         let mut driven = Driven::new();
         let (sleep, first) = driven.sleep_placed(5);
         meets_a_stop(&driven, sleep, &first);
@@ -213,7 +213,7 @@ fn meets_a_stop(driven: &Driven, mut sleep: Sleep, first: &Arc<Sleeper>) {
 /// It has its place, and nobody else gets it meanwhile.
 #[test]
 fn a_poll_with_another_waker_takes_no_second_place() {
-    explore(None, [broken(ReplaceLeavesFirst)], || {
+    explore(None, [mutant("ReplaceLeavesFirst")], || {
         let driven = Driven::with_limit(1);
         let (mut sleep, _first) = driven.sleep(5);
         let other = driven.timer.clone();
@@ -231,7 +231,7 @@ fn a_poll_with_another_waker_takes_no_second_place() {
 /// As with new timeouts: in a model the count runs over after four.
 #[test]
 fn a_worker_sees_so_many_polls_that_their_count_runs_over() {
-    explore(Some(3), [no_release("life.rs readmit"), broken(CancelWithoutPush)], || {
+    explore(Some(3), [no_release("life.rs readmit"), mutant("CancelWithoutPush")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep_placed(5);
         let worker = turn_and_rest(driven.driver);
@@ -252,7 +252,7 @@ fn a_worker_sees_so_many_polls_that_their_count_runs_over() {
 /// Its loop has promised a turn for the timeout that goes, or none for the one that comes.
 #[test]
 fn a_poll_with_another_waker_keeps_a_loop_to_its_promise() {
-    explore(Some(3), [broken(PushWithoutLook), broken(PromiseWithoutSecondLook)], || {
+    explore(Some(3), [mutant("PushWithoutLook"), mutant("PromiseWithoutSecondLook")], || {
         let woken = Arc::new(AtomicUsize::new(0));
         let wakes = Arc::clone(&woken);
         let driven = Driven::build(|builder| builder.waker(move || _ = wakes.fetch_add(1, Relaxed)));
@@ -272,7 +272,7 @@ fn a_poll_with_another_waker_keeps_a_loop_to_its_promise() {
 
 #[test]
 fn a_drop_meets_the_expiry() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (sleep, sleeper) = driven.sleep_placed(1);
         driven.clock.advance(TICK);
@@ -298,7 +298,7 @@ fn a_drop_meets_the_expiry() {
 
 #[test]
 fn a_drop_meets_a_stop() {
-    explore(None, [broken(ChangeWithoutCompare)], || {
+    explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (sleep, sleeper) = driven.sleep_placed(5);
         let timer = driven.timer.clone();

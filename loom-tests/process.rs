@@ -1,0 +1,62 @@
+//! Runs a test over a mutant, in a process of its own: it may end as it likes, but it has to end.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a process may take.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub time: Duration,
+    /// The address space. (Only where there is a shell that can limit it.)
+    pub mebibytes: u64,
+}
+
+/// How a process has ended.
+pub struct Ended {
+    /// `None`: it ran out of time.
+    pub status: Option<ExitStatus>,
+    /// What it has written to stderr; of much, the beginning.
+    pub errors: String,
+}
+
+/// Runs the one test with this name, of this very program, with these changes to the environment.
+pub fn run(test: &str, environment: &[(&str, &str)], bounds: Bounds) -> Ended {
+    let program = std::env::current_exe().unwrap();
+    let mut command = if cfg!(unix) {
+        let limited = format!("ulimit -v {} 2>/dev/null; exec \"$@\"", bounds.mebibytes << 10);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &limited, "sh"]).arg(program);
+        shell
+    } else {
+        Command::new(program)
+    };
+    command.args([test, "--exact", "--nocapture"]).envs(environment.iter().copied());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let errors = thread::spawn(move || {
+        let mut errors = Vec::new();
+        let _ = stderr.by_ref().take(1 << 20).read_to_end(&mut errors);
+        let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+        String::from_utf8_lossy(&errors).into_owned()
+    });
+    let status = wait(&mut child, Instant::now() + bounds.time);
+    Ended { status, errors: errors.join().unwrap() }
+}
+
+fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if Instant::now() > until {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
