@@ -1,64 +1,105 @@
-//! A task of any type in a place of fixed size.
+//! A task of any type in a cell of fixed size.
 
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr;
 
-use crate::core::Core;
 use crate::sync::Access;
-use crate::task::{Next, Task};
-use crate::timeout::Timeout;
 
-/// What is left of a cache line: a task of up to three words needs no memory of its own, others are boxed.
+/// The types that a timer's tasks meet.
+pub(crate) trait TaskContext: 'static {
+    /// The user's handle, which a task receives.
+    type Timeout;
+
+    /// The timer, as a periodic task needs it to compute its next deadline.
+    type Timer;
+}
+
+/// What a node can hold: a closure, a `TimerTask`, a waker or a periodic task.
+pub(crate) trait Task<S: TaskContext>: Send + 'static {
+    /// Whether a cancellation has nothing to do: no hook to call, nothing to drop.
+    const IS_PLAIN: bool;
+
+    /// Whether the worker runs it even if there is a task executor, which may reject tasks.
+    const RUNS_ON_WORKER: bool = false;
+
+    /// Whether it runs periodically, by [`repeat`](Self::repeat) instead of [`run`](Self::run).
+    const IS_PERIODIC: bool = false;
+
+    fn run(self, timeout: &S::Timeout);
+    fn cancelled(self, timeout: &S::Timeout);
+
+    /// Runs a periodic task once, or leaves this run out if `runs` is false. Returns when the next
+    /// run is due, or `None` after a panic. Does not panic.
+    fn repeat(&mut self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
+        let _ = (timer, runs);
+        None
+    }
+
+    /// The name of the type, for reports.
+    fn name() -> &'static str;
+}
+
+/// When a periodic task is due next.
+#[derive(Clone, Copy)]
+pub(crate) struct NextRun {
+    pub(crate) deadline: u64,
+    /// The beginning of the tick in which the last run was over.
+    pub(crate) tick_began: u64,
+}
+
+/// The rest of a cache line: a task of up to three words is stored inline, others are boxed.
 type Space = [usize; 3];
 
-/// What can be done with a task once its type is forgotten. Each takes it out, but for `repeat`.
-struct Ops {
-    run: unsafe fn(*mut Space, &Timeout),
-    /// Of a task that runs again and again.
-    repeat: Option<Repeat>,
-    cancelled: unsafe fn(*mut Space, &Timeout),
+/// The operations on a task of an erased type. Each but `repeat` moves the task out.
+struct Operations<S: TaskContext> {
+    run: unsafe fn(*mut Space, &S::Timeout),
+    /// `None` if the task is not periodic.
+    repeat: Option<Repeat<S>>,
+    cancelled: unsafe fn(*mut Space, &S::Timeout),
     discard: unsafe fn(*mut Space),
     name: fn() -> &'static str,
     is_plain: bool,
     runs_on_worker: bool,
 }
 
-type Repeat = unsafe fn(*mut Space, &Core, bool) -> Option<Next>;
+type Repeat<S> = unsafe fn(*mut Space, &<S as TaskContext>::Timer, bool) -> Option<NextRun>;
 
-/// Holds a task, or what is left of one that was taken out.
-pub(super) struct TaskCell {
-    ops: UnsafeCell<&'static Ops>,
+/// Holds a task, or the bytes of one that was moved out.
+pub(super) struct TaskCell<S: TaskContext> {
+    operations: UnsafeCell<&'static Operations<S>>,
     space: UnsafeCell<MaybeUninit<Space>>,
-    /// To the models, `ops` and `space`.
-    seen: [Access; 2],
+    /// What loom sees of `operations` and of `space`.
+    accesses: [Access; 2],
 }
 
-// SAFETY: tasks are `Send`, and the methods say who may call them: never two at once, but for `name`, which reads what only
-// `put` writes.
-unsafe impl Send for TaskCell {}
-// SAFETY: as above.
-unsafe impl Sync for TaskCell {}
+// SAFETY: a task is `Send`.
+unsafe impl<S: TaskContext> Send for TaskCell<S> {}
+// SAFETY: the callers of the unsafe methods see to it that no two threads use the task at a time.
+// The other methods read only `operations`, which only `put` writes.
+unsafe impl<S: TaskContext> Sync for TaskCell<S> {}
 
-struct Of<T>(T);
+/// A task of type `T` in a cell.
+struct Typed<S, T>(PhantomData<(S, T)>);
 
-impl<T: Task> Of<T> {
+impl<S: TaskContext, T: Task<S>> Typed<S, T> {
     const FITS: bool = size_of::<T>() <= size_of::<Space>() && align_of::<T>() <= align_of::<Space>();
 
-    const OPS: &'static Ops = &Ops {
-        // SAFETY: the caller's, as of `take`.
-        run: |space, timeout| unsafe { Self::take(space) }.run(timeout),
-        repeat: match T::REPEATS {
-            // SAFETY: the caller's, as of `borrow`.
-            true => Some(|space, core, runs| unsafe { Self::borrow(space) }.repeat(core, runs)),
+    const OPERATIONS: &'static Operations<S> = &Operations {
+        // SAFETY: the caller of `run` promises what `move_out` requires.
+        run: |space, timeout| unsafe { Self::move_out(space) }.run(timeout),
+        repeat: match T::IS_PERIODIC {
+            // SAFETY: the caller of `repeat` promises what `borrow` requires.
+            true => Some(|space, timer, runs| unsafe { Self::borrow(space) }.repeat(timer, runs)),
             false => None,
         },
-        // SAFETY: as above.
-        cancelled: |space, timeout| unsafe { Self::take(space) }.cancelled(timeout),
-        // SAFETY: as above.
-        discard: |space| drop(unsafe { Self::take(space) }),
+        // SAFETY: the caller of `cancelled` promises what `move_out` requires.
+        cancelled: |space, timeout| unsafe { Self::move_out(space) }.cancelled(timeout),
+        // SAFETY: the caller of `discard` promises what `move_out` requires.
+        discard: |space| drop(unsafe { Self::move_out(space) }),
         name: T::name,
         is_plain: T::IS_PLAIN && Self::FITS,
         runs_on_worker: T::RUNS_ON_WORKER,
@@ -68,13 +109,13 @@ impl<T: Task> Of<T> {
     ///
     /// # Safety
     ///
-    /// A `T` that `put` has written is there, and nobody else reads it, now or later.
-    unsafe fn take(space: *mut Space) -> T {
+    /// `put` has written a `T` there, and no other call reads it, now or later.
+    unsafe fn move_out(space: *mut Space) -> T {
         if Self::FITS {
-            // SAFETY: the caller's; `FITS` says that it lies there itself.
+            // SAFETY: a `T` that fits lies in the space itself, and the caller owns it.
             unsafe { space.cast::<T>().read() }
         } else {
-            // SAFETY: the caller's; `put` has left the box there.
+            // SAFETY: of a `T` that does not fit, the space has the box, and the caller owns it.
             *unsafe { space.cast::<Box<T>>().read() }
         }
     }
@@ -83,33 +124,37 @@ impl<T: Task> Of<T> {
     ///
     /// # Safety
     ///
-    /// A `T` that `put` has written is there, and nobody else has it until the reference is gone.
+    /// `put` has written a `T` there, and no other call uses it until the reference is gone.
     unsafe fn borrow<'a>(space: *mut Space) -> &'a mut T {
         if Self::FITS {
-            // SAFETY: as of `take`.
+            // SAFETY: a `T` that fits lies in the space itself, and the caller has it alone.
             unsafe { &mut *space.cast::<T>() }
         } else {
-            // SAFETY: as of `take`.
+            // SAFETY: of a `T` that does not fit, the space has the box, and the caller has it alone.
             unsafe { &mut *space.cast::<Box<T>>() }
         }
     }
 }
 
-impl TaskCell {
+impl<S: TaskContext> Operations<S> {
+    /// Those of a cell that has never held a task.
+    const NONE: &'static Self = &Self {
+        run: |_, _| (),
+        repeat: None,
+        cancelled: |_, _| (),
+        discard: |_| (),
+        name: || "(none)",
+        is_plain: true,
+        runs_on_worker: false,
+    };
+}
+
+impl<S: TaskContext> TaskCell<S> {
     pub(super) fn empty() -> Self {
-        const NOTHING: &Ops = &Ops {
-            run: |_, _| (),
-            repeat: None,
-            cancelled: |_, _| (),
-            discard: |_| (),
-            name: || "(none)",
-            is_plain: true,
-            runs_on_worker: false,
-        };
         Self {
-            ops: UnsafeCell::new(NOTHING),
+            operations: UnsafeCell::new(Operations::NONE),
             space: UnsafeCell::new(MaybeUninit::uninit()),
-            seen: [Access::new(), Access::new()],
+            accesses: [Access::new(), Access::new()],
         }
     }
 
@@ -117,15 +162,16 @@ impl TaskCell {
     ///
     /// # Safety
     ///
-    /// Nobody else has the cell, and none is in it.
+    /// No other thread uses the cell, and there is no task in it.
     #[inline]
-    pub(super) unsafe fn put<T: Task>(&self, task: T) {
-        self.seen.iter().for_each(Access::change);
+    pub(super) unsafe fn put<T: Task<S>>(&self, task: T) {
+        self.accesses.iter().for_each(Access::change);
         let space = self.space.get().cast::<Space>();
-        // SAFETY: the caller's; the place is large enough and aligned, as `FITS` says, or as a box needs it.
+        // SAFETY: the caller has the cell alone. A `T` that fits has room and alignment there, and
+        // so has a box.
         unsafe {
-            *self.ops.get() = Of::<T>::OPS;
-            if Of::<T>::FITS {
+            *self.operations.get() = Typed::<S, T>::OPERATIONS;
+            if Typed::<S, T>::FITS {
                 ptr::write(space.cast::<T>(), task);
             } else {
                 ptr::write(space.cast::<Box<T>>(), Box::new(task));
@@ -133,92 +179,98 @@ impl TaskCell {
         }
     }
 
+    /// Runs the task, which leaves the cell.
+    ///
     /// # Safety
     ///
-    /// A task is in the cell, and it is the caller's.
-    pub(super) unsafe fn run(&self, timeout: &Timeout) {
-        self.take();
-        // SAFETY: the caller's; `ops` are those of the task's type.
-        unsafe { ((*self.ops.get()).run)(self.space.get().cast(), timeout) }
+    /// A task is in the cell, and the caller owns it.
+    pub(super) unsafe fn run(&self, timeout: &S::Timeout) {
+        self.owner_uses_it();
+        // SAFETY: the operations are those of the type of the task, which the caller owns.
+        unsafe { ((*self.operations.get()).run)(self.space.get().cast(), timeout) }
     }
 
-    /// A run of a task that repeats, which stays in the cell; or none, if it is not to run this time. Says when the next one
-    /// is due, unless there is none.
+    /// Runs a periodic task once, or leaves out a run. The task stays in the cell. Returns when the
+    /// next run is due, unless there is none.
     ///
     /// # Safety
     ///
-    /// As of [`run`](Self::run).
-    pub(super) unsafe fn repeat(&self, core: &Core, runs: bool) -> Option<Next> {
-        self.take();
-        // SAFETY: as there.
-        unsafe { ((*self.ops.get()).repeat?)(self.space.get().cast(), core, runs) }
+    /// A task is in the cell, and the caller owns it.
+    pub(super) unsafe fn repeat(&self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
+        self.owner_uses_it();
+        // SAFETY: the operations are those of the type of the task, which the caller owns.
+        unsafe { ((*self.operations.get()).repeat?)(self.space.get().cast(), timer, runs) }
     }
 
-    /// Whether the task that is or was in it runs again and again.
+    /// Calls the task's hook for a cancellation. The task leaves the cell.
     ///
     /// # Safety
     ///
-    /// Nobody puts one in at the same time.
-    #[inline]
-    pub(super) unsafe fn repeats(&self) -> bool {
-        // SAFETY: the caller's.
-        unsafe { (*self.ops.get()).repeat.is_some() }
+    /// A task is in the cell, and the caller owns it.
+    pub(super) unsafe fn cancelled(&self, timeout: &S::Timeout) {
+        self.owner_uses_it();
+        // SAFETY: the operations are those of the type of the task, which the caller owns.
+        unsafe { ((*self.operations.get()).cancelled)(self.space.get().cast(), timeout) }
     }
 
+    /// Drops the task.
+    ///
     /// # Safety
     ///
-    /// As of [`run`](Self::run).
-    pub(super) unsafe fn cancelled(&self, timeout: &Timeout) {
-        self.take();
-        // SAFETY: as there.
-        unsafe { ((*self.ops.get()).cancelled)(self.space.get().cast(), timeout) }
-    }
-
-    /// # Safety
-    ///
-    /// As of [`run`](Self::run).
+    /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn discard(&self) {
-        self.take();
-        // SAFETY: as there.
-        unsafe { ((*self.ops.get()).discard)(self.space.get().cast()) }
+        self.owner_uses_it();
+        // SAFETY: the operations are those of the type of the task, which the caller owns.
+        unsafe { ((*self.operations.get()).discard)(self.space.get().cast()) }
     }
 
-    /// Whether nothing happens when the task that is or was in it is dropped.
+    /// Whether the task that is or was in the cell is periodic.
     ///
     /// # Safety
     ///
-    /// Nobody puts one in at the same time.
+    /// No thread puts a task in at the same time.
+    #[inline]
+    pub(super) unsafe fn is_periodic(&self) -> bool {
+        // SAFETY: only `put` writes the operations, and no thread calls it now.
+        unsafe { (*self.operations.get()).repeat.is_some() }
+    }
+
+    /// Whether a cancellation of the task that is or was in the cell has nothing to do.
+    ///
+    /// # Safety
+    ///
+    /// No thread puts a task in at the same time.
     #[inline]
     pub(super) unsafe fn is_plain(&self) -> bool {
-        // SAFETY: the caller's.
-        unsafe { (*self.ops.get()).is_plain }
+        // SAFETY: only `put` writes the operations, and no thread calls it now.
+        unsafe { (*self.operations.get()).is_plain }
     }
 
-    /// Whether the task that is or was in it is not for a task executor.
+    /// Whether the worker itself runs the task that is or was in the cell.
     ///
     /// # Safety
     ///
-    /// Nobody puts one in at the same time.
+    /// No thread puts a task in at the same time.
     pub(super) unsafe fn runs_on_worker(&self) -> bool {
-        // SAFETY: the caller's.
-        unsafe { (*self.ops.get()).runs_on_worker }
+        // SAFETY: only `put` writes the operations, and no thread calls it now.
+        unsafe { (*self.operations.get()).runs_on_worker }
     }
 
-    /// The type of the task that is or was in it.
+    /// The type of the task that is or was in the cell.
     ///
     /// # Safety
     ///
-    /// Nobody puts one in at the same time.
+    /// No thread puts a task in at the same time.
     pub(super) unsafe fn name(&self) -> &'static str {
-        self.seen[0].look();
-        // SAFETY: the caller's.
-        unsafe { ((*self.ops.get()).name)() }
+        self.accesses[0].look();
+        // SAFETY: only `put` writes the operations, and no thread calls it now.
+        unsafe { ((*self.operations.get()).name)() }
     }
 
     #[inline]
     #[track_caller]
-    fn take(&self) {
-        self.seen[0].look();
-        self.seen[1].change();
+    fn owner_uses_it(&self) {
+        self.accesses[0].look();
+        self.accesses[1].change();
     }
 }

@@ -1,0 +1,214 @@
+//! From an expired timeout to its task: on the worker, or through the task executor.
+//!
+//! User code runs only through the functions of this file, which catch its panics, report and count
+//! them.
+
+use std::time::Duration;
+
+use super::shared::{Shared, SharedFields, Timeout};
+use super::worker::Executor;
+use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
+use crate::report;
+use crate::ticks::DEADLINE_NEVER;
+
+impl Shared {
+    /// Runs user code for a task. A panic is reported and counted.
+    #[inline]
+    pub(crate) fn guard<'a>(
+        &self,
+        doing: &str,
+        task: impl FnOnce() -> &'a str,
+        code: impl FnOnce(),
+    ) {
+        report::guard(code, |panic| {
+            self.counters.panics.add_one();
+            report::task_panicked(doing, task(), panic);
+        });
+    }
+
+    /// Runs the task of an expired timeout on this thread, which is the worker.
+    #[inline]
+    pub(super) fn run(&self, claimed: ClaimedTask<SharedFields>) -> Timeout {
+        let name = claimed.timeout().handle.as_ptr();
+        let _ = name;
+        self.watch(&claimed.timeout().clone(), || run_claimed(claimed))
+    }
+
+    /// Hands a task to the executor; or runs it here, if it must not be rejected. Returns the timeout if
+    /// it is still here.
+    // Not in the worker's loop, because most timers have no executor.
+    #[inline(never)]
+    pub(super) fn dispatch(
+        &self,
+        executor: &Executor,
+        claimed: ClaimedTask<SharedFields>,
+    ) -> Option<Timeout> {
+        if claimed.runs_on_worker() {
+            return Some(self.run(claimed));
+        }
+        let name = claimed.timeout().handle.name();
+        let task = DispatchedTask { claimed: Some(claimed) };
+        self.guard("in the executor", || name, || executor(task));
+        None
+    }
+
+    /// Calls the hook of a cancelled task, which drops it.
+    #[inline]
+    pub(super) fn call_cancelled(&self, timeout: &Timeout, claim: TaskClaim<'_, SharedFields>) {
+        if !claim.is_plain() {
+            let name = || timeout.handle.name();
+            self.guard("in cancelled", name, || claim.cancelled(timeout));
+        }
+    }
+
+    /// Drops a task that does not run.
+    pub(super) fn discard(&self, timeout: &Timeout, claim: TaskClaim<'_, SharedFields>) {
+        self.guard("when it was dropped", || timeout.handle.name(), || claim.discard());
+    }
+
+    /// Drops a task whose type has this name.
+    pub(super) fn discard_named(&self, name: &str, claim: TaskClaim<'_, SharedFields>) {
+        self.guard("when it was dropped", || name, || claim.discard());
+    }
+
+    /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is a
+    /// threshold.
+    #[inline]
+    pub(super) fn watch<R>(&self, task: &str, run: impl FnOnce() -> R) -> R {
+        if self.slow_task_threshold == DEADLINE_NEVER { run() } else { self.time_task(task, run) }
+    }
+
+    fn time_task<R>(&self, task: &str, run: impl FnOnce() -> R) -> R {
+        let began = self.now_in_turn();
+        let result = run();
+        let ended = began.and_then(|_| self.now_in_turn());
+        let took = ended.unwrap_or(0).saturating_sub(began.unwrap_or(0));
+        if took > self.slow_task_threshold {
+            self.counters.worker.slow_tasks.add_one_alone();
+            let [took, threshold] = [took, self.slow_task_threshold].map(Duration::from_nanos);
+            report::slow_task(task, took, threshold);
+        }
+        result
+    }
+
+    /// Reads the time for statistics. The clock is user code: if it panics here, that is reported, and
+    /// the turn goes on. (A panic at the beginning of a turn ends it.)
+    pub(super) fn now_in_turn(&self) -> Option<u64> {
+        let mut now = None;
+        let read = || now = Some(self.time.now());
+        self.guard("when it was asked for the time", || "(the clock)", read);
+        now
+    }
+
+    /// Counts a turn that had something to do, and the time that it took. Called without any lock.
+    pub(super) fn count_turn(&self, began: u64) {
+        let Some(ended) = self.now_in_turn() else { return };
+        let took = ended.saturating_sub(began);
+        let counters = &self.counters.worker;
+        counters.longest_turn.raise(took);
+        counters.busy_time.add(took);
+        if took > self.ticks.nanos() {
+            let long_turns = counters.long_turns.add_one();
+            let took = Duration::from_nanos(took);
+            report::long_turn(self.thread.name(), took, self.ticks.duration(), long_turns);
+        }
+    }
+}
+
+/// An expired task that a task executor has.
+pub(crate) struct DispatchedTask {
+    /// `None` once it has run.
+    claimed: Option<ClaimedTask<SharedFields>>,
+}
+
+impl DispatchedTask {
+    /// Its timeout, until it has run.
+    pub(crate) fn timeout(&self) -> Option<&Timeout> {
+        self.claimed.as_ref().map(ClaimedTask::timeout)
+    }
+
+    /// Runs the task on this thread. A periodic task that makes up for missed runs runs again for
+    /// those that were due by the end of the first one.
+    pub(crate) fn run(mut self) {
+        match self.claimed.take() {
+            Some(claimed) if claimed.timeout().handle.is_periodic() => run_periodic(claimed),
+            Some(claimed) => _ = run_claimed(claimed),
+            None => {}
+        }
+    }
+}
+
+/// The executor does not run the task.
+impl Drop for DispatchedTask {
+    fn drop(&mut self) {
+        match self.claimed.take() {
+            Some(claimed) if claimed.timeout().handle.is_periodic() => skip_run(claimed),
+            Some(claimed) => {
+                count_dropped(claimed.timeout());
+                discard_claimed(claimed);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Runs the task of an expired timeout.
+#[inline]
+fn run_claimed(claimed: ClaimedTask<SharedFields>) -> Timeout {
+    claimed.with(|claim, timeout| {
+        let handle = &timeout.handle;
+        handle.timer().guard("in run", || handle.name(), || claim.run(timeout));
+    })
+}
+
+fn discard_claimed(claimed: ClaimedTask<SharedFields>) {
+    claimed.with(|claim, timeout| timeout.handle.timer().discard(timeout, claim));
+}
+
+fn count_dropped(timeout: &Timeout) {
+    timeout.handle.timer().counters.dropped_tasks.add_one();
+    report::task_dropped(timeout.handle.name());
+}
+
+/// Runs a periodic task on a thread of the executor: once, or as often as it is behind. Runs that
+/// fall due meanwhile do not follow, because other tasks wait for the thread.
+fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
+    if claimed.timeout().handle.end().is_some() {
+        // It was cancelled while it waited for the executor, so the run does not begin.
+        return discard_claimed(claimed);
+    }
+    let mut next = claimed.repeat(true);
+    if let Some(NextRun { tick_began, .. }) = next {
+        while next.is_some_and(|next| next.deadline <= tick_began)
+            && claimed.timeout().handle.end().is_none()
+        {
+            next = claimed.repeat(true);
+        }
+    }
+    finish_run(claimed, next);
+}
+
+/// Leaves out a run of a periodic task that the executor has dropped.
+fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
+    if claimed.timeout().handle.end().is_some() {
+        // The run was cancelled, so nothing is lost.
+        return discard_claimed(claimed);
+    }
+    count_dropped(claimed.timeout());
+    let next = claimed.repeat(false);
+    finish_run(claimed, next);
+}
+
+fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
+    match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
+        RunOutcome::Again(timeout) => timeout.handle.timer().wake_for_earlier(&timeout.handle),
+        RunOutcome::LastRun(claimed) => {
+            let timer = claimed.timeout().handle.timer();
+            timer.counters.died.add_one();
+            // After the push, as in `cancel`: `stop` waits for the count.
+            timer.wake_to_reclaim(timer.state.deregister());
+            discard_claimed(claimed);
+        }
+        RunOutcome::Cancelled(claimed) => discard_claimed(claimed),
+    }
+}

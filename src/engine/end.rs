@@ -1,0 +1,309 @@
+//! The end of a timer: `stop`, `shutdown`, the drop of the last handle or of the driver.
+//!
+//! The words are [`STOPPED`] and [`CLOSING`] in the [`TimerState`], and the pending count beside them.
+//! The rows of the state word's table for the end:
+//!
+//! | operation | on the word | order | pairs with |
+//! |---|---|---|---|
+//! | [`close`](TimerState::close) | sets `CLOSING` | `Acquire` | `register`: a caller that was accepted has read the clock before `shutdown` does |
+//! | [`stop`](TimerState::stop) | sets `STOPPED` and `CLOSING` | `AcqRel` | `snapshot`: a thread that sees the timer stopped sees what was done before |
+//!
+//! # Nothing is lost
+//!
+//! `new_timeout` registers and reads the bits by one compare-exchange, and then pushes. The first
+//! `stop` sets its bit, takes the worker's lock, cancels what is in the wheel, what an interrupted
+//! turn had taken out of it, and what is in the lanes; and looks at the lanes again until the count is
+//! zero ([`drain`](Worker::drain)). Every thread that ends a timeout deregisters it after it has pushed
+//! what it has to push.
+//!
+//! | `new_timeout`, `stop` | |
+//! |---|---|
+//! | `register` before the bit | the timeout is in the count that `drain` waits for. It will be pushed: between `register` and the push no user code runs and nothing blocks. `drain` finds it, unless another thread ends it |
+//! | the bit before `register` | `register` sees `CLOSING`: rejected, not counted, the task dropped |
+//! | the bit between the read and the change of `register` | the change fails, and `register` reads again |
+//!
+//! While the count is not zero, a timeout that is counted and found nowhere is in the hands of a
+//! thread that executes library code, and arrives:
+//!
+//! | thread | has done | will do |
+//! |---|---|---|
+//! | `new_timeout` | `register` | push |
+//! | `cancel` | perhaps taken the message back, perhaps made the timeout `CANCELLED` | make it so, unless another thread ends it; push, if it was in the wheel; `deregister` |
+//! | the end of the last run on an executor's thread | made it `EXPIRED` | push; `deregister` |
+//! | a future that is polled with another waker | made the old timeout `CANCELLED`, without `deregister` | `transfer`, push the new one: one of them is counted at all times |
+//!
+//! A turn that is cut short may leave nodes that it had taken out of the wheel. A thread that read the
+//! state before the bit was set (a `shutdown` in `next_due`, a driver) may take the lock before `stop`
+//! does. While such nodes are left, it takes in no message: a message about such a node could free it;
+//! it could be used again, and `drain` would then cancel the new timeout.
+//!
+//! # Who ends the timer
+//!
+//! | | |
+//! |---|---|
+//! | `stop`, `stop` | the bit tells which was first. That one returns all timeouts; the other blocks until `drain` is over |
+//! | `stop`, `start` | under the lock of the thread's handle: `start` sees `CLOSING` and spawns nothing, or `stop` finds the thread and joins it |
+//! | `stop`, a sleeping worker | it is unparked whatever it does; a token that comes early stays |
+//! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` does not raise it from zero |
+//! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`abandon`](Shared::abandon)). The turn sees it before the next task, and drains before it releases the lock |
+//! | the driver's drop elsewhere | a `stop`, the first or a later one |
+//! | a panic of the clock on the worker thread | as a last drop there, but nobody gets the timeouts |
+//!
+//! # `shutdown`
+//!
+//! It sets `CLOSING` alone: new timeouts are rejected, all else goes on. It reads the clock after that,
+//! so a timeout that was accepted with a delay of the grace falls due within it. It waits while
+//! something in the wheel falls due in time, by the deadline of each timeout; and while the timeouts
+//! in the wheel do not add up to the count, because then a thread is about to push. With a thread, it
+//! gives up a timeout that is not due by the timer's clock once real time should have reached it: each
+//! tick that is awaited gets the real time that it should take, and [`LOOK_INTERVAL`]. It wakes a
+//! worker that sleeps over a tick which its clock has jumped past. On a driven timer it lets no time
+//! pass, and runs what is due now. It ends in a `stop`.
+
+use std::time::{Duration, Instant};
+
+use super::shared::{LIVE_TIMERS, Shared, Timeout};
+use super::state::{CLOSING, STOPPED, StateSnapshot, TimerState};
+use super::thread_cache;
+use super::worker::Worker;
+use crate::node::{Arrival, Stopped};
+use crate::sync::{Arc, Backoff, Ordering, Parker, is_current};
+use crate::ticks::{self, DEADLINE_NEVER};
+
+/// How often a `shutdown` looks whether it still has to wait: a `cancel` tells nobody.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// It does not look more often than this, so that it does not keep the worker from its lock.
+const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A look takes some nanoseconds per timeout. With this many nanoseconds per timeout between looks,
+/// they take about a tenth of the time.
+const LOOK_INTERVAL_PER_PENDING: u64 = 100;
+
+impl TimerState {
+    /// From now on new timeouts are rejected.
+    pub(crate) fn close(&self) {
+        self.0.fetch_or(CLOSING, Ordering::Acquire);
+    }
+
+    /// Closes and stops the timer. Returns the state before: one caller finds it not stopped.
+    pub(crate) fn stop(&self) -> StateSnapshot {
+        StateSnapshot(self.0.fetch_or(STOPPED | CLOSING, Ordering::AcqRel))
+    }
+}
+
+impl Shared {
+    /// Ends all timeouts and then the worker; blocks while a task runs there. The first call returns
+    /// the timeouts. Others block until it has them: a loop that drops its driver because the timer is
+    /// stopped takes nothing from the caller of `stop`.
+    ///
+    /// Not to be called by the worker in a turn.
+    pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
+        let is_first = self.set_stopped();
+        if !is_first {
+            let backoff = Backoff::new();
+            // Not for long: between setting the bit and taking the lock, the first call waits only
+            // for the lock.
+            while !self.worker.lock().is_drained() {
+                backoff.snooze();
+            }
+            return Vec::new();
+        }
+        // Before the waker is called and the thread is joined: both may run user code that stops the
+        // timer.
+        let timeouts = self.worker.lock().drain(self);
+        self.notify_worker();
+        // The worker thread itself gets here if the user's clock, which it runs, calls `stop`.
+        if let Some(thread) = self.thread.take_handle().filter(|thread| !is_current(thread)) {
+            // The thread catches all panics.
+            let _ = thread.join();
+        }
+        self.drop_executor();
+        thread_cache::clear(self);
+        timeouts
+    }
+
+    /// Stops the timer, and waits for the end unless this thread would wait for itself.
+    pub(crate) fn stop_from_anywhere(self: &Arc<Self>) {
+        if self.worker.is_held_by_this_thread() {
+            // The worker sees it before the next task, and ends the rest when its turn is over.
+            self.abandon();
+        } else {
+            self.stop();
+        }
+    }
+
+    /// Stops the timer on the worker, which ends the rest itself unless a `stop` was first.
+    pub(super) fn abandon(&self) {
+        if self.set_stopped() {
+            self.worker.set_abandoned();
+            // No call joins the thread, and its handle would keep the stack of an ended thread.
+            drop(self.thread.take_handle());
+        }
+    }
+
+    /// Stops the timer. Returns whether this call did, which then has to drop the executor.
+    fn set_stopped(&self) -> bool {
+        let is_first = !self.state.stop().is_stopped();
+        if is_first {
+            LIVE_TIMERS.fetch_sub(1, Ordering::Relaxed);
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        is_first
+    }
+
+    /// Whether the timer is stopped, as far as this thread knows. Reads no word that many threads
+    /// write.
+    #[inline]
+    pub(super) fn is_known_to_be_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Drops the executor of a stopped timer, without any lock: it may wait for tasks that wait for
+    /// the timer.
+    pub(crate) fn drop_executor(&self) {
+        let executor = self.worker.lock().take_executor();
+        self.guard("when it was dropped", || "(the task executor)", || drop(executor));
+    }
+
+    /// Drops one handle. Returns whether it was the last.
+    pub(crate) fn drop_handle(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Rejects new timeouts, lets those run that fall due within `grace`, and stops. Another thread
+    /// that stops the timer meanwhile ends the wait, and gets what is left.
+    ///
+    /// Not to be called by the worker in a turn.
+    pub(crate) fn shutdown(self: &Arc<Self>, grace: Duration) -> Vec<Timeout> {
+        self.state.close();
+        // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay of
+        // `grace` falls due within it.
+        let now = self.time.now_or_soon();
+        let last = self.ticks.of(ticks::deadline(now, grace));
+        let last = last.min(self.ticks.reached(DEADLINE_NEVER - 1));
+        if self.thread.is_started() {
+            self.wait_for_worker(last, self.ticks.until(last + 1, now));
+        } else {
+            self.turn_while_due(last);
+        }
+        self.stop()
+    }
+
+    /// Waits until nothing is left that falls due up to the tick `last`; or for as long as that should
+    /// take in real time, if what is left is not due by the timer's clock then.
+    fn wait_for_worker(self: &Arc<Self>, last: u64, at_most: Duration) {
+        let parker = Parker::default();
+        let (mut awaited, mut by) = (0, Instant::now() + at_most);
+        while let Some(next) = self.next_due(last) {
+            let now = self.time.now();
+            if next > awaited {
+                // A caller that was accepted may push so late that its tick comes after `last`.
+                awaited = next;
+                by = by.max(Instant::now() + self.ticks.until(next, now) + LOOK_INTERVAL);
+            }
+            if next > self.ticks.reached(now) {
+                if Instant::now() > by {
+                    return;
+                }
+            } else if next > 0 {
+                // The worker may sleep for a time that its clock has jumped over.
+                self.wake();
+            }
+            let shortest = Duration::from_nanos(self.state.pending() * LOOK_INTERVAL_PER_PENDING)
+                + MIN_LOOK_INTERVAL;
+            parker.park_timeout(self.ticks.until(next, now).min(LOOK_INTERVAL).max(shortest));
+        }
+    }
+
+    /// Turns a driven timer in place of its loop, without letting any time pass.
+    fn turn_while_due(self: &Arc<Self>, last: u64) {
+        let backoff = Backoff::new();
+        while let Some(next) = self.next_due(last) {
+            match next {
+                // A turn would move the time past a timeout that a thread is about to push.
+                0 => backoff.snooze(),
+                _ if next <= self.ticks.reached(self.time.now()) => _ = self.turn(),
+                _ => break,
+            }
+        }
+        if self.worker.is_abandoned() {
+            // A task that owned the driver has dropped it.
+            self.drop_executor();
+        }
+    }
+
+    /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a thread
+    /// is about to push it; `None` if there is none, or the timer is stopped.
+    pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
+        let state = self.state.snapshot();
+        let is_over = state.is_stopped() || state.pending() == 0;
+        if is_over { None } else { self.worker.lock().next_due(self, last) }
+    }
+}
+
+impl Worker {
+    /// Returns the tick at which the first timeout fires that falls due up to the tick `last`, once no
+    /// more are accepted. Zero if that is not known yet, because a thread is about to push.
+    fn next_due(&mut self, shared: &Arc<Shared>, last: u64) -> Option<u64> {
+        self.drain_messages_unless_behind(shared);
+        if self.has_backlog {
+            // A turn is due immediately.
+            return Some(self.nodes.tick().max(1));
+        }
+        let state = shared.state.snapshot();
+        let (first, live) = self.nodes.of(shared).first_due(shared.ticks, last);
+        // Otherwise a thread is about to push a timeout, perhaps in the place of another one, or to
+        // deregister one.
+        if live == state.pending() { first } else { Some(0) }
+    }
+
+    /// Whether [`drain`](Self::drain) has done its work.
+    fn is_drained(&self) -> bool {
+        self.is_drained
+    }
+
+    /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with their
+    /// hooks called. Waits for callers that have registered and are about to push.
+    pub(super) fn drain(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
+        let mut all = Vec::new();
+        let backoff = Backoff::new();
+        let Self { nodes, queue, .. } = self;
+        let mut nodes = nodes.of(shared);
+        nodes.stop_all(|stopped| {
+            shared.state.deregister();
+            all.push(stopped);
+        });
+        loop {
+            queue.take(&shared.new_lanes, usize::MAX, |group| {
+                nodes.receive(group, |arrival, _| {
+                    let (Arrival::New(node) | Arrival::Known(node)) = arrival else { return };
+                    if let Some(stopped) = node.stop() {
+                        shared.state.deregister();
+                        all.push(stopped);
+                    }
+                });
+            });
+            if shared.state.snapshot().pending() == 0 {
+                break;
+            }
+            backoff.snooze();
+        }
+        // Every registered timeout has ended. Messages that are left in lanes were taken back.
+        self.taken = shared.state.snapshot().registered(self.taken);
+        let counters = &shared.counters.worker;
+        counters.in_wheel_or_expired.set_alone(counters.expired.get());
+        counters.taken.set_alone(self.taken);
+        shared.worker.set_draining();
+        let cancelled = |stopped| match stopped {
+            Stopped::WithTask(claimed) => {
+                claimed.with(|claim, timeout| shared.call_cancelled(timeout, claim))
+            }
+            Stopped::Running(timeout) => timeout,
+        };
+        let all = all.into_iter().map(cancelled).collect();
+        self.nodes.of(shared).empty_reserve();
+        self.is_drained = true;
+        all
+    }
+}

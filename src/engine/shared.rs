@@ -1,0 +1,135 @@
+//! The state that the handles of a timer, its timeouts and its worker share: fields and construction.
+//!
+//! The operations are in the other files of the engine, as methods of [`Shared`].
+
+use std::time::Duration;
+
+use super::counters::Counters;
+use super::sleep::Waker;
+use super::state::{MAX_PENDING, TimerState};
+use super::thread::Thread;
+use super::timeouts::NewLanes;
+use super::worker::{Executor, Worker};
+use super::worker_lock::WorkerLock;
+use crate::clock::{Clock, Time};
+use crate::node::{self, Pool, TaskContext, new_pool};
+use crate::report;
+use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
+use crate::ticks::Ticks;
+use crate::wheel::EitherWheel;
+
+/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is in
+/// an `Arc`.
+pub(crate) type Shared = Pool<SharedFields>;
+
+/// A user's reference to a node of a timer.
+pub(crate) type Handle = node::Handle<SharedFields>;
+
+/// A handle to one timeout: Netty's `Timeout`.
+///
+/// Cheap to clone; clones name the same timeout and are equal. Dropping a handle does nothing to the timeout (see
+/// [`cancel_on_drop`](Self::cancel_on_drop)), and holding one does not keep the timer's worker alive.
+///
+/// Equality and hash go by identity and never change, so a timeout is a sound key of a map, whatever clippy's
+/// `mutable_key_type` thinks of the atomics inside.
+// It is defined here because a task receives it; its methods are in `timeout.rs`.
+#[derive(Clone)]
+pub struct Timeout {
+    pub(crate) handle: Handle,
+}
+
+impl TaskContext for SharedFields {
+    type Timeout = Timeout;
+    type Timer = Shared;
+}
+
+/// The fields of [`Shared`].
+pub(crate) struct SharedFields {
+    /// Lifecycle, pending count and whether the worker sleeps.
+    pub(crate) state: CachePadded<TimerState>,
+    /// The lanes that the worker has not adopted yet.
+    pub(crate) new_lanes: NewLanes,
+    /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because their
+    /// caches look at it without keeping the timer.
+    pub(super) stopped: Arc<unmodelled::AtomicBool>,
+    pub(crate) worker: WorkerLock<Worker>,
+    pub(crate) thread: Thread,
+    /// Ends the sleep of a driver's loop.
+    pub(crate) waker: Option<Waker>,
+    /// How many `HashedWheelTimer`s there are. The drop that makes it zero stops the timer.
+    ///
+    /// | operation | on the count | order | pairs with |
+    /// |---|---|---|---|
+    /// | `clone` | + 1 | `Relaxed` | nothing: the caller has a handle, so it is not zero |
+    /// | `Timeout::timer` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
+    /// | [`drop_handle`](Shared::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
+    pub(crate) handles: AtomicUsize,
+    pub(crate) counters: Counters,
+    pub(crate) ticks: Ticks,
+    pub(crate) ticks_per_wheel: usize,
+    /// The most timeouts that may be pending: the user's limit, or what can be counted.
+    pub(crate) limit: u64,
+    /// In nanoseconds: a task that the worker runs and that takes longer is reported.
+    /// `DEADLINE_NEVER` is none.
+    pub(super) slow_task_threshold: u64,
+    pub(crate) time: Time,
+    /// The name of the wheel, for `Debug`.
+    pub(crate) wheel: &'static str,
+    pub(crate) is_driven: bool,
+}
+
+/// What a timer is built from, all of it checked.
+pub(crate) struct Settings {
+    pub(crate) tick: Duration,
+    pub(crate) wheel: EitherWheel,
+    /// 0 is none.
+    pub(crate) limit: usize,
+    pub(crate) thread_name: String,
+    pub(crate) is_driven: bool,
+    pub(crate) executor: Option<Executor>,
+    /// In nanoseconds; `DEADLINE_NEVER` is none.
+    pub(crate) slow_task_threshold: u64,
+    pub(crate) waker: Option<Waker>,
+    /// `None` is the operating system's.
+    pub(crate) clock: Option<Box<dyn Clock>>,
+}
+
+/// How many timers are built and not stopped.
+pub(super) static LIVE_TIMERS: unmodelled::AtomicUsize = unmodelled::AtomicUsize::new(0);
+
+/// More live timers than this cause a warning, once, as in Netty.
+const MANY_TIMERS: usize = 64;
+
+impl Shared {
+    pub(crate) fn build(settings: Settings) -> Arc<Self> {
+        static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
+
+        // First, because the clock is the user's and may panic.
+        let time = Time::of(settings.clock);
+        let live = LIVE_TIMERS.fetch_add(1, Ordering::Relaxed) + 1;
+        if live > MANY_TIMERS && !WARNED.swap(true, Ordering::Relaxed) {
+            report::too_many_timers(live);
+        }
+        let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
+        new_pool(settings.wheel, |nodes, pool| SharedFields {
+            state: CachePadded::new(TimerState::new()),
+            new_lanes: NewLanes::new(pool),
+            stopped: Arc::default(),
+            ticks_per_wheel,
+            wheel,
+            worker: WorkerLock::new(Worker::new(nodes, settings.executor)),
+            thread: Thread::new(settings.thread_name),
+            waker: settings.waker,
+            handles: AtomicUsize::new(0),
+            counters: Counters::default(),
+            ticks: Ticks::new(settings.tick),
+            limit: match settings.limit {
+                0 => MAX_PENDING,
+                limit => MAX_PENDING.min(limit as u64),
+            },
+            slow_task_threshold: settings.slow_task_threshold,
+            time,
+            is_driven: settings.is_driven,
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! The worker thread: started lazily, once; parked until there is work; ended by `stop`.
+
+use super::shared::Shared;
+use super::sleep::Idle;
+use crate::error::NewTimeoutError;
+use crate::report;
+use crate::sync::{Arc, JoinHandle, Mutex, Parker, TakeCell, Unparker, spawn};
+
+pub(crate) struct Thread {
+    name: String,
+    /// `None` before the thread is started, and once a call joins it, or no call will. Locked while
+    /// starting, so that of two calls of `start` one starts it. Never locked while waiting.
+    ///
+    /// | operation | under the lock | pairs with |
+    /// |---|---|---|
+    /// | `start` | reads the state again, spawns, sets `STARTED` | another `start`, which sees `STARTED`; `stop` or `shutdown`, which has set `CLOSING` before it takes the lock: either `start` sees that and spawns nothing, or `stop` finds the thread |
+    /// | `shutdown` | looks whether there is a thread | `start` |
+    /// | the first `stop` | takes the thread, to join it without the lock | `start` |
+    /// | `abandon`, if it is the first | drops the handle of the thread | `start`, which has spawned it and still has the lock |
+    handle: Mutex<Option<JoinHandle<()>>>,
+    /// The thread takes it when it begins.
+    parker: TakeCell<Parker>,
+    unparker: Unparker,
+}
+
+impl Thread {
+    pub(super) fn new(name: String) -> Self {
+        let parker = Parker::default();
+        let unparker = parker.unparker();
+        Self { name, handle: Mutex::new(None), parker: TakeCell::new(parker), unparker }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn unpark(&self) {
+        self.unparker.unpark();
+    }
+
+    /// Whether there is a thread, or was until the timer was stopped. (A driven timer has none.)
+    pub(super) fn is_started(&self) -> bool {
+        self.handle.lock().is_some()
+    }
+
+    /// Takes the handle, to join the thread or to let it go.
+    pub(super) fn take_handle(&self) -> Option<JoinHandle<()>> {
+        self.handle.lock().take()
+    }
+}
+
+impl Shared {
+    /// Starts the worker thread, unless it is started. (A driven timer is from the beginning.)
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), NewTimeoutError> {
+        if let Some(known) = self.is_started() {
+            return known;
+        }
+        let mut handle = self.thread.handle.lock();
+        // Another thread may have started or stopped the timer before this one had the lock.
+        if let Some(known) = self.is_started() {
+            return known;
+        }
+        let shared = Arc::clone(self);
+        let thread = spawn(self.thread.name.clone(), move || run_worker(&shared));
+        *handle = Some(thread.map_err(NewTimeoutError::Spawn)?);
+        self.state.set_started();
+        Ok(())
+    }
+
+    fn is_started(&self) -> Option<Result<(), NewTimeoutError>> {
+        let state = self.state.snapshot();
+        match state.is_closing() {
+            true => Some(Err(NewTimeoutError::Stopped)),
+            false => state.is_started().then_some(Ok(())),
+        }
+    }
+
+    /// Whether a turn has nothing to do, or this thread is in a turn already and would wait for
+    /// itself: in a hook that `stop` calls, or in a task that `shutdown` runs and that has the driver.
+    pub(crate) fn turns_no_more(&self) -> bool {
+        let state = self.state.snapshot();
+        state.is_closing() && (state.is_stopped() || self.worker.is_held_by_this_thread())
+    }
+
+    /// Does a turn of the worker, for its thread or for a driver. Returns how many tasks were handed to
+    /// the executor.
+    pub(crate) fn turn(self: &Arc<Self>) -> usize {
+        if self.turns_no_more() {
+            return 0;
+        }
+        let now = self.time.now();
+        let mut worker = self.worker.lock();
+        let before = self.counters.worker.handed_over();
+        let had_work = worker.turn(self, now) || worker.has_traffic();
+        let expired = self.counters.worker.handed_over() - before;
+        if self.worker.is_abandoned() {
+            worker.drain(self);
+        }
+        drop(worker);
+        if had_work {
+            self.count_turn(now);
+        }
+        expired as usize
+    }
+
+    /// What the worker thread does after a turn.
+    pub(crate) fn idle(&self) -> Idle {
+        let now = self.time.now();
+        self.worker.lock().idle(self, now)
+    }
+}
+
+/// The worker thread.
+fn run_worker(shared: &Arc<Shared>) {
+    report::thread_started(shared.thread.name());
+    let turns = || {
+        let parker = shared.thread.parker.take().expect("the thread is started once");
+        loop {
+            shared.turn();
+            match shared.idle() {
+                Idle::Ended => return,
+                Idle::UntilNextTick(time) if time.is_zero() => continue,
+                Idle::UntilNextTick(time) => parker.nap(time),
+                Idle::Parked(time) => {
+                    match time {
+                        Some(time) => parker.park_timeout(time),
+                        None => parker.park(),
+                    }
+                    shared.state.wake();
+                }
+            }
+            shared.counters.worker.wake_ups.add_one_alone();
+        }
+    };
+    report::guard(turns, |panic| {
+        // Only the user's clock can panic here. No other thread would turn the timer, so it stops.
+        shared.counters.panics.add_one();
+        shared.abandon();
+        if shared.worker.is_abandoned() {
+            shared.worker.lock().drain(shared);
+        }
+        report::clock_panicked(panic);
+    });
+    if shared.worker.is_abandoned() {
+        shared.drop_executor();
+    }
+    report::thread_ended(shared.thread.name());
+}

@@ -1,0 +1,123 @@
+//! Netty's `timeouts` queue: from all callers to the worker.
+//!
+//! The queue has many producers and one consumer. It is built from one
+//! [lane](crate::node::lane) per thread, so a push contends with no other thread. Each thread opens
+//! its lane in [`NewLanes`]; the worker adopts it and takes messages from all lanes, at most so many
+//! at a time. Netty's queue of cancelled timeouts is this queue too: a cancellation is a message.
+
+use crate::node::{Consumer, Group, PoolId, Producer, lane};
+#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
+use crate::sync::ModelQueue as Lanes;
+#[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
+use crate::sync::SegQueue as Lanes;
+
+/// The lanes that the worker has not adopted yet.
+///
+/// If the worker has not adopted a lane, it has seen nothing of what is in it. So in loom's models the
+/// worker knows all lanes from the beginning. Otherwise loom, which compares operations on the same
+/// atomic, would not try that a thread pushes to a lane that the worker does not know before the
+/// worker looks.
+pub(crate) struct NewLanes {
+    lanes: Lanes<Consumer>,
+    #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
+    pool: PoolId,
+    #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
+    made: Lanes<Producer>,
+}
+
+#[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
+impl NewLanes {
+    pub(crate) fn new(pool: PoolId) -> Self {
+        Self { lanes: Lanes::new(), pool }
+    }
+
+    /// Opens a lane.
+    pub(crate) fn open(&self) -> Producer {
+        let (producer, consumer) = lane(self.pool);
+        self.lanes.push(consumer);
+        producer
+    }
+}
+
+#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
+impl NewLanes {
+    pub(crate) fn new(pool: PoolId) -> Self {
+        let (lanes, made) = (Lanes::new(), Lanes::new());
+        for _ in 0..4 {
+            let (producer, consumer) = lane(pool);
+            made.push(producer);
+            lanes.push(consumer);
+        }
+        Self { lanes, made }
+    }
+
+    /// Opens a lane.
+    pub(crate) fn open(&self) -> Producer {
+        self.made.pop().expect("a model has at most so many threads")
+    }
+}
+
+/// The consumer's side of the queue: all lanes that the worker has adopted.
+#[derive(Default)]
+pub(crate) struct TimeoutsQueue {
+    lanes: Vec<Consumer>,
+    /// The lane that is looked at first. If more messages wait than may be taken at a time, each lane
+    /// gets its turn.
+    first: usize,
+}
+
+impl TimeoutsQueue {
+    fn adopt_new_lanes(&mut self, new: &NewLanes) {
+        while let Some(lane) = new.lanes.pop() {
+            self.lanes.push(lane);
+        }
+    }
+
+    /// Takes what waits now, at most `most` messages, and gives them to `apply` in groups. Returns how
+    /// many these were, and whether more wait.
+    pub(crate) fn take(
+        &mut self,
+        new: &NewLanes,
+        most: usize,
+        mut apply: impl FnMut(&mut Group),
+    ) -> (usize, bool) {
+        self.adopt_new_lanes(new);
+        let mut left = most as u64;
+        let mut any_retired = false;
+        let (first, mut next) = (self.first, None);
+        let count = self.lanes.len();
+        for at in (first..count).chain(0..first) {
+            let lane = &mut self.lanes[at];
+            let (mut waiting, is_retired) = lane.look();
+            any_retired |= is_retired;
+            if waiting > left && next.is_none() {
+                // A lane that was left out is the first one next time.
+                next = Some(if left > 0 { at + 1 } else { at });
+            }
+            waiting = waiting.min(left);
+            left -= waiting;
+            while waiting > 0 {
+                waiting -= lane.take_group(waiting, &mut apply);
+            }
+        }
+        self.first = next.unwrap_or(0);
+        if any_retired {
+            // A thread may have pushed to its lane before it retired it, and after this step has
+            // looked: a lane goes only when it is empty.
+            self.lanes.retain(|lane| lane.waiting() != (0, true));
+        }
+        if self.first >= self.lanes.len() {
+            self.first = 0;
+        }
+        ((most as u64 - left) as usize, left == 0 && !self.is_empty(new))
+    }
+
+    /// From now on the messages that wait now are owed, or none are.
+    pub(crate) fn owe(&mut self, all: bool) {
+        self.lanes.iter_mut().for_each(|lane| lane.owe(all));
+    }
+
+    pub(crate) fn is_empty(&self, new: &NewLanes) -> bool {
+        new.lanes.is_empty() && self.lanes.iter().all(|lane| lane.waiting().0 == 0)
+    }
+}

@@ -1,0 +1,232 @@
+//! The lane of a thread: a queue of messages from that thread to the worker.
+//!
+//! A lane has one producer, the thread, and one consumer, the worker, so a push is two stores. The
+//! messages of a thread arrive in the order in which it pushed them. The thread can take back a
+//! message that the worker has not seen: most timeouts are cancelled, many of them before the worker
+//! has looked. All lanes of a timer together are its `timeouts` queue
+//! ([`TimeoutsQueue`](crate::engine::TimeoutsQueue)).
+//!
+//! | word | written by | how | order | pairs with |
+//! |---|---|---|---|---|
+//! | slot | the producer, [`push`](Producer::push) | a message, before it is counted in `pushed` | `Relaxed` | – |
+//! | slot | the producer, [`take_back`](Producer::take_back) | message → 0, by compare-exchange | `Relaxed` | –: a thread takes back only what it has pushed itself |
+//! | slot | the worker, [`take`](Consumer::take) | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
+//! | `pushed` | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
+//!
+//! The memory of a block is freed when both ends have passed it.
+
+use super::pool::PoolId;
+#[cfg(not(hashed_wheel_loom))]
+use crate::sync::Loads;
+use crate::sync::unmodelled::OnceLock;
+use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering};
+
+/// How many messages a block holds.
+const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
+
+/// Set in `pushed` when no more messages will come.
+const RETIRED: u64 = 1 << 63;
+
+/// How many messages the worker takes before it looks at the first one, so that the cache misses on
+/// their nodes overlap.
+const GROUP: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
+
+struct Lane {
+    pushed: CachePadded<AtomicU64>,
+}
+
+struct Block {
+    /// Zero is a message that was taken, or taken back.
+    slots: [AtomicU64; BLOCK as usize],
+    next: OnceLock<Arc<Block>>,
+}
+
+impl Block {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { slots: std::array::from_fn(|_| AtomicU64::new(0)), next: OnceLock::new() })
+    }
+}
+
+/// Drops the blocks one after the other: recursion could overflow the stack.
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(block) = next {
+            next = Arc::into_inner(block).and_then(|mut block| block.next.take());
+        }
+    }
+}
+
+/// The thread's end of a lane.
+pub(crate) struct Producer {
+    lane: Arc<Lane>,
+    pool: PoolId,
+    /// The block of the last message, and the block before it.
+    block: Arc<Block>,
+    before: Option<Arc<Block>>,
+    pushed: u64,
+}
+
+/// The worker's end of a lane.
+pub(crate) struct Consumer {
+    lane: Arc<Lane>,
+    pool: PoolId,
+    block: Arc<Block>,
+    taken: u64,
+    /// What [`look`](Self::look) has seen of `pushed`.
+    seen: u64,
+    /// Messages below this count are owed: see [`owe`](Self::owe).
+    owed: u64,
+}
+
+/// Makes a lane for messages about the nodes of one pool.
+pub(crate) fn lane(pool: PoolId) -> (Producer, Consumer) {
+    let lane = Arc::new(Lane { pushed: CachePadded::new(AtomicU64::new(0)) });
+    let block = Block::new();
+    let consumer =
+        Consumer { lane: Arc::clone(&lane), pool, block: Arc::clone(&block), taken: 0, seen: 0, owed: 0 };
+    (Producer { lane, pool, block, before: None, pushed: 0 }, consumer)
+}
+
+impl Producer {
+    pub(super) fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    /// The ticket of the next message, by which it can be taken back.
+    #[inline]
+    pub(crate) fn ticket(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about nodes.
+    #[inline]
+    pub(super) fn push(&mut self, message: u64) {
+        let place = self.pushed % BLOCK;
+        if place == 0 && self.pushed > 0 {
+            self.extend();
+        }
+        self.block.slots[place as usize].store(message, Ordering::Relaxed);
+        self.pushed += 1;
+        // Release: pairs with the `Acquire` in `waiting`.
+        self.lane.pushed.store(self.pushed, Ordering::Release);
+    }
+
+    #[cold]
+    fn extend(&mut self) {
+        let block = Block::new();
+        // Only the producer sets it.
+        let _ = self.block.next.set(Arc::clone(&block));
+        self.before = Some(std::mem::replace(&mut self.block, block));
+    }
+
+    /// Takes `message` back, if it was pushed to this lane with this ticket, not more than a block
+    /// ago, and the worker has not taken it.
+    #[inline]
+    pub(crate) fn take_back(&self, ticket: u64, message: u64) -> bool {
+        let Some(last) = self.pushed.checked_sub(1) else { return false };
+        let block = match (last / BLOCK).wrapping_sub(ticket / BLOCK) {
+            0 => &self.block,
+            1 => match &self.before {
+                Some(before) => before,
+                None => return false,
+            },
+            _ => return false,
+        };
+        let slot = &block.slots[(ticket % BLOCK) as usize];
+        // The worker swaps zero in at the same time. One of the two finds the message.
+        slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Retires the lane: no more messages will come.
+    pub(crate) fn retire(&self) {
+        self.lane.pushed.store(self.pushed | RETIRED, Ordering::Release);
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        // Each thread of a model ends some time, and loom would try that at each look of the worker.
+        // Retiring has a model of its own.
+        if !IS_EXPLORED {
+            self.retire();
+        }
+    }
+}
+
+/// A message that the worker has taken.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Received {
+    /// Zero if it was taken back.
+    pub(super) message: u64,
+    pub(super) is_owed: bool,
+}
+
+/// Messages that the worker has taken from one lane.
+pub(crate) struct Group {
+    pub(super) pool: PoolId,
+    received: [Received; GROUP],
+    len: usize,
+}
+
+impl Group {
+    /// Takes the messages out.
+    #[inline]
+    pub(super) fn take(&mut self) -> &[Received] {
+        &self.received[..std::mem::take(&mut self.len)]
+    }
+}
+
+impl Consumer {
+    /// How many messages wait, and whether the lane is retired.
+    #[inline]
+    pub(crate) fn waiting(&self) -> (u64, bool) {
+        // Acquire: pairs with the `Release` in `push`.
+        let pushed = self.lane.pushed.load_of_another(Ordering::Acquire);
+        ((pushed & !RETIRED) - self.taken, pushed & RETIRED != 0)
+    }
+
+    /// As [`waiting`](Self::waiting), for a worker that then takes messages.
+    #[inline]
+    pub(crate) fn look(&mut self) -> (u64, bool) {
+        let (waiting, is_retired) = self.waiting();
+        self.seen = self.taken + waiting;
+        (waiting, is_retired)
+    }
+
+    /// Takes a group of the messages that the last [`look`](Self::look) has found, at most `most`.
+    /// Returns how many these were.
+    #[inline]
+    pub(crate) fn take_group(&mut self, most: u64, apply: &mut impl FnMut(&mut Group)) -> u64 {
+        let mut received = [Received::default(); GROUP];
+        let len = (GROUP as u64).min(most).min(self.seen - self.taken) as usize;
+        for each in &mut received[..len] {
+            *each = Received { is_owed: self.taken < self.owed, message: self.take() };
+        }
+        apply(&mut Group { pool: self.pool, received, len });
+        len as u64
+    }
+
+    /// Takes the next of the messages that wait; zero if it was taken back.
+    #[inline]
+    fn take(&mut self) -> u64 {
+        let place = self.taken % BLOCK;
+        if place == 0 && self.taken > 0 {
+            let next = self.block.next.get().expect("a message that waits has a block");
+            self.block = Arc::clone(next);
+        }
+        self.taken += 1;
+        let slot = &self.block.slots[place as usize];
+        // A slot that was taken back stays zero, which saves the locked instruction.
+        if cfg!(not(hashed_wheel_loom)) && slot.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        slot.swap(0, Ordering::Relaxed)
+    }
+
+    /// From now on the messages that wait now are owed, or none are. An owed message was waiting when
+    /// the wheel reached its tick, in a step that could not take all messages.
+    pub(crate) fn owe(&mut self, all: bool) {
+        self.owed = if all { self.taken + self.waiting().0 } else { 0 };
+    }
+}

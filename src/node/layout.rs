@@ -1,0 +1,89 @@
+//! The fields of a node: everything that the timer knows about one timeout, in one cache line.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::panic::RefUnwindSafe;
+
+use super::task::{TaskCell, TaskContext};
+use super::word::StateWord;
+use crate::sync::unmodelled;
+use crate::sync::{AtomicU32, Ordering};
+
+/// The position of a node that is not in the wheel.
+pub(super) const NOT_IN_WHEEL: u32 = u32::MAX;
+
+/// One timeout: shared by its handles, the lanes and the wheel.
+#[repr(align(64))]
+pub(crate) struct Node<S: TaskContext> {
+    pub(super) word: StateWord,
+    /// In the wheel, the tick; before the worker has the node, the ticket of its message. Read for
+    /// its value only under the worker's lock, or by the thread that pushed the message.
+    pub(super) tick: unmodelled::AtomicU64,
+    /// The position in the slot. Read and written only under the worker's lock.
+    pub(super) position: unmodelled::AtomicU32,
+    /// See [`refs`](super::refs).
+    pub(super) references: AtomicU32,
+    pub(super) merged: AtomicU32,
+    pub(super) number: u32,
+    pub(super) task: TaskCell<S>,
+}
+
+// A task is moved out before it runs, and a periodic one ends with its panic: no thread finds a task
+// that a panic has left half changed.
+impl<S: TaskContext> RefUnwindSafe for Node<S> {}
+
+impl<S: TaskContext> Node<S> {
+    /// loom's atomics are larger, and so is the node where addresses have 32 bits and few uses.
+    const IS_ONE_CACHE_LINE: () =
+        assert!(cfg!(hashed_wheel_loom) || size_of::<Self>() == 64 || size_of::<usize>() < 8);
+
+    pub(super) fn unused(number: u32) -> Self {
+        let () = Self::IS_ONE_CACHE_LINE;
+        Self {
+            word: StateWord::unused(),
+            tick: unmodelled::AtomicU64::new(0),
+            position: unmodelled::AtomicU32::new(NOT_IN_WHEEL),
+            references: AtomicU32::new(1),
+            merged: AtomicU32::new(0),
+            number,
+            task: TaskCell::empty(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn ticket(&self) -> u64 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set_ticket(&self, ticket: u64) {
+        self.tick.store(ticket, Ordering::Relaxed);
+    }
+
+    pub(crate) fn deadline(&self) -> u64 {
+        self.word.deadline()
+    }
+
+    /// Returns the name of the task's type, for reports.
+    pub(crate) fn name(&self) -> &'static str {
+        // SAFETY: a task is put into a node only while no reference to the node exists.
+        unsafe { self.task.name() }
+    }
+
+    /// Whether the task is a periodic one.
+    #[inline]
+    pub(crate) fn is_periodic(&self) -> bool {
+        // SAFETY: a task is put into a node only while no reference to the node exists.
+        unsafe { self.task.is_periodic() }
+    }
+}
+
+impl<S: TaskContext> fmt::Debug for Node<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("number", &self.number)
+            .field("end", &self.word.end())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,190 @@
+//! What a thread has of a timer's nodes: free ones, references to the timer, and the lane to the
+//! worker.
+//!
+//! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
+//! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot mix
+//! nodes of different timers. Only they push messages.
+
+#![allow(unsafe_code)]
+
+use std::iter;
+use std::ptr;
+
+use super::arena::{FreeNode, PAGE, Page};
+use super::lane::Producer;
+use super::message::{Kind, Message};
+use super::pool::Pool;
+use super::refs::{Handle, Owner, Released};
+use super::task::Task;
+use super::timer_ref::LocalCount;
+use super::transitions::Cancel;
+use super::word::SeenWord;
+use crate::sync::{Arc, IS_EXPLORED};
+
+pub(crate) struct LocalNodes<S: Owner> {
+    count: LocalCount<Pool<S>>,
+    producer: Producer,
+    /// Nodes that this thread has freed. They are in its processor's cache, so they are used first.
+    free: Vec<FreeNode<S>>,
+    page: Page<S>,
+}
+
+impl<S: Owner> LocalNodes<S> {
+    /// # Panics
+    ///
+    /// If the lane is that of another pool.
+    pub(crate) fn new(pool: &Arc<Pool<S>>, producer: Producer) -> Self {
+        assert_eq!(producer.pool(), pool.id(), "the lane leads to the worker of this timer");
+        Self {
+            count: LocalCount::new(Arc::downgrade(pool)),
+            producer,
+            free: Vec::with_capacity(2 * PAGE + 1),
+            page: Page::EMPTY,
+        }
+    }
+
+    /// Whether these are nodes of this pool.
+    #[inline]
+    pub(crate) fn is_of(&self, pool: *const Pool<S>) -> bool {
+        self.count.is_of(pool)
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Arc<Pool<S>>> {
+        self.count.upgrade()
+    }
+
+    /// Lends the nodes to a caller that has their pool.
+    ///
+    /// # Panics
+    ///
+    /// If it has another pool.
+    #[inline]
+    pub(crate) fn lend<'a>(&'a mut self, pool: &'a Pool<S>) -> Lent<'a, S> {
+        assert!(self.is_of(pool), "the nodes are those of this timer");
+        Lent { nodes: self, pool }
+    }
+
+    /// Takes what a handle has released; returns it if the handle was one of another timer.
+    #[inline]
+    pub(crate) fn recycle(&mut self, released: Released<S>) -> Option<Released<S>> {
+        if !self.is_of(released.timer()) {
+            return Some(released);
+        }
+        let Released { node, timer } = released;
+        if let Some(node) = node {
+            if self.free.len() > 2 * PAGE {
+                self.free_some(timer.get());
+            }
+            self.free.push(node);
+        }
+        self.count.put(timer);
+        None
+    }
+
+    /// Gives up the nodes that were freed first, which are no longer in the processor's cache.
+    #[cold]
+    fn free_some(&mut self, pool: &Pool<S>) {
+        if self.is_of(pool) {
+            // SAFETY: the nodes of this `LocalNodes` are of this pool.
+            unsafe { pool.arena.free_remotely(self.free.drain(..PAGE)) };
+        }
+    }
+
+    /// Gives all free nodes and references back.
+    pub(crate) fn empty(&mut self, pool: &Pool<S>) {
+        if !self.is_of(pool) {
+            return;
+        }
+        // Each thread of a model ends some time, and the place of free nodes is irrelevant to it.
+        if !IS_EXPLORED {
+            let free = self.free.drain(..).chain(iter::from_fn(|| self.page.next()));
+            // SAFETY: the nodes of this `LocalNodes` are of `pool`.
+            unsafe { pool.arena.free_remotely(free) };
+        }
+        self.count.empty();
+    }
+}
+
+/// The nodes of a thread, lent to a caller that has their pool.
+pub(crate) struct Lent<'a, S: Owner> {
+    nodes: &'a mut LocalNodes<S>,
+    pool: &'a Pool<S>,
+}
+
+impl<S: Owner> Lent<'_, S> {
+    /// Makes a timeout and pushes its message.
+    #[inline(always)]
+    pub(crate) fn schedule<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {
+        let timer = self.nodes.count.take();
+        let (node, ticket) = (self.free_node(), self.nodes.producer.ticket());
+        // SAFETY: both the node and `timer` come from this `LocalNodes`, which is that of one pool.
+        let (handle, wheel_ref) = unsafe { node.fill(task, deadline, ticket, timer) };
+        // From here on the message owns the wheel's reference.
+        self.nodes.producer.push(Kind::New.encode(wheel_ref.number));
+        handle
+    }
+
+    #[inline]
+    fn free_node(&mut self) -> FreeNode<S> {
+        match self.nodes.free.pop().or_else(|| self.nodes.page.next()) {
+            Some(node) => node,
+            None => self.fetch_page(),
+        }
+    }
+
+    #[cold]
+    fn fetch_page(&mut self) -> FreeNode<S> {
+        self.nodes.page = self.pool.arena.take_page();
+        self.nodes.page.next().expect("a page is given out when it has free nodes")
+    }
+
+    /// Cancels the timeout whose word was `seen`, unless it has ended, and pushes a message if the
+    /// worker has to know.
+    ///
+    /// # Panics
+    ///
+    /// If the handle is of another timer.
+    #[inline]
+    pub(crate) fn cancel<'h>(&mut self, handle: &'h Handle<S>, seen: SeenWord) -> Cancel<'h, S> {
+        self.assert_is_of(handle);
+        // Most often the worker has not seen the message, and never will.
+        if seen.is_in_flight() && self.take_back(handle) {
+            // The worker cannot find the node any more. But other threads may have borrowed the
+            // handle, even if it is the only one: they may end the timeout at the same time, or clone
+            // the handle. So the word decides here too, and the wheel's reference is only marked.
+            let cancel = handle.cancel_seen(seen);
+            // SAFETY: the message that was taken back owned the wheel's reference to this node.
+            unsafe { handle.merge_wheel_ref() };
+            return cancel;
+        }
+        let cancel = handle.cancel_seen(seen);
+        if let Cancel::InWheel(_) = cancel {
+            self.push(Message { handle, kind: Kind::Ended });
+        }
+        cancel
+    }
+
+    /// Takes back the message by which this thread, not long ago, has sent the new timeout to the
+    /// worker. The message names the node, and only one about it is under way, so a message in the
+    /// lane of another thread is not mistaken for it.
+    #[inline]
+    fn take_back(&self, handle: &Handle<S>) -> bool {
+        self.nodes.producer.take_back(handle.ticket(), Kind::New.encode(handle.number))
+    }
+
+    /// Pushes a message.
+    ///
+    /// # Panics
+    ///
+    /// If it is about a node of another timer.
+    #[inline]
+    pub(crate) fn push(&mut self, message: Message<'_, S>) {
+        self.assert_is_of(message.handle);
+        self.nodes.producer.push(message.kind.encode(message.handle.number));
+    }
+
+    #[inline]
+    fn assert_is_of(&self, handle: &Handle<S>) {
+        assert!(ptr::eq(handle.timer(), self.pool), "the handle is one of this timer");
+    }
+}

@@ -1,0 +1,53 @@
+//! What a caller tells the worker about a node.
+//!
+//! At most one message about a node is under way at a time, and the node is not recycled until the
+//! worker has it; the [state word](super::word) says why. A message travels through a
+//! [lane](super::lane) as a number that is not zero: its kind, and the number of the node.
+
+use super::refs::{Handle, Owner};
+
+/// What has happened to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A new timeout. The message owns the wheel's reference.
+    New,
+    /// The deadline has become earlier. The wheel's reference is in the wheel, or the worker met the
+    /// node there and left the reference to this message.
+    Moved,
+    /// The timeout has ended. The wheel's reference as for `Moved`.
+    Ended,
+}
+
+impl Kind {
+    pub(super) fn encode(self, number: u32) -> u64 {
+        let kind: u64 = match self {
+            Self::New => 1,
+            Self::Moved => 2,
+            Self::Ended => 3,
+        };
+        kind << 32 | u64::from(number)
+    }
+
+    #[inline]
+    pub(super) fn decode(message: u64) -> (Self, u32) {
+        let kind = match message >> 32 {
+            1 => Self::New,
+            2 => Self::Moved,
+            _ => Self::Ended,
+        };
+        (kind, message as u32)
+    }
+}
+
+/// A message that has to be pushed, about the node of a handle.
+#[must_use = "the worker waits for this message"]
+pub(crate) struct Message<'a, S: Owner> {
+    pub(super) handle: &'a Handle<S>,
+    pub(super) kind: Kind,
+}
+
+impl<'a, S: Owner> Message<'a, S> {
+    pub(crate) fn handle(&self) -> &'a Handle<S> {
+        self.handle
+    }
+}

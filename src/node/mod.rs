@@ -1,0 +1,45 @@
+//! One timeout: a node.
+//!
+//! A node is one cache line that handles, lanes and the wheel share. This folder has all `unsafe`
+//! code of the crate except the platform's hints. Its safe functions are sound whatever the engine
+//! does with them: what belongs to one timer cannot be used with another one, a message is pushed
+//! once, and the right to a task is a value that is used once.
+//!
+//! | file | owns |
+//! |---|---|
+//! | [`word`] | the state word: how a timeout ends, and which deadline it has |
+//! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
+//! | [`timer_ref`] | batched references to a timer; independent of timers |
+//! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; a timer together with that memory |
+//! | [`task`] | a task of any type inside a node |
+//! | [`transitions`] | who gets the task, the reference and the message when the word changes |
+//! | [`message`], [`lane`] | from a caller's thread to the worker |
+//! | [`local`] | the callers' side: schedule, cancel, recycle |
+//! | [`wheel`] | the worker's side: the wheel whose entries are nodes |
+//!
+//! Imports lead from the end of this list to its beginning.
+
+mod arena;
+mod lane;
+mod layout;
+mod local;
+mod message;
+mod pool;
+mod refs;
+mod task;
+mod timer_ref;
+mod transitions;
+mod wheel;
+mod word;
+
+pub(crate) use lane::{Consumer, Group, Producer, lane};
+pub(crate) use local::{Lent, LocalNodes};
+pub(crate) use message::Message;
+pub(crate) use pool::{Pool, PoolId};
+pub(crate) use refs::{Handle, Owner, Released};
+pub(crate) use task::{NextRun, Task, TaskContext};
+pub(crate) use transitions::{
+    Cancel, CancelledTask, ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim,
+};
+pub(crate) use wheel::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, WheelOf, new_pool};
+pub(crate) use word::End;

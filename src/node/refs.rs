@@ -1,0 +1,291 @@
+//! References to nodes, and the count that decides who recycles a node.
+//!
+//! * [`Handle`]: a user's reference. It keeps the timer too, by a [`TimerRef`], and with it the
+//!   memory of the node. It may be moved to any thread.
+//! * [`WheelRef`]: the timer's own reference, from the time the node is filled until the worker has
+//!   done with it. It belongs to the wheel or to the worker; or to the message about the node that is
+//!   under way. A `WheelRef` is given to that message by dropping it, which does not count down.
+//! * [`FreeNode`]: there is no other reference.
+//!
+//! | `references` | to | changed by | order |
+//! |---|---|---|---|
+//! | free | 2 | [`FreeNode::fill`]: a handle and the wheel's reference | plain store: no other thread has the node; the lane publishes it |
+//! | n | n + 1 | [`Handle::clone`], [`WheelRef::another_handle`] | `Relaxed`: the caller has a reference |
+//! | n > 1 | n − 1 | [`release`], by compare-exchange | `Release`, and `Acquire` for the last one |
+//! | 1 | free | [`release`] | `Acquire`: all that other threads did with the node is over |
+//! | 2, `merged` | free | [`release`] | the same: the wheel's reference was given up without counting down ([`Handle::merge_wheel_ref`]) |
+//!
+//! A thread that finds 1 has the only reference, if the reference is its own: a `WheelRef`, or a
+//! handle that is being dropped. For a borrowed handle the count says nothing, because other threads
+//! may have borrowed it too, and may clone it or end its timeout meanwhile.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use super::arena::{Arena, FreeNode};
+use super::layout::Node;
+use super::pool::Pool;
+use super::task::{Task, TaskContext};
+use super::timer_ref::TimerRef;
+use super::word::{End, SeenWord};
+#[cfg(not(hashed_wheel_loom))]
+use crate::sync::Loads;
+use crate::sync::{Arc, Ordering};
+
+/// More references to a node than this are leaked ones: the process ends before the count overflows,
+/// as with an `Arc`.
+const MAX_REFERENCES: u32 = u32::MAX / 2;
+
+/// What a timer shares, as far as its nodes have to know it.
+pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
+    /// Makes the handle that users and tasks see.
+    fn timeout(handle: Handle<Self>) -> Self::Timeout;
+
+    /// Returns what [`timeout`](Self::timeout) was given.
+    fn handle(timeout: &Self::Timeout) -> &Handle<Self>;
+
+    /// Takes what a dropped handle has released.
+    fn recycle(released: Released<Self>);
+}
+
+/// What is left of a handle: its reference to the timer, and the node if this was the last reference.
+pub(crate) struct Released<S: Owner> {
+    pub(super) node: Option<FreeNode<S>>,
+    // Dropped last: it keeps the memory of the node.
+    pub(super) timer: TimerRef<Pool<S>>,
+}
+
+impl<S: Owner> Released<S> {
+    #[inline]
+    pub(crate) fn timer(&self) -> &Pool<S> {
+        self.timer.get()
+    }
+
+    /// Recycles the node for a thread that has no cache of this timer.
+    pub(crate) fn free_remotely(self) {
+        if let Some(node) = self.node {
+            // SAFETY: the node was released by a handle of this timer.
+            unsafe { self.timer.get().arena.free_one_remotely(node) };
+        }
+    }
+}
+
+/// Gives up a reference. Returns the node if it was the last one.
+///
+/// # Safety
+///
+/// The caller owns a counted reference to `node`, which it does not use afterwards.
+#[inline]
+unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>> {
+    // SAFETY: the caller's reference keeps the node until it is counted down.
+    let Node { references, merged, .. } = unsafe { node.as_ref() };
+    let mut count = references.load_count(Ordering::Acquire);
+    loop {
+        // `merged` is read while the reference is still counted. Afterwards the node may hold another
+        // timeout, which may be merged. With a count of 2 no other thread has a handle whose message
+        // could still be taken back, so `merged` does not change any more.
+        if count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1 {
+            // The only reference: there is nobody to count down for.
+            return Some(FreeNode(node));
+        }
+        // Release: pairs with the `Acquire` of the thread that finds the last reference.
+        match references.compare_exchange_weak(count, count - 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return None,
+            Err(now) => count = now,
+        }
+    }
+}
+
+impl<S: Owner> FreeNode<S> {
+    /// Makes the node a timeout whose message is about to be pushed with this ticket.
+    ///
+    /// # Safety
+    ///
+    /// The node belongs to the pool of `timer`.
+    #[inline]
+    pub(super) unsafe fn fill<T: Task<S>>(
+        self,
+        task: T,
+        deadline: u64,
+        ticket: u64,
+        timer: TimerRef<Pool<S>>,
+    ) -> (Handle<S>, WheelRef<S>) {
+        // SAFETY: `timer` keeps the pool, and with it the memory of the node.
+        let node = unsafe { self.0.as_ref() };
+        node.word.begin(deadline);
+        node.references.store(2, Ordering::Relaxed);
+        node.merged.store(0, Ordering::Relaxed);
+        node.set_ticket(ticket);
+        // SAFETY: a `FreeNode` is the only reference to its node, and a node becomes free only after
+        // its task was moved out.
+        unsafe { node.task.put(task) };
+        (Handle { node: self.0, timer: ManuallyDrop::new(timer) }, WheelRef(self.0))
+    }
+}
+
+/// The timer's own reference to a node.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a wheel's reference that is dropped belongs to the message about its node"]
+pub(super) struct WheelRef<S: TaskContext>(NonNull<Node<S>>);
+
+// SAFETY: a node consists of atomics and of a task, which is `Send`.
+unsafe impl<S: TaskContext> Send for WheelRef<S> {}
+
+impl<S: TaskContext> Deref for WheelRef<S> {
+    type Target = Node<S>;
+
+    #[inline]
+    fn deref(&self) -> &Node<S> {
+        // SAFETY: this reference is counted. It stays inside the pool that has the memory.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<S: TaskContext> WheelRef<S> {
+    /// Takes over the wheel's reference to a node that was kept by its number.
+    ///
+    /// # Safety
+    ///
+    /// `number` stands for the wheel's reference to a node of `arena`, and stands for it no longer.
+    #[inline]
+    pub(super) unsafe fn from_number(arena: &Arena<S>, number: u32) -> Self {
+        Self(arena.at(number))
+    }
+
+    /// Whether no handle is left. Then only the owner of this reference changes the node.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        // Acquire: pairs with the release of the last handle, so what was done through it is seen.
+        self.references.load_count(Ordering::Acquire) == 1
+    }
+
+    /// Gives the reference up. Returns the node if it was the last one.
+    #[inline]
+    pub(super) fn release(self) -> Option<FreeNode<S>> {
+        // SAFETY: a `WheelRef` is a counted reference, and is gone afterwards.
+        unsafe { release(self.0) }
+    }
+}
+
+impl<S: Owner> WheelRef<S> {
+    /// Makes this reference a handle.
+    ///
+    /// # Safety
+    ///
+    /// The node belongs to the pool of `timer`.
+    #[inline]
+    pub(super) unsafe fn into_handle(self, timer: TimerRef<Pool<S>>) -> Handle<S> {
+        Handle { node: self.0, timer: ManuallyDrop::new(timer) }
+    }
+
+    /// Makes one more handle.
+    ///
+    /// # Safety
+    ///
+    /// The node belongs to the pool of `timer`.
+    pub(super) unsafe fn another_handle(&self, timer: TimerRef<Pool<S>>) -> Handle<S> {
+        self.references.fetch_add(1, Ordering::Relaxed);
+        Handle { node: self.0, timer: ManuallyDrop::new(timer) }
+    }
+}
+
+/// A user's reference to a node and to the timer.
+pub(crate) struct Handle<S: Owner> {
+    node: NonNull<Node<S>>,
+    timer: ManuallyDrop<TimerRef<Pool<S>>>,
+}
+
+// SAFETY: a node consists of atomics and of a task, which is `Send`; `S` is `Send` and `Sync`.
+unsafe impl<S: Owner> Send for Handle<S> {}
+// SAFETY: a shared handle changes the node by atomic operations only; `S` is `Send` and `Sync`.
+unsafe impl<S: Owner> Sync for Handle<S> {}
+
+impl<S: Owner> Handle<S> {
+    #[inline]
+    pub(crate) fn timer(&self) -> &Pool<S> {
+        self.timer.get()
+    }
+
+    pub(crate) fn to_arc(&self) -> Arc<Pool<S>> {
+        self.timer.to_arc()
+    }
+
+    /// The address of the node, which identifies the timeout.
+    pub(crate) fn as_ptr(&self) -> *const Node<S> {
+        self.node.as_ptr()
+    }
+
+    /// How the timeout ended, if it has ended.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.word.end()
+    }
+
+    /// Reads the state word, unless the timeout has ended.
+    #[inline]
+    pub(crate) fn not_ended(&self) -> Option<SeenWord> {
+        self.word.not_ended()
+    }
+
+    /// Releases the references of the handle, for a caller that recycles them itself.
+    #[inline]
+    pub(super) fn release(self) -> Released<S> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the handle is in a `ManuallyDrop`, so its counted reference is given up here once.
+        let node = unsafe { release(this.node) };
+        // SAFETY: the handle is in a `ManuallyDrop`, so its `timer` is taken once.
+        let timer = unsafe { ManuallyDrop::take(&mut this.timer) };
+        Released { node, timer }
+    }
+
+    /// Gives up the wheel's reference without counting it down, which saves a locked instruction. The
+    /// last handle to be dropped sees that it is gone.
+    ///
+    /// # Safety
+    ///
+    /// The caller has taken back the message that owned the wheel's reference to this node.
+    #[inline]
+    pub(super) unsafe fn merge_wheel_ref(&self) {
+        // Relaxed: the count of this handle's own drop publishes it.
+        self.merged.store(1, Ordering::Relaxed);
+    }
+}
+
+impl<S: Owner> Deref for Handle<S> {
+    type Target = Node<S>;
+
+    #[inline]
+    fn deref(&self) -> &Node<S> {
+        // SAFETY: this reference is counted, and `timer` keeps the pool, which has the memory.
+        unsafe { self.node.as_ref() }
+    }
+}
+
+impl<S: Owner> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        if self.references.fetch_add(1, Ordering::Relaxed) > MAX_REFERENCES {
+            std::process::abort();
+        }
+        Self { node: self.node, timer: self.timer.clone() }
+    }
+}
+
+impl<S: Owner> Drop for Handle<S> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the handle is a counted reference, and is gone afterwards.
+        let node = unsafe { release(self.node) };
+        // SAFETY: `timer` is not used after the drop.
+        let timer = unsafe { ManuallyDrop::take(&mut self.timer) };
+        S::recycle(Released { node, timer });
+    }
+}
+
+impl<S: Owner> fmt::Debug for Handle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,217 @@
+//! Batched reference counts: an `Arc` whose references are counted per thread.
+//!
+//! A [`TimerRef`] keeps a value that is in an `Arc`. Taking one from a thread's [`LocalCount`], and
+//! giving it back there, is a plain addition; the [`SharedCount`] in the value is changed once per
+//! [`BATCH`] references. All `TimerRef`s and local counts of a value together own *one* strong
+//! reference of its `Arc`. The component knows nothing of timers; it has a loom model of its own,
+//! `loom-tests/tests/models/timer_ref.rs`.
+//!
+//! | `SharedCount` | changed by | order | pairs with |
+//! |---|---|---|---|
+//! | 0 → n | a thread that has a strong reference; takes one more for all n | `Relaxed` | nothing: the caller's own reference keeps the value |
+//! | n → n + m | a thread that has a strong reference or a `TimerRef` | `Relaxed` | the same |
+//! | n → n − m | a thread that gives m references back | `AcqRel` | itself: the thread that finds m sees all uses of the others before it drops the strong reference |
+//!
+//! A thread may find 0 and take a strong reference while another thread, which has just counted down
+//! to 0, still drops its own. That is another strong reference, so the order of the two is
+//! irrelevant.
+
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use crate::sync::{Arc, AtomicUsize, Ordering, Weak};
+
+/// How many references a thread takes from the shared count at a time.
+const BATCH: usize = 1_024;
+
+/// More references than this are leaked ones: the process ends before the count overflows, as with
+/// an `Arc`.
+const MAX_COUNT: usize = usize::MAX / 2;
+
+/// A value that has a [`SharedCount`].
+///
+/// # Safety
+///
+/// `count` returns the same `SharedCount` at each call, and no other value returns that one.
+pub(crate) unsafe trait Counted {
+    fn count(&self) -> &SharedCount;
+}
+
+/// The number of references to the value that has this count.
+#[derive(Default)]
+pub(crate) struct SharedCount(AtomicUsize);
+
+impl SharedCount {
+    /// Adds references to `value`, which owns this count.
+    fn add<T: Counted>(value: &Arc<T>, references: usize) {
+        if value.count().add_some(references) == 0 {
+            // The one strong reference of all `TimerRef`s. (The one of an earlier batch may not be
+            // dropped yet; this is another.)
+            std::mem::forget(Arc::clone(value));
+        }
+    }
+
+    /// Returns the count before.
+    fn add_some(&self, references: usize) -> usize {
+        let before = self.0.fetch_add(references, Ordering::Relaxed);
+        if before >= MAX_COUNT {
+            std::process::abort();
+        }
+        before
+    }
+
+    /// Gives references back.
+    ///
+    /// # Safety
+    ///
+    /// `value` comes from `Arc::as_ptr`, and the caller owns so many counted references to it, which
+    /// it does not use afterwards.
+    unsafe fn release<T: Counted>(value: NonNull<T>, references: usize) {
+        if references == 0 {
+            return;
+        }
+        // SAFETY: the caller's references are counted until the subtraction, so the value is there.
+        let count = unsafe { value.as_ref() }.count();
+        if count.0.fetch_sub(references, Ordering::AcqRel) == references {
+            // SAFETY: `add` has forgotten one strong reference when the count left zero. The count
+            // is zero again, so this thread, and no other, drops it.
+            unsafe { Arc::decrement_strong_count(value.as_ptr()) };
+        }
+    }
+}
+
+/// A counted reference, which keeps its value.
+pub(crate) struct TimerRef<T: Counted>(NonNull<T>);
+
+// SAFETY: it gives out `&T` and `Arc<T>`, as an `Arc` does.
+unsafe impl<T: Counted + Send + Sync> Send for TimerRef<T> {}
+// SAFETY: a shared `TimerRef` gives out `&T` and `Arc<T>`, as a shared `Arc` does.
+unsafe impl<T: Counted + Send + Sync> Sync for TimerRef<T> {}
+
+impl<T: Counted> TimerRef<T> {
+    /// A reference that comes from no [`LocalCount`].
+    pub(crate) fn new(value: &Arc<T>) -> Self {
+        SharedCount::add(value, 1);
+        Self(as_non_null(value))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &T {
+        // SAFETY: this reference is counted, so the value is there.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *const T {
+        self.0.as_ptr()
+    }
+
+    pub(crate) fn to_arc(&self) -> Arc<T> {
+        // SAFETY: the pointer comes from an `Arc`, whose strong count is not zero, because this
+        // reference is counted.
+        unsafe {
+            Arc::increment_strong_count(self.0.as_ptr());
+            Arc::from_raw(self.0.as_ptr())
+        }
+    }
+}
+
+impl<T: Counted> Clone for TimerRef<T> {
+    fn clone(&self) -> Self {
+        // The count is not zero, so the strong reference of all `TimerRef`s is there.
+        self.get().count().add_some(1);
+        Self(self.0)
+    }
+}
+
+impl<T: Counted> Drop for TimerRef<T> {
+    fn drop(&mut self) {
+        // SAFETY: this reference is one, it came from an `Arc`, and it is not used afterwards.
+        unsafe { SharedCount::release(self.0, 1) };
+    }
+}
+
+/// The references that one thread, or the worker, has in reserve for one value.
+pub(crate) struct LocalCount<T: Counted> {
+    /// Keeps the address, so that no other value can have it.
+    value: Weak<T>,
+    /// How many of the counted references belong to this reserve.
+    references: usize,
+}
+
+impl<T: Counted> LocalCount<T> {
+    pub(crate) fn new(value: Weak<T>) -> Self {
+        Self { value, references: 0 }
+    }
+
+    /// Whether this is the reserve of the value at this address.
+    #[inline]
+    pub(crate) fn is_of(&self, value: *const T) -> bool {
+        std::ptr::eq(self.value.as_ptr(), value)
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
+        self.value.upgrade()
+    }
+
+    /// Takes a reference.
+    ///
+    /// # Panics
+    ///
+    /// If the value is gone.
+    #[inline]
+    pub(crate) fn take(&mut self) -> TimerRef<T> {
+        if self.references == 0 {
+            self.refill();
+        }
+        self.references -= 1;
+        // SAFETY: the pointer of a `Weak` whose value is there, because a reference of this reserve
+        // is counted; it passes to the new `TimerRef`.
+        TimerRef(unsafe { NonNull::new_unchecked(self.value.as_ptr().cast_mut()) })
+    }
+
+    #[cold]
+    fn refill(&mut self) {
+        let value = self.value.upgrade().expect("the caller has the value");
+        SharedCount::add(&value, BATCH);
+        self.references = BATCH;
+    }
+
+    /// Takes a reference in. One to another value is dropped.
+    #[inline]
+    pub(crate) fn put(&mut self, reference: TimerRef<T>) {
+        if !self.is_of(reference.as_ptr()) {
+            return;
+        }
+        let reference = ManuallyDrop::new(reference);
+        self.references += 1;
+        if self.references > 2 * BATCH {
+            self.references -= BATCH;
+            // SAFETY: the reserve has more than a batch of references to this value, and has just
+            // given up a batch of them.
+            unsafe { SharedCount::release(reference.0, BATCH) };
+        }
+    }
+
+    /// Gives all references back.
+    pub(crate) fn empty(&mut self) {
+        let references = std::mem::take(&mut self.references);
+        if let Some(value) = NonNull::new(self.value.as_ptr().cast_mut()).filter(|_| references > 0) {
+            // SAFETY: these references belonged to this reserve, whose number is zero now. They are
+            // counted, so the value is there, and the pointer of its `Weak` is that of its `Arc`.
+            unsafe { SharedCount::release(value, references) };
+        }
+    }
+}
+
+impl<T: Counted> Drop for LocalCount<T> {
+    fn drop(&mut self) {
+        self.empty();
+    }
+}
+
+fn as_non_null<T>(value: &Arc<T>) -> NonNull<T> {
+    NonNull::new(Arc::as_ptr(value).cast_mut()).expect("an Arc is not null")
+}

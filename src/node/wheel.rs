@@ -1,0 +1,451 @@
+//! The wheel of a timer, whose entries are nodes.
+//!
+//! This is the worker's side of the unsafe boundary. The wheel keeps nodes by number and gives each
+//! out once, as a [`HeldRef`]: the wheel's reference to a node, in the worker's hands, which borrows
+//! the wheel that it came from. So a node cannot be put into the wheel of another timer, nor twice.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::ptr;
+
+use super::arena::{Arena, FreeList};
+use super::lane::{Group, Received};
+use super::layout::{NOT_IN_WHEEL, Node};
+use super::message::Kind;
+use super::pool::{Pool, PoolId};
+use super::refs::{Handle, Owner, WheelRef};
+use super::task::{NextRun, TaskContext};
+use super::timer_ref::{LocalCount, TimerRef};
+use super::transitions::{ClaimedTask, Expired, Stopped, TaskClaim};
+use super::word::Finish;
+use crate::sync::{Arc, Ordering};
+use crate::ticks::Ticks;
+use crate::wheel::entries::Entries;
+use crate::occupancy::LevelOccupancy;
+use crate::wheel::{EitherWheel, Hashed};
+
+/// The wheel of one pool, and what else the worker has of its nodes.
+pub(crate) struct NodeWheel<S: Owner> {
+    wheel: EitherWheel,
+    /// Taken out of the wheel to be expired, in another order than the wheel's. Empty between steps,
+    /// unless a `stop` has cut a step short.
+    due: VecDeque<WheelRef<S>>,
+    free: FreeList,
+    count: LocalCount<Pool<S>>,
+}
+
+/// Makes a pool, with what `make` makes of the pool's wheel.
+pub(crate) fn new_pool<S: Owner>(
+    wheel: EitherWheel,
+    make: impl FnOnce(NodeWheel<S>, PoolId) -> S,
+) -> Arc<Pool<S>> {
+    let id = PoolId::new();
+    Arc::new_cyclic(|pool| {
+        let count = LocalCount::new(pool.clone());
+        Pool::new(id, make(NodeWheel { wheel, due: VecDeque::new(), free: FreeList::new(), count }, id))
+    })
+}
+
+/// How the wheel sees nodes.
+struct Nodes<'a, S: TaskContext>(&'a Arena<S>);
+
+impl<S: TaskContext> Nodes<'_, S> {
+    #[inline]
+    fn node(&self, number: u32) -> &Node<S> {
+        // SAFETY: a wheel asks only about the numbers that were put into it, which are those of nodes
+        // of this arena.
+        unsafe { self.0.node(number) }
+    }
+}
+
+impl<S: TaskContext> Entries for Nodes<'_, S> {
+    #[inline]
+    fn deadline(&self, entry: u32) -> u64 {
+        self.node(entry).tick.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn position(&self, entry: u32) -> u32 {
+        self.node(entry).position.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set_position(&mut self, entry: u32, position: u32) {
+        self.node(entry).position.store(position, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn prefetch(&self, entry: u32) {
+        self.0.prefetch(entry);
+    }
+}
+
+impl<S: Owner> NodeWheel<S> {
+    /// Brings the wheel together with its pool.
+    ///
+    /// # Panics
+    ///
+    /// If the wheel is that of another pool.
+    #[inline]
+    pub(crate) fn of<'a>(&'a mut self, pool: &'a Arc<Pool<S>>) -> WheelOf<'a, S> {
+        assert!(self.count.is_of(Arc::as_ptr(pool)), "the wheel is that of this timer");
+        WheelOf { own: self, pool }
+    }
+
+    pub(crate) fn tick(&self) -> u64 {
+        self.wheel.tick()
+    }
+
+    /// How many nodes are in the wheel.
+    pub(crate) fn len(&self) -> usize {
+        self.wheel.len()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.wheel.next_deadline()
+    }
+
+    /// Whether a step that was cut short has left nodes that it had taken out of the wheel.
+    pub(crate) fn has_unfinished_step(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// How full each level is at tick `now`, which is not before [`tick`](Self::tick).
+    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
+        self.wheel.levels(now)
+    }
+}
+
+/// The wheel together with its pool.
+pub(crate) struct WheelOf<'a, S: Owner> {
+    own: &'a mut NodeWheel<S>,
+    pool: &'a Arc<Pool<S>>,
+}
+
+impl<S: Owner> Deref for WheelOf<'_, S> {
+    type Target = NodeWheel<S>;
+
+    #[inline]
+    fn deref(&self) -> &NodeWheel<S> {
+        self.own
+    }
+}
+
+/// A message that has arrived.
+pub(crate) enum Arrival<'w, S: Owner> {
+    /// It was taken back by the thread that had pushed it.
+    TakenBack,
+    /// A new timeout.
+    New(ArrivedRef<'w, S>),
+    /// A timeout whose deadline has become earlier, or that has ended. It is out of the wheel now.
+    Known(ArrivedRef<'w, S>),
+}
+
+impl<S: Owner> WheelOf<'_, S> {
+    #[inline]
+    fn hold(&mut self, node: WheelRef<S>) -> HeldRef<'_, S> {
+        HeldRef { wheel: WheelOf { own: self.own, pool: self.pool }, node }
+    }
+
+    /// Moves the time on. What is due then is for [`next_due`](Self::next_due).
+    pub(crate) fn advance(&mut self, tick: u64) {
+        self.own.wheel.advance(&mut Nodes(&self.pool.arena), tick);
+    }
+
+    /// Takes the next node out that is due.
+    #[inline]
+    pub(crate) fn next_due(&mut self) -> Option<DueRef<'_, S>> {
+        let node = match self.own.due.pop_front() {
+            Some(node) => node,
+            None => self.pop_due()?,
+        };
+        Some(DueRef(self.hold(node)))
+    }
+
+    #[inline]
+    fn pop_due(&mut self) -> Option<WheelRef<S>> {
+        let arena = &self.pool.arena;
+        let number = self.own.wheel.pop_due(&Nodes(arena))?;
+        // SAFETY: `insert` has put the number into the wheel in place of the wheel's reference, and
+        // the wheel gives it out once.
+        let node = unsafe { WheelRef::from_number(arena, number) };
+        node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
+        Some(node)
+    }
+
+    /// Takes all nodes out that are due, for [`next_due`](Self::next_due) to give out in the order of
+    /// the ticks of their deadlines. Each deadline is read once, because a `reset` may change it.
+    pub(crate) fn sort_due(&mut self, ticks: Ticks) {
+        while let Some(node) = self.pop_due() {
+            self.own.due.push_back(node);
+        }
+        self.own.due.make_contiguous().sort_by_cached_key(|node| ticks.of(node.deadline()));
+    }
+
+    /// Takes in the nodes that threads have freed.
+    pub(crate) fn collect_remote_frees(&mut self) {
+        // SAFETY: the free list is used with the arena of its own pool alone.
+        unsafe { self.own.free.collect_remote_frees(&self.pool.arena) };
+    }
+
+    /// Gives `apply` each message of a group, and says whether it is owed.
+    ///
+    /// # Panics
+    ///
+    /// If the group comes from a lane of another pool.
+    #[inline]
+    pub(crate) fn receive(&mut self, group: &mut Group, mut apply: impl FnMut(Arrival<'_, S>, bool)) {
+        assert_eq!(group.pool, self.pool.id(), "the lane is that of this timer");
+        let group = group.take();
+        for &Received { message, .. } in group {
+            if message != 0 {
+                self.pool.arena.prefetch(Kind::decode(message).1);
+            }
+        }
+        for &Received { message, is_owed } in group {
+            apply(self.arrival(message), is_owed);
+        }
+    }
+
+    /// `message` was taken out of a lane of this pool, and is given up.
+    #[inline]
+    fn arrival(&mut self, message: u64) -> Arrival<'_, S> {
+        if message == 0 {
+            return Arrival::TakenBack;
+        }
+        let (kind, number) = Kind::decode(message);
+        let arena = &self.pool.arena;
+        // SAFETY: `local` pushes messages to the lanes of a pool about nodes of that pool alone, and a
+        // lane gives each out once. A new timeout's message owns the wheel's reference. Any other
+        // owns it too, or the number is in the wheel: then it is taken out below.
+        let node = unsafe { WheelRef::from_number(arena, number) };
+        if kind == Kind::New {
+            return Arrival::New(ArrivedRef(self.hold(node)));
+        }
+        if node.position.load(Ordering::Relaxed) != NOT_IN_WHEEL {
+            self.own.wheel.remove(&mut Nodes(arena), number);
+            node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
+        }
+        Arrival::Known(ArrivedRef(self.hold(node)))
+    }
+
+    /// Takes back the handle of a timeout whose task has run.
+    ///
+    /// # Panics
+    ///
+    /// If the handle is of another timer.
+    #[inline]
+    pub(crate) fn recycle(&mut self, handle: Handle<S>) {
+        assert!(ptr::eq(handle.timer(), &**self.pool), "the handle is one of this timer");
+        let released = handle.release();
+        if let Some(node) = released.node {
+            // SAFETY: the handle was one of this pool, whose arena is the only one of this list.
+            unsafe { self.own.free.put(&self.pool.arena, node) };
+        }
+        self.own.count.put(released.timer);
+    }
+
+    /// The first tick up to `last` at which a timeout fires, and how many timeouts have not ended. The
+    /// tick is zero if a message about the timeout is under way. Looks at each node:
+    /// `next_deadline` also counts timeouts that have ended, and deadlines before a `reset`.
+    pub(crate) fn first_due(&self, ticks: Ticks, last: u64) -> (Option<u64>, u64) {
+        let nodes = Nodes(&self.pool.arena);
+        let (mut first, mut live) = (None, 0);
+        self.own.wheel.for_each(|number| {
+            let node = nodes.node(number);
+            let seen = node.word.relaxed();
+            let due = ticks.of(seen.deadline());
+            let fires = if seen.is_in_flight() {
+                0
+            } else if seen.is_in_wheel() {
+                // The node may have entered the wheel after its own tick.
+                due.max(node.tick.load(Ordering::Relaxed))
+            } else {
+                return;
+            };
+            live += 1;
+            // A periodic task ends with the timer, not before: nothing waits for it.
+            if due <= last && !node.is_periodic() {
+                first = Some(first.map_or(fires, |first: u64| first.min(fires)));
+            }
+        });
+        (first, live)
+    }
+
+    /// Cancels all timeouts in the wheel that have not ended, on behalf of `stop`.
+    pub(crate) fn stop_all(&mut self, mut stopped: impl FnMut(Stopped<S>)) {
+        let arena = &self.pool.arena;
+        let mut all = Vec::from(std::mem::take(&mut self.own.due));
+        self.own.wheel.for_each(|number| {
+            // SAFETY: the number stands for the wheel's reference. The wheel is dropped below, and
+            // gives no number out before.
+            let node = unsafe { WheelRef::from_number(arena, number) };
+            node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
+            all.push(node);
+        });
+        // Frees the memory of the wheel.
+        self.own.wheel = EitherWheel::Hashed(Hashed::new(1));
+        for node in all {
+            // SAFETY: the node is one of this pool.
+            unsafe { node.stop(TimerRef::new(self.pool), false) }.map(&mut stopped);
+        }
+    }
+
+    /// Gives back the references to the timer that the worker has in reserve.
+    pub(crate) fn empty_reserve(&mut self) {
+        self.own.count.empty();
+    }
+}
+
+/// The wheel's reference to a node, in the worker's hands.
+#[must_use = "a reference that is dropped is left to the message about its node"]
+pub(crate) struct HeldRef<'w, S: Owner> {
+    wheel: WheelOf<'w, S>,
+    node: WheelRef<S>,
+}
+
+impl<S: Owner> HeldRef<'_, S> {
+    /// Puts the node into the wheel.
+    #[inline]
+    pub(crate) fn insert(self, tick: u64) {
+        self.node.tick.store(tick, Ordering::Relaxed);
+        self.wheel.own.wheel.insert(&mut Nodes(&self.wheel.pool.arena), self.node.number);
+    }
+
+    /// Gives the reference up, and recycles the node if it was the last one.
+    #[inline]
+    fn release(self) {
+        if let Some(node) = self.node.release() {
+            // SAFETY: the node is one of this pool, whose arena is the only one of this list.
+            unsafe { self.wheel.own.free.put(&self.wheel.pool.arena, node) };
+        }
+    }
+}
+
+/// The reference to a node whose message has arrived.
+pub(crate) struct ArrivedRef<'w, S: Owner>(HeldRef<'w, S>);
+
+impl<S: Owner> ArrivedRef<'_, S> {
+    /// Puts the node into the wheel at the tick that `tick` returns for its deadline and for the tick
+    /// that the wheel has reached. If the timeout has ended, recycles the node instead.
+    #[inline]
+    pub(crate) fn accept(self, tick: impl FnOnce(u64, u64) -> u64) {
+        let Self(held) = self;
+        match held.node.word.enter_wheel(held.node.is_alone()) {
+            Some(deadline) => {
+                let tick = tick(deadline, held.wheel.tick());
+                held.insert(tick);
+            }
+            None => held.release(),
+        }
+    }
+
+    /// Cancels the timeout on behalf of `stop`, unless it has ended.
+    pub(crate) fn stop(self) -> Option<Stopped<S>> {
+        let HeldRef { wheel, node } = self.0;
+        // SAFETY: the node is one of this pool.
+        unsafe { node.stop(TimerRef::new(wheel.pool), true) }
+    }
+}
+
+/// The reference to a node that the wheel has given out because it is due.
+pub(crate) struct DueRef<'w, S: Owner>(HeldRef<'w, S>);
+
+/// The result of an attempt to expire a node.
+pub(crate) enum Expiry<'w, S: Owner> {
+    /// The timeout is expired, and its task is the worker's.
+    Once(ClaimedTask<S>),
+    /// A periodic task is the worker's for one run.
+    Run(HeldRun<'w, S>),
+    /// A `reset` moved the deadline. The node belongs back into the wheel at this one.
+    Later(HeldRef<'w, S>, u64),
+    /// The timeout ended before, or was reset to an earlier deadline, and a message says so.
+    LeftToMessage,
+}
+
+impl<'w, S: Owner> DueRef<'w, S> {
+    /// Expires the timeout if `is_due` says so of its deadline.
+    #[inline]
+    pub(crate) fn expire(self, is_due: impl Fn(u64) -> bool) -> Expiry<'w, S> {
+        let HeldRef { wheel, node } = self.0;
+        // SAFETY: the node is one of this pool, and so is the worker's reserve of references.
+        match unsafe { node.expire(|| wheel.own.count.take(), is_due) } {
+            Expired::Once(claimed) => Expiry::Once(claimed),
+            Expired::Run(node) => Expiry::Run(HeldRun { held: HeldRef { wheel, node } }),
+            Expired::Later(node, deadline) => Expiry::Later(HeldRef { wheel, node }, deadline),
+            Expired::LeftToMessage => Expiry::LeftToMessage,
+        }
+    }
+}
+
+/// A periodic timeout whose task is the worker's for one run.
+#[must_use = "a run that is not finished is never followed by another"]
+pub(crate) struct HeldRun<'w, S: Owner> {
+    held: HeldRef<'w, S>,
+}
+
+/// What follows a run on the worker.
+pub(crate) enum HeldRunOutcome<'w, S: Owner> {
+    /// The task runs again, at this deadline: the node belongs into the wheel.
+    Again(HeldRef<'w, S>, u64),
+    /// It was the last run.
+    LastRun(EndedRun<'w, S>),
+    /// The timeout was cancelled during the run.
+    Cancelled(EndedRun<'w, S>),
+}
+
+impl<'w, S: Owner> HeldRun<'w, S> {
+    /// The name of the task's type.
+    pub(crate) fn name(&self) -> &'static str {
+        self.held.node.name()
+    }
+
+    /// Runs the task once. Returns when the next run is due, or `None` after a panic.
+    pub(crate) fn repeat(&mut self, timer: &Pool<S>) -> Option<NextRun> {
+        // SAFETY: this value is the right to the task, which stays in the node.
+        unsafe { self.held.node.claim() }.repeat(timer, true)
+    }
+
+    /// Hands the run over to another thread. Until a message comes at its end, the node is in the
+    /// wheel, where `stop` finds it.
+    pub(crate) fn hand_over(self, tick: u64) -> ClaimedTask<S> {
+        let HeldRef { wheel, node } = self.held;
+        // SAFETY: the node is one of this pool, and so is the worker's reserve of references.
+        let handle = unsafe { node.another_handle(wheel.own.count.take()) };
+        HeldRef { wheel, node }.insert(tick);
+        // SAFETY: this value was the right to the task, which passes to the new one.
+        unsafe { ClaimedTask::new(handle) }
+    }
+
+    /// Ends the run. `next` is the deadline of the next one.
+    pub(crate) fn finish(self, next: Option<u64>) -> HeldRunOutcome<'w, S> {
+        let Self { held } = self;
+        match held.node.word.finish_run(next, true) {
+            Finish::Again(deadline) => HeldRunOutcome::Again(held, deadline),
+            Finish::LastRun => HeldRunOutcome::LastRun(EndedRun { held, owns_reference: true }),
+            Finish::Cancelled => HeldRunOutcome::Cancelled(EndedRun { held, owns_reference: false }),
+        }
+    }
+}
+
+/// A periodic timeout after its last run.
+#[must_use = "its task has to be dropped"]
+pub(crate) struct EndedRun<'w, S: Owner> {
+    held: HeldRef<'w, S>,
+    /// No message about the end is under way, so the wheel's reference is given up here.
+    owns_reference: bool,
+}
+
+impl<S: Owner> EndedRun<'_, S> {
+    /// Lends the task to `discard`, which drops it, and then gives up the wheel's reference, or leaves
+    /// it to the message that is under way.
+    pub(crate) fn discard(self, discard: impl FnOnce(TaskClaim<'_, S>)) {
+        // SAFETY: this value is the right to the task, and ends here.
+        discard(unsafe { self.held.node.claim() });
+        if self.owns_reference {
+            self.held.release();
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The state word of a timeout: 2 bits of state and 62 bits of deadline in one atomic.
+//!
+//! State and deadline share a word so that a thread that changes one of them also decides about the
+//! other. In the table, "message" means a message about the node in a [lane](super::lane).
+//!
+//! | from | to | changed by | order |
+//! |---|---|---|---|
+//! | – | `IN_FLIGHT` | `new_timeout`, which then pushes a message ([`begin`](StateWord::begin)) | plain store: no other thread has the node |
+//! | `IN_FLIGHT` | `IN_WHEEL` | the worker, which has the message and puts the node into the wheel ([`enter_wheel`](StateWord::enter_wheel)) | `Acquire`; plain if no handle is left |
+//! | `IN_FLIGHT`, `IN_WHEEL` | same state, later deadline | `reset`; the wheel's tick may now be too early, never too late | `Release` |
+//! | `IN_FLIGHT` | `IN_FLIGHT`, earlier deadline | `reset` | `Release` |
+//! | `IN_WHEEL` | `IN_FLIGHT`, earlier deadline | `reset`, which then pushes a message | `Release` |
+//! | `IN_FLIGHT`, `IN_WHEEL` | `CANCELLED` | `cancel`, which pushes a message if the node was `IN_WHEEL` ([`cancel_seen`](StateWord::cancel_seen)); `stop` ([`cancel`](StateWord::cancel)) | `AcqRel` |
+//! | `IN_FLIGHT`, `IN_WHEEL` | `EXPIRED` | the worker, once the deadline is reached ([`expire`](StateWord::expire)) | `AcqRel`; plain if no handle is left |
+//! | `IN_WHEEL` | `IN_WHEEL`, `DEADLINE_RUNNING` | the worker, for a periodic task ([`begin_run`](StateWord::begin_run)) | `Relaxed`: no thread learns anything from it |
+//! | `IN_WHEEL`, `DEADLINE_RUNNING` | `IN_WHEEL` or `IN_FLIGHT`, next deadline | the thread that ran the task ([`finish_run`](StateWord::finish_run)): `IN_WHEEL` on the worker, which has the wheel's reference; `IN_FLIGHT` on another thread, which then pushes a message | `AcqRel` |
+//! | `IN_WHEEL`, `DEADLINE_RUNNING` | `EXPIRED`, `DEADLINE_RUNNING` | the same, after the last run; another thread pushes a message | `AcqRel` |
+//!
+//! **The states.** `IN_FLIGHT`: one message is in a lane, or the thread that made this change is
+//! about to push it, or a thread that cancels the timeout has just taken it back. `IN_WHEEL`: the
+//! node is in the wheel (or was just taken out to be expired) at a tick no later than its deadline's
+//! tick, or at the next tick to be processed if that has passed. `CANCELLED` and `EXPIRED` are final.
+//! The thread that made one of these changes owns the task; no other thread touches it.
+//!
+//! **Periodic tasks.** `DEADLINE_RUNNING` is not a deadline. It says that the task runs and is due
+//! again afterwards. The thread that runs it owns the task and gives it back together with the next
+//! deadline. A `cancel` meanwhile does not get the task: the runner finds `CANCELLED` and drops it.
+//! While the task runs on another thread than the worker, the node stays in the wheel at a tick that
+//! never comes. A periodic task is never reset, because its `Timeout` is given to nobody before it
+//! has ended.
+//!
+//! **At most one message.** Only a transition into `IN_FLIGHT`, or out of `IN_WHEEL` into a final
+//! state by another thread than the worker, pushes a message. So at most one message about a node is
+//! under way, and while there is one, the wheel's reference to the node belongs to that message: a
+//! worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves it alone.
+//!
+//! **What the orders are for.** The word publishes nothing but the deadline. The node itself reaches
+//! the worker through a lane, and the task belongs to one thread. The orders serve user code. What a
+//! thread did before a `reset` that returned true is visible to the task that runs at the new
+//! deadline (`Release` in `reset`, `Acquire` in `expire`). What was done before the end of a timeout
+//! is visible to a thread that learns of that end (`Release` in `cancel` and `expire`; `Acquire` in
+//! [`end`](StateWord::end), and in a `cancel` or `reset` that comes too late). Each order has a model
+//! in `loom-tests/tests/models/orders.rs`. Where no handle is left, the reference count orders what
+//! was done through the handles.
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::ticks::DEADLINE_RUNNING;
+
+const IN_FLIGHT: u64 = 0;
+const IN_WHEEL: u64 = 1;
+const CANCELLED: u64 = 2;
+const EXPIRED: u64 = 3;
+
+fn pack(deadline: u64, state: u64) -> u64 {
+    deadline << 2 | state
+}
+
+/// How a timeout ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Cancelled,
+    Expired,
+}
+
+/// The value of a state word at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct SeenWord(u64);
+
+impl SeenWord {
+    #[inline]
+    fn state(self) -> u64 {
+        self.0 & 3
+    }
+
+    #[inline]
+    pub(super) fn deadline(self) -> u64 {
+        self.0 >> 2
+    }
+
+    #[inline]
+    pub(super) fn is_in_flight(self) -> bool {
+        self.state() == IN_FLIGHT
+    }
+
+    #[inline]
+    pub(super) fn is_in_wheel(self) -> bool {
+        self.state() == IN_WHEEL
+    }
+
+    #[inline]
+    fn has_ended(self) -> bool {
+        !matches!(self.state(), IN_FLIGHT | IN_WHEEL)
+    }
+
+    /// Whether the task of a periodic timeout was running.
+    #[inline]
+    pub(super) fn is_running(self) -> bool {
+        self.deadline() == DEADLINE_RUNNING
+    }
+}
+
+/// The result of an attempt to expire a timeout.
+pub(super) enum Expire {
+    Expired { was_in_wheel: bool },
+    /// A `reset` moved the deadline to this later one.
+    NotDue(u64),
+    /// The timeout ended before or was reset to an earlier deadline; a message says so.
+    LeftToMessage,
+}
+
+/// The result of an attempt to move a deadline.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    Later,
+    /// Earlier, and a message about the node is under way already.
+    Earlier,
+    /// Earlier, and the caller has to push a message.
+    EarlierInWheel,
+    HasEnded,
+}
+
+/// The result of a run of a periodic task.
+pub(super) enum Finish {
+    Again(u64),
+    LastRun,
+    /// The timeout was cancelled during the run.
+    Cancelled,
+}
+
+pub(super) struct StateWord(AtomicU64);
+
+impl StateWord {
+    /// The word of a node that has never been used.
+    pub(super) fn unused() -> Self {
+        Self(AtomicU64::new(pack(0, EXPIRED)))
+    }
+
+    /// Starts a timeout, before any other thread has the node.
+    #[inline]
+    pub(super) fn begin(&self, deadline: u64) {
+        self.0.store(pack(deadline, IN_FLIGHT), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> u64 {
+        self.relaxed().deadline()
+    }
+
+    /// Reads the word without any order.
+    #[inline]
+    pub(super) fn relaxed(&self) -> SeenWord {
+        SeenWord(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn end(&self) -> Option<End> {
+        match SeenWord(self.0.load(Ordering::Acquire)).state() {
+            CANCELLED => Some(End::Cancelled),
+            EXPIRED => Some(End::Expired),
+            _ => None,
+        }
+    }
+
+    /// Reads the word, unless the timeout has ended.
+    #[inline]
+    pub(super) fn not_ended(&self) -> Option<SeenWord> {
+        let seen = SeenWord(self.0.load(Ordering::Acquire));
+        (!seen.has_ended()).then_some(seen)
+    }
+
+    /// Cancels the timeout, unless it has ended. Returns the word before.
+    pub(super) fn cancel(&self) -> Option<SeenWord> {
+        self.change(Ordering::AcqRel, to_cancelled)
+    }
+
+    /// [`cancel`](Self::cancel) for a caller that has read the word already.
+    #[inline]
+    pub(super) fn cancel_seen(&self, seen: SeenWord) -> Option<SeenWord> {
+        self.change_seen(seen, Ordering::AcqRel, to_cancelled)
+    }
+
+    /// Moves the deadline, unless the timeout has ended.
+    #[inline]
+    pub(super) fn reset(&self, to: u64) -> Move {
+        let before = self.change(Ordering::Release, |seen| match seen.state() {
+            IN_WHEEL if to < seen.deadline() => Some((IN_FLIGHT, to)),
+            IN_FLIGHT | IN_WHEEL => Some((seen.state(), to)),
+            _ => None,
+        });
+        match before {
+            None => Move::HasEnded,
+            Some(before) if to >= before.deadline() => Move::Later,
+            Some(before) if before.is_in_wheel() => Move::EarlierInWheel,
+            Some(_) => Move::Earlier,
+        }
+    }
+
+    /// The worker has the message: returns the deadline at which the node belongs into the wheel,
+    /// unless the timeout has ended. `is_alone`: no handle is left.
+    #[inline]
+    pub(super) fn enter_wheel(&self, is_alone: bool) -> Option<u64> {
+        if is_alone {
+            // No other thread changes the word. The timeout has not ended, or its last handle has
+            // cancelled it.
+            let before = self.relaxed();
+            if before.is_in_flight() {
+                self.0.store(pack(before.deadline(), IN_WHEEL), Ordering::Relaxed);
+            }
+            return before.is_in_flight().then(|| before.deadline());
+        }
+        self.change(Ordering::Acquire, |seen| seen.is_in_flight().then(|| (IN_WHEEL, seen.deadline())))
+            .map(SeenWord::deadline)
+    }
+
+    /// The wheel has given the node out: expires the timeout if `is_due` says so of its deadline.
+    /// `is_alone`: no handle is left.
+    #[inline]
+    pub(super) fn expire(&self, is_alone: bool, is_due: impl Fn(u64) -> bool) -> Expire {
+        let mut later = None;
+        let mut to = |seen: SeenWord| {
+            let deadline = seen.deadline();
+            later = (seen.is_in_wheel() && !is_due(deadline)).then_some(deadline);
+            (!seen.has_ended() && is_due(deadline)).then_some((EXPIRED, deadline))
+        };
+        let before = if is_alone {
+            let before = self.relaxed();
+            to(before).map(|(state, deadline)| {
+                self.0.store(pack(deadline, state), Ordering::Relaxed);
+                before
+            })
+        } else {
+            self.change(Ordering::AcqRel, to)
+        };
+        match (before, later) {
+            (Some(before), _) => Expire::Expired { was_in_wheel: before.is_in_wheel() },
+            (None, Some(deadline)) => Expire::NotDue(deadline),
+            (None, None) => Expire::LeftToMessage,
+        }
+    }
+
+    /// [`expire`](Self::expire) for a periodic task, which is due, because no thread moves its
+    /// deadline while it is in the wheel. Returns whether the run may begin.
+    pub(super) fn begin_run(&self) -> bool {
+        let run = |seen: SeenWord| seen.is_in_wheel().then_some((IN_WHEEL, DEADLINE_RUNNING));
+        self.change(Ordering::Relaxed, run).is_some()
+    }
+
+    /// A run of a periodic task is over. `next` is the deadline of the next run, `None` after the
+    /// last one. `on_worker`: the caller has the wheel's reference; otherwise it pushes a message.
+    pub(super) fn finish_run(&self, next: Option<u64>, on_worker: bool) -> Finish {
+        let state = if on_worker { IN_WHEEL } else { IN_FLIGHT };
+        let to = next.map_or((EXPIRED, DEADLINE_RUNNING), |deadline| (state, deadline));
+        let is_running = |seen: SeenWord| (seen.is_in_wheel() && seen.is_running()).then_some(to);
+        match (self.change(Ordering::AcqRel, is_running), next) {
+            (None, _) => Finish::Cancelled,
+            (Some(_), None) => Finish::LastRun,
+            (Some(_), Some(deadline)) => Finish::Again(deadline),
+        }
+    }
+
+    /// Changes state and deadline to what `to` returns, if it returns anything. Returns the word
+    /// before.
+    #[inline]
+    #[cfg_attr(hashed_wheel_loom, track_caller)]
+    fn change(
+        &self,
+        order: Ordering,
+        to: impl FnMut(SeenWord) -> Option<(u64, u64)>,
+    ) -> Option<SeenWord> {
+        self.change_seen(SeenWord(self.0.load(Ordering::Acquire)), order, to)
+    }
+
+    #[inline]
+    #[cfg_attr(hashed_wheel_loom, track_caller)]
+    fn change_seen(
+        &self,
+        mut seen: SeenWord,
+        order: Ordering,
+        mut to: impl FnMut(SeenWord) -> Option<(u64, u64)>,
+    ) -> Option<SeenWord> {
+        loop {
+            let (state, deadline) = to(seen)?;
+            let after = pack(deadline, state);
+            match self.0.compare_exchange_weak(seen.0, after, order, Ordering::Acquire) {
+                Ok(_) => return Some(seen),
+                Err(now) => seen = SeenWord(now),
+            }
+        }
+    }
+}
+
+#[inline]
+fn to_cancelled(seen: SeenWord) -> Option<(u64, u64)> {
+    (!seen.has_ended()).then(|| (CANCELLED, seen.deadline()))
+}
