@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::core::{Core, Settings};
-use crate::driver::{Driver, Waker};
+use crate::driver::Driver;
+use crate::engine::{Executor, Settings, Shared, Waker};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
 use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
-use crate::task::TaskExecutor;
+use crate::task::{ExpiredTask, TaskExecutor};
 use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
@@ -44,7 +44,7 @@ pub struct Builder {
     max_pending_timeouts: usize,
     slow_task_threshold: Option<Duration>,
     thread_name: Option<String>,
-    executor: Option<Box<dyn TaskExecutor>>,
+    executor: Option<Executor>,
     waker: Option<Waker>,
     clock: Option<Box<dyn Clock>>,
 }
@@ -91,7 +91,8 @@ impl Builder {
 
     /// Who runs the tasks. Default: the worker itself.
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
-        Self { executor: Some(Box::new(executor)), ..self }
+        let execute = move |task| executor.execute(ExpiredTask::new(task));
+        Self { executor: Some(Box::new(execute)), ..self }
     }
 
     /// A task that the worker runs itself and that takes longer than this is reported, with its type and what it took, and
@@ -164,7 +165,7 @@ impl Builder {
     ///
     /// A [`BuildError`] that says what was wrong and what is allowed.
     pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        Self { waker: None, ..self }.build_core(false).map(HashedWheelTimer::from_core)
+        Self { waker: None, ..self }.build_shared(false).map(HashedWheelTimer::from_shared)
     }
 
     /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned. With a [`clock`](Self::clock) it
@@ -174,14 +175,14 @@ impl Builder {
     ///
     /// As for [`build`](Self::build).
     pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
-        let core = self.build_core(true)?;
+        let shared = self.build_shared(true)?;
         // There is nothing to start.
-        core.life.set_started();
-        let driver = Driver::new(Arc::clone(&core));
-        Ok((HashedWheelTimer::from_core(core), driver))
+        shared.state.set_started();
+        let driver = Driver::new(Arc::clone(&shared));
+        Ok((HashedWheelTimer::from_shared(shared), driver))
     }
 
-    fn build_core(self, is_driven: bool) -> Result<Arc<Core>, BuildError> {
+    fn build_shared(self, is_driven: bool) -> Result<Arc<Shared>, BuildError> {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
         if self.tick.is_zero() {
@@ -211,7 +212,7 @@ impl Builder {
         if self.clock.is_none() && !HAS_CLOCK {
             return Err(BuildError::NoClock);
         }
-        Ok(Core::new(Settings {
+        Ok(Shared::build(Settings {
             tick: self.tick.max(SHORTEST_TICK),
             wheel: match self.hierarchical {
                 true => EitherWheel::Hierarchical(Hierarchical::new(ticks_per_wheel)),

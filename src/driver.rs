@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::Core;
-use crate::sync::unmodelled::AtomicBool;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::engine::Shared;
+use crate::sync::Arc;
 
 /// The worker of a timer in your own hands: [`Builder::build_driven`](crate::Builder::build_driven).
 ///
@@ -67,12 +66,12 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Driver {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
 }
 
 impl Driver {
-    pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 
     /// Runs every tick that is due, in order, and hands the tasks to the executor (by default runs them here, before this
@@ -87,11 +86,11 @@ impl Driver {
     /// On a stopped timer this does nothing; nor in a task that [`shutdown`](crate::HashedWheelTimer::shutdown) runs, which
     /// is a turn itself.
     pub fn turn(&mut self) -> usize {
-        if self.core.waker.is_some() {
+        if self.shared.waker.is_some() {
             // Nobody has to wake who is awake.
-            self.core.life.wake();
+            self.shared.state.wake();
         }
-        self.core.turn()
+        self.shared.turn()
     }
 
     /// How long until [`turn`](Self::turn) has work: zero if it has some now, if only to take in what was cancelled; `None` if
@@ -109,71 +108,39 @@ impl Driver {
     /// [`turn`](Self::turn) does nothing.
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
-        if self.core.turns_no_more() {
+        if self.shared.turns_no_more() {
             return None;
         }
-        let next = self.core.post.enter().next_turn(&self.core)?;
+        let next = self.shared.worker.lock().next_turn(&self.shared)?;
         // The time as it is now: to take in what has come may have taken some.
-        Some(self.core.ticks.until(next, self.core.time.now()))
+        Some(self.shared.ticks.until(next, self.shared.time.now()))
     }
 
     /// Whether the timer is stopped: what a loop should look at. See
     /// [`HashedWheelTimer::is_stopped`](crate::HashedWheelTimer::is_stopped).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.core.life.word().is_stopped()
+        self.shared.state.snapshot().is_stopped()
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(waker) = &self.core.waker {
+        if let Some(waker) = &self.shared.waker {
             // There is no loop any more.
-            waker.is_out_of_use.store(true, Ordering::Relaxed);
+            waker.set_unused();
         }
-        self.core.stop_from_anywhere();
+        self.shared.stop_from_anywhere();
         // If a task stopped the timer, nobody else comes for it. If somebody else did, they do; also for a task that has
         // just done so by dropping this.
-        if self.core.post.is_abandoned() && !self.core.post.is_mine() {
-            self.core.drop_executor();
+        if self.shared.worker.is_abandoned() && !self.shared.worker.is_held_by_this_thread() {
+            self.shared.drop_executor();
         }
     }
 }
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.core.debug("Driver", f)
-    }
-}
-
-/// What a driver's loop has promised, and how to wake it for less.
-pub(crate) struct Waker {
-    wake: Box<dyn Fn() + Send + Sync>,
-    /// The first tick that a turn is promised for; 0 if nobody can need an earlier one. Means something while the
-    /// [`Life`](crate::life::Life) says ASLEEP, and travels with that: written before `Life::promise`, which releases, and
-    /// read after `Life::look`, which acquires.
-    promised: AtomicU64,
-    /// Set once, by the driver's drop; `Relaxed`, for a call that comes at that moment was as good as before it.
-    is_out_of_use: AtomicBool,
-}
-
-impl Waker {
-    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { wake: Box::new(wake), promised: AtomicU64::new(0), is_out_of_use: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn promise(&self, tick: u64) {
-        self.promised.store(tick, Ordering::Relaxed);
-    }
-
-    /// Whether the loop would sleep past this tick.
-    pub(crate) fn is_needed_for(&self, tick: u64) -> bool {
-        tick < self.promised.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn wake(&self) {
-        if !self.is_out_of_use.load(Ordering::Relaxed) {
-            (self.wake)();
-        }
+        self.shared.debug("Driver", f)
     }
 }

@@ -30,7 +30,7 @@ use std::{array, fmt, mem};
 use crate::error::NewTimeoutError;
 use crate::sync::{Arc, CachePadded, Mutex};
 use crate::task::TimerTask;
-use crate::timeout::Timeout;
+use crate::engine::Timeout;
 use crate::timer::HashedWheelTimer;
 
 /// So many callers can be busy with different keys at a time.

@@ -5,28 +5,22 @@
 mod adapters;
 mod builder;
 mod clock;
-mod core;
 mod driver;
+mod engine;
 mod error;
 #[cfg(feature = "async")]
 mod future;
 mod keyed;
-mod lanes;
-mod life;
-mod local;
 mod node;
 mod periodic;
 mod platform;
 mod report;
-mod shutdown;
 mod stats;
 mod sync;
 mod task;
-mod thread;
 mod ticks;
 mod timeout;
 mod timer;
-mod worker;
 
 #[cfg(doctest)]
 mod must_not_compile;
@@ -45,5 +39,6 @@ pub use keyed::KeyedTimeouts;
 pub use periodic::{MissedTick, Periodic, Schedule};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
-pub use timeout::{CancelOnDrop, Timeout};
+pub use engine::Timeout;
+pub use timeout::CancelOnDrop;
 pub use timer::HashedWheelTimer;

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::sync::unmodelled::{AtomicU64, OnceLock};
-use crate::sync::{Arc, CachePadded, Ordering, SegQueue};
+use crate::engine::{LATENESS_BUCKETS, LatenessCounters, MAX_PENDING, Shared, lateness_bound};
+use crate::wheel::SlotCounts;
+
 
 /// What a timer has done since it was built: [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
 ///
@@ -86,30 +87,20 @@ pub struct Lateness {
     /// The greatest.
     pub max: Duration,
     tick: u64,
-    counts: [u64; BUCKETS],
-}
-
-/// One for each bound, and one for what is above all of them.
-const BUCKETS: usize = 16;
-
-/// The first bound is a tick divided by two so often; each further one is twice that before it.
-const FIRST_BOUND: usize = 4;
-
-/// In nanoseconds; `None` for the last bucket.
-fn bound(tick: u64, bucket: usize) -> Option<u64> {
-    let bound = match bucket.checked_sub(FIRST_BOUND) {
-        None => tick >> (FIRST_BOUND - bucket),
-        Some(doubled) => tick.saturating_mul(1 << doubled),
-    };
-    (bucket < BUCKETS - 1).then_some(bound)
+    counts: [u64; LATENESS_BUCKETS],
 }
 
 impl Lateness {
+    fn of(counters: &LatenessCounters, tick: u64) -> Self {
+        let counts = std::array::from_fn(|bucket| counters.buckets[bucket].get());
+        Self { max: Duration::from_nanos(counters.max.get()), tick, counts }
+    }
+
     /// How many timeouts were so late: above the bound before (or on time), and at most the one that they come with. The
     /// bounds are 1/16 of a tick, 1/8, and so on up to 1 024 ticks; the last count, with `None`, is of what was later than that.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + use<> {
         let Self { tick, counts, .. } = *self;
-        (0..BUCKETS).map(move |bucket| (bound(tick, bucket).map(Duration::from_nanos), counts[bucket]))
+        (0..LATENESS_BUCKETS).map(move |bucket| (lateness_bound(tick, bucket).map(Duration::from_nanos), counts[bucket]))
     }
 
     /// An upper bound of what this part of the timeouts were late at most: `0.99` is for all but the latest hundredth. It
@@ -189,176 +180,80 @@ pub struct LevelOccupancy {
     pub current_slot: usize,
 }
 
-#[derive(Default)]
-pub(crate) struct Counters {
-    /// Rare.
-    pub(crate) refused: Counter,
-    pub(crate) panicked: Counter,
-    pub(crate) dropped: Counter,
-    pub(crate) periodic_runs: Counter,
-    /// Periodic tasks that have panicked elsewhere.
-    pub(crate) died: Counter,
-    pub(crate) tallies: Tallies,
-    /// Written by the worker.
-    pub(crate) worker: CachePadded<WorkerCounters>,
-}
-
-#[derive(Default)]
-pub(crate) struct WorkerCounters {
-    /// How many new timeouts it has taken over.
-    pub(crate) taken: Counter,
-    /// How many timeouts ended when their task was handed to the executor, or run.
-    pub(crate) expired: Counter,
-    /// How often a task that repeats was, and stayed in the wheel. A counter of its own: what is the difference of two that
-    /// are read one after the other is now and then too much.
-    pub(crate) stays: Counter,
-    pub(crate) turns: Counter,
-    pub(crate) wake_ups: Counter,
-    /// How many entries the wheel had when messages were last taken, and how many had expired by then. Who expires leaves
-    /// the wheel, so it holds until messages are taken again; but for what was found cancelled there, whose place is not
-    /// given back before its message comes.
-    pub(crate) placed_or_expired: Counter,
-    pub(crate) slow: Counter,
-    pub(crate) long_turns: Counter,
-    /// In nanoseconds.
-    pub(crate) longest_turn: Counter,
-    /// In nanoseconds too.
-    pub(crate) busy: Counter,
-    pub(crate) lateness: LatenessCounters,
-}
-
-impl WorkerCounters {
-    /// For the worker: how many tasks were handed to the executor, or run.
-    #[inline]
-    pub(crate) fn handed(&self) -> u64 {
-        self.expired.get() + self.stays.get()
+impl LevelOccupancy {
+    fn of(SlotCounts { ticks_per_slot, slots, current_slot }: SlotCounts) -> Self {
+        Self { ticks_per_slot, slots, current_slot }
     }
 }
 
-#[derive(Default)]
-pub(crate) struct LatenessCounters {
-    max: Counter,
-    counts: [Counter; BUCKETS],
-}
-
-impl LatenessCounters {
-    /// So many expired so late, both times in nanoseconds.
-    pub(crate) fn add_alone(&self, late: u64, tick: u64, count: u64) {
-        let is_within = |bucket: &usize| bound(tick, *bucket).is_none_or(|bound| late <= bound);
-        let bucket = (0..BUCKETS).find(is_within).expect("the last one has no bound");
-        self.counts[bucket].add_alone(count);
-        self.max.raise(late);
-    }
-
-    pub(crate) fn get(&self, tick: u64) -> Lateness {
-        let counts = std::array::from_fn(|bucket| self.counts[bucket].get());
-        Lateness { max: Duration::from_nanos(self.max.get()), tick, counts }
-    }
-}
-
-/// What a thread counts by itself: two plain instructions, where a counter that threads share costs what the rest of a
-/// `reset` does.
-#[derive(Default)]
-pub(crate) struct Tally {
-    resets: CachePadded<Counter>,
-    next: OnceLock<Arc<Tally>>,
-}
-
-impl Tally {
-    /// For the thread that has it.
-    #[inline]
-    pub(crate) fn count_resets(&self, more: i64) {
-        self.resets.set_alone(self.resets.get().wrapping_add_signed(more));
-    }
-}
-
-/// One after the other, for there may be many.
-impl Drop for Tally {
-    fn drop(&mut self) {
-        let mut next = self.next.take();
-        while let Some(tally) = next {
-            next = Arc::into_inner(tally).and_then(|mut tally| tally.next.take());
-        }
-    }
-}
-
-/// All tallies of a timer: as many as there ever were threads that used it at a time. When a thread lets go of its own, the
-/// next one counts on where that was.
-pub(crate) struct Tallies {
-    /// It, its next, and so on are all there are. None ever leaves this list.
-    first: OnceLock<Arc<Tally>>,
-    /// Those that no thread has.
-    free: SegQueue<Arc<Tally>>,
-}
-
-impl Default for Tallies {
-    fn default() -> Self {
-        Self { first: OnceLock::new(), free: SegQueue::new() }
-    }
-}
-
-impl Tallies {
-    /// One that nobody else writes, until it is given back.
-    pub(crate) fn take(&self) -> Arc<Tally> {
-        self.free.pop().unwrap_or_else(|| {
-            let tally = Arc::<Tally>::default();
-            let mut place = &self.first;
-            while place.set(Arc::clone(&tally)).is_err() {
-                place = &place.get().expect("it is taken").next;
-            }
-            tally
-        })
-    }
-
-    pub(crate) fn give_back(&self, tally: Arc<Tally>) {
-        self.free.push(tally);
-    }
-
-    pub(crate) fn resets(&self) -> u64 {
-        let tallies = std::iter::successors(self.first.get(), |tally| tally.next.get());
-        tallies.map(|tally| tally.resets.get()).sum()
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Says how many there are now.
-    pub(crate) fn add_one(&self) -> u64 {
-        self.add(1)
-    }
-
-    /// The same for more than one.
-    pub(crate) fn add(&self, more: u64) -> u64 {
-        self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
-    }
-
-    /// The same, for a counter with one writer at a time, which saves a locked instruction.
-    pub(crate) fn add_one_alone(&self) -> u64 {
-        self.add_alone(1)
-    }
-
-    /// As [`add_one_alone`](Self::add_one_alone).
-    pub(crate) fn add_alone(&self, more: u64) -> u64 {
-        let count = self.0.load(Ordering::Relaxed) + more;
-        self.set_alone(count);
-        count
-    }
-
-    /// For a counter that keeps the greatest.
-    pub(crate) fn raise(&self, to: u64) {
-        if to > self.0.load(Ordering::Relaxed) {
-            self.0.fetch_max(to, Ordering::Release);
+impl Shared {
+    pub(crate) fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        // One word has the number of registrations and the number that are pending. A thread that ends
+        // a timeout counts that before it deregisters it. So what ends between the reads is counted as
+        // expired, and not as cancelled.
+        let worker = &counters.worker;
+        let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
+        let state = self.state.snapshot();
+        let (scheduled, pending) = (state.registered(taken), state.pending());
+        let expired = worker.expired.get();
+        let not_reclaimed = in_wheel_or_expired.saturating_sub(expired) + (scheduled - taken);
+        let expired = expired + counters.died.get();
+        Stats {
+            scheduled,
+            expired,
+            cancelled: scheduled.saturating_sub(pending + expired),
+            pending,
+            cancelled_not_reclaimed: not_reclaimed.saturating_sub(pending),
+            rejected: counters.rejected.get(),
+            periodic_runs: counters.periodic_runs.get(),
+            resets: counters.resets.sum(),
+            panics: counters.panics.get(),
+            dropped_tasks: counters.dropped_tasks.get(),
+            slow_tasks: worker.slow_tasks.get(),
+            turns: worker.turns.get(),
+            wake_ups: worker.wake_ups.get(),
+            long_turns: worker.long_turns.get(),
+            longest_turn: Duration::from_nanos(worker.longest_turn.get()),
+            busy_time: Duration::from_nanos(worker.busy_time.get()),
+            lateness: Lateness::of(&worker.lateness, self.ticks.nanos()),
         }
     }
 
-    pub(crate) fn set_alone(&self, to: u64) {
-        // Release, with the Acquire of `get`: who sees it counted sees in the life's word what it counts.
-        self.0.store(to, Ordering::Release);
+    /// Returns `None` if another thread has the worker's lock, or the timer is stopped.
+    pub(crate) fn occupancy(&self) -> Option<Occupancy> {
+        // Without any lock, because the clock may be the user's.
+        let now = self.ticks.reached(self.time.now());
+        let worker = self.worker.try_look()?;
+        // After the lock: a thread that stops the timer sets the bit, then empties the wheel under it.
+        let state = self.state.snapshot();
+        if state.is_stopped() {
+            return None;
+        }
+        let (tick, levels, queued) = worker.occupancy(state, now);
+        Some(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
     }
 
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+    /// `Debug` of a timer and of its driver.
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stats = self.stats();
+        let mut debug = f.debug_struct(name);
+        debug.field("life", &self.state.snapshot()).field("pending", &stats.pending);
+        if self.limit < MAX_PENDING {
+            debug.field("limit", &self.limit);
+        }
+        debug
+            .field("scheduled", &stats.scheduled)
+            .field("expired", &stats.expired)
+            .field("cancelled", &stats.cancelled)
+            .field("tick", &self.ticks.duration())
+            .field("ticks_per_wheel", &self.ticks_per_wheel)
+            .field("wheel", &format_args!("{}", self.wheel));
+        if self.is_driven {
+            debug.field("worker", &format_args!("driven"));
+        } else {
+            debug.field("worker", &format_args!("thread {:?}", self.thread.name()));
+        }
+        debug.finish_non_exhaustive()
     }
 }

@@ -4,9 +4,8 @@ use std::any::type_name;
 use std::fmt;
 use std::mem::needs_drop;
 
-use crate::core::Core;
-use crate::node::Claim;
-use crate::timeout::Timeout;
+use crate::engine::{DispatchedTask, SharedFields, Timeout};
+use crate::node::Task;
 
 /// A task that is a type. Closures go to [`new_timeout`](crate::HashedWheelTimer::new_timeout) as they are.
 ///
@@ -68,43 +67,9 @@ pub trait TimerTask: Send + 'static {
     }
 }
 
-/// What a node can hold: a closure, or a task that is a type.
-pub(crate) trait Task: Send + 'static {
-    /// Whether nothing happens when it is cancelled.
-    const IS_PLAIN: bool;
-
-    /// Whether it is the worker that runs it, whatever the task executor: that may be full, and such a task is not to be
-    /// lost.
-    const RUNS_ON_WORKER: bool = false;
-
-    /// Whether it runs again and again, by `repeat` in place of `run`.
-    const REPEATS: bool = false;
-
-    fn run(self, timeout: &Timeout);
-    fn cancelled(self, timeout: &Timeout);
-
-    /// One of many runs; or none, if it is not to run this time. Says when the next one is due, unless that was the last.
-    /// Does not panic.
-    fn repeat(&mut self, core: &Core, runs: bool) -> Option<Next> {
-        let _ = (core, runs);
-        None
-    }
-
-    /// The type's name, for reports.
-    fn name() -> &'static str;
-}
-
-/// When a task that repeats is due next.
-#[derive(Clone, Copy)]
-pub(crate) struct Next {
-    pub(crate) deadline: u64,
-    /// When the tick began in which the run was over.
-    pub(crate) begun: u64,
-}
-
 pub(crate) struct Closure<F>(pub(crate) F);
 
-impl<F: FnOnce(&Timeout) + Send + 'static> Task for Closure<F> {
+impl<F: FnOnce(&Timeout) + Send + 'static> Task<SharedFields> for Closure<F> {
     const IS_PLAIN: bool = !needs_drop::<F>();
 
     fn run(self, timeout: &Timeout) {
@@ -120,7 +85,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task for Closure<F> {
 
 pub(crate) struct OfType<T>(pub(crate) T);
 
-impl<T: TimerTask> Task for OfType<T> {
+impl<T: TimerTask> Task<SharedFields> for OfType<T> {
     const IS_PLAIN: bool = false;
 
     fn run(self, timeout: &Timeout) {
@@ -180,12 +145,12 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
     /// `None` once it has run.
-    timeout: Option<(Timeout, Claim)>,
+    task: Option<DispatchedTask>,
 }
 
 impl ExpiredTask {
-    pub(crate) fn new(timeout: Timeout, claim: Claim) -> Self {
-        Self { timeout: Some((timeout, claim)) }
+    pub(crate) fn new(task: DispatchedTask) -> Self {
+        Self { task: Some(task) }
     }
 
     /// Runs the task on this thread. Its panic is caught here, reported and counted.
@@ -193,20 +158,16 @@ impl ExpiredTask {
     /// If it is a [periodic](crate::Periodic) task that makes up for missed runs, those that were due by the end of this one
     /// follow at once.
     pub fn run(mut self) {
-        match self.timeout.take() {
-            Some((timeout, claim)) if timeout.handle.repeats() => timeout.repeat(claim),
-            Some((timeout, claim)) => timeout.run(claim),
-            None => {}
+        if let Some(task) = self.task.take() {
+            task.run();
         }
     }
 }
 
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
-        match self.timeout.take() {
-            Some((timeout, claim)) if timeout.handle.repeats() => timeout.leave_out(claim),
-            Some((timeout, claim)) => timeout.discard(claim),
-            None => {}
+        if let Some(task) = self.task.take() {
+            task.reject();
         }
     }
 }
@@ -214,7 +175,7 @@ impl Drop for ExpiredTask {
 impl fmt::Debug for ExpiredTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExpiredTask")
-            .field("timeout", &self.timeout.as_ref().map(|(timeout, _)| timeout))
+            .field("timeout", &self.task.as_ref().map(DispatchedTask::timeout))
             .finish_non_exhaustive()
     }
 }

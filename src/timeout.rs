@@ -5,20 +5,9 @@ use std::ops::Deref;
 use std::time::Duration;
 use std::{fmt, ptr};
 
-use crate::node::{Claim, End, Handle};
+use crate::engine::Timeout;
+use crate::node::End;
 use crate::ticks::DEADLINE_RUNNING;
-
-/// A handle to one timeout: Netty's `Timeout`.
-///
-/// Cheap to clone; clones name the same timeout and are equal. Dropping a handle does nothing to the timeout (see
-/// [`cancel_on_drop`](Self::cancel_on_drop)), and holding one does not keep the timer's worker alive.
-///
-/// Equality and hash go by identity and never change, so a timeout is a sound key of a map, whatever clippy's
-/// `mutable_key_type` thinks of the atomics inside.
-#[derive(Clone)]
-pub struct Timeout {
-    pub(crate) handle: Handle,
-}
 
 impl Timeout {
     /// Ends the timeout, if it has not ended: true for exactly one caller, and then its task never runs.
@@ -46,19 +35,19 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&self) -> bool {
-        self.handle.core().cancel(self)
+        self.handle.timer().cancel(self)
     }
 
     /// Whether [`cancel`](Self::cancel) ended it, or [`stop`](crate::HashedWheelTimer::stop) or what else ended the timer.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.handle.ended() == Some(End::Cancelled)
+        self.handle.end() == Some(End::Cancelled)
     }
 
     /// Whether its task was handed to the executor: it runs, or has run, or is about to.
     #[must_use]
     pub fn is_expired(&self) -> bool {
-        self.handle.ended() == Some(End::Expired)
+        self.handle.end() == Some(End::Expired)
     }
 
     /// Re-arms the timeout: it is now due `delay` from now, whether that is later or earlier than before. False, and
@@ -81,7 +70,7 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reset(&self, delay: Duration) -> bool {
-        self.handle.core().reset(self, delay)
+        self.handle.timer().reset(self, delay)
     }
 
     /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. The task
@@ -90,34 +79,13 @@ impl Timeout {
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
             DEADLINE_RUNNING => Duration::ZERO,
-            deadline => self.handle.core().remaining(deadline),
+            deadline => self.handle.timer().remaining(deadline),
         }
     }
 
     /// Turns the handle into a guard that cancels the timeout when it is dropped.
     pub fn cancel_on_drop(self) -> CancelOnDrop {
         CancelOnDrop { timeout: self }
-    }
-
-    /// Runs the task, which this caller owns: it ended the timeout as expired.
-    pub(crate) fn run(&self, claim: Claim) {
-        self.handle.core().guard("in run", || self.handle.name(), || claim.run(self));
-    }
-
-    /// Calls the task's hook. Who calls this ended the timeout as cancelled.
-    pub(crate) fn cancelled(&self, claim: Option<Claim>) {
-        // Else it runs, and who runs it drops it.
-        let Some(claim) = claim else { return };
-        if claim.is_plain(self) {
-            return;
-        }
-        self.handle.core().guard("in cancelled", || self.handle.name(), || claim.cancelled(self));
-    }
-
-    /// Drops the task, which an executor did not run.
-    pub(crate) fn discard(&self, claim: Claim) {
-        self.handle.core().task_dropped(&self.handle);
-        self.handle.core().discard(&self.handle, claim);
     }
 }
 
@@ -139,7 +107,7 @@ impl Hash for Timeout {
 
 impl fmt::Debug for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.handle.ended() {
+        let state = match self.handle.end() {
             None => "pending",
             Some(End::Cancelled) => "cancelled",
             Some(End::Expired) => "expired",

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::core::Core;
+use crate::engine::{Shared, Timeout};
 use crate::error::NewTimeoutError;
 use crate::stats::{Occupancy, Stats};
-use crate::sync::{Arc, Fault, Ordering, is_broken};
+use crate::sync::{Arc, Ordering};
 use crate::task::{Closure, OfType, TimerTask};
-use crate::timeout::Timeout;
 
 /// A timer for very many coarse timeouts: Netty's `HashedWheelTimer`.
 ///
@@ -40,23 +39,23 @@ use crate::timeout::Timeout;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct HashedWheelTimer {
-    pub(crate) core: Arc<Core>,
-    /// Whether it is one of `Core::handles`. Not if a timeout gave it out when none of these was left.
+    pub(crate) shared: Arc<Shared>,
+    /// Whether it is one of `SharedFields::handles`. Not if a timeout gave it out when none of these was left.
     counts: bool,
 }
 
 impl HashedWheelTimer {
     /// One more handle.
-    pub(crate) fn from_core(core: Arc<Core>) -> Self {
-        core.handles.fetch_add(1, Ordering::Relaxed);
-        Self { core, counts: true }
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
+        shared.handles.fetch_add(1, Ordering::Relaxed);
+        Self { shared, counts: true }
     }
 
     /// A handle like any other, unless the last one is gone: that cannot be undone, nor done a second time.
-    pub(crate) fn from_timeout(core: Arc<Core>) -> Self {
+    pub(crate) fn from_timeout(shared: Arc<Shared>) -> Self {
         let one_more = |handles| (handles > 0).then_some(handles + 1);
-        let counts = core.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
-        Self { core, counts }
+        let counts = shared.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
+        Self { shared, counts }
     }
 
     /// Starts the worker thread now, rather than at the first [`new_timeout`](Self::new_timeout). Does nothing if it runs
@@ -67,7 +66,7 @@ impl HashedWheelTimer {
     /// [`Stopped`](NewTimeoutError::Stopped), also while it is being [shut down](Self::shutdown); or
     /// [`Spawn`](NewTimeoutError::Spawn) if there is no thread to be had: the next call tries again.
     pub fn start(&self) -> Result<(), NewTimeoutError> {
-        self.core.start()
+        self.shared.start()
     }
 
     /// Schedules `task` to run once, `delay` from now. Netty's `newTimeout`.
@@ -90,7 +89,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        self.core.schedule(Closure(task), delay)
+        self.shared.schedule(Closure(task), delay)
     }
 
     /// [`new_timeout`](Self::new_timeout) for a task that is a type, and may want to know that it was
@@ -105,7 +104,7 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        self.core.schedule(OfType(task), delay)
+        self.shared.schedule(OfType(task), delay)
     }
 
     /// [`new_timeout`](Self::new_timeout) with a deadline in place of a delay: the task runs at the first tick boundary at or
@@ -141,7 +140,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        self.core.schedule_by(Closure(task), self.core.time.at(deadline))
+        self.shared.schedule_by(Closure(task), self.shared.time.at(deadline))
     }
 
     /// Stops the timer for good and returns the timeouts that had not ended, each now cancelled and its
@@ -179,7 +178,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn stop(&self) -> Vec<Timeout> {
-        if self.would_wait_for_itself("stop") { Vec::new() } else { self.core.stop() }
+        if self.would_wait_for_itself("stop") { Vec::new() } else { self.shared.stop() }
     }
 
     /// [Stops](Self::stop) the timer, but first lets run what falls due within `grace` from now. Returns the rest.
@@ -227,14 +226,14 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
-        if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.core.shutdown(grace) }
+        if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.shared.shutdown(grace) }
     }
 
     /// Whether the caller is a hook that the end of the timer has called on this thread. Panics for a task on the worker.
     fn would_wait_for_itself(&self, method: &str) -> bool {
-        let is_mine = self.core.post.is_mine();
+        let is_mine = self.shared.worker.is_held_by_this_thread();
         assert!(
-            !is_mine || self.core.post.is_draining(),
+            !is_mine || self.shared.worker.is_draining(),
             "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
              end: call it from another thread, or drop the last handle"
         );
@@ -245,7 +244,7 @@ impl HashedWheelTimer {
     /// last handle or its [`Driver`](crate::Driver), or because its [`Clock`](crate::Clock) panicked on the worker thread.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.core.life.word().is_stopped()
+        self.shared.state.snapshot().is_stopped()
     }
 
     /// How many timeouts have not ended. Exact: never more than the limit, and zero after [`stop`](Self::stop). Netty's
@@ -253,7 +252,7 @@ impl HashedWheelTimer {
     /// instant after another thread could see it [expired](crate::Timeout::is_expired).)
     #[must_use]
     pub fn pending_timeouts(&self) -> usize {
-        self.core.life.pending() as usize
+        self.shared.state.pending() as usize
     }
 
     /// What the timer has done since it was built.
@@ -271,7 +270,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.core.stats()
+        self.shared.stats()
     }
 
     /// How full the slots of the wheel are: for a picture of a live timer, or to find out why it is slow.
@@ -302,32 +301,20 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn occupancy(&self) -> Option<Occupancy> {
-        self.core.occupancy()
+        self.shared.occupancy()
     }
 
     /// The length of a tick.
     #[must_use]
     pub fn tick_duration(&self) -> Duration {
-        self.core.ticks.duration()
+        self.shared.ticks.duration()
     }
 
     /// How many slots the wheel, or each level of it, has: what was asked for, rounded up to a power of two (and at least two
     /// in a hierarchical one).
     #[must_use]
     pub fn ticks_per_wheel(&self) -> usize {
-        self.core.ticks_per_wheel
-    }
-}
-
-impl Core {
-    pub(crate) fn occupancy(&self) -> Option<Occupancy> {
-        // With nothing locked, for the clock may be the user's.
-        let now = self.ticks.reached(self.time.now());
-        let before = self.life.word();
-        let worker = self.post.try_enter()?;
-        // After that, for who stops the timer sets the bit and then, with the lock, empties the wheel.
-        let word = if is_broken(Fault::OccupancyBeforeLock) { before } else { self.life.word() };
-        (!word.is_stopped()).then(|| worker.occupancy(word, now))
+        self.shared.ticks_per_wheel
     }
 }
 
@@ -345,8 +332,8 @@ impl Timeout {
 /// Another handle to the same timer.
 impl Clone for HashedWheelTimer {
     fn clone(&self) -> Self {
-        let core = Arc::clone(&self.core);
-        if self.counts { Self::from_core(core) } else { Self { core, counts: false } }
+        let shared = Arc::clone(&self.shared);
+        if self.counts { Self::from_shared(shared) } else { Self { shared, counts: false } }
     }
 }
 
@@ -354,14 +341,14 @@ impl Clone for HashedWheelTimer {
 /// stops it without waiting.
 impl Drop for HashedWheelTimer {
     fn drop(&mut self) {
-        if self.counts && self.core.drop_handle() {
-            self.core.stop_from_anywhere();
+        if self.counts && self.shared.drop_handle() {
+            self.shared.stop_from_anywhere();
         }
     }
 }
 
 impl fmt::Debug for HashedWheelTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.core.debug("HashedWheelTimer", f)
+        self.shared.debug("HashedWheelTimer", f)
     }
 }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::shared::{Shared, SharedFields, Timeout};
+use super::thread_cache;
 use super::worker::Executor;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
@@ -29,9 +30,11 @@ impl Shared {
     /// Runs the task of an expired timeout on this thread, which is the worker.
     #[inline]
     pub(super) fn run(&self, claimed: ClaimedTask<SharedFields>) -> Timeout {
-        let name = claimed.timeout().handle.as_ptr();
-        let _ = name;
-        self.watch(&claimed.timeout().clone(), || run_claimed(claimed))
+        if self.slow_task_threshold == DEADLINE_NEVER {
+            return run_claimed(claimed);
+        }
+        let name = claimed.timeout().handle.name();
+        self.time_task(name, || run_claimed(claimed))
     }
 
     /// Hands a task to the executor; or runs it here, if it must not be rejected. Returns the timeout if
@@ -47,7 +50,7 @@ impl Shared {
             return Some(self.run(claimed));
         }
         let name = claimed.timeout().handle.name();
-        let task = DispatchedTask { claimed: Some(claimed) };
+        let task = DispatchedTask(claimed);
         self.guard("in the executor", || name, || executor(task));
         None
     }
@@ -116,38 +119,33 @@ impl Shared {
 }
 
 /// An expired task that a task executor has.
-pub(crate) struct DispatchedTask {
-    /// `None` once it has run.
-    claimed: Option<ClaimedTask<SharedFields>>,
-}
+#[must_use = "it has to be run or rejected"]
+pub(crate) struct DispatchedTask(ClaimedTask<SharedFields>);
 
 impl DispatchedTask {
-    /// Its timeout, until it has run.
-    pub(crate) fn timeout(&self) -> Option<&Timeout> {
-        self.claimed.as_ref().map(ClaimedTask::timeout)
+    pub(crate) fn timeout(&self) -> &Timeout {
+        self.0.timeout()
     }
 
     /// Runs the task on this thread. A periodic task that makes up for missed runs runs again for
     /// those that were due by the end of the first one.
-    pub(crate) fn run(mut self) {
-        match self.claimed.take() {
-            Some(claimed) if claimed.timeout().handle.is_periodic() => run_periodic(claimed),
-            Some(claimed) => _ = run_claimed(claimed),
-            None => {}
+    pub(crate) fn run(self) {
+        let Self(claimed) = self;
+        if claimed.timeout().handle.is_periodic() {
+            run_periodic(claimed);
+        } else {
+            run_claimed(claimed);
         }
     }
-}
 
-/// The executor does not run the task.
-impl Drop for DispatchedTask {
-    fn drop(&mut self) {
-        match self.claimed.take() {
-            Some(claimed) if claimed.timeout().handle.is_periodic() => skip_run(claimed),
-            Some(claimed) => {
-                count_dropped(claimed.timeout());
-                discard_claimed(claimed);
-            }
-            None => {}
+    /// Drops the task, or leaves out this run of a periodic one: the executor does not run it.
+    pub(crate) fn reject(self) {
+        let Self(claimed) = self;
+        if claimed.timeout().handle.is_periodic() {
+            skip_run(claimed);
+        } else {
+            count_dropped(claimed.timeout());
+            discard_claimed(claimed);
         }
     }
 }

@@ -135,7 +135,7 @@ fn with_other(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
     let switched = CACHES.try_with(|caches| {
         let mut caches = caches.try_borrow_mut().ok()?;
         let stopped = caches.switch_to(timer);
-        caches.first.as_mut().map(work)?;
+        caches.first.as_mut().map(&mut *work)?;
         Some(stopped)
     });
     if !matches!(switched, Ok(Some(_))) {
@@ -173,7 +173,7 @@ pub(super) fn push(message: Message<'_, SharedFields>) {
 /// timeouts of one timer and schedules those of another does not switch between them.
 #[inline]
 pub(super) fn count_resets(handle: &Handle, more: i64) {
-    let count = |cache: &mut ThreadCache| cache.counter.count_resets(more);
+    let count = |cache: &mut ThreadCache| cache.counter.add(more);
     if with_existing(handle.timer(), count).is_none() {
         with_cache(handle.timer(), || handle.to_arc(), count);
     }

@@ -7,12 +7,12 @@
 use super::counters::LatenessSampler;
 use super::dispatch::DispatchedTask;
 use super::shared::{Shared, SharedFields};
+use super::state::StateSnapshot;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{
-    Arrival, ClaimedTask, Expiry, HeldRun, HeldRunOutcome, NodeWheel, TaskClaim,
-};
+use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel};
 use crate::sync::Arc;
 use crate::ticks::DEADLINE_RUNNING;
+use crate::wheel::SlotCounts;
 
 /// The most messages of all kinds that a turn takes, Netty's number for its new timeouts: a caller in
 /// a tight loop cannot hold up the wheel.
@@ -160,6 +160,14 @@ impl Worker {
             counters.in_wheel_or_expired.set_alone(self.nodes.len() as u64 + counters.expired.get());
             counters.taken.add_alone(self.taken - before);
         }
+    }
+
+    /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and how
+    /// many messages of new timeouts wait. `state` is that of the timer.
+    pub(crate) fn occupancy(&self, state: StateSnapshot, now: u64) -> (u64, Vec<SlotCounts>, usize) {
+        let tick = now.max(self.nodes.tick());
+        let queued = (state.registered(self.taken) - self.taken) as usize;
+        (tick, self.nodes.levels(tick), queued)
     }
 
     /// Whether the last turn took any messages.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::sleep::Sleep;
-use crate::core::Core;
+use crate::engine::Shared;
 use crate::error::NewTimeoutError;
 use crate::periodic::{Recurrence, Schedule};
 use crate::sync::Arc;
@@ -51,12 +51,12 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(super) fn new(core: &Arc<Core>, schedule: Schedule) -> Self {
-        let recurrence = schedule.begin(core.time.now_or_soon()).ok();
+    pub(super) fn new(shared: &Arc<Shared>, schedule: Schedule) -> Self {
+        let recurrence = schedule.begin(shared.time.now_or_soon()).ok();
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
         Self {
             recurrence,
-            sleep: Sleep::until(core, first),
+            sleep: Sleep::until(shared, first),
             given_out: None,
             #[cfg(feature = "stream")]
             has_ended: false,

@@ -42,7 +42,7 @@ impl HashedWheelTimer {
     /// }
     /// ```
     pub fn sleep(&self, delay: Duration) -> Sleep {
-        Sleep::new(&self.core, delay)
+        Sleep::new(&self.shared, delay)
     }
 
     /// [`sleep`](Self::sleep) with a deadline in place of a delay, which is counted as
@@ -58,7 +58,7 @@ impl HashedWheelTimer {
     /// }
     /// ```
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::at(&self.core, deadline)
+        Sleep::at(&self.shared, deadline)
     }
 
     /// `future`, which is given up if it is not ready `delay` from now. The deadline is fixed here, and not by the first
@@ -124,6 +124,6 @@ impl HashedWheelTimer {
     /// }
     /// ```
     pub fn interval_on(&self, schedule: Schedule) -> Interval {
-        Interval::new(&self.core, schedule)
+        Interval::new(&self.shared, schedule)
     }
 }

@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
-use crate::core::Core;
+use crate::engine::{Shared, SharedFields};
 use crate::error::NewTimeoutError;
 use crate::node::End;
 use crate::sync::Arc;
-use crate::task::Task;
+use crate::node::Task;
 use crate::ticks;
-use crate::timeout::Timeout;
+use crate::engine::Timeout;
 
 /// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
 ///
@@ -77,7 +77,7 @@ use crate::timeout::Timeout;
 /// ```
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sleep {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
     /// In nanoseconds since the timer was built.
     deadline: u64,
     state: State,
@@ -91,16 +91,16 @@ enum State {
 }
 
 impl Sleep {
-    pub(super) fn new(core: &Arc<Core>, delay: Duration) -> Self {
-        Self::until(core, deadline(core, delay))
+    pub(super) fn new(shared: &Arc<Shared>, delay: Duration) -> Self {
+        Self::until(shared, deadline(shared, delay))
     }
 
-    pub(super) fn at(core: &Arc<Core>, moment: Instant) -> Self {
-        Self::until(core, deadline_at(core, moment))
+    pub(super) fn at(shared: &Arc<Shared>, moment: Instant) -> Self {
+        Self::until(shared, deadline_at(shared, moment))
     }
 
-    pub(super) fn until(core: &Arc<Core>, deadline: u64) -> Self {
-        Self { core: Arc::clone(core), deadline, state: State::Idle }
+    pub(super) fn until(shared: &Arc<Shared>, deadline: u64) -> Self {
+        Self { shared: Arc::clone(shared), deadline, state: State::Idle }
     }
 
     /// Re-arms it: it is now due `delay` from now, whether it waits, is over, or was never polled. One that waits is moved as
@@ -126,18 +126,18 @@ impl Sleep {
     /// # }
     /// ```
     pub fn reset(&mut self, delay: Duration) {
-        self.reset_to(deadline(&self.core, delay));
+        self.reset_to(deadline(&self.shared, delay));
     }
 
     #[cfg(feature = "hyper")]
     pub(crate) fn reset_at(&mut self, moment: Instant) {
-        self.reset_to(deadline_at(&self.core, moment));
+        self.reset_to(deadline_at(&self.shared, moment));
     }
 
     pub(super) fn reset_to(&mut self, deadline: u64) {
         self.deadline = deadline;
         let still_waits = match &self.state {
-            State::Waiting(timeout, _) => self.core.reset_to(timeout, deadline),
+            State::Waiting(timeout, _) => self.shared.reset_to(timeout, deadline),
             State::Idle | State::Elapsed => false,
         };
         if !still_waits {
@@ -149,7 +149,7 @@ impl Sleep {
     /// ready up to a tick after the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.core.remaining(self.deadline)
+        self.shared.remaining(self.deadline)
     }
 
     /// Whether the timer has ended it, its delay over: the next poll is ready, or the last one was.
@@ -165,29 +165,29 @@ impl Sleep {
     /// Takes it off the timer. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
         if let State::Waiting(timeout, _) = &self.state {
-            self.core.forget(timeout);
+            self.shared.cancel_quietly(timeout);
             self.state = State::Idle;
         }
     }
 
     /// To count from.
     pub(super) fn now(&self) -> u64 {
-        self.core.time.now_or_soon()
+        self.shared.time.now_or_soon()
     }
 
     fn begin(&mut self, waker: &Waker) -> Poll<Result<(), NewTimeoutError>> {
         // The one is cheap and never behind, the other says whether it is so.
-        let time = &self.core.time;
+        let time = &self.shared.time;
         if time.now_or_soon() >= self.deadline && time.now() >= self.deadline {
             // As `schedule_by` would: who is refused before its deadline is not let in after it.
-            if self.core.life.word().is_closing() {
+            if self.shared.state.snapshot().is_closing() {
                 return Poll::Ready(Err(NewTimeoutError::Stopped));
             }
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
         let (wake, id) = Wake::with(waker);
-        match self.core.schedule_by(wake, self.deadline) {
+        match self.shared.schedule_by(wake, self.deadline) {
             Ok(timeout) => {
                 self.state = State::Waiting(timeout, id);
                 Poll::Pending
@@ -198,13 +198,13 @@ impl Sleep {
 }
 
 /// No delay is a deadline that has been reached, also to the clock that counts a delay from a little later than now.
-fn deadline(core: &Core, delay: Duration) -> u64 {
-    if delay.is_zero() { 0 } else { ticks::deadline(core.time.now_or_soon(), delay) }
+fn deadline(shared: &Shared, delay: Duration) -> u64 {
+    if delay.is_zero() { 0 } else { ticks::deadline(shared.time.now_or_soon(), delay) }
 }
 
 /// The same for a moment.
-fn deadline_at(core: &Core, moment: Instant) -> u64 {
-    if moment <= Instant::now() { 0 } else { core.time.at(moment) }
+fn deadline_at(shared: &Shared, moment: Instant) -> u64 {
+    if moment <= Instant::now() { 0 } else { shared.time.at(moment) }
 }
 
 impl Future for Sleep {
@@ -218,17 +218,17 @@ impl Future for Sleep {
             State::Idle => return this.begin(waker),
             State::Waiting(timeout, id) => (timeout, id),
         };
-        let end = match timeout.handle.ended() {
+        let end = match timeout.handle.end() {
             // First, for a waker says nothing of itself once it may be gone: see `WakerId`.
             Some(end) => end,
             None if *id == WakerId::of(waker) => return Poll::Pending,
             None => {
                 let (wake, id) = Wake::with(waker);
-                if let Some(replaced) = this.core.replace(timeout, wake) {
+                if let Some(replaced) = this.shared.replace(timeout, wake) {
                     this.state = State::Waiting(replaced, id);
                     return Poll::Pending;
                 }
-                timeout.handle.ended().expect("what cannot be replaced has ended")
+                timeout.handle.end().expect("what cannot be replaced has ended")
             }
         };
         match end {
@@ -281,7 +281,7 @@ impl Wake {
     }
 }
 
-impl Task for Wake {
+impl Task<SharedFields> for Wake {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = true;
 

@@ -41,5 +41,5 @@ pub(crate) use task::{NextRun, Task, TaskContext};
 pub(crate) use transitions::{
     Cancel, CancelledTask, ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim,
 };
-pub(crate) use wheel::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, WheelOf, new_pool};
+pub(crate) use wheel::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, new_pool};
 pub(crate) use word::End;

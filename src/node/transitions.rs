@@ -83,7 +83,7 @@ impl<S: Owner> ClaimedTask<S> {
     ///
     /// The caller owns the task in the node of `handle`, and gives it to this value.
     #[inline]
-    unsafe fn new(handle: Handle<S>) -> Self {
+    pub(super) unsafe fn new(handle: Handle<S>) -> Self {
         let node = NonNull::from(&*handle);
         Self { timeout: S::timeout(handle), node }
     }

@@ -23,8 +23,7 @@ use super::word::Finish;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::Ticks;
 use crate::wheel::entries::Entries;
-use crate::occupancy::LevelOccupancy;
-use crate::wheel::{EitherWheel, Hashed};
+use crate::wheel::{EitherWheel, Hashed, SlotCounts};
 
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
@@ -113,7 +112,7 @@ impl<S: Owner> NodeWheel<S> {
     }
 
     /// How full each level is at tick `now`, which is not before [`tick`](Self::tick).
-    pub(crate) fn levels(&self, now: u64) -> Vec<LevelOccupancy> {
+    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
         self.wheel.levels(now)
     }
 }
@@ -307,6 +306,12 @@ pub(crate) struct HeldRef<'w, S: Owner> {
 }
 
 impl<S: Owner> HeldRef<'_, S> {
+    /// The tick that the wheel has reached.
+    #[inline]
+    pub(crate) fn wheel_tick(&self) -> u64 {
+        self.wheel.tick()
+    }
+
     /// Puts the node into the wheel.
     #[inline]
     pub(crate) fn insert(self, tick: u64) {
@@ -335,7 +340,7 @@ impl<S: Owner> ArrivedRef<'_, S> {
         let Self(held) = self;
         match held.node.word.enter_wheel(held.node.is_alone()) {
             Some(deadline) => {
-                let tick = tick(deadline, held.wheel.tick());
+                let tick = tick(deadline, held.wheel_tick());
                 held.insert(tick);
             }
             None => held.release(),

@@ -10,13 +10,11 @@ use std::any::type_name;
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::Core;
+use crate::engine::{Shared, SharedFields, Timeout};
 use crate::error::NewTimeoutError;
-use crate::node::{Claim, Over, QUEUED};
+use crate::node::{NextRun, Task};
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::sync::{Arc, Ordering};
-use crate::task::{Next, Task};
-use crate::timeout::Timeout;
 use crate::timer::HashedWheelTimer;
 
 pub(crate) use schedule::Recurrence;
@@ -214,17 +212,17 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
-        let recurrence = match schedule.begin(self.core.time.now_or_soon()) {
+        let recurrence = match schedule.begin(self.shared.time.now_or_soon()) {
             Ok(recurrence) => recurrence,
             Err(error) => {
-                self.core.guard("when it was dropped", type_name::<F>, || drop(task));
+                self.shared.guard("when it was dropped", type_name::<F>, || drop(task));
                 return Err(error);
             }
         };
         let chain = Arc::new(Chain { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
         let deadline = recurrence.deadline();
         let task = Repeating { task, recurrence, chain: Arc::clone(&chain) };
-        let timeout = self.core.schedule_by(task, deadline)?;
+        let timeout = self.shared.schedule_by(task, deadline)?;
         Ok(Periodic { timeout, chain })
     }
 }
@@ -236,25 +234,25 @@ struct Repeating<F> {
     chain: Arc<Chain>,
 }
 
-impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
+impl<F: FnMut() + Send + 'static> Task<SharedFields> for Repeating<F> {
     const IS_PLAIN: bool = false;
-    const REPEATS: bool = true;
+    const IS_PERIODIC: bool = true;
 
     fn run(self, _: &Timeout) {}
 
     fn cancelled(self, _: &Timeout) {}
 
-    fn repeat(&mut self, core: &Core, runs: bool) -> Option<Next> {
+    fn repeat(&mut self, timer: &Shared, runs: bool) -> Option<NextRun> {
         let mut next = None;
-        core.guard("in run, and runs no more", Self::name, || {
+        timer.guard("in run, and runs no more", Self::name, || {
             if runs {
                 self.chain.runs.fetch_add(1, Ordering::Relaxed);
-                core.counters.periodic_runs.add_one();
+                timer.counters.periodic_runs.add_one();
                 (self.task)();
             }
-            let now = core.time.now();
-            let deadline = self.recurrence.advance(now, core.ticks);
-            next = Some(Next { deadline, begun: core.ticks.begun(now) });
+            let now = timer.time.now();
+            let deadline = self.recurrence.advance(now, timer.ticks);
+            next = Some(NextRun { deadline, tick_began: timer.ticks.begun(now) });
         });
         if next.is_none() {
             self.chain.has_panicked.store(true, Ordering::Relaxed);
@@ -264,50 +262,5 @@ impl<F: FnMut() + Send + 'static> Task for Repeating<F> {
 
     fn name() -> &'static str {
         type_name::<F>()
-    }
-}
-
-/// Of a task that repeats and that an executor has.
-impl Timeout {
-    /// Runs it, once, or as often as it is behind. (Not as often as it falls behind meanwhile, for others are waiting.)
-    pub(crate) fn repeat(&self, mut claim: Claim) {
-        let core = self.handle.core();
-        if self.handle.ended().is_some() {
-            // While it waited for the executor: it is not to begin any more.
-            return core.discard(&self.handle, claim);
-        }
-        let mut run = || claim.repeat(&self.handle, core, true);
-        let mut next = run();
-        if let Some(Next { begun, .. }) = next {
-            while next.is_some_and(|next| next.deadline <= begun) && self.handle.ended().is_none() {
-                next = run();
-            }
-        }
-        self.run_is_over(claim, next);
-    }
-
-    /// Leaves out a run that the executor did not want.
-    pub(crate) fn leave_out(&self, mut claim: Claim) {
-        let core = self.handle.core();
-        if self.handle.ended().is_some() {
-            // It was not to run any more, so nothing is lost.
-            return core.discard(&self.handle, claim);
-        }
-        core.task_dropped(&self.handle);
-        let next = claim.repeat(&self.handle, core, false);
-        self.run_is_over(claim, next);
-    }
-
-    fn run_is_over(&self, claim: Claim, next: Option<Next>) {
-        let (node, core) = (&self.handle, self.handle.core());
-        match node.run_is_over(claim, next, QUEUED) {
-            Over::Again(_) => core.tell_again(node),
-            Over::Ended(claim) => {
-                core.counters.died.add_one();
-                core.tell_ended(node);
-                core.discard(node, claim);
-            }
-            Over::Cancelled(claim) => core.discard(node, claim),
-        }
     }
 }

@@ -1,0 +1,235 @@
+//! What a timer counts: per timer, per worker, per thread. `stats.rs` makes [`Stats`](crate::Stats)
+//! of it.
+
+use super::shared::Shared;
+use crate::sync::unmodelled::{AtomicU64, OnceLock};
+use crate::sync::{Arc, CachePadded, Ordering, SegQueue};
+
+/// The number of buckets of a lateness histogram: one per bound, and one above all bounds.
+pub(crate) const LATENESS_BUCKETS: usize = 16;
+
+/// The first bound is a tick divided by two so often. Each further bound is twice the one before.
+const HALVINGS_OF_FIRST_BOUND: usize = 4;
+
+/// Returns the upper bound of a bucket in nanoseconds; `None` for the last one.
+pub(crate) fn lateness_bound(tick: u64, bucket: usize) -> Option<u64> {
+    let bound = match bucket.checked_sub(HALVINGS_OF_FIRST_BOUND) {
+        None => tick >> (HALVINGS_OF_FIRST_BOUND - bucket),
+        Some(doublings) => tick.saturating_mul(1 << doublings),
+    };
+    (bucket < LATENESS_BUCKETS - 1).then_some(bound)
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    // Each of these is rarely written.
+    pub(crate) rejected: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) dropped_tasks: Counter,
+    pub(crate) periodic_runs: Counter,
+    /// Periodic tasks that panicked on a thread of the executor.
+    pub(crate) died: Counter,
+    pub(crate) resets: StripedCounter,
+    /// Written by the worker.
+    pub(crate) worker: CachePadded<WorkerCounters>,
+}
+
+#[derive(Default)]
+pub(crate) struct WorkerCounters {
+    /// New timeouts that were taken in.
+    pub(crate) taken: Counter,
+    /// Timeouts that ended when their task was handed to the executor, or run.
+    pub(crate) expired: Counter,
+    /// Runs of periodic tasks, which stay in the wheel. It is a counter of its own, because the
+    /// difference of two counters that are read one after the other is sometimes too large.
+    pub(crate) runs: Counter,
+    pub(crate) turns: Counter,
+    pub(crate) wake_ups: Counter,
+    /// The number of nodes in the wheel when messages were last taken, plus `expired` at that time. An
+    /// expiry takes a node out of the wheel, so the sum holds until messages are taken again. (A node
+    /// that the worker finds cancelled counts until its message arrives.)
+    pub(crate) in_wheel_or_expired: Counter,
+    pub(crate) slow_tasks: Counter,
+    pub(crate) long_turns: Counter,
+    /// In nanoseconds.
+    pub(crate) longest_turn: Counter,
+    /// In nanoseconds.
+    pub(crate) busy_time: Counter,
+    pub(crate) lateness: LatenessCounters,
+}
+
+impl WorkerCounters {
+    /// For the worker: how many tasks were handed to the executor, or run.
+    #[inline]
+    pub(crate) fn handed_over(&self) -> u64 {
+        self.expired.get() + self.runs.get()
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct LatenessCounters {
+    pub(crate) max: Counter,
+    pub(crate) buckets: [Counter; LATENESS_BUCKETS],
+}
+
+impl LatenessCounters {
+    /// Counts `count` timeouts that were `late`. Both times are in nanoseconds.
+    fn add_alone(&self, late: u64, tick: u64, count: u64) {
+        let is_within = |bucket: &usize| lateness_bound(tick, *bucket).is_none_or(|bound| late <= bound);
+        let bucket = (0..LATENESS_BUCKETS).find(is_within).expect("the last bucket has no bound");
+        self.buckets[bucket].add_alone(count);
+        self.max.raise(late);
+    }
+}
+
+/// Measures how late a turn is with what it expires.
+#[derive(Default)]
+pub(crate) struct LatenessSampler {
+    /// The time when the clock was read last.
+    now: u64,
+    /// How many tasks were ever counted.
+    counted: u64,
+}
+
+/// The clock is read again after so many tasks.
+const TASKS_PER_SAMPLE: u64 = 64;
+
+impl LatenessSampler {
+    pub(super) fn set_now(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.
+    // Not in the worker's loop, which needs its registers.
+    #[inline(never)]
+    pub(super) fn count(&mut self, shared: &Shared, tick: u64) {
+        let counters = &shared.counters.worker;
+        let handed_over = counters.handed_over();
+        if handed_over > self.counted {
+            let late = shared.ticks.since(tick, self.now);
+            counters.lateness.add_alone(late, shared.ticks.nanos(), handed_over - self.counted);
+            self.counted = handed_over;
+        }
+    }
+
+    /// A task was handed over at this tick: reads the clock if it was the last one of a sample.
+    #[inline]
+    pub(super) fn sample(&mut self, shared: &Shared, tick: u64) {
+        if shared.counters.worker.handed_over() % TASKS_PER_SAMPLE == 0 {
+            self.read_clock(shared, tick);
+        }
+    }
+
+    #[cold]
+    fn read_clock(&mut self, shared: &Shared, tick: u64) {
+        self.count(shared, tick);
+        self.now = shared.now_in_turn().unwrap_or(self.now);
+    }
+}
+
+/// One thread's part of a [`StripedCounter`]. Counting is two plain instructions; a counter that
+/// threads share would cost as much as the rest of a `reset`.
+#[derive(Default)]
+pub(crate) struct ThreadCounter {
+    count: CachePadded<Counter>,
+    next: OnceLock<Arc<ThreadCounter>>,
+}
+
+impl ThreadCounter {
+    /// For the thread that has it.
+    #[inline]
+    pub(super) fn add(&self, more: i64) {
+        self.count.set_alone(self.count.get().wrapping_add_signed(more));
+    }
+}
+
+/// Drops the counters one after the other: recursion could overflow the stack.
+impl Drop for ThreadCounter {
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(counter) = next {
+            next = Arc::into_inner(counter).and_then(|mut counter| counter.next.take());
+        }
+    }
+}
+
+/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread that
+/// ends gives its part back, and the next thread goes on counting there.
+pub(crate) struct StripedCounter {
+    /// The first part, its `next` and so on are all parts. None ever leaves this list.
+    first: OnceLock<Arc<ThreadCounter>>,
+    /// The parts that no thread has.
+    free: SegQueue<Arc<ThreadCounter>>,
+}
+
+impl Default for StripedCounter {
+    fn default() -> Self {
+        Self { first: OnceLock::new(), free: SegQueue::new() }
+    }
+}
+
+impl StripedCounter {
+    /// Takes a part, which no other thread writes until it is given back.
+    pub(super) fn take(&self) -> Arc<ThreadCounter> {
+        self.free.pop().unwrap_or_else(|| {
+            let counter = Arc::<ThreadCounter>::default();
+            let mut place = &self.first;
+            while place.set(Arc::clone(&counter)).is_err() {
+                place = &place.get().expect("another thread has set it").next;
+            }
+            counter
+        })
+    }
+
+    pub(super) fn give_back(&self, counter: Arc<ThreadCounter>) {
+        self.free.push(counter);
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        let counters = std::iter::successors(self.first.get(), |counter| counter.next.get());
+        counters.map(|counter| counter.count.get()).sum()
+    }
+}
+
+/// The methods that end in `alone` are for a counter with one writer at a time, and save a locked
+/// instruction.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Returns the new count.
+    pub(crate) fn add_one(&self) -> u64 {
+        self.add(1)
+    }
+
+    /// Returns the new count.
+    pub(super) fn add(&self, more: u64) -> u64 {
+        self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+    }
+
+    pub(super) fn add_one_alone(&self) {
+        self.add_alone(1);
+    }
+
+    pub(super) fn add_alone(&self, more: u64) {
+        self.set_alone(self.0.load(Ordering::Relaxed) + more);
+    }
+
+    /// For a counter of a maximum.
+    pub(super) fn raise(&self, to: u64) {
+        if to > self.0.load(Ordering::Relaxed) {
+            self.0.fetch_max(to, Ordering::Release);
+        }
+    }
+
+    pub(super) fn set_alone(&self, to: u64) {
+        // Release: pairs with the `Acquire` in `get`. A thread that sees the count then sees in the
+        // timer's state what was counted.
+        self.0.store(to, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}

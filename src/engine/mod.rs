@@ -1,0 +1,55 @@
+//! One timer: from a caller's thread to the worker, and to the task.
+//!
+//! ```text
+//! callers' threads                                   the worker
+//! ----------------                                   ----------
+//! caller.rs: schedule, cancel, reset                 worker.rs: a turn
+//!   │                                                  drain messages ─► wheel ─► expire
+//!   ▼                                                  ▲                            │
+//! thread_cache.rs: free nodes, lane ──► timeouts.rs ───┘                            ▼
+//!                                       (a lane per thread)               dispatch.rs: task
+//! ```
+//!
+//! The two sides share [`Shared`] (`shared.rs`): the state word (`state.rs`), the lanes that are not
+//! adopted yet, the counters (`counters.rs`), the memory of the nodes (`node/`), and the worker itself
+//! behind its lock (`worker_lock.rs`). A thread becomes the worker by taking that lock: the worker
+//! thread (`thread.rs`), a `Driver` in its loop, a `stop` or a `shutdown`.
+//!
+//! Two protocols have a file each, with word, table and proof: `sleep.rs` (no wake-up is lost) and
+//! `end.rs` (no timeout is lost). How one timeout ends is in `node/word.rs`.
+//!
+//! # Words for giving something up
+//!
+//! *Cancel* a timeout; *drop* a task; *release* a reference; *recycle* a node; *deregister* a timeout
+//! from the pending count; *retire* a lane.
+//!
+//! # The import cycle
+//!
+//! `shared.rs`, `sleep.rs`, `thread.rs` and `worker.rs` import each other: the shared state has the
+//! worker, the thread and the waker, and their methods take the shared state. It stays because a task
+//! receives `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the callers'
+//! side. All other imports of the crate lead from the API to the engine, to `node/`, to the wheels and
+//! the foundation; `tests/structure.rs` checks that.
+//!
+//! The engine has no `unsafe` code.
+
+mod caller;
+mod counters;
+mod dispatch;
+mod end;
+mod shared;
+mod sleep;
+mod state;
+mod thread;
+mod thread_cache;
+mod timeouts;
+mod worker;
+mod worker_lock;
+
+pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
+pub(crate) use dispatch::DispatchedTask;
+pub use shared::Timeout;
+pub(crate) use shared::{Settings, Shared, SharedFields};
+pub(crate) use sleep::Waker;
+pub(crate) use state::MAX_PENDING;
+pub(crate) use worker::Executor;
