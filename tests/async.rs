@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use common::{Driven, PATIENCE, TICK, ends, ms, quietly};
+use common::{Driven, TEST_TIMEOUT, TICK, ends, ms, quietly};
 use hashed_wheel::{
     Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError, Schedule,
     Sleep, TimeoutError, WithTimeout,
@@ -142,7 +142,7 @@ fn a_sleep_may_have_a_moment_to_end_at() {
     assert!(is_ok(&poll(&mut timer.sleep_until(Instant::now()), &task)));
     let hour = Duration::from_secs(3_600);
     let left = timer.sleep_until(Instant::now() + hour).remaining();
-    assert!((hour - PATIENCE..=hour).contains(&left), "{left:?}");
+    assert!((hour - TEST_TIMEOUT..=hour).contains(&left), "{left:?}");
 }
 
 #[test]
@@ -366,10 +366,10 @@ fn a_timer_that_is_being_shut_down_refuses_every_first_poll() {
     let mut waits = timer.sleep(ms(500));
     assert!(poll(&mut waits, &task).is_pending());
     let other = timer.clone();
-    let shutdown = std::thread::spawn(move || other.shutdown(PATIENCE));
+    let shutdown = std::thread::spawn(move || other.shutdown(TEST_TIMEOUT));
     let begin = Instant::now();
     while timer.start().is_ok() {
-        assert!(begin.elapsed() < PATIENCE, "it does not close");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "it does not close");
         std::thread::yield_now();
     }
     assert!(is_stopped(&poll(&mut timer.sleep(ms(1)), &task)));
@@ -985,7 +985,7 @@ fn a_thread_that_parks_is_an_executor() {
             assert!(matches!(late, Err(TimeoutError::Elapsed)));
             let stopper = timer.clone();
             timer.new_timeout(move |_| drop(std::thread::spawn(move || stopper.stop())), ms(10)).unwrap();
-            let stopped = timer.sleep(PATIENCE * 2).await;
+            let stopped = timer.sleep(TEST_TIMEOUT * 2).await;
             assert!(matches!(stopped, Err(NewTimeoutError::Stopped)));
         });
         assert!(begin.elapsed() >= ms(70));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Instant;
 
-use common::{PATIENCE, ends, ms};
+use common::{TEST_TIMEOUT, ends, ms};
 use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule, TimeoutError};
 
 /// How many tasks sleep at a time.
@@ -52,7 +52,7 @@ async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
             "gave up"
         }
         2 => {
-            timer.timeout(PATIENCE, timer.sleep(delay)).await.unwrap().unwrap();
+            timer.timeout(TEST_TIMEOUT, timer.sleep(delay)).await.unwrap().unwrap();
             assert!(begin.elapsed() >= delay, "early");
             "in time"
         }
@@ -68,7 +68,7 @@ async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
 
 #[track_caller]
 fn all_ended(timer: &HashedWheelTimer, begin: Instant) {
-    assert!(begin.elapsed() < PATIENCE);
+    assert!(begin.elapsed() < TEST_TIMEOUT);
     assert_eq!((timer.pending_timeouts(), timer.stats().panicked), (0, 0));
 }
 
@@ -95,8 +95,8 @@ fn thousands_sleep_where_a_task_of_tokio_turns_the_timer() {
     for threads in [1, 4] {
         ends(move || {
             let bell = Arc::new(tokio::sync::Notify::new());
-            let ring = Arc::clone(&bell);
-            let builder = HashedWheelTimer::builder().tick(ms(1)).waker(move || ring.notify_one());
+            let notify = Arc::clone(&bell);
+            let builder = HashedWheelTimer::builder().tick(ms(1)).waker(move || notify.notify_one());
             let (timer, mut driver) = builder.build_driven().unwrap();
             let begin = Instant::now();
             let runtime = tokio_builder(threads).enable_time().build().unwrap();
@@ -118,7 +118,7 @@ fn thousands_sleep_where_a_task_of_tokio_turns_the_timer() {
             });
             all_ended(&timer, begin);
             let waiting = timer.clone();
-            runtime.spawn(async move { waiting.sleep(PATIENCE).await });
+            runtime.spawn(async move { waiting.sleep(TEST_TIMEOUT).await });
             drop(runtime);
             assert!(timer.is_stopped() && timer.pending_timeouts() == 0);
         });
@@ -179,7 +179,7 @@ fn what_loses_a_select_is_gone_from_the_timer() {
     ends(|| {
         let timer = timer();
         tokio(1).block_on(async {
-            let mut idle = timer.sleep(PATIENCE);
+            let mut idle = timer.sleep(TEST_TIMEOUT);
             let mut interval = timer.interval(ms(3));
             let mut ticks = 0;
             while ticks < 5 {
@@ -190,9 +190,9 @@ fn what_loses_a_select_is_gone_from_the_timer() {
                     tick = interval.tick() => {
                         tick.unwrap();
                         ticks += 1;
-                        idle.reset(PATIENCE);
+                        idle.reset(TEST_TIMEOUT);
                     }
-                    never = timer.sleep(PATIENCE) => panic!("{never:?}"),
+                    never = timer.sleep(TEST_TIMEOUT) => panic!("{never:?}"),
                 }
                 assert_eq!(timer.pending_timeouts(), 1, "the one that is kept");
             }
@@ -211,7 +211,7 @@ fn a_task_that_is_aborted_leaves_nothing_behind() {
             let tasks: Vec<_> = (0..100)
                 .map(|_| {
                     let timer = timer.clone();
-                    tokio::spawn(async move { timer.sleep(PATIENCE).await })
+                    tokio::spawn(async move { timer.sleep(TEST_TIMEOUT).await })
                 })
                 .collect();
             while timer.pending_timeouts() < 100 {
@@ -233,7 +233,7 @@ fn a_runtime_goes_with_all_that_waits_in_it() {
         let runtime = tokio(2);
         for _ in 0..100 {
             let timer = timer.clone();
-            runtime.spawn(async move { timer.sleep(PATIENCE).await });
+            runtime.spawn(async move { timer.sleep(TEST_TIMEOUT).await });
         }
         while timer.pending_timeouts() < 100 {
             std::thread::yield_now();
@@ -251,7 +251,7 @@ fn a_stop_ends_what_all_wait_for() {
         let tasks: Vec<_> = (0..MANY)
             .map(|_| {
                 let timer = timer.clone();
-                runtime.spawn(async move { timer.sleep(PATIENCE * 2).await })
+                runtime.spawn(async move { timer.sleep(TEST_TIMEOUT * 2).await })
             })
             .collect();
         while timer.pending_timeouts() < MANY as usize / 2 {

@@ -1,4 +1,4 @@
-//! What `Stats::publish` hands to a recorder.
+//! The values that `Stats::publish` passes to a recorder.
 
 #![cfg(feature = "metrics")]
 
@@ -12,7 +12,7 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-/// Keeps the last value of each metric, as text, and what was said of it.
+/// Keeps the last value of each metric as text, and the unit of its description.
 #[derive(Clone, Default)]
 struct Page {
     values: Arc<Mutex<BTreeMap<String, String>>>,
@@ -34,7 +34,7 @@ impl Line {
 
 impl CounterFn for Line {
     fn increment(&self, _: u64) {
-        panic!("the timer counts");
+        panic!("the timer publishes absolute values");
     }
 
     fn absolute(&self, value: u64) {
@@ -44,11 +44,11 @@ impl CounterFn for Line {
 
 impl GaugeFn for Line {
     fn increment(&self, _: f64) {
-        panic!("the timer counts");
+        panic!("the timer publishes absolute values");
     }
 
     fn decrement(&self, _: f64) {
-        panic!("the timer counts");
+        panic!("the timer publishes absolute values");
     }
 
     fn set(&self, value: f64) {
@@ -66,7 +66,7 @@ impl Recorder for Page {
     }
 
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
-        panic!("there is none");
+        panic!("the timer has no histogram");
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
@@ -78,12 +78,12 @@ impl Recorder for Page {
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        panic!("there is none");
+        panic!("the timer has no histogram");
     }
 }
 
 #[test]
-fn all_numbers_are_published_with_the_timers_name() {
+fn all_statistics_are_published_with_the_timers_name() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(10).slow_task_threshold(ms(5)));
     let timeouts: Vec<_> = (1..=10).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
     (0..3).for_each(|_| assert!(t.timer.new_timeout(|_| (), TICK).is_err()));
@@ -121,7 +121,7 @@ fn all_numbers_are_published_with_the_timers_name() {
     ] {
         expect(&format!("hashed_wheel_{name}{{timer=requests}}"), value);
     }
-    // Due at 10 and at 20 ms, and turned at 22.
+    // Deadlines at 10 and at 20 ms, and a turn at 22 ms.
     let mut bound = 0.000_625;
     for count in [0, 0, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3] {
         let name = format!("hashed_wheel_lateness_seconds_bucket{{timer=requests,le={bound}}}");
@@ -129,7 +129,7 @@ fn all_numbers_are_published_with_the_timers_name() {
         bound *= 2.0;
     }
     expect("hashed_wheel_lateness_seconds_bucket{timer=requests,le=+Inf}", "3");
-    assert!(values.is_empty(), "and {values:?}");
+    assert!(values.is_empty(), "unexpected metrics: {values:?}");
 }
 
 #[test]
@@ -156,6 +156,6 @@ fn each_metric_is_described() {
 }
 
 #[test]
-fn without_a_recorder_nothing_happens() {
+fn publish_without_a_recorder_does_nothing() {
     Driven::new().timer.stats().publish("requests");
 }

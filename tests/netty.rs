@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, ends, ms};
+use common::{TEST_TIMEOUT, ends, ms};
 use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
 /// Longer than any test runs.
@@ -56,7 +56,7 @@ fn is_silent<T>(events: &Receiver<T>, during: Duration) -> bool {
 
 /// Nobody can send any more: the task is gone.
 fn is_over<T>(events: &Receiver<T>) -> bool {
-    matches!(events.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected))
+    matches!(events.recv_timeout(TEST_TIMEOUT), Err(RecvTimeoutError::Disconnected))
 }
 
 fn is_full(answer: &Result<Timeout, NewTimeoutError>, at: usize) -> bool {
@@ -145,7 +145,7 @@ fn the_thread_runs_it_after_its_delay() {
     let (ran, events) = mpsc::channel();
     let before = Instant::now();
     let timeout = timer.new_timeout(move |_| ran.send(Instant::now()).unwrap(), ms(200)).unwrap();
-    let after = events.recv_timeout(PATIENCE).unwrap() - before;
+    let after = events.recv_timeout(TEST_TIMEOUT).unwrap() - before;
     assert!(after >= ms(200), "{after:?}");
     assert!(timeout.is_expired());
     assert!(!timeout.cancel(), "it is too late for that");
@@ -163,7 +163,7 @@ fn stop_returns_what_has_not_run() {
         processed.new_timeout(move |_| ran.send(()).unwrap(), ms(1)).unwrap();
     }
     for _ in 0..3 {
-        events.recv_timeout(PATIENCE).unwrap();
+        events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
     assert!(stop(&processed).is_empty());
 
@@ -193,7 +193,7 @@ fn a_stopped_timer_refuses_new_timeouts() {
         timer.new_timeout(move |_| ran.send(()).unwrap(), ms(1)).unwrap();
     }
     for _ in 0..3 {
-        events.recv_timeout(PATIENCE).unwrap();
+        events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
     stop(&timer);
 
@@ -231,7 +231,7 @@ fn a_task_schedules_itself_again_on_the_thread() {
     // The last one is far off, or it might run before the timer is stopped.
     timer.new_timeout_task(Again { ran, delays: vec![FAR, ms(10), ms(10)] }, ms(10)).unwrap();
     for _ in 0..3 {
-        events.recv_timeout(PATIENCE).unwrap();
+        events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
     assert_eq!(stop(&timer).len(), 1);
     assert_quiet(&timer);
@@ -297,8 +297,8 @@ fn a_hundred_thousand_run_on_time() {
         timer.new_timeout(move |_| ran.send(start.elapsed()).unwrap(), delay).unwrap();
     }
     for _ in 0..scheduled {
-        let after = events.recv_timeout(PATIENCE).unwrap();
-        assert!((delay..PATIENCE).contains(&after), "{after:?}");
+        let after = events.recv_timeout(TEST_TIMEOUT).unwrap();
+        assert!((delay..TEST_TIMEOUT).contains(&after), "{after:?}");
     }
     drop(ran);
     assert!(is_over(&events), "each runs once");
@@ -323,9 +323,9 @@ fn tasks_go_through_the_executor() {
         .unwrap();
     let (end, events) = mpsc::channel();
     timer.new_timeout_task(Told { end }, ms(10)).unwrap();
-    let worker = executions.recv_timeout(PATIENCE).unwrap();
+    let worker = executions.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(
-        events.recv_timeout(PATIENCE),
+        events.recv_timeout(TEST_TIMEOUT),
         Ok(("run", worker)),
         "an executor that runs it at once is the worker"
     );
@@ -393,7 +393,7 @@ fn a_cancelled_timeout_frees_its_place_at_once() {
     }
     let (end, events) = mpsc::channel();
     timer.new_timeout_task(Told { end }, ms(90)).unwrap();
-    assert_eq!(events.recv_timeout(PATIENCE).unwrap().0, "run");
+    assert_eq!(events.recv_timeout(TEST_TIMEOUT).unwrap().0, "run");
     assert_eq!(stop(&timer).len(), 1);
     assert_quiet(&timer);
 }
@@ -429,7 +429,7 @@ fn the_thread_frees_the_place_of_an_expired_timeout() {
     for _ in 0..2 {
         let (ran, events) = mpsc::channel();
         timer.new_timeout(move |_| ran.send(()).unwrap(), ms(90)).unwrap();
-        events.recv_timeout(PATIENCE).unwrap();
+        events.recv_timeout(TEST_TIMEOUT).unwrap();
     }
     assert_eq!(stop(&timer).len(), 1);
     assert_quiet(&timer);
@@ -469,7 +469,7 @@ fn the_count_is_zero_when_the_thread_has_run_the_last() {
     for timeout in cancelled {
         assert!(timeout.cancel());
     }
-    events.recv_timeout(PATIENCE).unwrap();
+    events.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(timer.pending_timeouts(), 0);
     assert!(stop(&timer).is_empty());
     assert_quiet(&timer);
@@ -618,13 +618,13 @@ fn cancelling_counts_while_the_thread_is_stuck() {
     let (release, released) = mpsc::channel::<()>();
     let first = move |_: &Timeout| {
         entered.send(()).unwrap();
-        released.recv_timeout(PATIENCE).unwrap();
+        released.recv_timeout(TEST_TIMEOUT).unwrap();
     };
     timer.new_timeout(first, ms(100)).unwrap();
     // Behind the first one, whether in its tick or the next.
     let (end, ends) = mpsc::channel();
     let others = [(); 10].map(|()| timer.new_timeout_task(Told { end: end.clone() }, ms(100)).unwrap());
-    stuck.recv_timeout(PATIENCE).unwrap();
+    stuck.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(timer.pending_timeouts(), 10);
     for (other, left) in others.iter().zip((0..10).rev()) {
         assert!(other.cancel());
@@ -635,7 +635,7 @@ fn cancelling_counts_while_the_thread_is_stuck() {
 
     // When the worker has gone on, nothing has changed.
     timer.new_timeout_task(Told { end }, ms(1)).unwrap();
-    assert_eq!(ends.recv_timeout(PATIENCE).unwrap().0, "run");
+    assert_eq!(ends.recv_timeout(TEST_TIMEOUT).unwrap().0, "run");
     assert_eq!(timer.pending_timeouts(), 0);
     assert!(stop(&timer).is_empty());
     assert!(is_over(&ends));

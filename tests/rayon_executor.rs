@@ -8,7 +8,7 @@ use std::sync::{Arc, Once};
 use std::thread;
 use std::time::Instant;
 
-use common::{Driven, Ends, Gate, PATIENCE, TICK, ends};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends};
 use hashed_wheel::executor::{RayonGlobal, RayonPool};
 use hashed_wheel::{HashedWheelTimer, TaskExecutor};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
@@ -30,10 +30,10 @@ fn tasks_run_in_the_pool_and_may_panic() {
         t.timer.new_timeout(|_| panic!("in the pool"), TICK).unwrap();
         t.timer.new_timeout(move |_| said.send(rayon_core::current_thread_index()).unwrap(), TICK).unwrap();
         assert_eq!(t.pass(TICK), 2);
-        assert!(heard.recv_timeout(PATIENCE).unwrap().is_some());
+        assert!(heard.recv_timeout(TEST_TIMEOUT).unwrap().is_some());
         let begin = Instant::now();
         while t.timer.stats().panicked == 0 {
-            assert!(begin.elapsed() < PATIENCE);
+            assert!(begin.elapsed() < TEST_TIMEOUT);
             thread::yield_now();
         }
         assert_eq!(t.timer.stats().dropped, 0);
@@ -68,7 +68,7 @@ fn what_the_pool_has_runs_when_the_timer_and_its_owner_are_gone() {
     gate.open();
     let begin = Instant::now();
     while tasks.drops() < 3 {
-        assert!(begin.elapsed() < PATIENCE, "{tasks:?}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{tasks:?}");
         thread::yield_now();
     }
     assert_eq!(tasks.runs(), 3);
@@ -85,7 +85,7 @@ fn a_task_in_the_pool_may_stop_the_timer() {
         t.timer.new_timeout(move |_| done.send(timer.stop().len()).unwrap(), TICK).unwrap();
         t.timer.new_timeout_task(tasks.task(), TICK * 2).unwrap();
         assert_eq!(t.pass(TICK), 1);
-        assert_eq!(wait.recv_timeout(PATIENCE).unwrap(), 1);
+        assert_eq!(wait.recv_timeout(TEST_TIMEOUT).unwrap(), 1);
         assert_eq!((tasks.runs(), tasks.hooks()), (0, 1));
         drop(t.timer);
     });

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, PATIENCE, TICK, ends};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends};
 use hashed_wheel::executor::{TokioSpawn, TokioSpawnBlocking};
 use hashed_wheel::{HashedWheelTimer, TaskExecutor};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -24,7 +24,7 @@ fn driven(executor: impl TaskExecutor) -> Driven {
 
 fn dropped(timer: &HashedWheelTimer, count: u64) -> bool {
     let begin = Instant::now();
-    while timer.stats().dropped < count && begin.elapsed() < PATIENCE {
+    while timer.stats().dropped < count && begin.elapsed() < TEST_TIMEOUT {
         thread::yield_now();
     }
     let stats = timer.stats();
@@ -52,7 +52,7 @@ fn spawn_blocking_runs_tasks_in_the_runtime() {
     let (said, heard) = channel();
     schedule_both(&t.timer, &said);
     assert_eq!(t.pass(TICK), 2);
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(heard.recv_timeout(TEST_TIMEOUT).unwrap());
     assert_eq!((t.timer.stats().panicked, t.timer.stats().dropped), (1, 0));
 }
 
@@ -67,7 +67,7 @@ fn spawn_runs_tasks_in_the_runtime() {
     assert!(heard.try_recv().is_err(), "nobody drives this runtime");
     // As many turns as it has tasks.
     (0..2).for_each(|_| runtime.block_on(tokio::task::yield_now()));
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(heard.recv_timeout(TEST_TIMEOUT).unwrap());
     assert_eq!((t.timer.stats().panicked, t.timer.stats().dropped), (1, 0));
 }
 
@@ -83,7 +83,7 @@ fn tasks_for_a_runtime_that_is_gone_are_dropped_and_counted() {
             assert!(dropped(&timer, count), "{:?}", timer.stats());
             assert_eq!((ends.runs(), ends.hooks()), (0, 0));
         }
-        let later = timer.new_timeout(|_| (), PATIENCE * 100).unwrap();
+        let later = timer.new_timeout(|_| (), TEST_TIMEOUT * 100).unwrap();
         assert_eq!(timer.stop(), [later]);
         assert_eq!(ends.drops(), 3);
     }
@@ -114,7 +114,7 @@ fn spawn_blocking_runs_or_drops_what_waits_when_the_runtime_goes() {
     gate.open();
     let begin = Instant::now();
     while rest.drops() < 4 {
-        assert!(begin.elapsed() < PATIENCE, "{rest:?}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{rest:?}");
         thread::yield_now();
     }
     assert_eq!(rest.runs() as u64 + t.timer.stats().dropped, 4);
@@ -162,7 +162,7 @@ fn nothing_vanishes_when_the_runtime_goes_meanwhile() {
         }
         let begin = Instant::now();
         while ends.drops() < 2_000 {
-            assert!(begin.elapsed() < PATIENCE, "{ends:?}, {:?}", timer.stats());
+            assert!(begin.elapsed() < TEST_TIMEOUT, "{ends:?}, {:?}", timer.stats());
             thread::yield_now();
         }
         let stats = timer.stats();

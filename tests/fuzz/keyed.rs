@@ -103,7 +103,7 @@ impl Script {
         drop(world);
 
         let task = Task { id, temper, script: self.clone() };
-        match keyed.schedule(key, move |key| task.ring(key), delay) {
+        match keyed.schedule(key, move |key| task.notify(key), delay) {
             Ok(replaced) => assert_eq!((replaced, is_refused), (was_there, false)),
             Err(error) => self.world().expect_refusal(&error),
         }
@@ -122,7 +122,7 @@ impl Script {
 
 impl Task {
     /// The run of one that has a key.
-    fn ring(self, key: u8) {
+    fn notify(self, key: u8) {
         {
             let mut world = self.script.world();
             if !world.has_executor {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
 
-use crate::common::{PATIENCE, ms, quietly};
+use crate::common::{TEST_TIMEOUT, ms, quietly};
 use crate::replay::{self, Settings};
 use crate::trace::{self, Size, number};
 
@@ -67,7 +67,7 @@ impl Script {
                 ["x", id] => real.cancel(number(id)),
                 ["!"] => real.stop(),
                 ["z"] => {
-                    real.asleep.recv_timeout(PATIENCE).unwrap();
+                    real.asleep.recv_timeout(TEST_TIMEOUT).unwrap();
                     continue;
                 }
                 ["w", count] => {
@@ -171,6 +171,6 @@ impl Real {
 
     /// The next that runs. A stopped timer has waited for it.
     fn wait(&self) -> Ran {
-        self.told.recv_timeout(if self.is_stopped { Duration::ZERO } else { PATIENCE }).unwrap()
+        self.told.recv_timeout(if self.is_stopped { Duration::ZERO } else { TEST_TIMEOUT }).unwrap()
     }
 }
