@@ -4,9 +4,9 @@ mod wheel;
 
 use hashed_wheel::wheel::HashedWheel as Wheel;
 
-use wheel::{in_order, insert_all, run_out};
+use wheel::{advance_until_empty, in_order, insert_all};
 
-const LEAST_SLOTS: u64 = 1;
+const MIN_SLOTS: u64 = 1;
 
 /// The wheel reports no unnecessary wake-up, however many slots are in use.
 #[test]
@@ -19,7 +19,7 @@ fn very_many_slots_cause_no_unnecessary_wake_up() {
     let far = (0..COUNT as u64).map(|index| ((500 + index % 10) << 16) + 13 * index);
     let deadlines: Vec<u64> = far.chain([1]).collect();
     insert_all(&mut wheel, &deadlines);
-    let (fired, wakes) = run_out(&mut wheel, deadlines.len());
+    let (fired, wakes) = advance_until_empty(&mut wheel, deadlines.len());
     assert_eq!(fired, in_order(0, &deadlines));
     assert_eq!(wakes, deadlines.len());
 }

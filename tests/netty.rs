@@ -212,7 +212,7 @@ fn a_stopped_timer_rejects_new_timeouts() {
 /// Schedules itself again.
 struct Rescheduling {
     ran: Sender<()>,
-    /// The delay before each further run, the next one last.
+    /// The delays of the further runs, the next one last.
     delays: Vec<Duration>,
 }
 
