@@ -96,7 +96,7 @@ fn expired_timeouts_are_recycled() {
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let captured = [0_usize; 3];
-    let mut round = || {
+    let mut schedule_and_expire = || {
         for _ in 0..10 * BLOCK {
             drop(timer.new_timeout(move |_| assert_eq!(captured[0], 0), Duration::ZERO).unwrap());
         }
@@ -104,8 +104,8 @@ fn expired_timeouts_are_recycled() {
         clock.advance(Duration::from_millis(100));
         assert_eq!(driver.turn(), 10 * BLOCK);
     };
-    (0..3).for_each(|_| round());
-    let allocations = allocations_of(|| (0..10).for_each(|_| round()));
+    (0..3).for_each(|_| schedule_and_expire());
+    let allocations = allocations_of(|| (0..10).for_each(|_| schedule_and_expire()));
     assert!(allocations < 10 * (10 + 30), "{allocations}: more than blocks of the lane and growing arrays");
 }
 

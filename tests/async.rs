@@ -1007,8 +1007,8 @@ fn a_sleep_wakes_an_executor_that_parks_its_thread() {
 fn a_sleep_polled_by_two_threads_is_woken() {
     ends(|| {
         let timer = HashedWheelTimer::builder().tick(Duration::from_micros(50)).build().unwrap();
-        for round in 0..if cfg!(miri) { 5 } else { 2_000 } {
-            let sleep = Arc::new(Mutex::new(timer.sleep(Duration::from_micros(round % 150))));
+        for iteration in 0..if cfg!(miri) { 5 } else { 2_000 } {
+            let sleep = Arc::new(Mutex::new(timer.sleep(Duration::from_micros(iteration % 150))));
             let tasks = [Task::new(), Task::new()];
             // The task that was the last to find the sleep pending is woken.
             let last = Arc::new(Mutex::new(None));

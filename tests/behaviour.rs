@@ -102,7 +102,7 @@ fn a_rejected_task_is_dropped_and_the_error_states_the_reason() {
 // --- never early, at most one tick late ----------------------------------------------------------
 
 #[test]
-fn fires_at_the_first_boundary_at_or_after_its_deadline() {
+fn a_timeout_fires_at_the_first_boundary_at_or_after_its_deadline() {
     for (delay, boundary) in
         [(0, 1), (1, 1), (9_999, 1), (10_000, 1), (10_001, 2), (79_999, 8), (80_000, 8), (80_001, 9)]
     {
@@ -514,14 +514,14 @@ fn a_timeout_can_be_cancelled_within_its_own_tick() {
 fn cancelled_timeouts_leak_no_memory() {
     let mut t = Driven::new();
     let memory = Arc::new(());
-    for round in 0..3 {
+    for iteration in 0..3 {
         let timeouts: Vec<_> = (0..1_000)
             .map(|_| {
                 let captured = memory.clone();
                 t.timer.new_timeout(move |_| drop(captured), FAR).unwrap()
             })
             .collect();
-        if round == 1 {
+        if iteration == 1 {
             t.driver.turn();
         }
         timeouts.iter().for_each(|timeout| assert!(timeout.cancel()));

@@ -33,6 +33,6 @@ fn the_global_timer_has_the_defaults_and_stops_for_every_user() {
     let left = global.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
     let stopped = thread::spawn(|| HashedWheelTimer::global().stop()).join().unwrap();
     assert_eq!(stopped, [left]);
-    let refused = HashedWheelTimer::global().new_timeout(|_| (), ms(1)).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::Stopped), "{refused}");
+    let rejected = HashedWheelTimer::global().new_timeout(|_| (), ms(1)).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
 }

@@ -692,8 +692,8 @@ fn runs_in_real_time_are_never_early_and_none_is_missing() {
 
 #[test]
 fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
-    let (rounds, min_runs) = if cfg!(miri) { (1, 2) } else { (20, 20) };
-    for round in 0..rounds {
+    let (iterations, min_runs) = if cfg!(miri) { (1, 2) } else { (20, 20) };
+    for iteration in 0..iterations {
         let (sender, tasks) = mpsc::channel::<ExpiredTask>();
         let tasks = Arc::new(Mutex::new(tasks));
         let pool: Vec<_> = (0..3)
@@ -734,7 +734,7 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
             thread::sleep(ms(1));
         }
         let runs: Vec<_> = chains.iter().map(Periodic::runs).collect();
-        let ended = if round % 2 == 0 {
+        let ended = if iteration % 2 == 0 {
             chains.iter().filter(|chain| chain.cancel()).count()
         } else {
             timer.stop().len()

@@ -158,26 +158,26 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
 }
 
 /// Fewer under Miri, which is far slower.
-const ROUNDS: u64 = if cfg!(miri) { 1 } else { 25 };
+const SEEDS: u64 = if cfg!(miri) { 1 } else { 25 };
 
 #[test]
 fn exactly_one_end_on_the_worker_thread() {
-    (0..ROUNDS).for_each(|seed| race(seed, 0, false, false));
+    (0..SEEDS).for_each(|seed| race(seed, 0, false, false));
 }
 
 #[test]
 fn exactly_one_end_with_a_limit() {
-    (100..100 + ROUNDS).for_each(|seed| race(seed, 50, false, false));
+    (100..100 + SEEDS).for_each(|seed| race(seed, 50, false, false));
 }
 
 #[test]
 fn exactly_one_end_with_an_executor() {
-    (200..200 + ROUNDS).for_each(|seed| race(seed, 0, true, false));
+    (200..200 + SEEDS).for_each(|seed| race(seed, 0, true, false));
 }
 
 #[test]
 fn exactly_one_end_on_a_driver() {
-    (300..300 + ROUNDS).for_each(|seed| race(seed, 0, false, true));
+    (300..300 + SEEDS).for_each(|seed| race(seed, 0, false, true));
 }
 
 fn wait_for(flag: &AtomicBool) {
@@ -199,7 +199,7 @@ fn two_threads_can_share_one_handle() {
     // back.
     let (timer, _driver) =
         HashedWheelTimer::builder().tick(ms(1)).clock(ManualClock::new()).build_driven().unwrap();
-    for round in 0..if cfg!(miri) { 50 } else { 4_000 } {
+    for iteration in 0..if cfg!(miri) { 50 } else { 4_000 } {
         let (outcome, ready, go) =
             (Arc::new(Outcome::default()), AtomicBool::new(false), AtomicBool::new(false));
         let timeout = timer.new_timeout_task(Task(outcome.clone()), ms(60_000)).unwrap();
@@ -208,12 +208,12 @@ fn two_threads_can_share_one_handle() {
                 ready.store(true, SeqCst);
                 wait_for(&go);
                 let clone = timeout.clone();
-                (round % 2 == 0 && timeout.cancel(), clone)
+                (iteration % 2 == 0 && timeout.cancel(), clone)
             });
             wait_for(&ready);
             go.store(true, SeqCst);
             // The other thread sees the flag after a delay, so this thread waits as well.
-            (0..round / 2 % 128).for_each(|_| std::hint::spin_loop());
+            (0..iteration / 2 % 128).for_each(|_| std::hint::spin_loop());
             let cancelled = timeout.cancel();
             let (others, clone) = other.join().unwrap();
             (cancelled, others, clone)

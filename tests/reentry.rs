@@ -307,11 +307,11 @@ fn an_executor_that_keeps_a_task_does_not_keep_itself_alive() {
     let memory = Arc::new(());
     let held = memory.clone();
     let queue = Arc::new(Mutex::new(Vec::new()));
-    let queued = queue.clone();
+    let executor_queue = queue.clone();
     let mut t = Driven::with(|builder| {
         builder.task_executor(move |task: ExpiredTask| {
             let _ = &held;
-            queued.lock().unwrap().push(task);
+            executor_queue.lock().unwrap().push(task);
         })
     });
     t.timer.new_timeout(|_| (), TICK).unwrap();

@@ -171,24 +171,24 @@ fn long_turns_are_reported_less_and_less_often() {
 /// wait for.
 #[test]
 fn a_subscriber_may_stop_the_timer_that_reports() {
-    for sequel in ["refuses timeouts", "longer than a tick"] {
+    for event_text in ["refuses timeouts", "longer than a tick"] {
         let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
         let (timer, stopped) = (t.timer.clone(), Arc::new(Mutex::new(None)));
         let seen = stopped.clone();
         let stops = move |text: &str| {
-            if text.contains(sequel) {
+            if text.contains(event_text) {
                 *seen.lock().unwrap() = Some(timer.stop().len());
             }
         };
         tracing::subscriber::with_default(Reports(Arc::default(), Arc::new(stops)), || {
             let clock = t.clock.clone();
             t.timer.new_timeout(move |_| clock.advance(TICK * 2), TICK).unwrap();
-            if sequel == "refuses timeouts" {
+            if event_text == "refuses timeouts" {
                 assert!(t.timer.new_timeout(|_| (), TICK).is_err());
             }
             t.pass(TICK);
         });
-        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(sequel == "refuses timeouts")));
+        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(event_text == "refuses timeouts")));
     }
 }
 

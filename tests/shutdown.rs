@@ -565,9 +565,9 @@ fn a_task_that_the_clock_jumped_over_runs() {
 /// race.
 #[test]
 fn nothing_is_lost_between_new_timeouts_and_a_shutdown() {
-    for round in 0..100 {
+    for iteration in 0..100 {
         let timer = timer();
-        let ([due_ends, far_ends], [soon, far]) = ([Ends::new(), Ends::new()], [ms(round % 4), HOUR]);
+        let ([due_ends, far_ends], [soon, far]) = ([Ends::new(), Ends::new()], [ms(iteration % 4), HOUR]);
         let producers = [(); 3].map(|()| {
             let (timer, due_ends, far_ends) = (timer.clone(), due_ends.clone(), far_ends.clone());
             thread::spawn(move || {
@@ -580,7 +580,7 @@ fn nothing_is_lost_between_new_timeouts_and_a_shutdown() {
                 }
             })
         });
-        thread::sleep(Duration::from_micros(round * 20));
+        thread::sleep(Duration::from_micros(iteration * 20));
         // The grace leaves no slack. Shutdown also waits for a timeout that missed its own tick.
         let rest = timer.shutdown(soon);
         let accepted = producers.map(|producer| producer.join().unwrap());

@@ -257,9 +257,9 @@ fn resets_of_all_threads_are_counted_also_after_the_threads_ended() {
     ends(|| {
         let t = Driven::new();
         let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
-        // The rounds repeat a set of concurrent threads. Half of the threads have a cache entry for
-        // the timer before they reset, the others have none.
-        for round in 1..=3 {
+        // Each iteration starts a set of concurrent threads. Half of the threads have used the
+        // timer before they reset, so they have a cache for it.
+        for iteration in 1..=3 {
             let begin = Barrier::new(THREADS as usize);
             thread::scope(|scope| {
                 for number in 0..THREADS {
@@ -273,7 +273,7 @@ fn resets_of_all_threads_are_counted_also_after_the_threads_ended() {
                     });
                 }
             });
-            assert_eq!(t.timer.stats().reset, round * THREADS * EACH);
+            assert_eq!(t.timer.stats().reset, iteration * THREADS * EACH);
         }
         thread::scope(|scope| assert!(scope.spawn(|| timeout.reset(TICK)).join().unwrap()));
         assert_eq!(t.timer.stats().reset, 3 * THREADS * EACH + 1);
@@ -284,10 +284,10 @@ fn resets_of_all_threads_are_counted_also_after_the_threads_ended() {
 fn a_thread_counts_for_each_of_its_timers() {
     let all: Vec<_> = (0..4).map(|_| Driven::new()).collect();
     let timeouts: Vec<_> = all.iter().map(|t| t.timer.new_timeout(|_| (), TICK).unwrap()).collect();
-    for round in 1..=10 {
+    for iteration in 1..=10 {
         for (number, (t, timeout)) in all.iter().zip(&timeouts).enumerate() {
             (0..=number).for_each(|_| assert!(timeout.reset(TICK * 2)));
-            assert_eq!(t.timer.stats().reset, round * (number as u64 + 1));
+            assert_eq!(t.timer.stats().reset, iteration * (number as u64 + 1));
         }
     }
 }

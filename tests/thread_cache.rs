@@ -18,7 +18,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// This clock lives as long as the memory of its_timer timer.
+/// This clock lives as long as the memory of its timer.
 struct SharedClock(#[allow(dead_code, reason = "it is only counted")] Arc<()>);
 
 impl Clock for SharedClock {
@@ -27,8 +27,7 @@ impl Clock for SharedClock {
     }
 }
 
-/// Returns a timer, its_timer driver, and a weak reference that shows whether the timer's memory
-/// exists.
+/// Returns a timer, its driver, and a weak reference that shows whether the timer's memory exists.
 fn timer() -> (HashedWheelTimer, Driver, Weak<()>) {
     let lifetime = Arc::new(());
     let memory = Arc::downgrade(&lifetime);
@@ -49,11 +48,11 @@ struct Helper {
 
 impl Helper {
     fn new() -> Self {
-        let ((work, todo), (tell, done)) = (channel::<Box<dyn FnOnce() + Send>>(), channel());
+        let ((work, todo), (finished, done)) = (channel::<Box<dyn FnOnce() + Send>>(), channel());
         let thread = thread::spawn(move || {
             for work in todo {
                 work();
-                tell.send(()).unwrap();
+                finished.send(()).unwrap();
             }
         });
         Self { work, done, thread }
@@ -80,7 +79,7 @@ fn the_thread_that_drops_the_last_handle_keeps_nothing() {
     let (kept, cancelled) = (use_timer(&timer), use_timer(&timer));
     assert!(cancelled.cancel());
     drop((cancelled, driver, timer));
-    assert!(!is_freed(&memory), "a timeout keeps its_timer timer");
+    assert!(!is_freed(&memory), "a timeout keeps its timer");
     assert!(kept.is_cancelled());
     drop(kept);
     assert!(is_freed(&memory));
@@ -114,7 +113,7 @@ fn a_thread_that_uses_another_timer_releases_the_stopped_one() {
 
 /// A thread alternates between many timers.
 #[test]
-fn a_thread_uses_many_timers_in_turn() {
+fn a_thread_uses_many_timers_alternately() {
     let timers: Vec<_> =
         (0..10).map(|_| HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap()).collect();
     for _ in 0..3 {
@@ -145,8 +144,7 @@ fn a_thread_can_use_a_timer_while_it_ends() {
         let (send, receive) = channel();
         let its_timer = timer.clone();
         let thread = thread::spawn(move || {
-            // As a rule, thread-locals are destroyed in the order of their first use, or in
-            // reverse.
+            // As a rule, the thread-local that was used first is destroyed last.
             if uses_it_before {
                 assert!(use_timer(&its_timer).cancel());
             }
@@ -197,8 +195,8 @@ fn a_clock_may_use_another_timer_when_it_is_dropped() {
     helper.end();
 }
 
-/// A cancel completes the work for its own timer before the cache drops the clock of another
-/// timer. So a panic in the drop of that clock changes nothing.
+/// A cancel completes the work for its own timer before the cache drops the clock of another timer.
+/// So a panic in the drop of that clock changes nothing.
 #[test]
 fn another_timers_clock_does_not_break_a_cancel() {
     struct PanicsWhenDropped;
@@ -211,7 +209,7 @@ fn another_timers_clock_does_not_break_a_cancel() {
 
     impl Drop for PanicsWhenDropped {
         fn drop(&mut self) {
-            panic!("at the end of a clock");
+            panic!("in the drop of the clock");
         }
     }
 
@@ -222,8 +220,8 @@ fn another_timers_clock_does_not_break_a_cancel() {
     helper.call(move || drop(use_timer(&its_timer)));
     drop((driver, stopped));
     let timeout = use_timer(&timer);
-    let its_timer = timeout.clone();
-    helper.call(move || assert!(its_timer.cancel()));
+    let its_timeout = timeout.clone();
+    helper.call(move || assert!(its_timeout.cancel()));
     assert!(timeout.is_cancelled());
     assert_eq!(timer.pending_timeouts(), 0);
     helper.end();

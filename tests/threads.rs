@@ -222,7 +222,7 @@ fn a_clock_that_panics_stops_the_timer() {
 // --- on time -------------------------------------------------------------------------------------
 
 #[test]
-fn never_early_by_the_real_clock() {
+fn timeouts_are_never_early_by_the_real_clock() {
     let timer = timer("hw-early", ms(1));
     let (fired, lateness) = channel();
     let mut random = fastrand::Rng::with_seed(3);

@@ -345,8 +345,9 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
                         let (fired, wait) = std::sync::mpsc::channel();
                         let (begin, delay) = (Instant::now(), Duration::from_micros(random.u64(..300)));
                         let task = move |_: &_| fired.send(begin.elapsed()).unwrap();
-                        // Some timeouts are far away at first and then reset to soon. Others are
-                        // cancelled immediately.
+                        // Some timeouts are far away at first and then reset to an earlier
+                        // deadline. Others are scheduled after a timeout that is cancelled
+                        // immediately.
                         match random.u32(..4) {
                             0 => {
                                 let far = timer.new_timeout(task, Duration::from_secs(3_600)).unwrap();

@@ -41,7 +41,7 @@ trait Subject {
     fn add(&mut self, delay: Duration, task: &Task);
     fn cancel(&mut self, id: usize);
     /// Lets time pass.
-    fn pass(&mut self, nanos: u64);
+    fn advance_clock(&mut self, nanos: u64);
     fn now(&self) -> u64;
     /// Processes all ticks that have begun. All events belong to `tick`, the last of them.
     fn turn(&mut self, tick: u64);
@@ -52,7 +52,7 @@ trait Subject {
 
 fn replay(script: &Script, subject: &mut impl Subject) -> Results {
     let tick = script.asked.tick;
-    subject.pass(script.from * tick);
+    subject.advance_clock(script.from * tick);
     subject.turn(script.from);
     let mut results = Vec::new();
     for step in &script.steps {
@@ -60,14 +60,14 @@ fn replay(script: &Script, subject: &mut impl Subject) -> Results {
             Op::Add { delay, ref task } => subject.add(nanos(delay), task),
             Op::Fill { count, delay } => (0..count).for_each(|_| subject.add(nanos(delay), &Task::default())),
             Op::Cancel(id) => subject.cancel(id),
-            Op::Stall(by) => subject.pass(by),
+            Op::Stall(by) => subject.advance_clock(by),
             Op::Turn(by) => {
-                subject.pass(by);
+                subject.advance_clock(by);
                 subject.turn(subject.now() / tick);
             }
             Op::Run(count) => {
                 for _ in 0..count {
-                    subject.pass(tick - subject.now() % tick);
+                    subject.advance_clock(tick - subject.now() % tick);
                     subject.turn(subject.now() / tick);
                 }
             }
@@ -121,7 +121,7 @@ impl Subject for OnTimer {
         cancel(&self.log, id);
     }
 
-    fn pass(&mut self, nanos: u64) {
+    fn advance_clock(&mut self, nanos: u64) {
         self.clock.advance(Duration::from_nanos(nanos));
     }
 
@@ -214,7 +214,7 @@ impl<W: Wheel> Subject for OnWheel<W> {
         self.events.push(Event::Cancel { id, succeeded });
     }
 
-    fn pass(&mut self, nanos: u64) {
+    fn advance_clock(&mut self, nanos: u64) {
         self.now += nanos;
     }
 
