@@ -677,7 +677,7 @@ fn the_error_of_a_sleep_converts_to_the_error_of_a_timeout() {
 
 // --- an interval ---------------------------------------------------------------------------------
 
-/// Returns the times of the ticks in ms, for a task that works this long after each tick.
+/// Returns the times of the ticks in ms. The task works this long after each tick.
 fn ticks_of(schedule: Schedule, work: &[u64]) -> Vec<u64> {
     let Driven { timer, mut driver, clock } = Driven::with(|builder| builder.tick(ms(1)));
     let mut interval = timer.interval_on(schedule);

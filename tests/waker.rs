@@ -31,7 +31,7 @@ fn an_earlier_timeout_wakes_the_loop_once_and_a_later_one_does_not() {
         t.timer.new_timeout(|_| (), TICK * ticks).unwrap();
         assert_eq!(wakes.load(SeqCst), 0, "{ticks}");
     }
-    // Earlier than the announced turn, but for the same tick.
+    // The deadline is earlier than the announced turn, but its tick is the same.
     t.timer.new_timeout(|_| (), TICK * 9 + ms(1)).unwrap();
     assert_eq!(wakes.load(SeqCst), 0);
     t.timer.new_timeout(|_| (), TICK * 9).unwrap();
