@@ -27,10 +27,10 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 use std::{array, fmt, mem};
 
+use crate::engine::Timeout;
 use crate::error::NewTimeoutError;
 use crate::sync::{Arc, CachePadded, Mutex};
 use crate::task::TimerTask;
-use crate::engine::Timeout;
 use crate::timer::HashedWheelTimer;
 
 /// So many callers can be busy with different keys at a time.

@@ -32,6 +32,7 @@ pub use adapters::executor;
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock};
 pub use driver::Driver;
+pub use engine::Timeout;
 pub use error::{BuildError, NewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
@@ -39,6 +40,5 @@ pub use keyed::KeyedTimeouts;
 pub use periodic::{MissedTick, Periodic, Schedule};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
-pub use engine::Timeout;
 pub use timeout::CancelOnDrop;
 pub use timer::HashedWheelTimer;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::engine::{LATENESS_BUCKETS, LatenessCounters, MAX_PENDING, Shared, lateness_bound};
 use crate::wheel::SlotCounts;
 
-
 /// What a timer has done since it was built: [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
 ///
 /// The counters are read one after the other while the timer goes on; once it is quiet, they add up:
@@ -100,7 +99,8 @@ impl Lateness {
     /// bounds are 1/16 of a tick, 1/8, and so on up to 1 024 ticks; the last count, with `None`, is of what was later than that.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + use<> {
         let Self { tick, counts, .. } = *self;
-        (0..LATENESS_BUCKETS).map(move |bucket| (lateness_bound(tick, bucket).map(Duration::from_nanos), counts[bucket]))
+        (0..LATENESS_BUCKETS)
+            .map(move |bucket| (lateness_bound(tick, bucket).map(Duration::from_nanos), counts[bucket]))
     }
 
     /// An upper bound of what this part of the timeouts were late at most: `0.99` is for all but the latest hundredth. It

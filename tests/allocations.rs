@@ -1,6 +1,6 @@
-//! What does not allocate. A test binary of its own, for it counts.
+//! Operations that do not allocate. This is a separate test binary, because it counts allocations.
 
-#![allow(unsafe_code, reason = "an allocator is")]
+#![allow(unsafe_code, reason = "a global allocator is unsafe code")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,28 +10,30 @@ use std::time::Duration;
 
 use hashed_wheel::{Clock, HashedWheelTimer, ManualClock};
 
-/// Bytes, of all threads.
+/// Bytes allocated by all threads.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Who counts all threads' is alone.
-static ALONE: RwLock<()> = RwLock::new(());
+/// Locked exclusively by a test that counts the bytes of all threads, and shared by the others.
+static EXCLUSIVE: RwLock<()> = RwLock::new(());
 
 thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
 
 struct Counting;
 
-// SAFETY: all of it is the system's; counting touches nothing of the memory.
+// SAFETY: every call is forwarded to the system's allocator. Counting does not touch the memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         LIVE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same for the system's
+        // allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
+        // SAFETY: `memory` came from `System.alloc` with this layout, because `alloc` forwards to
+        // it.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -47,7 +49,7 @@ fn allocations_of(code: impl FnOnce()) -> usize {
 
 #[test]
 fn a_run_of_a_periodic_task_allocates_nothing() {
-    let _with_others = ALONE.read();
+    let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let period = Duration::from_millis(300);
@@ -59,15 +61,15 @@ fn a_run_of_a_periodic_task_allocates_nothing() {
             assert_eq!(driver.turn(), 1);
         }
     };
-    // Each slot once.
+    // The warm-up uses each slot once.
     pass(2_000);
     assert_eq!(allocations_of(|| pass(10_000)), 0);
     assert_eq!(periodic.runs(), 12_000);
 }
 
 #[test]
-fn a_re_arm_allocates_nothing_and_touches_no_queue() {
-    let _with_others = ALONE.read();
+fn a_reset_to_later_allocates_nothing_and_sends_no_message() {
+    let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let idle = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
@@ -79,21 +81,22 @@ fn a_re_arm_allocates_nothing_and_touches_no_queue() {
         }
     });
     assert_eq!(allocations, 0);
-    // More than a turn takes from the queue: had they been in it, another turn would be due at once.
+    // 200 000 messages would be more than one turn reads. If the resets had sent messages, another
+    // turn would be due immediately.
     driver.turn();
     assert_ne!(driver.next_turn(), Some(Duration::ZERO));
 }
 
-/// A block of the lane holds so many messages, and is the only thing that is allocated.
+/// The number of messages in one block of a lane. Blocks are the only allocations.
 const BLOCK: usize = 512;
 
 #[test]
-fn timeouts_that_expire_are_used_again() {
-    let _with_others = ALONE.read();
+fn expired_timeouts_are_recycled() {
+    let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let captured = [0_usize; 3];
-    let mut round = || {
+    let mut schedule_and_expire = || {
         for _ in 0..10 * BLOCK {
             drop(timer.new_timeout(move |_| assert_eq!(captured[0], 0), Duration::ZERO).unwrap());
         }
@@ -101,14 +104,14 @@ fn timeouts_that_expire_are_used_again() {
         clock.advance(Duration::from_millis(100));
         assert_eq!(driver.turn(), 10 * BLOCK);
     };
-    (0..3).for_each(|_| round());
-    let allocations = allocations_of(|| (0..10).for_each(|_| round()));
-    assert!(allocations < 10 * (10 + 30), "{allocations}: blocks, and rows that grow");
+    (0..3).for_each(|_| schedule_and_expire());
+    let allocations = allocations_of(|| (0..10).for_each(|_| schedule_and_expire()));
+    assert!(allocations < 10 * (10 + 30), "{allocations}: more than blocks of the lane and growing arrays");
 }
 
 #[test]
 fn a_task_of_more_than_three_words_is_an_allocation() {
-    let _with_others = ALONE.read();
+    let _shared = EXCLUSIVE.read();
     let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
     timer.new_timeout(|_| (), Duration::ZERO).unwrap().cancel();
     let (three, four) = ([0_usize; 3], [0_usize; 4]);
@@ -119,8 +122,8 @@ fn a_task_of_more_than_three_words_is_an_allocation() {
 }
 
 #[test]
-fn who_cancels_at_once_allocates_nothing_but_room_in_the_lane() {
-    let _with_others = ALONE.read();
+fn immediate_cancel_allocates_only_queue_blocks() {
+    let _shared = EXCLUSIVE.read();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let mut pairs = || {
         for _ in 0..10 * BLOCK {
@@ -134,8 +137,8 @@ fn who_cancels_at_once_allocates_nothing_but_room_in_the_lane() {
 }
 
 #[test]
-fn a_cancel_in_the_wheel_allocates_nothing_but_room_in_the_lane() {
-    let _with_others = ALONE.read();
+fn cancel_in_the_wheel_allocates_only_queue_blocks() {
+    let _shared = EXCLUSIVE.read();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let timeouts: Vec<_> =
         (0..10 * BLOCK).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
@@ -144,10 +147,10 @@ fn a_cancel_in_the_wheel_allocates_nothing_but_room_in_the_lane() {
     assert!(allocations <= 11, "{allocations}");
 }
 
-/// Once a thread has what it needs of the timer: the waker lies in the timeout.
+/// After the thread's cache has been filled: the waker is stored in the timeout's node.
 #[cfg(feature = "async")]
 #[test]
-fn a_sleep_allocates_nothing_but_room_in_the_lane() {
+fn a_sleep_allocates_only_queue_blocks() {
     use std::pin::Pin;
     use std::sync::Arc;
     use std::task::{Context, Poll, Wake, Waker};
@@ -161,7 +164,7 @@ fn a_sleep_allocates_nothing_but_room_in_the_lane() {
         Pin::new(future).poll(&mut Context::from_waker(waker)).is_pending()
     }
 
-    let _with_others = ALONE.read();
+    let _shared = EXCLUSIVE.read();
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let wakers = [(); 2].map(|()| Waker::from(Arc::new(Task)));
@@ -171,7 +174,8 @@ fn a_sleep_allocates_nothing_but_room_in_the_lane() {
             let mut interval = timer.interval(second);
             let mut dropped = timer.sleep(second);
             assert!(poll(&mut dropped, &wakers[0]));
-            // To its end, polled by two tasks; in between it is in the wheel.
+            // This future runs to its end, and two tasks poll it. Between the polls its timeout is
+            // in the wheel.
             let mut sleep = timer.sleep(second);
             assert!(poll(&mut sleep, &wakers[0]));
             drop(dropped);
@@ -186,41 +190,42 @@ fn a_sleep_allocates_nothing_but_room_in_the_lane() {
             assert!(!poll(&mut timer.timeout(second, std::future::ready(())), &wakers[0]));
         }
     };
-    // Until the nodes that the worker gives back, a run at a time, are enough for what the thread takes.
+    // The worker returns free nodes one page at a time. The warm-up lasts until they are enough for
+    // this thread.
     (0..3).for_each(|_| sleeps());
     let allocations = allocations_of(sleeps);
-    assert!(allocations < 3 * 10, "{allocations}: blocks, and rows that grow");
+    assert!(allocations < 3 * 10, "{allocations}: more than blocks of the lane and growing arrays");
 }
 
-/// A thread that ends gives back what it has of a timer.
+/// A thread that ends releases what its cache holds of a timer.
 #[test]
-fn threads_that_come_and_go_leave_nothing_behind() {
-    let _alone = ALONE.write();
+fn threads_that_end_leak_no_memory() {
+    let _exclusive = EXCLUSIVE.write();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
-    let mut come_and_go = |threads| {
+    let mut use_threads = |threads| {
         for _ in 0..threads {
             let timer = timer.clone();
-            let visit = std::thread::spawn(move || {
+            let thread = std::thread::spawn(move || {
                 let timeout = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
                 assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
                 timeout
             });
-            visit.join().unwrap().cancel();
+            thread.join().unwrap().cancel();
             driver.turn();
         }
     };
-    come_and_go(20);
+    use_threads(20);
     let before = LIVE.load(Relaxed);
-    come_and_go(if cfg!(miri) { 3 } else { 2_000 });
+    use_threads(if cfg!(miri) { 3 } else { 2_000 });
     let after = LIVE.load(Relaxed);
-    // A run of nodes is four thousand bytes, and so is a block.
+    // A page of nodes has about four thousand bytes, and so has a block of a lane.
     assert!(after < before + 50_000, "{before} bytes before, {after} after");
 }
 
-/// Who comes too late needs no lane, and gets none.
+/// The timer has already ended, so the cancel sends no message and creates no lane.
 #[test]
-fn a_cancel_that_comes_too_late_allocates_nothing() {
-    let _with_others = ALONE.read();
+fn cancel_after_the_timer_ended_allocates_nothing() {
+    let _shared = EXCLUSIVE.read();
     let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let timeouts: Vec<_> =
         (0..100).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
@@ -228,25 +233,26 @@ fn a_cancel_that_comes_too_late_allocates_nothing() {
     assert_eq!(allocations_of(|| timeouts.into_iter().for_each(|timeout| drop(timeout.cancel_on_drop()))), 0);
 }
 
-/// To take in what has come takes time, and a loop that sleeps as if it had not would be late.
+/// Reading the messages takes time. `next_turn` must read the clock afterwards, or a loop would
+/// sleep too long.
 #[test]
-fn next_turn_looks_at_the_clock_when_it_has_taken_in_what_has_come() {
-    let _with_others = ALONE.read();
-    thread_local!(static WHEN_ASKED: Cell<usize> = const { Cell::new(0) });
+fn next_turn_reads_the_clock_after_the_messages() {
+    let _shared = EXCLUSIVE.read();
+    thread_local!(static AT_LAST_READ: Cell<usize> = const { Cell::new(0) });
 
-    /// Notes how much had been allocated when it was asked.
-    struct Witness;
+    /// Records how many allocations had been made when the clock was read.
+    struct RecordingClock;
 
-    impl Clock for Witness {
+    impl Clock for RecordingClock {
         fn now(&self) -> Duration {
-            WHEN_ASKED.set(ALLOCATIONS.get());
+            AT_LAST_READ.set(ALLOCATIONS.get());
             Duration::ZERO
         }
     }
 
-    let (timer, driver) = HashedWheelTimer::builder().clock(Witness).build_driven().unwrap();
+    let (timer, driver) = HashedWheelTimer::builder().clock(RecordingClock).build_driven().unwrap();
     (0..1_000).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()));
     let before = ALLOCATIONS.get();
     assert_eq!(driver.next_turn(), Some(Duration::from_secs(60)));
-    assert!(WHEN_ASKED.get() > before, "before the wheel had grown");
+    assert!(AT_LAST_READ.get() > before, "the clock was read before the wheel had grown");
 }

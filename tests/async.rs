@@ -1,5 +1,5 @@
-//! Futures on a timer whose clock stands still, and wakers that tell what was done with them. On runtimes, see
-//! `async_runtimes.rs`.
+//! Futures on a timer whose clock moves only when the test moves it, with wakers that count their
+//! calls. The tests on runtimes are in `async_runtimes.rs`.
 #![cfg(feature = "async")]
 
 mod common;
@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use common::{Driven, PATIENCE, TICK, ends, ms, quietly};
+use common::{Driven, TEST_TIMEOUT, TICK, ends, ms, quietly};
 use hashed_wheel::{
     Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError, Schedule,
     Sleep, TimeoutError, WithTimeout,
 };
 
-// --- who polls ------------------------------------------------------------------------------------------------------
+// --- tasks that poll -----------------------------------------------------------------------------
 
-/// A task of some executor, as far as a waker knows of it.
+/// A task of some executor: the part of it that a waker can see.
 #[derive(Default)]
 struct Task {
     wakes: AtomicUsize,
@@ -63,7 +63,8 @@ fn is_stopped(poll: &Poll<Result<(), NewTimeoutError>>) -> bool {
     matches!(poll, Poll::Ready(Err(NewTimeoutError::Stopped)))
 }
 
-/// The recipe of the documentation: the clock goes where the timer wants it, as often as the future waits.
+/// The recipe from the documentation: as long as the future is pending, the clock moves to the next
+/// turn.
 fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -71,12 +72,12 @@ fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Out
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        clock.advance(driver.next_turn().expect("it waits for something else than the timer"));
+        clock.advance(driver.next_turn().expect("the future waits for something other than the timer"));
         driver.turn();
     }
 }
 
-// --- a sleep --------------------------------------------------------------------------------------------------------
+// --- a sleep -------------------------------------------------------------------------------------
 
 #[test]
 fn a_sleep_is_woken_at_the_first_boundary_at_or_after_its_deadline() {
@@ -92,19 +93,19 @@ fn a_sleep_is_woken_at_the_first_boundary_at_or_after_its_deadline() {
         assert_eq!(t.pass(Duration::from_nanos(1)), 1, "{delay} µs is not late");
         assert!(task.wakes() == 1 && sleep.is_elapsed());
         assert!(is_ok(&poll(&mut sleep, &task)), "{delay} µs");
-        assert!(is_ok(&poll(&mut sleep, &task)), "it stays so");
+        assert!(is_ok(&poll(&mut sleep, &task)), "the result does not change");
         assert_eq!((task.wakes(), t.timer.pending_timeouts()), (1, 0));
     }
 }
 
 #[test]
-fn a_sleep_counts_from_when_it_was_made_and_is_on_the_timer_from_the_first_poll() {
+fn a_sleep_counts_from_its_creation_and_is_scheduled_at_the_first_poll() {
     let (mut t, task) = (Driven::new(), Task::new());
     let (mut first, mut second, never_polled) =
         (t.timer.sleep(TICK), t.timer.sleep(TICK * 3), t.timer.sleep(TICK));
     assert_eq!((t.timer.pending_timeouts(), first.remaining()), (0, TICK));
     assert_eq!(t.pass(TICK * 2), 0);
-    assert!(is_ok(&poll(&mut first, &task)), "without a turn, for its time is over");
+    assert!(is_ok(&poll(&mut first, &task)), "no turn is needed after the deadline");
     assert!(poll(&mut second, &task).is_pending());
     assert_eq!((t.timer.pending_timeouts(), second.remaining()), (1, TICK));
     assert_eq!(t.pass(TICK), 1);
@@ -114,7 +115,7 @@ fn a_sleep_counts_from_when_it_was_made_and_is_on_the_timer_from_the_first_poll(
 }
 
 #[test]
-fn the_shortest_sleep_is_over_and_the_longest_never() {
+fn a_zero_sleep_is_ready_and_a_maximal_one_never_is() {
     let task = Task::new();
     let mut t = Driven::new();
     assert!(is_ok(&poll(&mut t.timer.sleep(Duration::ZERO), &task)));
@@ -124,48 +125,48 @@ fn the_shortest_sleep_is_over_and_the_longest_never() {
     assert_eq!(t.pass(Duration::MAX), 0);
     assert!(poll(&mut never, &task).is_pending());
 
-    // By the default clock too.
+    // The same with the default clock.
     let timer = HashedWheelTimer::default();
     assert!(is_ok(&poll(&mut timer.sleep(Duration::ZERO), &task)));
 }
 
 #[test]
-fn a_sleep_may_have_a_moment_to_end_at() {
+fn sleep_until_ends_at_an_instant() {
     let (mut t, task, begin) = (Driven::new(), Task::new(), Instant::now());
     let mut sleep = t.timer.sleep_until(begin + TICK * 3);
     assert!(sleep.remaining() <= TICK * 3);
     assert!(poll(&mut sleep, &task).is_pending());
-    assert_eq!(t.pass(TICK * 3), 1, "what has passed by the system's clock does not count");
-    assert!(is_ok(&poll(&mut t.timer.sleep_until(begin), &task)), "it has passed");
+    assert_eq!(t.pass(TICK * 3), 1, "time that passes on the system's clock does not count");
+    assert!(is_ok(&poll(&mut t.timer.sleep_until(begin), &task)), "the instant has passed");
 
     let timer = HashedWheelTimer::default();
     assert!(is_ok(&poll(&mut timer.sleep_until(Instant::now()), &task)));
     let hour = Duration::from_secs(3_600);
     let left = timer.sleep_until(Instant::now() + hour).remaining();
-    assert!((hour - PATIENCE..=hour).contains(&left), "{left:?}");
+    assert!((hour - TEST_TIMEOUT..=hour).contains(&left), "{left:?}");
 }
 
 #[test]
-fn a_sleep_that_is_polled_again_by_the_same_task_is_left_alone() {
+fn a_second_poll_by_the_same_task_changes_nothing() {
     let (mut t, task) = (Driven::new(), Task::new());
     let mut sleep = t.timer.sleep(TICK * 2);
     for _ in 0..3 {
         assert!(poll(&mut sleep, &task).is_pending());
-        assert_eq!(Arc::strong_count(&task), 2, "one clone");
+        assert_eq!(Arc::strong_count(&task), 2, "the timeout holds one clone of the waker");
         t.driver.turn();
     }
-    // (Miri gives a function many addresses, and to the timer each is another waker.)
+    // Miri gives one function several addresses, so the timer may see a different waker.
     assert!(t.timer.stats().scheduled == 1 || cfg!(miri));
 }
 
 #[test]
-fn a_sleep_that_another_task_polls_wakes_that_one() {
-    for is_placed in [false, true] {
+fn a_sleep_wakes_the_task_that_polled_last() {
+    for in_wheel in [false, true] {
         let (mut t, [first, second, third]) = (Driven::new(), [(); 3].map(|()| Task::new()));
         let mut sleep = t.timer.sleep(TICK * 2);
         for task in [&first, &second, &third] {
             assert!(poll(&mut sleep, task).is_pending());
-            if is_placed {
+            if in_wheel {
                 assert_eq!(t.driver.turn(), 0);
             }
             assert_eq!(t.timer.pending_timeouts(), 1);
@@ -173,20 +174,20 @@ fn a_sleep_that_another_task_polls_wakes_that_one() {
         assert_eq!(
             [&first, &second, &third].map(Arc::strong_count),
             [1, 1, 2],
-            "who waits no more is let go"
+            "the wakers of the earlier tasks are dropped"
         );
         assert_eq!(t.pass(TICK), 0);
-        assert_eq!(t.pass(TICK), 1, "at the same deadline");
+        assert_eq!(t.pass(TICK), 1, "the deadline has not changed");
         assert_eq!([&first, &second, &third].map(|task| task.wakes()), [0, 0, 1]);
         assert!(is_ok(&poll(&mut sleep, &first)));
         let stats = t.timer.stats();
         assert_eq!((stats.scheduled, stats.cancelled, stats.expired, stats.pending), (3, 2, 1, 0));
-        assert_eq!(t.driver.next_turn(), None, "nothing of the others is left");
+        assert_eq!(t.driver.next_turn(), None, "no entry of the cancelled timeouts is left");
     }
 }
 
 #[test]
-fn a_sleep_that_is_dropped_is_gone_at_once_and_wakes_nobody() {
+fn the_drop_of_a_sleep_cancels_immediately_and_wakes_no_task() {
     for turns in 0..3 {
         let (mut t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
         let mut sleep = t.timer.sleep(TICK * 2);
@@ -198,13 +199,13 @@ fn a_sleep_that_is_dropped_is_gone_at_once_and_wakes_nobody() {
         drop(sleep);
         assert_eq!((t.timer.pending_timeouts(), Arc::strong_count(&task)), (0, 1));
         assert_eq!(task.wakes(), usize::from(turns == 2));
-        assert!(poll(&mut t.timer.sleep(TICK), &task).is_pending(), "there is room for another one");
+        assert!(poll(&mut t.timer.sleep(TICK), &task).is_pending(), "the place is free for another sleep");
         assert_eq!(t.pass(TICK * 5), 0);
     }
 }
 
 #[test]
-fn wake_ups_come_in_the_order_in_which_timeouts_fire() {
+fn wake_ups_come_in_the_order_of_expiry() {
     struct Named(usize, Arc<Mutex<Vec<usize>>>);
     impl Wake for Named {
         fn wake(self: Arc<Self>) {
@@ -217,7 +218,7 @@ fn wake_ups_come_in_the_order_in_which_timeouts_fire() {
     for (name, sleep) in sleeps.iter_mut().enumerate() {
         assert!(poll(sleep, &named(name)).is_pending());
     }
-    // Polled by another task, it is put behind what is there for that tick.
+    // A poll by another task moves the sleep behind the others of its tick.
     assert!(poll(&mut sleeps[1], &named(10)).is_pending());
     assert_eq!(t.pass(TICK * 5), 5);
     assert_eq!(*log.lock().unwrap(), [3, 10, 2, 0, 4]);
@@ -227,11 +228,11 @@ fn wake_ups_come_in_the_order_in_which_timeouts_fire() {
 fn a_sleep_may_be_reset_at_any_time() {
     let (mut t, task) = (Driven::new(), Task::new());
     let mut sleep = t.timer.sleep(TICK);
-    // Not polled.
+    // Reset before the first poll.
     sleep.reset(TICK * 5);
     assert_eq!((sleep.remaining(), t.timer.pending_timeouts()), (TICK * 5, 0));
     assert!(poll(&mut sleep, &task).is_pending());
-    // Waiting, later and earlier, in the lane and in the wheel.
+    // Reset while waiting, to later and earlier, in the lane and in the wheel.
     for ticks in [9, 4, 8, 3] {
         sleep.reset(TICK * ticks);
         assert_eq!(sleep.remaining(), TICK * ticks);
@@ -240,16 +241,16 @@ fn a_sleep_may_be_reset_at_any_time() {
         }
     }
     assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
-    assert_eq!((task.wakes(), t.timer.stats().scheduled), (1, 1), "it is the same timeout");
-    // Over, though nobody has asked.
+    assert_eq!((task.wakes(), t.timer.stats().scheduled), (1, 1), "the timeout stays the same");
+    // Reset after the deadline and before a poll has seen that.
     sleep.reset(TICK);
     assert!(!sleep.is_elapsed() && poll(&mut sleep, &task).is_pending());
     assert_eq!(t.pass(TICK), 1);
     assert!(is_ok(&poll(&mut sleep, &task)));
-    // Over, and told so.
+    // Reset after a poll has seen that the sleep is over.
     sleep.reset(TICK * 2);
     assert!(poll(&mut sleep, &task).is_pending());
-    // A re-arm holds for the task that polls next, too.
+    // A reset also holds if another task polls next.
     sleep.reset(TICK * 4);
     let other = Task::new();
     assert!(poll(&mut sleep, &other).is_pending());
@@ -263,7 +264,7 @@ fn a_sleep_may_be_reset_at_any_time() {
 }
 
 #[test]
-fn it_says_what_it_is() {
+fn debug_output_shows_the_state() {
     let (mut t, task) = (Driven::new(), Task::new());
     let mut sleep = t.timer.sleep(ms(15));
     assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: 15ms, .. }");
@@ -279,97 +280,98 @@ fn it_says_what_it_is() {
 }
 
 #[test]
-fn futures_go_anywhere() {
-    fn anywhere<T: Send + Sync + Unpin + 'static>() {}
-    anywhere::<Sleep>();
-    anywhere::<Interval>();
-    anywhere::<WithTimeout<std::future::Ready<()>>>();
-    fn goes_to_threads<T: Send>(_: T) {}
+fn futures_are_send_sync_unpin_and_static() {
+    fn check_bounds<T: Send + Sync + Unpin + 'static>() {}
+    check_bounds::<Sleep>();
+    check_bounds::<Interval>();
+    check_bounds::<WithTimeout<std::future::Ready<()>>>();
+    fn check_send<T: Send>(_: T) {}
     let t = Driven::new();
     let (timer, mut interval) = (&t.timer, t.timer.interval(TICK));
-    goes_to_threads(async move {
+    check_send(async move {
         timer.sleep(TICK).await.unwrap();
         interval.tick().await.unwrap();
         timer.timeout(TICK, async {}).await.unwrap();
     });
 }
 
-// --- the limit ------------------------------------------------------------------------------------------------------
+// --- the limit -----------------------------------------------------------------------------------
 
 #[test]
-fn a_full_timer_refuses_a_sleep_and_none_that_it_has() {
+fn a_full_timer_rejects_a_new_sleep_and_keeps_its_own() {
     let [first, second] = [(); 2].map(|()| Task::new());
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
-    let (mut sleep, mut refused) = (t.timer.sleep(TICK), t.timer.sleep(TICK));
+    let (mut sleep, mut rejected) = (t.timer.sleep(TICK), t.timer.sleep(TICK));
     assert!(poll(&mut sleep, &first).is_pending());
     for _ in 0..2 {
-        let full = poll(&mut refused, &first);
+        let full = poll(&mut rejected, &first);
         assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))));
-        assert_eq!(Arc::strong_count(&first), 2, "its waker is dropped");
+        assert_eq!(Arc::strong_count(&first), 2, "the waker of the rejected sleep is dropped");
     }
     for task in [&second, &first, &second] {
-        assert!(poll(&mut sleep, task).is_pending(), "it has its place");
+        assert!(poll(&mut sleep, task).is_pending(), "the sleep keeps its place");
         assert_eq!(t.timer.pending_timeouts(), 1);
         t.driver.turn();
     }
     assert_eq!(t.pass(TICK), 1);
     assert_eq!((first.wakes(), second.wakes(), t.timer.stats().rejected), (0, 1, 2));
-    refused.reset(TICK);
-    assert!(poll(&mut refused, &first).is_pending(), "it tries again");
+    rejected.reset(TICK);
+    assert!(poll(&mut rejected, &first).is_pending(), "the rejected sleep tries again");
 }
 
-// --- the end of the timer -------------------------------------------------------------------------------------------
+// --- the end of the timer ------------------------------------------------------------------------
 
 #[test]
-fn a_stopped_timer_says_so_to_who_waits() {
+fn a_stop_wakes_waiting_sleeps_with_an_error() {
     type Stop = fn(HashedWheelTimer, Driver);
-    let ways: [Stop; 3] = [
+    let cases: [Stop; 3] = [
         |timer, _driver| assert_eq!(timer.stop().len(), 2),
         |timer, _driver| drop(timer),
         |_timer, driver| drop(driver),
     ];
-    for stop in ways {
+    for stop in cases {
         let (mut t, task) = (Driven::new(), Task::new());
-        let (mut placed, mut queued, mut idle) =
+        let (mut in_wheel, mut in_lane, mut idle) =
             (t.timer.sleep(TICK), t.timer.sleep(TICK), t.timer.sleep(TICK));
         let mut elapsed = t.timer.sleep(TICK / 2);
-        assert!(poll(&mut placed, &task).is_pending());
+        assert!(poll(&mut in_wheel, &task).is_pending());
         assert!(poll(&mut elapsed, &task).is_pending());
-        placed.reset(TICK * 3);
+        in_wheel.reset(TICK * 3);
         assert_eq!(t.pass(TICK), 1);
-        queued.reset(TICK);
-        assert!(poll(&mut queued, &task).is_pending());
+        in_lane.reset(TICK);
+        assert!(poll(&mut in_lane, &task).is_pending());
         assert_eq!(task.wakes(), 1);
         let Driven { timer, driver, clock } = t;
-        // What a handle would be good for, nobody has any more.
+        // The interval has no handle that could keep the timer running.
         let mut interval = timer.interval(TICK);
         stop(timer, driver);
-        assert_eq!(task.wakes(), 3, "each once, beside the one that was over");
+        assert_eq!(task.wakes(), 3, "each waiting sleep is woken once, in addition to the elapsed one");
         assert_eq!(Arc::strong_count(&task), 1);
         clock.advance(TICK * 10);
-        for sleep in [&mut placed, &mut queued, &mut idle] {
+        for sleep in [&mut in_wheel, &mut in_lane, &mut idle] {
             for _ in 0..2 {
-                assert!(is_stopped(&poll(sleep, &task)), "though its time is over by now");
+                assert!(is_stopped(&poll(sleep, &task)), "the stop decides although the deadline has passed");
             }
             assert!(!sleep.is_elapsed());
         }
-        assert!(is_ok(&poll(&mut elapsed, &task)), "it was over before");
+        assert!(is_ok(&poll(&mut elapsed, &task)), "this sleep elapsed before the stop");
         assert!(is_stopped(&tick(&mut interval, &task)));
     }
 }
 
-/// From its beginning on, also what has reached its deadline when it is first polled: who was refused once is not let in.
+/// The rejection starts with the shutdown and includes sleeps whose deadline has passed at their
+/// first poll. An interval that was rejected once stays rejected.
 #[test]
-fn a_timer_that_is_being_shut_down_refuses_every_first_poll() {
+fn a_timer_that_is_shutting_down_rejects_every_first_poll() {
     let (timer, task) = (HashedWheelTimer::builder().tick(ms(1)).build().unwrap(), Task::new());
     let mut interval = timer.interval(ms(1));
-    let mut waits = timer.sleep(ms(500));
-    assert!(poll(&mut waits, &task).is_pending());
+    let mut accepted = timer.sleep(ms(500));
+    assert!(poll(&mut accepted, &task).is_pending());
     let other = timer.clone();
-    let shutdown = std::thread::spawn(move || other.shutdown(PATIENCE));
+    let shutdown = std::thread::spawn(move || other.shutdown(TEST_TIMEOUT));
     let begin = Instant::now();
     while timer.start().is_ok() {
-        assert!(begin.elapsed() < PATIENCE, "it does not close");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the shutdown did not begin in time");
         std::thread::yield_now();
     }
     assert!(is_stopped(&poll(&mut timer.sleep(ms(1)), &task)));
@@ -378,14 +380,14 @@ fn a_timer_that_is_being_shut_down_refuses_every_first_poll() {
         assert!(is_stopped(&tick(&mut interval, &task)));
         std::thread::sleep(ms(2));
     }
-    // What was accepted before runs.
+    // A sleep that was accepted before the shutdown completes.
     assert_eq!(shutdown.join().unwrap(), []);
-    assert!(is_ok(&poll(&mut waits, &task)));
+    assert!(is_ok(&poll(&mut accepted, &task)));
 }
 
-/// The wake-up of one that stop has ended may come to a future that is being polled.
+/// A stop ends a timeout and its wake-up may reach a future that another task polls.
 #[test]
-fn who_is_polled_by_another_task_after_stop_is_told() {
+fn a_poll_by_another_task_after_a_stop_returns_the_error() {
     let (t, [first, second]) = (Driven::new(), [(); 2].map(|()| Task::new()));
     let mut sleep = t.timer.sleep(TICK);
     assert!(poll(&mut sleep, &first).is_pending());
@@ -395,11 +397,12 @@ fn who_is_polled_by_another_task_after_stop_is_told() {
     assert_eq!([&first, &second].map(Arc::strong_count), [1, 1]);
 }
 
-// --- what wakers may do ---------------------------------------------------------------------------------------------
+// --- wakers --------------------------------------------------------------------------------------
 
-/// The task that is woken polls at once, on the thread that wakes it, and drops what it has waited for.
+/// The woken task polls immediately, on the thread that wakes it, and drops the sleep that it
+/// waited for.
 #[test]
-fn a_waker_may_poll_and_drop_what_it_waits_for() {
+fn a_waker_may_poll_and_drop_its_future() {
     struct Inline {
         sleep: Mutex<Option<Sleep>>,
         polls: AtomicUsize,
@@ -435,9 +438,9 @@ fn a_waker_may_poll_and_drop_what_it_waits_for() {
     }
 }
 
-/// A waker that panics where it is told to, and counts the places where it does not.
+/// A waker that panics on demand, and counts the calls that do not panic.
 #[derive(Default)]
-struct Vicious {
+struct PanickingWaker {
     on_clone: AtomicBool,
     on_wake: AtomicBool,
     on_drop: AtomicBool,
@@ -446,11 +449,12 @@ struct Vicious {
 }
 
 #[allow(unsafe_code, reason = "no safe waker has a clone or a drop of its own")]
-impl Vicious {
+impl PanickingWaker {
     fn waker(&'static self) -> Waker {
-        fn this(data: *const ()) -> &'static Vicious {
-            // SAFETY: all wakers with this table were made below.
-            unsafe { &*data.cast::<Vicious>() }
+        fn this(data: *const ()) -> &'static PanickingWaker {
+            // SAFETY: `waker` is the only function that uses this table, and `data` is its
+            // `&'static self`.
+            unsafe { &*data.cast::<PanickingWaker>() }
         }
         const TABLE: RawWakerVTable = RawWakerVTable::new(
             |data| {
@@ -470,13 +474,15 @@ impl Vicious {
             },
         );
         self.clones.fetch_add(1, SeqCst);
-        // SAFETY: what it points to is there for ever, and may be used by all threads at once.
+        // SAFETY: `self` is valid for the static lifetime and `Sync`. The functions of the table
+        // keep the contract of `RawWaker`.
         unsafe { Waker::from_raw(RawWaker::new(std::ptr::from_ref(self).cast(), &TABLE)) }
     }
 
     fn new() -> &'static Self {
-        // There for ever, and known to be: Miri and the leak sanitizer look.
-        static ALL: Mutex<Vec<&Vicious>> = Mutex::new(Vec::new());
+        // Leaked, but reachable from a static, so that Miri and the leak sanitizer do not report
+        // it.
+        static ALL: Mutex<Vec<&PanickingWaker>> = Mutex::new(Vec::new());
         let new = Box::leak(Box::default());
         ALL.lock().unwrap().push(new);
         new
@@ -488,33 +494,33 @@ impl Vicious {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_cloned_changes_nothing() {
-    let (mut t, task, vicious) = (Driven::new(), Task::new(), Vicious::new());
-    let waker = vicious.waker();
+fn a_panic_in_the_clone_of_a_waker_changes_nothing() {
+    let (mut t, task, panicking) = (Driven::new(), Task::new(), PanickingWaker::new());
+    let waker = panicking.waker();
     let mut sleep = t.timer.sleep(TICK);
     let poll_panics = |sleep: &mut Sleep| {
-        vicious.on_clone.store(true, SeqCst);
+        panicking.on_clone.store(true, SeqCst);
         let poll = std::panic::AssertUnwindSafe(|| poll_with(sleep, &waker));
         assert!(quietly(|| std::panic::catch_unwind(poll)).is_err());
     };
     poll_panics(&mut sleep);
-    assert_eq!((t.timer.pending_timeouts(), vicious.clones()), (0, 1));
+    assert_eq!((t.timer.pending_timeouts(), panicking.clones()), (0, 1));
     assert!(poll(&mut sleep, &task).is_pending());
     poll_panics(&mut sleep);
     assert_eq!((t.timer.pending_timeouts(), t.timer.stats().scheduled), (1, 1));
-    assert_eq!((t.pass(TICK), task.wakes()), (1, 1), "the one before is still there");
+    assert_eq!((t.pass(TICK), task.wakes()), (1, 1), "the earlier waker is still registered");
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_called_harms_nobody() {
+fn a_panic_in_a_waker_affects_no_other_sleep() {
     for stops in [false, true] {
-        let (mut t, vicious) = (Driven::new(), Vicious::new());
+        let (mut t, panicking) = (Driven::new(), PanickingWaker::new());
         let tasks = [(); 2].map(|()| Task::new());
         let mut sleeps = [(); 3].map(|()| t.timer.sleep(TICK));
         assert!(poll(&mut sleeps[0], &tasks[0]).is_pending());
-        assert!(poll_with(&mut sleeps[1], &vicious.waker()).is_pending());
+        assert!(poll_with(&mut sleeps[1], &panicking.waker()).is_pending());
         assert!(poll(&mut sleeps[2], &tasks[1]).is_pending());
-        vicious.on_wake.store(true, SeqCst);
+        panicking.on_wake.store(true, SeqCst);
         quietly(|| {
             if stops {
                 assert_eq!(t.timer.stop().len(), 3);
@@ -523,7 +529,7 @@ fn a_waker_that_panics_when_it_is_called_harms_nobody() {
             }
         });
         assert_eq!(tasks.map(|task| task.wakes()), [1, 1]);
-        assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts(), vicious.clones()), (1, 0, 0));
+        assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts(), panicking.clones()), (1, 0, 0));
         for sleep in &mut sleeps {
             assert_eq!(is_stopped(&poll_with(sleep, Waker::noop())), stops);
         }
@@ -531,10 +537,10 @@ fn a_waker_that_panics_when_it_is_called_harms_nobody() {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_dropped_harms_nobody() {
+fn a_panic_in_the_drop_of_a_waker_is_caught() {
     type Drops = fn(&mut Driven, Sleep);
-    let ways: [Drops; 2] = [
-        // With the future, and when another one takes its place.
+    let cases: [Drops; 2] = [
+        // The waker is dropped with the future, and when another waker replaces it.
         |_, sleep| drop(sleep),
         |t, mut sleep| {
             let task = Task::new();
@@ -542,47 +548,47 @@ fn a_waker_that_panics_when_it_is_dropped_harms_nobody() {
             assert_eq!((t.pass(TICK), task.wakes()), (1, 1));
         },
     ];
-    for drops in ways {
-        let (mut t, vicious) = (Driven::new(), Vicious::new());
+    for drops in cases {
+        let (mut t, panicking) = (Driven::new(), PanickingWaker::new());
         let mut sleep = t.timer.sleep(TICK);
-        assert!(poll_with(&mut sleep, &vicious.waker()).is_pending());
-        vicious.on_drop.store(true, SeqCst);
+        assert!(poll_with(&mut sleep, &panicking.waker()).is_pending());
+        panicking.on_drop.store(true, SeqCst);
         quietly(|| drops(&mut t, sleep));
-        assert_eq!((vicious.clones(), vicious.wakes.load(SeqCst)), (0, 0));
+        assert_eq!((panicking.clones(), panicking.wakes.load(SeqCst)), (0, 0));
         assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (1, 0));
     }
-    // When its timeout is refused.
-    let (t, vicious) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Vicious::new());
-    let [mut first, mut refused] = [(); 2].map(|()| t.timer.sleep(TICK));
+    // The waker is dropped when its timeout is rejected.
+    let (t, panicking) = (Driven::with(|builder| builder.max_pending_timeouts(1)), PanickingWaker::new());
+    let [mut first, mut rejected] = [(); 2].map(|()| t.timer.sleep(TICK));
     assert!(poll_with(&mut first, Waker::noop()).is_pending());
-    let waker = vicious.waker();
-    vicious.on_drop.store(true, SeqCst);
-    let full = quietly(|| poll_with(&mut refused, &waker));
+    let waker = panicking.waker();
+    panicking.on_drop.store(true, SeqCst);
+    let full = quietly(|| poll_with(&mut rejected, &waker));
     assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { .. }))));
-    assert_eq!((vicious.clones(), t.timer.stats().panics, t.timer.pending_timeouts()), (1, 1, 1));
+    assert_eq!((panicking.clones(), t.timer.stats().panics, t.timer.pending_timeouts()), (1, 1, 1));
 }
 
-/// It may be full, and a waker is not to be lost.
+/// The executor may be full, and a wake-up must not be lost.
 #[test]
 fn wakers_do_not_go_through_the_task_executor() {
-    let refused = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&refused);
-    let refuse = move |task: ExpiredTask| {
+    let rejected = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&rejected);
+    let reject = move |task: ExpiredTask| {
         counter.fetch_add(1, SeqCst);
         drop(task);
     };
-    let mut t = Driven::with(|builder| builder.task_executor(refuse));
+    let mut t = Driven::with(|builder| builder.task_executor(reject));
     let task = Task::new();
     let mut sleep = t.timer.sleep(TICK);
     assert!(poll(&mut sleep, &task).is_pending());
     t.timer.new_timeout(|_| unreachable!(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 2);
     assert!(task.wakes() == 1 && is_ok(&poll(&mut sleep, &task)));
-    assert_eq!((refused.load(SeqCst), t.timer.stats().dropped_tasks), (1, 1));
+    assert_eq!((rejected.load(SeqCst), t.timer.stats().dropped_tasks), (1, 1));
 }
 
 #[test]
-fn a_poll_wakes_the_loop_of_a_driver_that_was_promised_a_later_turn() {
+fn a_poll_wakes_a_loop_that_announced_a_longer_sleep() {
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
     let t = Driven::with(|builder| builder.waker(move || _ = counter.fetch_add(1, SeqCst)));
@@ -593,53 +599,53 @@ fn a_poll_wakes_the_loop_of_a_driver_that_was_promised_a_later_turn() {
     assert_eq!(wakes.load(SeqCst), 1);
     assert_eq!(t.driver.next_turn(), Some(TICK * 3));
     assert!(poll(&mut sleep, &second).is_pending());
-    assert_eq!(wakes.load(SeqCst), 1, "it was promised that turn");
+    assert_eq!(wakes.load(SeqCst), 1, "the loop wakes in time for that deadline");
     drop(sleep);
-    assert_eq!(wakes.load(SeqCst), 1, "to let go of something needs no turn");
+    assert_eq!(wakes.load(SeqCst), 1, "a cancel needs no turn");
 }
 
-// --- a timeout ------------------------------------------------------------------------------------------------------
+// --- a timeout -----------------------------------------------------------------------------------
 
 #[test]
-fn a_future_has_until_its_deadline() {
+fn a_future_completes_before_its_deadline_or_fails() {
     let (mut t, task) = (Driven::new(), Task::new());
     let is_done = AtomicBool::new(false);
     let work = || poll_fn(|_| if is_done.load(SeqCst) { Poll::Ready("done") } else { Poll::Pending });
 
-    // Ready at once, and the timer knows nothing of it.
+    // Ready at the first poll: nothing is scheduled.
     assert!(matches!(poll(&mut t.timer.timeout(TICK, ready(1)), &task), Poll::Ready(Ok(1))));
     assert_eq!(t.timer.stats().scheduled, 0);
-    // In time, and gone from the timer with that.
+    // Completed in time, which cancels the timeout.
     let mut in_time = t.timer.timeout(TICK * 2, work());
     assert!(poll(&mut in_time, &task).is_pending());
     t.pass(TICK);
     is_done.store(true, SeqCst);
     assert!(matches!(poll(&mut in_time, &task), Poll::Ready(Ok("done"))));
     assert_eq!((t.timer.pending_timeouts(), Arc::strong_count(&task), task.wakes()), (0, 1, 0));
-    // At the same moment.
+    // Completed and elapsed at the same poll.
     is_done.store(false, SeqCst);
     let mut both = t.timer.timeout(TICK, work());
     assert!(poll(&mut both, &task).is_pending());
     assert_eq!(t.pass(TICK), 1);
     is_done.store(true, SeqCst);
     assert!(matches!(poll(&mut both, &task), Poll::Ready(Ok("done"))));
-    // Too late.
+    // Elapsed.
     is_done.store(false, SeqCst);
     let mut late = t.timer.timeout(TICK, work());
     assert!(poll(&mut late, &task).is_pending());
     assert_eq!(t.pass(TICK), 1);
     assert!(matches!(poll(&mut late, &task), Poll::Ready(Err(TimeoutError::Elapsed))));
     is_done.store(true, SeqCst);
-    assert!(matches!(poll(late.get_mut(), &task), Poll::Ready("done")), "it is not dropped before");
+    assert!(matches!(poll(late.get_mut(), &task), Poll::Ready("done")), "the inner future still exists");
     assert!(matches!(poll(&mut late.into_inner(), &task), Poll::Ready("done")));
 }
 
 #[test]
-fn a_timer_that_cannot_watch_a_future_says_so() {
+fn a_timeout_that_cannot_be_scheduled_returns_an_error() {
     let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
     let [mut first, mut second] = [(); 2].map(|()| Box::pin(t.timer.timeout(TICK, pending::<()>())));
     assert!(poll(&mut first, &task).is_pending());
-    let Poll::Ready(Err(full)) = poll(&mut second, &task) else { panic!("it is not refused") };
+    let Poll::Ready(Err(full)) = poll(&mut second, &task) else { panic!("the timeout was not rejected") };
     assert!(matches!(full, TimeoutError::Timer(NewTimeoutError::TooManyPending { limit: 1 })));
     assert_eq!(full.to_string(), "the deadline could not be watched");
     assert_eq!(full.source().unwrap().to_string(), "too many timeouts are pending: 1, which is the limit");
@@ -656,22 +662,22 @@ fn a_timer_that_cannot_watch_a_future_says_so() {
 }
 
 #[test]
-fn one_error_for_who_sleeps_and_watches() {
-    async fn pause_and_ask(timer: &HashedWheelTimer) -> Result<(), TimeoutError> {
+fn the_error_of_a_sleep_converts_to_the_error_of_a_timeout() {
+    async fn sleep_then_timeout(timer: &HashedWheelTimer) -> Result<(), TimeoutError> {
         timer.sleep(TICK).await?;
         timer.timeout(TICK, ready(())).await
     }
     let (t, task) = (Driven::new(), Task::new());
-    let mut asks = Box::pin(pause_and_ask(&t.timer));
-    assert!(poll(&mut asks, &task).is_pending());
+    let mut future = Box::pin(sleep_then_timeout(&t.timer));
+    assert!(poll(&mut future, &task).is_pending());
     t.timer.stop();
-    let stopped = poll(&mut asks, &task);
+    let stopped = poll(&mut future, &task);
     assert!(matches!(stopped, Poll::Ready(Err(TimeoutError::Timer(NewTimeoutError::Stopped)))));
 }
 
-// --- an interval ----------------------------------------------------------------------------------------------------
+// --- an interval ---------------------------------------------------------------------------------
 
-/// When the ticks come, in ms, to a task that takes so long with each.
+/// Returns the times of the ticks in ms. The task works this long after each tick.
 fn ticks_of(schedule: Schedule, work: &[u64]) -> Vec<u64> {
     let Driven { timer, mut driver, clock } = Driven::with(|builder| builder.tick(ms(1)));
     let mut interval = timer.interval_on(schedule);
@@ -697,7 +703,7 @@ fn an_interval_does_not_drift() {
 }
 
 #[test]
-fn ticks_that_were_missed_are_made_up_for_or_left_out() {
+fn missed_ticks_follow_the_policy() {
     let on = |policy| Schedule::at_fixed_rate(ms(10)).missed_tick(policy);
     let work = [0, 35, 0, 2, 0, 0];
     assert_eq!(ticks_of(on(MissedTick::Burst), &work), [10, 20, 55, 55, 57, 60]);
@@ -708,46 +714,49 @@ fn ticks_that_were_missed_are_made_up_for_or_left_out() {
     assert!((1..).zip(&jitter).all(|(n, tick)| (10 * n..=10 * n + 5).contains(tick)), "{jitter:?}");
 }
 
-/// Nobody waits for it, so it is not on the timer: it is due all the same.
+/// An interval that is not awaited has no timeout on the timer, but its tick still becomes due.
 #[test]
-fn a_tick_is_there_for_who_comes_when_it_is_due_or_later() {
+fn a_due_tick_is_returned_at_the_next_poll() {
     for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
         let (mut t, task) = (Driven::new(), Task::new());
         let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(TICK).missed_tick(policy));
         for _ in 1..=5 {
             t.pass(TICK);
-            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: it is due");
+            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: the tick is due");
         }
         t.pass(TICK * 5 / 2);
-        assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: it is late");
+        assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: the tick is late");
         assert_eq!(
             is_ok(&tick(&mut interval, &task)),
             policy == MissedTick::Burst,
-            "{policy:?}: it was missed"
+            "{policy:?}: the missed tick"
         );
     }
 }
 
-/// However many go into a tick of the timer, and wherever in it they are.
+/// For periods shorter than a tick of the timer, and for any phase within it.
 #[test]
-fn a_stall_is_made_up_for_by_one_tick_at_most() {
+fn a_delay_is_made_up_for_by_at_most_one_tick() {
     for policy in [MissedTick::Delay, MissedTick::Skip] {
-        for (begin, period, stall) in
+        for (begin, period, late_by) in
             [(0, TICK / 10, TICK * 29 / 10), (5, TICK / 5, TICK * 2), (5, TICK, TICK * 2)]
         {
             let (mut t, task) = (Driven::new(), Task::new());
             t.pass(ms(begin));
             let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(period).missed_tick(policy));
-            t.pass(stall);
-            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: it is late");
-            assert!(tick(&mut interval, &task).is_pending(), "{policy:?}, {period:?}: two in a row");
+            t.pass(late_by);
+            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}: the tick is late");
+            assert!(
+                tick(&mut interval, &task).is_pending(),
+                "{policy:?}, {period:?}: a second tick follows immediately"
+            );
         }
     }
 }
 
-/// Who waits no more for a tick has not had it.
+/// A tick future that is dropped before it completes does not consume the tick.
 #[test]
-fn a_tick_that_is_not_awaited_to_its_end_is_not_lost() {
+fn a_dropped_tick_future_does_not_lose_its_tick() {
     let (mut t, task) = (Driven::new(), Task::new());
     let mut interval = t.timer.interval(TICK);
     for n in 1..=3 {
@@ -756,17 +765,17 @@ fn a_tick_that_is_not_awaited_to_its_end_is_not_lost() {
             assert!(poll(&mut next, &task).is_pending());
         }
         assert_eq!((t.pass(TICK), task.wakes()), (1, n));
-        // Woken, and dropped before it was polled.
+        // The tick future was woken, and is dropped before a poll.
         drop(Box::pin(interval.tick()));
         assert!(is_ok(&tick(&mut interval, &task)));
     }
-    assert_eq!(t.timer.pending_timeouts(), 0, "it waits only where somebody does");
+    assert_eq!(t.timer.pending_timeouts(), 0, "the interval has a timeout only while a task waits");
     drop(interval);
     assert_eq!(Arc::strong_count(&task), 1);
 }
 
 #[test]
-fn an_interval_says_what_is_wrong() {
+fn an_interval_returns_errors() {
     let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
     let mut zero = t.timer.interval(Duration::ZERO);
     for _ in 0..2 {
@@ -777,7 +786,7 @@ fn an_interval_says_what_is_wrong() {
     let full = tick(&mut interval, &task);
     assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))));
     occupied.cancel();
-    assert!(tick(&mut interval, &task).is_pending(), "the same one, again");
+    assert!(tick(&mut interval, &task).is_pending(), "the interval tries the same tick again");
     t.timer.stop();
     assert_eq!(task.wakes(), 1);
     for _ in 0..2 {
@@ -810,7 +819,7 @@ fn an_interval_is_a_stream_that_ends_with_the_timer() {
     }
 }
 
-// --- hyper ----------------------------------------------------------------------------------------------------------
+// --- hyper ---------------------------------------------------------------------------------------
 
 #[cfg(feature = "hyper")]
 #[test]
@@ -822,7 +831,7 @@ fn hyper_sleeps_and_resets() {
     sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_pending()));
     assert_eq!(t.pass(TICK), 2);
     sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_ready()));
-    // Over, and then waiting.
+    // Reset after the sleep has elapsed, and then while it waits.
     for ticks in [9, 5, 7] {
         let [sleep, _] = &mut sleeps;
         Timer::reset(&t.timer, sleep, t.timer.now() + TICK * ticks);
@@ -831,7 +840,7 @@ fn hyper_sleeps_and_resets() {
     assert_eq!(t.timer.pending_timeouts(), 1);
     assert_eq!((t.pass(TICK * 6), t.pass(TICK)), (0, 1));
     assert!(poll(&mut sleeps[0], &task).is_ready());
-    // Somebody else's.
+    // A `Sleep` of another timer.
     struct Other;
     impl Future for Other {
         type Output = ();
@@ -845,36 +854,36 @@ fn hyper_sleeps_and_resets() {
     assert!(poll(&mut other, &task).is_pending());
 }
 
-/// A loop of sleeps, as hyper's pool has one, is to let others run.
+/// A rejected sleep yields once, because hyper's pool sleeps in a loop and other tasks must run.
 #[cfg(feature = "hyper")]
 #[test]
-fn what_hyper_cannot_be_told_counts_as_over() {
+fn a_sleep_for_hyper_that_cannot_be_scheduled_completes() {
     use hyper::rt::Timer;
 
     let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
     let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
     let mut sleep = Timer::sleep(&t.timer, TICK);
-    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 1, "it asks again");
+    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 1, "the first poll wakes its own task");
     assert!(poll(&mut sleep, &task).is_ready());
     Timer::reset(&t.timer, &mut sleep, t.timer.now() + TICK);
     assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 2);
     occupied.cancel();
-    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 2, "now it waits");
+    assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 2, "the sleep is scheduled");
     t.timer.stop();
     assert_eq!(task.wakes(), 3);
     assert!(poll(&mut sleep, &task).is_ready());
 }
 
-// --- anything at all ------------------------------------------------------------------------------------------------
+// --- random operations ---------------------------------------------------------------------------
 
-/// Random polls, resets, drops and turns against arithmetic: who polled last is woken when the deadline's tick has come,
-/// nobody else ever is, and nothing is left.
+/// Compares random polls, resets, drops and turns with a calculation. The task that polled last is
+/// woken when the tick of the deadline has come. No other task is woken, and nothing is leaked.
 #[test]
-fn agrees_with_arithmetic_on_random_traffic() {
+fn random_polls_agree_with_a_calculation() {
     struct Expected {
         sleep: Sleep,
         deadline: u64,
-        /// Polled, and when that had passed by then.
+        /// The tick at which the sleep fires and the task that polled it last.
         waits_for: Option<(u64, usize)>,
     }
     let (tick, tasks) = (TICK.as_nanos() as u64, [(); 6].map(|()| Task::new()));
@@ -913,7 +922,7 @@ fn agrees_with_arithmetic_on_random_traffic() {
                         Poll::Pending => {
                             assert!(
                                 waits_for.is_some() || now < *deadline,
-                                "seed {seed}: put on the timer too late"
+                                "seed {seed}: scheduled after its deadline"
                             );
                             let tick_of =
                                 waits_for.map_or(deadline.div_ceil(tick).max(turned + 1), |(of, _)| of);
@@ -930,7 +939,7 @@ fn agrees_with_arithmetic_on_random_traffic() {
                         if let Some((_, task)) = expected.waits_for.take_if(|(tick_of, _)| *tick_of <= turned)
                         {
                             woken[task] += 1;
-                            // From here on as one that has not been polled, but for being ready.
+                            // The sleep is now like one that has not been polled, but it is ready.
                             assert!(expected.sleep.is_elapsed(), "seed {seed}");
                         }
                     }
@@ -945,16 +954,16 @@ fn agrees_with_arithmetic_on_random_traffic() {
         }
         drop(sleeps);
         assert_eq!(t.timer.pending_timeouts(), 0);
-        assert_eq!(tasks.each_ref().map(Arc::strong_count), [1; 6], "seed {seed}: a waker is left");
-        // What was cancelled in the wheel goes with the next turn.
+        assert_eq!(tasks.each_ref().map(Arc::strong_count), [1; 6], "seed {seed}: a waker leaked");
+        // The next turn removes the entries of cancelled timeouts.
         t.driver.turn();
         assert_eq!(t.driver.next_turn(), None, "seed {seed}");
     }
 }
 
-/// With a thread, and a bare executor that parks.
+/// With a worker thread, and a minimal executor that parks its thread.
 #[test]
-fn a_thread_that_parks_is_an_executor() {
+fn a_sleep_wakes_an_executor_that_parks_its_thread() {
     struct Parked(std::thread::Thread);
     impl Wake for Parked {
         fn wake(self: Arc<Self>) {
@@ -985,29 +994,30 @@ fn a_thread_that_parks_is_an_executor() {
             assert!(matches!(late, Err(TimeoutError::Elapsed)));
             let stopper = timer.clone();
             timer.new_timeout(move |_| drop(std::thread::spawn(move || stopper.stop())), ms(10)).unwrap();
-            let stopped = timer.sleep(PATIENCE * 2).await;
+            let stopped = timer.sleep(TEST_TIMEOUT * 2).await;
             assert!(matches!(stopped, Err(NewTimeoutError::Stopped)));
         });
         assert!(begin.elapsed() >= ms(70));
     });
 }
 
-/// Threads that poll the same future in turn, each with a waker of its own, against a worker: nobody is forgotten.
+/// Two threads poll the same future alternately, each with its own waker, while a worker runs. No
+/// wake-up is lost.
 #[test]
-fn a_sleep_that_moves_between_threads_is_not_forgotten() {
+fn a_sleep_polled_by_two_threads_is_woken() {
     ends(|| {
         let timer = HashedWheelTimer::builder().tick(Duration::from_micros(50)).build().unwrap();
-        for round in 0..if cfg!(miri) { 5 } else { 2_000 } {
-            let sleep = Arc::new(Mutex::new(timer.sleep(Duration::from_micros(round % 150))));
+        for iteration in 0..if cfg!(miri) { 5 } else { 2_000 } {
+            let sleep = Arc::new(Mutex::new(timer.sleep(Duration::from_micros(iteration % 150))));
             let tasks = [Task::new(), Task::new()];
-            // Who was the last to find it pending is woken.
+            // The task that was the last to find the sleep pending is woken.
             let last = Arc::new(Mutex::new(None));
-            let threads = [0, 1].map(|me| {
-                let (sleep, last, task) = (Arc::clone(&sleep), Arc::clone(&last), Arc::clone(&tasks[me]));
+            let threads = [0, 1].map(|index| {
+                let (sleep, last, task) = (Arc::clone(&sleep), Arc::clone(&last), Arc::clone(&tasks[index]));
                 std::thread::spawn(move || {
                     for _ in 0..4 {
                         let mut sleep = sleep.lock().unwrap();
-                        *last.lock().unwrap() = poll(&mut *sleep, &task).is_pending().then_some(me);
+                        *last.lock().unwrap() = poll(&mut *sleep, &task).is_pending().then_some(index);
                     }
                 })
             });

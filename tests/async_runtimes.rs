@@ -1,5 +1,5 @@
-//! The same futures on runtimes that know nothing of the timer: tokio, on one thread and on several, and smol. Real time, so
-//! lower bounds are strict and upper ones generous.
+//! The futures on runtimes that do not know the timer: tokio with one thread and with several, and
+//! smol. These tests use real time, so lower bounds are strict and upper bounds generous.
 #![cfg(feature = "async")]
 
 mod common;
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Instant;
 
-use common::{PATIENCE, ends, ms};
+use common::{TEST_TIMEOUT, ends, ms};
 use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule, TimeoutError};
 
-/// How many tasks sleep at a time.
+/// The number of tasks that sleep at the same time.
 const MANY: u64 = if cfg!(miri) { 20 } else { 5_000 };
 
 fn timer() -> HashedWheelTimer {
     HashedWheelTimer::builder().tick(ms(1)).build().unwrap()
 }
 
-/// Without its own timer.
+/// A runtime without its own timer.
 fn tokio(threads: usize) -> tokio::runtime::Runtime {
     tokio_builder(threads).build().unwrap()
 }
@@ -35,7 +35,7 @@ fn tokio_builder(threads: usize) -> tokio::runtime::Builder {
     builder
 }
 
-/// Each sleeps as long as it says, some again, and some are given up.
+/// Sleeps in one of four ways, depending on the number.
 async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
     let (begin, delay) = (Instant::now(), ms(1 + number % 50));
     match number % 4 {
@@ -49,10 +49,10 @@ async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
         1 => {
             let late = timer.timeout(delay, pending::<()>()).await;
             assert!(matches!(late, Err(TimeoutError::Elapsed)) && begin.elapsed() >= delay);
-            "gave up"
+            "elapsed"
         }
         2 => {
-            timer.timeout(PATIENCE, timer.sleep(delay)).await.unwrap().unwrap();
+            timer.timeout(TEST_TIMEOUT, timer.sleep(delay)).await.unwrap().unwrap();
             assert!(begin.elapsed() >= delay, "early");
             "in time"
         }
@@ -67,13 +67,13 @@ async fn sleeper(timer: HashedWheelTimer, number: u64) -> &'static str {
 }
 
 #[track_caller]
-fn all_ended(timer: &HashedWheelTimer, begin: Instant) {
-    assert!(begin.elapsed() < PATIENCE);
+fn assert_all_ended(timer: &HashedWheelTimer, begin: Instant) {
+    assert!(begin.elapsed() < TEST_TIMEOUT);
     assert_eq!((timer.pending_timeouts(), timer.stats().panics), (0, 0));
 }
 
 #[test]
-fn thousands_sleep_on_tokio() {
+fn thousands_of_tasks_sleep_on_tokio() {
     for threads in [1, 4] {
         ends(move || {
             let (timer, begin) = (timer(), Instant::now());
@@ -84,19 +84,19 @@ fn thousands_sleep_on_tokio() {
                     task.await.unwrap();
                 }
             });
-            all_ended(&timer, begin);
+            assert_all_ended(&timer, begin);
         });
     }
 }
 
-/// No thread is the timer's; the runtime's end is its own.
+/// The timer has no thread. The drop of the runtime drops the driver.
 #[test]
-fn thousands_sleep_where_a_task_of_tokio_turns_the_timer() {
+fn thousands_of_tasks_sleep_while_a_tokio_task_turns_the_timer() {
     for threads in [1, 4] {
         ends(move || {
-            let bell = Arc::new(tokio::sync::Notify::new());
-            let ring = Arc::clone(&bell);
-            let builder = HashedWheelTimer::builder().tick(ms(1)).waker(move || ring.notify_one());
+            let notification = Arc::new(tokio::sync::Notify::new());
+            let wake = Arc::clone(&notification);
+            let builder = HashedWheelTimer::builder().tick(ms(1)).waker(move || wake.notify_one());
             let (timer, mut driver) = builder.build_driven().unwrap();
             let begin = Instant::now();
             let runtime = tokio_builder(threads).enable_time().build().unwrap();
@@ -104,8 +104,8 @@ fn thousands_sleep_where_a_task_of_tokio_turns_the_timer() {
                 while !driver.is_stopped() {
                     driver.turn();
                     match driver.next_turn() {
-                        Some(wait) => drop(tokio::time::timeout(wait, bell.notified()).await),
-                        None => bell.notified().await,
+                        Some(wait) => drop(tokio::time::timeout(wait, notification.notified()).await),
+                        None => notification.notified().await,
                     }
                 }
             });
@@ -116,9 +116,9 @@ fn thousands_sleep_where_a_task_of_tokio_turns_the_timer() {
                     task.await.unwrap();
                 }
             });
-            all_ended(&timer, begin);
+            assert_all_ended(&timer, begin);
             let waiting = timer.clone();
-            runtime.spawn(async move { waiting.sleep(PATIENCE).await });
+            runtime.spawn(async move { waiting.sleep(TEST_TIMEOUT).await });
             drop(runtime);
             assert!(timer.is_stopped() && timer.pending_timeouts() == 0);
         });
@@ -126,7 +126,7 @@ fn thousands_sleep_where_a_task_of_tokio_turns_the_timer() {
 }
 
 #[test]
-fn thousands_sleep_on_smol() {
+fn thousands_of_tasks_sleep_on_smol() {
     ends(|| {
         let (timer, begin) = (timer(), Instant::now());
         let executor = Arc::new(smol::Executor::new());
@@ -143,13 +143,13 @@ fn thousands_sleep_on_smol() {
         });
         drop(stop);
         threads.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_err()));
-        all_ended(&timer, begin);
+        assert_all_ended(&timer, begin);
     });
 }
 
-/// All in one task: each wake-up is the same waker's, and each poll is of all.
+/// One task waits for all sleeps, so all have the same waker, and each poll polls all of them.
 #[test]
-fn one_task_waits_for_many() {
+fn one_task_waits_for_many_sleeps() {
     ends(|| {
         let timer = timer();
         let many = if cfg!(miri) { 10 } else { 300 };
@@ -169,32 +169,33 @@ fn one_task_waits_for_many() {
         assert_eq!(
             (stats.scheduled, stats.expired, stats.pending),
             (many, many, 0),
-            "each was put on the timer once"
+            "each sleep is scheduled once"
         );
     });
 }
 
 #[test]
-fn what_loses_a_select_is_gone_from_the_timer() {
+fn a_sleep_that_loses_a_select_is_cancelled() {
     ends(|| {
         let timer = timer();
         tokio(1).block_on(async {
-            let mut idle = timer.sleep(PATIENCE);
+            let mut idle = timer.sleep(TEST_TIMEOUT);
             let mut interval = timer.interval(ms(3));
             let mut ticks = 0;
             while ticks < 5 {
                 tokio::select! {
-                    // Or the tick, if it is late already, comes first and the others are not even polled.
+                    // Without `biased`, a late tick could come first, and the others would not be
+                    // polled.
                     biased;
-                    _ = &mut idle => panic!("it was re-armed each time"),
+                    _ = &mut idle => panic!("the idle timeout is reset after each tick"),
                     tick = interval.tick() => {
                         tick.unwrap();
                         ticks += 1;
-                        idle.reset(PATIENCE);
+                        idle.reset(TEST_TIMEOUT);
                     }
-                    never = timer.sleep(PATIENCE) => panic!("{never:?}"),
+                    never = timer.sleep(TEST_TIMEOUT) => panic!("{never:?}"),
                 }
-                assert_eq!(timer.pending_timeouts(), 1, "the one that is kept");
+                assert_eq!(timer.pending_timeouts(), 1, "only the idle timeout is pending");
             }
             let (first, second) = tokio::join!(timer.sleep(ms(5)), timer.timeout(ms(5), async { 5 }));
             assert!(first.is_ok() && matches!(second, Ok(5)));
@@ -204,14 +205,14 @@ fn what_loses_a_select_is_gone_from_the_timer() {
 }
 
 #[test]
-fn a_task_that_is_aborted_leaves_nothing_behind() {
+fn an_aborted_task_leaves_no_timeout() {
     ends(|| {
         let timer = timer();
         tokio(4).block_on(async {
             let tasks: Vec<_> = (0..100)
                 .map(|_| {
                     let timer = timer.clone();
-                    tokio::spawn(async move { timer.sleep(PATIENCE).await })
+                    tokio::spawn(async move { timer.sleep(TEST_TIMEOUT).await })
                 })
                 .collect();
             while timer.pending_timeouts() < 100 {
@@ -227,13 +228,13 @@ fn a_task_that_is_aborted_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_runtime_goes_with_all_that_waits_in_it() {
+fn the_drop_of_a_runtime_cancels_its_sleeps() {
     ends(|| {
         let timer = timer();
         let runtime = tokio(2);
         for _ in 0..100 {
             let timer = timer.clone();
-            runtime.spawn(async move { timer.sleep(PATIENCE).await });
+            runtime.spawn(async move { timer.sleep(TEST_TIMEOUT).await });
         }
         while timer.pending_timeouts() < 100 {
             std::thread::yield_now();
@@ -245,19 +246,19 @@ fn a_runtime_goes_with_all_that_waits_in_it() {
 }
 
 #[test]
-fn a_stop_ends_what_all_wait_for() {
+fn a_stop_ends_all_sleeps() {
     ends(|| {
         let (timer, runtime) = (timer(), tokio(4));
         let tasks: Vec<_> = (0..MANY)
             .map(|_| {
                 let timer = timer.clone();
-                runtime.spawn(async move { timer.sleep(PATIENCE * 2).await })
+                runtime.spawn(async move { timer.sleep(TEST_TIMEOUT * 2).await })
             })
             .collect();
         while timer.pending_timeouts() < MANY as usize / 2 {
             std::thread::yield_now();
         }
-        // Some have not been polled yet.
+        // Some tasks have not been polled yet.
         let begin = Instant::now();
         timer.stop();
         runtime.block_on(async {
@@ -265,13 +266,13 @@ fn a_stop_ends_what_all_wait_for() {
                 assert!(matches!(task.await.unwrap(), Err(NewTimeoutError::Stopped)));
             }
         });
-        all_ended(&timer, begin);
+        assert_all_ended(&timer, begin);
     });
 }
 
-/// No two ticks are closer than the policy has it, and none is before its time.
+/// No two ticks are closer than the policy allows, and none is early.
 #[test]
-fn an_interval_keeps_to_its_multiples_in_real_time() {
+fn an_interval_keeps_its_period_in_real_time() {
     ends(|| {
         let timer = timer();
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
@@ -282,13 +283,16 @@ fn an_interval_keeps_to_its_multiples_in_real_time() {
                     interval.tick().await.unwrap();
                     assert!(begin.elapsed() >= ms(5 * n), "{policy:?}: tick {n} was early");
                     if n == 3 {
-                        // Too long for the next two.
+                        // Long enough to miss the next two ticks.
                         std::thread::sleep(ms(12));
                     }
                 }
             });
             if policy == MissedTick::Delay {
-                assert!(begin.elapsed() >= ms(15 + 12 + 10), "{policy:?}: it is counted anew");
+                assert!(
+                    begin.elapsed() >= ms(15 + 12 + 10),
+                    "{policy:?}: the period counts from the late tick"
+                );
             }
         }
         assert_eq!(timer.pending_timeouts(), 0);
@@ -297,7 +301,7 @@ fn an_interval_keeps_to_its_multiples_in_real_time() {
 
 #[cfg(feature = "stream")]
 #[test]
-fn an_interval_is_a_stream_to_who_knows_streams() {
+fn an_interval_works_with_stream_combinators() {
     use smol::stream::StreamExt;
 
     ends(|| {
@@ -315,7 +319,7 @@ fn an_interval_is_a_stream_to_who_knows_streams() {
     });
 }
 
-/// Futures that are awaited where the driver is turned: one thread does it all.
+/// One thread turns the driver and polls the futures.
 #[test]
 fn one_thread_turns_the_driver_and_runs_the_tasks() {
     ends(|| {

@@ -1,5 +1,6 @@
-//! What the design says of a timer's behaviour, sentence by sentence, on a clock that stands still until it is told to move.
-//! What needs real threads or real time is in `threads.rs`; races are in `races.rs` and `loom-tests/`.
+//! The documented behaviour of a timer, statement by statement, with a clock that moves only when
+//! the test moves it. Tests that need real threads or real time are in `threads.rs`. Races are in
+//! `races.rs` and `loom-tests/`.
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
@@ -16,10 +17,10 @@ use hashed_wheel::{
     BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
 
-/// Longer than any wheel, and not on a tick.
+/// Longer than any wheel, and not on a tick boundary.
 const FAR: Duration = ms(123_456);
 
-// --- exactly one end ------------------------------------------------------------------------------------------------
+// --- exactly one end -----------------------------------------------------------------------------
 
 #[test]
 fn a_task_runs_once() {
@@ -39,15 +40,15 @@ fn a_task_runs_once() {
 fn a_cancelled_task_never_runs() {
     let mut t = Driven::new();
     let ends = Ends::new();
-    let queued = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
-    assert!(queued.cancel());
-    assert!(!queued.cancel(), "true for exactly one caller");
-    let placed = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
+    let in_lane = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
+    assert!(in_lane.cancel());
+    assert!(!in_lane.cancel(), "true for exactly one caller");
+    let in_wheel = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
     t.driver.turn();
-    assert!(placed.cancel() && !placed.cancel());
+    assert!(in_wheel.cancel() && !in_wheel.cancel());
     assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (0, 2, 2));
     assert_eq!(t.pass(FAR), 0);
-    assert!(placed.is_cancelled() && !placed.is_expired());
+    assert!(in_wheel.is_cancelled() && !in_wheel.is_expired());
     assert!(t.timer.stop().is_empty());
 }
 
@@ -61,7 +62,7 @@ fn stop_returns_the_rest() {
     let mut rest = HashSet::from([schedule(TICK * 2), schedule(FAR), schedule(Duration::MAX)]);
     assert_eq!(t.pass(TICK), 1);
     cancelled.cancel();
-    // These have not been seen by the worker.
+    // The worker has not read the message of this timeout.
     rest.insert(t.timer.new_timeout_task(ends.task(), Duration::ZERO).unwrap());
 
     let returned = t.timer.stop();
@@ -75,29 +76,33 @@ fn stop_returns_the_rest() {
 }
 
 #[test]
-fn a_refused_task_is_dropped_with_a_reason() {
+fn a_rejected_task_is_dropped_and_the_error_states_the_reason() {
     let t = Driven::with(|builder| builder.max_pending_timeouts(1));
     let ends = Ends::new();
     t.timer.new_timeout_task(ends.task(), TICK).unwrap();
-    let refused = t.timer.new_timeout_task(ends.task(), TICK).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::TooManyPending { limit: 1 }));
-    assert_eq!(refused.to_string(), "too many timeouts are pending: 1, which is the limit");
-    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (0, 0, 1), "dropped, and not cancelled");
-    assert_eq!(t.timer.pending_timeouts(), 1, "a refusal leaves it as it was");
+    let rejected = t.timer.new_timeout_task(ends.task(), TICK).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }));
+    assert_eq!(rejected.to_string(), "too many timeouts are pending: 1, which is the limit");
+    assert_eq!(
+        (ends.runs(), ends.hooks(), ends.drops()),
+        (0, 0, 1),
+        "the task is dropped and its hook does not run"
+    );
+    assert_eq!(t.timer.pending_timeouts(), 1, "a rejection leaves the timer unchanged");
 
     assert_eq!(t.timer.stop().len(), 1);
-    let refused = t.timer.new_timeout_task(ends.task(), TICK).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::Stopped));
-    assert_eq!(refused.to_string(), "the timer is stopped");
+    let rejected = t.timer.new_timeout_task(ends.task(), TICK).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::Stopped));
+    assert_eq!(rejected.to_string(), "the timer is stopped");
     assert!(matches!(t.timer.start(), Err(NewTimeoutError::Stopped)));
     assert_eq!((ends.drops(), t.timer.pending_timeouts()), (3, 0));
     assert_eq!(t.timer.stats().rejected, 2);
 }
 
-// --- never early, at most one tick late -----------------------------------------------------------------------------
+// --- never early, at most one tick late ----------------------------------------------------------
 
 #[test]
-fn fires_at_the_first_boundary_at_or_after_its_deadline() {
+fn a_timeout_fires_at_the_first_boundary_at_or_after_its_deadline() {
     for (delay, boundary) in
         [(0, 1), (1, 1), (9_999, 1), (10_000, 1), (10_001, 2), (79_999, 8), (80_000, 8), (80_001, 9)]
     {
@@ -116,13 +121,13 @@ fn the_deadline_counts_from_the_call_and_not_from_the_tick() {
     let mut t = Driven::new();
     t.pass(ms(5));
     t.timer.new_timeout(|_| (), ms(10)).unwrap();
-    assert_eq!(t.pass(ms(5)), 0, "at 10 ms, for it is due at 15 ms");
+    assert_eq!(t.pass(ms(5)), 0, "at 10 ms: the timeout is due at 15 ms");
     assert_eq!(t.pass(ms(9)), 0);
     assert_eq!(t.pass(ms(1)), 1);
 }
 
 #[test]
-fn no_delay_means_the_next_boundary() {
+fn zero_delay_means_the_next_boundary() {
     let mut t = Driven::new();
     t.pass(ms(12));
     t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
@@ -130,21 +135,21 @@ fn no_delay_means_the_next_boundary() {
     assert_eq!(t.pass(ms(7)), 0);
     assert_eq!(t.pass(ms(1)), 1);
 
-    // On a boundary that has been processed: it is the one after.
+    // At a boundary that has been processed: the timeout fires at the next one.
     t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     assert_eq!(t.driver.turn(), 0);
     assert_eq!(t.pass(TICK), 1);
 
-    // On one that has not.
+    // At a boundary that has not been processed.
     t.clock.advance(TICK);
     t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     assert_eq!(t.driver.turn(), 1);
 }
 
 #[test]
-fn a_task_that_asks_for_no_delay_does_not_keep_the_turn_from_ending() {
-    struct Again(Arc<AtomicUsize>);
-    impl TimerTask for Again {
+fn a_task_that_reschedules_itself_with_zero_delay_does_not_extend_the_turn() {
+    struct Rescheduling(Arc<AtomicUsize>);
+    impl TimerTask for Rescheduling {
         fn run(self, timeout: &Timeout) {
             self.0.fetch_add(1, SeqCst);
             timeout.timer().new_timeout_task(self, Duration::ZERO).unwrap();
@@ -152,16 +157,16 @@ fn a_task_that_asks_for_no_delay_does_not_keep_the_turn_from_ending() {
     }
     let mut t = Driven::new();
     let runs = Arc::new(AtomicUsize::new(0));
-    t.timer.new_timeout_task(Again(runs.clone()), Duration::ZERO).unwrap();
+    t.timer.new_timeout_task(Rescheduling(runs.clone()), Duration::ZERO).unwrap();
     for tick in 1..=20 {
-        assert_eq!(t.pass(TICK), 1, "once a tick, tick {tick}");
+        assert_eq!(t.pass(TICK), 1, "one run per tick, tick {tick}");
     }
-    assert_eq!(t.pass(TICK * 1_000), 1, "also after a stall");
+    assert_eq!(t.pass(TICK * 1_000), 1, "also after a delay of the worker");
     assert_eq!(runs.load(SeqCst), 21);
 }
 
 #[test]
-fn agrees_with_arithmetic_on_random_traffic() {
+fn random_operations_agree_with_a_calculation() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 7)));
@@ -175,7 +180,8 @@ fn agrees_with_arithmetic_on_random_traffic() {
                 t.timer
                     .new_timeout(move |_| log.lock().unwrap().push(name), Duration::from_nanos(delay))
                     .unwrap();
-                // The first boundary at or after the deadline, but the next one if that has been processed.
+                // The first boundary at or after the deadline, or the next one if that has been
+                // processed.
                 due.push((deadline.div_ceil(10_000_000).max(now / 10_000_000 + 1), name));
             } else {
                 let step = random.u64(0..1 << random.clone().u32(1..30));
@@ -203,14 +209,14 @@ fn a_delay_too_large_to_represent_never_fires() {
         assert_eq!(t.pass(Duration::from_secs(u32::MAX.into())), 0);
     }
     t.clock.advance(Duration::MAX);
-    assert_eq!(t.turn_until_quiet(), 0, "not at the end of time either");
+    assert_eq!(t.turn_until_quiet(), 0, "it does not fire at the clock's maximum either");
     assert_eq!(t.timer.pending_timeouts(), 2);
     assert!(never.cancel() && nearly.cancel());
     assert_eq!(t.driver.next_turn(), None);
 }
 
 #[test]
-fn a_timer_a_century_old_is_as_right_as_a_new_one() {
+fn a_timer_is_exact_after_a_century() {
     let century = Duration::from_secs(100 * 365 * 24 * 3_600);
     let mut t = Driven::new();
     t.pass(century);
@@ -224,7 +230,7 @@ fn a_timer_a_century_old_is_as_right_as_a_new_one() {
 }
 
 #[test]
-fn a_century_ahead_is_not_too_far() {
+fn a_delay_of_a_century_is_exact() {
     let century = Duration::from_secs(100 * 365 * 24 * 3_600);
     let mut t = Driven::new();
     t.timer.new_timeout(|_| (), century).unwrap();
@@ -233,14 +239,14 @@ fn a_century_ahead_is_not_too_far() {
 }
 
 #[test]
-fn a_clock_that_steps_back_stands_still() {
-    struct Back(Mutex<Duration>);
-    impl Clock for Back {
+fn a_clock_that_steps_back_fires_nothing_early() {
+    struct SettableClock(Mutex<Duration>);
+    impl Clock for SettableClock {
         fn now(&self) -> Duration {
             *self.0.lock().unwrap()
         }
     }
-    let clock = Arc::new(Back(Mutex::new(ms(1_000))));
+    let clock = Arc::new(SettableClock(Mutex::new(ms(1_000))));
     let (timer, mut driver) =
         HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
     timer.new_timeout(|_| (), ms(50)).unwrap();
@@ -252,15 +258,15 @@ fn a_clock_that_steps_back_stands_still() {
     assert_eq!(driver.turn(), 1);
 }
 
-// --- order ----------------------------------------------------------------------------------------------------------
+// --- order ---------------------------------------------------------------------------------------
 
 #[test]
-fn within_a_tick_in_the_order_of_scheduling_also_around_cancelled_ones() {
+fn timeouts_of_one_tick_fire_in_the_order_of_scheduling_also_after_cancels() {
     let mut t = Driven::new();
     let log = Log::default();
     let timeouts: Vec<_> =
         (0..1_000).map(|name| t.timer.new_timeout(log.task(name), ms(995) - ms(name % 5)).unwrap()).collect();
-    // Some before the worker has seen them, some after.
+    // Some are cancelled before the worker reads the messages, some after.
     timeouts.iter().step_by(3).for_each(|timeout| assert!(timeout.cancel()));
     t.pass(TICK);
     timeouts.iter().skip(1).step_by(3).step_by(2).for_each(|timeout| assert!(timeout.cancel()));
@@ -270,7 +276,7 @@ fn within_a_tick_in_the_order_of_scheduling_also_around_cancelled_ones() {
 }
 
 #[test]
-fn a_stall_is_caught_up_with_in_the_order_of_the_ticks() {
+fn a_late_turn_catches_up_in_the_order_of_the_ticks() {
     let mut t = Driven::new();
     let log = Log::default();
     let mut names: Vec<_> = (1..200).collect();
@@ -283,7 +289,7 @@ fn a_stall_is_caught_up_with_in_the_order_of_the_ticks() {
 }
 
 #[test]
-fn a_re_armed_timeout_keeps_its_place_in_a_stall() {
+fn a_late_turn_fires_a_reset_timeout_in_the_order_of_the_ticks() {
     let mut t = Driven::new();
     let log = Log::default();
     t.timer.new_timeout(log.task(3), TICK * 3).unwrap();
@@ -296,7 +302,7 @@ fn a_re_armed_timeout_keeps_its_place_in_a_stall() {
 }
 
 #[test]
-fn a_years_jump_costs_milliseconds() {
+fn a_jump_of_a_year_takes_milliseconds() {
     let year = Duration::from_secs(365 * 24 * 3_600);
     let mut t = Driven::with(|builder| builder.tick(ms(1)).ticks_per_wheel(512));
     for day in 1..=365 {
@@ -305,32 +311,32 @@ fn a_years_jump_costs_milliseconds() {
     t.timer.new_timeout(|_| (), year * 2).unwrap();
     let begin = Instant::now();
     assert_eq!(t.pass(year), 365);
-    // 31 536 000 000 ticks. One by one they would take minutes.
+    // A year has 31 536 000 000 ticks. One by one they would take minutes.
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(t.driver.next_turn().unwrap() > year - TICK);
 }
 
-// --- the worker's turns ---------------------------------------------------------------------------------------------
+// --- the worker's turns --------------------------------------------------------------------------
 
 #[test]
-fn at_most_100_000_are_taken_from_the_queue_at_a_time() {
+fn a_turn_reads_at_most_100_000_messages() {
     let mut t = Driven::new();
-    let placed = t.timer.new_timeout(|_| (), TICK).unwrap();
+    let in_wheel = t.timer.new_timeout(|_| (), TICK).unwrap();
     t.driver.turn();
     for _ in 0..250_000 {
         t.timer.new_timeout(|_| (), FAR).unwrap();
     }
     t.clock.advance(TICK);
-    assert_eq!(t.driver.turn(), 1, "a caller in a tight loop cannot hold the wheel up");
-    assert!(placed.is_expired());
-    assert_eq!(t.driver.next_turn(), Some(Duration::ZERO), "more are waiting");
+    assert_eq!(t.driver.turn(), 1, "a caller in a tight loop cannot delay the wheel");
+    assert!(in_wheel.is_expired());
+    assert_eq!(t.driver.next_turn(), Some(Duration::ZERO), "more messages are in the lane");
     assert_eq!(t.driver.turn(), 0);
     assert_eq!(t.driver.turn(), 0);
     assert_eq!(t.driver.next_turn(), Some(ms(123_460) - TICK));
 }
 
 #[test]
-fn many_that_fall_due_at_once_are_not_a_tick_late() {
+fn timeouts_behind_the_message_limit_are_not_a_tick_late() {
     let mut t = Driven::new();
     let log = Log::default();
     for name in 0..350_000 {
@@ -338,11 +344,11 @@ fn many_that_fall_due_at_once_are_not_a_tick_late() {
     }
     t.clock.advance(TICK);
     assert_eq!(t.turn_until_quiet(), 350_000);
-    assert_eq!(log.take(), (0..350_000).collect::<Vec<_>>(), "and are in order");
+    assert_eq!(log.take(), (0..350_000).collect::<Vec<_>>(), "the order is that of scheduling");
 }
 
 #[test]
-fn what_had_to_wait_in_the_queue_during_a_stall_fires_in_the_order_of_the_ticks() {
+fn messages_behind_the_limit_fire_in_the_order_of_the_ticks() {
     let mut t = Driven::new();
     let log = Log::default();
     for name in 0..100_000 {
@@ -357,17 +363,17 @@ fn what_had_to_wait_in_the_queue_during_a_stall_fires_in_the_order_of_the_ticks(
 }
 
 #[test]
-fn many_that_ask_for_no_delay_again_and_again_run_once_a_tick() {
-    fn again(runs: Arc<AtomicUsize>, timeout: &Timeout) {
+fn many_tasks_that_reschedule_with_zero_delay_run_once_per_tick() {
+    fn reschedule(runs: Arc<AtomicUsize>, timeout: &Timeout) {
         runs.fetch_add(1, SeqCst);
-        timeout.timer().new_timeout(|timeout| again(runs, timeout), Duration::ZERO).unwrap();
+        timeout.timer().new_timeout(|timeout| reschedule(runs, timeout), Duration::ZERO).unwrap();
     }
     const MANY: usize = 150_000;
     let mut t = Driven::new();
     let runs = Arc::new(AtomicUsize::new(0));
     for _ in 0..MANY {
         let runs = runs.clone();
-        t.timer.new_timeout(|timeout| again(runs, timeout), Duration::ZERO).unwrap();
+        t.timer.new_timeout(|timeout| reschedule(runs, timeout), Duration::ZERO).unwrap();
     }
     for tick in 1..=5 {
         t.clock.advance(TICK);
@@ -377,7 +383,7 @@ fn many_that_ask_for_no_delay_again_and_again_run_once_a_tick() {
 }
 
 #[test]
-fn next_turn_is_when_there_is_work() {
+fn next_turn_returns_the_time_until_the_next_deadline() {
     let mut t = Driven::new();
     assert_eq!(t.driver.next_turn(), None);
     let far = t.timer.new_timeout(|_| (), FAR).unwrap();
@@ -392,12 +398,12 @@ fn next_turn_is_when_there_is_work() {
     assert!(near.is_expired());
     assert_eq!(t.driver.next_turn(), Some(ms(123_416)));
     far.cancel();
-    assert_eq!(t.driver.next_turn(), None, "nothing to wait for");
+    assert_eq!(t.driver.next_turn(), None, "no timeout is pending");
 }
 
-/// A loop that goes from turn to turn comes to an end.
+/// A loop that goes from turn to turn ends.
 #[test]
-fn what_is_never_due_is_nothing_to_wait_for() {
+fn a_timeout_that_never_fires_gives_no_next_turn() {
     for hierarchical in [false, true] {
         let mut t = Driven::with(|builder| if hierarchical { builder.hierarchical() } else { builder });
         let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
@@ -406,8 +412,8 @@ fn what_is_never_due_is_nothing_to_wait_for() {
         while let Some(wait) = t.driver.next_turn() {
             t.pass(wait);
             turns += 1;
-            // A level of the hierarchical wheel may want one each.
-            assert!(turns <= 64, "it waits {wait:?} for what never comes");
+            // Each level of the hierarchical wheel may need one turn.
+            assert!(turns <= 64, "next_turn returns {wait:?} although no timeout can fire");
         }
         assert_eq!(t.timer.stats().expired, 1);
         assert!(never.cancel());
@@ -415,7 +421,7 @@ fn what_is_never_due_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn sleeping_until_the_next_turn_misses_nothing_and_never_spins() {
+fn a_loop_that_sleeps_until_the_next_turn_misses_nothing_and_never_spins() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 10)));
@@ -441,44 +447,44 @@ fn sleeping_until_the_next_turn_misses_nothing_and_never_spins() {
             t.clock.advance(wait);
             expired += t.driver.turn();
             turns += 1;
-            // One for each, one for each place that a cancelled or re-armed one had before.
+            // One turn per timeout, and one per earlier slot of a cancelled or reset timeout.
             assert!(turns <= 400, "seed {seed}");
         }
         assert_eq!(expired, pending, "seed {seed}");
     }
 }
 
-// --- cancel ---------------------------------------------------------------------------------------------------------
+// --- cancel --------------------------------------------------------------------------------------
 
 #[test]
-fn cancel_takes_effect_on_the_spot() {
+fn cancel_takes_effect_immediately() {
     struct Hook(Arc<Mutex<Option<std::thread::ThreadId>>>, HashedWheelTimer);
     impl TimerTask for Hook {
         fn run(self, _: &Timeout) {}
         fn cancelled(self, timeout: &Timeout) {
             assert!(timeout.is_cancelled());
-            assert_eq!(self.1.pending_timeouts(), 0, "already counted out");
-            // And there is room for another one already.
+            assert_eq!(self.1.pending_timeouts(), 0, "the timeout is already deregistered");
+            // A place for another timeout is free already.
             self.1.new_timeout(|_| (), FAR).unwrap();
             *self.0.lock().unwrap() = Some(std::thread::current().id());
         }
     }
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
-    for placed in [false, true] {
+    for in_wheel in [false, true] {
         let called = Arc::new(Mutex::new(None));
         let timeout = t.timer.new_timeout_task(Hook(called.clone(), t.timer.clone()), FAR).unwrap();
-        if placed {
+        if in_wheel {
             t.driver.turn();
         }
         assert!(timeout.cancel());
         assert_eq!(
             *called.lock().unwrap(),
             Some(std::thread::current().id()),
-            "on this thread, before it returns"
+            "the hook runs on this thread, before cancel returns"
         );
-        assert_eq!(Arc::strong_count(&called), 1, "and the task is gone");
+        assert_eq!(Arc::strong_count(&called), 1, "the task is dropped");
         assert_eq!(t.timer.pending_timeouts(), 1);
-        // The one from the hook: make room for the next round.
+        // Let the timeout of the hook fire, which frees its place for the next iteration.
         t.pass(FAR + TICK);
         assert_eq!(t.timer.pending_timeouts(), 0);
     }
@@ -488,37 +494,40 @@ fn cancel_takes_effect_on_the_spot() {
 fn a_timeout_can_be_cancelled_within_its_own_tick() {
     let mut t = Driven::new();
     let ends = Ends::new();
-    let victims = Arc::new(Mutex::new(Vec::<Timeout>::new()));
-    let list = victims.clone();
+    let others = Arc::new(Mutex::new(Vec::<Timeout>::new()));
+    let to_cancel = others.clone();
     t.timer
-        .new_timeout(move |_| list.lock().unwrap().iter().for_each(|v| assert!(v.cancel())), TICK)
+        .new_timeout(
+            move |_| to_cancel.lock().unwrap().iter().for_each(|other| assert!(other.cancel())),
+            TICK,
+        )
         .unwrap();
     for _ in 0..10 {
-        victims.lock().unwrap().push(t.timer.new_timeout_task(ends.task(), TICK).unwrap());
+        others.lock().unwrap().push(t.timer.new_timeout_task(ends.task(), TICK).unwrap());
     }
-    assert_eq!(t.pass(TICK), 1, "expiry decides one by one");
+    assert_eq!(t.pass(TICK), 1, "each timeout of a tick expires separately");
     assert_eq!((ends.runs(), ends.hooks()), (0, 10));
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
 
 #[test]
-fn what_was_cancelled_leaves_no_memory_behind() {
+fn cancelled_timeouts_leak_no_memory() {
     let mut t = Driven::new();
-    let begin = Arc::new(());
-    for round in 0..3 {
+    let memory = Arc::new(());
+    for iteration in 0..3 {
         let timeouts: Vec<_> = (0..1_000)
             .map(|_| {
-                let captured = begin.clone();
+                let captured = memory.clone();
                 t.timer.new_timeout(move |_| drop(captured), FAR).unwrap()
             })
             .collect();
-        if round == 1 {
+        if iteration == 1 {
             t.driver.turn();
         }
         timeouts.iter().for_each(|timeout| assert!(timeout.cancel()));
-        assert_eq!(Arc::strong_count(&begin), 1, "tasks are dropped at once");
+        assert_eq!(Arc::strong_count(&memory), 1, "cancel drops the tasks immediately");
         t.driver.turn();
-        assert_eq!(t.driver.next_turn(), None, "and their entries at the next turn");
+        assert_eq!(t.driver.next_turn(), None, "the next turn removes their entries");
     }
 }
 
@@ -528,7 +537,7 @@ fn a_guard_cancels_when_it_is_dropped() {
     let ends = Ends::new();
     let guard = t.timer.new_timeout_task(ends.task(), TICK).unwrap().cancel_on_drop();
     let timeout = guard.clone();
-    assert!(guard.reset(FAR), "a guard is a timeout");
+    assert!(guard.reset(FAR), "a guard derefs to its timeout");
     assert_eq!(t.timer.pending_timeouts(), 1);
     drop(guard);
     assert!(timeout.is_cancelled());
@@ -536,17 +545,17 @@ fn a_guard_cancels_when_it_is_dropped() {
 }
 
 #[test]
-fn a_plain_handle_may_be_dropped_freely() {
+fn the_drop_of_a_handle_does_not_cancel() {
     let mut t = Driven::new();
     let ends = Ends::new();
     drop(t.timer.new_timeout_task(ends.task(), TICK).unwrap());
     assert_eq!((t.pass(TICK), ends.runs()), (1, 1));
 }
 
-// --- pending and the limit ------------------------------------------------------------------------------------------
+// --- pending and the limit -----------------------------------------------------------------------
 
 #[test]
-fn pending_counts_what_has_not_ended() {
+fn pending_counts_timeouts_that_have_not_ended() {
     let mut t = Driven::new();
     let counted = Arc::new(AtomicUsize::new(usize::MAX));
     let seen = counted.clone();
@@ -556,7 +565,7 @@ fn pending_counts_what_has_not_ended() {
     others[0].cancel();
     assert_eq!(t.timer.pending_timeouts(), 4);
     t.pass(TICK);
-    assert_eq!(counted.load(SeqCst), 3, "not the one that is running");
+    assert_eq!(counted.load(SeqCst), 3, "a running timeout does not count");
     t.timer.stop();
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
@@ -569,8 +578,8 @@ fn a_place_is_free_as_soon_as_a_timeout_ends() {
     t.timer
         .new_timeout(
             move |timeout| {
-                let again = timeout.timer().new_timeout(|_| (), TICK);
-                count.store(usize::from(again.is_ok()), SeqCst);
+                let next = timeout.timer().new_timeout(|_| (), TICK);
+                count.store(usize::from(next.is_ok()), SeqCst);
             },
             TICK,
         )
@@ -578,32 +587,33 @@ fn a_place_is_free_as_soon_as_a_timeout_ends() {
     let other = t.timer.new_timeout(|_| (), FAR).unwrap();
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
     t.pass(TICK);
-    assert_eq!(inside.load(SeqCst), 1, "an expired one has ended when its task runs");
+    assert_eq!(inside.load(SeqCst), 1, "a timeout has ended before its task runs");
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
     other.cancel();
     assert!(t.timer.new_timeout(|_| (), TICK).is_ok());
 }
 
-// --- reset ----------------------------------------------------------------------------------------------------------
+// --- reset ---------------------------------------------------------------------------------------
 
 #[test]
 fn reset_moves_the_deadline_either_way() {
-    // From and to: in the same turn of the wheel, in later ones, and whether the worker has seen it before.
+    // Both deadlines in the same round of the wheel or in different ones, before and after the
+    // worker has read the message.
     for (from, to) in [(3, 5), (5, 3), (3, 100), (100, 3), (100, 95), (95, 100), (1, 1), (3, 0)] {
-        for placed in [false, true] {
+        for in_wheel in [false, true] {
             let mut t = Driven::new();
             let ends = Ends::new();
             let timeout = t.timer.new_timeout_task(ends.task(), TICK * from).unwrap();
-            if placed {
+            if in_wheel {
                 t.driver.turn();
             }
             assert!(timeout.reset(TICK * to));
             assert_eq!(timeout.remaining(), TICK * to);
             for tick in 1..to {
-                assert_eq!(t.pass(TICK), 0, "{from} to {to}, tick {tick}, {placed}");
+                assert_eq!(t.pass(TICK), 0, "{from} to {to}, tick {tick}, {in_wheel}");
             }
-            assert_eq!(t.pass(TICK), 1, "{from} to {to}, {placed}");
-            assert_eq!((t.pass(TICK * 500), ends.runs()), (0, 1), "{from} to {to}, {placed}");
+            assert_eq!(t.pass(TICK), 1, "{from} to {to}, {in_wheel}");
+            assert_eq!((t.pass(TICK * 500), ends.runs()), (0, 1), "{from} to {to}, {in_wheel}");
             assert_eq!(t.timer.pending_timeouts(), 0);
             assert_eq!(t.driver.next_turn(), None);
         }
@@ -611,7 +621,7 @@ fn reset_moves_the_deadline_either_way() {
 }
 
 #[test]
-fn reset_is_refused_once_it_has_ended() {
+fn reset_of_an_ended_timeout_returns_false() {
     let mut t = Driven::new();
     let expired = t.timer.new_timeout(|timeout| assert!(!timeout.reset(TICK)), TICK).unwrap();
     let cancelled = t.timer.new_timeout(|_| (), TICK).unwrap();
@@ -626,7 +636,7 @@ fn reset_is_refused_once_it_has_ended() {
 }
 
 #[test]
-fn a_connection_that_is_busy_is_not_closed_until_it_falls_silent() {
+fn an_idle_timeout_that_is_reset_often_fires_only_after_silence() {
     let mut t = Driven::new();
     let idle = t.timer.new_timeout(|_| (), ms(100)).unwrap();
     for _ in 0..1_000 {
@@ -638,16 +648,16 @@ fn a_connection_that_is_busy_is_not_closed_until_it_falls_silent() {
 }
 
 #[test]
-fn a_reset_back_and_forth_ends_at_the_last_deadline() {
+fn the_last_of_several_resets_sets_the_deadline() {
     let mut t = Driven::new();
     let timeout = t.timer.new_timeout(|_| (), TICK * 50).unwrap();
-    for placed in [false, true, false, true] {
+    for in_wheel in [false, true, false, true] {
         timeout.reset(TICK * 3);
-        if placed {
+        if in_wheel {
             t.driver.turn();
         }
         timeout.reset(TICK * 200);
-        if placed {
+        if in_wheel {
             t.driver.turn();
         }
         timeout.reset(TICK * 20);
@@ -658,7 +668,7 @@ fn a_reset_back_and_forth_ends_at_the_last_deadline() {
 }
 
 #[test]
-fn a_re_armed_timeout_can_be_cancelled_and_stopped() {
+fn a_reset_timeout_can_be_cancelled_and_stopped() {
     let mut t = Driven::new();
     let ends = Ends::new();
     for delays in [[5, 2], [2, 5]] {
@@ -680,20 +690,24 @@ fn a_re_armed_timeout_can_be_cancelled_and_stopped() {
 }
 
 #[test]
-fn remaining_is_what_is_left() {
+fn remaining_is_the_time_until_the_deadline() {
     let t = Driven::new();
     let timeout = t.timer.new_timeout(|_| (), ms(105)).unwrap();
     assert_eq!(timeout.remaining(), ms(105));
     t.clock.advance(ms(100));
     assert_eq!(timeout.remaining(), ms(5));
     t.clock.advance(ms(7));
-    assert_eq!(timeout.remaining(), Duration::ZERO, "due, though it fires at 110 ms");
+    assert_eq!(
+        timeout.remaining(),
+        Duration::ZERO,
+        "the deadline has passed, but the timeout fires at 110 ms"
+    );
 }
 
-// --- stop and drop --------------------------------------------------------------------------------------------------
+// --- stop and drop -------------------------------------------------------------------------------
 
 #[test]
-fn stop_of_a_timer_that_did_nothing_is_empty() {
+fn stop_of_an_unused_timer_returns_nothing() {
     assert!(Driven::new().timer.stop().is_empty());
     let timer = HashedWheelTimer::default();
     assert!(!timer.is_stopped());
@@ -705,13 +719,13 @@ fn stop_of_a_timer_that_did_nothing_is_empty() {
 fn stop_inside_a_task_panics_and_changes_nothing() {
     let mut t = Driven::new();
     let message = Arc::new(Mutex::new(String::new()));
-    let heard = message.clone();
+    let received = message.clone();
     t.timer
         .new_timeout(
             move |timeout| {
                 let timer = timeout.timer();
                 let panic = std::panic::catch_unwind(|| timer.stop()).unwrap_err();
-                *heard.lock().unwrap() = *panic.downcast::<String>().unwrap();
+                *received.lock().unwrap() = *panic.downcast::<String>().unwrap();
                 assert!(!timer.is_stopped());
             },
             TICK,
@@ -747,9 +761,9 @@ fn the_last_handle_stops_the_timer() {
     let timeout = t.timer.new_timeout_task(ends.task(), FAR).unwrap();
     let other = t.timer.clone();
     drop(t.timer);
-    assert!(!timeout.is_cancelled(), "there is another handle");
+    assert!(!timeout.is_cancelled(), "another handle exists");
     drop(other);
-    assert!(timeout.is_cancelled(), "a timeout does not keep it alive");
+    assert!(timeout.is_cancelled(), "a timeout does not keep the timer running");
     assert_eq!((ends.hooks(), ends.drops()), (1, 1));
     assert!(timeout.timer().is_stopped());
     assert!(matches!(timeout.timer().new_timeout(|_| (), TICK), Err(NewTimeoutError::Stopped)));
@@ -781,7 +795,7 @@ fn dropping_the_driver_stops_the_timer() {
 }
 
 #[test]
-fn nothing_is_left_in_memory_after_a_stop() {
+fn a_stopped_timer_leaks_no_memory() {
     let memory = Arc::new(());
     let executor = memory.clone();
     let t = Driven::with(|builder| {
@@ -793,14 +807,14 @@ fn nothing_is_left_in_memory_after_a_stop() {
     let timeouts: Vec<_> = (0..100).map(|_| t.timer.new_timeout(|_| (), FAR).unwrap()).collect();
     timeouts[0].cancel();
     t.timer.stop();
-    // What may come after: each of these finds that it is too late.
+    // Operations after the stop: each of them finds that the timeout has ended.
     timeouts[1].reset(TICK);
     timeouts[2].cancel();
     drop((t, timeouts));
     assert_eq!(Arc::strong_count(&memory), 1);
 }
 
-// --- panics ---------------------------------------------------------------------------------------------------------
+// --- panics --------------------------------------------------------------------------------------
 
 struct PanicsWhenDropped;
 
@@ -822,14 +836,14 @@ impl TimerTask for PanicsWhenCancelled {
 }
 
 #[test]
-fn a_panic_harms_no_other_timeout_and_no_count() {
+fn a_panic_affects_no_other_timeout_and_no_count() {
     quietly(|| {
         let mut t = Driven::new();
         let ends = Ends::new();
         let captured = PanicsWhenDropped;
         t.timer.new_timeout_task(ends.task(), TICK).unwrap();
         t.timer.new_timeout(|_| panic!("in run"), TICK).unwrap();
-        t.timer.new_timeout(|_| panic!("{}", String::from("with a payload that owns")), TICK).unwrap();
+        t.timer.new_timeout(|_| panic!("{}", String::from("with an owned payload")), TICK).unwrap();
         t.timer.new_timeout(|_| std::panic::panic_any(PanicsWhenDropped), TICK).unwrap();
         t.timer.new_timeout(move |_| drop(captured), TICK).unwrap();
         t.timer.new_timeout_task(ends.task(), TICK).unwrap();
@@ -842,7 +856,7 @@ fn a_panic_harms_no_other_timeout_and_no_count() {
 }
 
 #[test]
-fn a_panic_in_cancelled_or_drop_does_not_come_out_of_cancel() {
+fn cancel_catches_a_panic_in_cancelled_or_drop() {
     quietly(|| {
         let t = Driven::new();
         let hook = t.timer.new_timeout_task(PanicsWhenCancelled, TICK).unwrap();
@@ -854,7 +868,7 @@ fn a_panic_in_cancelled_or_drop_does_not_come_out_of_cancel() {
 }
 
 #[test]
-fn a_panic_in_a_hook_does_not_come_out_of_stop_and_the_others_are_called() {
+fn stop_catches_a_panic_in_a_hook_and_calls_the_other_hooks() {
     quietly(|| {
         let t = Driven::new();
         let ends = Ends::new();
@@ -867,7 +881,7 @@ fn a_panic_in_a_hook_does_not_come_out_of_stop_and_the_others_are_called() {
 }
 
 #[test]
-fn a_panic_in_the_drop_of_a_refused_task_does_not_come_out_of_new_timeout() {
+fn new_timeout_catches_a_panic_in_the_drop_of_a_rejected_task() {
     quietly(|| {
         let t = Driven::new();
         t.timer.stop();
@@ -878,7 +892,7 @@ fn a_panic_in_the_drop_of_a_refused_task_does_not_come_out_of_new_timeout() {
 }
 
 #[test]
-fn a_panic_in_the_executor_harms_no_other_timeout() {
+fn a_panic_in_the_executor_affects_no_other_timeout() {
     quietly(|| {
         let calls = Arc::new(AtomicUsize::new(0));
         let count = calls.clone();
@@ -899,10 +913,10 @@ fn a_panic_in_the_executor_harms_no_other_timeout() {
     });
 }
 
-// --- executors ------------------------------------------------------------------------------------------------------
+// --- executors -----------------------------------------------------------------------------------
 
 #[test]
-fn the_executor_gets_the_task_and_runs_it_where_it_likes() {
+fn the_executor_may_run_the_task_on_any_thread() {
     let tasks = Arc::new(Mutex::new(Vec::new()));
     let queue = tasks.clone();
     let mut t = Driven::with(|builder| {
@@ -911,7 +925,7 @@ fn the_executor_gets_the_task_and_runs_it_where_it_likes() {
     let ends = Ends::new();
     let timeout = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
-    assert!(timeout.is_expired(), "its task was handed to the executor");
+    assert!(timeout.is_expired(), "the task was handed to the executor");
     assert_eq!((ends.runs(), t.timer.pending_timeouts()), (0, 0));
     let task = tasks.lock().unwrap().pop().unwrap();
     assert!(format!("{task:?}").contains("expired"));
@@ -920,7 +934,7 @@ fn the_executor_gets_the_task_and_runs_it_where_it_likes() {
 }
 
 #[test]
-fn a_task_that_panics_in_the_executor_does_not_harm_it() {
+fn a_task_that_panics_in_the_executor_does_not_affect_the_executor() {
     quietly(|| {
         let mut t = Driven::with(|builder| builder.task_executor(ExpiredTask::run));
         t.timer.new_timeout(|_| panic!("in run"), TICK).unwrap();
@@ -936,15 +950,19 @@ fn a_task_that_the_executor_drops_is_counted() {
     let ends = Ends::new();
     let timeout = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (0, 0, 1), "neither run nor cancelled");
+    assert_eq!(
+        (ends.runs(), ends.hooks(), ends.drops()),
+        (0, 0, 1),
+        "the task neither runs nor is cancelled"
+    );
     assert!(timeout.is_expired());
     assert_eq!(t.timer.stats().dropped_tasks, 1);
 }
 
-// --- settings -------------------------------------------------------------------------------------------------------
+// --- settings ------------------------------------------------------------------------------------
 
 #[test]
-fn the_defaults_are_nettys() {
+fn the_defaults_are_those_of_netty() {
     let timer = HashedWheelTimer::default();
     assert_eq!((timer.tick_duration(), timer.ticks_per_wheel()), (ms(100), 512));
 }
@@ -953,18 +971,20 @@ fn the_defaults_are_nettys() {
 fn ticks_per_wheel_is_rounded_up_to_a_power_of_two() {
     let max = MAX_TICKS_PER_WHEEL;
     assert_eq!(max, 1 << if usize::BITS < 64 { 28 } else { 30 });
-    for (asked, given) in
+    for (requested, actual) in
         [(1, 1), (2, 2), (3, 4), (5, 8), (512, 512), (513, 1_024), (max - 1, max), (max, max)]
     {
-        assert_eq!(HashedWheelTimer::new(ms(1), asked).ticks_per_wheel(), given);
+        assert_eq!(HashedWheelTimer::new(ms(1), requested).ticks_per_wheel(), actual);
     }
 }
 
 #[test]
-fn ticks_from_a_microsecond_up_are_honoured() {
-    for (asked, given) in [(1, 1_000), (999, 1_000), (1_000, 1_000), (1_001, 1_001), (1_500_000, 1_500_000)] {
-        let timer = HashedWheelTimer::new(Duration::from_nanos(asked), 8);
-        assert_eq!(timer.tick_duration(), Duration::from_nanos(given));
+fn ticks_of_a_microsecond_or_more_are_used_unchanged() {
+    for (requested, actual) in
+        [(1, 1_000), (999, 1_000), (1_000, 1_000), (1_001, 1_001), (1_500_000, 1_500_000)]
+    {
+        let timer = HashedWheelTimer::new(Duration::from_nanos(requested), 8);
+        assert_eq!(timer.tick_duration(), Duration::from_nanos(actual));
     }
     let mut t = Driven::with(|builder| builder.tick(Duration::from_micros(1)));
     t.timer.new_timeout(|_| (), Duration::from_nanos(1_500)).unwrap();
@@ -973,7 +993,7 @@ fn ticks_from_a_microsecond_up_are_honoured() {
 }
 
 #[test]
-fn what_cannot_be_built_is_refused_with_a_reason() {
+fn invalid_settings_are_rejected_with_a_reason() {
     let built =
         |tick, slots| HashedWheelTimer::builder().tick(tick).ticks_per_wheel(slots).build().map(|_| ());
     assert_eq!(built(Duration::ZERO, 8), Err(BuildError::ZeroTick));
@@ -981,14 +1001,18 @@ fn what_cannot_be_built_is_refused_with_a_reason() {
     let max = MAX_TICKS_PER_WHEEL;
     assert_eq!(built(TICK, max + 1), Err(BuildError::TooManyTicksPerWheel { max }));
     assert_eq!(built(TICK, usize::MAX), Err(BuildError::TooManyTicksPerWheel { max }));
-    let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 512) else { panic!("no such tick") };
+    let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 512) else {
+        panic!("the tick was accepted")
+    };
     assert_eq!(built(max + Duration::from_nanos(1), 512), Err(BuildError::TickTooLong { max }));
     assert_eq!(built(max, 512), Ok(()));
-    assert_eq!(built(max, 511), Ok(()), "511 slots are 512");
-    let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 1) else { panic!("no such tick") };
+    assert_eq!(built(max, 511), Ok(()), "511 slots are rounded up to 512");
+    let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 1) else {
+        panic!("the tick was accepted")
+    };
     let mut longest = Driven::with(|builder| builder.tick(max).ticks_per_wheel(1));
     longest.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
-    assert_eq!(longest.pass(max), 1, "its first boundary comes");
+    assert_eq!(longest.pass(max), 1, "the first boundary is reached");
 
     let named = HashedWheelTimer::builder().thread_name("a\0b").build().map(|_| ());
     assert_eq!(named, Err(BuildError::NulInThreadName));
@@ -1006,7 +1030,7 @@ fn what_cannot_be_built_is_refused_with_a_reason() {
 }
 
 #[test]
-fn new_panics_on_what_build_refuses() {
+fn new_panics_on_settings_that_build_rejects() {
     let too_many = format!("ticks_per_wheel must be at most {MAX_TICKS_PER_WHEEL}");
     for (tick, slots, reason) in [
         (Duration::ZERO, 8, "tick is zero, but must be at least 1 ns"),
@@ -1027,10 +1051,10 @@ fn the_longest_tick_works() {
     assert_eq!(t.pass(Duration::from_nanos(1)), 1);
 }
 
-// --- the rest of the face -------------------------------------------------------------------------------------------
+// --- the rest of the public API ------------------------------------------------------------------
 
 #[test]
-fn a_timeout_is_itself() {
+fn timeouts_are_equal_by_identity() {
     let t = Driven::new();
     let one = t.timer.new_timeout(|_| (), TICK).unwrap();
     let two = t.timer.new_timeout(|_| (), TICK).unwrap();
@@ -1041,7 +1065,7 @@ fn a_timeout_is_itself() {
 }
 
 #[test]
-fn the_handle_in_the_task_is_the_one_outside() {
+fn the_handle_in_the_task_equals_the_returned_handle() {
     let mut t = Driven::new();
     let seen = Arc::new(Mutex::new(None));
     let inside = seen.clone();
@@ -1052,7 +1076,7 @@ fn the_handle_in_the_task_is_the_one_outside() {
 }
 
 #[test]
-fn debug_says_what_a_person_wants_to_know() {
+fn debug_output_shows_state_and_settings() {
     let mut t = Driven::new();
     let timeout = t.timer.new_timeout(|_| (), ms(15)).unwrap();
     let text = format!("{timeout:?}");
@@ -1078,7 +1102,7 @@ fn debug_says_what_a_person_wants_to_know() {
 }
 
 #[test]
-fn stats_add_up() {
+fn stats_are_consistent() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(5));
     let timeouts: Vec<_> = (1..=5).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
@@ -1094,7 +1118,7 @@ fn stats_add_up() {
 }
 
 #[test]
-fn the_face_is_send_and_sync() {
+fn public_types_are_send_and_sync() {
     fn send_and_sync<T: Send + Sync>() {}
     fn send<T: Send>() {}
     send_and_sync::<HashedWheelTimer>();

@@ -1,4 +1,5 @@
-//! A timer does the same on either wheel: random scripts on two driven timers at once, and a little arithmetic beside them.
+//! A timer does the same with either wheel: random scripts run on two driven timers, and a small
+//! model checks both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -11,22 +12,23 @@ use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, Timeout};
 /// Scripts that failed once: the number of slots and the seed. They run first.
 const FAILED_ONCE: &[(usize, u64)] = &[];
 
-/// In nanoseconds: the shortest one, so that 2^40 of them are no age of the world.
+/// In nanoseconds. This is the shortest tick, so that 2^40 ticks are a plausible time.
 const TICK: u64 = 1_000;
 
-/// Later than this nothing is counted on, but that it does not fire.
+/// For deadlines later than this, the model only checks that they do not fire.
 const NEVER: u64 = 1 << 61;
 
-/// What a script may do, by its seed. A wheel's `next_deadline` is exact where nothing is taken out of it (the hashed one's
-/// if also nothing is billions of rounds off), and timeouts fire in the order of their deadlines where none is reset.
+/// The operations that a script may use, according to its seed. A wheel's `next_deadline` is exact
+/// if nothing is removed from it. For the hashed wheel, no entry may be billions of rounds away
+/// either. Timeouts fire in the order of their deadlines if none is reset.
 #[derive(Clone, Copy)]
-struct Mood {
+struct Operations {
     cancels: bool,
     resets: bool,
     far: bool,
 }
 
-impl Mood {
+impl Operations {
     fn of(seed: u64) -> Self {
         Self { cancels: seed % 2 == 0, resets: seed % 4 < 2, far: seed % 8 < 4 }
     }
@@ -39,78 +41,78 @@ enum Event {
     Reset(usize, bool),
 }
 
-/// What a timer was asked to do, and what it did.
+/// The operations on a timer and their results.
 struct Record {
     timer: HashedWheelTimer,
     clock: ManualClock,
-    mood: Mood,
+    operations: Operations,
     seed: u64,
     slots: usize,
     timeouts: Vec<Timeout>,
-    /// Of those that have not ended: the deadline, and the tick at which it is due.
+    /// The deadline and the due tick of each timeout that has not ended.
     pending: BTreeMap<usize, (u64, u64)>,
-    /// The tick of the last turn, or of the one that is going on.
+    /// The tick of the last turn, or of the turn in progress.
     tick: u64,
     events: Vec<Event>,
-    /// The due ticks of what has fired in this turn.
+    /// The due ticks of the timeouts that have fired in this turn.
     fired: Vec<(u64, usize)>,
 }
 
-type Shared = Arc<Mutex<Record>>;
+type SharedRecord = Arc<Mutex<Record>>;
 
 impl Record {
     fn now(&self) -> u64 {
         self.clock.now().as_nanos() as u64
     }
 
-    /// The first boundary at or after the deadline that no turn has come to.
+    /// The deadline, and the first boundary at or after it that no turn has reached.
     fn due(&self, delay: Duration) -> (u64, u64) {
         let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         let deadline = self.now().saturating_add(delay);
         (deadline, deadline.div_ceil(TICK).max(self.tick + 1))
     }
 
-    fn schedule(&mut self, record: &Shared, delay: Duration) {
+    fn schedule(&mut self, record: &SharedRecord, delay: Duration) {
         let (id, record) = (self.timeouts.len(), Arc::clone(record));
         self.timeouts.push(self.timer.new_timeout(move |_| fire(&record, id), delay).unwrap());
         self.pending.insert(id, self.due(delay));
     }
 
     fn cancel(&mut self, id: usize) {
-        let won = self.timeouts[id].cancel();
-        assert_eq!(won, self.pending.remove(&id).is_some());
-        self.events.push(Event::Cancelled(id, won));
+        let succeeded = self.timeouts[id].cancel();
+        assert_eq!(succeeded, self.pending.remove(&id).is_some());
+        self.events.push(Event::Cancelled(id, succeeded));
     }
 
     fn reset(&mut self, id: usize, delay: Duration) {
-        let won = self.timeouts[id].reset(delay);
-        assert_eq!(won, self.pending.contains_key(&id));
-        if won {
+        let succeeded = self.timeouts[id].reset(delay);
+        assert_eq!(succeeded, self.pending.contains_key(&id));
+        if succeeded {
             self.pending.insert(id, self.due(delay));
         }
-        self.events.push(Event::Reset(id, won));
+        self.events.push(Event::Reset(id, succeeded));
     }
 
-    /// Of any length. A script that is not to have far ones has none that are billions of ticks.
+    /// A delay of any length. Scripts without far deadlines have none of billions of ticks.
     fn delay(&self, random: &mut Rng) -> Duration {
-        let turn = TICK * self.slots as u64;
-        let nanos = match random.u32(..if self.mood.far { 12 } else { 10 }) {
+        let round = TICK * self.slots as u64;
+        let nanos = match random.u32(..if self.operations.far { 12 } else { 10 }) {
             0 => 0,
             1 => random.u64(..TICK),
             2..5 => random.u64(..5) * TICK,
             5 => random.u64(..20 * TICK),
-            6 => turn - TICK + random.u64(..3) * TICK,
-            7 => random.u64(..5) * turn + random.u64(..=TICK),
+            6 => round - TICK + random.u64(..3) * TICK,
+            7 => random.u64(..5) * round + random.u64(..=TICK),
             8 => random.u64(..) >> random.u32(24..63),
-            // Together with another one.
+            // The same deadline as another timeout.
             9 => self.pending.values().next().map_or(0, |(deadline, _)| deadline.saturating_sub(self.now())),
             10 => random.u64(..1 << 60),
             _ => return [Duration::MAX, Duration::from_nanos(1 << 62)][random.usize(..2)],
         };
-        Duration::from_nanos(if self.mood.far { nanos } else { nanos.min(TICK << 30) })
+        Duration::from_nanos(if self.operations.far { nanos } else { nanos.min(TICK << 30) })
     }
 
-    /// Any of them, more often one that may be pending.
+    /// A random timeout, more often one that may be pending.
     fn any(&self, random: &mut Rng) -> Option<usize> {
         let pending = self.pending.len();
         if pending > 0 && random.u32(..4) > 0 {
@@ -119,22 +121,22 @@ impl Record {
         (!self.timeouts.is_empty()).then(|| random.usize(..self.timeouts.len()))
     }
 
-    /// Does something to any of them, if the script is one that does.
-    fn meddle(&mut self, random: &mut Rng) {
+    /// Cancels or resets a random timeout, if the script uses that operation.
+    fn cancel_or_reset(&mut self, random: &mut Rng) {
         let Some(id) = self.any(random) else { return };
-        if random.bool() && self.mood.cancels {
+        if random.bool() && self.operations.cancels {
             self.cancel(id);
-        } else if self.mood.resets {
+        } else if self.operations.resets {
             self.reset(id, self.delay(random));
         }
     }
 }
 
-/// The task of the timeout `id`: what it does follows from its number.
-fn fire(shared: &Shared, id: usize) {
+/// The task of the timeout `id`. What it does depends only on the seed and its number.
+fn fire(shared: &SharedRecord, id: usize) {
     let mut record = shared.lock().unwrap();
-    let (deadline, due) = record.pending.remove(&id).expect("it has not ended before");
-    assert!(deadline <= record.tick * TICK, "{id} is early: {deadline} in tick {}", record.tick);
+    let (deadline, due) = record.pending.remove(&id).expect("the timeout has not ended before");
+    assert!(deadline <= record.tick * TICK, "timeout {id} is early: {deadline} in tick {}", record.tick);
     record.events.push(Event::Fired(id));
     record.fired.push((due, id));
     let mut random = Rng::with_seed(record.seed ^ (id as u64) << 32);
@@ -143,14 +145,14 @@ fn fire(shared: &Shared, id: usize) {
             let delay = record.delay(&mut random);
             record.schedule(shared, delay);
         }
-        1..4 => record.meddle(&mut random),
+        1..4 => record.cancel_or_reset(&mut random),
         _ => {}
     }
 }
 
 /// One of the two timers.
 struct Side {
-    record: Shared,
+    record: SharedRecord,
     timer: HashedWheelTimer,
     driver: Driver,
     clock: ManualClock,
@@ -166,7 +168,7 @@ impl Side {
         let record = Record {
             timer: timer.clone(),
             clock: clock.clone(),
-            mood: Mood::of(seed),
+            operations: Operations::of(seed),
             seed,
             slots,
             timeouts: Vec::new(),
@@ -182,16 +184,16 @@ impl Side {
         run(&mut self.record.lock().unwrap())
     }
 
-    /// Returns how many expired, by its own account.
+    /// Makes a turn and returns the number of expired timeouts according to the driver.
     fn turn(&mut self) -> usize {
         self.with(|record| record.tick = record.now() / TICK);
         let expired = self.driver.turn();
         let mut record = self.record.lock().unwrap();
         let fired = std::mem::take(&mut record.fired);
         assert_eq!(expired, fired.len());
-        assert!(record.mood.resets || fired.is_sorted(), "not in order: {fired:?}");
+        assert!(record.operations.resets || fired.is_sorted(), "not in order: {fired:?}");
         for (id, &(deadline, due)) in &record.pending {
-            assert!(due > record.tick, "{id} is late: {deadline} in tick {}", record.tick);
+            assert!(due > record.tick, "timeout {id} is late: {deadline} in tick {}", record.tick);
         }
         expired
     }
@@ -200,20 +202,20 @@ impl Side {
         let next = self.driver.next_turn();
         let record = self.record.lock().unwrap();
         let first = record.pending.values().map(|&(_, due)| due.saturating_mul(TICK)).min();
-        // A turn may be wanted on the way to what is never due.
+        // For a timeout that never fires, an intermediate turn may be necessary.
         assert!(next.is_none() || first.is_some());
         if let Some(first) = first.filter(|&first| first < NEVER) {
-            let next = next.expect("something will be due");
+            let next = next.expect("a timeout will become due");
             let (next, until) = (next.as_nanos(), u128::from(first.saturating_sub(record.now())));
             assert!(next <= until, "{next} ns is too late for {until} ns");
-            let Mood { cancels, resets, far } = record.mood;
+            let Operations { cancels, resets, far } = record.operations;
             if !(cancels || resets || far && !self.is_hierarchical) {
-                assert_eq!(next, until, "nothing was ever taken out");
+                assert_eq!(next, until, "next_turn is exact if nothing was removed");
             }
         }
     }
 
-    /// The numbers of those that `stop` returns.
+    /// Stops the timer and returns the numbers of the returned timeouts.
     fn stop(self) -> BTreeSet<usize> {
         let rest = self.timer.stop();
         let record = self.record.lock().unwrap();
@@ -227,7 +229,7 @@ impl Side {
     }
 }
 
-/// Names the script in the output of a test that fails.
+/// Prints the script if the test fails.
 struct Report {
     slots: usize,
     seed: u64,
@@ -246,9 +248,9 @@ impl Drop for Report {
     }
 }
 
-/// How far the clock goes, in nanoseconds.
+/// The step of the clock, in nanoseconds.
 fn jump(record: &Record, random: &mut Rng) -> u64 {
-    let turn = TICK * record.slots as u64;
+    let round = TICK * record.slots as u64;
     let first = record.pending.values().map(|&(_, due)| due.saturating_mul(TICK)).min();
     let until = first.filter(|&first| first < NEVER).map_or(0, |first| first.saturating_sub(record.now()));
     match random.u32(..50) {
@@ -257,8 +259,8 @@ fn jump(record: &Record, random: &mut Rng) -> u64 {
         12..25 => random.u64(1..4) * TICK,
         25..32 => until.min(TICK << 40),
         32..36 => until.min(TICK << 40).saturating_sub(1),
-        36..40 => random.u64(1..4) * turn,
-        40..44 => random.u64(1..30) * turn + random.u64(..TICK),
+        36..40 => random.u64(1..4) * round,
+        40..44 => random.u64(1..30) * round + random.u64(..TICK),
         44..49 => random.u64(..) >> random.u32(28..63),
         _ => TICK << 40,
     }
@@ -271,11 +273,11 @@ fn run(slots: usize, seed: u64, steps: usize) {
     for step in 0..steps {
         report.step = step;
         let mut is_turn = false;
-        let (dice, same) = (random.u32(..20), random.fork());
+        let (choice, same) = (random.u32(..20), random.fork());
         let outcomes = sides.each_mut().map(|side| {
             let mut random = same.clone();
             let mut record = side.record.lock().unwrap();
-            match dice {
+            match choice {
                 0..7 => {
                     let delay = record.delay(&mut random);
                     record.schedule(&side.record, delay);
@@ -284,12 +286,12 @@ fn run(slots: usize, seed: u64, steps: usize) {
                     let delay = record.delay(&mut random);
                     (0..random.u32(2..30)).for_each(|_| record.schedule(&side.record, delay));
                 }
-                8..11 => record.meddle(&mut random),
+                8..11 => record.cancel_or_reset(&mut random),
                 _ => {
                     let jump = jump(&record, &mut random);
                     drop(record);
                     side.clock.advance(Duration::from_nanos(jump));
-                    // Or else it stalls.
+                    // Otherwise the turn is late.
                     is_turn = random.u32(..4) > 0;
                     return if is_turn { side.turn() } else { 0 };
                 }
@@ -313,7 +315,7 @@ fn run(slots: usize, seed: u64, steps: usize) {
 }
 
 #[test]
-fn do_the_same() {
+fn random_scripts_have_the_same_results_on_both_wheels() {
     const STEPS: usize = if cfg!(miri) { 60 } else { 400 };
     const SEEDS: u64 = if cfg!(miri) { 2 } else { 64 };
 
@@ -328,10 +330,10 @@ fn do_the_same() {
 }
 
 #[test]
-fn a_level_has_two_slots_at_least() {
-    for (asked, slots) in [(1, 2), (2, 2), (3, 4), (512, 512)] {
+fn a_level_has_at_least_two_slots() {
+    for (requested, slots) in [(1, 2), (2, 2), (3, 4), (512, 512)] {
         let (timer, _driver) =
-            HashedWheelTimer::builder().hierarchical().ticks_per_wheel(asked).build_driven().unwrap();
+            HashedWheelTimer::builder().hierarchical().ticks_per_wheel(requested).build_driven().unwrap();
         assert_eq!(timer.ticks_per_wheel(), slots);
     }
 }

@@ -1,5 +1,6 @@
-//! Absolute deadlines. By a given clock only the distance counts, so on one that stands still nothing is exact to the time
-//! that the test itself takes: there, all is in hours.
+//! Absolute deadlines. With a user's clock, only the distance to the deadline counts. If such a
+//! clock stands still, no result is exact to the time that the test itself takes. So those tests
+//! use hours.
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Log, PATIENCE, TICK, ms};
+use common::{Driven, Log, TEST_TIMEOUT, TICK, ms};
 use hashed_wheel::{Clock, HashedWheelTimer, NewTimeoutError};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -21,16 +22,16 @@ fn a_deadline_is_never_early_by_the_default_clock() {
     let deadlines: Vec<_> = (0..40).map(|n| begin + Duration::from_micros(n * 1_237)).collect();
     for &deadline in &deadlines {
         let fired = fired.clone();
-        let ring = move |_: &_| fired.send((deadline, Instant::now())).unwrap();
-        timer.new_timeout_at(ring, deadline).unwrap();
+        let send_deadline = move |_: &_| fired.send((deadline, Instant::now())).unwrap();
+        timer.new_timeout_at(send_deadline, deadline).unwrap();
     }
     for _ in &deadlines {
-        let (deadline, now) = wait.recv_timeout(PATIENCE).unwrap();
+        let (deadline, now) = wait.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(now >= deadline, "{:?} early", deadline - now);
     }
 }
 
-/// It does not move on with the time that passes before the call.
+/// The deadline does not move with the time that passes before the call.
 #[test]
 fn a_deadline_is_the_same_whenever_the_call_is_made() {
     let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
@@ -38,13 +39,13 @@ fn a_deadline_is_the_same_whenever_the_call_is_made() {
     let first = timer.new_timeout_at(|_| (), deadline).unwrap();
     std::thread::sleep(ms(20));
     let second = timer.new_timeout_at(|_| (), deadline).unwrap();
-    // In this order, for time passes in between.
+    // Read in this order, because time passes between the two calls.
     let (first, second) = (first.remaining(), second.remaining());
     assert!(second <= first && first <= HOUR - ms(20), "{first:?}, {second:?}");
 }
 
 #[test]
-fn what_is_left_is_counted_from_now_by_a_given_clock() {
+fn remaining_is_counted_from_now_with_a_user_clock() {
     let mut t = Driven::new();
     t.pass(HOUR);
     let timeout = t.timer.new_timeout_at(|_| (), Instant::now() + HOUR).unwrap();
@@ -54,31 +55,31 @@ fn what_is_left_is_counted_from_now_by_a_given_clock() {
     assert_eq!(t.pass(HOUR / 2), 1);
 }
 
-/// Who is held up between two looks at the time is late and not early.
+/// If a thread is delayed between its two readings of the time, the timeout is late and not early.
 #[test]
-fn what_passes_while_the_given_clock_is_asked_makes_it_later() {
+fn time_that_passes_while_a_user_clock_is_read_makes_the_timeout_later() {
     struct Clocked {
         origin: Instant,
-        is_held_up: Arc<AtomicBool>,
+        delay_next: Arc<AtomicBool>,
     }
 
     impl Clock for Clocked {
         fn now(&self) -> Duration {
             let now = self.origin.elapsed();
-            if self.is_held_up.swap(false, SeqCst) {
+            if self.delay_next.swap(false, SeqCst) {
                 std::thread::sleep(ms(20));
             }
             now
         }
     }
 
-    let is_held_up = Arc::new(AtomicBool::new(false));
-    let clock = Clocked { origin: Instant::now(), is_held_up: Arc::clone(&is_held_up) };
+    let delay_next = Arc::new(AtomicBool::new(false));
+    let clock = Clocked { origin: Instant::now(), delay_next: Arc::clone(&delay_next) };
     let (timer, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
     let deadline = Instant::now() + HOUR;
-    is_held_up.store(true, SeqCst);
+    delay_next.store(true, SeqCst);
     let left = timer.new_timeout_at(|_| (), deadline).unwrap().remaining();
-    assert!(!is_held_up.load(SeqCst), "the clock was asked");
+    assert!(!delay_next.load(SeqCst), "the clock was read");
     assert!(Instant::now() + left >= deadline, "{left:?}");
 }
 
@@ -102,14 +103,14 @@ fn a_deadline_that_has_passed_is_no_delay_by_the_default_clock() {
     let log = Log::default();
     let before = Instant::now();
     timer.new_timeout(log.task(1), Duration::ZERO).unwrap();
-    // From before the timer was built, too.
+    // A deadline before the creation of the timer is no delay either.
     timer.new_timeout_at(log.task(2), before.checked_sub(HOUR).unwrap_or(before)).unwrap();
     let late = timer.new_timeout_at(log.task(3), before).unwrap();
     assert_eq!(late.remaining(), Duration::ZERO);
     let begin = Instant::now();
     while timer.pending_timeouts() > 0 {
         driver.turn();
-        assert!(begin.elapsed() < PATIENCE, "the next boundary does not come");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the next tick boundary was not reached in time");
     }
     assert_eq!(log.take(), [1, 2, 3]);
 }
@@ -121,7 +122,7 @@ fn a_deadline_too_far_to_represent_never_comes() {
     let never = timer.new_timeout_at(|_| (), far).unwrap();
     assert_eq!(never.remaining(), Duration::MAX);
     assert_eq!(driver.turn(), 0);
-    assert_eq!(driver.next_turn(), None, "as with a delay");
+    assert_eq!(driver.next_turn(), None, "the same as for a delay");
 
     let mut t = Driven::new();
     let never = t.timer.new_timeout_at(|_| (), far).unwrap();
@@ -130,13 +131,13 @@ fn a_deadline_too_far_to_represent_never_comes() {
 }
 
 #[test]
-fn a_refusal_is_that_of_any_timeout() {
+fn new_timeout_at_is_rejected_like_new_timeout() {
     let t = Driven::with(|builder| builder.max_pending_timeouts(1));
     let deadline = Instant::now() + HOUR;
     t.timer.new_timeout_at(|_| (), deadline).unwrap();
-    let refused = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::TooManyPending { limit: 1 }), "{refused}");
+    let rejected = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }), "{rejected}");
     t.timer.stop();
-    let refused = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::Stopped), "{refused}");
+    let rejected = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
 }

@@ -1,10 +1,10 @@
-//! What `docs/design.md` names is there: so that it goes stale loudly.
+//! `docs/design.md` names only items that exist, so an outdated name fails a test.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// Where models and tests are.
+/// The folders that contain models and tests.
 const FOLDERS: [&str; 5] =
     ["loom-tests/tests/models", "loom-tests/shuttle/tests", "tests", "src", "src/wheel"];
 
@@ -12,7 +12,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All Rust files in and under a folder, one after the other.
+/// Returns the text of all Rust files in and below a folder.
 fn sources(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries
@@ -26,7 +26,7 @@ fn sources(folder: &Path) -> String {
 
 #[test]
 #[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
-fn what_the_design_names_is_there() {
+fn names_in_the_design_document_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = read(&root.join("docs/design.md"));
     let code = sources(&root.join("src")) + &sources(&root.join("loom-tests/tests"));
@@ -42,9 +42,9 @@ fn what_the_design_names_is_there() {
         _ => name.split("::").all(|word| words.contains(word)),
     };
     let names: Vec<_> = page.split('`').skip(1).step_by(2).collect();
-    assert!(names.len() > 100, "they are found: {names:?}");
+    assert!(names.len() > 100, "too few names were found: {names:?}");
     let gone: Vec<_> = names.into_iter().filter(|name| !is_there(name)).collect();
-    assert!(gone.is_empty(), "docs/design.md names what is not there: {gone:?}");
+    assert!(gone.is_empty(), "docs/design.md names items that do not exist: {gone:?}");
 
     let links = page.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     for (link, _) in links.filter(|(link, _)| !link.starts_with('#')) {

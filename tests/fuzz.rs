@@ -1,5 +1,5 @@
-//! What the fuzzers have found on their way, without a fuzzer: each input of a corpus has a coverage that no other one has.
-//! `tests/fuzz/run` finds more.
+//! Replays the corpora of the fuzzers without a fuzzer. Each input of a corpus covers code that no
+//! other input covers. `tests/fuzz/run` finds more inputs.
 
 #[path = "fuzz/bytes.rs"]
 mod bytes;
@@ -11,7 +11,7 @@ mod wheels;
 
 use std::thread;
 
-/// Names the input in the output of a test that fails.
+/// Prints the input if the test fails.
 struct Report {
     corpus: &'static str,
     line: usize,
@@ -26,7 +26,7 @@ impl Drop for Report {
     }
 }
 
-/// Runs the input in each line, which is in hexadecimal digits.
+/// Runs the input in each line, which consists of hexadecimal digits.
 fn replay(corpus: &'static str, lines: &str, run: fn(&[u8])) {
     let mut report = Report { corpus, line: 0 };
     for line in lines.lines() {

@@ -1,25 +1,25 @@
-//! The hashed wheel: all that both wheels have to do, and what only this one does.
+//! Tests of the hashed wheel: what both wheels must do, and what only this one does.
 
 mod wheel;
 
 use hashed_wheel::wheel::HashedWheel as Wheel;
 
-use wheel::{in_order, insert_all, run_out};
+use wheel::{advance_until_empty, in_order, insert_all};
 
-const LEAST_SLOTS: u64 = 1;
+const MIN_SLOTS: u64 = 1;
 
-/// However many are in use, nobody wakes in vain.
+/// The wheel reports no unnecessary wake-up, however many slots are in use.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
-fn very_many_slots_cost_no_wake_in_vain() {
+fn very_many_slots_cause_no_unnecessary_wake_up() {
     const COUNT: usize = 5_000;
 
     let mut wheel = Wheel::new(1 << 16);
-    // All in slots of their own, hundreds of turns away, and one before them.
+    // Each entry has its own slot, hundreds of rounds away; one entry is due before them.
     let far = (0..COUNT as u64).map(|index| ((500 + index % 10) << 16) + 13 * index);
     let deadlines: Vec<u64> = far.chain([1]).collect();
     insert_all(&mut wheel, &deadlines);
-    let (fired, wakes) = run_out(&mut wheel, deadlines.len());
+    let (fired, wakes) = advance_until_empty(&mut wheel, deadlines.len());
     assert_eq!(fired, in_order(0, &deadlines));
     assert_eq!(wakes, deadlines.len());
 }

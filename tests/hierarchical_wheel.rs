@@ -1,4 +1,4 @@
-//! The hierarchical wheel: all that both wheels have to do, and what only this one does.
+//! Tests of the hierarchical wheel: what both wheels must do, and what only this one does.
 
 mod wheel;
 
@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 use hashed_wheel::wheel::{HierarchicalWheel as Wheel, Key};
 
-use wheel::{check_next, fired, in_order, insert_all, run_out, sizes, wheel_at};
+use wheel::{advance_until_empty, check_next, fired, in_order, insert_all, sizes, wheel_at};
 
-const LEAST_SLOTS: u64 = 2;
+const MIN_SLOTS: u64 = 2;
 
-/// The number of bits of a level's digit.
+/// The number of bits of one digit, which selects the slot of a level.
 fn bits(slots: usize) -> u32 {
-    slots.max(LEAST_SLOTS as usize).trailing_zeros()
+    slots.max(MIN_SLOTS as usize).trailing_zeros()
 }
 
-/// How many ticks a slot of each level is wide.
+/// The width of a slot in ticks, for each level.
 fn widths(slots: usize) -> impl Iterator<Item = u64> {
     (0..64).step_by(bits(slots) as usize).map(|shift| 1 << shift)
 }
@@ -24,8 +24,8 @@ fn widths(slots: usize) -> impl Iterator<Item = u64> {
 mod order {
     use super::*;
 
-    /// The time stops where the entry that is due at `deadline` has less and less far to go: at each level, where that
-    /// level's slot begins, before that, and within it.
+    /// Ticks at which the wheel stops on the way to `deadline`. For each level: the tick at which
+    /// that level's slot begins, a tick before it, and a tick within it.
     fn stops(slots: usize, deadline: u64) -> Vec<u64> {
         let around = |width: u64| {
             let begins = deadline / width * width;
@@ -40,7 +40,8 @@ mod order {
         stops.into_iter().step_by(if cfg!(miri) { 7 } else { 1 }).collect()
     }
 
-    /// At each stop, entries for `deadline` and its neighbours are inserted, and some of those from before are removed.
+    /// At each stop, inserts entries for `deadline` and its neighbours, and removes some earlier
+    /// entries.
     fn check(slots: usize, deadline: u64, stops: &[u64], random: &mut Rng) {
         let mut wheel = Wheel::new(slots);
         let mut deadlines = Vec::new();
@@ -48,7 +49,7 @@ mod order {
         for &stop in stops {
             wheel.advance(stop, |index| {
                 assert_eq!(deadlines[index], stop);
-                live.retain(|&(alive, _)| alive != index);
+                live.retain(|&(other, _)| other != index);
             });
             let neighbours = [deadline - 1, deadline, deadline + 1, deadline, deadline].into_iter();
             for deadline in neighbours.filter(|&deadline| deadline > stop) {
@@ -66,7 +67,7 @@ mod order {
     }
 
     #[test]
-    fn of_insertion_is_that_of_one_deadline_whatever_level_its_entries_came_in_at() {
+    fn entries_of_one_deadline_keep_their_order_across_levels() {
         for slots in sizes() {
             let mut random = Rng::with_seed(slots as u64);
             let edges = widths(slots).step_by(if cfg!(miri) { 20 } else { 1 });
@@ -77,7 +78,7 @@ mod order {
     }
 
     #[test]
-    fn of_insertion_is_that_of_one_deadline_wherever_the_time_was() {
+    fn entries_of_one_deadline_keep_their_order_across_times() {
         for slots in sizes() {
             for seed in 0..if cfg!(miri) { 1 } else { 200 } {
                 let mut random = Rng::with_seed(seed);
@@ -95,16 +96,16 @@ mod levels {
     use super::*;
 
     #[test]
-    fn have_two_slots_at_least() {
-        for (asked, slots) in [(1, 2), (2, 2), (3, 4)] {
-            let wheel = Wheel::<()>::new(asked);
+    fn have_at_least_two_slots() {
+        for (requested, slots) in [(1, 2), (2, 2), (3, 4)] {
+            let wheel = Wheel::<()>::new(requested);
             assert!(format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")), "{wheel:?}");
         }
     }
 
-    /// All of its digits up to some level are those of now.
+    /// The far entry shares all digits up to some level with the current tick.
     #[test]
-    fn hide_no_near_entry_behind_a_far_one_in_the_slot_of_now() {
+    fn do_not_hide_a_near_entry_behind_a_far_one_in_the_current_slot() {
         for slots in sizes() {
             let size = bits(slots);
             let ticks =
@@ -130,24 +131,28 @@ mod levels {
         }
     }
 
-    /// Traffic around each of many ends of a turn of each level, the last one's too.
+    /// Inserts and advances around many ends of a round of each level, including the last level.
     #[test]
-    fn may_end_any_number_of_times() {
+    fn can_complete_many_rounds() {
         for slots in sizes() {
             let mut random = Rng::with_seed(slots as u64);
             for width in widths(slots).step_by(if cfg!(miri) { 9 } else { 1 }) {
                 let mut wheel = Wheel::new(slots);
                 let mut entries = BTreeSet::new();
                 let mut inserted = 0;
-                for turn in 1..if cfg!(miri) { 4 } else { 40 } {
-                    // Its slots begin at multiples; in the last level, not so often.
-                    let Some(edge) = u64::checked_mul(turn, width) else { break };
+                for round in 1..if cfg!(miri) { 4 } else { 40 } {
+                    // Slots begin at multiples of their width. The last level has few rounds.
+                    let Some(edge) = u64::checked_mul(round, width) else { break };
                     let before = edge - 1 - random.u64(..width).min(5);
                     let stops = [before, edge - 1, edge, edge + 1];
                     for now in stops.into_iter().filter(|&now| now >= wheel.tick()).collect::<Vec<_>>() {
                         let due: Vec<_> = entries.range(..=(now, u64::MAX)).copied().collect();
                         let expected: Vec<_> = due.iter().map(|&(_, number)| number).collect();
-                        assert_eq!(fired(&mut wheel, now), expected, "{slots} slots, turn {turn} of {width}");
+                        assert_eq!(
+                            fired(&mut wheel, now),
+                            expected,
+                            "{slots} slots, round {round} of {width}"
+                        );
                         entries.retain(|&(deadline, _)| deadline > now);
                         check_next(&wheel, entries.first().map(|&(deadline, _)| deadline));
 
@@ -169,7 +174,7 @@ mod next_deadline {
     use super::*;
 
     #[test]
-    fn is_exact_where_nothing_was_removed() {
+    fn is_exact_if_nothing_was_removed() {
         for slots in sizes() {
             for seed in 0..if cfg!(miri) { 1 } else { 20 } {
                 let mut random = Rng::with_seed(seed);
@@ -198,15 +203,15 @@ mod next_deadline {
         }
     }
 
-    /// Someone who sleeps until then, while others insert and remove.
+    /// A loop sleeps until `next_deadline`, while entries are inserted and removed.
     #[test]
-    fn wakes_once_for_each_deadline_and_at_most_once_for_each_removal() {
+    fn causes_one_wake_up_per_deadline_and_at_most_one_per_removal() {
         for slots in sizes() {
             for seed in 0..if cfg!(miri) { 1 } else { 20 } {
                 let mut random = Rng::with_seed(seed);
                 let mut wheel = Wheel::new(slots);
                 let mut live: BTreeMap<(u64, usize), Key> = BTreeMap::new();
-                let (mut inserted, mut removed, mut in_vain) = (0, 0, 0);
+                let (mut inserted, mut removed, mut unnecessary) = (0, 0, 0);
                 for _ in 0..if cfg!(miri) { 20 } else { 200 } {
                     for _ in 0..random.usize(..5) {
                         let deadline = wheel.tick() + 1 + (random.u64(..) >> random.u32(14..64));
@@ -214,7 +219,7 @@ mod next_deadline {
                         inserted += 1;
                     }
                     for _ in 0..random.usize(..4) {
-                        // The first is what the wheel counts on.
+                        // The first entry determines `next_deadline`, so it is removed more often.
                         let at = random.usize(..=live.len()) / random.usize(1..9);
                         let Some((&entry, &key)) = live.iter().nth(at) else { continue };
                         live.remove(&entry);
@@ -228,21 +233,25 @@ mod next_deadline {
                     for index in &due {
                         live.remove(&(next, *index)).unwrap();
                     }
-                    in_vain += usize::from(due.is_empty());
-                    // (Not twice at one deadline: all of it has come out.)
+                    unnecessary += usize::from(due.is_empty());
+                    // All entries of one deadline come out together, so no deadline causes two
+                    // wake-ups.
                     assert!(live.keys().next().is_none_or(|&(deadline, _)| deadline > next));
-                    assert!(in_vain <= removed, "{in_vain} wakes for {removed} removals, seed {seed}");
+                    assert!(
+                        unnecessary <= removed,
+                        "{unnecessary} wakes for {removed} removals, seed {seed}"
+                    );
                 }
                 let distinct: BTreeSet<_> = live.keys().map(|&(deadline, _)| deadline).collect();
-                let (_, wakes) = run_out(&mut wheel, inserted);
-                assert!(in_vain + wakes <= removed + distinct.len(), "seed {seed}");
+                let (_, wakes) = advance_until_empty(&mut wheel, inserted);
+                assert!(unnecessary + wakes <= removed + distinct.len(), "seed {seed}");
             }
         }
     }
 
-    /// The removals first, and then nothing but sleep.
+    /// All removals happen first, and then the loop only sleeps.
     #[test]
-    fn of_many_levels_whose_first_entries_are_gone_leads_no_sleeper_astray() {
+    fn causes_few_wake_ups_after_the_first_entries_of_many_levels_were_removed() {
         for slots in sizes() {
             let mut wheel = Wheel::new(slots);
             let deadlines: Vec<u64> =
@@ -252,7 +261,7 @@ mod next_deadline {
                 wheel.remove(*key);
             }
             let left = widths(slots).count();
-            let (fired, wakes) = run_out(&mut wheel, 3 * left);
+            let (fired, wakes) = advance_until_empty(&mut wheel, 3 * left);
             assert_eq!(fired, (0..left).map(|level| 3 * level + 1).collect::<Vec<_>>());
             assert!(wakes <= 2 * left, "{wakes}");
         }
@@ -262,29 +271,30 @@ mod next_deadline {
 mod cost {
     use super::*;
 
-    /// It would not end if each jump looked at the ticks between, or at what is left far away.
+    /// The test would not end if each jump visited all ticks in between, or all far entries.
     #[test]
-    fn of_a_far_jump_is_not_that_of_the_ticks_or_of_what_stays() {
-        const STAY: u64 = if cfg!(miri) { 20 } else { 100_000 };
+    fn a_far_jump_visits_neither_all_ticks_nor_far_entries() {
+        const FAR_ENTRIES: u64 = if cfg!(miri) { 20 } else { 100_000 };
         const JUMPS: u64 = if cfg!(miri) { 20 } else { 50_000 };
 
         for slots in [64, 1 << 16] {
             let mut wheel = Wheel::new(if cfg!(miri) { 64 } else { slots });
-            // In one slot and in many, and all of them beyond the last jump.
-            let stay: Vec<u64> = (0..STAY).map(|index| (1 << 63) + (index % 3) * index * (1 << 40)).collect();
-            insert_all(&mut wheel, &stay);
+            // In one slot and in many, all of them beyond the last jump.
+            let far_entries: Vec<u64> =
+                (0..FAR_ENTRIES).map(|index| (1 << 63) + (index % 3) * index * (1 << 40)).collect();
+            insert_all(&mut wheel, &far_entries);
             for jump in 1..=JUMPS {
                 let tick = wheel.tick();
                 wheel.insert(tick + 1 + jump % 1_000, usize::MAX);
                 assert_eq!(fired(&mut wheel, tick + (1 << 46)), [usize::MAX]);
                 assert_eq!(wheel.next_deadline(), Some(1 << 63));
             }
-            assert_eq!(fired(&mut wheel, u64::MAX), in_order(0, &stay));
+            assert_eq!(fired(&mut wheel, u64::MAX), in_order(0, &far_entries));
         }
     }
 
     #[test]
-    fn of_a_jump_of_2_to_the_50_is_no_entry_of_any_level() {
+    fn a_jump_of_2_to_the_50_loses_no_entry_of_any_level() {
         for slots in sizes() {
             let mut wheel = Wheel::new(slots);
             let mut deadlines: Vec<u64> = widths(slots).collect();

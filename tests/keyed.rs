@@ -1,4 +1,4 @@
-//! Timeouts by key: each call of `schedule` that succeeds has one end, and nothing is left of it.
+//! Timeouts by key: each successful call of `schedule` has one end and leaves nothing behind.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Driven, PATIENCE, TICK, ends, ms, quietly};
+use common::{Driven, TEST_TIMEOUT, TICK, ends, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{
     Clock, Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, NewTimeoutError,
@@ -18,26 +18,26 @@ use hashed_wheel::{
 
 const FAR: Duration = ms(123_456);
 
-/// Whose tasks ran, and how many were dropped without that.
+/// The names of the tasks that ran, and the number of tasks that were dropped without a run.
 #[derive(Clone, Default)]
 struct Log {
     ran: Arc<Mutex<Vec<u64>>>,
-    unrun: Arc<AtomicUsize>,
+    dropped_unrun: Arc<AtomicUsize>,
 }
 
-/// Counts its task, when that is dropped, unless it has run.
+/// Counts its task on drop, unless the task has run.
 struct End {
-    unrun: Arc<AtomicUsize>,
+    dropped_unrun: Arc<AtomicUsize>,
     has_run: bool,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.unrun.fetch_add(usize::from(!self.has_run), SeqCst);
+        self.dropped_unrun.fetch_add(usize::from(!self.has_run), SeqCst);
     }
 }
 
-/// Calls something when it is dropped.
+/// Calls a closure when it is dropped.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -49,9 +49,9 @@ impl<F: Fn()> Drop for OnDrop<F> {
 impl Log {
     fn task<K>(&self, name: u64) -> impl FnOnce(K) + Send + 'static + use<K> {
         let ran = Arc::clone(&self.ran);
-        let mut end = End { unrun: Arc::clone(&self.unrun), has_run: false };
+        let mut end = End { dropped_unrun: Arc::clone(&self.dropped_unrun), has_run: false };
         move |_| {
-            // All of it, and not this part alone.
+            // Capture the whole `End`, not only one field.
             let end = &mut end;
             ran.lock().unwrap().push(name);
             end.has_run = true;
@@ -59,65 +59,66 @@ impl Log {
     }
 
     fn take(&self) -> (Vec<u64>, usize) {
-        (std::mem::take(&mut self.ran.lock().unwrap()), self.unrun.swap(0, SeqCst))
+        (std::mem::take(&mut self.ran.lock().unwrap()), self.dropped_unrun.swap(0, SeqCst))
     }
 }
 
-/// Keeps what it is handed until somebody runs it.
+/// Returns a timer whose executor keeps the tasks until the test runs them.
 fn with_queue() -> (Driven, Receiver<ExpiredTask>) {
     let (queue, tasks) = channel();
     (Driven::with(|builder| builder.task_executor(move |task| drop(queue.send(task)))), tasks)
 }
 
-// --- one at a time ----------------------------------------------------------------------------------------------------
+// --- one key -------------------------------------------------------------------------------------
 
 #[test]
-fn a_task_gets_its_key_which_is_free_by_then() {
+fn a_task_gets_its_key_and_the_key_is_free_when_it_runs() {
     let mut t = Driven::new();
     let keyed = KeyedTimeouts::new(&t.timer);
-    let (said, heard) = channel();
+    let (sender, receiver) = channel();
     let inside = keyed.clone();
     let task = move |key: String| {
-        let was_there = inside.contains(&key);
-        let again = said.clone();
-        let replaced = inside.schedule(key.clone(), move |key| again.send((key, true, true)).unwrap(), TICK);
-        said.send((key, was_there, replaced.unwrap())).unwrap();
+        let was_present = inside.contains(&key);
+        let second_sender = sender.clone();
+        let replaced =
+            inside.schedule(key.clone(), move |key| second_sender.send((key, true, true)).unwrap(), TICK);
+        sender.send((key, was_present, replaced.unwrap())).unwrap();
     };
     assert!(!keyed.schedule("a".to_owned(), task, TICK).unwrap());
     assert!(keyed.contains("a") && !keyed.contains("b") && keyed.len() == 1);
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!(heard.try_recv().unwrap(), ("a".to_owned(), false, false));
+    assert_eq!(receiver.try_recv().unwrap(), ("a".to_owned(), false, false));
     assert_eq!(keyed.len(), 1);
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!(heard.try_recv().unwrap(), ("a".to_owned(), true, true));
+    assert_eq!(receiver.try_recv().unwrap(), ("a".to_owned(), true, true));
     assert!(keyed.is_empty());
 }
 
 #[test]
-fn who_comes_later_replaces_who_was_there() {
+fn a_schedule_replaces_the_timeout_of_the_same_key() {
     let mut t = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     assert!(!keyed.schedule(7, log.task(1), TICK).unwrap());
     assert!(!keyed.schedule(8, log.task(2), TICK).unwrap());
     assert!(keyed.schedule(7, log.task(3), TICK * 3).unwrap());
-    assert_eq!(log.take(), (vec![], 1), "what is replaced is dropped before schedule returns");
+    assert_eq!(log.take(), (vec![], 1), "the replaced task is dropped before schedule returns");
     assert_eq!((keyed.len(), t.timer.pending_timeouts()), (2, 2));
     t.pass(TICK * 2);
     assert_eq!(log.take(), (vec![2], 0));
     t.pass(TICK);
     assert_eq!(log.take(), (vec![3], 0));
     assert!(keyed.is_empty());
-    assert!(!keyed.schedule(7, log.task(4), TICK).unwrap(), "nothing is there any more");
+    assert!(!keyed.schedule(7, log.task(4), TICK).unwrap(), "the key has no timeout any more");
 }
 
 #[test]
-fn a_refusal_leaves_what_was_there() {
+fn a_rejected_schedule_leaves_the_earlier_timeout() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     keyed.schedule(7, log.task(1), TICK * 2).unwrap();
     for key in [7, 8] {
-        let refused = keyed.schedule(key, log.task(2), TICK).unwrap_err();
-        assert!(matches!(refused, NewTimeoutError::TooManyPending { limit: 1 }), "{refused}");
+        let rejected = keyed.schedule(key, log.task(2), TICK).unwrap_err();
+        assert!(matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }), "{rejected}");
     }
     assert_eq!(log.take(), (vec![], 2));
     assert!(keyed.contains(&7) && !keyed.contains(&8));
@@ -131,7 +132,7 @@ fn a_refusal_leaves_what_was_there() {
 fn reset_moves_the_deadline_either_way() {
     let mut t = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
-    assert!(!keyed.reset(&7, TICK), "there is none");
+    assert!(!keyed.reset(&7, TICK), "the key has no timeout");
     keyed.schedule(7, log.task(1), TICK).unwrap();
     assert!(keyed.reset(&7, TICK * 5));
     assert_eq!(t.pass(TICK * 4), 0);
@@ -139,23 +140,23 @@ fn reset_moves_the_deadline_either_way() {
     assert!(keyed.reset(&7, TICK * 2));
     assert_eq!(t.pass(TICK), 0);
     assert_eq!(t.pass(TICK), 1);
-    assert!(!keyed.reset(&7, TICK), "it has run");
+    assert!(!keyed.reset(&7, TICK), "the task has run");
     assert_eq!(log.take(), (vec![1], 0));
 }
 
 #[test]
-fn what_is_cancelled_does_not_run() {
+fn a_cancelled_task_does_not_run() {
     let mut t = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     keyed.schedule("a".to_owned(), log.task(1), TICK).unwrap();
     assert!(keyed.cancel("a"));
-    assert_eq!(log.take(), (vec![], 1), "it is dropped before cancel returns");
+    assert_eq!(log.take(), (vec![], 1), "the task is dropped before cancel returns");
     assert!(!keyed.cancel("a") && keyed.is_empty());
     assert_eq!(t.timer.pending_timeouts(), 0);
     assert_eq!(t.pass(FAR), 0);
 }
 
-// --- all at once ------------------------------------------------------------------------------------------------------
+// --- all keys ------------------------------------------------------------------------------------
 
 #[test]
 fn clear_cancels_all() {
@@ -165,11 +166,11 @@ fn clear_cancels_all() {
     assert_eq!(keyed.len(), 100);
     keyed.clear();
     assert_eq!((log.take(), keyed.len(), t.timer.pending_timeouts()), ((vec![], 100), 0, 0));
-    assert!(!keyed.schedule(5, log.task(5), TICK).unwrap(), "it can be used again");
+    assert!(!keyed.schedule(5, log.task(5), TICK).unwrap(), "the map can be used again");
 }
 
 #[test]
-fn the_last_handle_cancels_all() {
+fn the_drop_of_the_last_handle_cancels_all() {
     let t = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     (0..100).for_each(|key| assert!(!keyed.schedule(key, log.task(key), TICK).unwrap()));
@@ -181,7 +182,7 @@ fn the_last_handle_cancels_all() {
 }
 
 #[test]
-fn it_counts_as_a_handle_of_its_timer() {
+fn keyed_timeouts_count_as_a_handle_of_the_timer() {
     let Driven { timer, mut driver, clock } = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&timer), Log::default());
     drop(timer);
@@ -193,18 +194,18 @@ fn it_counts_as_a_handle_of_its_timer() {
 }
 
 #[test]
-fn stop_leaves_nothing() {
+fn stop_cancels_all() {
     let t = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     (0..100).for_each(|key| assert!(!keyed.schedule(key, log.task(key), TICK).unwrap()));
     assert_eq!(t.timer.stop().len(), 100);
     assert_eq!((log.take(), keyed.len()), ((vec![], 100), 0));
     assert!(!keyed.cancel(&7) && !keyed.reset(&7, TICK));
-    let refused = keyed.schedule(7, log.task(7), TICK).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::Stopped), "{refused}");
+    let rejected = keyed.schedule(7, log.task(7), TICK).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
 }
 
-/// It ends when they do, and then takes the rest with it.
+/// The drop of the last handle ends the map and cancels the other tasks.
 #[test]
 fn a_task_may_hold_the_last_handle() {
     let Driven { timer, mut driver, clock } = Driven::new();
@@ -215,44 +216,44 @@ fn a_task_may_hold_the_last_handle() {
     keyed.schedule(3, log.task(3), FAR).unwrap();
     drop(keyed);
     drop(timer);
-    assert!(!driver.is_stopped(), "the task has it");
+    assert!(!driver.is_stopped(), "the task holds the last handle");
     clock.advance(TICK);
-    // What the last handle cancels is not run in the same turn any more; and then the timer stops.
+    // Tasks cancelled by the drop do not run later in the same turn. Then the timer stops.
     assert_eq!(driver.turn(), 1);
     assert_eq!(log.take(), (vec![], 2));
     assert!(driver.is_stopped());
 }
 
 #[test]
-fn a_weak_one_keeps_nothing() {
-    fn again(key: u32, keyed: &Weak<KeyedTimeouts<u32>>) {
+fn a_weak_reference_keeps_nothing_alive() {
+    fn reschedule(key: u32, keyed: &Weak<KeyedTimeouts<u32>>) {
         if let Some(strong) = keyed.upgrade() {
             let weak = Weak::clone(keyed);
-            strong.schedule(key, move |key| again(key, &weak), TICK).unwrap();
+            strong.schedule(key, move |key| reschedule(key, &weak), TICK).unwrap();
         }
     }
 
     let mut t = Driven::new();
     let keyed = Arc::new(KeyedTimeouts::new(&t.timer));
-    again(7, &Arc::downgrade(&keyed));
+    reschedule(7, &Arc::downgrade(&keyed));
     (0..10).for_each(|_| assert_eq!(t.pass(TICK), 1));
     assert_eq!(Arc::strong_count(&keyed), 1);
     drop(keyed);
     assert_eq!((t.timer.pending_timeouts(), t.pass(TICK)), (0, 0));
 }
 
-// --- in an executor ---------------------------------------------------------------------------------------------------
+// --- tasks in an executor ------------------------------------------------------------------------
 
-/// Its timeout has expired, and yet it can be cancelled, replaced and cleared.
+/// The timeout has expired, but the task can still be cancelled, replaced and cleared.
 #[test]
-fn what_waits_in_an_executor_has_not_begun() {
+fn a_task_in_an_executor_that_has_not_begun_can_be_cancelled_and_replaced() {
     let (mut t, tasks) = with_queue();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     let mut due = |name| {
         assert!(!keyed.schedule(7, log.task(name), TICK).unwrap());
         assert_eq!(t.pass(TICK), 1);
         assert!(keyed.contains(&7));
-        assert!(!keyed.reset(&7, TICK), "its time has come");
+        assert!(!keyed.reset(&7, TICK), "an expired timeout cannot be reset");
         tasks.try_recv().unwrap()
     };
 
@@ -283,25 +284,25 @@ fn what_waits_in_an_executor_has_not_begun() {
     let task = due(8);
     drop(keyed);
     task.run();
-    assert_eq!(log.take(), (vec![], 1), "of no map any more");
+    assert_eq!(log.take(), (vec![], 1), "the map was dropped");
 }
 
-// --- what is faster than `schedule` -----------------------------------------------------------------------------------
+// --- tasks that run before `schedule` returns ----------------------------------------------------
 
-/// A timer whose worker is there at once: when it is needed, `new_timeout` itself moves the clock and turns it.
-struct Hasty {
+/// A timer that turns immediately: its waker moves the clock and makes a turn during `new_timeout`.
+struct ImmediateTimer {
     timer: HashedWheelTimer,
     driver: Arc<Mutex<Option<Driver>>>,
     log: Log,
 }
 
-impl Hasty {
+impl ImmediateTimer {
     fn new(runs: bool) -> Self {
         let driver = Arc::new(Mutex::new(None::<Driver>));
         let (clock, turned) = (ManualClock::new(), Arc::clone(&driver));
         let mut builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).waker(move || {
             clock.advance(TICK);
-            // `stop` calls it too, when the driver is gone.
+            // `stop` calls the waker as well, when the driver is gone.
             if let Some(driver) = &mut *turned.lock().unwrap() {
                 driver.turn();
             }
@@ -309,19 +310,19 @@ impl Hasty {
         if !runs {
             builder = builder.task_executor(drop::<ExpiredTask>);
         }
-        let (timer, its) = builder.build_driven().unwrap();
-        *driver.lock().unwrap() = Some(its);
+        let (timer, new_driver) = builder.build_driven().unwrap();
+        *driver.lock().unwrap() = Some(new_driver);
         Self { timer, driver, log: Log::default() }
     }
 
-    /// From here on, one that is due earlier than all others calls the waker.
-    fn promise(&self) {
+    /// After this call, a timeout that is due earlier than all others calls the waker.
+    fn announce_sleep(&self) {
         let _ = self.driver.lock().unwrap().as_mut().unwrap().next_turn();
     }
 }
 
-/// The timer has the waker, and that has the driver.
-impl Drop for Hasty {
+/// The timer owns the waker, and the waker owns the driver. The drop breaks this cycle.
+impl Drop for ImmediateTimer {
     fn drop(&mut self) {
         let driver = self.driver.lock().unwrap().take();
         self.timer.stop();
@@ -330,28 +331,31 @@ impl Drop for Hasty {
 }
 
 #[test]
-fn a_task_that_begins_before_schedule_returns_does_all_that_schedule_would() {
-    let t = Hasty::new(true);
+fn a_task_that_begins_before_schedule_returns_replaces_the_earlier_one() {
+    let t = ImmediateTimer::new(true);
     let keyed = KeyedTimeouts::new(&t.timer);
-    t.promise();
+    t.announce_sleep();
     assert!(!keyed.schedule(7, t.log.task(1), TICK).unwrap());
     assert_eq!(t.log.take(), (vec![1], 0));
     assert!(keyed.is_empty());
 
     assert!(!keyed.schedule(7, t.log.task(2), FAR).unwrap());
-    t.promise();
-    assert!(keyed.schedule(7, t.log.task(3), TICK).unwrap(), "it replaces one, whoever did it");
+    t.announce_sleep();
+    assert!(
+        keyed.schedule(7, t.log.task(3), TICK).unwrap(),
+        "schedule reports the replacement that the task made"
+    );
     assert_eq!(t.log.take(), (vec![3], 1));
     assert!(keyed.is_empty());
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
 
 #[test]
-fn a_task_that_puts_another_one_there_before_schedule_returns_is_not_undone() {
-    let t = Hasty::new(true);
+fn a_task_scheduled_before_schedule_returns_is_kept() {
+    let t = ImmediateTimer::new(true);
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), t.log.clone());
     let inside = keyed.clone();
-    t.promise();
+    t.announce_sleep();
     let task = move |key| assert!(!inside.schedule(key, log.task(1), FAR).unwrap());
     assert!(!keyed.schedule(7, task, TICK).unwrap());
     assert!(keyed.contains(&7));
@@ -361,62 +365,63 @@ fn a_task_that_puts_another_one_there_before_schedule_returns_is_not_undone() {
 
 #[test]
 fn a_task_that_is_dropped_before_schedule_returns_leaves_nothing() {
-    let t = Hasty::new(false);
+    let t = ImmediateTimer::new(false);
     let keyed = KeyedTimeouts::new(&t.timer);
-    t.promise();
+    t.announce_sleep();
     assert!(!keyed.schedule(7, t.log.task(1), TICK).unwrap());
     assert_eq!(t.log.take(), (vec![], 1));
     assert!(keyed.is_empty());
 
     assert!(!keyed.schedule(7, t.log.task(2), FAR).unwrap());
-    t.promise();
+    t.announce_sleep();
     assert!(keyed.schedule(7, t.log.task(3), TICK).unwrap());
-    assert_eq!(t.log.take(), (vec![], 2), "it has replaced one all the same");
+    assert_eq!(t.log.take(), (vec![], 2), "schedule reports the replacement");
     assert!(keyed.is_empty());
 }
 
-// --- user code --------------------------------------------------------------------------------------------------------
+// --- user code -----------------------------------------------------------------------------------
 
-/// Uses what holds it, whenever it can: with a lock held, that would hang.
+/// A key, clock and waker that uses the map on each call. If the map held a lock, the call would
+/// hang.
 #[derive(Clone)]
-struct Meddler {
-    keyed: Arc<Mutex<Option<KeyedTimeouts<Meddler>>>>,
+struct CallsBack {
+    keyed: Arc<Mutex<Option<KeyedTimeouts<CallsBack>>>>,
     calls: Arc<AtomicUsize>,
 }
 
-impl Meddler {
-    fn meddle(&self) {
-        // (Not with this lock held either.)
+impl CallsBack {
+    fn call_back(&self) {
+        // The lock of this slot is not held during the call either.
         let keyed = self.keyed.lock().unwrap().clone();
         if let Some(keyed) = keyed {
             self.calls.fetch_add(1, SeqCst);
-            // All of it, for each shard.
+            // `len` locks every shard.
             let _ = keyed.len();
         }
     }
 }
 
-impl Hash for Meddler {
+impl Hash for CallsBack {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl PartialEq for Meddler {
+impl PartialEq for CallsBack {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Meddler {}
+impl Eq for CallsBack {}
 
-impl Drop for Meddler {
+impl Drop for CallsBack {
     fn drop(&mut self) {
-        self.meddle();
+        self.call_back();
     }
 }
 
-impl Clock for Meddler {
+impl Clock for CallsBack {
     fn now(&self) -> Duration {
-        self.meddle();
+        self.call_back();
         Duration::ZERO
     }
 }
@@ -425,33 +430,35 @@ impl Clock for Meddler {
 fn no_lock_is_held_while_user_code_runs() {
     let calls = ends(|| {
         let (slot, calls) = (Arc::default(), Arc::default());
-        let meddler = Meddler { keyed: Arc::clone(&slot), calls: Arc::clone(&calls) };
-        let (clock, waker) = (meddler.clone(), meddler.clone());
+        let calls_back = CallsBack { keyed: Arc::clone(&slot), calls: Arc::clone(&calls) };
+        let (clock, waker) = (calls_back.clone(), calls_back.clone());
         let builder = HashedWheelTimer::builder().max_pending_timeouts(2);
-        let (timer, driver) = builder.clock(clock).waker(move || waker.meddle()).build_driven().unwrap();
+        let (timer, driver) = builder.clock(clock).waker(move || waker.call_back()).build_driven().unwrap();
         let keyed = KeyedTimeouts::new(&timer);
         *slot.lock().unwrap() = Some(keyed.clone());
         let task = || {
-            let meddler = meddler.clone();
-            move |_| meddler.meddle()
+            let calls_back = calls_back.clone();
+            move |_| calls_back.call_back()
         };
-        let calls_of = |what: &str, code: &mut dyn FnMut()| {
+        let calls_of = |operation: &str, code: &mut dyn FnMut()| {
             let _ = driver.next_turn();
             let before = calls.load(SeqCst);
             code();
-            assert!(calls.load(SeqCst) > before, "{what} calls back");
+            assert!(calls.load(SeqCst) > before, "{operation} calls back");
         };
-        calls_of("scheduling", &mut || assert!(!keyed.schedule(meddler.clone(), task(), FAR).unwrap()));
-        calls_of("replacing", &mut || assert!(keyed.schedule(meddler.clone(), task(), TICK).unwrap()));
-        calls_of("re-arming", &mut || assert!(keyed.reset(&meddler, TICK / 2)));
+        calls_of("schedule", &mut || assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap()));
+        calls_of("replacement", &mut || assert!(keyed.schedule(calls_back.clone(), task(), TICK).unwrap()));
+        calls_of("reset", &mut || assert!(keyed.reset(&calls_back, TICK / 2)));
         let other = timer.new_timeout(|_| (), FAR).unwrap();
-        calls_of("a refusal", &mut || assert!(keyed.schedule(meddler.clone(), task(), FAR).is_err()));
+        calls_of("rejected schedule", &mut || {
+            assert!(keyed.schedule(calls_back.clone(), task(), FAR).is_err())
+        });
         other.cancel();
-        calls_of("cancelling", &mut || assert!(keyed.cancel(&meddler)));
-        assert!(!keyed.schedule(meddler.clone(), task(), FAR).unwrap());
-        calls_of("clearing", &mut || keyed.clear());
-        assert!(!keyed.schedule(meddler.clone(), task(), FAR).unwrap());
-        calls_of("stopping", &mut || assert_eq!(timer.stop().len(), 1));
+        calls_of("cancel", &mut || assert!(keyed.cancel(&calls_back)));
+        assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap());
+        calls_of("clear", &mut || keyed.clear());
+        assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap());
+        calls_of("stop", &mut || assert_eq!(timer.stop().len(), 1));
         assert!(keyed.is_empty());
         *slot.lock().unwrap() = None;
         calls.load(SeqCst)
@@ -460,7 +467,7 @@ fn no_lock_is_held_while_user_code_runs() {
 }
 
 #[test]
-fn a_panic_harms_no_other_key() {
+fn a_panic_affects_no_other_key() {
     let mut t = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     keyed.schedule(1, |_| panic!("in a task"), TICK).unwrap();
@@ -477,7 +484,7 @@ fn a_panic_harms_no_other_key() {
 }
 
 #[test]
-fn the_face_is_send_and_sync() {
+fn keyed_timeouts_are_send_and_sync() {
     fn check<T: Send + Sync + Clone + std::panic::UnwindSafe + std::panic::RefUnwindSafe>(_: &T) {}
 
     let t = Driven::new();
@@ -486,9 +493,9 @@ fn the_face_is_send_and_sync() {
     assert!(format!("{keyed:?}").starts_with("KeyedTimeouts { timer: HashedWheelTimer { "), "{keyed:?}");
 }
 
-/// What is reported names the task.
+/// Reports show the name of the task.
 #[test]
-fn a_task_has_its_name() {
+fn debug_output_shows_the_name_of_the_task() {
     fn log_out(_: u32) {}
 
     let t = Driven::new();
@@ -498,11 +505,11 @@ fn a_task_has_its_name() {
     assert!(format!("{timeout:?}").contains("log_out"), "{timeout:?}");
 }
 
-// --- at random --------------------------------------------------------------------------------------------------------
+// --- random operations ---------------------------------------------------------------------------
 
-/// Against a map that is scanned.
+/// The model is a map that is scanned for due timeouts.
 #[test]
-fn agrees_with_a_dumb_model() {
+fn random_operations_agree_with_a_naive_model() {
     for seed in 0..if cfg!(miri) { 2 } else { 60 } {
         let mut random = Rng::with_seed(seed);
         let mut t = Driven::new();
@@ -511,13 +518,13 @@ fn agrees_with_a_dumb_model() {
         let mut now = Duration::ZERO;
         for name in 0..if cfg!(miri) { 60 } else { 1_000 } {
             let (key, delay) = (random.u8(0..4), ms(random.u64(0..100)));
-            let mut unrun = 0;
+            let mut dropped_unrun = 0;
             let mut due = vec![];
             match random.u32(0..100) {
                 0..40 => {
                     let replaced = keyed.schedule(key, log.task(name), delay).unwrap();
                     assert_eq!(replaced, model.insert(key, (now + delay, name)).is_some());
-                    unrun = usize::from(replaced);
+                    dropped_unrun = usize::from(replaced);
                 }
                 40..60 => {
                     let reset = keyed.reset(&key, delay);
@@ -527,11 +534,11 @@ fn agrees_with_a_dumb_model() {
                 60..75 => {
                     let cancelled = keyed.cancel(&key);
                     assert_eq!(cancelled, model.remove(&key).is_some());
-                    unrun = usize::from(cancelled);
+                    dropped_unrun = usize::from(cancelled);
                 }
                 75 => {
                     keyed.clear();
-                    unrun = std::mem::take(&mut model).len();
+                    dropped_unrun = std::mem::take(&mut model).len();
                 }
                 _ => {
                     let by = ms(random.u64(0..50));
@@ -552,27 +559,27 @@ fn agrees_with_a_dumb_model() {
             let (mut ran, dropped) = log.take();
             ran.sort_unstable();
             due.sort_unstable();
-            assert_eq!((ran, dropped), (due, unrun), "seed {seed}, step {name}");
+            assert_eq!((ran, dropped), (due, dropped_unrun), "seed {seed}, step {name}");
             assert_eq!(keyed.len(), model.len());
             assert_eq!(keyed.contains(&key), model.contains_key(&key));
-            assert_eq!(t.timer.pending_timeouts(), model.len(), "no orphans");
+            assert_eq!(t.timer.pending_timeouts(), model.len(), "each pending timeout belongs to a key");
         }
     }
 }
 
-/// Who is alone with a key knows which task it was that a call has replaced or cancelled.
+/// A thread with a key of its own knows which task a call has replaced or cancelled.
 #[test]
-fn what_was_replaced_or_cancelled_does_not_begin() {
+fn a_replaced_or_cancelled_task_does_not_begin() {
     stress(true, |index, _| index as u32);
 }
 
-/// All want the same few keys.
+/// All threads use the same few keys.
 #[test]
-fn each_task_has_one_end_whoever_wants_its_key() {
+fn each_task_has_one_end_when_threads_share_keys() {
     stress(false, |_, random| random.u32(0..3));
 }
 
-fn stress(is_alone: bool, key: fn(usize, &mut Rng) -> u32) {
+fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
     const THREADS: usize = 4;
     let time = if cfg!(miri) { ms(0) } else { ms(300) };
 
@@ -595,28 +602,28 @@ fn stress(is_alone: bool, key: fn(usize, &mut Rng) -> u32) {
                 let (runs, too_late) = (Arc::clone(&runs), Arc::clone(&too_late));
                 thread::spawn(move || {
                     let mut random = Rng::with_seed(index as u64);
-                    let (mut scheduled, mut taken_out) = (0, 0);
+                    let (mut scheduled, mut removed) = (0, 0);
                     let mut last = Arc::new(AtomicBool::new(false));
                     while begin.elapsed() < time || scheduled < 20 {
                         let (key, delay) =
                             (key(index, &mut random), Duration::from_micros(random.u64(0..200)));
                         if random.u32(0..4) > 0 {
-                            let is_out = Arc::new(AtomicBool::new(false));
-                            let (task, its) = (log.task::<u32>(0), Arc::clone(&is_out));
+                            let is_removed = Arc::new(AtomicBool::new(false));
+                            let (task, removed_before_run) = (log.task::<u32>(0), Arc::clone(&is_removed));
                             let (runs, too_late) = (Arc::clone(&runs), Arc::clone(&too_late));
                             let task = move |key| {
-                                too_late.fetch_add(usize::from(its.load(SeqCst)), SeqCst);
+                                too_late.fetch_add(usize::from(removed_before_run.load(SeqCst)), SeqCst);
                                 runs.fetch_add(1, SeqCst);
                                 task(key);
                             };
                             let replaced = keyed.schedule(key, task, delay).unwrap();
-                            let before = std::mem::replace(&mut last, is_out);
-                            before.store(is_alone && replaced, SeqCst);
-                            (scheduled, taken_out) = (scheduled + 1, taken_out + usize::from(replaced));
+                            let before = std::mem::replace(&mut last, is_removed);
+                            before.store(has_own_key && replaced, SeqCst);
+                            (scheduled, removed) = (scheduled + 1, removed + usize::from(replaced));
                         } else if random.bool() {
                             let cancelled = keyed.cancel(&key);
-                            last.store(is_alone && cancelled, SeqCst);
-                            taken_out += usize::from(cancelled);
+                            last.store(has_own_key && cancelled, SeqCst);
+                            removed += usize::from(cancelled);
                         } else {
                             keyed.reset(&key, delay);
                         }
@@ -624,19 +631,19 @@ fn stress(is_alone: bool, key: fn(usize, &mut Rng) -> u32) {
                             sleep(Duration::from_micros(random.u64(0..200)));
                         }
                     }
-                    (scheduled, taken_out)
+                    (scheduled, removed)
                 })
             })
             .collect();
-        let (mut scheduled, mut taken_out) = (0, 0);
+        let (mut scheduled, mut removed) = (0, 0);
         for thread in threads {
-            let of_one = thread.join().unwrap();
-            scheduled += of_one.0;
-            taken_out += of_one.1;
+            let counts = thread.join().unwrap();
+            scheduled += counts.0;
+            removed += counts.1;
         }
         let end = Instant::now();
         while !keyed.is_empty() {
-            assert!(end.elapsed() < PATIENCE, "{} never end", keyed.len());
+            assert!(end.elapsed() < TEST_TIMEOUT, "{} timeouts do not end", keyed.len());
             sleep(ms(1));
         }
         drop(keyed);
@@ -644,8 +651,8 @@ fn stress(is_alone: bool, key: fn(usize, &mut Rng) -> u32) {
         pool.into_iter().for_each(|pool| pool.join().unwrap());
         assert_eq!(too_late.load(SeqCst), 0, "tasks that began after they were replaced or cancelled");
         let runs = runs.load(SeqCst);
-        assert_eq!(runs + taken_out, scheduled, "each has one end");
-        assert_eq!(log.unrun.load(SeqCst), taken_out, "and what did not run was dropped");
-        assert!(cfg!(miri) || (runs > 0 && taken_out > 0), "{runs} ran, {taken_out} did not");
+        assert_eq!(runs + removed, scheduled, "each task has one end");
+        assert_eq!(log.dropped_unrun.load(SeqCst), removed, "each task that did not run was dropped");
+        assert!(cfg!(miri) || (runs > 0 && removed > 0), "{runs} ran, {removed} did not");
     }
 }

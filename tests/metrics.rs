@@ -1,4 +1,4 @@
-//! What `Stats::publish` hands to a recorder.
+//! The values that `Stats::publish` passes to a recorder.
 
 #![cfg(feature = "metrics")]
 
@@ -12,19 +12,19 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-/// Keeps the last value of each metric, as text, and what was said of it.
+/// Keeps the last value of each metric as text, and the unit of its description.
 #[derive(Clone, Default)]
-struct Page {
+struct TestRecorder {
     values: Arc<Mutex<BTreeMap<String, String>>>,
     described: Arc<Mutex<BTreeMap<String, Option<Unit>>>>,
 }
 
-struct Line(Page, String);
+struct Metric(TestRecorder, String);
 
-impl Line {
-    fn of(page: &Page, key: &Key) -> Arc<Self> {
+impl Metric {
+    fn of(recorder: &TestRecorder, key: &Key) -> Arc<Self> {
         let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        Arc::new(Self(page.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
+        Arc::new(Self(recorder.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
     }
 
     fn set(&self, value: impl ToString) {
@@ -32,9 +32,9 @@ impl Line {
     }
 }
 
-impl CounterFn for Line {
+impl CounterFn for Metric {
     fn increment(&self, _: u64) {
-        panic!("the timer counts");
+        panic!("the timer publishes absolute values");
     }
 
     fn absolute(&self, value: u64) {
@@ -42,13 +42,13 @@ impl CounterFn for Line {
     }
 }
 
-impl GaugeFn for Line {
+impl GaugeFn for Metric {
     fn increment(&self, _: f64) {
-        panic!("the timer counts");
+        panic!("the timer publishes absolute values");
     }
 
     fn decrement(&self, _: f64) {
-        panic!("the timer counts");
+        panic!("the timer publishes absolute values");
     }
 
     fn set(&self, value: f64) {
@@ -56,7 +56,7 @@ impl GaugeFn for Line {
     }
 }
 
-impl Recorder for Page {
+impl Recorder for TestRecorder {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
         self.described.lock().unwrap().insert(name.as_str().into(), unit);
     }
@@ -66,24 +66,24 @@ impl Recorder for Page {
     }
 
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
-        panic!("there is none");
+        panic!("the timer has no histogram");
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(Line::of(self, key))
+        Counter::from_arc(Metric::of(self, key))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(Line::of(self, key))
+        Gauge::from_arc(Metric::of(self, key))
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        panic!("there is none");
+        panic!("the timer has no histogram");
     }
 }
 
 #[test]
-fn all_numbers_are_published_with_the_timers_name() {
+fn all_statistics_are_published_with_the_timers_name() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(10).slow_task_threshold(ms(5)));
     let timeouts: Vec<_> = (1..=10).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
     (0..3).for_each(|_| assert!(t.timer.new_timeout(|_| (), TICK).is_err()));
@@ -93,9 +93,9 @@ fn all_numbers_are_published_with_the_timers_name() {
     assert_eq!(t.pass(ms(22)), 3);
     timeouts[7].cancel();
 
-    let page = Page::default();
-    metrics::with_local_recorder(&page, || t.timer.stats().publish("requests"));
-    let mut values = page.values.lock().unwrap().clone();
+    let recorder = TestRecorder::default();
+    metrics::with_local_recorder(&recorder, || t.timer.stats().publish("requests"));
+    let mut values = recorder.values.lock().unwrap().clone();
     let mut expect = |name: &str, value: &str| {
         assert_eq!(values.remove(name).as_deref(), Some(value), "{name}");
     };
@@ -121,7 +121,7 @@ fn all_numbers_are_published_with_the_timers_name() {
     ] {
         expect(&format!("hashed_wheel_{name}{{timer=requests}}"), value);
     }
-    // Due at 10 and at 20 ms, and turned at 22.
+    // Deadlines at 10 and at 20 ms, and a turn at 22 ms.
     let mut bound = 0.000_625;
     for count in [0, 0, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3] {
         let name = format!("hashed_wheel_lateness_seconds_bucket{{timer=requests,le={bound}}}");
@@ -129,25 +129,25 @@ fn all_numbers_are_published_with_the_timers_name() {
         bound *= 2.0;
     }
     expect("hashed_wheel_lateness_seconds_bucket{timer=requests,le=+Inf}", "3");
-    assert!(values.is_empty(), "and {values:?}");
+    assert!(values.is_empty(), "unexpected metrics: {values:?}");
 }
 
 #[test]
 fn runs_of_periodic_tasks_are_published() {
-    let (mut t, page) = (Driven::new(), Page::default());
+    let (mut t, recorder) = (Driven::new(), TestRecorder::default());
     t.timer.schedule_at_fixed_rate(|| (), TICK, TICK).unwrap();
     t.pass(TICK * 3);
-    metrics::with_local_recorder(&page, || t.timer.stats().publish("requests"));
-    let values = page.values.lock().unwrap();
+    metrics::with_local_recorder(&recorder, || t.timer.stats().publish("requests"));
+    let values = recorder.values.lock().unwrap();
     assert_eq!(values["hashed_wheel_periodic_runs_total{timer=requests}"], "3");
 }
 
 #[test]
 fn each_metric_is_described() {
-    let page = Page::default();
-    metrics::with_local_recorder(&page, || Driven::new().timer.stats().publish("requests"));
-    let described = page.described.lock().unwrap();
-    for name in page.values.lock().unwrap().keys() {
+    let recorder = TestRecorder::default();
+    metrics::with_local_recorder(&recorder, || Driven::new().timer.stats().publish("requests"));
+    let described = recorder.described.lock().unwrap();
+    for name in recorder.values.lock().unwrap().keys() {
         let name = name.split('{').next().unwrap();
         let unit = described.get(name).unwrap_or_else(|| panic!("{name} is not described"));
         let is_time = !name.contains("lateness_seconds_") && name.ends_with("_seconds");
@@ -156,6 +156,6 @@ fn each_metric_is_described() {
 }
 
 #[test]
-fn without_a_recorder_nothing_happens() {
+fn publish_without_a_recorder_does_nothing() {
     Driven::new().timer.stats().publish("requests");
 }

@@ -1,19 +1,26 @@
-//! Against the original: what Netty's own `HashedWheelTimer` did with a thousand scripts, and what this crate does with
-//! them. `tests/netty-oracle/README.md` has the format of the traces and the command that remakes them; no Java is needed here.
+//! Compares this crate with the original: a thousand scripts have run on Netty's own
+//! `HashedWheelTimer`, and the recorded traces are compared with what this crate does.
+//! `tests/netty-oracle/README.md` describes the format of the traces and the command that makes
+//! them again. The tests need no Java.
 //!
-//! All is the same, tick by tick and in the same order, but for the differences that are named here. They are on
-//! purpose. Each has a rule that says exactly where Netty does what instead, and a test that fails where Netty does not.
+//! All results are the same, tick by tick and in the same order, except for the differences below.
+//! They are on purpose. Each has a rule that states exactly where Netty behaves differently, and a
+//! test that fails if Netty does not.
 //!
-//! * A deadline on a tick: Netty is a tick late. (So it is told that a cancel won which comes too late here.)
-//! * A cancelled timeout: Netty counts it until its worker comes by, and keeps its place under the limit so long.
-//! * One that is cancelled in the tick that comes upon it: Netty takes it off the count twice.
-//! * `stop`: Netty does not cancel what it returns, and goes on counting it.
-//! * A refusal by a stopped timer: Netty counts it, for ever.
+//! * A deadline on a tick: Netty is a tick late. (So a cancel that is too late here succeeds in
+//!   Netty.)
+//! * A cancelled timeout: Netty counts it until its worker processes the cancellation. Until then
+//!   it keeps its place under the limit.
+//! * A timeout that is cancelled in the tick in which the worker reaches it: Netty subtracts it
+//!   from the count twice.
+//! * `stop`: Netty does not cancel the timeouts that it returns, and continues to count them.
+//! * A rejection by a stopped timer: Netty counts the timeout permanently.
 //! * `stop` in the middle of `newTimeout`: Netty loses the timeout.
-//! * More than 100 000 at a time: Netty makes the rest wait for the next tick, and fires it in the order of its slot.
-//! * A tick of less than a millisecond: Netty makes it one.
-//! * A task that is running: Netty's `stop` interrupts it.
-//! * A turn of the wheel that takes more than 146 years: Netty takes up to 292.
+//! * More than 100 000 new timeouts at a time: Netty delays the rest until the next tick, and fires
+//!   them in the order of their slot.
+//! * A tick of less than a millisecond: Netty makes it one millisecond.
+//! * A running task: Netty's `stop` interrupts it.
+//! * A round of the wheel of more than 146 years: Netty accepts up to 292 years.
 
 mod common;
 #[path = "netty-oracle/history.rs"]
@@ -32,14 +39,14 @@ use common::ends;
 use hashed_wheel::{BuildError, Builder, Clock, HashedWheelTimer, NewTimeoutError, Timeout};
 
 use history::{History, Ticks};
-use replay::{Answers, Settings};
+use replay::{Results, Settings};
 use trace::{Event, Op, Script, Size};
 
-/// `differs`, `build` and `real` have tests of their own.
+/// The families `differs`, `build` and `real` have separate tests.
 const FAMILIES: [&str; 10] =
     ["alone", "around", "exact", "cancel", "goal", "chain", "limit", "stop", "random", "old"];
 
-/// On the hashed wheel and on the hierarchical one.
+/// On the hashed wheel and on the hierarchical wheel.
 const WHEELS: [Settings; 2] = [|builder| builder, Builder::hierarchical];
 
 fn all_scripts() -> impl Iterator<Item = (&'static str, Script)> {
@@ -49,7 +56,7 @@ fn all_scripts() -> impl Iterator<Item = (&'static str, Script)> {
 }
 
 #[test]
-fn all_that_netty_does_and_nothing_else() {
+fn all_scripts_have_the_same_results_as_netty() {
     let mut count = 0;
     for (family, script) in all_scripts() {
         assert_eq!(script.asked.tick, script.netty.tick);
@@ -58,8 +65,8 @@ fn all_that_netty_does_and_nothing_else() {
         for settings in WHEELS {
             assert_same(&script, &replay::on_timer(&script, settings), &expected);
         }
-        for answers in replay::on_plain_wheels(&script).into_iter().flatten() {
-            assert_same(&script, &answers, &expected);
+        for results in replay::on_plain_wheels(&script).into_iter().flatten() {
+            assert_same(&script, &results, &expected);
         }
         count += 1;
     }
@@ -67,24 +74,25 @@ fn all_that_netty_does_and_nothing_else() {
 }
 
 #[track_caller]
-fn assert_same(script: &Script, ours: &Answers, expected: &Answers) {
+fn assert_same(script: &Script, ours: &Results, expected: &Results) {
     assert_eq!(ours.len(), expected.len());
     for (step, (ours, expected)) in ours.iter().zip(expected).enumerate() {
         assert_eq!(ours, expected, "script {}, step {}", script.name, step + 1);
     }
 }
 
-/// What Netty did, but for its ticks that are late, as it looks from outside. And how many those are.
-fn expected(script: &Script) -> (Answers, usize) {
+/// Returns what Netty did, corrected for its late ticks and as it looks from outside. Also returns
+/// the number of corrected timeouts.
+fn expected(script: &Script) -> (Results, usize) {
     let history = History::of(script);
-    let mut answers: Answers = script.steps.iter().map(|step| (step.events.clone(), step.alive)).collect();
-    let moved = make_punctual(script, &history, &mut answers);
-    for (step, (events, pending)) in answers.iter_mut().enumerate() {
-        // Checked in `on_timer` and in `netty_does_not_end_what_stop_returns`.
+    let mut results: Results = script.steps.iter().map(|step| (step.events.clone(), step.alive)).collect();
+    let moved = move_late_timeouts(script, &history, &mut results);
+    for (step, (events, pending)) in results.iter_mut().enumerate() {
+        // Checked in `on_timer` and in `netty_does_not_cancel_the_timeouts_that_stop_returns`.
         events.retain(|event| !matches!(event, Event::CancelledByStop(_)));
         for event in events {
             if let Event::Fired { tick, .. } = event {
-                // Several ticks made at once look like the last of them.
+                // If several ticks are processed at once, they look like the last of them.
                 *tick = (*tick).max(history.ticks[step].in_time);
             }
         }
@@ -92,34 +100,35 @@ fn expected(script: &Script) -> (Answers, usize) {
             *pending = 0;
         }
     }
-    (answers, moved)
+    (results, moved)
 }
 
-/// The difference: *a deadline on a tick*. Netty's slot for it is that of the time from this tick to the next, and it is
-/// looked at when that is over. Unless the tick had been made already: then the next one is right.
-fn make_punctual(script: &Script, history: &History, answers: &mut Answers) -> usize {
+/// The difference: *a deadline on a tick*. In Netty, such a deadline is in the slot of the time
+/// from this tick to the next, and the worker visits that slot when this time is over. If the tick
+/// had already been processed, the next one is right.
+fn move_late_timeouts(script: &Script, history: &History, results: &mut Results) -> usize {
     let mut moved = 0;
-    for step in 0..answers.len() {
+    for step in 0..results.len() {
         let mut late = Vec::new();
-        for event in std::mem::take(&mut answers[step].0) {
+        for event in std::mem::take(&mut results[step].0) {
             match event {
                 Event::Fired { tick, id } if is_late(script, history, tick, id) => late.push((tick - 1, id)),
-                _ => answers[step].0.push(event),
+                _ => results[step].0.push(event),
             }
         }
         moved += late.len();
         for (tick, id) in late {
-            let made_it = |made: &Ticks| made.before < tick && tick <= made.last;
-            let earlier = history.ticks.iter().position(made_it).unwrap();
-            answers[earlier..step].iter_mut().for_each(|(_, pending)| *pending -= 1);
+            let processed_it = |processed: &Ticks| processed.before < tick && tick <= processed.last;
+            let earlier = history.ticks.iter().position(processed_it).unwrap();
+            results[earlier..step].iter_mut().for_each(|(_, pending)| *pending -= 1);
             let key = |event: &Event| match *event {
                 Event::Fired { tick, id } => (tick, id),
-                _ => panic!("script {}: where deadlines are on a tick, nothing else happens", script.name),
+                _ => panic!("script {}: with deadlines on a tick there are no other events", script.name),
             };
-            let events = &mut answers[earlier].0;
+            let events = &mut results[earlier].0;
             let place = events.partition_point(|event| key(event) < (tick, id));
             events.insert(place, Event::Fired { tick, id });
-            assert!(events.is_sorted_by_key(key), "a tick is in the order of scheduling");
+            assert!(events.is_sorted_by_key(key), "timeouts of one tick are in the order of scheduling");
         }
     }
     moved
@@ -130,16 +139,16 @@ fn is_late(script: &Script, history: &History, tick: u64, id: usize) -> bool {
     let length = i128::from(script.netty.tick);
     let on_tick = known.deadline / length;
     let is_late = known.deadline % length == 0 && on_tick > known.after.into();
-    assert!(!is_late || on_tick + 1 == tick.into(), "script {}, id {id}: Netty is punctual", script.name);
+    assert!(!is_late || on_tick + 1 == tick.into(), "script {}, id {id}: Netty is not late", script.name);
     is_late
 }
 
-// --- what Netty counts ----------------------------------------------------------------------------------------------
+// --- Netty's counts ------------------------------------------------------------------------------
 
-/// The differences: *a cancelled timeout*; *one that is cancelled in the tick that comes upon it*. Where there is neither,
-/// Netty's count is right.
+/// The differences: *a cancelled timeout*, and *a timeout that is cancelled in the tick in which
+/// the worker reaches it*. Without these two, Netty's count is right.
 #[test]
-fn netty_counts_the_cancelled_until_its_worker_comes_by_and_then_takes_some_off_twice() {
+fn netty_counts_cancelled_timeouts_until_processed_and_subtracts_some_twice() {
     let (mut seen_waiting, mut seen_twice) = (0, 0);
     for (family, script) in all_scripts() {
         let history = History::of(&script);
@@ -148,7 +157,10 @@ fn netty_counts_the_cancelled_until_its_worker_comes_by_and_then_takes_some_off_
             is_stopped |= matches!(step.op, Op::Stop);
             let (mut waiting, mut twice) = (0, 0);
             for cancelled in history.cancels.iter().filter(|cancelled| cancelled.step <= index) {
-                match (is_stopped || cancelled.settled <= history.ticks[index].last, cancelled.within_reach) {
+                match (
+                    is_stopped || cancelled.processed <= history.ticks[index].last,
+                    cancelled.in_current_slot,
+                ) {
                     (false, false) => waiting += 1,
                     (true, true) => twice += 1,
                     _ => {}
@@ -157,7 +169,7 @@ fn netty_counts_the_cancelled_until_its_worker_comes_by_and_then_takes_some_off_
             assert_eq!(
                 step.pending,
                 step.alive as i64 + waiting - twice,
-                "script {}, step {}: of those cancelled {waiting} are waiting, {twice} were taken off twice",
+                "script {}, step {}: {waiting} cancelled timeouts are still counted, {twice} were subtracted twice",
                 script.name,
                 index + 1
             );
@@ -172,7 +184,7 @@ fn netty_counts_the_cancelled_until_its_worker_comes_by_and_then_takes_some_off_
 
 /// The difference: *stop*.
 #[test]
-fn netty_does_not_end_what_stop_returns() {
+fn netty_does_not_cancel_the_timeouts_that_stop_returns() {
     let mut with_rest = 0;
     for (_, script) in all_scripts() {
         let mut stops = script.steps.iter().filter(|step| matches!(step.op, Op::Stop));
@@ -190,35 +202,36 @@ fn netty_does_not_end_what_stop_returns() {
     assert!(with_rest > 100, "{with_rest}");
 }
 
-// --- one by one -----------------------------------------------------------------------------------------------------
+// --- the differences -----------------------------------------------------------------------------
 
 fn differing(name: &str) -> Script {
     trace::scripts("differs").into_iter().find(|script| script.name == name).unwrap()
 }
 
-/// What each step said: there, and here on both wheels.
+/// Compares the results of each step: those of Netty, and those of this crate on both wheels.
 #[track_caller]
 fn assert_differs(script: &Script, netty: &[&str], ours: &[&str]) {
-    let said = |events: &[Event], pending: i64| {
+    let text = |events: &[Event], pending: i64| {
         let mut words: Vec<_> = events.iter().map(word).collect();
         words.push(pending.to_string());
         words.join(" ")
     };
-    let netty_said: Vec<_> = script.steps.iter().map(|step| said(&step.events, step.pending)).collect();
-    assert_eq!(netty_said, netty);
+    let netty_texts: Vec<_> = script.steps.iter().map(|step| text(&step.events, step.pending)).collect();
+    assert_eq!(netty_texts, netty);
     for settings in WHEELS {
-        let answers = replay::on_timer(script, settings);
-        let we_said: Vec<_> = answers.iter().map(|(events, pending)| said(events, *pending as i64)).collect();
-        assert_eq!(we_said, ours);
+        let results = replay::on_timer(script, settings);
+        let our_texts: Vec<_> =
+            results.iter().map(|(events, pending)| text(events, *pending as i64)).collect();
+        assert_eq!(our_texts, ours);
     }
     assert_ne!(netty, ours);
 }
 
-/// As in the traces.
+/// The format of the traces.
 fn word(event: &Event) -> String {
     match event {
         Event::Fired { tick, id } => format!("{tick}:{id}"),
-        Event::Cancel { id, won } => format!("x{id}{}", if *won { "y" } else { "n" }),
+        Event::Cancel { id, succeeded } => format!("x{id}{}", if *succeeded { "y" } else { "n" }),
         Event::Full => "full".into(),
         Event::Stopped => "stopped".into(),
         Event::Returned(id) => id.to_string(),
@@ -227,9 +240,9 @@ fn word(event: &Event) -> String {
     }
 }
 
-/// *A deadline on a tick*: it can be cancelled in Netty when it should have fired.
+/// *A deadline on a tick*: in Netty the timeout can still be cancelled when it should have fired.
 #[test]
-fn netty_cancels_what_was_due_a_tick_ago() {
+fn netty_can_cancel_a_timeout_one_tick_after_its_deadline() {
     assert_differs(
         &differing("exact-cancel"),
         &["1", "2", "2", "x1y 2", "2:0 0"],
@@ -239,13 +252,13 @@ fn netty_cancels_what_was_due_a_tick_ago() {
 
 /// *A deadline on a tick*.
 #[test]
-fn netty_stops_before_what_was_due_a_tick_ago() {
+fn netty_can_stop_before_a_timeout_that_was_due_one_tick_ago() {
     assert_differs(&differing("exact-stop"), &["1", "1", "0 c0 1"], &["1", "1:0 0", "0"]);
 }
 
-/// *A cancelled timeout*, under a limit of one.
+/// *A cancelled timeout*, with a limit of one.
 #[test]
-fn netty_refuses_a_timeout_when_there_is_a_place() {
+fn netty_rejects_a_timeout_although_a_place_is_free() {
     assert_differs(
         &differing("limit-cancel"),
         &["1", "x0y 1", "full 1", "0", "1", "3:2 0"],
@@ -253,9 +266,9 @@ fn netty_refuses_a_timeout_when_there_is_a_place() {
     );
 }
 
-/// *A refusal by a stopped timer*.
+/// *A rejection by a stopped timer*.
 #[test]
-fn netty_counts_what_a_stopped_timer_refuses() {
+fn netty_counts_timeouts_that_a_stopped_timer_rejects() {
     assert_differs(
         &differing("refused"),
         &["1", "0 c0 1", "stopped 2", "stopped 3"],
@@ -263,10 +276,10 @@ fn netty_counts_what_a_stopped_timer_refuses() {
     );
 }
 
-/// *More than 100 000 at a time*. The two that come after these are for the first tick and the second, as is the one
-/// before.
+/// *More than 100 000 new timeouts at a time*. The two timeouts after these are for the first and
+/// the second tick, and so is the one before.
 #[test]
-fn netty_makes_what_exceeds_a_hundred_thousand_wait_for_the_next_tick() {
+fn netty_delays_more_than_a_hundred_thousand_until_the_next_tick() {
     assert_differs(
         &differing("backlog"),
         &["1", "100000", "100001", "100002", "100002", "2:0 2:100000 2:100001 99999"],
@@ -274,9 +287,10 @@ fn netty_makes_what_exceeds_a_hundred_thousand_wait_for_the_next_tick() {
     );
 }
 
-/// *More than 100 000 at a time*. What comes after these is in the wrong order, and the worker makes two ticks in one go.
+/// *More than 100 000 new timeouts at a time*. The timeouts after these come in the wrong order,
+/// and the worker processes two ticks at once.
 #[test]
-fn netty_catches_up_in_the_order_of_the_slot() {
+fn netty_catches_up_in_the_order_of_the_slot_list() {
     assert_differs(
         &differing("backlog-late"),
         &["100000", "100001", "100002", "2:100000 2:100001 100000"],
@@ -286,13 +300,13 @@ fn netty_catches_up_in_the_order_of_the_slot() {
 
 /// *A tick of less than a millisecond*.
 #[test]
-fn netty_makes_a_short_tick_longer() {
+fn netty_lengthens_a_short_tick() {
     let mut script = differing("short-tick");
     assert_eq!(script.asked, Size { tick: 250_000, slots: 8 });
     assert_eq!(script.netty, Size { tick: 1_000_000, slots: 8 });
     let netty: Vec<_> = script.steps.iter().flat_map(|step| &step.events).map(word).collect();
     assert_eq!(netty, ["1:0", "2:1", "c0"]);
-    // As long as Netty's two.
+    // The same time as two of Netty's ticks.
     script.steps[2].op = Op::Run(8);
     for settings in WHEELS {
         let ours: Vec<_> =
@@ -301,8 +315,9 @@ fn netty_makes_a_short_tick_longer() {
     }
 }
 
-/// *`stop` in the middle of `newTimeout`*: between its look at the timer's state and its push. Here a stop can come
-/// anywhere, as `loom-tests/` prove; in this thread, where the clock is read.
+/// *`stop` in the middle of `newTimeout`*, between the check of the timer's state and the push to
+/// the queue. In this crate a stop can come anywhere, as the models in `loom-tests/` prove. In this
+/// single-threaded test it comes when the clock is read.
 #[test]
 fn netty_loses_a_timeout_that_is_scheduled_while_it_stops() {
     ends(stop_within_add);
@@ -332,7 +347,7 @@ fn stop_within_add() {
     let first = timer.new_timeout(|_| (), Duration::from_millis(10)).unwrap();
     *clock.0.lock().unwrap() = Some(timer.clone());
     let second = timer.new_timeout(|_| (), Duration::from_millis(10));
-    assert!(clock.0.lock().unwrap().is_none(), "it was stopped in there");
+    assert!(clock.0.lock().unwrap().is_none(), "the clock has stopped the timer");
     let mut returned = std::mem::take(&mut *clock.1.lock().unwrap());
     returned.extend(timer.stop());
     match second {
@@ -343,9 +358,9 @@ fn stop_within_add() {
     assert_eq!(timer.pending_timeouts(), 0);
 }
 
-/// No difference but in the type: a negative delay is none.
+/// Only the type differs: a negative delay counts as zero.
 #[test]
-fn netty_takes_a_negative_delay_for_none() {
+fn netty_treats_a_negative_delay_as_zero() {
     let script = differing("negative");
     let (expected, moved) = expected(&script);
     assert_eq!(moved, 0);
@@ -354,19 +369,19 @@ fn netty_takes_a_negative_delay_for_none() {
     }
 }
 
-// --- what is no timeout's ----------------------------------------------------------------------------------------------
+// --- settings and the real thread ----------------------------------------------------------------
 
-/// The difference: *a turn of the wheel that takes more than 146 years*.
+/// The difference: *a round of the wheel of more than 146 years*.
 #[test]
-fn refuses_to_be_made_of_what_netty_refuses_and_rounds_as_netty_does() {
-    let (mut refused, mut too_long) = (0, 0);
+fn build_rejects_the_same_settings_as_netty_and_rounds_like_netty() {
+    let (mut rejected, mut too_long) = (0, 0);
     for line in trace::lines("build") {
         let (asked, answer) = trace::halves(line.strip_prefix("build ").unwrap());
         let size = trace::size(&asked.split(' ').collect::<Vec<_>>());
         let ours = replay::build(size, HashedWheelTimer::builder()).build_driven();
         match (answer, ours) {
-            ("refused", Err(_)) => refused += 1,
-            ("refused", Ok(_)) => panic!("Netty refuses {size:?}"),
+            ("refused", Err(_)) => rejected += 1,
+            ("refused", Ok(_)) => panic!("Netty rejects {size:?}"),
             (_, Err(BuildError::TickTooLong { max })) => {
                 assert_eq!(max, Duration::from_nanos(((1 << 62) - 3) / size.slots as u64));
                 too_long += 1;
@@ -379,17 +394,17 @@ fn refuses_to_be_made_of_what_netty_refuses_and_rounds_as_netty_does() {
             }
         }
     }
-    assert!(refused > 5 && too_long > 1, "{refused}, {too_long}");
+    assert!(rejected > 5 && too_long > 1, "{rejected}, {too_long}");
 }
 
-/// The difference: *a task that is running*.
+/// The difference: *a running task*.
 #[test]
-fn does_on_its_thread_what_netty_does_on_its_own() {
+fn a_timer_with_a_thread_behaves_like_netty() {
     let scripts = real::scripts();
     assert!(scripts.len() >= 40);
     assert!(scripts.iter().any(real::Script::interrupts_in_netty));
     for settings in WHEELS {
-        // All at once: most of it is waiting.
+        // All scripts at once, because most of the time they wait.
         std::thread::scope(|scope| {
             for script in scripts.clone() {
                 scope.spawn(move || ends(move || script.replay(settings)));

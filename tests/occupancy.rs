@@ -1,4 +1,4 @@
-//! How full the slots are, on either wheel and a clock that stands still.
+//! The occupancy of the slots, on both wheels, with a clock that moves only when the test moves it.
 
 mod common;
 
@@ -17,11 +17,11 @@ impl Driven {
 
     #[track_caller]
     fn occupancy(&self) -> Occupancy {
-        self.timer.occupancy().expect("nobody turns it, and it is not stopped")
+        self.timer.occupancy().expect("no turn is in progress, and the timer is not stopped")
     }
 }
 
-/// The slots that have something in them.
+/// Returns the slots that are not empty, with their counts.
 fn occupied(level: &LevelOccupancy) -> Vec<(usize, usize)> {
     level.slots.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect()
 }
@@ -37,18 +37,22 @@ fn a_new_timer_is_empty() {
     assert_eq!(slots[..], [0; 8]);
 
     let t = Driven::with(|builder| builder.hierarchical());
-    assert_eq!(t.occupancy().levels, [], "none has been needed");
+    assert_eq!(t.occupancy().levels, [], "no level has been needed");
 }
 
 #[test]
 fn each_timeout_is_in_the_slot_of_its_tick() {
     let mut t = Driven::new();
-    // Slots 1, 3, 7, 0, and 3 again in later rounds.
+    // Slots 1, 3, 7, 0, and slot 3 twice more in later rounds.
     [1, 3, 7, 8, 11, 8 * 1_000 + 3].into_iter().for_each(|ticks| drop(t.after(ticks)));
-    let cancelled_at_once = t.after(2);
-    cancelled_at_once.cancel();
+    let cancelled = t.after(2);
+    cancelled.cancel();
     let before = t.occupancy();
-    assert_eq!((occupied(&before.levels[0]), before.queued), (vec![], 7), "nobody has seen them yet");
+    assert_eq!(
+        (occupied(&before.levels[0]), before.queued),
+        (vec![], 7),
+        "the worker has not read the messages yet"
+    );
 
     t.driver.turn();
     let after = t.occupancy();
@@ -57,19 +61,19 @@ fn each_timeout_is_in_the_slot_of_its_tick() {
 }
 
 #[test]
-fn what_expires_leaves_its_slot() {
+fn an_expired_timeout_leaves_its_slot() {
     let mut t = Driven::new();
     [1, 3, 11].into_iter().for_each(|ticks| drop(t.after(ticks)));
     assert_eq!(t.pass(TICK * 3), 2);
     let wheel = t.occupancy();
     assert_eq!((wheel.tick, wheel.levels[0].current_slot), (3, 3));
-    assert_eq!(occupied(&wheel.levels[0]), [(3, 1)], "a round later");
+    assert_eq!(occupied(&wheel.levels[0]), [(3, 1)], "one round later");
     assert_eq!(t.pass(TICK * 8), 1);
     assert_eq!(occupied(&t.occupancy().levels[0]), []);
 }
 
 #[test]
-fn what_is_cancelled_is_there_until_the_next_turn() {
+fn a_cancelled_timeout_occupies_its_slot_until_the_next_turn() {
     let mut t = Driven::new();
     let timeout = t.after(5);
     t.driver.turn();
@@ -81,7 +85,7 @@ fn what_is_cancelled_is_there_until_the_next_turn() {
 }
 
 #[test]
-fn what_is_re_armed_to_later_is_there_until_the_worker_gets_there() {
+fn a_timeout_reset_to_later_stays_in_its_slot_until_the_worker_reaches_it() {
     let mut t = Driven::new();
     let timeout = t.after(2);
     t.driver.turn();
@@ -93,14 +97,14 @@ fn what_is_re_armed_to_later_is_there_until_the_worker_gets_there() {
 }
 
 #[test]
-fn the_present_is_what_the_clock_says() {
+fn the_current_slot_follows_the_clock() {
     let mut t = Driven::new();
     t.after(100);
     t.driver.turn();
     for (passes, tick, present) in
         [(ms(9), 0, 0), (ms(1), 1, 1), (TICK * 6, 7, 7), (TICK, 8, 0), (TICK * 91, 99, 3)]
     {
-        // No turn: the worker sleeps.
+        // No turn is made: the worker sleeps.
         t.clock.advance(passes);
         let wheel = t.occupancy();
         assert_eq!((wheel.tick, wheel.levels[0].current_slot), (tick, present));
@@ -108,16 +112,16 @@ fn the_present_is_what_the_clock_says() {
 }
 
 #[test]
-fn what_has_to_wait_is_on_the_way() {
+fn unread_messages_are_counted_as_queued() {
     let mut t = Driven::new();
-    // More than a turn takes.
+    // More messages than one turn reads.
     (0..100_003).for_each(|_| drop(t.after(1)));
     assert_eq!(t.pass(TICK), 100_000);
     assert_eq!(t.occupancy().queued, 3);
     assert_eq!(t.driver.turn(), 3);
     assert_eq!(t.occupancy().queued, 0);
 
-    // Who asks when to turn has it taken in.
+    // `next_turn` reads the messages.
     t.after(1);
     assert_eq!(t.occupancy().queued, 1);
     assert_eq!(t.driver.next_turn(), Some(TICK));
@@ -135,14 +139,15 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [64]);
     assert_eq!((occupied(&levels[0]), levels[0].current_slot, levels[0].slots.len()), (vec![(2, 1)], 0, 8));
 
-    // And one in the lowest.
+    // One more, in the lowest level.
     t.after(3);
     t.driver.turn();
     let levels = t.occupancy().levels;
     assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [1, 64]);
     assert_eq!(occupied(&levels[0]), [(3, 1)]);
 
-    // Where its slot has begun it is not moved before it is the first; then it goes all the way.
+    // When the current tick enters the slot, its entry stays there until it is the first entry of
+    // the wheel. Then the entry moves down to the lowest level directly.
     assert_eq!(t.pass(TICK * (2 * 64 + 8 + 4)), 1);
     let wheel = t.occupancy();
     assert_eq!(wheel.tick, 2 * 64 + 8 + 4);
@@ -155,9 +160,10 @@ fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
     assert!(t.occupancy().levels.iter().all(|level| occupied(level).is_empty()));
 }
 
-/// The last level of all ends with the 64 bits, and what never fires is there or below.
+/// The uppermost level ends with the 64 bits of a tick. A timeout that never fires is in that level
+/// or below.
 #[test]
-fn what_never_fires_has_its_slot() {
+fn a_timeout_that_never_fires_has_a_slot() {
     for slots in [1, 2, 8, 512, 1 << 12] {
         for hierarchical in [false, true] {
             let mut t = Driven::with(|builder| {
@@ -174,7 +180,7 @@ fn what_never_fires_has_its_slot() {
 }
 
 #[test]
-fn a_task_on_the_worker_sees_nothing() {
+fn occupancy_in_a_task_on_the_worker_is_none() {
     let mut t = Driven::new();
     let seen = Arc::new(AtomicUsize::new(0));
     let (timer, count) = (t.timer.clone(), Arc::clone(&seen));
@@ -189,13 +195,13 @@ fn a_task_on_the_worker_sees_nothing() {
 }
 
 #[test]
-fn nobody_waits_for_a_turn() {
+fn occupancy_does_not_wait_for_a_turn() {
     let mut t = Driven::new();
     let in_turn = Arc::new(Barrier::new(2));
     let task = Arc::clone(&in_turn);
     let blocks = move |_: &Timeout| {
         task.wait();
-        // Until the other one has looked.
+        // Until the other thread has read the occupancy.
         task.wait();
     };
     t.timer.new_timeout(blocks, TICK).unwrap();
@@ -222,13 +228,13 @@ fn a_stopped_timer_has_no_wheel() {
     assert_eq!(t.timer.occupancy(), None);
 }
 
-/// A thread that looks as often as it can holds nobody up.
+/// A thread that reads the occupancy as often as it can does not delay the timer.
 #[test]
-fn a_timer_goes_on_while_somebody_looks() {
+fn reading_the_occupancy_does_not_delay_the_timer() {
     let timer = hashed_wheel::HashedWheelTimer::new(ms(1), 512);
     let fired = Arc::new(AtomicUsize::new(0));
     let other = timer.clone();
-    let looks = thread::spawn(move || {
+    let reader = thread::spawn(move || {
         let mut seen = 0;
         while !other.is_stopped() {
             seen += usize::from(other.occupancy().is_some());
@@ -240,7 +246,7 @@ fn a_timer_goes_on_while_somebody_looks() {
         let fired = Arc::clone(&fired);
         timer.new_timeout(move |_| _ = fired.fetch_add(1, SeqCst), ms(delay)).unwrap();
     }
-    assert!(timer.shutdown(common::PATIENCE).is_empty());
+    assert!(timer.shutdown(common::TEST_TIMEOUT).is_empty());
     assert_eq!(fired.load(SeqCst), 200);
-    assert!(looks.join().unwrap() > 0);
+    assert!(reader.join().unwrap() > 0);
 }

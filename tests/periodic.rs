@@ -1,4 +1,5 @@
-//! Tasks that run again and again: on a clock that stands still until it is told to move, but for what needs threads.
+//! Periodic tasks. The clock moves only when the test moves it, except in the tests that need
+//! threads.
 
 mod common;
 
@@ -7,21 +8,21 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Back, Driven, PATIENCE, TICK, ms, quietly};
+use common::{Driven, RewindableClock, TEST_TIMEOUT, TICK, ms, quietly};
 use hashed_wheel::{
     Clock, ExpiredTask, HashedWheelTimer, ManualClock, MissedTick, NewTimeoutError, Periodic, Schedule,
 };
 
 const PERIOD: Duration = ms(100);
 
-/// When runs began, in milliseconds.
+/// The start times of the runs, in milliseconds.
 #[derive(Clone, Default)]
-struct Begun(Arc<Mutex<Vec<u128>>>);
+struct StartTimes(Arc<Mutex<Vec<u128>>>);
 
-impl Begun {
+impl StartTimes {
     fn task(&self, clock: &ManualClock) -> impl FnMut() + Send + 'static {
-        let (begun, clock) = (self.clone(), clock.clone());
-        move || begun.0.lock().unwrap().push(clock.now().as_millis())
+        let (starts, clock) = (self.clone(), clock.clone());
+        move || starts.0.lock().unwrap().push(clock.now().as_millis())
     }
 
     fn take(&self) -> Vec<u128> {
@@ -29,7 +30,7 @@ impl Begun {
     }
 }
 
-/// Says when it is dropped.
+/// Sets a flag when it is dropped.
 struct Dropped(Arc<AtomicBool>);
 
 impl Dropped {
@@ -46,27 +47,27 @@ impl Drop for Dropped {
 }
 
 /// Panics when it is dropped.
-struct Bomb;
+struct PanicsWhenDropped;
 
-impl Drop for Bomb {
+impl Drop for PanicsWhenDropped {
     fn drop(&mut self) {
-        panic!("when it was dropped");
+        panic!("in drop");
     }
 }
 
-// --- when it runs -----------------------------------------------------------------------------------------------------
+// --- schedules -----------------------------------------------------------------------------------
 
 #[test]
 fn a_fixed_rate_does_not_drift() {
     for is_hierarchical in [false, true] {
         let mut t = Driven::with(|builder| if is_hierarchical { builder.hierarchical() } else { builder });
-        let begun = Begun::default();
-        let periodic = t.timer.schedule_at_fixed_rate(begun.task(&t.clock), ms(30), PERIOD).unwrap();
+        let starts = StartTimes::default();
+        let periodic = t.timer.schedule_at_fixed_rate(starts.task(&t.clock), ms(30), PERIOD).unwrap();
         for _ in 0..1_000 {
-            // Always late, and never by the same.
+            // Each step is late by a different amount.
             t.pass(ms(7));
         }
-        let runs = begun.take();
+        let runs = starts.take();
         assert_eq!(runs.len(), 70);
         assert_eq!(periodic.runs(), 70);
         for (run, &at) in runs.iter().enumerate() {
@@ -81,13 +82,13 @@ fn the_first_run_is_after_the_initial_delay() {
     let mut t = Driven::new();
     let now = t.timer.schedule_at_fixed_rate(|| (), Duration::ZERO, PERIOD).unwrap();
     let later = t.timer.schedule_with_fixed_delay(|| (), ms(50), PERIOD).unwrap();
-    assert_eq!(t.driver.turn(), 0, "the next tick, as for a timeout");
+    assert_eq!(t.driver.turn(), 0, "zero delay means the next tick, as for a timeout");
     assert_eq!(t.pass(TICK), 1);
     assert_eq!((now.runs(), later.runs()), (1, 0));
     assert_eq!(t.pass(ms(39)), 0);
     assert_eq!(t.pass(ms(1)), 1);
     assert_eq!((now.runs(), later.runs()), (1, 1));
-    // Each a period after it was due.
+    // Each task runs one period after its last deadline.
     t.pass(ms(50));
     assert_eq!((now.runs(), later.runs()), (2, 1));
     t.pass(ms(50));
@@ -95,15 +96,15 @@ fn the_first_run_is_after_the_initial_delay() {
 }
 
 #[test]
-fn what_was_missed_is_made_up_for_in_one_turn_and_in_its_order() {
+fn missed_runs_are_made_up_for_in_one_turn_and_in_order() {
     let mut t = Driven::new();
     let order = Arc::new(Mutex::new(Vec::new()));
-    let say = |what: &'static str| {
+    let log = |name: &'static str| {
         let order = Arc::clone(&order);
-        move || order.lock().unwrap().push(what)
+        move || order.lock().unwrap().push(name)
     };
-    t.timer.schedule_at_fixed_rate(say("periodic"), PERIOD, PERIOD).unwrap();
-    let between = say("between");
+    t.timer.schedule_at_fixed_rate(log("periodic"), PERIOD, PERIOD).unwrap();
+    let between = log("between");
     t.timer.new_timeout(move |_| between(), ms(250)).unwrap();
     assert_eq!(t.pass(ms(450)), 5);
     assert_eq!(*order.lock().unwrap(), ["periodic", "periodic", "between", "periodic", "periodic"]);
@@ -111,28 +112,28 @@ fn what_was_missed_is_made_up_for_in_one_turn_and_in_its_order() {
 }
 
 #[test]
-fn what_was_missed_is_left_out() {
+fn missed_runs_are_skipped_or_delayed() {
     for (policy, runs) in
         [(MissedTick::Skip, [100, 730, 800, 900]), (MissedTick::Delay, [100, 730, 830, 930])]
     {
         let mut t = Driven::new();
-        let begun = Begun::default();
+        let starts = StartTimes::default();
         let schedule = Schedule::at_fixed_rate(PERIOD).missed_tick(policy);
-        t.timer.schedule_periodic(begun.task(&t.clock), schedule).unwrap();
+        t.timer.schedule_periodic(starts.task(&t.clock), schedule).unwrap();
         t.pass(ms(100));
         t.pass(ms(630));
         for _ in 0..20 {
             t.pass(ms(10));
         }
-        assert_eq!(begun.take(), runs, "{policy:?}");
+        assert_eq!(starts.take(), runs, "{policy:?}");
     }
 }
 
 #[test]
 fn a_fixed_delay_is_a_pause_between_two_runs() {
     let mut t = Driven::new();
-    let begun = Begun::default();
-    let (mut task, clock) = (begun.task(&t.clock), t.clock.clone());
+    let starts = StartTimes::default();
+    let (mut task, clock) = (starts.task(&t.clock), t.clock.clone());
     let takes_long = move || {
         task();
         clock.advance(ms(35));
@@ -141,30 +142,31 @@ fn a_fixed_delay_is_a_pause_between_two_runs() {
     for _ in 0..100 {
         t.pass(ms(5));
     }
-    // Due 100 ms after the end of the one before, at 45, 185, 325, and run at the tick after that.
-    let runs = begun.take();
+    // Due 100 ms after the end of the previous run, at 45, 185 and 325 ms. Each runs at the next
+    // tick.
+    let runs = starts.take();
     assert_eq!(runs[..3], [10, 150, 290]);
 }
 
-/// Otherwise a turn would last until the clock is back where it was.
+/// Otherwise a turn would last until the clock has caught up.
 #[test]
-fn a_clock_that_steps_back_makes_no_turn_endless() {
+fn a_clock_that_steps_back_does_not_extend_a_turn() {
     let (on, back) = (ManualClock::new(), ManualClock::new());
-    let builder = HashedWheelTimer::builder().tick(TICK).clock(Back(on.clone(), back.clone()));
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(RewindableClock(on.clone(), back.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();
-    let itself = Arc::new(OnceLock::<Periodic>::new());
+    let handle = Arc::new(OnceLock::<Periodic>::new());
     let task = {
-        let itself = Arc::clone(&itself);
+        let handle = Arc::clone(&handle);
         move || {
-            let itself = itself.get().unwrap();
-            if itself.runs() == 1 {
+            let handle = handle.get().unwrap();
+            if handle.runs() == 1 {
                 back.advance(PERIOD * 5);
-            } else if itself.runs() == 1_000 {
-                itself.cancel();
+            } else if handle.runs() == 1_000 {
+                handle.cancel();
             }
         }
     };
-    let periodic = itself.get_or_init(|| timer.schedule_with_fixed_delay(task, PERIOD * 9, PERIOD).unwrap());
+    let periodic = handle.get_or_init(|| timer.schedule_with_fixed_delay(task, PERIOD * 9, PERIOD).unwrap());
     on.advance(PERIOD * 10);
     driver.turn();
     assert_eq!(periodic.runs(), 2, "at 900 and at 1 000 ms");
@@ -175,7 +177,7 @@ fn a_clock_that_steps_back_makes_no_turn_endless() {
 }
 
 #[test]
-fn a_period_below_a_tick_runs_as_often_as_it_should() {
+fn a_period_below_a_tick_keeps_its_rate() {
     let mut t = Driven::new();
     let burst = t.timer.schedule_at_fixed_rate(|| (), ms(1), ms(1)).unwrap();
     let skip = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
@@ -188,9 +190,9 @@ fn a_period_below_a_tick_runs_as_often_as_it_should() {
     assert_eq!((burst.runs(), skip.runs()), (200, 11));
 }
 
-/// Any schedule, turned at any time, beside a loop that a child would write.
+/// Compares random schedules and random steps with a naive loop.
 #[test]
-fn it_runs_when_a_dumb_model_says_so() {
+fn runs_agree_with_a_naive_model() {
     for seed in 0..if cfg!(miri) { 5 } else { 300 } {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| if random.bool() { builder.hierarchical() } else { builder });
@@ -211,7 +213,7 @@ fn it_runs_when_a_dumb_model_says_so() {
                 };
                 let schedule = schedule.initial_delay(Duration::from_nanos(initial));
                 let periodic = t.timer.schedule_periodic(|| (), schedule).unwrap();
-                // The first tick is never the one that the timer was built in.
+                // The first run is at tick 1 or later, never at the tick of the timer's creation.
                 (periodic, policy, period, initial, tick.max(initial), 0_u64)
             })
             .collect();
@@ -249,15 +251,15 @@ fn it_runs_when_a_dumb_model_says_so() {
 #[test]
 fn jitter_makes_runs_later_and_keeps_the_rate() {
     let mut t = Driven::new();
-    let begun = Begun::default();
+    let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).jitter(ms(50));
-    t.timer.schedule_periodic(begun.task(&t.clock), schedule).unwrap();
+    t.timer.schedule_periodic(starts.task(&t.clock), schedule).unwrap();
     let runs = if cfg!(miri) { 20 } else { 100 };
     for _ in 0..runs * 100 + 100 {
         t.pass(ms(1));
     }
     let expected = runs..=runs + 1;
-    let runs = begun.take();
+    let runs = starts.take();
     assert!(expected.contains(&runs.len()));
     for (run, &at) in runs.iter().enumerate() {
         let due = 100 * (run as u128 + 1);
@@ -267,7 +269,7 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
 }
 
 #[test]
-fn a_period_that_never_ends_runs_once() {
+fn an_infinite_period_runs_once() {
     let mut t = Driven::new();
     let once = t.timer.schedule_at_fixed_rate(|| (), ms(10), Duration::MAX).unwrap();
     let never = t.timer.schedule_at_fixed_rate(|| (), Duration::MAX, ms(10)).unwrap();
@@ -278,32 +280,32 @@ fn a_period_that_never_ends_runs_once() {
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
 
-// --- bad input --------------------------------------------------------------------------------------------------------
+// --- invalid input -------------------------------------------------------------------------------
 
 #[test]
-fn a_period_of_zero_is_refused() {
+fn a_period_of_zero_is_rejected() {
     let t = Driven::new();
     let (held, dropped) = Dropped::new();
     let task = move || {
         let _held = &held;
     };
-    let refused = t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::ZeroPeriod), "{refused:?}");
-    assert_eq!(refused.to_string(), "period is zero, but must be at least 1 ns");
+    let rejected = t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::ZeroPeriod), "{rejected:?}");
+    assert_eq!(rejected.to_string(), "period is zero, but must be at least 1 ns");
     assert!(dropped.load(SeqCst));
-    let refused = t.timer.schedule_with_fixed_delay(|| (), PERIOD, Duration::ZERO).unwrap_err();
-    assert!(matches!(refused, NewTimeoutError::ZeroPeriod));
+    let rejected = t.timer.schedule_with_fixed_delay(|| (), PERIOD, Duration::ZERO).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::ZeroPeriod));
     assert_eq!(t.timer.pending_timeouts(), 0);
-    let bomb = Bomb;
+    let guard = PanicsWhenDropped;
     let task = move || {
-        let _bomb = &bomb;
+        let _guard = &guard;
     };
     assert!(quietly(|| t.timer.schedule_at_fixed_rate(task, PERIOD, Duration::ZERO)).is_err());
     assert_eq!(t.timer.stats().panics, 1);
 }
 
 #[test]
-fn it_is_refused_like_a_timeout() {
+fn a_periodic_task_is_rejected_like_a_timeout() {
     let t = Driven::with(|builder| builder.max_pending_timeouts(1));
     let first = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
     let full = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
@@ -314,12 +316,12 @@ fn it_is_refused_like_a_timeout() {
     assert!(matches!(stopped, Err(NewTimeoutError::Stopped)));
 }
 
-// --- one chain, counted once ------------------------------------------------------------------------------------------
+// --- the count of pending timeouts ---------------------------------------------------------------
 
 #[test]
-fn it_is_pending_once_whatever_it_does() {
+fn a_periodic_task_is_pending_once() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
-    // Not in the task: there it would keep the timer running.
+    // Not captured by the task, where it would keep the timer running.
     let (timer, in_run) = (t.timer.clone(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&in_run);
     let task = move || {
@@ -331,7 +333,7 @@ fn it_is_pending_once_whatever_it_does() {
         assert_eq!(t.timer.pending_timeouts(), 1);
         t.pass(PERIOD);
         assert_eq!(t.timer.pending_timeouts(), 1);
-        assert!(t.timer.new_timeout(|_| (), PERIOD).is_err(), "its place is not free for a moment");
+        assert!(t.timer.new_timeout(|_| (), PERIOD).is_err(), "the task keeps its place at all times");
     }
     assert_eq!(*in_run.lock().unwrap(), [(1, true); 3]);
     assert!(periodic.cancel());
@@ -342,25 +344,25 @@ fn it_is_pending_once_whatever_it_does() {
 }
 
 #[test]
-fn a_handle_that_is_dropped_cancels_nothing() {
+fn the_drop_of_a_handle_does_not_cancel() {
     let mut t = Driven::new();
-    let begun = Begun::default();
-    drop(t.timer.schedule_at_fixed_rate(begun.task(&t.clock), PERIOD, PERIOD).unwrap());
+    let starts = StartTimes::default();
+    drop(t.timer.schedule_at_fixed_rate(starts.task(&t.clock), PERIOD, PERIOD).unwrap());
     t.pass(PERIOD * 3);
-    assert_eq!(begun.take().len(), 3);
+    assert_eq!(starts.take().len(), 3);
     assert_eq!(t.timer.stop().len(), 1);
 }
 
-// --- the end ----------------------------------------------------------------------------------------------------------
+// --- the end -------------------------------------------------------------------------------------
 
 #[test]
-fn cancelled_is_for_good_at_any_moment() {
-    // Before the worker has seen it; before the first run; between two.
+fn a_cancel_is_final_at_any_moment() {
+    // Before the worker has read the message, before the first run, and between two runs.
     for turns in [0, 1, 3] {
         let mut t = Driven::new();
         let (held, dropped) = Dropped::new();
-        let begun = Begun::default();
-        let mut task = begun.task(&t.clock);
+        let starts = StartTimes::default();
+        let mut task = starts.task(&t.clock);
         let task = move || {
             let _held = &held;
             task();
@@ -374,41 +376,41 @@ fn cancelled_is_for_good_at_any_moment() {
         assert!(!periodic.is_cancelled() && !dropped.load(SeqCst));
         assert!(clone.cancel());
         assert!(!periodic.cancel() && periodic.is_cancelled() && !periodic.has_panicked());
-        assert!(dropped.load(SeqCst), "at once");
+        assert!(dropped.load(SeqCst), "cancel drops the task immediately");
         assert_eq!(t.timer.pending_timeouts(), 0);
         t.pass(PERIOD * 10);
-        assert_eq!((periodic.runs(), begun.take().len() as u64), (before, before));
+        assert_eq!((periodic.runs(), starts.take().len() as u64), (before, before));
         assert!(t.timer.stop().is_empty());
     }
 }
 
 #[test]
-fn it_can_cancel_itself() {
+fn a_task_can_cancel_itself() {
     let mut t = Driven::new();
     let (held, dropped) = Dropped::new();
-    let itself = Arc::new(OnceLock::<Periodic>::new());
+    let handle = Arc::new(OnceLock::<Periodic>::new());
     let task = {
-        let (itself, dropped) = (Arc::clone(&itself), Arc::clone(&dropped));
+        let (handle, dropped) = (Arc::clone(&handle), Arc::clone(&dropped));
         move || {
             let _held = &held;
-            assert!(itself.get().unwrap().cancel());
-            assert!(!dropped.load(SeqCst), "what runs is not dropped");
+            assert!(handle.get().unwrap().cancel());
+            assert!(!dropped.load(SeqCst), "a running task is not dropped");
         }
     };
-    itself.set(t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap()).unwrap();
+    handle.set(t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap()).unwrap();
     t.pass(PERIOD * 5);
-    assert_eq!(itself.get().unwrap().runs(), 1);
-    assert!(dropped.load(SeqCst), "once the run is over");
+    assert_eq!(handle.get().unwrap().runs(), 1);
+    assert!(dropped.load(SeqCst), "the task is dropped after the run");
     assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
     t.pass(PERIOD * 5);
-    // Its node is used again.
+    // The node is recycled.
     let next = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
     t.pass(PERIOD * 5);
     assert_eq!(next.runs(), 5);
 }
 
 #[test]
-fn a_panic_is_the_end_of_it_and_of_nothing_else() {
+fn a_panic_ends_only_its_own_task() {
     quietly(|| {
         let mut t = Driven::new();
         let (held, dropped) = Dropped::new();
@@ -416,29 +418,29 @@ fn a_panic_is_the_end_of_it_and_of_nothing_else() {
         let task = move || {
             let _held = &held;
             left -= 1;
-            assert!(left > 0, "enough");
+            assert!(left > 0, "the second run panics");
         };
-        let dies = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
-        let lives = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
+        let panicking = t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap();
+        let other = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
         t.pass(PERIOD * 5);
-        assert_eq!((dies.runs(), lives.runs()), (2, 5));
-        assert!(dies.has_panicked() && !dies.is_cancelled() && !dies.cancel());
-        assert!(!lives.has_panicked());
+        assert_eq!((panicking.runs(), other.runs()), (2, 5));
+        assert!(panicking.has_panicked() && !panicking.is_cancelled() && !panicking.cancel());
+        assert!(!other.has_panicked());
         assert!(dropped.load(SeqCst));
         let stats = t.timer.stats();
         assert_eq!((stats.panics, stats.pending, stats.expired, stats.cancelled), (1, 1, 1, 0));
-        assert!(format!("{dies:?}").contains("has_panicked: true"), "{dies:?}");
+        assert!(format!("{panicking:?}").contains("has_panicked: true"), "{panicking:?}");
         assert_eq!(t.timer.stop().len(), 1);
     });
 }
 
 #[test]
-fn panics_elsewhere_in_it_are_caught() {
+fn panics_in_drops_of_a_task_are_caught() {
     quietly(|| {
         let mut t = Driven::new();
-        let schedule = |task: Box<dyn FnMut(&Bomb) + Send>| {
-            let (bomb, mut task) = (Bomb, task);
-            t.timer.schedule_at_fixed_rate(move || task(&bomb), PERIOD, PERIOD).unwrap()
+        let schedule = |task: Box<dyn FnMut(&PanicsWhenDropped) + Send>| {
+            let (guard, mut task) = (PanicsWhenDropped, task);
+            t.timer.schedule_at_fixed_rate(move || task(&guard), PERIOD, PERIOD).unwrap()
         };
         let cancelled = schedule(Box::new(|_| ()));
         let panics = schedule(Box::new(|_| panic!("in run")));
@@ -452,28 +454,29 @@ fn panics_elsewhere_in_it_are_caught() {
     });
 }
 
-/// A clock that has had enough.
-struct Tired(ManualClock, Arc<AtomicBool>);
+/// A clock that panics on demand.
+struct BreakableClock(ManualClock, Arc<AtomicBool>);
 
-impl Clock for Tired {
+impl Clock for BreakableClock {
     fn now(&self) -> Duration {
-        assert!(!self.1.load(SeqCst), "no more");
+        assert!(!self.1.load(SeqCst), "the clock is broken");
         self.0.now()
     }
 }
 
 #[test]
-fn a_clock_that_panics_after_a_run_ends_it_like_a_panic_of_its_own() {
+fn a_clock_that_panics_after_a_run_ends_the_task() {
     quietly(|| {
-        let (clock, tired) = (ManualClock::new(), Arc::new(AtomicBool::new(false)));
-        let builder = HashedWheelTimer::builder().clock(Tired(clock.clone(), Arc::clone(&tired)));
+        let (clock, is_broken) = (ManualClock::new(), Arc::new(AtomicBool::new(false)));
+        let builder =
+            HashedWheelTimer::builder().clock(BreakableClock(clock.clone(), Arc::clone(&is_broken)));
         let (timer, mut driver) = builder.tick(TICK).build_driven().unwrap();
-        let now_it_is = Arc::clone(&tired);
+        let break_clock = Arc::clone(&is_broken);
         let periodic =
-            timer.schedule_at_fixed_rate(move || now_it_is.store(true, SeqCst), PERIOD, PERIOD).unwrap();
+            timer.schedule_at_fixed_rate(move || break_clock.store(true, SeqCst), PERIOD, PERIOD).unwrap();
         clock.advance(PERIOD);
         assert_eq!(driver.turn(), 1);
-        tired.store(false, SeqCst);
+        is_broken.store(false, SeqCst);
         assert!(periodic.has_panicked());
         assert_eq!(timer.pending_timeouts(), 0);
         assert!(timer.stop().is_empty());
@@ -481,7 +484,7 @@ fn a_clock_that_panics_after_a_run_ends_it_like_a_panic_of_its_own() {
 }
 
 #[test]
-fn stop_returns_it() {
+fn stop_returns_a_periodic_task() {
     for turns in [0, 2] {
         let mut t = Driven::new();
         let (held, dropped) = Dropped::new();
@@ -501,19 +504,19 @@ fn stop_returns_it() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_it_and_returns_it() {
+fn shutdown_does_not_wait_for_a_periodic_task_and_returns_it() {
     let timer = HashedWheelTimer::new(ms(1), 64);
-    // (Not to make up for anything, lest a slow machine never do.)
+    // Missed runs are skipped. On a slow machine, making up for them might never end.
     let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
     let periodic = timer.schedule_periodic(|| (), often).unwrap();
     let last = timer.new_timeout(|_| (), ms(20)).unwrap();
     let rest = timer.shutdown(Duration::from_secs(3_600));
     assert!(rest.len() == 1 && rest[0].is_cancelled() && last.is_expired());
-    assert!(periodic.is_cancelled() && periodic.runs() > 0, "it goes on meanwhile");
+    assert!(periodic.is_cancelled() && periodic.runs() > 0, "the task runs during the shutdown");
 }
 
 #[test]
-fn a_task_that_drops_the_last_handle_runs_no_more() {
+fn a_task_that_drops_the_last_handle_does_not_run_again() {
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let last = Arc::new(Mutex::new(None));
@@ -527,14 +530,14 @@ fn a_task_that_drops_the_last_handle_runs_no_more() {
     assert_eq!(periodic.runs(), 1);
 }
 
-// --- executors --------------------------------------------------------------------------------------------------------
+// --- executors -----------------------------------------------------------------------------------
 
-/// Holds what it is given until it is asked to run it.
+/// Returns a timer whose executor keeps the tasks until the test runs them.
 fn held(
     settings: impl FnOnce(hashed_wheel::Builder) -> hashed_wheel::Builder,
 ) -> (Driven, mpsc::Receiver<ExpiredTask>) {
-    let (give, tasks) = mpsc::channel();
-    (Driven::with(|builder| settings(builder.task_executor(move |task| drop(give.send(task))))), tasks)
+    let (sender, tasks) = mpsc::channel();
+    (Driven::with(|builder| settings(builder.task_executor(move |task| drop(sender.send(task))))), tasks)
 }
 
 #[test]
@@ -543,44 +546,44 @@ fn an_executor_has_one_run_at_a_time() {
     let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
     let periodic = t.timer.schedule_periodic(|| (), skip).unwrap();
     assert_eq!(t.pass(PERIOD), 1);
-    assert_eq!(t.pass(PERIOD * 3), 0, "it has not run yet");
+    assert_eq!(t.pass(PERIOD * 3), 0, "the first run has not happened yet");
     assert_eq!((t.timer.pending_timeouts(), periodic.runs()), (1, 0));
     tasks.try_recv().unwrap().run();
     assert!(tasks.try_recv().is_err());
     assert_eq!((t.timer.pending_timeouts(), periodic.runs()), (1, 1));
-    assert_eq!(t.driver.next_turn(), Some(PERIOD), "the multiple after now");
+    assert_eq!(t.driver.next_turn(), Some(PERIOD), "the next multiple of the period");
     assert_eq!(t.pass(PERIOD), 1);
     tasks.try_recv().unwrap().run();
     assert_eq!(periodic.runs(), 2);
 }
 
 #[test]
-fn an_executor_makes_up_for_what_was_missed() {
+fn an_executor_makes_up_for_missed_runs() {
     let (mut t, tasks) = held(|builder| builder);
     let periodic = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
     t.pass(PERIOD * 5);
     tasks.try_recv().unwrap().run();
     assert_eq!(periodic.runs(), 5);
     assert_eq!(t.driver.next_turn(), Some(PERIOD));
-    // It ends at once when it is cancelled in the middle.
-    let itself = Arc::new(OnceLock::<Periodic>::new());
-    let this = Arc::clone(&itself);
-    let task = move || assert!(this.get().unwrap().cancel());
-    itself.set(t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap()).unwrap();
+    // The task ends immediately when it is cancelled during the runs that it makes up for.
+    let handle = Arc::new(OnceLock::<Periodic>::new());
+    let own_handle = Arc::clone(&handle);
+    let task = move || assert!(own_handle.get().unwrap().cancel());
+    handle.set(t.timer.schedule_at_fixed_rate(task, PERIOD, PERIOD).unwrap()).unwrap();
     assert!(periodic.cancel());
     t.pass(PERIOD * 5);
     tasks.try_recv().unwrap().run();
-    assert_eq!(itself.get().unwrap().runs(), 1);
+    assert_eq!(handle.get().unwrap().runs(), 1);
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
 
 #[test]
-fn an_executor_that_refuses_leaves_one_run_out() {
-    let refuses = Arc::new(AtomicBool::new(true));
-    let asked = Arc::clone(&refuses);
+fn an_executor_that_drops_a_task_skips_one_run() {
+    let rejects = Arc::new(AtomicBool::new(true));
+    let rejects_next = Arc::clone(&rejects);
     let mut t = Driven::with(|builder| {
         builder.task_executor(move |task: ExpiredTask| {
-            if !asked.load(SeqCst) {
+            if !rejects_next.load(SeqCst) {
                 task.run();
             }
         })
@@ -588,13 +591,13 @@ fn an_executor_that_refuses_leaves_one_run_out() {
     let periodic = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
     quietly(|| assert_eq!(t.pass(PERIOD), 1));
     assert_eq!((periodic.runs(), t.timer.stats().dropped_tasks, t.timer.pending_timeouts()), (0, 1, 1));
-    refuses.store(false, SeqCst);
+    rejects.store(false, SeqCst);
     t.pass(PERIOD);
     assert_eq!((periodic.runs(), t.timer.stats().dropped_tasks), (1, 1));
 }
 
 #[test]
-fn what_an_executor_has_can_be_cancelled_and_stopped() {
+fn a_run_in_an_executor_can_be_cancelled_and_stopped() {
     for by_stop in [false, true] {
         for panics in [false, true] {
             let (mut t, tasks) = held(|builder| builder);
@@ -619,7 +622,7 @@ fn what_an_executor_has_can_be_cancelled_and_stopped() {
                 thread::yield_now();
             }
             if by_stop {
-                // It does not wait for what an executor has.
+                // Stop does not wait for a task in an executor.
                 assert_eq!(t.timer.stop().len(), 1);
             } else {
                 assert!(periodic.cancel());
@@ -636,8 +639,9 @@ fn what_an_executor_has_can_be_cancelled_and_stopped() {
 }
 
 #[test]
-fn what_waits_in_an_executor_does_not_begin_once_it_is_cancelled() {
-    // Dropped, it is not one more that the executor has refused: nothing is lost.
+fn a_cancelled_task_in_an_executor_does_not_begin() {
+    // The drop of a cancelled task is not counted as dropped by the executor, because no run is
+    // lost.
     for end in [ExpiredTask::run, drop::<ExpiredTask>] {
         let (mut t, tasks) = held(|builder| builder);
         let (held, dropped) = Dropped::new();
@@ -655,31 +659,31 @@ fn what_waits_in_an_executor_does_not_begin_once_it_is_cancelled() {
 }
 
 #[test]
-fn a_panic_in_an_executor_is_the_end_of_it() {
+fn a_panic_in_an_executor_ends_the_task() {
     let (mut t, tasks) = held(|builder| builder);
-    let periodic = t.timer.schedule_at_fixed_rate(|| panic!("no"), PERIOD, PERIOD).unwrap();
+    let periodic = t.timer.schedule_at_fixed_rate(|| panic!("in run"), PERIOD, PERIOD).unwrap();
     t.pass(PERIOD);
     quietly(|| tasks.try_recv().unwrap().run());
     assert!(periodic.has_panicked() && !periodic.is_cancelled() && !periodic.cancel());
     let stats = t.timer.stats();
     assert_eq!((stats.pending, stats.expired, stats.cancelled, stats.panics), (0, 1, 0, 1));
-    // The worker learns of it, and uses the node again.
+    // The worker reads the message about the end and recycles the node.
     t.driver.turn();
     assert_eq!(t.driver.next_turn(), None);
     assert!(t.timer.stop().is_empty());
 }
 
-// --- threads ----------------------------------------------------------------------------------------------------------
+// --- threads -------------------------------------------------------------------------------------
 
 #[test]
-fn in_real_time_no_run_is_early_and_none_is_missing() {
+fn runs_in_real_time_are_never_early_and_none_is_missing() {
     let timer = HashedWheelTimer::new(ms(1), 64);
-    let (say, runs) = mpsc::channel();
+    let (log, runs) = mpsc::channel();
     let begin = Instant::now();
     let periodic =
-        timer.schedule_at_fixed_rate(move || say.send(Instant::now()).unwrap_or(()), ms(5), ms(5)).unwrap();
+        timer.schedule_at_fixed_rate(move || log.send(Instant::now()).unwrap_or(()), ms(5), ms(5)).unwrap();
     for run in 1..=20 {
-        let at = runs.recv_timeout(PATIENCE).unwrap();
+        let at = runs.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(at - begin >= ms(5) * run, "run {run} after {:?}", at - begin);
     }
     assert!(periodic.cancel());
@@ -688,9 +692,9 @@ fn in_real_time_no_run_is_early_and_none_is_missing() {
 
 #[test]
 fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
-    let (rounds, enough) = if cfg!(miri) { (1, 2) } else { (20, 20) };
-    for round in 0..rounds {
-        let (give, tasks) = mpsc::channel::<ExpiredTask>();
+    let (iterations, min_runs) = if cfg!(miri) { (1, 2) } else { (20, 20) };
+    for iteration in 0..iterations {
+        let (sender, tasks) = mpsc::channel::<ExpiredTask>();
         let tasks = Arc::new(Mutex::new(tasks));
         let pool: Vec<_> = (0..3)
             .map(|_| {
@@ -704,32 +708,33 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
                 })
             })
             .collect();
-        let give = Mutex::new(give);
+        let sender = Mutex::new(sender);
         let timer = HashedWheelTimer::builder()
             .tick(Duration::from_micros(50))
-            .task_executor(move |task| drop(give.lock().unwrap().send(task)))
+            .task_executor(move |task| drop(sender.lock().unwrap().send(task)))
             .build()
             .unwrap();
         let chains: Vec<_> = (0..8)
             .map(|chain| {
-                let mine = AtomicUsize::new(0);
+                let running = AtomicUsize::new(0);
                 let task = move || {
-                    assert_eq!(mine.fetch_add(1, SeqCst), 0, "no overlap");
+                    assert_eq!(running.fetch_add(1, SeqCst), 0, "two runs overlap");
                     thread::yield_now();
-                    mine.fetch_sub(1, SeqCst);
+                    running.fetch_sub(1, SeqCst);
                 };
                 let period = Duration::from_micros(30 + 40 * chain);
-                // (As above.)
+                // Missed runs are skipped, because on a slow machine making up for them might never
+                // end.
                 let often = Schedule::at_fixed_rate(period).missed_tick(MissedTick::Skip);
                 timer.schedule_periodic(task, often).unwrap()
             })
             .collect();
-        let until = Instant::now() + PATIENCE;
-        while chains.iter().any(|chain| chain.runs() < enough) && Instant::now() < until {
+        let until = Instant::now() + TEST_TIMEOUT;
+        while chains.iter().any(|chain| chain.runs() < min_runs) && Instant::now() < until {
             thread::sleep(ms(1));
         }
         let runs: Vec<_> = chains.iter().map(Periodic::runs).collect();
-        let ended = if round % 2 == 0 {
+        let ended = if iteration % 2 == 0 {
             chains.iter().filter(|chain| chain.cancel()).count()
         } else {
             timer.stop().len()
@@ -739,8 +744,8 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
         drop(timer);
         pool.into_iter().for_each(|thread| thread.join().unwrap());
         for ((chain, &before), &at_the_end) in chains.iter().zip(&runs).zip(&at_the_end) {
-            assert!(chain.runs() <= at_the_end + 1, "at most one had begun");
-            assert!(before >= enough && !chain.has_panicked(), "{before} runs");
+            assert!(chain.runs() <= at_the_end + 1, "at most one run had begun before the end");
+            assert!(before >= min_runs && !chain.has_panicked(), "{before} runs");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The public face as a promise: every name with its signature, and what can go to which thread. A change that breaks a caller
-//! does not compile here. (The full listing is tests/public-api.txt, which `.ci/deep` compares.)
+//! The public API as a promise: every name with its signature, and its auto traits. A change that
+//! breaks a caller does not compile here. (The full listing is `tests/public-api.txt`, which
+//! `.ci/deep` compares.)
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -20,7 +21,7 @@ impl TimerTask for Task {
     fn run(self, _: &Timeout) {}
 }
 
-type Refusable = Result<Timeout, NewTimeoutError>;
+type NewTimeout = Result<Timeout, NewTimeoutError>;
 
 #[test]
 fn the_timer_has_these_methods() {
@@ -28,9 +29,9 @@ fn the_timer_has_these_methods() {
     let _: fn() -> Builder = HashedWheelTimer::builder;
     let _: fn() -> HashedWheelTimer = HashedWheelTimer::default;
     let _: fn(&HashedWheelTimer) -> Result<(), NewTimeoutError> = HashedWheelTimer::start;
-    let _: fn(&HashedWheelTimer, fn(&Timeout), Duration) -> Refusable = HashedWheelTimer::new_timeout;
-    let _: fn(&HashedWheelTimer, Task, Duration) -> Refusable = HashedWheelTimer::new_timeout_task;
-    let _: fn(&HashedWheelTimer, fn(&Timeout), Instant) -> Refusable = HashedWheelTimer::new_timeout_at;
+    let _: fn(&HashedWheelTimer, fn(&Timeout), Duration) -> NewTimeout = HashedWheelTimer::new_timeout;
+    let _: fn(&HashedWheelTimer, Task, Duration) -> NewTimeout = HashedWheelTimer::new_timeout_task;
+    let _: fn(&HashedWheelTimer, fn(&Timeout), Instant) -> NewTimeout = HashedWheelTimer::new_timeout_at;
     let _: fn() -> &'static HashedWheelTimer = HashedWheelTimer::global;
     let _: fn(&HashedWheelTimer) -> Vec<Timeout> = HashedWheelTimer::stop;
     let _: fn(&HashedWheelTimer) -> bool = HashedWheelTimer::is_stopped;
@@ -58,7 +59,7 @@ fn keyed_timeouts_have_these_methods() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn tokios_executors_have_these_methods() {
+fn tokio_executors_have_these_methods() {
     use hashed_wheel::executor::{TokioSpawn, TokioSpawnBlocking};
     use tokio::runtime::Handle;
 
@@ -70,7 +71,7 @@ fn tokios_executors_have_these_methods() {
 
 #[cfg(feature = "rayon")]
 #[test]
-fn rayons_executors_have_these_methods() {
+fn rayon_executors_have_these_methods() {
     use hashed_wheel::executor::{RayonGlobal, RayonPool};
     use rayon_core::ThreadPool;
     use std::sync::Arc;
@@ -126,7 +127,7 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(&Driver) -> bool = Driver::is_stopped;
 }
 
-/// Of a wheel of what cannot even go to another thread.
+/// The entries of this wheel are not even `Send`.
 macro_rules! wheel_has_these_methods {
     ($name:ident, $wheel:ident) => {
         #[test]
@@ -153,7 +154,7 @@ wheel_has_these_methods!(the_hashed_wheel_has_these_methods, HashedWheel);
 wheel_has_these_methods!(the_hierarchical_wheel_has_these_methods, HierarchicalWheel);
 
 #[test]
-fn the_errors_and_the_counters_have_these_parts() {
+fn errors_and_stats_have_these_parts() {
     let _: usize = MAX_TICKS_PER_WHEEL;
     match HashedWheelTimer::builder().tick(Duration::ZERO).build().unwrap_err() {
         BuildError::TooManyTicksPerWheel { max } => assert_eq!(max, MAX_TICKS_PER_WHEEL),
@@ -161,12 +162,12 @@ fn the_errors_and_the_counters_have_these_parts() {
         BuildError::ZeroTicksPerWheel | BuildError::NulInThreadName => unreachable!(),
         error => assert_eq!(error, BuildError::ZeroTick),
     }
-    let refused = |error: NewTimeoutError| match error {
+    let limit_of = |error: NewTimeoutError| match error {
         NewTimeoutError::TooManyPending { limit } => Some(limit),
         NewTimeoutError::Spawn(error) => Some(error.raw_os_error()? as usize),
         _ => None,
     };
-    assert_eq!(refused(NewTimeoutError::Stopped), None);
+    assert_eq!(limit_of(NewTimeoutError::Stopped), None);
     let Stats {
         scheduled,
         expired,
@@ -184,83 +185,83 @@ fn the_errors_and_the_counters_have_these_parts() {
     assert_eq!(all, [0; 9]);
 }
 
-// --- what can go to which thread, and be looked at after a panic ----------------------------------------------------
+// --- auto traits and derived traits --------------------------------------------------------------
 
-fn threads<T: Send + Sync + 'static>() {}
-fn panics<T: UnwindSafe + RefUnwindSafe>() {}
-fn moves<T: Unpin>() {}
-fn shows<T: Debug>() {}
-fn copies<T: Clone>() {}
-fn compares<T: Eq + Hash>() {}
-fn fails<T: std::error::Error + Display + Send + Sync + 'static>() {}
+fn is_send_sync<T: Send + Sync + 'static>() {}
+fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+fn is_unpin<T: Unpin>() {}
+fn is_debug<T: Debug>() {}
+fn is_clone<T: Clone>() {}
+fn is_eq_hash<T: Eq + Hash>() {}
+fn is_error_type<T: std::error::Error + Display + Send + Sync + 'static>() {}
 
 #[test]
-fn all_go_to_other_threads() {
-    threads::<HashedWheelTimer>();
-    threads::<Timeout>();
-    threads::<CancelOnDrop>();
-    threads::<ExpiredTask>();
-    threads::<Driver>();
-    threads::<Builder>();
-    threads::<ManualClock>();
-    threads::<Stats>();
-    threads::<Key>();
-    threads::<HashedWheel<String>>();
-    threads::<HierarchicalWheel<String>>();
-    fails::<BuildError>();
-    fails::<NewTimeoutError>();
+fn public_types_are_send_and_sync() {
+    is_send_sync::<HashedWheelTimer>();
+    is_send_sync::<Timeout>();
+    is_send_sync::<CancelOnDrop>();
+    is_send_sync::<ExpiredTask>();
+    is_send_sync::<Driver>();
+    is_send_sync::<Builder>();
+    is_send_sync::<ManualClock>();
+    is_send_sync::<Stats>();
+    is_send_sync::<Key>();
+    is_send_sync::<HashedWheel<String>>();
+    is_send_sync::<HierarchicalWheel<String>>();
+    is_error_type::<BuildError>();
+    is_error_type::<NewTimeoutError>();
 }
 
 #[test]
-fn a_panic_leaves_nothing_half_done() {
-    panics::<HashedWheelTimer>();
-    panics::<Timeout>();
-    panics::<CancelOnDrop>();
-    panics::<ExpiredTask>();
-    panics::<Driver>();
-    panics::<ManualClock>();
-    panics::<Stats>();
-    panics::<Key>();
-    panics::<BuildError>();
-    panics::<HashedWheel<String>>();
-    panics::<HierarchicalWheel<String>>();
+fn public_types_are_unwind_safe() {
+    is_unwind_safe::<HashedWheelTimer>();
+    is_unwind_safe::<Timeout>();
+    is_unwind_safe::<CancelOnDrop>();
+    is_unwind_safe::<ExpiredTask>();
+    is_unwind_safe::<Driver>();
+    is_unwind_safe::<ManualClock>();
+    is_unwind_safe::<Stats>();
+    is_unwind_safe::<Key>();
+    is_unwind_safe::<BuildError>();
+    is_unwind_safe::<HashedWheel<String>>();
+    is_unwind_safe::<HierarchicalWheel<String>>();
 }
 
 #[test]
-fn all_can_be_moved_shown_and_where_it_makes_sense_cloned() {
-    moves::<HashedWheelTimer>();
-    moves::<Timeout>();
-    moves::<Driver>();
-    moves::<Builder>();
-    moves::<HashedWheel<String>>();
-    moves::<HierarchicalWheel<String>>();
+fn public_types_are_unpin_debug_and_some_clone() {
+    is_unpin::<HashedWheelTimer>();
+    is_unpin::<Timeout>();
+    is_unpin::<Driver>();
+    is_unpin::<Builder>();
+    is_unpin::<HashedWheel<String>>();
+    is_unpin::<HierarchicalWheel<String>>();
 
-    // Of a wheel too whose entries cannot be shown.
-    shows::<HashedWheel<Box<dyn Send>>>();
-    shows::<HierarchicalWheel<Box<dyn Send>>>();
-    shows::<HashedWheelTimer>();
-    shows::<Timeout>();
-    shows::<CancelOnDrop>();
-    shows::<ExpiredTask>();
-    shows::<Driver>();
-    shows::<Builder>();
-    shows::<ManualClock>();
-    shows::<Stats>();
-    shows::<Key>();
+    // `Debug` holds also for a wheel whose entries do not implement it.
+    is_debug::<HashedWheel<Box<dyn Send>>>();
+    is_debug::<HierarchicalWheel<Box<dyn Send>>>();
+    is_debug::<HashedWheelTimer>();
+    is_debug::<Timeout>();
+    is_debug::<CancelOnDrop>();
+    is_debug::<ExpiredTask>();
+    is_debug::<Driver>();
+    is_debug::<Builder>();
+    is_debug::<ManualClock>();
+    is_debug::<Stats>();
+    is_debug::<Key>();
 
-    copies::<HashedWheelTimer>();
-    copies::<Timeout>();
-    copies::<ManualClock>();
-    copies::<Stats>();
-    copies::<BuildError>();
+    is_clone::<HashedWheelTimer>();
+    is_clone::<Timeout>();
+    is_clone::<ManualClock>();
+    is_clone::<Stats>();
+    is_clone::<BuildError>();
 
-    compares::<Timeout>();
-    compares::<Key>();
+    is_eq_hash::<Timeout>();
+    is_eq_hash::<Key>();
 }
 
 #[cfg(feature = "async")]
 #[test]
-fn what_is_async_has_these_methods() {
+fn async_types_have_these_methods() {
     use std::future::Ready;
     use std::task::{Context, Poll};
     use std::time::Instant;

@@ -1,4 +1,5 @@
-//! Everything at once on real threads: whatever races with what, each timeout ends in exactly one way.
+//! All operations at once on real threads: whichever operations race, each timeout ends in exactly
+//! one way.
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
@@ -13,9 +14,9 @@ use std::time::Duration;
 use common::ms;
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
-/// What became of one timeout.
+/// How one timeout ended.
 #[derive(Default)]
-struct Fate {
+struct Outcome {
     runs: AtomicUsize,
     hooks: AtomicUsize,
     drops: AtomicUsize,
@@ -23,7 +24,7 @@ struct Fate {
     returned: AtomicUsize,
 }
 
-struct Task(Arc<Fate>);
+struct Task(Arc<Outcome>);
 
 impl TimerTask for Task {
     fn run(self, timeout: &Timeout) {
@@ -43,21 +44,22 @@ impl Drop for Task {
     }
 }
 
-/// Schedules, cancels and re-arms as fast as it can until the timer refuses. Returns what it was given.
-fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, Arc<Fate>)> {
+/// Schedules, cancels and resets as fast as it can until the timer rejects a timeout because it is
+/// stopped. Returns the timeouts that it scheduled.
+fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, Arc<Outcome>)> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut mine = Vec::new();
     loop {
-        let fate = Arc::new(Fate::default());
+        let outcome = Arc::new(Outcome::default());
         let delay = Duration::from_micros(random.u64(0..5_000));
-        match timer.new_timeout_task(Task(fate.clone()), delay) {
-            Ok(timeout) => mine.push((timeout, fate)),
+        match timer.new_timeout_task(Task(outcome.clone()), delay) {
+            Ok(timeout) => mine.push((timeout, outcome)),
             Err(NewTimeoutError::TooManyPending { .. }) => {
-                assert_eq!(fate.drops.load(SeqCst), 1, "a refused task is dropped");
+                assert_eq!(outcome.drops.load(SeqCst), 1, "a rejected task is dropped");
                 thread::yield_now();
             }
             Err(NewTimeoutError::Stopped) => {
-                assert_eq!(fate.drops.load(SeqCst), 1, "a refused task is dropped");
+                assert_eq!(outcome.drops.load(SeqCst), 1, "a rejected task is dropped");
                 return mine;
             }
             Err(error) => panic!("{error}"),
@@ -67,17 +69,17 @@ fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, A
             if mine.is_empty() {
                 break;
             }
-            // Mostly a young one, so that it meets the worker on its way.
+            // Mostly a recent one, so that the operation races with the worker.
             let back = random.usize(0..mine.len().min(20));
-            let (timeout, fate) = &mine[mine.len() - 1 - back];
+            let (timeout, outcome) = &mine[mine.len() - 1 - back];
             match random.u8(0..4) {
-                0 => drop(fate.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst)),
+                0 => drop(outcome.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst)),
                 1 => drop(timeout.reset(Duration::from_micros(random.u64(0..500)))),
                 2 => drop(timeout.reset(Duration::from_micros(random.u64(5_000..50_000)))),
                 _ => {
-                    let twin = timeout.clone();
-                    fate.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst);
-                    fate.cancels.fetch_add(usize::from(twin.cancel()), SeqCst);
+                    let clone = timeout.clone();
+                    outcome.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst);
+                    outcome.cancels.fetch_add(usize::from(clone.cancel()), SeqCst);
                 }
             }
         }
@@ -134,17 +136,17 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
         timeouts[timeout].returned.fetch_add(1, SeqCst);
     }
     let (mut expired, mut cancelled) = (0, 0);
-    for (timeout, fate) in &timeouts {
+    for (timeout, outcome) in &timeouts {
         let [runs, hooks, drops, cancels, returned] =
-            [&fate.runs, &fate.hooks, &fate.drops, &fate.cancels, &fate.returned]
+            [&outcome.runs, &outcome.hooks, &outcome.drops, &outcome.cancels, &outcome.returned]
                 .map(|count| count.load(SeqCst));
         assert_eq!(
             runs + cancels + returned,
             1,
             "seed {seed}: {runs} runs, {cancels} cancels, {returned} returned"
         );
-        assert_eq!(hooks, cancels + returned, "seed {seed}: each cancelled one's hook, once");
-        assert_eq!(drops, 1, "seed {seed}: the task is gone");
+        assert_eq!(hooks, cancels + returned, "seed {seed}: the hook of each cancelled timeout runs once");
+        assert_eq!(drops, 1, "seed {seed}: the task is dropped once");
         assert_eq!((timeout.is_expired(), timeout.is_cancelled()), (runs == 1, hooks == 1), "seed {seed}");
         assert!(!timeout.cancel() && !timeout.reset(ms(1)), "seed {seed}");
         expired += runs as u64;
@@ -155,27 +157,27 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
     assert_eq!((stats.panics, stats.dropped_tasks), (0, 0), "seed {seed}");
 }
 
-/// Fewer under Miri, which takes a thousand times as long.
-const ROUNDS: u64 = if cfg!(miri) { 1 } else { 25 };
+/// Fewer under Miri, which is far slower.
+const SEEDS: u64 = if cfg!(miri) { 1 } else { 25 };
 
 #[test]
 fn exactly_one_end_on_the_worker_thread() {
-    (0..ROUNDS).for_each(|seed| race(seed, 0, false, false));
+    (0..SEEDS).for_each(|seed| race(seed, 0, false, false));
 }
 
 #[test]
 fn exactly_one_end_with_a_limit() {
-    (100..100 + ROUNDS).for_each(|seed| race(seed, 50, false, false));
+    (100..100 + SEEDS).for_each(|seed| race(seed, 50, false, false));
 }
 
 #[test]
 fn exactly_one_end_with_an_executor() {
-    (200..200 + ROUNDS).for_each(|seed| race(seed, 0, true, false));
+    (200..200 + SEEDS).for_each(|seed| race(seed, 0, true, false));
 }
 
 #[test]
 fn exactly_one_end_on_a_driver() {
-    (300..300 + ROUNDS).for_each(|seed| race(seed, 0, false, true));
+    (300..300 + SEEDS).for_each(|seed| race(seed, 0, false, true));
 }
 
 fn wait_for(flag: &AtomicBool) {
@@ -183,41 +185,44 @@ fn wait_for(flag: &AtomicBool) {
         match flag.load(SeqCst) {
             true => return,
             false if spins < 500 => std::hint::spin_loop(),
-            // It may be without a processor.
+            // The other thread may not be running.
             false => thread::yield_now(),
         }
     }
 }
 
-/// One handle in two threads' hands: it counts once, and neither is alone with its timeout.
+/// Two threads use one handle. The handle counts once, and neither thread may assume that it has
+/// the only handle.
 #[test]
-fn a_handle_can_be_lent() {
-    // Nobody turns the timer: what is scheduled waits where its thread can take it back.
+fn two_threads_can_share_one_handle() {
+    // No thread turns this timer. A scheduled timeout stays where its thread can take its message
+    // back.
     let (timer, _driver) =
         HashedWheelTimer::builder().tick(ms(1)).clock(ManualClock::new()).build_driven().unwrap();
-    for round in 0..if cfg!(miri) { 50 } else { 4_000 } {
-        let (fate, ready, go) = (Arc::new(Fate::default()), AtomicBool::new(false), AtomicBool::new(false));
-        let timeout = timer.new_timeout_task(Task(fate.clone()), ms(60_000)).unwrap();
+    for iteration in 0..if cfg!(miri) { 50 } else { 4_000 } {
+        let (outcome, ready, go) =
+            (Arc::new(Outcome::default()), AtomicBool::new(false), AtomicBool::new(false));
+        let timeout = timer.new_timeout_task(Task(outcome.clone()), ms(60_000)).unwrap();
         let (cancelled, others, clone) = thread::scope(|scope| {
             let other = scope.spawn(|| {
                 ready.store(true, SeqCst);
                 wait_for(&go);
                 let clone = timeout.clone();
-                (round % 2 == 0 && timeout.cancel(), clone)
+                (iteration % 2 == 0 && timeout.cancel(), clone)
             });
             wait_for(&ready);
             go.store(true, SeqCst);
-            // It takes the other one a while to see that.
-            (0..round / 2 % 128).for_each(|_| std::hint::spin_loop());
+            // The other thread sees the flag after a delay, so this thread waits as well.
+            (0..iteration / 2 % 128).for_each(|_| std::hint::spin_loop());
             let cancelled = timeout.cancel();
             let (others, clone) = other.join().unwrap();
             (cancelled, others, clone)
         });
-        assert_eq!(usize::from(cancelled) + usize::from(others), 1, "exactly one wins");
-        assert_eq!((fate.hooks.load(SeqCst), fate.drops.load(SeqCst)), (1, 1), "exactly one end");
+        assert_eq!(usize::from(cancelled) + usize::from(others), 1, "exactly one cancel returns true");
+        assert_eq!((outcome.hooks.load(SeqCst), outcome.drops.load(SeqCst)), (1, 1), "exactly one end");
         drop(timeout);
         let next = timer.new_timeout(|_| (), ms(60_000)).unwrap();
-        assert_ne!(clone, next, "what somebody has a handle of is not used again");
+        assert_ne!(clone, next, "a node that has a handle is not used again");
         assert!(clone.is_cancelled() && next.cancel());
     }
     assert_eq!(timer.pending_timeouts(), 0);

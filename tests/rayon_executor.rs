@@ -1,4 +1,4 @@
-//! Tasks in a pool of rayon's, which outlives the timer's interest in it.
+//! Tasks in a pool of rayon, which outlives the timer's use of it.
 #![cfg(feature = "rayon")]
 
 mod common;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Once};
 use std::thread;
 use std::time::Instant;
 
-use common::{Driven, Ends, Gate, PATIENCE, TICK, ends};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends};
 use hashed_wheel::executor::{RayonGlobal, RayonPool};
 use hashed_wheel::{HashedWheelTimer, TaskExecutor};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
@@ -21,19 +21,19 @@ fn driven(executor: impl TaskExecutor) -> Driven {
     Driven::with(|builder| builder.task_executor(executor))
 }
 
-/// Of a panic in a job of its own, rayon would end the process.
+/// A panic in a job that rayon itself started would abort the process.
 #[test]
 fn tasks_run_in_the_pool_and_may_panic() {
     fn check(executor: impl TaskExecutor) {
         let mut t = driven(executor);
-        let (said, heard) = channel();
+        let (sender, receiver) = channel();
         t.timer.new_timeout(|_| panic!("in the pool"), TICK).unwrap();
-        t.timer.new_timeout(move |_| said.send(rayon_core::current_thread_index()).unwrap(), TICK).unwrap();
+        t.timer.new_timeout(move |_| sender.send(rayon_core::current_thread_index()).unwrap(), TICK).unwrap();
         assert_eq!(t.pass(TICK), 2);
-        assert!(heard.recv_timeout(PATIENCE).unwrap().is_some());
+        assert!(receiver.recv_timeout(TEST_TIMEOUT).unwrap().is_some());
         let begin = Instant::now();
         while t.timer.stats().panics == 0 {
-            assert!(begin.elapsed() < PATIENCE);
+            assert!(begin.elapsed() < TEST_TIMEOUT);
             thread::yield_now();
         }
         assert_eq!(t.timer.stats().dropped_tasks, 0);
@@ -46,7 +46,7 @@ fn tasks_run_in_the_pool_and_may_panic() {
 }
 
 #[test]
-fn what_the_pool_has_runs_when_the_timer_and_its_owner_are_gone() {
+fn tasks_in_the_pool_run_after_the_timer_and_the_pool_handle_are_dropped() {
     let pool = pool();
     let mut t = driven(RayonPool::new(Arc::clone(&pool)));
     let tasks = Ends::new();
@@ -55,7 +55,7 @@ fn what_the_pool_has_runs_when_the_timer_and_its_owner_are_gone() {
     (0..3).for_each(|_| drop(t.timer.new_timeout_task(tasks.task(), TICK).unwrap()));
     assert_eq!(t.pass(TICK), 4);
     gate.wait_for_arrival();
-    // Nobody waits here, not even the one that drops the pool.
+    // Neither the stop nor the drop of the pool's last handle here waits for the tasks.
     ends({
         let (timer, driver): (HashedWheelTimer, _) = (t.timer, t.driver);
         move || {
@@ -68,13 +68,13 @@ fn what_the_pool_has_runs_when_the_timer_and_its_owner_are_gone() {
     gate.open();
     let begin = Instant::now();
     while tasks.drops() < 3 {
-        assert!(begin.elapsed() < PATIENCE, "{tasks:?}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{tasks:?}");
         thread::yield_now();
     }
     assert_eq!(tasks.runs(), 3);
 }
 
-/// And so drops the pool on its own thread.
+/// The stop drops the pool on the pool's own thread.
 #[test]
 fn a_task_in_the_pool_may_stop_the_timer() {
     ends(|| {
@@ -85,14 +85,14 @@ fn a_task_in_the_pool_may_stop_the_timer() {
         t.timer.new_timeout(move |_| done.send(timer.stop().len()).unwrap(), TICK).unwrap();
         t.timer.new_timeout_task(tasks.task(), TICK * 2).unwrap();
         assert_eq!(t.pass(TICK), 1);
-        assert_eq!(wait.recv_timeout(PATIENCE).unwrap(), 1);
+        assert_eq!(wait.recv_timeout(TEST_TIMEOUT).unwrap(), 1);
         assert_eq!((tasks.runs(), tasks.hooks()), (0, 1));
         drop(t.timer);
     });
 }
 
 #[test]
-fn they_can_be_seen_and_cloned() {
+fn rayon_executors_implement_debug_and_clone() {
     assert!(format!("{:?}", RayonPool::new(pool()).clone()).starts_with("RayonPool"));
     assert_eq!(format!("{RayonGlobal:?}"), "RayonGlobal");
 }

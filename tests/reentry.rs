@@ -1,4 +1,5 @@
-//! User code that calls back into the timer, from wherever a timer calls it: nothing hangs, nothing is left behind.
+//! User code that calls back into the timer, from every place where a timer calls user code:
+//! nothing hangs, and nothing leaks.
 
 mod common;
 
@@ -8,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, PATIENCE, TICK, ends, ms};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends, ms};
 use hashed_wheel::{
     Clock, Driver, ExpiredTask, HashedWheelTimer, NewTimeoutError, TaskExecutor, Timeout, TimerTask,
 };
 
-/// Calls what it is given when it is cancelled.
+/// Calls its closure when it is cancelled.
 struct OnCancel<F>(F);
 
 impl<F: FnOnce(&Timeout) + Send + 'static> TimerTask for OnCancel<F> {
@@ -24,10 +25,10 @@ impl<F: FnOnce(&Timeout) + Send + 'static> TimerTask for OnCancel<F> {
     }
 }
 
-// --- a handle from a timeout ----------------------------------------------------------------------------------------
+// --- a handle from a timeout ---------------------------------------------------------------------
 
 #[test]
-fn a_handle_from_a_timeout_is_one_like_any_other() {
+fn a_handle_from_a_timeout_is_an_ordinary_handle() {
     let t = Driven::new();
     let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
     let other = timeout.timer();
@@ -40,7 +41,7 @@ fn a_handle_from_a_timeout_is_one_like_any_other() {
 }
 
 #[test]
-fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_rest() {
+fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_timer_running() {
     let mut t = Driven::new();
     let (task_ends, kept) = (Ends::new(), Arc::new(Mutex::new(None)));
     let far = t.timer.new_timeout_task(task_ends.task(), ms(100_000)).unwrap();
@@ -61,26 +62,27 @@ fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_rest() {
     assert_eq!((task_ends.hooks(), far.timer().pending_timeouts()), (1, 0));
 }
 
-/// Asks a timer whose last handle is being dropped. A handle to ask with could become the last one itself, and its drop
-/// would wait as that one does: so each is on a thread of its own.
-fn until_stopped(timeout: &Timeout) {
+/// Waits until a timer whose last handle is being dropped is stopped. A handle made for the
+/// question could itself become the last one, and its drop would block like that drop. So a
+/// separate thread asks each time.
+fn wait_until_stopped(timeout: &Timeout) {
     let begin = Instant::now();
     let is_stopped = || {
-        let (timeout, (said, answer)) = (timeout.clone(), channel());
+        let (timeout, (result, received)) = (timeout.clone(), channel());
         thread::spawn(move || {
             let timer = timeout.timer();
-            said.send(timer.is_stopped()).unwrap();
+            result.send(timer.is_stopped()).unwrap();
         });
-        answer.recv().unwrap()
+        received.recv().unwrap()
     };
     while !is_stopped() {
-        assert!(begin.elapsed() < PATIENCE, "it is stopped");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the timer is stopped");
         thread::sleep(ms(1));
     }
 }
 
 #[test]
-fn a_task_in_a_pool_that_is_full_asks_for_its_timer_while_the_last_handle_is_dropped() {
+fn a_task_in_a_full_pool_gets_its_timer_while_the_last_handle_is_dropped() {
     ends(|| {
         let (pool, tasks) = sync_channel::<ExpiredTask>(0);
         let worker = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
@@ -93,20 +95,20 @@ fn a_task_in_a_pool_that_is_full_asks_for_its_timer_while_the_last_handle_is_dro
             outcome.send(timeout.timer().new_timeout(|_| (), ms(1)).is_err()).unwrap();
         };
         let first = timer.new_timeout(again, ms(1)).unwrap();
-        // The worker waits for the pool to take this one.
+        // The worker blocks until the pool accepts this task.
         timer.new_timeout(|_| (), ms(1)).unwrap();
         gate.wait_for_arrival();
         let dropper = thread::spawn(move || drop(timer));
-        until_stopped(&first);
+        wait_until_stopped(&first);
         gate.open();
-        assert!(outcomes.recv_timeout(PATIENCE).unwrap(), "it is stopped");
+        assert!(outcomes.recv_timeout(TEST_TIMEOUT).unwrap(), "the timer is stopped");
         dropper.join().unwrap();
         worker.join().unwrap();
     });
 }
 
 #[test]
-fn cancel_does_not_wait_for_the_worker_whatever_its_hook_asks() {
+fn cancel_with_a_hook_that_uses_the_timer_does_not_wait_for_the_worker() {
     let timer = HashedWheelTimer::new(ms(1), 8);
     let hook = OnCancel(|timeout: &Timeout| assert!(timeout.timer().is_stopped()));
     let far = timer.new_timeout_task(hook, ms(100_000)).unwrap();
@@ -114,7 +116,7 @@ fn cancel_does_not_wait_for_the_worker_whatever_its_hook_asks() {
     timer.new_timeout(move |_| wait(), ms(1)).unwrap();
     gate.wait_for_arrival();
     let dropper = thread::spawn(move || drop(timer));
-    until_stopped(&far);
+    wait_until_stopped(&far);
     let canceller = far.clone();
     assert!(ends(move || canceller.cancel()));
     gate.open();
@@ -122,15 +124,15 @@ fn cancel_does_not_wait_for_the_worker_whatever_its_hook_asks() {
     assert_eq!(far.timer().stats().panics, 0);
 }
 
-// --- a driver in the hands of what it drives ------------------------------------------------------------------------
+// --- a driver used by the timer's own tasks ------------------------------------------------------
 
 #[test]
 fn a_driver_is_turned_and_dropped_in_a_hook_of_stop() {
     ends(|| {
         let t = Driven::new();
-        let mine: Arc<Mutex<Option<Driver>>> = Arc::new(Mutex::new(Some(t.driver)));
+        let own_driver: Arc<Mutex<Option<Driver>>> = Arc::new(Mutex::new(Some(t.driver)));
         let hook = OnCancel(move |_: &Timeout| {
-            let mut driver = mine.lock().unwrap().take().unwrap();
+            let mut driver = own_driver.lock().unwrap().take().unwrap();
             assert_eq!((driver.turn(), driver.next_turn()), (0, None));
         });
         t.timer.new_timeout_task(hook, TICK).unwrap();
@@ -178,7 +180,7 @@ fn stop_waits_for_a_turn_that_is_in_progress() {
     }
     assert_eq!(wait.recv_timeout(ms(50)), Err(RecvTimeoutError::Timeout));
     gate.open();
-    assert_eq!(wait.recv_timeout(PATIENCE).unwrap(), [behind]);
+    assert_eq!(wait.recv_timeout(TEST_TIMEOUT).unwrap(), [behind]);
     stopper.join().unwrap();
     assert_eq!(turner.join().unwrap().0, 1);
 }
@@ -195,7 +197,7 @@ fn one_driver_turns_another() {
         .new_timeout(
             move |_| {
                 assert_eq!(inner.pass(TICK), 1);
-                assert!(inner.timer.stop().is_empty(), "it is another timer's task");
+                assert!(inner.timer.stop().is_empty(), "the task belongs to another timer");
                 assert!(!outer_timer.is_stopped());
             },
             TICK,
@@ -205,10 +207,10 @@ fn one_driver_turns_another() {
     runs.try_recv().unwrap();
 }
 
-// --- tasks and hooks ------------------------------------------------------------------------------------------------
+// --- tasks and hooks -----------------------------------------------------------------------------
 
 #[test]
-fn a_task_may_ask_its_timer_anything() {
+fn a_task_may_call_any_method_of_its_timer() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(3));
     let other = t.timer.new_timeout(|_| (), ms(100_000)).unwrap();
     let task = move |timeout: &Timeout| {
@@ -218,8 +220,8 @@ fn a_task_may_ask_its_timer_anything() {
         assert!(format!("{timer:?} {timeout:?}").contains("expired"));
         assert!(!timeout.cancel() && !timeout.reset(TICK));
         assert_eq!(timeout.remaining(), Duration::ZERO);
-        let twin = timer.new_timeout(|_| (), TICK).unwrap();
-        assert!(twin.reset(TICK * 2) && twin.cancel());
+        let later = timer.new_timeout(|_| (), TICK).unwrap();
+        assert!(later.reset(TICK * 2) && later.cancel());
         assert!(other.cancel());
         timer.new_timeout(|_| (), TICK).unwrap();
     };
@@ -229,7 +231,7 @@ fn a_task_may_ask_its_timer_anything() {
 }
 
 #[test]
-fn a_hook_of_stop_is_refused_a_new_timeout() {
+fn a_new_timeout_in_a_hook_of_stop_is_rejected() {
     let t = Driven::new();
     let hook = OnCancel(|timeout: &Timeout| {
         let timer = timeout.timer();
@@ -260,7 +262,7 @@ fn a_task_that_cancels_itself_when_it_is_dropped_is_too_late() {
 }
 
 #[test]
-fn a_timeout_in_a_thread_local_of_the_worker_may_name_its_timer() {
+fn a_timeout_in_a_thread_local_of_the_worker_can_return_its_timer() {
     struct Last(Timeout);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -280,35 +282,36 @@ fn a_timeout_in_a_thread_local_of_the_worker_may_name_its_timer() {
                 ms(1),
             )
             .unwrap();
-        wait.recv_timeout(PATIENCE).unwrap();
+        wait.recv_timeout(TEST_TIMEOUT).unwrap();
         drop(timer);
     });
 }
 
-// --- the executor ---------------------------------------------------------------------------------------------------
+// --- the executor --------------------------------------------------------------------------------
 
 #[test]
-fn the_executor_is_let_go_of_by_stop() {
+fn stop_drops_the_executor() {
     let (pool, tasks) = channel::<ExpiredTask>();
     let builder = HashedWheelTimer::builder();
     let timer = builder.task_executor(move |task| pool.send(task).unwrap()).build().unwrap();
     let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
     assert_eq!(timer.stop(), [timeout]);
-    // A pool that takes tasks until there are no more ends, though the handles are still there.
-    assert!(matches!(tasks.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected)));
+    // A pool that takes tasks until its channel closes therefore ends, although handles still
+    // exist.
+    assert!(matches!(tasks.recv_timeout(TEST_TIMEOUT), Err(RecvTimeoutError::Disconnected)));
     drop(timer);
 }
 
 #[test]
-fn an_executor_that_keeps_a_task_does_not_keep_itself() {
+fn an_executor_that_keeps_a_task_does_not_keep_itself_alive() {
     let memory = Arc::new(());
     let held = memory.clone();
     let queue = Arc::new(Mutex::new(Vec::new()));
-    let queued = queue.clone();
+    let executor_queue = queue.clone();
     let mut t = Driven::with(|builder| {
         builder.task_executor(move |task: ExpiredTask| {
             let _ = &held;
-            queued.lock().unwrap().push(task);
+            executor_queue.lock().unwrap().push(task);
         })
     });
     t.timer.new_timeout(|_| (), TICK).unwrap();
@@ -318,26 +321,26 @@ fn an_executor_that_keeps_a_task_does_not_keep_itself() {
     assert_eq!(Arc::strong_count(&memory), 1);
 }
 
-/// A thread that runs the tasks, and is waited for when the pool is dropped.
+/// A thread that runs the tasks. The drop of the pool joins it.
 struct Pool {
     tasks: Option<Sender<ExpiredTask>>,
     thread: Option<thread::JoinHandle<()>>,
-    /// Called on the worker once it has handed a task over.
-    then: Box<dyn Fn() + Send + Sync>,
+    /// The worker calls this after each task that it hands over.
+    after_send: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Pool {
-    fn new(then: impl Fn() + Send + Sync + 'static) -> Self {
+    fn new(after_send: impl Fn() + Send + Sync + 'static) -> Self {
         let (sender, tasks) = channel::<ExpiredTask>();
         let thread = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
-        Self { tasks: Some(sender), thread: Some(thread), then: Box::new(then) }
+        Self { tasks: Some(sender), thread: Some(thread), after_send: Box::new(after_send) }
     }
 }
 
 impl TaskExecutor for Pool {
     fn execute(&self, task: ExpiredTask) {
         self.tasks.as_ref().unwrap().send(task).unwrap();
-        (self.then)();
+        (self.after_send)();
     }
 }
 
@@ -348,8 +351,8 @@ impl Drop for Pool {
     }
 }
 
-/// A task that stops the timer too, once the gate is open. Says when it has.
-fn stops_too() -> (Gate, Receiver<()>, impl FnOnce(&Timeout) + Send + 'static) {
+/// Returns a task that stops the timer as well, once the gate is open, and then reports it.
+fn task_that_stops() -> (Gate, Receiver<()>, impl FnOnce(&Timeout) + Send + 'static) {
     let (gate, wait) = Gate::new();
     let (stopped, wait_for_stop) = channel();
     let task = move |timeout: &Timeout| {
@@ -366,7 +369,7 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_threa
         ends(move || {
             let timer =
                 HashedWheelTimer::builder().tick(ms(1)).task_executor(Pool::new(|| ())).build().unwrap();
-            let (gate, wait_for_stop, task) = stops_too();
+            let (gate, wait_for_stop, task) = task_that_stops();
             let timeout = timer.new_timeout(task, ms(1)).unwrap();
             let far = timer.new_timeout(|_| (), ms(60_000)).unwrap();
             gate.wait_for_arrival();
@@ -380,7 +383,7 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_threa
                 thread::yield_now();
             }
             gate.open();
-            wait_for_stop.recv_timeout(PATIENCE).unwrap();
+            wait_for_stop.recv_timeout(TEST_TIMEOUT).unwrap();
             stopper.join().unwrap();
             assert_eq!(timeout.timer().stats().panics, 0);
         });
@@ -390,7 +393,8 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_another_threa
 #[test]
 fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() {
     ends(|| {
-        // The last handle: the worker drops it once the task is in the pool, and no other is left.
+        // The worker drops this last handle after the task is in the pool, when no other handle is
+        // left.
         let last: Arc<Mutex<Option<HashedWheelTimer>>> = Arc::default();
         let is_last = Arc::new(AtomicBool::new(false));
         let (taken, may_be_taken) = (last.clone(), is_last.clone());
@@ -401,7 +405,7 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() 
             drop(taken.lock().unwrap().take());
         });
         let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(pool).build().unwrap();
-        let (gate, wait_for_stop, task) = stops_too();
+        let (gate, wait_for_stop, task) = task_that_stops();
         let first = timer.clone();
         *last.lock().unwrap() = Some(timer);
         first.new_timeout(task, ms(1)).unwrap();
@@ -413,36 +417,36 @@ fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_by_the_worker() 
             thread::yield_now();
         }
         gate.open();
-        wait_for_stop.recv_timeout(PATIENCE).unwrap();
+        wait_for_stop.recv_timeout(TEST_TIMEOUT).unwrap();
     });
 }
 
 #[test]
 fn a_pool_that_waits_for_a_task_that_stops_the_timer_is_dropped_because_of_the_clock() {
-    struct Fuse(Arc<AtomicBool>, Instant);
-    impl Clock for Fuse {
+    struct BreakableClock(Arc<AtomicBool>, Instant);
+    impl Clock for BreakableClock {
         fn now(&self) -> Duration {
             assert!(
-                !self.0.load(SeqCst) || thread::current().name() != Some("hw-fused"),
+                !self.0.load(SeqCst) || thread::current().name() != Some("hw-broken"),
                 "the clock is broken"
             );
             self.1.elapsed()
         }
     }
     ends(|| {
-        let blown = Arc::new(AtomicBool::new(false));
-        let blow = blown.clone();
-        let pool = Pool::new(move || blow.store(true, SeqCst));
-        let clock = Fuse(blown, Instant::now());
-        let builder = HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-fused").clock(clock);
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let break_clock = is_broken.clone();
+        let pool = Pool::new(move || break_clock.store(true, SeqCst));
+        let clock = BreakableClock(is_broken, Instant::now());
+        let builder = HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-broken").clock(clock);
         let timer = builder.task_executor(pool).build().unwrap();
-        let (gate, wait_for_stop, task) = stops_too();
+        let (gate, wait_for_stop, task) = task_that_stops();
         timer.new_timeout(task, ms(1)).unwrap();
         gate.wait_for_arrival();
         while !timer.is_stopped() {
             thread::yield_now();
         }
         gate.open();
-        wait_for_stop.recv_timeout(PATIENCE).unwrap();
+        wait_for_stop.recv_timeout(TEST_TIMEOUT).unwrap();
     });
 }

@@ -1,4 +1,5 @@
-//! What a timer reports, through `tracing`. A test binary of its own: too many timers are warned of once in a process.
+//! The events that a timer emits through `tracing`. This is a separate test binary, because the
+//! warning about too many timers is emitted once per process.
 
 #![cfg(feature = "tracing")]
 
@@ -44,7 +45,7 @@ fn a_panic_is_reported_with_its_task_and_its_message() {
 }
 
 #[test]
-fn a_periodic_task_that_panics_is_reported_once_and_runs_no_more() {
+fn a_periodic_task_that_panics_is_reported_once_and_does_not_run_again() {
     let reports = reports_of(|| {
         let mut t = Driven::new();
         t.timer.schedule_at_fixed_rate(|| panic!("out of order"), TICK, TICK).unwrap();
@@ -82,7 +83,7 @@ fn an_executor_that_panics_is_reported_and_so_is_the_task() {
 }
 
 #[test]
-fn a_subscriber_that_panics_harms_nobody() {
+fn a_subscriber_that_panics_has_no_effect() {
     tracing::subscriber::with_default(Reports::broken(), || {
         quietly(|| {
             let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
@@ -96,7 +97,7 @@ fn a_subscriber_that_panics_harms_nobody() {
 }
 
 #[test]
-fn a_tick_that_cannot_be_kept_is_reported() {
+fn a_tick_that_is_too_short_is_reported() {
     let reports = reports_of(|| {
         drop(HashedWheelTimer::new(Duration::from_nanos(7), 8));
         drop(HashedWheelTimer::new(Duration::from_micros(1), 8));
@@ -106,7 +107,7 @@ fn a_tick_that_cannot_be_kept_is_reported() {
 }
 
 #[test]
-fn a_slow_task_is_reported_with_its_type_and_what_it_took() {
+fn a_slow_task_is_reported_with_its_type_and_its_duration() {
     let reports = reports_of(|| {
         let mut t = Driven::with(|builder| builder.slow_task_threshold(ms(5)));
         for takes in [1, 7] {
@@ -116,18 +117,18 @@ fn a_slow_task_is_reported_with_its_type_and_what_it_took() {
         t.pass(TICK);
     });
     assert_eq!(reports.len(), 1, "{reports:?}");
-    let task = "a_slow_task_is_reported_with_its_type_and_what_it_took";
+    let task = "a_slow_task_is_reported_with_its_type_and_its_duration";
     with_level(Level::WARN, &reports[0], &["delayed the worker", task, "took=7ms", "threshold=5ms"]);
 }
 
-/// What is said only when it has happened once, twice, four times, and so on.
+/// The numbers in events that are emitted only at the first, second, fourth, eighth … occurrence.
 fn numbers(reports: &[String], name: &str) -> Vec<u64> {
     let number = |report: &String| report.split_once(&format!(" {name}="))?.1.split(' ').next()?.parse().ok();
     reports.iter().map(|report| number(report).unwrap_or_else(|| panic!("no {name} in {report}"))).collect()
 }
 
 #[test]
-fn refusals_are_reported_less_and_less_often() {
+fn rejections_are_reported_less_and_less_often() {
     let reports = reports_of(|| {
         let t = Driven::with(|builder| builder.max_pending_timeouts(1).thread_name("requests"));
         for _ in 0..=100 {
@@ -141,7 +142,7 @@ fn refusals_are_reported_less_and_less_often() {
 }
 
 #[test]
-fn who_is_refused_by_a_stopped_timer_is_told_and_nobody_else() {
+fn a_rejection_by_a_stopped_timer_is_returned_and_not_reported() {
     let reports = reports_of(|| {
         let t = Driven::new();
         t.timer.stop();
@@ -166,33 +167,35 @@ fn long_turns_are_reported_less_and_less_often() {
     reports.iter().for_each(|report| with_level(Level::WARN, report, &parts));
 }
 
-/// A subscriber may do with the timer what it likes: nothing that it could wait for is locked.
+/// A subscriber may use the timer in any way: the timer holds no lock that the subscriber could
+/// wait for.
 #[test]
 fn a_subscriber_may_stop_the_timer_that_reports() {
-    for sequel in ["rejects timeouts", "longer than a tick"] {
+    for event_text in ["rejects timeouts", "longer than a tick"] {
         let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
         let (timer, stopped) = (t.timer.clone(), Arc::new(Mutex::new(None)));
         let seen = stopped.clone();
         let stops = move |text: &str| {
-            if text.contains(sequel) {
+            if text.contains(event_text) {
                 *seen.lock().unwrap() = Some(timer.stop().len());
             }
         };
         tracing::subscriber::with_default(Reports(Arc::default(), Arc::new(stops)), || {
             let clock = t.clock.clone();
             t.timer.new_timeout(move |_| clock.advance(TICK * 2), TICK).unwrap();
-            if sequel == "rejects timeouts" {
+            if event_text == "rejects timeouts" {
                 assert!(t.timer.new_timeout(|_| (), TICK).is_err());
             }
             t.pass(TICK);
         });
-        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(sequel == "rejects timeouts")));
+        assert_eq!(*stopped.lock().unwrap(), Some(usize::from(event_text == "rejects timeouts")));
     }
 }
 
 #[test]
-fn more_than_64_live_timers_are_warned_of_once() {
-    // The other tests here have a few alive for a moment: far from 64, and not counted once they are stopped.
+fn more_than_64_live_timers_cause_one_warning() {
+    // The other tests in this binary have a few live timers at a time, far below 64. A stopped
+    // timer does not count.
     for _ in 0..10 {
         let timers: Vec<_> = (0..50).map(|_| HashedWheelTimer::new(ms(1), 8)).collect();
         assert!(reports_of(|| drop(HashedWheelTimer::default())).is_empty());

@@ -1,4 +1,4 @@
-//! What `stats()` says, number by number, on a clock that stands still.
+//! Each number that `stats()` returns, with a clock that moves only when the test moves it.
 
 mod common;
 
@@ -7,18 +7,18 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Back, Driven, Ends, TICK, ends, ms};
+use common::{Driven, Ends, RewindableClock, TICK, ends, ms};
 use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, Lateness, ManualClock, Timeout};
 
 impl Driven {
-    /// A timeout whose task takes so long.
+    /// Schedules a task that takes this long.
     fn slow(&self, takes: Duration, delay: Duration) -> Timeout {
         let clock = self.clock.clone();
         self.timer.new_timeout(move |_| clock.advance(takes), delay).unwrap()
     }
 }
 
-/// The buckets that have something in them.
+/// Returns the buckets that are not empty.
 fn counts(lateness: Lateness) -> Vec<(Option<Duration>, u64)> {
     lateness.buckets().filter(|(_, count)| *count > 0).collect()
 }
@@ -27,7 +27,7 @@ fn us(micros: u64) -> Option<Duration> {
     Some(Duration::from_micros(micros))
 }
 
-// --- lateness -------------------------------------------------------------------------------------------------------
+// --- lateness ------------------------------------------------------------------------------------
 
 #[test]
 fn bounds_are_powers_of_two_of_a_tick() {
@@ -38,7 +38,7 @@ fn bounds_are_powers_of_two_of_a_tick() {
 }
 
 #[test]
-fn each_lateness_is_counted_where_it_belongs() {
+fn each_lateness_is_counted_in_its_bucket() {
     const NANO: Duration = Duration::from_nanos(1);
 
     let cases = [
@@ -55,7 +55,7 @@ fn each_lateness_is_counted_where_it_belongs() {
     ];
     for (late, bound) in cases {
         let mut t = Driven::new();
-        // Three are due at 20 ms, whenever before that their deadlines are.
+        // All three are due at 20 ms, because their deadlines are rounded up to a tick.
         [11, 15, 20].into_iter().for_each(|delay| drop(t.timer.new_timeout(|_| (), ms(delay)).unwrap()));
         assert_eq!(t.pass(ms(20) + late), 3);
         let lateness = t.timer.stats().lateness;
@@ -65,7 +65,7 @@ fn each_lateness_is_counted_where_it_belongs() {
 }
 
 #[test]
-fn a_turn_that_catches_up_counts_each_tick_by_itself() {
+fn a_turn_that_catches_up_counts_each_tick_separately() {
     let mut t = Driven::new();
     (1..=4).for_each(|ticks| drop(t.timer.new_timeout(|_| (), TICK * ticks).unwrap()));
     assert_eq!(t.pass(TICK * 4), 4);
@@ -75,11 +75,11 @@ fn a_turn_that_catches_up_counts_each_tick_by_itself() {
 }
 
 #[test]
-fn a_long_turn_shows_in_the_lateness() {
+fn a_long_turn_is_visible_in_the_lateness() {
     let mut t = Driven::new();
     (0..200).for_each(|_| drop(t.slow(ms(1), TICK)));
     assert_eq!(t.pass(TICK), 200);
-    // Looked at when the 64th, the 128th and the 192nd had run.
+    // The worker reads the clock after the 64th, the 128th and the 192nd task.
     let lateness = t.timer.stats().lateness;
     assert_eq!(counts(lateness), [(us(625), 64), (us(80_000), 64), (us(160_000), 64), (us(320_000), 8)]);
     assert_eq!(lateness.max, ms(192));
@@ -97,7 +97,7 @@ fn a_task_makes_the_next_tick_late() {
 #[test]
 fn a_clock_that_steps_back_makes_nothing_late() {
     let (on, back) = (ManualClock::new(), ManualClock::new());
-    let builder = HashedWheelTimer::builder().tick(TICK).clock(Back(on.clone(), back.clone()));
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(RewindableClock(on.clone(), back.clone()));
     let (timer, mut driver) = builder.build_driven().unwrap();
     (0..100).for_each(|_| {
         let back = back.clone();
@@ -115,7 +115,7 @@ fn a_clock_that_steps_back_makes_nothing_late() {
 #[test]
 fn a_quantile_is_an_upper_bound() {
     let mut t = Driven::new();
-    assert_eq!(t.timer.stats().lateness.quantile(0.5), Duration::ZERO, "of nothing");
+    assert_eq!(t.timer.stats().lateness.quantile(0.5), Duration::ZERO, "no timeout has expired");
     let late = |t: &mut Driven, many: usize, late: Duration| {
         (0..many).for_each(|_| drop(t.timer.new_timeout(|_| (), TICK).unwrap()));
         assert_eq!(t.pass(TICK + late), many);
@@ -129,7 +129,7 @@ fn a_quantile_is_an_upper_bound() {
         [0.0, 0.5, 0.9, 0.91, 0.99, 1.0].map(|part| lateness.quantile(part));
     assert_eq!([low, p50, p90].map(Some), [us(1_250); 3]);
     assert_eq!([p91, p99].map(Some), [us(2_500); 2]);
-    assert_eq!(most, ms(6), "no more than the worst");
+    assert_eq!(most, ms(6), "at most the maximum");
     let odd = [-1.0, f64::NAN, f64::NEG_INFINITY, 2.0, f64::INFINITY].map(|part| lateness.quantile(part));
     assert_eq!(odd, [low, low, low, most, most]);
 }
@@ -154,10 +154,10 @@ fn lateness_and_expired_agree_when_a_task_stops_the_timer() {
     assert_eq!(counts(stats.lateness), [(us(625), 70)]);
 }
 
-// --- turns ----------------------------------------------------------------------------------------------------------
+// --- turns ---------------------------------------------------------------------------------------
 
 #[test]
-fn the_longest_turn_is_kept() {
+fn the_longest_turn_is_recorded() {
     let mut t = Driven::new();
     for (takes, longest, long_turns) in
         [(3, 3, 0), (10, 10, 0), (7, 10, 0), (11, 11, 1), (30, 30, 2), (1, 30, 2)]
@@ -176,7 +176,7 @@ fn a_turn_includes_all_its_tasks_and_those_that_panic() {
         let clock = t.clock.clone();
         let task = move |_: &Timeout| {
             clock.advance(ms(4));
-            panic!("after a while");
+            panic!("the task panics after 4 ms");
         };
         t.timer.new_timeout(task, TICK).unwrap();
     }
@@ -186,12 +186,12 @@ fn a_turn_includes_all_its_tasks_and_those_that_panic() {
 }
 
 #[test]
-fn what_turns_take_adds_up() {
+fn busy_time_is_the_sum_of_the_turns() {
     let mut t = Driven::new();
     for (takes, busy) in [(3, 3), (12, 15), (0, 15), (1, 16)] {
         t.slow(ms(takes), TICK);
         t.pass(TICK * 2);
-        // One with nothing to do, and the time between two turns, are nobody's work.
+        // Neither a turn with nothing to do nor the time between two turns is busy time.
         t.pass(Duration::from_secs(60));
         assert_eq!(t.timer.stats().busy_time, ms(busy), "after {takes} ms");
     }
@@ -199,19 +199,19 @@ fn what_turns_take_adds_up() {
     assert_eq!(t.timer.stats().busy_time, ms(16));
 }
 
-/// Each look takes a microsecond.
+/// Each reading of this clock takes a microsecond.
 #[derive(Clone, Default)]
-struct Looks(Arc<AtomicU64>);
+struct ReadingClock(Arc<AtomicU64>);
 
-impl Clock for Looks {
+impl Clock for ReadingClock {
     fn now(&self) -> Duration {
         Duration::from_micros(self.0.fetch_add(1, SeqCst))
     }
 }
 
 #[test]
-fn a_turn_that_only_moves_is_work_too() {
-    let clock = Looks::default();
+fn a_turn_that_only_moves_entries_is_busy_time() {
+    let clock = ReadingClock::default();
     let (timer, mut driver) =
         HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
     let timeout = timer.new_timeout(|_| (), TICK).unwrap();
@@ -219,13 +219,13 @@ fn a_turn_that_only_moves_is_work_too() {
     let before = timer.stats().busy_time;
     assert!(timeout.reset(TICK * 5));
     driver.turn();
-    assert_eq!(timer.stats().busy_time, before, "nothing to do");
+    assert_eq!(timer.stats().busy_time, before, "the turn has nothing to do");
     clock.0.fetch_add((TICK * 2).as_micros() as u64, SeqCst);
     assert_eq!(driver.turn(), 0);
     assert!(timer.stats().busy_time > before);
 }
 
-// --- reset ----------------------------------------------------------------------------------------------------------
+// --- reset ---------------------------------------------------------------------------------------
 
 #[test]
 fn resets_that_returned_true_are_counted() {
@@ -240,9 +240,9 @@ fn resets_that_returned_true_are_counted() {
     t.pass(TICK);
     assert_eq!(reset(TICK * 9, true), 3, "later, in the wheel");
     assert_eq!(reset(TICK, true), 4, "earlier, in the wheel");
-    assert_eq!(reset(TICK, true), 5, "a message is under way");
+    assert_eq!(reset(TICK, true), 5, "a message is already in the lane");
     t.pass(TICK);
-    assert_eq!(reset(TICK, false), 5, "it has expired");
+    assert_eq!(reset(TICK, false), 5, "the timeout has expired");
     let cancelled = t.timer.new_timeout(|_| (), TICK).unwrap();
     cancelled.cancel();
     assert!(!cancelled.reset(TICK));
@@ -250,15 +250,16 @@ fn resets_that_returned_true_are_counted() {
 }
 
 #[test]
-fn resets_of_all_threads_are_counted_also_of_those_that_have_ended() {
+fn resets_of_all_threads_are_counted_also_after_the_threads_ended() {
     const THREADS: u64 = 6;
     const EACH: u64 = 1_000;
 
     ends(|| {
         let t = Driven::new();
         let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
-        // Threads at a time, threads one after the other, with and without a place of their own at the timer before.
-        for round in 1..=3 {
+        // Each iteration starts a set of concurrent threads. Half of the threads have used the
+        // timer before they reset, so they have a cache for it.
+        for iteration in 1..=3 {
             let begin = Barrier::new(THREADS as usize);
             thread::scope(|scope| {
                 for number in 0..THREADS {
@@ -272,7 +273,7 @@ fn resets_of_all_threads_are_counted_also_of_those_that_have_ended() {
                     });
                 }
             });
-            assert_eq!(t.timer.stats().resets, round * THREADS * EACH);
+            assert_eq!(t.timer.stats().resets, iteration * THREADS * EACH);
         }
         thread::scope(|scope| assert!(scope.spawn(|| timeout.reset(TICK)).join().unwrap()));
         assert_eq!(t.timer.stats().resets, 3 * THREADS * EACH + 1);
@@ -283,15 +284,15 @@ fn resets_of_all_threads_are_counted_also_of_those_that_have_ended() {
 fn a_thread_counts_for_each_of_its_timers() {
     let all: Vec<_> = (0..4).map(|_| Driven::new()).collect();
     let timeouts: Vec<_> = all.iter().map(|t| t.timer.new_timeout(|_| (), TICK).unwrap()).collect();
-    for round in 1..=10 {
+    for iteration in 1..=10 {
         for (number, (t, timeout)) in all.iter().zip(&timeouts).enumerate() {
             (0..=number).for_each(|_| assert!(timeout.reset(TICK * 2)));
-            assert_eq!(t.timer.stats().resets, round * (number as u64 + 1));
+            assert_eq!(t.timer.stats().resets, iteration * (number as u64 + 1));
         }
     }
 }
 
-/// Where a thread has nothing of its own any more.
+/// The reset happens when the thread's cache is already destroyed.
 #[test]
 fn a_reset_while_its_thread_ends_is_counted() {
     struct Last(Timeout);
@@ -305,11 +306,11 @@ fn a_reset_while_its_thread_ends_is_counted() {
     let t = Driven::new();
     let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
     for before in [false, true] {
-        let its = timeout.clone();
+        let own = timeout.clone();
         let thread = thread::spawn(move || {
-            LAST.set(Some(Last(its.clone())));
+            LAST.set(Some(Last(own.clone())));
             if before {
-                its.reset(TICK);
+                own.reset(TICK);
             }
         });
         thread.join().unwrap();
@@ -317,31 +318,31 @@ fn a_reset_while_its_thread_ends_is_counted() {
     assert_eq!(t.timer.stats().resets, 3);
 }
 
-// --- not yet reclaimed ------------------------------------------------------------------------------------------------
+// --- cancelled, not reclaimed --------------------------------------------------------------------
 
 #[test]
-fn what_is_cancelled_is_unreclaimed_until_the_next_turn() {
+fn a_cancelled_timeout_is_not_reclaimed_until_the_next_turn() {
     for hierarchical in [false, true] {
         let mut t = Driven::with(|builder| if hierarchical { builder.hierarchical() } else { builder });
-        let unreclaimed = |t: &Driven| t.timer.stats().cancelled_not_reclaimed;
+        let not_reclaimed = |t: &Driven| t.timer.stats().cancelled_not_reclaimed;
         let timeouts: Vec<_> = (0..10).map(|_| t.timer.new_timeout(|_| (), ms(500)).unwrap()).collect();
-        assert_eq!(unreclaimed(&t), 0, "all of them are pending");
+        assert_eq!(not_reclaimed(&t), 0, "all timeouts are pending");
         assert!(timeouts[..3].iter().all(Timeout::cancel));
-        assert_eq!(unreclaimed(&t), 3, "on their way");
+        assert_eq!(not_reclaimed(&t), 3, "the messages are in the lane");
         t.pass(TICK);
-        assert_eq!(unreclaimed(&t), 0);
+        assert_eq!(not_reclaimed(&t), 0);
         assert!(timeouts[3..8].iter().all(Timeout::cancel));
-        assert_eq!(unreclaimed(&t), 5, "in the wheel");
+        assert_eq!(not_reclaimed(&t), 5, "in the wheel");
         assert!(t.driver.next_turn().is_some());
-        assert_eq!(unreclaimed(&t), 0, "who asks for the next turn takes in what has come");
+        assert_eq!(not_reclaimed(&t), 0, "next_turn reads the messages");
         timeouts[8].cancel();
         assert_eq!(t.pass(TICK * 60), 1);
-        assert_eq!((unreclaimed(&t), t.timer.stats().pending), (0, 0));
+        assert_eq!((not_reclaimed(&t), t.timer.stats().pending), (0, 0));
     }
 }
 
 #[test]
-fn a_task_sees_what_is_unreclaimed_in_its_turn() {
+fn a_task_sees_the_number_not_reclaimed_during_its_turn() {
     let mut t = Driven::new();
     let far = t.timer.new_timeout(|_| (), TICK * 9).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -354,13 +355,13 @@ fn a_task_sees_what_is_unreclaimed_in_its_turn() {
         t.timer.new_timeout(task, TICK).unwrap();
     }
     assert_eq!(t.pass(TICK), 4);
-    assert_eq!(*seen.lock().unwrap(), [0, 0, 1, 1], "those that have expired are not");
+    assert_eq!(*seen.lock().unwrap(), [0, 0, 1, 1], "expired timeouts do not count");
     t.pass(TICK);
     assert_eq!(t.timer.stats().cancelled_not_reclaimed, 0);
 }
 
 #[test]
-fn of_a_stopped_timer_nothing_is_unreclaimed() {
+fn a_stopped_timer_has_reclaimed_everything() {
     for turns in [0, 1, 3] {
         let mut t = Driven::new();
         let timeouts: Vec<_> =
@@ -379,16 +380,16 @@ fn of_a_stopped_timer_nothing_is_unreclaimed() {
     }
 }
 
-/// It is none that has expired, whoever looks when.
+/// A periodic task that continues never counts as expired, at any time of reading.
 #[test]
-fn a_periodic_task_that_goes_on_has_not_expired() {
+fn a_periodic_task_that_continues_has_not_expired() {
     let mut t = Driven::new();
     let period = if cfg!(miri) { ms(1) } else { Duration::from_micros(1) };
     for _ in 0..3 {
         t.timer.schedule_at_fixed_rate(|| (), Duration::ZERO, period).unwrap();
     }
     let (timer, is_over) = (t.timer.clone(), Arc::new(AtomicBool::new(false)));
-    let looks = {
+    let readings = {
         let is_over = Arc::clone(&is_over);
         thread::spawn(move || {
             while !is_over.load(SeqCst) {
@@ -404,10 +405,10 @@ fn a_periodic_task_that_goes_on_has_not_expired() {
         t.pass(TICK);
     }
     is_over.store(true, SeqCst);
-    looks.join().unwrap();
+    readings.join().unwrap();
 }
 
-// --- slow tasks -----------------------------------------------------------------------------------------------------
+// --- slow tasks ----------------------------------------------------------------------------------
 
 fn with_threshold(threshold: Duration) -> Driven {
     Driven::with(|builder| builder.slow_task_threshold(threshold))
@@ -425,7 +426,7 @@ fn a_task_above_the_threshold_is_slow() {
 }
 
 #[test]
-fn zero_is_a_threshold_and_the_greatest_duration_is_none() {
+fn a_threshold_may_be_zero_and_the_maximum_disables_it() {
     for (threshold, slow) in [(Duration::ZERO, 2), (Duration::MAX, 0)] {
         let mut t = with_threshold(threshold);
         [0, 1, 100].into_iter().for_each(|takes| drop(t.slow(ms(takes), TICK)));
@@ -443,7 +444,7 @@ fn without_a_threshold_no_task_is_slow() {
 }
 
 #[test]
-fn what_an_executor_runs_is_its_own_affair() {
+fn a_task_that_an_executor_runs_is_never_slow() {
     let mut t = Driven::with(|builder| {
         builder.slow_task_threshold(ms(5)).task_executor(|task: ExpiredTask| task.run())
     });
@@ -453,7 +454,7 @@ fn what_an_executor_runs_is_its_own_affair() {
 }
 
 #[test]
-fn a_timer_with_a_threshold_does_all_that_one_without_does() {
+fn a_threshold_changes_no_other_statistics() {
     let mut t = with_threshold(ms(5));
     let ends = Ends::new();
     let timeouts: Vec<_> = (0..100).map(|_| t.timer.new_timeout_task(ends.task(), TICK).unwrap()).collect();
@@ -461,9 +462,9 @@ fn a_timer_with_a_threshold_does_all_that_one_without_does() {
     let clock = t.clock.clone();
     let task = move |timeout: &Timeout| {
         clock.advance(ms(6));
-        // Itself again, from within, and then a panic.
+        // The task schedules a timeout and then panics.
         timeout.timer().new_timeout(|_| (), TICK).unwrap();
-        panic!("slow and broken");
+        panic!("slow, then a panic");
     };
     t.timer.new_timeout(task, TICK).unwrap();
     assert_eq!(common::quietly(|| t.pass(TICK)), 61);
@@ -478,19 +479,20 @@ fn a_timer_with_a_threshold_does_all_that_one_without_does() {
     assert_eq!(t.timer.stop(), []);
 }
 
-/// Also what it does when it has been held up: in the order of the ticks, each run for itself.
+/// The order is also unchanged after a delay of the worker: tasks run in the order of the ticks,
+/// and each missed run is a separate run.
 #[test]
 fn a_threshold_changes_no_order() {
     let [without, with] = [None, Some(ms(5))].map(|threshold| {
         let mut t = threshold.map_or_else(Driven::new, with_threshold);
         let order = Arc::new(Mutex::new(String::new()));
-        let say = |what| {
+        let log = |name| {
             let order = Arc::clone(&order);
-            move || order.lock().unwrap().push(what)
+            move || order.lock().unwrap().push(name)
         };
-        t.timer.schedule_at_fixed_rate(say('a'), TICK, TICK).unwrap();
-        t.timer.schedule_at_fixed_rate(say('b'), TICK, TICK).unwrap();
-        let once = say('c');
+        t.timer.schedule_at_fixed_rate(log('a'), TICK, TICK).unwrap();
+        t.timer.schedule_at_fixed_rate(log('b'), TICK, TICK).unwrap();
+        let once = log('c');
         t.timer.new_timeout(move |_| once(), TICK * 2).unwrap();
         let expired = t.pass(TICK * 4);
         let order = order.lock().unwrap().clone();
@@ -513,7 +515,7 @@ fn a_run_of_a_periodic_task_can_be_slow() {
     assert!(slow.iter().all(|(counted, slow)| counted == slow), "{slow:?}");
 }
 
-/// The worker calls it, whoever runs the tasks.
+/// The worker calls the waker itself, also if an executor runs the tasks.
 #[cfg(feature = "async")]
 #[test]
 fn a_waker_can_be_slow() {
@@ -539,9 +541,9 @@ fn a_waker_can_be_slow() {
     }
 }
 
-/// A run that makes up for a missed one is a task by itself, in its place among the others.
+/// A run that makes up for a missed one is a separate task, in its place among the others.
 #[test]
-fn a_threshold_changes_nothing_in_what_periodic_tasks_do() {
+fn a_threshold_does_not_change_periodic_tasks() {
     let logs = [None, Some(Duration::MAX), Some(ms(5)), Some(Duration::ZERO)].map(|threshold| {
         let mut t = threshold.map_or_else(Driven::new, with_threshold);
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -563,11 +565,11 @@ fn a_threshold_changes_nothing_in_what_periodic_tasks_do() {
     assert!(logs.iter().all(|log| *log == logs[0]), "{logs:?}");
 }
 
-// --- the clock ------------------------------------------------------------------------------------------------------
+// --- the clock -----------------------------------------------------------------------------------
 
-/// Nobody would read it, and it is the user's code.
+/// Without a threshold the worker needs no reading per task, and a reading calls user code.
 #[test]
-fn the_clock_is_not_looked_at_for_each_task() {
+fn the_clock_is_not_read_for_each_task() {
     #[derive(Clone, Default)]
     struct Counted(ManualClock, Arc<AtomicUsize>);
     impl Clock for Counted {
@@ -587,9 +589,9 @@ fn the_clock_is_not_looked_at_for_each_task() {
         clock.0.advance(TICK);
         let before = clock.1.load(SeqCst);
         assert_eq!(driver.turn(), 1_000);
-        let looks = clock.1.load(SeqCst) - before;
-        assert!((2..=most).contains(&looks), "{looks} looks, with {threshold:?}");
-        // And with nothing to do, once.
+        let readings = clock.1.load(SeqCst) - before;
+        assert!((2..=most).contains(&readings), "{readings} readings, with {threshold:?}");
+        // A turn with nothing to do reads the clock once.
         let before = clock.1.load(SeqCst);
         driver.turn();
         assert_eq!(clock.1.load(SeqCst) - before, 1);
@@ -599,20 +601,20 @@ fn the_clock_is_not_looked_at_for_each_task() {
 #[test]
 fn a_clock_that_panics_in_a_turn_loses_nothing() {
     #[derive(Clone, Default)]
-    struct Fuse(ManualClock, Arc<AtomicBool>);
-    impl Clock for Fuse {
+    struct BreakableClock(ManualClock, Arc<AtomicBool>);
+    impl Clock for BreakableClock {
         fn now(&self) -> Duration {
             assert!(!self.1.load(SeqCst), "the clock is broken");
             self.0.now()
         }
     }
     for threshold in [Duration::MAX, ms(1)] {
-        let clock = Fuse::default();
+        let clock = BreakableClock::default();
         let builder = HashedWheelTimer::builder().tick(TICK).slow_task_threshold(threshold);
         let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
         for at in 0..200 {
-            let fuse = clock.1.clone();
-            let task = move |_: &Timeout| fuse.store(at < 190, SeqCst);
+            let is_broken = clock.1.clone();
+            let task = move |_: &Timeout| is_broken.store(at < 190, SeqCst);
             timer.new_timeout(task, TICK).unwrap();
         }
         clock.0.advance(TICK);
@@ -620,14 +622,14 @@ fn a_clock_that_panics_in_a_turn_loses_nothing() {
         let stats = timer.stats();
         assert_eq!((stats.expired, stats.pending), (200, 0));
         assert_eq!(counts(stats.lateness).iter().map(|(_, count)| count).sum::<u64>(), 200);
-        assert!(stats.panics > 0, "and is heard of");
+        assert!(stats.panics > 0, "the panic is counted");
     }
 }
 
-// --- for people -----------------------------------------------------------------------------------------------------
+// --- Debug ---------------------------------------------------------------------------------------
 
 #[test]
-fn debug_can_be_read() {
+fn debug_output_is_readable() {
     let mut t = Driven::new();
     t.slow(ms(3), TICK);
     t.timer.new_timeout(|_| (), TICK * 3).unwrap();

@@ -1,5 +1,5 @@
-//! What needs the real worker thread and the real clock. Lower bounds are strict, upper ones allow for a machine that is busy
-//! with something else.
+//! Tests that need the real worker thread and the real clock. Lower bounds are strict. Upper bounds
+//! allow for a busy machine.
 
 mod common;
 
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Ends, Gate, PATIENCE, ends, ms, quietly};
+use common::{Ends, Gate, TEST_TIMEOUT, ends, ms, quietly};
 use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout};
 
-/// What Linux knows of a thread of this process that has this name.
+/// Reads the state of a thread of this process by its name.
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
@@ -28,16 +28,16 @@ mod linux {
             .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name))
     }
 
-    /// How often it went to sleep of its own accord.
+    /// Returns the number of voluntary context switches of the thread.
     pub(crate) fn sleeps(name: &str) -> u64 {
         let status = fs::read_to_string(find(name).expect(name).join("status")).unwrap();
         let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// The same, once it has not done so for a while.
+    /// Returns the same number, after it has not changed for a while.
     pub(crate) fn asleep(name: &str) -> u64 {
-        super::eventually("it runs", || find(name).is_some());
+        super::eventually("the thread runs", || find(name).is_some());
         loop {
             let before = sleeps(name);
             super::sleep(super::ms(200));
@@ -53,22 +53,22 @@ fn timer(name: &str, tick: Duration) -> HashedWheelTimer {
 }
 
 #[track_caller]
-fn eventually(what: &str, condition: impl Fn() -> bool) {
+fn eventually(expectation: &str, condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{expectation}");
         sleep(ms(1));
     }
 }
 
-/// A test in a process of its own has passed, and there is one of its name.
+/// Checks that a test in a child process passed, and that the name matched exactly one test.
 #[track_caller]
 fn assert_passed(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-// --- the worker thread ----------------------------------------------------------------------------------------------
+// --- the worker thread ---------------------------------------------------------------------------
 
 #[test]
 #[cfg(target_os = "linux")]
@@ -76,10 +76,10 @@ fn the_thread_starts_with_the_first_timeout_and_ends_with_stop() {
     let timer = timer("hw-lazy", ms(1));
     assert_eq!(linux::find("hw-lazy"), None);
     timer.new_timeout(|_| (), ms(1)).unwrap();
-    eventually("it has its name", || linux::find("hw-lazy").is_some());
+    eventually("the thread has its name", || linux::find("hw-lazy").is_some());
     timer.stop();
-    // It is listed for a moment longer.
-    eventually("stop waits for its end", || linux::find("hw-lazy").is_none());
+    // The system lists the thread for a moment after its end.
+    eventually("stop waits for the end of the thread", || linux::find("hw-lazy").is_none());
 }
 
 #[test]
@@ -88,9 +88,11 @@ fn start_starts_the_thread_once() {
     let timer = timer("hw-start", ms(1));
     timer.start().unwrap();
     timer.start().unwrap();
-    eventually("it runs", || linux::find("hw-start").is_some());
+    eventually("the thread runs", || linux::find("hw-start").is_some());
     drop(timer);
-    eventually("the last handle waits for its end as well", || linux::find("hw-start").is_none());
+    eventually("the drop of the last handle waits for the end of the thread", || {
+        linux::find("hw-start").is_none()
+    });
 }
 
 #[test]
@@ -100,17 +102,17 @@ fn threads_have_names_by_default() {
     timer
         .new_timeout(move |_| name.send(thread::current().name().map(str::to_owned)).unwrap(), ms(0))
         .unwrap();
-    let name = names.recv_timeout(PATIENCE).unwrap().unwrap();
+    let name = names.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     assert!(name.strip_prefix("hashed-wheel-").is_some_and(|number| number.parse::<u32>().is_ok()), "{name}");
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn with_nothing_pending_it_does_not_wake() {
+fn a_timer_with_nothing_pending_does_not_wake() {
     let timer = timer("hw-idle", ms(1));
     timer.new_timeout(|_| (), ms(5)).unwrap();
     timer.new_timeout(|_| (), ms(500)).unwrap().cancel();
-    eventually("it fired", || timer.pending_timeouts() == 0);
+    eventually("the timeout fired", || timer.pending_timeouts() == 0);
     sleep(ms(200));
     let before = linux::sleeps("hw-idle");
     sleep(ms(2_000));
@@ -122,7 +124,7 @@ fn with_nothing_pending_it_does_not_wake() {
 fn a_thread_that_was_only_started_does_not_wake() {
     let timer = timer("hw-started", ms(1));
     timer.start().unwrap();
-    eventually("it runs", || linux::find("hw-started").is_some());
+    eventually("the thread runs", || linux::find("hw-started").is_some());
     sleep(ms(200));
     let before = linux::sleeps("hw-started");
     sleep(ms(2_000));
@@ -131,23 +133,23 @@ fn a_thread_that_was_only_started_does_not_wake() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn with_one_far_timeout_it_wakes_only_for_work() {
+fn a_timer_with_one_far_timeout_wakes_only_for_work() {
     let timer = timer("hw-far", ms(1));
     let far = timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
     let before = linux::asleep("hw-far");
-    // Four turns of the wheel.
+    // Four rounds of the wheel.
     sleep(ms(2_048));
     assert_eq!(linux::sleeps("hw-far") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
 
-    // And then it does wake for an earlier one.
+    // The worker does wake for an earlier timeout.
     let (fired, wait) = channel();
     timer.new_timeout(move |_| fired.send(()).unwrap(), ms(20)).unwrap();
-    wait.recv_timeout(PATIENCE).unwrap();
+    wait.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(far.cancel());
 }
 
 #[test]
-fn under_traffic_it_wakes_at_most_once_a_tick() {
+fn a_timer_under_load_wakes_at_most_once_per_tick() {
     let timer = timer("hw-busy", ms(20));
     let begin = Instant::now();
     let mut scheduled = 0;
@@ -163,8 +165,8 @@ fn under_traffic_it_wakes_at_most_once_a_tick() {
 fn a_thread_that_cannot_be_started_is_an_error_each_time() {
     const CHILD: &str = "HASHED_WHEEL_TEST_NO_THREADS";
     if std::env::var_os(CHILD).is_none() {
-        // In a process of its own whose threads would need a stack larger than its address space. (With one test thread
-        // the test itself runs on the main one.)
+        // The child process demands a thread stack that is larger than the address space. (With one
+        // test thread the test itself runs on the main thread.)
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["a_thread_that_cannot_be_started_is_an_error_each_time", "--exact", "--test-threads=1"])
             .env("RUST_MIN_STACK", if usize::BITS < 64 { 3_u64 << 30 } else { 1 << 50 }.to_string())
@@ -183,20 +185,20 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
         assert_eq!(
             (timer.pending_timeouts(), task_ends.drops()),
             (0, attempt),
-            "a refusal leaves it as it was"
+            "a rejection leaves the timer unchanged"
         );
         assert!(matches!(timer.start(), Err(NewTimeoutError::Spawn(_))));
     }
-    assert!(timer.stop().is_empty(), "and nothing hangs");
+    assert!(timer.stop().is_empty(), "stop does not hang");
 }
 
 #[test]
 fn a_clock_that_panics_stops_the_timer() {
-    struct Fuse(Mutex<Option<Duration>>, Instant);
-    impl Clock for Fuse {
+    struct BreakableClock(Mutex<Option<Duration>>, Instant);
+    impl Clock for BreakableClock {
         fn now(&self) -> Duration {
             let now = self.1.elapsed();
-            if thread::current().name() == Some("hw-fuse")
+            if thread::current().name() == Some("hw-broken")
                 && self.0.lock().unwrap().is_some_and(|end| now > end)
             {
                 panic!("the clock is broken");
@@ -205,22 +207,22 @@ fn a_clock_that_panics_stops_the_timer() {
         }
     }
     ends(|| {
-        let clock = Fuse(Mutex::new(Some(ms(20))), Instant::now());
+        let clock = BreakableClock(Mutex::new(Some(ms(20))), Instant::now());
         let timer =
-            HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-fuse").clock(clock).build().unwrap();
+            HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-broken").clock(clock).build().unwrap();
         let never = timer.new_timeout(|_| (), ms(60)).unwrap();
-        eventually("it is stopped", || timer.is_stopped());
-        eventually("nothing is left", || never.is_cancelled());
+        eventually("the timer is stopped", || timer.is_stopped());
+        eventually("the rest is cancelled", || never.is_cancelled());
         assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Stopped)));
         assert!(timer.stop().is_empty());
         assert!(timer.stats().panics > 0);
     });
 }
 
-// --- on time --------------------------------------------------------------------------------------------------------
+// --- on time -------------------------------------------------------------------------------------
 
 #[test]
-fn never_early_by_the_real_clock() {
+fn timeouts_are_never_early_by_the_real_clock() {
     let timer = timer("hw-early", ms(1));
     let (fired, lateness) = channel();
     let mut random = fastrand::Rng::with_seed(3);
@@ -231,22 +233,22 @@ fn never_early_by_the_real_clock() {
         timer.new_timeout(move |_| fired.send((delay, begin.elapsed())).unwrap_or(()), delay).unwrap();
     }
     for _ in 0..MANY {
-        let (delay, took) = lateness.recv_timeout(PATIENCE).unwrap();
+        let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(took >= delay, "asked for {delay:?}, fired after {took:?}");
     }
 }
 
 #[test]
-fn a_re_armed_timeout_is_never_early_by_the_real_clock() {
-    let timer = timer("hw-rearm", ms(1));
+fn a_reset_timeout_is_never_early_by_the_real_clock() {
+    let timer = timer("hw-reset", ms(1));
     let (fired, lateness) = channel();
     let last = Arc::new(Mutex::new(Instant::now()));
     let seen = last.clone();
     let timeout =
         timer.new_timeout(move |_| fired.send(seen.lock().unwrap().elapsed()).unwrap(), ms(20)).unwrap();
-    // Later and earlier, as it comes.
+    // Resets to later and to earlier deadlines, in no particular order.
     for delay in [25, 30, 10, 40, 5, 35, 30, 20].map(ms) {
-        // With the lock, for it may fire before the next line.
+        // Under the lock, because the timeout may fire before `last` is written.
         let mut last = last.lock().unwrap();
         let begin = Instant::now();
         if !timeout.reset(delay) {
@@ -256,11 +258,11 @@ fn a_re_armed_timeout_is_never_early_by_the_real_clock() {
         drop(last);
         sleep(ms(3));
     }
-    assert!(lateness.recv_timeout(PATIENCE).unwrap() >= ms(20));
+    assert!(lateness.recv_timeout(TEST_TIMEOUT).unwrap() >= ms(20));
 }
 
 #[test]
-fn a_tick_of_a_microsecond_is_honoured() {
+fn a_tick_of_one_microsecond_works() {
     let timer = timer("hw-micro", Duration::from_micros(1));
     let (fired, lateness) = channel();
     for delay in (0..1_000).map(|n| Duration::from_micros(n * 7)) {
@@ -268,17 +270,17 @@ fn a_tick_of_a_microsecond_is_honoured() {
         timer.new_timeout(move |_| fired.send((delay, begin.elapsed())).unwrap(), delay).unwrap();
     }
     for _ in 0..1_000 {
-        let (delay, took) = lateness.recv_timeout(PATIENCE).unwrap();
+        let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(took >= delay, "asked for {delay:?}, fired after {took:?}");
     }
     sleep(ms(200));
     let before = timer.stats().wake_ups;
     sleep(ms(200));
-    assert_eq!(timer.stats().wake_ups, before, "and it is idle as any other");
+    assert_eq!(timer.stats().wake_ups, before, "the idle worker does not wake");
 }
 
 #[test]
-fn at_the_end_of_time_it_sleeps() {
+fn the_worker_sleeps_when_the_clock_is_at_its_maximum() {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1));
     let builder = HashedWheelTimer::builder().tick(Duration::from_micros(1)).clock(clock.clone());
@@ -291,7 +293,7 @@ fn at_the_end_of_time_it_sleeps() {
 }
 
 #[test]
-fn many_that_fall_due_at_once_all_fire() {
+fn many_timeouts_due_at_once_all_fire() {
     let timer = timer("hw-many", ms(10));
     let fired = Arc::new(AtomicUsize::new(0));
     const MANY: usize = 350_000;
@@ -308,61 +310,62 @@ fn many_that_fall_due_at_once_all_fire() {
             )
             .unwrap();
     }
-    eventually("all fire", || fired.load(SeqCst) == MANY);
+    eventually("all timeouts fire", || fired.load(SeqCst) == MANY);
     assert!(begin.elapsed() >= ms(500));
     assert_eq!(timer.pending_timeouts(), 0);
 }
 
 #[test]
-fn a_slow_task_is_caught_up_with() {
+fn the_worker_catches_up_after_a_slow_task() {
     let timer = timer("hw-slow", ms(1));
     let (fired, order) = channel();
     timer.new_timeout(|_| sleep(ms(100)), ms(5)).unwrap();
     let begin = Instant::now();
     for name in (1..20).rev() {
         let fired = fired.clone();
-        // This thread may be held up.
+        // Compensates for a delay of this thread.
         let delay = ms(5 + 4 * name).saturating_sub(begin.elapsed());
         timer.new_timeout(move |_| fired.send(name).unwrap(), delay).unwrap();
     }
-    let order: Vec<_> = (1..20).map(|_| order.recv_timeout(PATIENCE).unwrap()).collect();
+    let order: Vec<_> = (1..20).map(|_| order.recv_timeout(TEST_TIMEOUT).unwrap()).collect();
     assert!(order.is_sorted(), "{order:?}");
 }
 
-// --- a worker that is stuck -----------------------------------------------------------------------------------------
+// --- a worker that a task blocks -----------------------------------------------------------------
 
 #[test]
-fn cancel_waits_for_nobody() {
+fn cancel_does_not_wait_for_the_worker() {
     let timer = HashedWheelTimer::builder().tick(ms(1)).max_pending_timeouts(2).build().unwrap();
     let (gate, wait) = Gate::new();
     timer.new_timeout(move |_| wait(), ms(0)).unwrap();
-    let placed = Ends::new();
-    let timeout = timer.new_timeout_task(placed.task(), ms(3_600_000)).unwrap();
+    let in_wheel = Ends::new();
+    let timeout = timer.new_timeout_task(in_wheel.task(), ms(3_600_000)).unwrap();
     gate.wait_for_arrival();
-    let queued = Ends::new();
-    let other = timer.new_timeout_task(queued.task(), ms(3_600_000)).unwrap();
-    assert!(timer.new_timeout(|_| (), ms(1)).is_err(), "the limit");
+    let in_lane = Ends::new();
+    let other = timer.new_timeout_task(in_lane.task(), ms(3_600_000)).unwrap();
+    assert!(timer.new_timeout(|_| (), ms(1)).is_err(), "the limit is reached");
 
-    for (timeout, task_ends) in [(timeout, placed), (other, queued)] {
+    for (timeout, task_ends) in [(timeout, in_wheel), (other, in_lane)] {
         let before = timer.pending_timeouts();
         assert!(timeout.cancel());
         assert_eq!(timer.pending_timeouts(), before - 1);
-        assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1), "its task is gone");
-        assert!(timer.new_timeout(|_| (), ms(3_600_000)).is_ok(), "its place is free");
+        assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1), "the task is dropped");
+        assert!(timer.new_timeout(|_| (), ms(3_600_000)).is_ok(), "the cancel frees its place");
     }
     gate.open();
 }
 
 #[test]
-fn what_is_due_in_the_tick_that_is_stuck_can_still_be_cancelled() {
-    let timer = timer("hw-stuck", ms(50));
+fn a_timeout_due_in_a_blocked_tick_can_still_be_cancelled() {
+    let timer = timer("hw-blocked", ms(50));
     let (gate, wait) = Gate::new();
     let task_ends = Ends::new();
-    // Scheduled within microseconds; should a boundary fall between them, the second is due later and nothing is lost.
+    // Both are scheduled within microseconds. If a tick boundary falls between them, the second is
+    // due later and the test still holds.
     timer.new_timeout(move |_| wait(), ms(100)).unwrap();
-    let victim = timer.new_timeout_task(task_ends.task(), ms(100)).unwrap();
+    let second = timer.new_timeout_task(task_ends.task(), ms(100)).unwrap();
     gate.wait_for_arrival();
-    assert!(victim.cancel());
+    assert!(second.cancel());
     gate.open();
     assert!(timer.stop().is_empty());
     assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 1));
@@ -389,13 +392,13 @@ fn stop_waits_for_the_task_that_is_running_and_returns_the_rest() {
     sleep(ms(5));
     gate.open();
     let rest = timer.stop();
-    assert!(finished.load(SeqCst), "it is never interrupted");
+    assert!(finished.load(SeqCst), "a running task is never interrupted");
     assert_eq!(rest.len(), due.iter().filter(|timeout| timeout.is_cancelled()).count());
     assert_eq!(timer.pending_timeouts(), 0);
 }
 
 #[test]
-fn stop_takes_what_is_due_behind_the_task_that_is_running() {
+fn stop_returns_timeouts_due_behind_the_running_task() {
     let timer = timer("hw-behind", ms(50));
     let (gate, wait) = Gate::new();
     timer.new_timeout(move |_| wait(), ms(100)).unwrap();
@@ -407,16 +410,20 @@ fn stop_takes_what_is_due_behind_the_task_that_is_running() {
         let timer = timer.clone();
         thread::spawn(move || timer.stop())
     };
-    eventually("stop was called", || timer.is_stopped());
+    eventually("stop was called in time", || timer.is_stopped());
     gate.open();
     assert_eq!(stopper.join().unwrap().len(), behind.len());
-    assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 10), "ended between two tasks of one tick");
+    assert_eq!(
+        (task_ends.runs(), task_ends.hooks()),
+        (0, 10),
+        "stop took effect between two tasks of one tick"
+    );
 }
 
-// --- stop and drop --------------------------------------------------------------------------------------------------
+// --- stop and drop -------------------------------------------------------------------------------
 
 #[test]
-fn of_two_stops_at_once_one_gets_all_and_the_other_waits() {
+fn one_of_two_concurrent_stops_returns_all_and_the_other_waits() {
     for _ in 0..if cfg!(miri) { 3 } else { 50 } {
         let timer = timer("hw-two", ms(1));
         let timeouts: Vec<_> = (0..if cfg!(miri) { 10 } else { 100 })
@@ -427,7 +434,7 @@ fn of_two_stops_at_once_one_gets_all_and_the_other_waits() {
                 let timer = timer.clone();
                 thread::spawn(move || {
                     let rest = timer.stop();
-                    assert_eq!(timer.pending_timeouts(), 0, "it is over");
+                    assert_eq!(timer.pending_timeouts(), 0, "the timer has ended");
                     rest
                 })
             })
@@ -440,38 +447,41 @@ fn of_two_stops_at_once_one_gets_all_and_the_other_waits() {
     }
 }
 
-/// What a task leaves in a thread-local of the worker's is dropped after the worker's last turn.
+/// A value that a task stores in a thread-local of the worker is dropped after the worker's last
+/// turn.
 #[test]
-fn what_the_worker_leaves_behind_may_stop_the_timer() {
+fn a_thread_local_of_the_worker_may_stop_the_timer() {
     struct Leftover(HashedWheelTimer);
 
     impl Drop for Leftover {
         fn drop(&mut self) {
-            assert!(self.0.stop().is_empty(), "the first one has got it");
-            assert_eq!(self.0.pending_timeouts(), 0, "it is over");
-            // From here, and as if from here: somebody waits for the worker, and the worker for somebody.
+            assert!(self.0.stop().is_empty(), "the first stop has returned all timeouts");
+            assert_eq!(self.0.pending_timeouts(), 0, "the timer has ended");
+            // The same from another thread. The worker waits for that thread while the first stop
+            // waits for the worker.
             let timer = self.0.clone();
             assert!(thread::spawn(move || timer.stop()).join().unwrap().is_empty());
         }
     }
 
-    thread_local!(static LEFT: RefCell<Option<Leftover>> = const { RefCell::new(None) });
+    thread_local!(static LEFTOVER: RefCell<Option<Leftover>> = const { RefCell::new(None) });
 
     ends(|| {
         let timer = timer("hw-leftover", ms(1));
-        let (handle, (left, is_left)) = (timer.clone(), channel());
+        let (handle, (stored, is_stored)) = (timer.clone(), channel());
         let task = move |_: &Timeout| {
-            LEFT.set(Some(Leftover(handle)));
-            left.send(()).unwrap();
+            LEFTOVER.set(Some(Leftover(handle)));
+            stored.send(()).unwrap();
         };
         timer.new_timeout(task, ms(1)).unwrap();
-        is_left.recv().unwrap();
+        is_stored.recv().unwrap();
         let far = timer.new_timeout(|_| (), ms(60_000)).unwrap();
         assert_eq!(timer.stop(), [far]);
     });
 }
 
-/// The stack of a thread that nobody has waited for, nor let go of, stays mapped for as long as anybody has its handle.
+/// The stack of a thread that is neither joined nor detached stays mapped as long as its handle
+/// exists.
 #[test]
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
@@ -479,7 +489,7 @@ fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
     const TIMERS: usize = 50;
     const CHILD: &str = "HASHED_WHEEL_TEST_STACKS";
     if std::env::var_os(CHILD).is_none() {
-        // In a process of its own whose threads have a stack that cannot be overlooked.
+        // The child process uses thread stacks large enough to be visible in its memory.
         let output = Command::new(std::env::current_exe().unwrap())
             .args([
                 "a_timeout_does_not_keep_the_worker_that_a_task_has_stopped",
@@ -498,7 +508,7 @@ fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
         let line = status.lines().find(|line| line.starts_with("VmSize")).unwrap();
         1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
     };
-    // A sanitizer maps terabytes at once.
+    // Compare with the value before, because a sanitizer maps terabytes at the start.
     let before = mapped();
     let kept: Vec<_> = (0..TIMERS)
         .map(|_| {
@@ -509,21 +519,21 @@ fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
             timeout
         })
         .collect();
-    eventually("all have run", || kept.iter().all(Timeout::is_expired));
-    // What the C library keeps of stacks, and its heaps for threads, are not as much as half of them.
-    eventually("the stacks are gone", || mapped() < before + STACK * TIMERS / 2);
+    eventually("all tasks have run", || kept.iter().all(Timeout::is_expired));
+    // The C library keeps some stacks, and heaps for threads. They take less than half of this.
+    eventually("the stacks are unmapped", || mapped() < before + STACK * TIMERS / 2);
     drop(kept);
 }
 
 #[test]
-fn an_idle_timer_with_a_long_tick_stops_at_once() {
+fn an_idle_timer_with_a_long_tick_stops_immediately() {
     ends(|| {
         let started = timer("hw-60s", Duration::from_secs(60));
         started.start().unwrap();
         sleep(ms(20));
         assert!(started.stop().is_empty());
 
-        // One that has seen traffic, and so sleeps until the next tick.
+        // A worker that has processed messages and therefore sleeps until the next tick.
         let busy = timer("hw-60s-busy", Duration::from_secs(60));
         busy.new_timeout(|_| (), ms(1)).unwrap();
         sleep(ms(20));
@@ -536,7 +546,7 @@ fn an_idle_timer_with_a_long_tick_stops_at_once() {
 }
 
 #[test]
-fn stop_inside_a_task_panics_and_the_worker_goes_on() {
+fn stop_inside_a_task_panics_and_the_worker_continues() {
     let timer = timer("hw-inside", ms(1));
     quietly(|| {
         let (panicked, wait) = channel();
@@ -550,11 +560,11 @@ fn stop_inside_a_task_panics_and_the_worker_goes_on() {
                 ms(1),
             )
             .unwrap();
-        assert!(wait.recv_timeout(PATIENCE).unwrap());
+        assert!(wait.recv_timeout(TEST_TIMEOUT).unwrap());
     });
     let (fired, wait) = channel();
     timer.new_timeout(move |_| fired.send(()).unwrap(), ms(1)).unwrap();
-    wait.recv_timeout(PATIENCE).unwrap();
+    wait.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(!timer.is_stopped());
 }
 
@@ -576,8 +586,8 @@ fn the_last_handle_dropped_inside_a_task_ends_the_thread() {
         )
         .unwrap();
     drop(timer);
-    wait.recv_timeout(PATIENCE).expect("without waiting for itself");
-    eventually("the thread ends", || linux::find("hw-last").is_none());
+    wait.recv_timeout(TEST_TIMEOUT).expect("the drop does not wait for the worker itself");
+    eventually("the worker thread ends", || linux::find("hw-last").is_none());
     assert!(far.is_cancelled());
     assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1));
 }
@@ -591,9 +601,9 @@ fn a_timeout_outlives_its_timer() {
 }
 
 #[test]
-fn a_timer_that_is_stopped_while_others_schedule_refuses_and_loses_nothing() {
+fn a_stop_during_concurrent_schedules_loses_nothing() {
     for _ in 0..30 {
-        let timer = timer("hw-refuse", ms(1));
+        let timer = timer("hw-reject", ms(1));
         let task_ends = Ends::new();
         let producers: Vec<_> = (0..2)
             .map(|_| {
@@ -608,7 +618,7 @@ fn a_timer_that_is_stopped_while_others_schedule_refuses_and_loses_nothing() {
         let accepted: usize = producers.into_iter().map(|producer| producer.join().unwrap().len()).sum();
         rest += timer.stop().len();
         assert_eq!(rest, accepted);
-        // The two that were refused were dropped as well.
+        // The two rejected tasks were dropped as well.
         assert_eq!((task_ends.hooks(), task_ends.drops()), (accepted, accepted + 2));
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks on a tokio runtime, which may be gone before them.
+//! Tasks on a tokio runtime, which may be dropped before them.
 #![cfg(feature = "tokio")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, PATIENCE, TICK, ends};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends};
 use hashed_wheel::executor::{TokioSpawn, TokioSpawnBlocking};
 use hashed_wheel::{HashedWheelTimer, TaskExecutor};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -22,82 +22,82 @@ fn driven(executor: impl TaskExecutor) -> Driven {
     Driven::with(|builder| builder.task_executor(executor))
 }
 
-fn dropped(timer: &HashedWheelTimer, count: u64) -> bool {
+fn wait_until_dropped(timer: &HashedWheelTimer, count: u64) -> bool {
     let begin = Instant::now();
-    while timer.stats().dropped_tasks < count && begin.elapsed() < PATIENCE {
+    while timer.stats().dropped_tasks < count && begin.elapsed() < TEST_TIMEOUT {
         thread::yield_now();
     }
     let stats = timer.stats();
     (stats.dropped_tasks, stats.panics) == (count, 0)
 }
 
-/// Schedules one that says whether it is inside a runtime, and one that panics before it.
-fn schedule_both(timer: &HashedWheelTimer, said: &Sender<bool>) {
-    let said = said.clone();
+/// Schedules a task that panics, and one that reports whether it runs inside a runtime.
+fn schedule_both(timer: &HashedWheelTimer, sender: &Sender<bool>) {
+    let sender = sender.clone();
     timer.new_timeout(|_| panic!("in the runtime"), TICK).unwrap();
-    timer.new_timeout(move |_| said.send(Handle::try_current().is_ok()).unwrap(), TICK).unwrap();
+    timer.new_timeout(move |_| sender.send(Handle::try_current().is_ok()).unwrap(), TICK).unwrap();
 }
 
-/// A panic on a thread of tokio's is said there; nobody hears it.
-fn silence() {
+/// A panic on a thread of tokio is printed there, and the test does not need the output.
+fn disable_panic_output() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|_| ())));
 }
 
 #[test]
 fn spawn_blocking_runs_tasks_in_the_runtime() {
-    silence();
+    disable_panic_output();
     let runtime = runtime();
     let mut t = driven(TokioSpawnBlocking::new(runtime.handle().clone()));
-    let (said, heard) = channel();
-    schedule_both(&t.timer, &said);
+    let (sender, receiver) = channel();
+    schedule_both(&t.timer, &sender);
     assert_eq!(t.pass(TICK), 2);
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(receiver.recv_timeout(TEST_TIMEOUT).unwrap());
     assert_eq!((t.timer.stats().panics, t.timer.stats().dropped_tasks), (1, 0));
 }
 
 #[test]
 fn spawn_runs_tasks_in_the_runtime() {
-    silence();
+    disable_panic_output();
     let runtime = runtime();
     let mut t = driven(TokioSpawn::new(runtime.handle().clone()));
-    let (said, heard) = channel();
-    schedule_both(&t.timer, &said);
+    let (sender, receiver) = channel();
+    schedule_both(&t.timer, &sender);
     assert_eq!(t.pass(TICK), 2);
-    assert!(heard.try_recv().is_err(), "nobody drives this runtime");
-    // As many turns as it has tasks.
+    assert!(receiver.try_recv().is_err(), "no thread drives this runtime");
+    // One yield per task of the runtime.
     (0..2).for_each(|_| runtime.block_on(tokio::task::yield_now()));
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(receiver.recv_timeout(TEST_TIMEOUT).unwrap());
     assert_eq!((t.timer.stats().panics, t.timer.stats().dropped_tasks), (1, 0));
 }
 
-/// On the worker thread, which goes on, and ends when it is told to.
+/// The worker thread continues, and ends when the timer is stopped.
 #[test]
-fn tasks_for_a_runtime_that_is_gone_are_dropped_and_counted() {
+fn tasks_for_a_dropped_runtime_are_dropped_and_counted() {
     fn check(executor: impl TaskExecutor) {
         let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
         let timer = builder.task_executor(executor).build().unwrap();
         let ends = Ends::new();
         for count in 1..=3 {
             timer.new_timeout_task(ends.task(), TICK).unwrap();
-            assert!(dropped(&timer, count), "{:?}", timer.stats());
+            assert!(wait_until_dropped(&timer, count), "{:?}", timer.stats());
             assert_eq!((ends.runs(), ends.hooks()), (0, 0));
         }
-        let later = timer.new_timeout(|_| (), PATIENCE * 100).unwrap();
+        let later = timer.new_timeout(|_| (), TEST_TIMEOUT * 100).unwrap();
         assert_eq!(timer.stop(), [later]);
         assert_eq!(ends.drops(), 3);
     }
 
-    let gone = || {
+    let dropped_runtime = || {
         let runtime = runtime();
         runtime.handle().clone()
     };
-    ends(move || check(TokioSpawnBlocking::new(gone())));
-    ends(move || check(TokioSpawn::new(gone())));
+    ends(move || check(TokioSpawnBlocking::new(dropped_runtime())));
+    ends(move || check(TokioSpawn::new(dropped_runtime())));
 }
 
 #[test]
-fn spawn_blocking_runs_or_drops_what_waits_when_the_runtime_goes() {
+fn spawn_blocking_runs_or_drops_waiting_tasks_when_the_runtime_is_dropped() {
     let runtime = runtime();
     let mut t = driven(TokioSpawnBlocking::new(runtime.handle().clone()));
     let rest = Ends::new();
@@ -106,43 +106,43 @@ fn spawn_blocking_runs_or_drops_what_waits_when_the_runtime_goes() {
     (0..3).for_each(|_| drop(t.timer.new_timeout_task(rest.task(), TICK).unwrap()));
     assert_eq!(t.pass(TICK), 4);
     gate.wait_for_arrival();
-    // Without waiting for the one that has begun.
+    // This does not wait for the task that has begun.
     runtime.shutdown_background();
     t.timer.new_timeout_task(rest.task(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((rest.drops(), t.timer.stats().dropped_tasks), (1, 1), "what comes later is dropped");
+    assert_eq!((rest.drops(), t.timer.stats().dropped_tasks), (1, 1), "a later task is dropped");
     gate.open();
     let begin = Instant::now();
     while rest.drops() < 4 {
-        assert!(begin.elapsed() < PATIENCE, "{rest:?}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{rest:?}");
         thread::yield_now();
     }
     assert_eq!(rest.runs() as u64 + t.timer.stats().dropped_tasks, 4);
 }
 
 #[test]
-fn spawn_drops_what_has_not_begun_when_the_runtime_goes() {
+fn spawn_drops_tasks_that_have_not_begun_when_the_runtime_is_dropped() {
     let runtime = runtime();
     let mut t = driven(TokioSpawn::new(runtime.handle().clone()));
     let rest = Ends::new();
     (0..3).for_each(|_| drop(t.timer.new_timeout_task(rest.task(), TICK).unwrap()));
     assert_eq!(t.pass(TICK), 3);
     drop(runtime);
-    assert!(dropped(&t.timer, 3), "{:?}", t.timer.stats());
+    assert!(wait_until_dropped(&t.timer, 3), "{:?}", t.timer.stats());
     assert_eq!((rest.runs(), rest.drops()), (0, 3));
 }
 
-/// While tasks expire, from either side: each runs or is dropped, and the numbers add up.
+/// The runtime is dropped while tasks expire. Each task runs or is dropped, and the counts add up.
 #[test]
-fn nothing_vanishes_when_the_runtime_goes_meanwhile() {
+fn no_task_is_lost_when_the_runtime_is_dropped_concurrently() {
     fn check<E: TaskExecutor>(executor: fn(Handle) -> E) {
         let runtime = runtime();
         let executor = executor(runtime.handle().clone());
         let is_over = Arc::new(AtomicBool::new(false));
-        let its = Arc::clone(&is_over);
+        let stop_host = Arc::clone(&is_over);
         let mut host = Some(thread::spawn(move || {
             runtime.block_on(async {
-                while !its.load(SeqCst) {
+                while !stop_host.load(SeqCst) {
                     tokio::task::yield_now().await;
                 }
             });
@@ -162,7 +162,7 @@ fn nothing_vanishes_when_the_runtime_goes_meanwhile() {
         }
         let begin = Instant::now();
         while ends.drops() < 2_000 {
-            assert!(begin.elapsed() < PATIENCE, "{ends:?}, {:?}", timer.stats());
+            assert!(begin.elapsed() < TEST_TIMEOUT, "{ends:?}, {:?}", timer.stats());
             thread::yield_now();
         }
         let stats = timer.stats();
@@ -176,7 +176,7 @@ fn nothing_vanishes_when_the_runtime_goes_meanwhile() {
 }
 
 #[test]
-fn they_can_be_seen_and_cloned() {
+fn tokio_executors_implement_debug_and_clone() {
     let runtime = runtime();
     let [blocking, other] = [(); 2].map(|()| TokioSpawnBlocking::new(runtime.handle().clone()).clone());
     assert!(format!("{blocking:?}").starts_with("TokioSpawnBlocking"), "{other:?}");

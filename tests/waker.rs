@@ -1,4 +1,5 @@
-//! A driver's promise and who is woken for less: on a clock that stands still, and with a loop that does sleep.
+//! The sleep that a driver announces, and the operations that wake the loop earlier. The tests use
+//! a clock that stands still, and a loop that really sleeps.
 
 mod common;
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Driven, Ends, TICK, ends, ms, quietly};
 use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, TaskExecutor};
 
-/// A driven timer, and how often its waker was called.
+/// Returns a driven timer and the number of calls of its waker.
 fn counted() -> (Driven, Arc<AtomicUsize>) {
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
@@ -30,18 +31,18 @@ fn an_earlier_timeout_wakes_the_loop_once_and_a_later_one_does_not() {
         t.timer.new_timeout(|_| (), TICK * ticks).unwrap();
         assert_eq!(wakes.load(SeqCst), 0, "{ticks}");
     }
-    // Later than the turn before, and still for the same tick.
+    // The deadline is earlier than the announced turn, but its tick is the same.
     t.timer.new_timeout(|_| (), TICK * 9 + ms(1)).unwrap();
     assert_eq!(wakes.load(SeqCst), 0);
     t.timer.new_timeout(|_| (), TICK * 9).unwrap();
     assert_eq!(wakes.load(SeqCst), 1);
     t.timer.new_timeout(|_| (), TICK).unwrap();
-    assert_eq!(wakes.load(SeqCst), 1, "it has been woken");
+    assert_eq!(wakes.load(SeqCst), 1, "the loop has already been woken");
     assert_eq!(t.driver.next_turn(), Some(TICK));
 }
 
 #[test]
-fn any_timeout_wakes_a_loop_that_sleeps_for_ever() {
+fn any_timeout_wakes_a_loop_that_sleeps_without_a_limit() {
     for delay in [Duration::ZERO, TICK, TICK * 1_000_000] {
         let (mut t, wakes) = counted();
         assert_eq!(t.driver.next_turn(), None);
@@ -53,11 +54,11 @@ fn any_timeout_wakes_a_loop_that_sleeps_for_ever() {
 }
 
 #[test]
-fn nobody_is_woken_without_a_promise() {
+fn a_loop_without_an_announced_sleep_is_not_woken() {
     let (mut t, wakes) = counted();
     t.timer.new_timeout(|_| (), TICK * 5).unwrap();
     assert_eq!(t.driver.next_turn(), Some(TICK * 5));
-    // Turned for another reason: from here on the loop is awake, its tasks as well.
+    // The turn has another cause. From now on the loop is awake, also while its tasks run.
     let handle = t.timer.clone();
     t.timer.new_timeout(move |_| drop(handle.new_timeout(|_| (), TICK).unwrap()), TICK * 5).unwrap();
     assert_eq!(t.pass(TICK), 0);
@@ -68,18 +69,18 @@ fn nobody_is_woken_without_a_promise() {
 }
 
 #[test]
-fn the_next_tick_is_early_enough_for_everybody() {
+fn a_loop_that_wakes_for_the_next_tick_is_not_woken_earlier() {
     let (mut t, wakes) = counted();
     t.pass(TICK * 3);
     t.timer.new_timeout(|_| (), TICK).unwrap();
     assert_eq!(t.driver.next_turn(), Some(TICK));
     t.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
-    assert_eq!(wakes.load(SeqCst), 0, "it is for the next tick, like the other one");
+    assert_eq!(wakes.load(SeqCst), 0, "both timeouts are for the next tick");
     assert_eq!(t.pass(TICK), 2);
 }
 
 #[test]
-fn a_re_arm_wakes_the_loop_if_it_is_earlier_than_promised() {
+fn a_reset_to_before_the_announced_turn_wakes_the_loop() {
     let (mut t, wakes) = counted();
     let near = t.timer.new_timeout(|_| (), TICK * 10).unwrap();
     let far = t.timer.new_timeout(|_| (), TICK * 100).unwrap();
@@ -93,7 +94,7 @@ fn a_re_arm_wakes_the_loop_if_it_is_earlier_than_promised() {
 }
 
 #[test]
-fn a_cancellation_wakes_nobody() {
+fn a_cancel_does_not_wake_the_loop() {
     let (mut t, wakes) = counted();
     let timeouts: Vec<_> = (10..20).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
     t.driver.turn();
@@ -103,23 +104,24 @@ fn a_cancellation_wakes_nobody() {
     assert_eq!(t.driver.next_turn(), None);
 }
 
-/// A loop that has nothing to do for a day is not to be left with a day's worth of timeouts.
+/// A loop with a long sleep is woken after a number of messages. Otherwise the messages of a whole
+/// day could accumulate.
 #[test]
-fn new_timeouts_do_not_pile_up_behind_a_promise() {
+fn messages_do_not_accumulate_during_an_announced_sleep() {
     let (t, wakes) = counted();
     t.timer.new_timeout(|_| (), TICK).unwrap();
     assert_eq!(t.driver.next_turn(), Some(TICK));
     for _ in 0..10_000 {
         t.timer.new_timeout(|_| (), TICK * 100).unwrap().cancel();
     }
-    assert_eq!(wakes.load(SeqCst), 0, "it is about to turn");
+    assert_eq!(wakes.load(SeqCst), 0, "the loop makes a turn soon");
 
     let (t, wakes) = counted();
     t.timer.new_timeout(|_| (), TICK * 10).unwrap();
-    let mut promises = 0;
+    let mut expected = 0;
     for index in 0..100_000 {
-        if wakes.load(SeqCst) == promises {
-            promises += 1;
+        if wakes.load(SeqCst) == expected {
+            expected += 1;
             assert_eq!(t.driver.next_turn(), Some(TICK * 10), "{index}");
         }
         t.timer.new_timeout(|_| (), TICK * 100).unwrap().cancel();
@@ -128,7 +130,7 @@ fn new_timeouts_do_not_pile_up_behind_a_promise() {
 }
 
 #[test]
-fn a_stop_wakes_the_loop_once_and_the_end_of_the_driver_does_not() {
+fn a_stop_wakes_the_loop_once_and_the_drop_of_the_driver_does_not() {
     let (t, wakes) = counted();
     assert!(t.timer.stop().is_empty());
     assert_eq!(wakes.load(SeqCst), 1);
@@ -150,7 +152,7 @@ fn a_stop_wakes_the_loop_once_and_the_end_of_the_driver_does_not() {
 }
 
 #[test]
-fn a_waker_that_panics_harms_nobody() {
+fn a_waker_that_panics_affects_no_timeout() {
     let mut t = Driven::with(|builder| builder.waker(|| panic!("the waker")));
     let ends = Ends::new();
     quietly(|| {
@@ -164,13 +166,13 @@ fn a_waker_that_panics_harms_nobody() {
     assert_eq!((ends.runs(), ends.drops()), (1, 1));
 }
 
-/// As an `eventfd` may fail for once.
+/// A write to an `eventfd` can fail once, for example.
 #[test]
-fn after_a_panic_the_next_one_who_needs_the_loop_wakes_it() {
+fn after_a_panic_of_the_waker_the_next_timeout_wakes_the_loop() {
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
     let t = Driven::with(|builder| {
-        builder.waker(move || assert_ne!(counter.fetch_add(1, SeqCst), 0, "the first time"))
+        builder.waker(move || assert_ne!(counter.fetch_add(1, SeqCst), 0, "the first call panics"))
     });
     quietly(|| {
         assert_eq!(t.driver.next_turn(), None);
@@ -190,23 +192,24 @@ fn a_loop_that_sleeps_for_two_ticks_is_woken_for_the_next_one() {
     assert_eq!(wakes.load(SeqCst), 1);
 }
 
-/// It sees that the timer is stopped, ends, and drops the driver, which stops the timer as well.
+/// The loop sees that the timer is stopped, ends, and drops the driver. That drop is another stop.
 #[test]
-fn a_loop_that_ends_takes_nothing_from_who_stopped_it() {
+fn a_loop_that_ends_takes_no_timeout_from_the_stop() {
     for _ in 0..if cfg!(miri) { 3 } else { 200 } {
-        let bed = Arc::new(Bed::default());
-        let wake = Arc::clone(&bed);
+        let wake_up = Arc::new(WakeUp::default());
+        let wake = Arc::clone(&wake_up);
         let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
         let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
-        let sleeper = sleeper(driver, bed);
+        let sleeper = sleeper(driver, wake_up);
         assert_eq!(timer.stop(), [timeout]);
         sleeper.join().unwrap();
     }
 }
 
-/// It may be a pool, and wait for its threads: these are told not to stop the timer, but may turn it.
+/// The executor may be a pool whose drop joins its threads. Those threads must not stop the timer,
+/// but they may turn it.
 #[test]
-fn a_loop_that_ends_leaves_the_executor_to_who_stopped_it() {
+fn a_loop_that_ends_leaves_the_executor_to_the_stopping_thread() {
     struct Pool(Sender<ThreadId>);
 
     impl TaskExecutor for Pool {
@@ -221,10 +224,10 @@ fn a_loop_that_ends_leaves_the_executor_to_who_stopped_it() {
         }
     }
 
-    let ((tell, dropped_by), (end, has_ended)) = (channel(), channel::<()>());
+    let ((dropping_thread, dropped_by), (end, has_ended)) = (channel(), channel::<()>());
     let has_ended = Mutex::new(has_ended);
-    let builder = HashedWheelTimer::builder().task_executor(Pool(tell));
-    // Called by the stop, which is held up in it until the driver is gone.
+    let builder = HashedWheelTimer::builder().task_executor(Pool(dropping_thread));
+    // The stop calls this waker, which blocks until the driver is dropped.
     let wake = move || has_ended.lock().unwrap().recv().unwrap();
     let (timer, driver) = builder.waker(wake).build_driven().unwrap();
     let event_loop = thread::spawn(move || {
@@ -232,7 +235,8 @@ fn a_loop_that_ends_leaves_the_executor_to_who_stopped_it() {
             thread::yield_now();
         }
         drop(driver);
-        // Nobody waits for it if the driver had gone before the waker was to be called.
+        // There is no receiver if the driver was dropped before the stop would have called the
+        // waker.
         let _ = end.send(());
     });
     let stopper = ends(move || {
@@ -250,7 +254,7 @@ fn a_waker_may_use_the_timer() {
     let t = Driven::with(|builder| {
         builder.waker(move || {
             let timer = in_waker.lock().unwrap().clone().unwrap();
-            // Called by `stop`, when nothing is left to be stopped, and before.
+            // Called before the stop and by the stop itself, when nothing is left to stop.
             assert_eq!(timer.new_timeout(|_| (), TICK).is_err(), timer.is_stopped());
             drop(timer.stop());
         })
@@ -263,12 +267,12 @@ fn a_waker_may_use_the_timer() {
         assert_eq!(t.driver.next_turn(), None);
         assert_eq!(t.timer.stats().panics, 0);
     });
-    // The waker's handle would keep the waker, and the leak sanitizer would say so.
+    // The waker's own handle would keep the waker alive, and the leak sanitizer would report it.
     *own.lock().unwrap() = None;
 }
 
 #[test]
-fn a_timer_with_a_thread_has_no_use_for_a_waker() {
+fn a_timer_with_a_thread_does_not_call_the_waker() {
     let timer = HashedWheelTimer::builder().tick(ms(1)).waker(|| unreachable!()).build().unwrap();
     let ends = Ends::new();
     timer.new_timeout_task(ends.task(), Duration::ZERO).unwrap();
@@ -279,40 +283,41 @@ fn a_timer_with_a_thread_has_no_use_for_a_waker() {
     assert_eq!(timer.stats().panics, 0);
 }
 
-/// Where a loop sleeps; a wake-up that comes before is not lost.
+/// A condition variable on which a loop sleeps. A wake-up that comes before the sleep is not lost.
 #[derive(Default)]
-struct Bed {
+struct WakeUp {
     woken: Mutex<bool>,
     wake: Condvar,
 }
 
-impl Bed {
+impl WakeUp {
     fn wake(&self) {
         *self.woken.lock().unwrap() = true;
         self.wake.notify_one();
     }
 
-    fn sleep(&self, most: Option<Duration>) {
+    fn sleep(&self, max: Option<Duration>) {
         let begin = Instant::now();
         let mut woken = self.woken.lock().unwrap();
         while !*woken {
-            let Some(most) = most else {
+            let Some(max) = max else {
                 woken = self.wake.wait(woken).unwrap();
                 continue;
             };
-            let Some(left) = most.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) else { break };
+            let Some(left) = max.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) else { break };
             woken = self.wake.wait_timeout(woken, left).unwrap().0;
         }
         *woken = false;
     }
 }
 
-/// A loop that sleeps for exactly what the driver promises, until the timer is stopped. Returns how often it slept.
-fn sleeper(mut driver: Driver, bed: Arc<Bed>) -> thread::JoinHandle<usize> {
+/// A loop that sleeps for exactly the duration that the driver returns, until the timer is stopped.
+/// Returns the number of sleeps.
+fn sleeper(mut driver: Driver, wake_up: Arc<WakeUp>) -> thread::JoinHandle<usize> {
     thread::spawn(move || {
         let mut sleeps = 0;
         while !driver.is_stopped() {
-            bed.sleep(driver.next_turn());
+            wake_up.sleep(driver.next_turn());
             driver.turn();
             sleeps += 1;
         }
@@ -320,17 +325,18 @@ fn sleeper(mut driver: Driver, bed: Arc<Bed>) -> thread::JoinHandle<usize> {
     })
 }
 
-/// Each producer waits for its timeout and schedules the next one: a wake-up that is lost holds it up for ever.
+/// Each producer waits for its timeout before it schedules the next one. A lost wake-up would block
+/// it indefinitely.
 #[test]
 fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
     for hierarchical in [false, true] {
         ends(move || {
-            let bed = Arc::new(Bed::default());
-            let wake = Arc::clone(&bed);
+            let wake_up = Arc::new(WakeUp::default());
+            let wake = Arc::clone(&wake_up);
             let builder = HashedWheelTimer::builder().tick(Duration::from_micros(50)).ticks_per_wheel(8);
             let builder = if hierarchical { builder.hierarchical() } else { builder };
             let (timer, driver) = builder.waker(move || wake.wake()).build_driven().unwrap();
-            let sleeper = sleeper(driver, bed);
+            let sleeper = sleeper(driver, wake_up);
             let producer = |seed| {
                 let timer = timer.clone();
                 move || {
@@ -339,7 +345,9 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
                         let (fired, wait) = std::sync::mpsc::channel();
                         let (begin, delay) = (Instant::now(), Duration::from_micros(random.u64(..300)));
                         let task = move |_: &_| fired.send(begin.elapsed()).unwrap();
-                        // Some are far away at first, and then wanted soon; some go at once.
+                        // Some timeouts are far away at first and then reset to an earlier
+                        // deadline. Others are scheduled after a timeout that is cancelled
+                        // immediately.
                         match random.u32(..4) {
                             0 => {
                                 let far = timer.new_timeout(task, Duration::from_secs(3_600)).unwrap();
@@ -365,10 +373,10 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
 
 #[test]
 fn a_loop_with_nothing_to_do_sleeps_until_the_timer_is_stopped() {
-    let bed = Arc::new(Bed::default());
-    let wake = Arc::clone(&bed);
+    let wake_up = Arc::new(WakeUp::default());
+    let wake = Arc::clone(&wake_up);
     let (timer, driver) = HashedWheelTimer::builder().waker(move || wake.wake()).build_driven().unwrap();
-    let sleeper = sleeper(driver, bed);
+    let sleeper = sleeper(driver, wake_up);
     thread::sleep(ms(50));
     let sleeps = ends(move || {
         assert!(timer.stop().is_empty());

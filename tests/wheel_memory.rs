@@ -1,6 +1,7 @@
-//! What the wheels allocate and give back. A test binary of its own, for it counts.
+//! The memory that the wheels allocate and free. This is a separate test binary, because it counts
+//! allocations.
 
-#![allow(unsafe_code, reason = "an allocator is")]
+#![allow(unsafe_code, reason = "a global allocator is unsafe code")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -24,24 +25,27 @@ impl Counting {
     }
 }
 
-// SAFETY: all of it is the system's; counting touches nothing of the memory.
+// SAFETY: every call is forwarded to the system's allocator. Counting does not touch the memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::count(layout);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same for the system's
+        // allocator.
         unsafe { System.alloc(layout) }
     }
 
-    /// Not by way of `alloc`, which would touch all of it.
+    /// Not implemented with `alloc`, which would touch all of the memory.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::count(layout);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same for the
+        // system's allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         IN_USE.set(IN_USE.get() - layout.size() as isize);
-        // SAFETY: as above.
+        // SAFETY: `memory` came from the system's allocator with this layout, because `alloc` and
+        // `alloc_zeroed` forward to it.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -49,25 +53,25 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How much more memory is in use after `code` than before, in bytes.
+/// Returns how many more bytes are in use after `code` than before.
 fn bytes_of(code: impl FnOnce()) -> isize {
     let before = IN_USE.get();
     code();
     IN_USE.get() - before
 }
 
-/// More entries than any part of a wheel keeps room for.
+/// More entries than any part of a wheel keeps capacity for.
 const BURST: u64 = if cfg!(miri) { 3_000 } else { 30_000 };
 
-/// What both wheels have to keep to.
+/// Tests for both wheels.
 macro_rules! both {
     ($name:ident, $Wheel:ident) => {
         mod $name {
             use super::*;
 
-            /// All that ever stays of traffic like this is what its busiest moment took.
+            /// Steady traffic keeps at most the memory of its busiest moment.
             #[test]
-            fn stays_as_it_is_in_long_steady_traffic() {
+            fn does_not_grow_in_long_steady_traffic() {
                 const LIVE: usize = if cfg!(miri) { 100 } else { 1_000 };
                 const STEPS: usize = if cfg!(miri) { 800 } else { 150_000 };
 
@@ -78,7 +82,7 @@ macro_rules! both {
                     let before = IN_USE.get();
                     let (mut most, mut late) = (0, 0);
                     for step in 0..STEPS {
-                        // As idle timeouts are: far off, and nearly all of them removed.
+                        // Like idle timeouts: far deadlines, and nearly all entries are removed.
                         let deadline = wheel.tick() + 1 + (random.u64(..) >> random.u32(30..64));
                         keys.push(wheel.insert(deadline, ()));
                         if wheel.len() > LIVE {
@@ -99,7 +103,7 @@ macro_rules! both {
             }
 
             #[test]
-            fn is_given_back_after_a_burst() {
+            fn is_freed_after_a_burst() {
                 for spread in [0, 1, 1_000, 1 << 40] {
                     let mut random = Rng::with_seed(1);
                     let mut wheel = $Wheel::new(512);
@@ -117,16 +121,17 @@ macro_rules! both {
                         assert!(wheel.is_empty());
                     };
                     for by_removal in [true, false] {
-                        // Some for each of few slots, and for the tables of the levels.
+                        // A few slots and the tables of the levels keep some capacity.
                         let left = bytes_of(|| burst(by_removal));
                         assert!(left <= 1_024 * (64 * 4 + 100), "{left} bytes for {spread} ticks");
                     }
-                    let left = bytes_of(|| (0..4).for_each(|turn| burst(turn % 2 == 0)));
+                    let left = bytes_of(|| (0..4).for_each(|burst_number| burst(burst_number % 2 == 0)));
                     assert!(left <= 64 * 1_024, "{left} bytes more for {spread} ticks");
                 }
             }
 
-            /// One comes for each that a panic lets out, so that something is always due.
+            /// One entry is inserted for each entry that a panic lets out, so that an entry is
+            /// always due.
             #[test]
             fn does_not_grow_with_panics() {
                 let mut wheel = $Wheel::new(64);
@@ -138,7 +143,7 @@ macro_rules! both {
                         let unwound = catch_unwind(AssertUnwindSafe(|| {
                             wheel.advance(1, |value| {
                                 out = Some(value);
-                                // Past the panic hook, which would print.
+                                // Unwinds without the panic hook, which would print.
                                 resume_unwind(Box::new(()));
                             });
                         }));
@@ -150,7 +155,7 @@ macro_rules! both {
             }
 
             #[test]
-            fn of_many_slots_is_given_back() {
+            fn of_many_slots_is_freed() {
                 let mut wheel = $Wheel::new(1 << 16);
                 wheel.insert(1, ());
                 wheel.advance(1, |()| ());
@@ -161,23 +166,24 @@ macro_rules! both {
                 assert!(left <= 4_096, "{left} bytes");
             }
 
-            /// That of the slot; the entries' places stay until the wheel is empty.
+            /// The memory of the slot is freed. The memory of the entries stays until the wheel is
+            /// empty.
             #[test]
-            fn of_one_slot_is_given_back_while_it_is_in_use() {
+            fn of_one_slot_is_freed_while_the_slot_is_in_use() {
                 for deadline in [0, 1, 1_000, 1 << 40] {
                     let mut wheel = $Wheel::new(64);
                     let keys: Vec<_> = (0..BURST).map(|_| wheel.insert(deadline, ())).collect();
-                    let given_back = -bytes_of(|| {
+                    let freed = -bytes_of(|| {
                         for &key in &keys[1..] {
                             assert_eq!(wheel.remove(key), Some(()));
                         }
                     });
-                    assert!(given_back >= BURST as isize * 4 - 4_096, "{given_back} bytes");
+                    assert!(freed >= BURST as isize * 4 - 4_096, "{freed} bytes");
                 }
             }
 
             #[test]
-            fn is_all_given_back_with_the_wheel() {
+            fn is_completely_freed_with_the_wheel() {
                 let left = bytes_of(|| {
                     let mut wheel = $Wheel::new(64);
                     for deadline in 0..if cfg!(miri) { 100 } else { 10_000 } {
@@ -192,13 +198,13 @@ macro_rules! both {
     };
 }
 
-both!(of_the_hashed_wheel, HashedWheel);
-both!(of_the_hierarchical_wheel, HierarchicalWheel);
+both!(memory_of_the_hashed_wheel, HashedWheel);
+both!(memory_of_the_hierarchical_wheel, HierarchicalWheel);
 
 #[test]
-fn a_level_is_made_when_something_needs_it() {
+fn a_level_is_allocated_when_an_entry_needs_it() {
     const SLOTS: usize = 1 << 16;
-    /// Four bytes a slot, and the bitmap.
+    /// Four bytes per slot, and the bitmap.
     const LEVEL: isize = (SLOTS * 4 + SLOTS / 8 + SLOTS / 512) as isize;
 
     let mut wheel = HierarchicalWheel::new(SLOTS);
@@ -210,24 +216,24 @@ fn a_level_is_made_when_something_needs_it() {
         assert!(bytes % LEVEL < 1_024, "{bytes} bytes for a deadline at {deadline}");
         bytes / LEVEL
     };
-    assert_eq!(levels(0), 0, "what is overdue needs none");
+    assert_eq!(levels(0), 0, "an overdue entry needs no level");
     assert_eq!(levels(1), 1);
     assert_eq!(levels(SLOTS as u64 - 1), 0);
-    assert_eq!(levels(u64::MAX), 1, "those between are not made");
+    assert_eq!(levels(u64::MAX), 1, "the levels in between are not allocated");
     assert_eq!(levels(SLOTS as u64), 1);
     assert_eq!(levels(5 * SLOTS as u64 + 1), 0);
-    // Its level's, and then those below that it passes through to be due.
+    // The entry's own level. The levels below it are allocated when the entry passes through them.
     assert_eq!(levels((1 << 32) + (1 << 16) + 1), 1);
     assert_eq!(levels((1 << 32) + (1 << 16) + 2), 0);
     assert_eq!(bytes_of(|| wheel.advance(1 << 40, |()| ())) / LEVEL, 0);
     assert_eq!(wheel.len(), 1);
 }
 
-/// Four gigabytes a level, of which a few pages are used.
+/// Four gigabytes per level, of which a few pages are used.
 #[test]
 #[cfg(target_pointer_width = "64")]
-#[cfg_attr(miri, ignore = "Miri does make all of that memory")]
-fn the_greatest_wheel_costs_nothing_until_it_is_used() {
+#[cfg_attr(miri, ignore = "Miri allocates all of that memory")]
+fn the_largest_wheel_uses_no_memory_until_it_is_used() {
     let before = ALLOCATIONS.get();
     let mut wheel = HierarchicalWheel::new(1 << 30);
     assert!(bytes_of(|| wheel = HierarchicalWheel::new(1 << 30)) < 1_024);

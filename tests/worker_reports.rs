@@ -1,5 +1,5 @@
-//! What a worker thread reports of itself: to the subscriber of the whole process, for it has no other. So this is a test
-//! binary of its own, with one test.
+//! The events that a worker thread emits about itself. They go to the global subscriber of the
+//! process, because the thread has no other. So this is a separate test binary with one test.
 
 #![cfg(feature = "tracing")]
 
@@ -11,12 +11,12 @@ use common::subscriber::Reports;
 use hashed_wheel::HashedWheelTimer;
 
 #[test]
-fn a_worker_says_that_it_started_and_that_it_ended() {
+fn a_worker_reports_its_start_and_its_end() {
     let reports = Reports::new();
     tracing::subscriber::set_global_default(reports.clone()).unwrap();
 
     let timer = HashedWheelTimer::builder().thread_name("hw-seen").build().unwrap();
-    assert!(reports.take().is_empty(), "it is not started");
+    assert!(reports.take().is_empty(), "the worker has not started");
     timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
     timer.stop();
     assert_eq!(

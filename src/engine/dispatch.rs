@@ -15,12 +15,7 @@ use crate::ticks::DEADLINE_NEVER;
 impl Shared {
     /// Runs user code for a task. A panic is reported and counted.
     #[inline]
-    pub(crate) fn guard<'a>(
-        &self,
-        doing: &str,
-        task: impl FnOnce() -> &'a str,
-        code: impl FnOnce(),
-    ) {
+    pub(crate) fn guard<'a>(&self, doing: &str, task: impl FnOnce() -> &'a str, code: impl FnOnce()) {
         report::guard(code, |panic| {
             self.counters.panics.add_one();
             report::task_panicked(doing, task(), panic);
@@ -177,8 +172,7 @@ fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
     }
     let mut next = claimed.repeat(true);
     if let Some(NextRun { tick_began, .. }) = next {
-        while next.is_some_and(|next| next.deadline <= tick_began)
-            && claimed.timeout().handle.end().is_none()
+        while next.is_some_and(|next| next.deadline <= tick_began) && claimed.timeout().handle.end().is_none()
         {
             next = claimed.repeat(true);
         }

@@ -210,8 +210,8 @@ impl Shared {
                 // The worker may sleep for a time that its clock has jumped over.
                 self.wake();
             }
-            let shortest = Duration::from_nanos(self.state.pending() * LOOK_INTERVAL_PER_PENDING)
-                + MIN_LOOK_INTERVAL;
+            let shortest =
+                Duration::from_nanos(self.state.pending() * LOOK_INTERVAL_PER_PENDING) + MIN_LOOK_INTERVAL;
             parker.park_timeout(self.ticks.until(next, now).min(LOOK_INTERVAL).max(shortest));
         }
     }

@@ -146,19 +146,13 @@ fn with_other(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
 
 /// Lends the thread's nodes of this timer. `work` does not run user code.
 #[inline]
-pub(super) fn with<R>(
-    timer: &Arc<Shared>,
-    work: impl FnOnce(&mut Lent<'_, SharedFields>) -> R,
-) -> R {
+pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut Lent<'_, SharedFields>) -> R) -> R {
     with_cache(timer, || Arc::clone(timer), |cache| work(&mut cache.nodes.lend(timer)))
 }
 
 /// Lends the thread's nodes of the timer of this handle. `work` does not run user code.
 #[inline]
-pub(super) fn with_handle<R>(
-    handle: &Handle,
-    work: impl FnOnce(&mut Lent<'_, SharedFields>) -> R,
-) -> R {
+pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut Lent<'_, SharedFields>) -> R) -> R {
     let timer = handle.timer();
     with_cache(timer, || handle.to_arc(), |cache| work(&mut cache.nodes.lend(timer)))
 }

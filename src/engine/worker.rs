@@ -153,8 +153,7 @@ impl Worker {
                 *taken += u64::from(apply(shared, arrival, is_owed));
             });
         };
-        (self.taken_last, self.has_backlog) =
-            queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
+        (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
         if self.taken_last > 0 {
             let counters = &shared.counters.worker;
             counters.in_wheel_or_expired.set_alone(self.nodes.len() as u64 + counters.expired.get());

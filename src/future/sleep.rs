@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
+use crate::engine::Timeout;
 use crate::engine::{Shared, SharedFields};
 use crate::error::NewTimeoutError;
 use crate::node::End;
-use crate::sync::Arc;
 use crate::node::Task;
+use crate::sync::Arc;
 use crate::ticks;
-use crate::engine::Timeout;
 
 /// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
 ///

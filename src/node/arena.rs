@@ -179,9 +179,7 @@ fn chunk_layout<S: TaskContext>(chunk: usize) -> Layout {
 /// return, because it waits until the count is zero.
 #[cold]
 fn out_of_nodes() -> ! {
-    eprintln!(
-        "hashed-wheel: a timer has room for 2^32 timeouts, including ended ones that have a handle"
-    );
+    eprintln!("hashed-wheel: a timer has room for 2^32 timeouts, including ended ones that have a handle");
     std::process::abort()
 }
 

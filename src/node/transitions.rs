@@ -124,11 +124,7 @@ impl<S: Owner> ClaimedTask<S> {
 
     /// Ends a run on another thread than the worker. `push` pushes the message about it, if there is
     /// one to push.
-    pub(crate) fn finish_run(
-        self,
-        next: Option<u64>,
-        push: impl FnOnce(Message<'_, S>),
-    ) -> RunOutcome<S> {
+    pub(crate) fn finish_run(self, next: Option<u64>, push: impl FnOnce(Message<'_, S>)) -> RunOutcome<S> {
         let finish = self.node().word.finish_run(next, false);
         let handle = S::handle(&self.timeout);
         match finish {
@@ -190,9 +186,7 @@ impl<S: Owner> Handle<S> {
         match self.word.reset(deadline) {
             Move::Later => Reset::Later,
             Move::Earlier => Reset::Earlier,
-            Move::EarlierInWheel => {
-                Reset::EarlierInWheel(Message { handle: self, kind: Kind::Moved })
-            }
+            Move::EarlierInWheel => Reset::EarlierInWheel(Message { handle: self, kind: Kind::Moved }),
             Move::HasEnded => Reset::HasEnded,
         }
     }

@@ -101,7 +101,9 @@ impl SeenWord {
 
 /// The result of an attempt to expire a timeout.
 pub(super) enum Expire {
-    Expired { was_in_wheel: bool },
+    Expired {
+        was_in_wheel: bool,
+    },
     /// A `reset` moved the deadline to this later one.
     NotDue(u64),
     /// The timeout ended before or was reset to an earlier deadline; a message says so.
@@ -261,11 +263,7 @@ impl StateWord {
     /// before.
     #[inline]
     #[cfg_attr(hashed_wheel_loom, track_caller)]
-    fn change(
-        &self,
-        order: Ordering,
-        to: impl FnMut(SeenWord) -> Option<(u64, u64)>,
-    ) -> Option<SeenWord> {
+    fn change(&self, order: Ordering, to: impl FnMut(SeenWord) -> Option<(u64, u64)>) -> Option<SeenWord> {
         self.change_seen(SeenWord(self.0.load(Ordering::Acquire)), order, to)
     }
 

@@ -1,4 +1,4 @@
-//! What the tests of the timer share.
+//! Helpers that the tests of the timer share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 pub mod subscriber;
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, Timeout, TimerTask};
 
-/// For what should come at once, on a machine that may be busy with something else.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The limit for events that should come immediately. It is long because the machine may be busy.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A driven timer with a tick of 10 ms and 8 slots, on a clock that stands still.
+/// A driven timer with a tick of 10 ms and 8 slots. Its clock moves only when the test moves it.
 pub struct Driven {
     pub timer: HashedWheelTimer,
     pub driver: Driver,
@@ -38,13 +38,13 @@ impl Driven {
         Self { timer, driver, clock }
     }
 
-    /// Moves the clock and turns once.
+    /// Moves the clock and makes one turn.
     pub fn pass(&mut self, time: Duration) -> usize {
         self.clock.advance(time);
         self.driver.turn()
     }
 
-    /// Turns as often as a turn is due at once.
+    /// Makes a turn as long as the next one is due immediately.
     pub fn turn_until_quiet(&mut self) -> usize {
         let mut expired = self.driver.turn();
         while self.driver.next_turn() == Some(Duration::ZERO) {
@@ -54,7 +54,7 @@ impl Driven {
     }
 }
 
-/// How often each end came, for any number of tasks.
+/// Counts each kind of end, for any number of tasks.
 #[derive(Default, Debug)]
 pub struct Ends {
     pub runs: AtomicUsize,
@@ -84,7 +84,7 @@ impl Ends {
     }
 }
 
-/// A task that counts what becomes of it.
+/// A task that counts how it ends.
 pub struct Task(Arc<Ends>);
 
 impl TimerTask for Task {
@@ -103,7 +103,7 @@ impl Drop for Task {
     }
 }
 
-/// What fired, in order.
+/// The names of the tasks that fired, in order.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u64>>>);
 
@@ -118,7 +118,7 @@ impl Log {
     }
 }
 
-/// Holds a task up, and says when it has got there.
+/// Blocks a task until it is opened, and reports when the task has reached it.
 pub struct Gate {
     arrived: Receiver<()>,
     open: Sender<()>,
@@ -130,18 +130,18 @@ impl Gate {
         let (open, opened) = channel();
         let wait = move || {
             arrive.send(()).unwrap();
-            // An error is a gate that was dropped, which is open.
+            // A disconnected channel means that the gate was dropped, which opens it.
             assert_ne!(
-                opened.recv_timeout(PATIENCE),
+                opened.recv_timeout(TEST_TIMEOUT),
                 Err(RecvTimeoutError::Timeout),
-                "nobody opened the gate"
+                "the gate was not opened in time"
             );
         };
         (Self { arrived, open }, wait)
     }
 
     pub fn wait_for_arrival(&self) {
-        self.arrived.recv_timeout(PATIENCE).expect("nobody came to the gate");
+        self.arrived.recv_timeout(TEST_TIMEOUT).expect("no task reached the gate in time");
     }
 
     pub fn open(self) {
@@ -149,7 +149,7 @@ impl Gate {
     }
 }
 
-/// Runs `test` on a thread of its own and fails if it does not end.
+/// Runs `test` on a thread of its own and fails if it does not end in time.
 #[track_caller]
 pub fn ends<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = channel();
@@ -158,13 +158,13 @@ pub fn ends<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
         let _ = done.send(());
         outcome
     });
-    if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-        panic!("it hangs");
+    if wait.recv_timeout(TEST_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+        panic!("the test does not end");
     }
     thread.join().unwrap()
 }
 
-/// Keeps the panics that a test provokes out of its output.
+/// Keeps the output free of the panics that a test provokes.
 pub fn quietly<T>(test: impl FnOnce() -> T) -> T {
     static HOOK: std::sync::Once = std::sync::Once::new();
     thread_local!(static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
@@ -182,10 +182,10 @@ pub fn quietly<T>(test: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// A clock that can step back: by as much as the second one has moved.
-pub struct Back(pub ManualClock, pub ManualClock);
+/// A clock that can step back: its time is that of the first clock minus that of the second.
+pub struct RewindableClock(pub ManualClock, pub ManualClock);
 
-impl Clock for Back {
+impl Clock for RewindableClock {
     fn now(&self) -> Duration {
         self.0.now().saturating_sub(self.1.now())
     }

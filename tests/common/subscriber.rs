@@ -1,4 +1,4 @@
-//! What the tests of reports read them back with.
+//! The subscriber with which the tests of reports read the events.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

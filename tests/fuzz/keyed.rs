@@ -1,141 +1,144 @@
-//! Timeouts by key, beside a map from each key to its timeout.
+//! Compares timeouts by key with a map from each key to its timeout.
 
 use hashed_wheel::KeyedTimeouts;
 
-use super::{Kind, MOST_TIMEOUTS, Phase, Script, State, Task, World};
+use super::{Kind, MAX_TIMEOUTS, Model, Phase, Script, State, Task};
 
 const KEYS: u64 = 4;
 
-impl World {
-    /// An executor that is given the task of one without a handle cannot tell which, so there is one at a time.
-    pub(super) fn has_room_for_unseen(&self, most: usize, key: Option<u8>) -> bool {
+impl Model {
+    /// With an executor, at most one timeout without a handle may be pending. The executor's model
+    /// could not tell two of them apart.
+    pub(super) fn has_room_for_hidden(&self, max: usize, key: Option<u8>) -> bool {
         let is_other = |id: &&usize| match self.records[**id].kind {
             Kind::Periodic(_) => true,
             Kind::Keyed(other) => self.has_executor && Some(other) != key,
             _ => false,
         };
-        let most = if self.has_executor { 1 } else { most };
-        self.pending.iter().filter(is_other).count() < most && self.records.len() < MOST_TIMEOUTS
+        let max = if self.has_executor { 1 } else { max };
+        self.pending.iter().filter(is_other).count() < max && self.records.len() < MAX_TIMEOUTS
     }
 
-    /// Takes out what is under a key, which then does not begin to run any more. Says whether anything was.
-    fn take_out(&mut self, key: u8) -> bool {
+    /// Removes the timeout of a key, so that its task does not begin any more. Returns whether
+    /// there was one.
+    fn remove_key(&mut self, key: u8) -> bool {
         let Some(id) = self.keys.remove(&key) else { return false };
-        // If it is in an executor's queue it has expired.
-        self.withdraw(id);
+        // A timeout whose task is in the executor's queue has expired, so there is nothing to
+        // cancel.
+        self.cancel_record(id);
         self.records[id].state = State::Cancelled;
         true
     }
 
-    fn take_all_out(&mut self) {
+    fn remove_all_keys(&mut self) {
         let keys: Vec<_> = self.keys.keys().copied().collect();
-        keys.into_iter().for_each(|key| _ = self.take_out(key));
+        keys.into_iter().for_each(|key| _ = self.remove_key(key));
     }
 
-    /// The key is free, if it was this one's.
+    /// Frees the key of this timeout, if the key is still its own.
     pub(super) fn free_key(&mut self, id: usize) -> bool {
         let Kind::Keyed(key) = self.records[id].kind else { return false };
-        let is_there = self.keys.get(&key) == Some(&id);
-        is_there && self.keys.remove(&key).is_some()
+        let is_current = self.keys.get(&key) == Some(&id);
+        is_current && self.keys.remove(&key).is_some()
     }
 }
 
 impl Script {
-    /// `choice` is up to 11.
+    /// `choice` is at most 11.
     pub(super) fn use_key(&self, choice: u64) {
-        let mut world = self.world();
-        // (While the timer is being stopped, nobody knows how many keys are free already.)
-        let Some(keyed) = world.keyed.clone().filter(|_| world.phase != Phase::Draining) else { return };
-        let key = world.bytes.up_to(KEYS - 1) as u8;
+        let mut model = self.model();
+        // While the timer is being stopped, the number of free keys is not specified.
+        let Some(keyed) = model.keyed.clone().filter(|_| model.phase != Phase::Draining) else { return };
+        let key = model.bytes.up_to(KEYS - 1) as u8;
         match choice {
             0..6 => {
-                drop(world);
+                drop(model);
                 self.schedule_by_key(&keyed, key);
             }
             6 | 7 => {
-                let delay = world.delay();
-                let id = world.keys.get(&key).copied().filter(|id| world.pending.contains(id));
+                let delay = model.delay();
+                let id = model.keys.get(&key).copied().filter(|id| model.pending.contains(id));
                 if let Some(id) = id {
-                    let deadline = world.deadline(delay);
-                    world.rearm(id, deadline);
+                    let deadline = model.deadline(delay);
+                    model.reset_record(id, deadline);
                 }
-                drop(world);
+                drop(model);
                 assert_eq!(keyed.reset(&key, delay), id.is_some());
             }
             8 | 9 => {
-                let id = world.keys.get(&key).copied();
-                let is_elsewhere = id.is_some_and(|id| world.records[id].state == State::Handed);
-                let wins = world.take_out(key);
-                drop(world);
-                assert_eq!(keyed.cancel(&key), wins);
-                let world = self.world();
-                assert!(id.is_none_or(|id| world.records[id].task_is_gone != is_elsewhere));
+                let id = model.keys.get(&key).copied();
+                let is_in_executor = id.is_some_and(|id| model.records[id].state == State::HandedOver);
+                let succeeds = model.remove_key(key);
+                drop(model);
+                assert_eq!(keyed.cancel(&key), succeeds);
+                let model = self.model();
+                assert!(id.is_none_or(|id| model.records[id].task_is_dropped != is_in_executor));
             }
             10 => {
-                assert_eq!(keyed.contains(&key), world.keys.contains_key(&key));
-                assert_eq!((keyed.len(), keyed.is_empty()), (world.keys.len(), world.keys.is_empty()));
+                assert_eq!(keyed.contains(&key), model.keys.contains_key(&key));
+                assert_eq!((keyed.len(), keyed.is_empty()), (model.keys.len(), model.keys.is_empty()));
             }
             _ if key == 0 => {
-                drop((world, keyed));
+                drop((model, keyed));
                 self.drop_keyed();
             }
             _ => {
-                world.take_all_out();
-                drop(world);
+                model.remove_all_keys();
+                drop(model);
                 keyed.clear();
             }
         }
     }
 
     fn schedule_by_key(&self, keyed: &KeyedTimeouts<u8>, key: u8) {
-        let mut world = self.world();
-        if !world.has_room_for_unseen(usize::MAX, Some(key)) {
+        let mut model = self.model();
+        if !model.has_room_for_hidden(usize::MAX, Some(key)) {
             return;
         }
-        let (delay, temper) = (world.delay(), world.bytes.up_to(255));
-        let deadline = world.deadline(delay);
-        let id = world.schedule(Kind::Keyed(key), deadline);
-        let is_refused = world.records[id].state == State::Refused;
-        let was_there = !is_refused && world.take_out(key);
-        if !is_refused {
-            world.keys.insert(key, id);
+        let (delay, behaviour) = (model.delay(), model.bytes.up_to(255));
+        let deadline = model.deadline(delay);
+        let id = model.schedule(Kind::Keyed(key), deadline);
+        let is_rejected = model.records[id].state == State::Rejected;
+        let was_present = !is_rejected && model.remove_key(key);
+        if !is_rejected {
+            model.keys.insert(key, id);
         }
-        drop(world);
+        drop(model);
 
-        let task = Task { id, temper, script: self.clone() };
-        match keyed.schedule(key, move |key| task.ring(key), delay) {
-            Ok(replaced) => assert_eq!((replaced, is_refused), (was_there, false)),
-            Err(error) => self.world().expect_refusal(&error),
+        let task = Task { id, behaviour, script: self.clone() };
+        match keyed.schedule(key, move |key| task.run_keyed(key), delay) {
+            Ok(replaced) => assert_eq!((replaced, is_rejected), (was_present, false)),
+            Err(error) => self.model().expect_rejection(&error),
         }
-        assert_eq!(self.world().records[id].task_is_gone, is_refused);
+        assert_eq!(self.model().records[id].task_is_dropped, is_rejected);
     }
 
-    /// Ends all that is under a key.
+    /// Cancels all timeouts by key.
     pub(super) fn drop_keyed(&self) {
-        let mut world = self.world();
-        world.take_all_out();
-        let keyed = world.keyed.take();
-        drop(world);
+        let mut model = self.model();
+        model.remove_all_keys();
+        let keyed = model.keyed.take();
+        drop(model);
         drop(keyed);
     }
 }
 
 impl Task {
-    /// The run of one that has a key.
-    fn ring(self, key: u8) {
+    /// A run of a task with a key.
+    fn run_keyed(self, key: u8) {
         {
-            let mut world = self.script.world();
-            if !world.has_executor {
-                world.fire(self.id);
+            let mut model = self.script.model();
+            if !model.has_executor {
+                model.fire(self.id);
             }
-            let record = &mut world.records[self.id];
-            assert_eq!(record.state, State::Handed);
+            let record = &mut model.records[self.id];
+            assert_eq!(record.state, State::HandedOver);
             assert!(matches!(record.kind, Kind::Keyed(own) if own == key));
             record.state = State::Ran;
-            assert!(world.free_key(self.id), "{} runs and was replaced", self.id);
+            assert!(model.free_key(self.id), "task {} runs although it was replaced", self.id);
         }
-        if self.temper >= 128 {
-            self.script.nested(7);
+        if self.behaviour >= 128 {
+            self.script.act_nested(7);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Futures that wait, beside a model of each. One that waits is a timeout as any other, whose task is a waker.
+//! Compares sleeps with a model of each. A waiting sleep is a timeout whose task is a waker.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,238 +8,240 @@ use std::time::Duration;
 
 use hashed_wheel::Sleep;
 
-use super::{Kind, MOST_TIMEOUTS, NEVER, Script, State, World};
+use super::{Kind, MAX_TIMEOUTS, Model, NEVER, Script, State};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Life {
-    /// Not on the timer.
+enum SleepState {
+    /// Has no timeout on the timer.
     Idle,
-    /// By this timeout.
+    /// Waits with this timeout.
     Waiting(usize),
     Elapsed,
 }
 
 pub(super) struct Sleeper {
     sleep: Sleep,
-    /// In nanoseconds; 0 if there was no delay.
+    /// In nanoseconds. 0 if there was no delay.
     deadline: u64,
-    life: Life,
-    /// Who has polled it last.
-    sleeping: Arc<Sleeping>,
+    state: SleepState,
+    /// The task that has polled it last.
+    task: Arc<PollingTask>,
 }
 
-/// The task of some executor that polls it.
-struct Sleeping {
-    /// The timeout that has its waker.
+/// The task of an executor that polls the sleep.
+struct PollingTask {
+    /// The timeout that has the waker of this task.
     id: AtomicUsize,
-    /// Whether it does anything when it is woken.
-    temper: u64,
+    /// Chooses whether the task acts when it is woken.
+    behaviour: u64,
     script: Script,
 }
 
-/// What a poll says.
+/// The result of a poll.
 #[derive(PartialEq, Debug)]
-enum Said {
+enum PollResult {
     Pending,
     Elapsed,
-    Refused,
+    Rejected,
 }
 
-impl World {
+impl Model {
     fn deadline_of_sleep(&self, delay: Duration) -> u64 {
         if delay.is_zero() { 0 } else { self.deadline(delay) }
     }
 
-    /// What is to come of a poll, by the same task as before or by another one.
-    fn poll(&mut self, sleeper: &mut Sleeper, is_another: bool) -> Said {
-        match sleeper.life {
-            Life::Elapsed => Said::Elapsed,
-            Life::Waiting(id) => match self.records[id].state {
+    /// The expected result of a poll by the same task as before, or by another one.
+    fn poll(&mut self, sleeper: &mut Sleeper, is_another: bool) -> PollResult {
+        match sleeper.state {
+            SleepState::Elapsed => PollResult::Elapsed,
+            SleepState::Waiting(id) => match self.records[id].state {
                 State::Pending if is_another => {
-                    // It waits by another timeout, which takes the place of the first.
-                    self.withdraw_sleep(id);
+                    // A new timeout with the new waker takes the place of the first.
+                    self.cancel_sleep(id);
                     self.wait(sleeper, false)
                 }
-                State::Pending => Said::Pending,
+                State::Pending => PollResult::Pending,
                 State::Ran => {
-                    sleeper.life = Life::Elapsed;
-                    Said::Elapsed
+                    sleeper.state = SleepState::Elapsed;
+                    PollResult::Elapsed
                 }
                 _ => {
-                    sleeper.life = Life::Idle;
-                    Said::Refused
+                    sleeper.state = SleepState::Idle;
+                    PollResult::Rejected
                 }
             },
-            Life::Idle if self.now() >= sleeper.deadline => {
+            SleepState::Idle if self.now() >= sleeper.deadline => {
                 if self.is_closed() {
-                    return Said::Refused;
+                    return PollResult::Rejected;
                 }
-                sleeper.life = Life::Elapsed;
-                Said::Elapsed
+                sleeper.state = SleepState::Elapsed;
+                PollResult::Elapsed
             }
-            Life::Idle => self.wait(sleeper, self.is_closed() || self.is_full()),
+            SleepState::Idle => self.wait(sleeper, self.is_closed() || self.is_full()),
         }
     }
 
-    fn wait(&mut self, sleeper: &mut Sleeper, is_refused: bool) -> Said {
-        let id = self.add(Kind::Sleep, sleeper.deadline, is_refused);
-        if is_refused {
-            self.records[id].task_is_gone = true;
-            return Said::Refused;
+    fn wait(&mut self, sleeper: &mut Sleeper, is_rejected: bool) -> PollResult {
+        let id = self.add(Kind::Sleep, sleeper.deadline, is_rejected);
+        if is_rejected {
+            self.records[id].task_is_dropped = true;
+            return PollResult::Rejected;
         }
-        sleeper.life = Life::Waiting(id);
-        sleeper.sleeping.id.store(id, SeqCst);
-        Said::Pending
+        sleeper.state = SleepState::Waiting(id);
+        sleeper.task.id.store(id, SeqCst);
+        PollResult::Pending
     }
 
-    /// The timer has a waker of whoever waits, and of nobody else.
-    fn expect_to_be_held(&self, sleeper: &Sleeper) {
-        let waits = matches!(sleeper.life, Life::Waiting(id) if self.pending.contains(&id));
-        let held = Arc::strong_count(&sleeper.sleeping) - 1;
-        // (One that is being woken holds itself.)
-        assert!(held == usize::from(waits) || self.depth > 0, "{held} wakers, {:?}", sleeper.life);
+    /// The timer holds a waker of a waiting task, and no other waker.
+    fn check_waker_count(&self, sleeper: &Sleeper) {
+        let waits = matches!(sleeper.state, SleepState::Waiting(id) if self.pending.contains(&id));
+        let held = Arc::strong_count(&sleeper.task) - 1;
+        // A waker holds a reference to itself while it runs.
+        assert!(held == usize::from(waits) || self.depth > 0, "{held} wakers, {:?}", sleeper.state);
     }
 
-    /// Nobody is woken for it.
-    fn withdraw_sleep(&mut self, id: usize) {
-        if self.withdraw(id) {
+    /// Cancels the timeout of a sleep. No task is woken.
+    fn cancel_sleep(&mut self, id: usize) {
+        if self.cancel_record(id) {
             let record = &mut self.records[id];
-            (record.state, record.task_is_gone) = (State::Cancelled, true);
+            (record.state, record.task_is_dropped) = (State::Cancelled, true);
         }
     }
 }
 
 impl Script {
-    /// `choice` is up to 25.
+    /// `choice` is at most 25.
     pub(super) fn use_sleeper(&self, choice: u64) {
         let new = choice < 6;
         if new {
             self.new_sleeper();
         }
-        let mut world = self.world();
-        if world.sleepers.is_empty() {
+        let mut model = self.model();
+        if model.sleepers.is_empty() {
             return;
         }
-        let (last, at) = (world.sleepers.len() - 1, if new { 0 } else { world.bytes.up_to(255) as usize });
-        let mut sleeper = world.sleepers.swap_remove(last - at % (last + 1));
-        drop(world);
-        // Nothing of ours is called meanwhile, so nobody misses it.
+        let (last, at) = (model.sleepers.len() - 1, if new { 0 } else { model.bytes.up_to(255) as usize });
+        let mut sleeper = model.sleepers.swap_remove(last - at % (last + 1));
+        drop(model);
+        // No user code runs meanwhile, so the model does not need this sleep.
         match choice {
             0 | 1 => {}
             2..18 => self.poll_sleeper(&mut sleeper),
             18..22 => self.reset_sleeper(&mut sleeper),
-            22 | 23 => self.look_at_sleeper(&sleeper),
+            22 | 23 => self.check_sleeper(&sleeper),
             _ => return self.drop_sleeper(sleeper),
         }
-        let mut world = self.world();
-        world.expect_to_be_held(&sleeper);
-        world.sleepers.push(sleeper);
+        let mut model = self.model();
+        model.check_waker_count(&sleeper);
+        model.sleepers.push(sleeper);
     }
 
     fn new_sleeper(&self) {
-        let mut world = self.world();
-        let Some(timer) = world.timer() else { return };
-        let delay = world.delay();
-        let deadline = world.deadline_of_sleep(delay);
+        let mut model = self.model();
+        let Some(timer) = model.timer() else { return };
+        let delay = model.delay();
+        let deadline = model.deadline_of_sleep(delay);
         let sleep = timer.sleep(delay);
-        let sleeping = Sleeping::new(self, world.bytes.up_to(255));
-        world.sleepers.push(Sleeper { sleep, deadline, life: Life::Idle, sleeping });
+        let task = PollingTask::new(self, model.bytes.up_to(255));
+        model.sleepers.push(Sleeper { sleep, deadline, state: SleepState::Idle, task });
     }
 
     fn poll_sleeper(&self, sleeper: &mut Sleeper) {
-        let mut world = self.world();
-        if world.records.len() >= MOST_TIMEOUTS {
+        let mut model = self.model();
+        if model.records.len() >= MAX_TIMEOUTS {
             return;
         }
-        let temper = world.bytes.up_to(255);
-        let is_another = temper % 2 == 1;
+        let behaviour = model.bytes.up_to(255);
+        let is_another = behaviour % 2 == 1;
         let before =
-            is_another.then(|| std::mem::replace(&mut sleeper.sleeping, Sleeping::new(self, temper)));
-        let expected = world.poll(sleeper, is_another);
-        drop(world);
-        let waker = Waker::from(Arc::clone(&sleeper.sleeping));
+            is_another.then(|| std::mem::replace(&mut sleeper.task, PollingTask::new(self, behaviour)));
+        let expected = model.poll(sleeper, is_another);
+        drop(model);
+        let waker = Waker::from(Arc::clone(&sleeper.task));
         let polled = Pin::new(&mut sleeper.sleep).poll(&mut Context::from_waker(&waker));
         drop((waker, before));
-        let said = match polled {
-            Poll::Pending => Said::Pending,
-            Poll::Ready(Ok(())) => Said::Elapsed,
+        let result = match polled {
+            Poll::Pending => PollResult::Pending,
+            Poll::Ready(Ok(())) => PollResult::Elapsed,
             Poll::Ready(Err(error)) => {
-                self.world().expect_refusal(&error);
-                Said::Refused
+                self.model().expect_rejection(&error);
+                PollResult::Rejected
             }
         };
-        assert_eq!(said, expected);
+        assert_eq!(result, expected);
     }
 
     fn reset_sleeper(&self, sleeper: &mut Sleeper) {
-        let mut world = self.world();
-        let delay = world.delay();
-        sleeper.deadline = world.deadline_of_sleep(delay);
-        match sleeper.life {
-            Life::Waiting(id) if world.pending.contains(&id) => world.rearm(id, sleeper.deadline),
-            _ => sleeper.life = Life::Idle,
+        let mut model = self.model();
+        let delay = model.delay();
+        sleeper.deadline = model.deadline_of_sleep(delay);
+        match sleeper.state {
+            SleepState::Waiting(id) if model.pending.contains(&id) => {
+                model.reset_record(id, sleeper.deadline)
+            }
+            _ => sleeper.state = SleepState::Idle,
         }
-        drop(world);
+        drop(model);
         sleeper.sleep.reset(delay);
     }
 
-    fn look_at_sleeper(&self, sleeper: &Sleeper) {
-        let world = self.world();
-        let has_elapsed = match sleeper.life {
-            Life::Idle => false,
-            Life::Waiting(id) => world.records[id].state == State::Ran,
-            Life::Elapsed => true,
+    fn check_sleeper(&self, sleeper: &Sleeper) {
+        let model = self.model();
+        let has_elapsed = match sleeper.state {
+            SleepState::Idle => false,
+            SleepState::Waiting(id) => model.records[id].state == State::Ran,
+            SleepState::Elapsed => true,
         };
         assert_eq!(sleeper.sleep.is_elapsed(), has_elapsed);
         let remaining = match sleeper.deadline {
             NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(world.now())),
+            deadline => Duration::from_nanos(deadline.saturating_sub(model.now())),
         };
         assert_eq!(sleeper.sleep.remaining(), remaining);
     }
 
     fn drop_sleeper(&self, mut sleeper: Sleeper) {
-        if let Life::Waiting(id) = sleeper.life {
-            self.world().withdraw_sleep(id);
-            sleeper.life = Life::Idle;
+        if let SleepState::Waiting(id) = sleeper.state {
+            self.model().cancel_sleep(id);
+            sleeper.state = SleepState::Idle;
         }
-        let Sleeper { sleep, sleeping, .. } = sleeper;
+        let Sleeper { sleep, task, .. } = sleeper;
         drop(sleep);
-        drop(sleeping);
+        drop(task);
     }
 
     pub(super) fn drop_sleepers(&self) {
-        let sleepers = std::mem::take(&mut self.world().sleepers);
+        let sleepers = std::mem::take(&mut self.model().sleepers);
         sleepers.into_iter().for_each(|sleeper| self.drop_sleeper(sleeper));
     }
 }
 
-impl Sleeping {
-    fn new(script: &Script, temper: u64) -> Arc<Self> {
-        Arc::new(Self { id: AtomicUsize::new(usize::MAX), temper, script: script.clone() })
+impl PollingTask {
+    fn new(script: &Script, behaviour: u64) -> Arc<Self> {
+        Arc::new(Self { id: AtomicUsize::new(usize::MAX), behaviour, script: script.clone() })
     }
 }
 
-impl Wake for Sleeping {
+impl Wake for PollingTask {
     fn wake(self: Arc<Self>) {
         let id = self.id.load(SeqCst);
         let by_stop = {
-            let mut world = self.script.world();
-            let is_over = world.is_stopped || world.timer().is_some_and(|timer| timer.is_stopped());
-            let by_stop = is_over && world.sweep(id);
+            let mut model = self.script.model();
+            let is_over = model.is_stopped || model.timer().is_some_and(|timer| timer.is_stopped());
+            let by_stop = is_over && model.end_by_stop(id);
             if by_stop {
-                world.returned_unseen += 1;
+                model.returned_hidden += 1;
             } else {
-                world.fire(id);
+                model.fire(id);
             }
-            let record = &mut world.records[id];
+            let record = &mut model.records[id];
             record.state = if by_stop { State::Cancelled } else { State::Ran };
-            assert!(!record.task_is_gone);
-            record.task_is_gone = true;
+            assert!(!record.task_is_dropped);
+            record.task_is_dropped = true;
             by_stop
         };
-        if self.temper >= 128 {
-            self.script.nested(if by_stop { 2 } else { 7 });
+        if self.behaviour >= 128 {
+            self.script.act_nested(if by_stop { 2 } else { 7 });
         }
     }
 }

@@ -1,6 +1,6 @@
-//! A driven timer against a model of it, under the actions that some bytes stand for. Tasks and hooks act as well: they
-//! read on where the bytes have come to when they are called.
-#![allow(clippy::mutable_key_type, reason = "a timeout is itself, whatever becomes of it")]
+//! Compares a driven timer with a model of it, under actions that follow from bytes. Tasks and
+//! hooks act as well: they continue to read the bytes where the caller has stopped.
+#![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
 mod keyed;
 mod periodic;
@@ -19,14 +19,14 @@ use hashed_wheel::{
     TimerTask,
 };
 
-use self::periodic::Rhythm;
+use self::periodic::PeriodicModel;
 use super::bytes::Bytes;
 use super::common::quietly;
 
-/// In nanoseconds: the deadline that never comes.
+/// In nanoseconds: the deadline that is never reached.
 const NEVER: u64 = (1 << 62) - 1;
 
-/// The last nanosecond that comes.
+/// The last nanosecond that the clock reaches.
 const LAST: u64 = NEVER - 2;
 
 /// In nanoseconds.
@@ -34,13 +34,13 @@ const TICKS: [u64; 4] = [1_000, 7_919, 1 << 20, 10_000_000];
 
 const SLOTS: [usize; 4] = [1, 2, 8, 512];
 
-/// Fewer than wake a loop for their number alone.
-const MOST_TIMEOUTS: usize = 4_000;
+/// Fewer timeouts than would wake a loop by their number alone.
+const MAX_TIMEOUTS: usize = 4_000;
 
-/// How deep tasks and hooks may call each other.
+/// The maximum depth of calls between tasks and hooks.
 const DEPTH: usize = 8;
 
-/// The first bytes choose the timer, and how it ends.
+/// The first bytes choose the timer and how it ends.
 pub(crate) fn run(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let has = bytes.up_to(255);
@@ -53,7 +53,7 @@ pub(crate) fn run(input: &[u8]) {
     clock.advance(Duration::from_nanos(origin));
 
     let wakes = Arc::new(AtomicUsize::new(0));
-    let script = Script(Arc::new(Mutex::new(World {
+    let script = Script(Arc::new(Mutex::new(Model {
         bytes,
         clock: clock.clone(),
         origin,
@@ -61,22 +61,22 @@ pub(crate) fn run(input: &[u8]) {
         limit,
         has_executor,
         has_waker,
-        has_taken_out: false,
+        has_removed: false,
         has_far: false,
         is_hierarchical,
-        turn_of_wheel: tick * slots as u64,
+        round: tick * slots as u64,
         handles: Vec::new(),
         any: None,
         records: Vec::new(),
         pending: BTreeSet::new(),
         turned: 0,
-        phase: Phase::Between,
+        phase: Phase::Idle,
         is_stopped: false,
         closing: None,
         turns: 0,
         stopping: BTreeSet::new(),
         returned: HashSet::new(),
-        returned_unseen: 0,
+        returned_hidden: 0,
         keyed: None,
         keys: BTreeMap::new(),
         #[cfg(feature = "async")]
@@ -84,7 +84,7 @@ pub(crate) fn run(input: &[u8]) {
         queue: Vec::new(),
         fired: Fired::default(),
         resets: 0,
-        promised: None,
+        announced: None,
         may_wake: false,
         wakes: Arc::clone(&wakes),
         expected: Expected::default(),
@@ -108,11 +108,11 @@ pub(crate) fn run(input: &[u8]) {
         false => builder,
     };
     let (timer, driver) = builder.clock(clock).build_driven().unwrap();
-    script.world().keyed = (has & 32 > 0).then(|| KeyedTimeouts::new(&timer));
-    script.world().handles.push(timer);
+    script.model().keyed = (has & 32 > 0).then(|| KeyedTimeouts::new(&timer));
+    script.model().handles.push(timer);
 
     let mut driver = Some(driver);
-    while !script.world().bytes.is_empty() {
+    while !script.model().bytes.is_empty() {
         script.step(&mut driver);
         script.check();
     }
@@ -124,43 +124,45 @@ enum State {
     Pending,
     /// `cancel` is about to call its hook.
     Cancelling,
-    /// `stop`, or the last handle, is about to.
+    /// `stop`, or the drop of the last handle, is about to call its hook.
     Stopping,
-    /// By whoever: its hook was called, if it has one.
+    /// Cancelled in any way. The hook was called, if there is one.
     Cancelled,
-    /// Its task is the executor's, or runs.
-    Handed,
+    /// The task was handed to the executor, or runs.
+    HandedOver,
     Ran,
-    /// The executor dropped it.
+    /// The executor dropped the task.
     Dropped,
-    /// It never was a timeout.
-    Refused,
+    /// The timeout was rejected.
+    Rejected,
 }
 
-/// Whose a timeout is.
+/// What created a timeout.
 enum Kind {
-    /// Of a task; its handle, unless that was dropped.
+    /// A task, and its handle unless that was dropped.
     Task(Option<Timeout>),
-    Periodic(Rhythm),
-    /// By key.
+    Periodic(PeriodicModel),
+    /// A task with this key.
     Keyed(u8),
     #[cfg(feature = "async")]
     Sleep,
 }
 
-/// What the model knows of a timeout.
+/// The model's state of a timeout.
 struct Record {
     state: State,
     kind: Kind,
     /// In nanoseconds.
     deadline: u64,
-    /// The tick at which it is to fire.
+    /// The tick at which it should fire.
     due: u64,
-    /// It was re-armed in a turn for the tick at which this turn ends: it may fire there, or in the next one.
-    may_be_now: bool,
-    /// Or has run before: nobody says where it comes among those of its tick.
+    /// It was reset, during a turn, to the tick at which this turn ends. It may fire in this turn
+    /// or in the next.
+    may_fire_now: bool,
+    /// It was reset or has run before. Its position among the timeouts of one tick is not
+    /// specified.
     was_reset: bool,
-    task_is_gone: bool,
+    task_is_dropped: bool,
 }
 
 impl Record {
@@ -171,107 +173,108 @@ impl Record {
         }
     }
 
-    fn rhythm(&mut self) -> Option<&mut Rhythm> {
+    fn periodic_model(&mut self) -> Option<&mut PeriodicModel> {
         match &mut self.kind {
-            Kind::Periodic(rhythm) => Some(rhythm),
+            Kind::Periodic(periodic_model) => Some(periodic_model),
             _ => None,
         }
     }
 
-    fn repeats(&self) -> bool {
+    fn is_periodic(&self) -> bool {
         matches!(self.kind, Kind::Periodic(_))
     }
 }
 
-/// Where the driver is.
+/// The state of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    Between,
+    Idle,
     /// In a turn, or in a `shutdown` that may turn.
     Turning,
-    /// Calling the hooks of a timer that is stopped.
+    /// Calls the hooks of a timer that is stopped.
     Draining,
 }
 
-/// What has fired in the turn that is going on.
+/// The timeouts that have fired in the turn in progress.
 #[derive(Default)]
 struct Fired {
     count: usize,
-    /// The tick of the last one.
+    /// The tick of the last timeout that fired.
     tick: u64,
-    /// The last one that was never re-armed.
+    /// The last timeout that fired and was never reset.
     in_order: Option<(u64, usize)>,
 }
 
-/// What the timer should have counted.
+/// The counts that the timer should report.
 #[derive(Default)]
 struct Expected {
     wakes: usize,
-    /// Turns of tasks, whether they end with it or run again.
-    handed: u64,
+    /// Executions of tasks, final or not.
+    handed_over: u64,
     periodic_runs: u64,
     expired: u64,
     cancelled: u64,
-    refused: u64,
+    rejected: u64,
     panicked: u64,
     dropped: u64,
 }
 
-struct World {
+struct Model {
     bytes: Bytes,
     clock: ManualClock,
     origin: u64,
-    /// In nanoseconds, like `turn_of_wheel`.
+    /// In nanoseconds, like `round`.
     tick: u64,
-    turn_of_wheel: u64,
-    /// 0 is none.
+    round: u64,
+    /// 0 means no limit.
     limit: usize,
     has_executor: bool,
     has_waker: bool,
     is_hierarchical: bool,
-    /// Something has been taken out of the wheel, so that it may wake in vain.
-    has_taken_out: bool,
-    /// In the hashed one something is billions of rounds off, so that it does now and then.
+    /// An entry was removed from the wheel, so unnecessary wake-ups are possible.
+    has_removed: bool,
+    /// In the hashed wheel an entry is billions of rounds away, so unnecessary wake-ups are
+    /// possible.
     has_far: bool,
     handles: Vec<HashedWheelTimer>,
-    /// A way to the timer once there is no handle left.
+    /// Gives access to the timer when no handle is left.
     any: Option<Timeout>,
     records: Vec<Record>,
     pending: BTreeSet<usize>,
-    /// The tick of the last turn, or of the one that is going on.
+    /// The tick of the last turn, or of the turn in progress.
     turned: u64,
     phase: Phase,
     is_stopped: bool,
-    /// A `shutdown` has begun: the last tick that it waits for.
+    /// The last tick that the `shutdown` in progress waits for.
     closing: Option<u64>,
-    /// How many turns the timer had counted when a `shutdown` began, or its last turn.
+    /// The number of turns that the timer had counted when a `shutdown` began, or at its last turn.
     turns: u64,
-    /// Whose hooks are still to be called by a `stop` that is going on.
+    /// The timeouts whose hooks a `stop` in progress has not called yet.
     stopping: BTreeSet<usize>,
-    /// Whose were.
+    /// The timeouts whose hooks the `stop` has called.
     returned: HashSet<Timeout>,
-    /// How many more it has ended, of which there is no handle.
-    returned_unseen: usize,
-    /// Goes before the last handle does, and is one itself.
+    /// The number of further timeouts that the `stop` has ended, which have no handle.
+    returned_hidden: usize,
+    /// Counts as a handle of the timer and is dropped before the last handle.
     keyed: Option<KeyedTimeouts<u8>>,
-    /// What is there by each key: it is pending, or in an executor's queue.
+    /// The timeout of each key. It is pending, or in the executor's queue.
     keys: BTreeMap<u8, usize>,
     #[cfg(feature = "async")]
     sleepers: Vec<sleeps::Sleeper>,
-    /// What the executor has kept.
+    /// The tasks that the executor has kept.
     queue: Vec<(usize, ExpiredTask)>,
     fired: Fired,
     resets: usize,
-    /// The tick of the turn that the driver has promised, while it sleeps; `u64::MAX` is none.
-    promised: Option<u64>,
-    /// Nothing of what was done since the last look had need of the waker, but it may have been called.
+    /// The tick of the turn until which the loop has announced to sleep. `u64::MAX` means no turn.
+    announced: Option<u64>,
+    /// No operation since the last check needed the waker, but the timer may have called it.
     may_wake: bool,
     wakes: Arc<AtomicUsize>,
     expected: Expected,
     depth: usize,
 }
 
-impl World {
+impl Model {
     fn now(&self) -> u64 {
         (self.clock.now().as_nanos() as u64 - self.origin).min(LAST)
     }
@@ -280,39 +283,41 @@ impl World {
         later(self.now(), delay)
     }
 
-    /// The first tick at or after the deadline that no turn has come to.
+    /// The first tick at or after the deadline that no turn has reached.
     fn due(&self, deadline: u64) -> u64 {
         deadline.div_ceil(self.tick).max(self.turned + 1)
     }
 
-    /// The time at which a tick begins, if it ever does.
+    /// The time at which a tick begins, or `NEVER`.
     fn begins(&self, tick: u64) -> u64 {
         tick.saturating_mul(self.tick).min(NEVER)
     }
 
-    /// A turn is needed for this one.
+    /// This timeout needs a turn at its tick.
     fn needs_turn(&mut self, id: usize) {
         let Record { deadline, due, .. } = self.records[id];
         let reached = self.now() / self.tick;
-        match self.promised {
-            Some(promised) if due < promised => {
+        match self.announced {
+            Some(announced) if due < announced => {
                 self.expected.wakes += 1;
-                self.promised = None;
+                self.announced = None;
             }
-            // What was due before now is, to the timer, before a turn that is due now.
-            Some(promised) if promised <= reached => self.may_wake |= deadline.div_ceil(self.tick) < reached,
+            // The timer treats a timeout due before now as earlier than a turn that is due now.
+            Some(announced) if announced <= reached => {
+                self.may_wake |= deadline.div_ceil(self.tick) < reached
+            }
             _ => {}
         }
-        self.comes_to(due);
+        self.note_far_entry(due);
     }
 
-    /// Something is in the wheel for this tick.
-    fn comes_to(&mut self, due: u64) {
-        let rounds = due.saturating_sub(self.turned) * self.tick / self.turn_of_wheel;
+    /// The wheel has an entry for this tick.
+    fn note_far_entry(&mut self, due: u64) {
+        let rounds = due.saturating_sub(self.turned) * self.tick / self.round;
         self.has_far |= !self.is_hierarchical && rounds >= 1 << 30;
     }
 
-    /// Nobody is let in any more.
+    /// Whether new timeouts are rejected because the timer ends.
     fn is_closed(&self) -> bool {
         self.is_stopped || self.closing.is_some()
     }
@@ -321,25 +326,25 @@ impl World {
         self.limit > 0 && self.pending.len() == self.limit
     }
 
-    /// One more timeout, or what is refused to be one.
+    /// Adds a timeout, which may be rejected.
     fn schedule(&mut self, kind: Kind, deadline: u64) -> usize {
-        let is_refused = self.is_closed() || self.is_full();
-        self.add(kind, deadline, is_refused)
+        let is_rejected = self.is_closed() || self.is_full();
+        self.add(kind, deadline, is_rejected)
     }
 
-    fn add(&mut self, kind: Kind, deadline: u64, is_refused: bool) -> usize {
+    fn add(&mut self, kind: Kind, deadline: u64, is_rejected: bool) -> usize {
         let id = self.records.len();
         self.records.push(Record {
-            state: if is_refused { State::Refused } else { State::Pending },
+            state: if is_rejected { State::Rejected } else { State::Pending },
             kind,
             deadline,
             due: self.due(deadline),
-            may_be_now: false,
+            may_fire_now: false,
             was_reset: false,
-            task_is_gone: false,
+            task_is_dropped: false,
         });
-        if is_refused {
-            self.expected.refused += 1;
+        if is_rejected {
+            self.expected.rejected += 1;
         } else {
             self.pending.insert(id);
             self.needs_turn(id);
@@ -347,8 +352,8 @@ impl World {
         id
     }
 
-    /// The timer has refused one, and says why.
-    fn expect_refusal(&self, error: &NewTimeoutError) {
+    /// Checks the error of a rejection.
+    fn expect_rejection(&self, error: &NewTimeoutError) {
         match error {
             NewTimeoutError::Stopped => assert!(self.is_closed()),
             NewTimeoutError::TooManyPending { limit } => {
@@ -358,28 +363,28 @@ impl World {
         }
     }
 
-    /// Somebody moves the deadline of one that is pending.
-    fn rearm(&mut self, id: usize, deadline: u64) {
+    /// The deadline of a pending timeout is moved.
+    fn reset_record(&mut self, id: usize, deadline: u64) {
         let due = self.due(deadline);
         let is_in_turn = self.phase == Phase::Turning;
-        let may_be_now = is_in_turn && deadline.div_ceil(self.tick) <= self.turned;
+        let may_fire_now = is_in_turn && deadline.div_ceil(self.tick) <= self.turned;
         let record = &mut self.records[id];
-        (record.deadline, record.due, record.may_be_now) = (deadline, due, may_be_now);
+        (record.deadline, record.due, record.may_fire_now) = (deadline, due, may_fire_now);
         record.was_reset = true;
         self.resets += 1;
-        self.has_taken_out = true;
+        self.has_removed = true;
         self.needs_turn(id);
     }
 
-    /// Somebody ends one, if it has not ended. Says whether it had not.
-    fn withdraw(&mut self, id: usize) -> bool {
-        let wins = self.pending.remove(&id);
-        if wins {
+    /// Cancels a timeout if it is pending. Returns whether it was.
+    fn cancel_record(&mut self, id: usize) -> bool {
+        let succeeds = self.pending.remove(&id);
+        if succeeds {
             self.records[id].state = State::Cancelling;
             self.expected.cancelled += 1;
-            self.has_taken_out = true;
+            self.has_removed = true;
         }
-        wins
+        succeeds
     }
 
     fn timer(&self) -> Option<HashedWheelTimer> {
@@ -387,14 +392,14 @@ impl World {
     }
 
     fn delay(&mut self) -> Duration {
-        let (tick, turn, bytes) = (self.tick, self.turn_of_wheel, &mut self.bytes);
+        let (tick, round, bytes) = (self.tick, self.round, &mut self.bytes);
         let nanos = match bytes.up_to(15) {
             0..3 => bytes.up_to(15) * tick,
             3 => 0,
             4 => bytes.up_to(tick),
             5 | 6 => bytes.up_to(255) * tick / 8,
-            7 => turn - tick + bytes.up_to(2) * tick,
-            8 | 9 => bytes.up_to(7) * turn + bytes.up_to(2) * tick,
+            7 => round - tick + bytes.up_to(2) * tick,
+            8 | 9 => bytes.up_to(7) * round + bytes.up_to(2) * tick,
             10 => bytes.any(),
             11 => bytes.up_to(7) << bytes.up_to(61),
             12 | 13 => self.first_due().map_or(0, |due| self.begins(due).saturating_sub(self.now())),
@@ -409,7 +414,7 @@ impl World {
         self.pending.iter().map(|&id| self.records[id].due).min()
     }
 
-    /// Any of them, more often one that is pending.
+    /// A random timeout, more often a pending one.
     fn pick(&mut self) -> Option<usize> {
         if self.records.is_empty() {
             return None;
@@ -422,32 +427,32 @@ impl World {
         })
     }
 
-    /// It has expired, and its task is about to be handed to the executor.
+    /// A timeout has expired, and its task is about to be handed to the executor.
     fn fire(&mut self, id: usize) {
-        assert_eq!(self.phase, Phase::Turning, "{id} fires between turns");
-        assert!(!self.is_stopped, "{id} fires after the end");
+        assert_eq!(self.phase, Phase::Turning, "timeout {id} fires between turns");
+        assert!(!self.is_stopped, "timeout {id} fires after the end");
         assert!(self.pending.contains(&id));
         if self.closing.is_some() {
             self.shutdown_turns();
         }
         let record = &mut self.records[id];
         assert_eq!(record.state, State::Pending);
-        record.state = State::Handed;
-        self.expected.handed += 1;
-        if !record.repeats() {
+        record.state = State::HandedOver;
+        self.expected.handed_over += 1;
+        if !record.is_periodic() {
             self.pending.remove(&id);
             self.expected.expired += 1;
         }
-        assert!(record.deadline.div_ceil(self.tick) <= self.turned, "{id} is early");
-        assert!(record.due <= self.turned || record.may_be_now, "{id} is early");
+        assert!(record.deadline.div_ceil(self.tick) <= self.turned, "timeout {id} is early");
+        assert!(record.due <= self.turned || record.may_fire_now, "timeout {id} is early");
 
-        // Tick by tick; each in the order in which they were scheduled.
+        // Timeouts fire tick by tick, and within a tick in the order of scheduling.
         let fired = &mut self.fired;
-        let tick = match record.may_be_now {
+        let tick = match record.may_fire_now {
             true => record.deadline.div_ceil(self.tick).max(fired.tick),
             false => record.due,
         };
-        assert!(tick >= fired.tick, "{id} of tick {tick} fires after tick {}", fired.tick);
+        assert!(tick >= fired.tick, "timeout {id} of tick {tick} fires after tick {}", fired.tick);
         if !record.was_reset {
             let this = Some((tick, id));
             assert!(this > fired.in_order, "{this:?} after {:?}", fired.in_order);
@@ -456,38 +461,38 @@ impl World {
         fired.tick = tick;
         fired.count += 1;
 
-        if self.has_executor && record.repeats() {
-            // Until the executor is through with it.
+        if self.has_executor && record.is_periodic() {
+            // The executor's run ends first.
             record.due = NEVER.div_ceil(self.tick);
             let never = record.due;
-            self.comes_to(never);
+            self.note_far_entry(never);
         }
     }
 
-    /// Something fires in a `shutdown`: perhaps it has begun another turn.
+    /// A timeout fires during a `shutdown`, which may have begun another turn.
     fn shutdown_turns(&mut self) {
         let turns = self.timer().map_or(0, |timer| timer.stats().turns);
         if turns > self.turns {
             let reached = self.now() / self.tick;
-            let has_reason = self.pending.iter().any(|&id| self.keeps_waiting(id, reached));
-            assert!(has_reason, "only what keeps nobody waiting is due");
+            let has_reason = self.pending.iter().any(|&id| self.delays_shutdown(id, reached));
+            assert!(has_reason, "no due timeout delays the shutdown, but it made a turn");
             (self.turns, self.turned, self.fired) = (turns, reached, Fired::default());
         }
     }
 
-    /// Whether a `shutdown` turns for one.
-    fn keeps_waiting(&self, id: usize, reached: u64) -> bool {
+    /// Whether a `shutdown` makes a turn for this timeout.
+    fn delays_shutdown(&self, id: usize, reached: u64) -> bool {
         let record = &self.records[id];
         let is_in_time = self.closing.is_some_and(|last| record.deadline.div_ceil(self.tick) <= last);
-        record.due <= reached && is_in_time && !record.repeats()
+        record.due <= reached && is_in_time && !record.is_periodic()
     }
 
-    /// All that have not ended are cancelled now, and their hooks about to be called.
-    fn begin_to_drain(&mut self) {
+    /// All pending timeouts are cancelled now, and their hooks are about to be called.
+    fn start_drain(&mut self) {
         if self.closing.is_some() {
             let reached = self.now() / self.tick;
             for &id in &self.pending {
-                assert!(!self.keeps_waiting(id, reached), "{id} is due within the grace");
+                assert!(!self.delays_shutdown(id, reached), "timeout {id} is due within the grace");
             }
         }
         self.is_stopped = true;
@@ -498,7 +503,7 @@ impl World {
             if matches!(record.kind, Kind::Periodic(_) | Kind::Keyed(_)) {
                 record.state = State::Cancelled;
                 self.free_key(id);
-                self.returned_unseen += 1;
+                self.returned_hidden += 1;
             } else {
                 record.state = State::Stopping;
                 self.stopping.insert(id);
@@ -506,40 +511,41 @@ impl World {
         }
     }
 
-    /// Whoever ends the timer ends this one with it, and calls its hook. Says whether that is so.
-    fn sweep(&mut self, id: usize) -> bool {
+    /// Returns whether the end of the timer ends this timeout and calls its hook.
+    fn end_by_stop(&mut self, id: usize) -> bool {
         if self.is_closed() && self.phase == Phase::Turning && self.pending.contains(&id) {
-            // A task has dropped the last handle, and the turn is over; or a `shutdown` has waited enough.
-            self.begin_to_drain();
+            // A task has dropped the last handle and the turn is over, or a `shutdown` has waited
+            // long enough.
+            self.start_drain();
         }
         self.stopping.remove(&id)
     }
 
-    /// It is the first who stops the timer, from outside.
-    fn begin_to_stop(&mut self) {
-        self.promised = None;
-        self.begin_to_drain();
+    /// The first stop of the timer, from outside a turn.
+    fn start_stop(&mut self) {
+        self.announced = None;
+        self.start_drain();
     }
 }
 
-/// The deadline so long after this one.
+/// The deadline plus the delay, or `NEVER`.
 fn later(deadline: u64, delay: Duration) -> u64 {
     let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).min(NEVER);
     if deadline + delay <= LAST { deadline + delay } else { NEVER }
 }
 
 #[derive(Clone)]
-struct Script(Arc<Mutex<World>>);
+struct Script(Arc<Mutex<Model>>);
 
 impl Script {
-    /// Not to be held while the timer may call back.
-    fn world(&self) -> MutexGuard<'_, World> {
+    /// The lock must not be held while the timer may call back.
+    fn model(&self) -> MutexGuard<'_, Model> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What only the owner of the driver can do, or what anybody can.
+    /// Performs one action, of the driver's owner or of any thread.
     fn step(&self, driver: &mut Option<Driver>) {
-        let choice = self.world().bytes.up_to(255);
+        let choice = self.model().bytes.up_to(255);
         match (choice, driver.as_mut()) {
             (0..40, Some(driver)) => self.turn(driver),
             (40..52, Some(driver)) => drop(self.next_turn(driver)),
@@ -551,13 +557,13 @@ impl Script {
 
     fn act(&self, choice: u64) {
         match choice {
-            0..40 => self.pass(),
+            0..40 => self.advance_clock(),
             40..128 => self.schedule(1),
-            128..134 => self.pass(),
+            128..134 => self.advance_clock(),
             134..140 => self.schedule_many(),
             140..160 => self.cancel(),
             160..182 => self.reset(),
-            182..187 => self.look(),
+            182..187 => self.check_handle(),
             187..191 => self.drop_or_clone(),
             191..199 => self.take_from_queue(),
             199..202 => self.clone_handle(),
@@ -568,97 +574,99 @@ impl Script {
             #[cfg(feature = "async")]
             218..244 => self.use_sleeper(choice - 218),
             244..=255 => self.use_key(choice - 244),
-            _ => self.pass(),
+            _ => self.advance_clock(),
         }
     }
 
-    /// What a task or a hook does.
-    fn nested(&self, most: u64) {
+    /// The actions of a task or a hook.
+    fn act_nested(&self, max: u64) {
         let (depth, choice) = {
-            let mut world = self.world();
-            world.depth += 1;
-            (world.depth, world.bytes.up_to(255))
+            let mut model = self.model();
+            model.depth += 1;
+            (model.depth, model.bytes.up_to(255))
         };
         if depth <= DEPTH {
-            for _ in 0..(choice >> 5).min(most) {
-                let choice = self.world().bytes.up_to(255);
+            for _ in 0..(choice >> 5).min(max) {
+                let choice = self.model().bytes.up_to(255);
                 self.act(choice);
                 self.check();
             }
         }
-        self.world().depth -= 1;
+        self.model().depth -= 1;
         if choice % 32 == 31 {
-            self.world().expected.panicked += 1;
-            // Past the panic hook, which would print, or end a fuzzer.
+            self.model().expected.panicked += 1;
+            // Unwinds without the panic hook, which would print, or end a fuzzer.
             resume_unwind(Box::new("a task"));
         }
     }
 
-    fn pass(&self) {
-        let mut world = self.world();
-        let (tick, turn) = (world.tick, world.turn_of_wheel);
-        let until = world.first_due().map_or(0, |due| world.begins(due).saturating_sub(world.now()));
-        let bytes = &mut world.bytes;
+    fn advance_clock(&self) {
+        let mut model = self.model();
+        let (tick, round) = (model.tick, model.round);
+        let until = model.first_due().map_or(0, |due| model.begins(due).saturating_sub(model.now()));
+        let bytes = &mut model.bytes;
         let nanos = match bytes.up_to(31) {
             0..8 => (bytes.up_to(3) + 1) * tick,
             8..12 => bytes.up_to(tick),
             12..16 => until.min(tick << 40),
             16..20 => until.min(tick << 40).saturating_sub(1),
-            20..24 => (bytes.up_to(3) + 1) * turn,
-            24..28 => bytes.up_to(63) * turn + bytes.up_to(tick),
+            20..24 => (bytes.up_to(3) + 1) * round,
+            24..28 => bytes.up_to(63) * round + bytes.up_to(tick),
             28 => bytes.any() >> 2,
             29 => 1 << bytes.up_to(60),
             30 => until,
             _ => NEVER,
         };
-        world.advance(nanos);
+        model.advance(nanos);
     }
 
     fn schedule_many(&self) {
-        let count = self.world().bytes.up_to(15);
+        let count = self.model().bytes.up_to(15);
         self.schedule(count);
     }
 
-    /// All with the same delay.
+    /// Schedules timeouts with the same delay.
     fn schedule(&self, count: u64) {
-        let (delay, temper) = {
-            let mut world = self.world();
-            (world.delay(), world.bytes.up_to(255))
+        let (delay, behaviour) = {
+            let mut model = self.model();
+            (model.delay(), model.bytes.up_to(255))
         };
         for _ in 0..count {
-            self.schedule_one(delay, temper);
+            self.schedule_one(delay, behaviour);
         }
     }
 
-    fn schedule_one(&self, delay: Duration, temper: u64) {
-        let mut world = self.world();
-        let Some(timer) = world.timer().filter(|_| world.records.len() < MOST_TIMEOUTS) else { return };
-        let deadline = world.deadline(delay);
-        let id = world.schedule(Kind::Task(None), deadline);
-        let is_refused = world.records[id].state == State::Refused;
-        drop(world);
+    fn schedule_one(&self, delay: Duration, behaviour: u64) {
+        let mut model = self.model();
+        let Some(timer) = model.timer().filter(|_| model.records.len() < MAX_TIMEOUTS) else { return };
+        let deadline = model.deadline(delay);
+        let id = model.schedule(Kind::Task(None), deadline);
+        let is_rejected = model.records[id].state == State::Rejected;
+        drop(model);
 
-        let outcome = timer.new_timeout_task(Task { id, temper, script: self.clone() }, delay);
-        let mut world = self.world();
+        let outcome = timer.new_timeout_task(Task { id, behaviour, script: self.clone() }, delay);
+        let mut model = self.model();
         match outcome {
             Ok(timeout) => {
-                assert!(!is_refused);
-                world.any.get_or_insert_with(|| timeout.clone());
-                world.records[id].kind = Kind::Task(Some(timeout));
+                assert!(!is_rejected);
+                model.any.get_or_insert_with(|| timeout.clone());
+                model.records[id].kind = Kind::Task(Some(timeout));
             }
-            Err(error) => world.expect_refusal(&error),
+            Err(error) => model.expect_rejection(&error),
         }
-        assert_eq!(world.records[id].task_is_gone, is_refused);
+        assert_eq!(model.records[id].task_is_dropped, is_rejected);
     }
 
-    /// Any timeout of which there is a handle.
+    /// A random timeout that has a handle.
     fn pick(&self) -> Option<(usize, Timeout)> {
-        let mut world = self.world();
-        let id = world.pick()?;
-        let record = &mut world.records[id];
-        if let Some(periodic) = record.rhythm().and_then(|rhythm| rhythm.handle.clone()) {
-            drop(world);
-            self.disturb(id, &periodic);
+        let mut model = self.model();
+        let id = model.pick()?;
+        let record = &mut model.records[id];
+        if let Some(periodic) =
+            record.periodic_model().and_then(|periodic_model| periodic_model.handle.clone())
+        {
+            drop(model);
+            self.check_periodic(id, &periodic);
             return None;
         }
         Some((id, record.handle().cloned()?))
@@ -666,276 +674,281 @@ impl Script {
 
     fn cancel(&self) {
         let Some((id, timeout)) = self.pick() else { return };
-        let (wins, by_guard) = (self.world().withdraw(id), id % 4 == 3);
+        let (succeeds, by_guard) = (self.model().cancel_record(id), id % 4 == 3);
         if by_guard {
             drop(timeout.cancel_on_drop());
         } else {
-            assert_eq!(timeout.cancel(), wins);
+            assert_eq!(timeout.cancel(), succeeds);
         }
-        let world = self.world();
-        let record = &world.records[id];
-        assert!(!wins || record.state == State::Cancelled && record.task_is_gone);
+        let model = self.model();
+        let record = &model.records[id];
+        assert!(!succeeds || record.state == State::Cancelled && record.task_is_dropped);
     }
 
     fn reset(&self) {
         let Some((id, timeout)) = self.pick() else { return };
-        let (delay, wins) = {
-            let mut world = self.world();
-            let delay = world.delay();
-            let wins = world.pending.contains(&id);
-            if wins {
-                let deadline = world.deadline(delay);
-                world.rearm(id, deadline);
+        let (delay, succeeds) = {
+            let mut model = self.model();
+            let delay = model.delay();
+            let succeeds = model.pending.contains(&id);
+            if succeeds {
+                let deadline = model.deadline(delay);
+                model.reset_record(id, deadline);
             }
-            (delay, wins)
+            (delay, succeeds)
         };
-        assert_eq!(timeout.reset(delay), wins);
+        assert_eq!(timeout.reset(delay), succeeds);
     }
 
-    fn look(&self) {
+    fn check_handle(&self) {
         let Some((id, timeout)) = self.pick() else { return };
-        let world = self.world();
-        let record = &world.records[id];
-        use State::{Cancelled, Cancelling, Dropped, Handed, Ran, Stopping};
+        let model = self.model();
+        let record = &model.records[id];
+        use State::{Cancelled, Cancelling, Dropped, HandedOver, Ran, Stopping};
         assert_eq!(timeout.is_cancelled(), matches!(record.state, Cancelling | Stopping | Cancelled));
-        assert_eq!(timeout.is_expired(), matches!(record.state, Handed | Ran | Dropped));
+        assert_eq!(timeout.is_expired(), matches!(record.state, HandedOver | Ran | Dropped));
         let remaining = match record.deadline {
             NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(world.now())),
+            deadline => Duration::from_nanos(deadline.saturating_sub(model.now())),
         };
         assert_eq!(timeout.remaining(), remaining);
     }
 
     fn drop_or_clone(&self) {
         let Some((id, timeout)) = self.pick() else { return };
-        let mut world = self.world();
-        // Without its handle nobody can say whose task it is that the executor gets.
-        if !world.has_executor && id % 2 == 1 {
-            world.records[id].kind = Kind::Task(None);
-            drop(world);
+        let mut model = self.model();
+        // Without a handle, the executor's model cannot identify the task.
+        if !model.has_executor && id % 2 == 1 {
+            model.records[id].kind = Kind::Task(None);
+            drop(model);
             drop(timeout);
         } else {
-            assert!(world.records[id].handle() == Some(&timeout));
+            assert!(model.records[id].handle() == Some(&timeout));
         }
     }
 
     fn take_from_queue(&self) {
         let (id, task, runs) = {
-            let mut world = self.world();
-            if world.queue.is_empty() {
+            let mut model = self.model();
+            if model.queue.is_empty() {
                 return;
             }
-            let (at, runs) = (world.queue.len() - 1, world.bytes.up_to(7) > 0);
-            let at = world.bytes.below(at + 1);
-            let (id, task) = world.queue.swap_remove(at);
+            let (at, runs) = (model.queue.len() - 1, model.bytes.up_to(7) > 0);
+            let at = model.bytes.below(at + 1);
+            let (id, task) = model.queue.swap_remove(at);
             (id, task, runs)
         };
-        self.see_to(id, task, runs);
+        self.finish_task(id, task, runs);
     }
 
     /// Runs or drops a task.
-    fn see_to(&self, id: usize, task: ExpiredTask, runs: bool) {
+    fn finish_task(&self, id: usize, task: ExpiredTask, runs: bool) {
         if runs {
             task.run();
         } else {
-            self.world().leave_out(id);
+            self.model().skip_run(id);
             drop(task);
         }
-        let mut world = self.world();
-        world.run_again_later(id);
-        let record = &world.records[id];
-        assert_eq!(record.task_is_gone, record.state != State::Pending);
+        let mut model = self.model();
+        model.schedule_next_run(id);
+        let record = &model.records[id];
+        assert_eq!(record.task_is_dropped, record.state != State::Pending);
     }
 
     fn clone_handle(&self) {
-        let mut world = self.world();
-        if let Some(timer) = world.handles.first().filter(|_| world.handles.len() < 4).cloned() {
-            world.handles.push(timer);
+        let mut model = self.model();
+        if let Some(timer) = model.handles.first().filter(|_| model.handles.len() < 4).cloned() {
+            model.handles.push(timer);
         }
     }
 
-    /// The last one stops the timer.
+    /// The drop of the last handle stops the timer.
     fn drop_handle(&self) {
-        if self.world().handles.len() == 1 {
+        if self.model().handles.len() == 1 {
             self.drop_keyed();
         }
-        let mut world = self.world();
-        let Some(handle) = world.handles.pop() else { return };
-        // (Who shuts it down has one too.)
-        let stops = world.handles.is_empty() && !world.is_closed();
-        let is_outside = world.phase == Phase::Between;
+        let mut model = self.model();
+        let Some(handle) = model.handles.pop() else { return };
+        // During a `shutdown` the caller of `shutdown` has a handle as well.
+        let stops = model.handles.is_empty() && !model.is_closed();
+        let is_outside = model.phase == Phase::Idle;
         if stops && is_outside {
-            world.begin_to_stop();
+            model.start_stop();
         }
-        world.is_stopped |= stops;
-        drop(world);
+        model.is_stopped |= stops;
+        drop(model);
         drop(handle);
         if stops && is_outside {
-            self.has_stopped(true);
+            self.finish_stop(true);
         }
     }
 
     fn stop(&self) {
-        let mut world = self.world();
-        let Some(timer) = world.timer() else { return };
-        match world.phase {
+        let mut model = self.model();
+        let Some(timer) = model.timer() else { return };
+        match model.phase {
             Phase::Turning => {
-                drop(world);
+                drop(model);
                 let outcome = quietly(|| catch_unwind(AssertUnwindSafe(|| timer.stop())));
-                assert!(outcome.is_err(), "it waits for itself");
+                assert!(outcome.is_err(), "the call would wait for itself");
             }
-            Phase::Between if !world.is_stopped => {
-                world.begin_to_stop();
-                drop(world);
+            Phase::Idle if !model.is_stopped => {
+                model.start_stop();
+                drop(model);
                 let returned = timer.stop();
-                self.has_stopped_with(returned);
+                self.finish_stop_with(returned);
             }
             _ => {
-                drop(world);
-                assert!(timer.stop().is_empty(), "it was stopped before");
+                drop(model);
+                assert!(timer.stop().is_empty(), "the timer was stopped before");
             }
         }
     }
 
     fn shutdown(&self) {
-        let mut world = self.world();
-        let Some(timer) = world.timer() else { return };
-        let grace = world.delay();
-        match world.phase {
+        let mut model = self.model();
+        let Some(timer) = model.timer() else { return };
+        let grace = model.delay();
+        match model.phase {
             Phase::Turning => {
-                drop(world);
+                drop(model);
                 let outcome = quietly(|| catch_unwind(AssertUnwindSafe(|| timer.shutdown(grace))));
-                assert!(outcome.is_err(), "it waits for itself");
+                assert!(outcome.is_err(), "the call would wait for itself");
             }
-            Phase::Between if !world.is_stopped => {
-                world.closing = Some(world.deadline(grace).div_ceil(world.tick));
-                (world.phase, world.turns) = (Phase::Turning, timer.stats().turns);
-                drop(world);
+            Phase::Idle if !model.is_stopped => {
+                model.closing = Some(model.deadline(grace).div_ceil(model.tick));
+                (model.phase, model.turns) = (Phase::Turning, timer.stats().turns);
+                drop(model);
                 let returned = timer.shutdown(grace);
-                let mut world = self.world();
-                if world.phase == Phase::Turning {
-                    world.begin_to_drain();
+                let mut model = self.model();
+                if model.phase == Phase::Turning {
+                    model.start_drain();
                 }
-                world.promised = None;
-                // Its tasks may have called the waker as well, for a loop that cannot know that they run elsewhere.
-                let wakes = world.wakes.load(SeqCst) - usize::from(world.has_waker);
-                assert!(wakes >= world.expected.wakes);
-                world.expected.wakes = wakes;
-                drop(world);
-                self.has_stopped_with(returned);
+                model.announced = None;
+                // Tasks during the shutdown may have called the waker as well. The timer cannot
+                // know that these tasks do not run in the loop.
+                let wakes = model.wakes.load(SeqCst) - usize::from(model.has_waker);
+                assert!(wakes >= model.expected.wakes);
+                model.expected.wakes = wakes;
+                drop(model);
+                self.finish_stop_with(returned);
             }
             _ => {
-                drop(world);
-                assert!(timer.shutdown(grace).is_empty(), "it was stopped before");
+                drop(model);
+                assert!(timer.shutdown(grace).is_empty(), "the timer was stopped before");
             }
         }
     }
 
-    /// A stop has returned what it has ended.
-    fn has_stopped_with(&self, returned: Vec<Timeout>) {
-        let (expected, unseen) = self.has_stopped(true);
-        assert_eq!(returned.len(), expected.len() + unseen);
+    /// Checks what a stop has returned.
+    fn finish_stop_with(&self, returned: Vec<Timeout>) {
+        let (expected, hidden) = self.finish_stop(true);
+        assert_eq!(returned.len(), expected.len() + hidden);
         let returned: HashSet<_> = returned.into_iter().collect();
-        assert_eq!(returned.len(), expected.len() + unseen, "one twice");
+        assert_eq!(returned.len(), expected.len() + hidden, "a timeout was returned twice");
         assert!(returned.is_superset(&expected), "{returned:?} instead of {expected:?}");
     }
 
-    /// A stop is over. Says which timeouts it has ended, and how many others.
-    fn has_stopped(&self, has_driver: bool) -> (HashSet<Timeout>, usize) {
-        let mut world = self.world();
-        assert_eq!((world.phase, world.stopping.len()), (Phase::Draining, 0));
-        world.phase = Phase::Between;
-        world.expected.wakes += usize::from(world.has_waker && has_driver);
-        (std::mem::take(&mut world.returned), std::mem::take(&mut world.returned_unseen))
+    /// A stop is complete. Returns the timeouts that it has ended, and the number of those without
+    /// a handle.
+    fn finish_stop(&self, has_driver: bool) -> (HashSet<Timeout>, usize) {
+        let mut model = self.model();
+        assert_eq!((model.phase, model.stopping.len()), (Phase::Draining, 0));
+        model.phase = Phase::Idle;
+        model.expected.wakes += usize::from(model.has_waker && has_driver);
+        (std::mem::take(&mut model.returned), std::mem::take(&mut model.returned_hidden))
     }
 
     fn drop_driver(&self, driver: Option<Driver>) {
         let Some(driver) = driver else { return };
         let stops = {
-            let mut world = self.world();
-            let stops = !world.is_stopped;
+            let mut model = self.model();
+            let stops = !model.is_stopped;
             if stops {
-                world.begin_to_stop();
+                model.start_stop();
             }
             stops
         };
         drop(driver);
         if stops {
-            self.has_stopped(false);
+            self.finish_stop(false);
         }
     }
 
     fn turn(&self, driver: &mut Driver) {
         let was_stopped = {
-            let mut world = self.world();
-            if !world.is_stopped {
-                world.turned = world.now() / world.tick;
-                world.phase = Phase::Turning;
-                world.promised = None;
-                world.fired = Fired::default();
+            let mut model = self.model();
+            if !model.is_stopped {
+                model.turned = model.now() / model.tick;
+                model.phase = Phase::Turning;
+                model.announced = None;
+                model.fired = Fired::default();
             }
-            world.is_stopped
+            model.is_stopped
         };
         let expired = driver.turn();
-        let mut world = self.world();
+        let mut model = self.model();
         if was_stopped {
             assert_eq!(expired, 0);
             return;
         }
-        assert_eq!(expired, world.fired.count);
-        if world.is_stopped && world.phase == Phase::Turning {
-            // There was nothing with a hook.
-            world.begin_to_drain();
+        assert_eq!(expired, model.fired.count);
+        if model.is_stopped && model.phase == Phase::Turning {
+            // There was no timeout with a hook.
+            model.start_drain();
         }
-        world.phase = Phase::Between;
-        if world.is_stopped {
-            assert_eq!((world.pending.len(), world.stopping.len()), (0, 0));
-            world.returned.clear();
-            world.returned_unseen = 0;
+        model.phase = Phase::Idle;
+        if model.is_stopped {
+            assert_eq!((model.pending.len(), model.stopping.len()), (0, 0));
+            model.returned.clear();
+            model.returned_hidden = 0;
         }
-        for &id in &world.pending {
-            let due = world.records[id].due;
-            assert!(due > world.turned, "{id} of tick {due} is late in tick {}", world.turned);
+        for &id in &model.pending {
+            let due = model.records[id].due;
+            assert!(due > model.turned, "timeout {id} of tick {due} is late in tick {}", model.turned);
         }
     }
 
     fn next_turn(&self, driver: &Driver) -> Option<Duration> {
         let next = driver.next_turn();
-        let mut world = self.world();
-        if world.is_stopped {
+        let mut model = self.model();
+        if model.is_stopped {
             assert_eq!(next, None);
             return None;
         }
-        let never = NEVER.div_ceil(world.tick);
-        let promised = match next.map(|next| next.as_nanos() as u64) {
+        let never = NEVER.div_ceil(model.tick);
+        let announced = match next.map(|next| next.as_nanos() as u64) {
             None => never,
-            // At once: the first that it can be.
-            Some(0) => world.turned + 1,
+            // Zero means the first tick that is possible.
+            Some(0) => model.turned + 1,
             Some(next) => {
-                let at = world.now() + next;
-                assert_eq!(at % world.tick, 0, "not at the beginning of a tick");
-                at / world.tick
+                let at = model.now() + next;
+                assert_eq!(at % model.tick, 0, "the turn is not at the beginning of a tick");
+                at / model.tick
             }
         };
-        assert!(promised > world.turned, "there is nothing to do in a tick that is over");
-        let first = world.first_due().unwrap_or(never);
-        assert!(promised <= first, "the turn of tick {promised} is too late for {first}");
-        assert!(promised == never || !world.pending.is_empty(), "nothing is pending");
-        let is_exact = !world.has_taken_out && !world.has_far;
+        assert!(announced > model.turned, "the announced turn is for a tick that has been processed");
+        let first = model.first_due().unwrap_or(never);
+        assert!(announced <= first, "the turn of tick {announced} is too late for {first}");
+        assert!(announced == never || !model.pending.is_empty(), "nothing is pending");
+        let is_exact = !model.has_removed && !model.has_far;
         if is_exact && next == Some(Duration::ZERO) {
-            assert!(world.begins(first) <= world.now(), "nothing is due, and nothing was ever taken out");
+            assert!(
+                model.begins(first) <= model.now(),
+                "a turn is due although no timeout is due and none was removed"
+            );
         } else if is_exact {
-            assert_eq!(promised, first, "nothing was ever taken out");
+            assert_eq!(announced, first, "next_turn is exact if no timeout was removed");
         }
-        world.promised = world.has_waker.then_some(promised);
+        model.announced = model.has_waker.then_some(announced);
         next
     }
 
-    /// Until the next turn, exactly. Says whether there is one.
+    /// Sleeps exactly until the next turn. Returns whether there is one.
     fn sleep(&self, driver: &mut Driver) -> bool {
         let next = self.next_turn(driver);
         if let Some(next) = next {
-            self.world().advance(next.as_nanos() as u64);
+            self.model().advance(next.as_nanos() as u64);
             self.turn(driver);
         }
         next.is_some()
@@ -944,76 +957,80 @@ impl Script {
     /// The executor.
     fn execute(&self, task: ExpiredTask) {
         let (id, choice) = {
-            let mut world = self.world();
-            let is_expired = |id: usize| world.records[id].handle().is_some_and(Timeout::is_expired);
-            let mut expired: Vec<_> = world.pending.iter().copied().filter(|&id| is_expired(id)).collect();
+            let mut model = self.model();
+            let is_expired = |id: usize| model.records[id].handle().is_some_and(Timeout::is_expired);
+            let mut expired: Vec<_> = model.pending.iter().copied().filter(|&id| is_expired(id)).collect();
             if expired.is_empty() {
-                // There is no more than one, for nobody could tell them apart.
-                let is_unseen = |kind: &Kind| matches!(kind, Kind::Periodic(_) | Kind::Keyed(_));
-                expired.extend(world.pending.iter().filter(|&&id| is_unseen(&world.records[id].kind)));
+                // At most one is pending, because several could not be told apart.
+                let is_hidden = |kind: &Kind| matches!(kind, Kind::Periodic(_) | Kind::Keyed(_));
+                expired.extend(model.pending.iter().filter(|&&id| is_hidden(&model.records[id].kind)));
             }
-            assert_eq!(expired.len(), 1, "one after the other");
-            world.fire(expired[0]);
-            (expired[0], world.bytes.up_to(15))
+            assert_eq!(expired.len(), 1, "tasks are handed over one after the other");
+            model.fire(expired[0]);
+            (expired[0], model.bytes.up_to(15))
         };
         match choice {
-            0..8 => self.see_to(id, task, true),
-            8..14 => self.world().queue.push((id, task)),
-            14 => self.see_to(id, task, false),
+            0..8 => self.finish_task(id, task, true),
+            8..14 => self.model().queue.push((id, task)),
+            14 => self.finish_task(id, task, false),
             _ => {
                 {
-                    let mut world = self.world();
-                    world.leave_out(id);
-                    world.run_again_later(id);
-                    world.expected.panicked += 1;
+                    let mut model = self.model();
+                    model.skip_run(id);
+                    model.schedule_next_run(id);
+                    model.expected.panicked += 1;
                 }
                 resume_unwind(Box::new("the executor"));
             }
         }
     }
 
-    /// Whether the timer says of itself what the model does.
+    /// Compares the timer's reports with the model.
     fn check(&self) {
-        let mut world = self.world();
-        let is_closing = world.closing.is_some() && !(world.is_stopped && world.phase == Phase::Between);
-        let wakes = world.wakes.load(SeqCst);
-        if std::mem::take(&mut world.may_wake) && wakes == world.expected.wakes + 1 {
-            world.expected.wakes = wakes;
-            world.promised = None;
+        let mut model = self.model();
+        let is_closing = model.closing.is_some() && !(model.is_stopped && model.phase == Phase::Idle);
+        let wakes = model.wakes.load(SeqCst);
+        if std::mem::take(&mut model.may_wake) && wakes == model.expected.wakes + 1 {
+            model.expected.wakes = wakes;
+            model.announced = None;
         }
-        assert!(is_closing || wakes == world.expected.wakes, "{wakes} wakes for {}", world.expected.wakes);
-        let Some(timer) = world.timer() else { return };
-        assert_eq!(timer.is_stopped(), world.is_stopped);
-        assert_eq!(timer.pending_timeouts(), world.pending.len());
-        assert!(world.limit == 0 || world.pending.len() <= world.limit);
-        let (stats, expected) = (timer.stats(), &world.expected);
-        assert_eq!(stats.pending, world.pending.len() as u64);
+        assert!(is_closing || wakes == model.expected.wakes, "{wakes} wakes for {}", model.expected.wakes);
+        let Some(timer) = model.timer() else { return };
+        assert_eq!(timer.is_stopped(), model.is_stopped);
+        assert_eq!(timer.pending_timeouts(), model.pending.len());
+        assert!(model.limit == 0 || model.pending.len() <= model.limit);
+        let (stats, expected) = (timer.stats(), &model.expected);
+        assert_eq!(stats.pending, model.pending.len() as u64);
         assert_eq!(stats.expired, expected.expired);
         assert_eq!(stats.cancelled, expected.cancelled);
         assert_eq!(stats.scheduled, stats.pending + stats.expired + stats.cancelled);
-        assert_eq!(stats.rejected, expected.refused);
+        assert_eq!(stats.rejected, expected.rejected);
         assert_eq!(stats.panics, expected.panicked);
         assert_eq!(stats.dropped_tasks, expected.dropped);
         assert_eq!(stats.periodic_runs, expected.periodic_runs);
-        assert_eq!(stats.resets, world.resets as u64);
+        assert_eq!(stats.resets, model.resets as u64);
         let counted: u64 = stats.lateness.buckets().map(|(_, count)| count).sum();
-        assert!(counted == expected.handed || counted < expected.handed && world.phase == Phase::Turning);
+        assert!(
+            counted == expected.handed_over
+                || counted < expected.handed_over && model.phase == Phase::Turning
+        );
     }
 
-    /// Lets the timer run out, or stops it in some way; then nothing may be left of it.
+    /// Lets all timeouts fire, or stops the timer in one of several ways. Afterwards nothing may be
+    /// leaked.
     fn end(self, end: usize, mut driver: Option<Driver>) {
         match (end, &mut driver) {
             (0, Some(driver)) => {
                 self.cancel_periodic();
-                let most = {
-                    let world = self.world();
-                    2 * (world.records.len() + world.resets) + 8
+                let max = {
+                    let model = self.model();
+                    2 * (model.records.len() + model.resets) + 8
                 };
-                let turns = (0..most).take_while(|_| self.sleep(driver)).count();
-                let world = self.world();
-                let is_never = |id: &usize| world.begins(world.records[*id].due) == NEVER;
-                let is_quiet = turns < most && world.pending.iter().all(is_never);
-                assert!(is_quiet || world.has_far, "{turns} turns in vain");
+                let turns = (0..max).take_while(|_| self.sleep(driver)).count();
+                let model = self.model();
+                let is_never = |id: &usize| model.begins(model.records[*id].due) == NEVER;
+                let is_quiet = turns < max && model.pending.iter().all(is_never);
+                assert!(is_quiet || model.has_far, "{turns} turns, and timeouts are still pending");
             }
             (1, driver) => self.drop_driver(driver.take()),
             (2, _) => (0..4).for_each(|_| self.drop_handle()),
@@ -1025,7 +1042,7 @@ impl Script {
         self.check();
         drop(driver);
         while let Some((id, task)) = self.pop_queue() {
-            self.see_to(id, task, true);
+            self.finish_task(id, task, true);
         }
         self.check();
 
@@ -1033,76 +1050,76 @@ impl Script {
         #[cfg(feature = "async")]
         self.drop_sleepers();
         let (handles, any, records) = {
-            let mut world = self.world();
-            (std::mem::take(&mut world.handles), world.any.take(), std::mem::take(&mut world.records))
+            let mut model = self.model();
+            (std::mem::take(&mut model.handles), model.any.take(), std::mem::take(&mut model.records))
         };
         drop((handles, any));
         for (id, record) in records.iter().enumerate() {
             let has_ended =
-                matches!(record.state, State::Cancelled | State::Ran | State::Dropped | State::Refused);
-            assert!(has_ended && record.task_is_gone, "{id} is {:?}", record.state);
+                matches!(record.state, State::Cancelled | State::Ran | State::Dropped | State::Rejected);
+            assert!(has_ended && record.task_is_dropped, "timeout {id} is {:?}", record.state);
         }
         drop(records);
-        assert_eq!(Arc::strong_count(&self.0), 1, "something still holds a task or the executor");
+        assert_eq!(Arc::strong_count(&self.0), 1, "a task or the executor was leaked");
     }
 
     fn pop_queue(&self) -> Option<(usize, ExpiredTask)> {
-        self.world().queue.pop()
+        self.model().queue.pop()
     }
 }
 
 struct Task {
     id: usize,
-    /// Whether it does anything, and whether it panics when it is dropped.
-    temper: u64,
+    /// Chooses whether the task acts, and whether it panics when it is dropped.
+    behaviour: u64,
     script: Script,
 }
 
 impl TimerTask for Task {
     fn run(self, timeout: &Timeout) {
         {
-            let mut world = self.script.world();
-            if !world.has_executor {
-                world.fire(self.id);
+            let mut model = self.script.model();
+            if !model.has_executor {
+                model.fire(self.id);
             }
-            let state = &mut world.records[self.id].state;
-            assert_eq!(*state, State::Handed);
+            let state = &mut model.records[self.id].state;
+            assert_eq!(*state, State::HandedOver);
             *state = State::Ran;
         }
         assert!(timeout.is_expired() && !timeout.is_cancelled());
-        if self.temper >= 128 {
-            self.script.nested(7);
+        if self.behaviour >= 128 {
+            self.script.act_nested(7);
         }
     }
 
     fn cancelled(self, timeout: &Timeout) {
         {
-            let mut world = self.script.world();
-            let by_stop = world.sweep(self.id);
-            let record = &mut world.records[self.id];
+            let mut model = self.script.model();
+            let by_stop = model.end_by_stop(self.id);
+            let record = &mut model.records[self.id];
             let expected = if by_stop { State::Stopping } else { State::Cancelling };
             assert_eq!(record.state, expected, "{}", self.id);
             record.state = State::Cancelled;
             if by_stop {
-                assert!(world.returned.insert(timeout.clone()));
+                assert!(model.returned.insert(timeout.clone()));
             }
         }
         assert!(timeout.is_cancelled() && !timeout.is_expired());
-        if self.temper >= 192 {
-            self.script.nested(2);
+        if self.behaviour >= 192 {
+            self.script.act_nested(2);
         }
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        let mut world = self.script.world();
-        let Some(record) = world.records.get_mut(self.id) else { return };
-        assert!(!record.task_is_gone, "{} was dropped before", self.id);
-        record.task_is_gone = true;
-        if self.temper % 64 == 63 && !thread::panicking() {
-            world.expected.panicked += 1;
-            drop(world);
+        let mut model = self.script.model();
+        let Some(record) = model.records.get_mut(self.id) else { return };
+        assert!(!record.task_is_dropped, "task {} was dropped before", self.id);
+        record.task_is_dropped = true;
+        if self.behaviour % 64 == 63 && !thread::panicking() {
+            model.expected.panicked += 1;
+            drop(model);
             resume_unwind(Box::new("the drop of a task"));
         }
     }

@@ -1,4 +1,4 @@
-//! Either wheel against the model, under the actions that some bytes stand for.
+//! Compares either wheel with the model, under actions that follow from bytes.
 
 #[path = "../wheel/model.rs"]
 mod model;
@@ -27,7 +27,7 @@ pub(crate) fn run(input: &[u8]) {
     Script::new(wheel, slots, bytes).run(|| ());
 }
 
-/// Either of them, with their face.
+/// Either wheel, with the same methods.
 enum Wheel<T> {
     Hashed(HashedWheel<T>),
     Hierarchical(HierarchicalWheel<T>),

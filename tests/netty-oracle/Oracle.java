@@ -28,15 +28,15 @@ import java.util.concurrent.TimeUnit;
 import java.util.logging.LogManager;
 
 /**
- * Writes scripts, runs each on Netty's HashedWheelTimer, and records what Netty says. The format is in README.md, the
- * command in ./remake. All is the same each time: the random numbers are seeded.
+ * Writes scripts, runs each on Netty's HashedWheelTimer, and records what Netty does. README.md describes the format,
+ * and ./remake is the command. The output is the same each time, because the random numbers are seeded.
  */
 public final class Oracle {
     static final long MS = 1_000_000;
     static final int[] SIZES = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 
     public static void main(String[] args) throws Exception {
-        // Netty warns of short ticks and of many timers.
+        // Netty logs warnings about short ticks and many timers.
         LogManager.getLogManager().reset();
         Path folder = Path.of(args[0]);
         Map<String, List<String>> families = new TreeMap<>();
@@ -73,9 +73,9 @@ public final class Oracle {
         }
     }
 
-    // --- one script, tick by tick -------------------------------------------------------------------------------
+    // --- one script, tick by tick ------------------------------------------------------------------------------
 
-    /** A timer of Netty's whose thread never starts: the clock is a number, and each tick is made by hand. */
+    /** A timer of Netty whose thread never starts. The clock is a number, and this class processes each tick. */
     static final class Script {
         final List<String> lines = new ArrayList<>();
         final HashedWheelTimer timer;
@@ -91,15 +91,15 @@ public final class Oracle {
             this(name, tick, slots, 0, 0);
         }
 
-        /** `from` is the tick to begin at, as if the timer had been running for long. */
+        /** `from` is the first tick, as if the timer had been running for a long time. */
         Script(String name, long tick, int slots, int limit, long from) throws Exception {
-            ThreadFactory nobody = Thread::new;
-            timer = new HashedWheelTimer(nobody, tick, TimeUnit.NANOSECONDS, slots, false, limit);
+            ThreadFactory unused = Thread::new;
+            timer = new HashedWheelTimer(unused, tick, TimeUnit.NANOSECONDS, slots, false, limit);
             worker = get(timer, "worker");
             wheel = (Object[]) get(timer, "wheel");
             this.tick = (long) get(timer, "tickDuration");
             this.slots = wheel.length;
-            // As if the thread were running: newTimeout neither starts it nor waits for it.
+            // As if the thread were running, so that newTimeout neither starts it nor waits for it.
             set(timer, "workerState", HashedWheelTimer.WORKER_STATE_STARTED);
             set(timer, "startTime", 1L);
             set(worker, "tick", from);
@@ -112,17 +112,17 @@ public final class Oracle {
             return timeouts.size();
         }
 
-        boolean pends(int id) {
+        boolean isPending(int id) {
             Timeout timeout = timeouts.get(id);
             return timeout != null && !timeout.isCancelled() && !timeout.isExpired();
         }
 
-        /** What the delay must be so that the deadline is not on a tick, where Netty is a tick late. */
+        /** Adjusts the delay so that the deadline is not on a tick, where Netty is a tick late. */
         long off(long delay) {
             return (now + delay) % tick == 0 ? delay + 1 : delay;
         }
 
-        /** How many ticks have been processed. */
+        /** The number of ticks that have been processed. */
         long ticks() throws Exception {
             return (long) get(worker, "tick");
         }
@@ -145,20 +145,20 @@ public final class Oracle {
             return answer("x " + id);
         }
 
-        /** Time passes, and the worker is busy. */
+        /** Time passes, and the worker does nothing. */
         Script stall(long by) throws Exception {
             now += by;
             return answer("> " + by);
         }
 
-        /** Time passes, and then the worker makes all the ticks that are due. */
+        /** Time passes, and then the worker processes all due ticks. */
         Script turn(long by) throws Exception {
             now += by;
             catchUp();
             return answer("@ " + by);
         }
 
-        /** The next so many ticks, each on time. */
+        /** Processes the next `count` ticks, each on time. */
         Script run(long count) throws Exception {
             for (long i = 0; i < count; i++) {
                 now = (now / tick + 1) * tick;
@@ -168,7 +168,7 @@ public final class Oracle {
         }
 
         Script stop() throws Exception {
-            Set<Timeout> rest = stopByHand();
+            Set<Timeout> rest = stopWithoutThread();
             TreeSet<Integer> ids = new TreeSet<>();
             for (Timeout timeout : rest) {
                 ids.add(timeouts.indexOf(timeout));
@@ -178,8 +178,8 @@ public final class Oracle {
             return answer("!");
         }
 
-        /** What Netty's stop does, with no thread: the thread's last act is called here, and sees itself interrupted. */
-        private Set<Timeout> stopByHand() throws Exception {
+        /** Netty's stop without a thread: calls the last part of the worker's run in an interrupted thread. */
+        private Set<Timeout> stopWithoutThread() throws Exception {
             if ((int) get(timer, "workerState") == HashedWheelTimer.WORKER_STATE_STARTED) {
                 set(timer, "workerState", HashedWheelTimer.WORKER_STATE_SHUTDOWN);
                 Thread.currentThread().interrupt();
@@ -190,14 +190,14 @@ public final class Oracle {
             return timer.stop();
         }
 
-        /** Makes stop come between newTimeout's look at the state and its push. */
+        /** Calls stop between newTimeout's check of the state and its push. */
         Script stopWithinAdd(long delay) throws Exception {
             Queue<Object> queue = queue();
             set(timer, "timeouts", new LinkedList<Object>() {
                 @Override
                 public boolean add(Object timeout) {
                     try {
-                        stopByHand().forEach(rest -> events.add("" + timeouts.indexOf(rest)));
+                        stopWithoutThread().forEach(rest -> events.add("" + timeouts.indexOf(rest)));
                     } catch (Exception e) {
                         throw new AssertionError(e);
                     }
@@ -211,7 +211,7 @@ public final class Oracle {
             });
             Timeout timeout = timer.newTimeout(ignored -> { }, delay, TimeUnit.NANOSECONDS);
             timeouts.add(timeout);
-            stopByHand().forEach(rest -> events.add("" + timeouts.indexOf(rest)));
+            stopWithoutThread().forEach(rest -> events.add("" + timeouts.indexOf(rest)));
             events.add(timeout.isCancelled() || timeout.isExpired() ? "ended" : "lost");
             return answer("+! " + delay);
         }
@@ -226,7 +226,7 @@ public final class Oracle {
             timeouts.add(null);
             try {
                 Timeout timeout = timer.newTimeout(ignored -> perform(id, task), delay, TimeUnit.NANOSECONDS);
-                // Counted from the real clock, unless it is for ever.
+                // Netty computed it from the real clock, unless it is infinite.
                 if ((long) get(timeout, "deadline") != Long.MAX_VALUE) {
                     set(timeout, "deadline", now + delay);
                 }
@@ -248,13 +248,13 @@ public final class Oracle {
                     if (step.startsWith("x")) {
                         tryCancel(Integer.parseInt(step.substring(1)));
                     } else {
-                        // The rest of the list is the task of the new one.
+                        // The rest of the list is the task of the new timeout.
                         schedule(Long.parseLong(step.substring(1)), task.subList(i + 1, task.size()));
                         break;
                     }
                 }
             } catch (Exception e) {
-                // Netty would log and forget it.
+                // Netty would only log it.
                 e.printStackTrace();
                 System.exit(1);
             }
@@ -276,11 +276,11 @@ public final class Oracle {
             }
         }
 
-        /** Writes down the operation and all that came of it. */
+        /** Records the operation and its results. */
         private Script answer(String operation) {
             long alive = 0;
             for (int id = 0; id < timeouts.size(); id++) {
-                alive += pends(id) ? 1 : 0;
+                alive += isPending(id) ? 1 : 0;
             }
             events.add(timer.pendingTimeouts() + "/" + alive);
             lines.add(operation + " = " + String.join(" ", events));
@@ -309,14 +309,14 @@ public final class Oracle {
         method.invoke(on);
     }
 
-    // --- the families -------------------------------------------------------------------------------------------
+    // --- the families ------------------------------------------------------------------------------------------
 
-    /** The multiples of a tick and of a wheel that are worth a look. */
+    /** The multiples of a tick and of a wheel that are boundary cases. */
     static TreeSet<Long> multiples(int slots) {
         TreeSet<Long> multiples = new TreeSet<>();
-        for (long turns = 0; turns <= 3; turns++) {
-            for (long beside = -1; beside <= 1; beside++) {
-                multiples.add(Math.max(0, turns * slots + beside));
+        for (long rounds = 0; rounds <= 3; rounds++) {
+            for (long offset = -1; offset <= 1; offset++) {
+                multiples.add(Math.max(0, rounds * slots + offset));
             }
         }
         multiples.add(2L);
@@ -324,16 +324,16 @@ public final class Oracle {
         return multiples;
     }
 
-    /** One timeout, a nanosecond before or after each such multiple, or half way. */
+    /** One timeout, a nanosecond before or after each such multiple, or half a tick after it. */
     static List<String> alone() throws Exception {
         List<String> lines = new ArrayList<>();
         for (int slots : SIZES) {
             for (long multiple : multiples(slots)) {
-                for (int beside = -1; beside <= 1; beside++) {
-                    long delay = multiple * MS + (beside == 0 ? MS / 2 : beside);
+                for (int offset = -1; offset <= 1; offset++) {
+                    long delay = multiple * MS + (offset == 0 ? MS / 2 : offset);
                     if (delay >= 0) {
-                        Script script = new Script("alone-" + slots + "-" + multiple + "-" + (beside + 1), MS, slots);
-                        // Every other one begins in the middle of things.
+                        Script script = new Script("alone-" + slots + "-" + multiple + "-" + (offset + 1), MS, slots);
+                        // Every second script starts at a later tick.
                         if (multiple % 2 == 1) {
                             script.run(slots / 2 + 1);
                         }
@@ -346,7 +346,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** All of these at once, in any order, from anywhere within a tick; in step, or in one jump. */
+    /** Many of these delays at once, in random order, from any time within a tick; in single ticks or in jumps. */
     static List<String> around() throws Exception {
         List<String> lines = new ArrayList<>();
         long[] ticks = {MS, 10 * MS, 100 * MS, 7_300_001, 1_000_003};
@@ -359,14 +359,14 @@ public final class Oracle {
                 script.turn(random.nextInt(3 * slots) * tick + random.nextInt((int) tick));
                 List<Long> delays = new ArrayList<>();
                 for (long multiple : multiples(script.slots)) {
-                    for (long beside : new long[] {-tick / 2, -1, 1, tick / 3}) {
-                        delays.add(Math.max(0, multiple * tick + beside));
+                    for (long offset : new long[] {-tick / 2, -1, 1, tick / 3}) {
+                        delays.add(Math.max(0, multiple * tick + offset));
                     }
                 }
                 delays.add(Long.MAX_VALUE);
                 Collections.shuffle(delays, random);
                 for (long delay : delays.subList(0, Math.min(delays.size(), 24))) {
-                    // Around the boundaries themselves, not around multiples after the call.
+                    // Around the tick boundaries themselves, not around multiples after the call.
                     long aligned = delay > tick && delay < Long.MAX_VALUE && random.nextBoolean()
                         ? delay - script.now % tick : delay;
                     script.add(script.off(aligned));
@@ -387,7 +387,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** Deadlines on a tick: Netty fires them a tick later than it could. */
+    /** Deadlines on a tick, which Netty fires a tick later than necessary. */
     static List<String> exact() throws Exception {
         List<String> lines = new ArrayList<>();
         for (int slots : SIZES) {
@@ -406,7 +406,7 @@ public final class Oracle {
                 script.add(tick);
                 if (variant >= 4) {
                     script.turn(random.nextInt(4 * slots) * tick + 5);
-                    // On a boundary, and the worker has not been there yet.
+                    // At a boundary that the worker has not processed yet.
                     script.stall(tick - script.now % tick).add(0).add(tick);
                 }
                 script.run(5L * slots + 4);
@@ -416,7 +416,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** Cancelled in the queue, in the wheel (this turn or a later one), when due, when expired, and twice. */
+    /** Cancels in the queue, in the wheel (in this round or a later one), when due, when expired, and twice. */
     static List<String> cancel() throws Exception {
         List<String> lines = new ArrayList<>();
         for (int slots : SIZES) {
@@ -435,7 +435,7 @@ public final class Oracle {
                     switch (variant % 3) {
                         case 0 -> script.run(1 + random.nextInt(slots));
                         case 1 -> script.turn(random.nextInt((int) Math.min(2L * slots * tick, 1 << 30)));
-                        // It is due, but the worker is late.
+                        // The timeout is due, but the worker is late.
                         default -> script.run(random.nextInt(slots + 1)).stall(random.nextInt(3) * tick + tick / 2);
                     }
                     script.cancel(random.nextInt(16)).cancel(random.nextInt(16));
@@ -447,7 +447,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** Tasks that cancel others: in their own tick, in their slot but another turn of the wheel, and elsewhere. */
+    /** Tasks that cancel others: in their own tick, in their slot but in another round, and in other slots. */
     static List<String> goal() throws Exception {
         List<String> lines = new ArrayList<>();
         for (int slots : SIZES) {
@@ -457,22 +457,22 @@ public final class Oracle {
                 Script script = new Script("goal-" + slots + "-" + variant, tick, slots);
                 long goal = random.nextInt(2 * slots) * tick + 3;
                 int count = 12;
-                int killer = random.nextInt(count);
+                int canceller = random.nextInt(count);
                 for (int id = 0; id < count; id++) {
                     long delay = switch (random.nextInt(variant < 4 ? 4 : 3)) {
                         case 0, 1 -> goal;
                         case 2 -> goal + (long) slots * tick;
                         default -> random.nextInt(3 * slots) * tick + 7;
                     };
-                    if (id == killer) {
-                        List<String> victims = new ArrayList<>();
-                        // All who are there by then: whoever comes later in the list is not there yet.
-                        for (int victim = 0; victim < count; victim++) {
+                    if (id == canceller) {
+                        List<String> targets = new ArrayList<>();
+                        // All timeouts exist when the task runs, although later ones do not exist yet here.
+                        for (int target = 0; target < count; target++) {
                             if (random.nextInt(3) > 0) {
-                                victims.add("x" + victim);
+                                targets.add("x" + target);
                             }
                         }
-                        script.add(goal, victims.toArray(String[]::new));
+                        script.add(goal, targets.toArray(String[]::new));
                     } else {
                         script.add(delay);
                     }
@@ -499,7 +499,7 @@ public final class Oracle {
                 for (int i = 0; i < 6; i++) {
                     String[] next = new String[random.nextInt(5)];
                     for (int link = 0; link < next.length; link++) {
-                        // Never on a tick, since the time is in tenths of one.
+                        // Never on a tick, because all times are tenths of a tick plus a nanosecond.
                         next[link] = "+" + (random.nextInt(20 * slots) * (tick / 10) + 1);
                     }
                     script.add(random.nextInt(20 * slots) * (tick / 10) + 1, next);
@@ -518,7 +518,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** At the limit; what has expired makes room. (What was cancelled: see `differs`.) */
+    /** At the limit: an expired timeout frees its place. (For cancelled timeouts see `differs`.) */
     static List<String> limit() throws Exception {
         List<String> lines = new ArrayList<>();
         for (int limit = 1; limit <= 20; limit++) {
@@ -531,10 +531,10 @@ public final class Oracle {
                 }
                 script.run(1 + random.nextInt(12));
             }
-            // The worker has seen to what was cancelled by the time that the place is wanted.
+            // The worker has processed the cancellation before the place is needed.
             int last = script.size() - 1;
             for (int id = 0; id < last; id++) {
-                if (script.pends(id)) {
+                if (script.isPending(id)) {
                     script.cancel(id).run(1).add(300 * MS + 1);
                     break;
                 }
@@ -544,7 +544,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** Stopped with timeouts in the queue, in the wheel, due, cancelled, expired; twice; and with none. */
+    /** Stops with timeouts in the queue, in the wheel, due, cancelled and expired; stops twice; and with none. */
     static List<String> stop() throws Exception {
         List<String> lines = new ArrayList<>();
         for (int slots : SIZES) {
@@ -570,7 +570,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** Anything, in any order. */
+    /** Random operations. */
     static List<String> random() throws Exception {
         List<String> lines = new ArrayList<>();
         for (int seed = 0; seed < 160; seed++) {
@@ -622,7 +622,7 @@ public final class Oracle {
         return lines;
     }
 
-    /** What a timer can be made of, and the size of its wheel. */
+    /** Valid and invalid settings of a timer, and the resulting size of its wheel. */
     static List<String> build() {
         List<String> lines = new ArrayList<>();
         long[][] all = {
@@ -630,7 +630,7 @@ public final class Oracle {
             {Long.MAX_VALUE, 512}, {MS, 1 << 16}, {100 * MS, 512}, {3_600_000 * MS, 512}, {MS, 513}, {MS, 511},
             {MS, 1}, {MS, 2}, {MS, 3}, {MS, 4}, {MS, 5}, {MS, 7}, {MS, 9}, {MS, 31}, {MS, 33}, {MS, 100}, {MS, 255},
             {MS, 257}, {MS + 1, 1000}, {123_456_789, 1025},
-            // A turn of the wheel of 146 years and a bit.
+            // A round of the wheel of slightly more than 146 years.
             {(1L << 62) - 1, 1}, {1L << 62, 1}, {((1L << 62) >> 9), 512},
         };
         for (long[] one : all) {
@@ -649,18 +649,18 @@ public final class Oracle {
         return lines;
     }
 
-    /** Each shows one difference, and the Rust side has a test of its own for it. */
+    /** Each script shows one difference. The Rust side has a separate test for each. */
     static List<String> differs() throws Exception {
         List<String> lines = new ArrayList<>();
         long tick = 10 * MS;
         lines.addAll(new Script("short-tick", MS / 4, 8).add(600_000).add(1_100_000).run(2).stop().lines);
-        // The second is cancelled between the tick of its deadline and the one where Netty fires it.
+        // The second is cancelled between the tick of its deadline and the tick at which Netty fires it.
         lines.addAll(new Script("exact-cancel", tick, 8).add(tick).add(tick).run(1).cancel(1).run(1).lines);
         lines.addAll(new Script("exact-stop", tick, 8).add(tick).run(1).stop().lines);
-        // The last two do not fit among the 100 000 that a tick takes in.
+        // The last two exceed the 100 000 that Netty transfers per tick.
         lines.addAll(new Script("backlog", tick, 8).add(tick + 1).fill(99_999, 100 * tick + 1).add(1).add(tick + 2)
             .run(1).run(1).lines);
-        // The same, and the worker is late: it makes both ticks in one go.
+        // The same, and the worker is late: it processes both ticks at once.
         lines.addAll(new Script("backlog-late", tick, 8).fill(100_000, 100 * tick + 1).add(tick + 2).add(1)
             .turn(2 * tick).lines);
         lines.addAll(new Script("limit-cancel", tick, 8, 1, 0).add(tick + 1).cancel(0).add(tick + 1).run(1)
@@ -673,9 +673,9 @@ public final class Oracle {
         return lines;
     }
 
-    // --- the real thread ----------------------------------------------------------------------------------------
+    // --- the real thread ---------------------------------------------------------------------------------------
 
-    /** A timer of Netty's as anyone uses it. Only what does not hang on the speed of the machine is recorded. */
+    /** A normal timer of Netty. Only results that do not depend on the speed of the machine are recorded. */
     static final class Real {
         static final long TICK = 10;
         static final long FAR = 3_600_000;
@@ -691,7 +691,7 @@ public final class Oracle {
             lines.add("script " + name + " " + TICK * MS + " " + slots);
         }
 
-        /** `kind`: what the task does; null is nothing but to say that it ran. */
+        /** `kind` is what the task does. With null it only records that it ran. */
         Real add(long millis, String kind) {
             int id = timeouts.size();
             String what = "+ " + millis + (kind == null ? "" : " " + kind);
@@ -747,7 +747,7 @@ public final class Oracle {
             return this;
         }
 
-        /** Until so many more have run. */
+        /** Waits until `count` more tasks have run. */
         Real await(int count) throws Exception {
             synchronized (ran) {
                 while (ran.size() < seen + count) {
@@ -759,7 +759,7 @@ public final class Oracle {
             return this;
         }
 
-        /** Until a task sleeps. */
+        /** Waits until a task sleeps. */
         Real awaitSleep() throws Exception {
             asleep.await();
             lines.add("z =");
@@ -795,7 +795,7 @@ public final class Oracle {
             return lines;
         }
 
-        /** Some soon, far enough apart for their order to be sure; some far off; some of these cancelled. */
+        /** Some timeouts soon, far enough apart for a certain order; some far away; some of these are cancelled. */
         static Real traffic(int seed) throws Exception {
             Random random = new Random(seed);
             Real real = new Real("traffic-" + seed, 1 << seed % 7);

@@ -1,67 +1,69 @@
-//! What a trace says of Netty, put together: which deadline each timeout had, and what Netty made of it.
+//! Reconstructs from a trace which deadline each timeout had, and what Netty did with it.
 
 use crate::trace::{Event, Op, Script, Task};
 
 pub(crate) struct History {
-    /// By id.
+    /// Indexed by id.
     pub(crate) timeouts: Vec<Known>,
-    /// By step.
+    /// Indexed by step.
     pub(crate) ticks: Vec<Ticks>,
     pub(crate) cancels: Vec<Cancelled>,
 }
 
-/// Which ticks a step made.
+/// The ticks that a step processed.
 pub(crate) struct Ticks {
-    /// The last one of the step before.
+    /// The last tick of the previous step.
     pub(crate) before: u64,
     pub(crate) last: u64,
-    /// The worker came to this one in time, and to those after it: whatever it made before that, it made then.
+    /// The first tick that the worker processed on time. Earlier ticks of this step were processed
+    /// at the same time as this one.
     pub(crate) in_time: u64,
 }
 
 pub(crate) struct Known {
     pub(crate) deadline: i128,
-    /// How many ticks had been made when it was scheduled.
+    /// The number of ticks that had been processed when it was scheduled.
     pub(crate) after: u64,
     task: Task,
 }
 
-/// A cancel that won.
+/// A successful cancel.
 pub(crate) struct Cancelled {
     pub(crate) step: usize,
-    /// The tick in which Netty's worker sees to it.
-    pub(crate) settled: u64,
-    /// By a task in the very tick that comes upon it in its slot, too.
-    pub(crate) within_reach: bool,
+    /// The tick in which Netty's worker processes the cancellation.
+    pub(crate) processed: u64,
+    /// Whether a task cancelled it in the same tick in which the worker then reaches it in its
+    /// slot.
+    pub(crate) in_current_slot: bool,
 }
 
 impl History {
     pub(crate) fn of(script: &Script) -> Self {
         let tick = script.netty.tick;
         let mut history = Self { timeouts: Vec::new(), ticks: Vec::new(), cancels: Vec::new() };
-        let (mut now, mut made) = (script.from * tick, script.from);
+        let (mut now, mut processed_ticks) = (script.from * tick, script.from);
         for (index, step) in script.steps.iter().enumerate() {
-            let before = made;
-            let mut in_time = made;
+            let before = processed_ticks;
+            let mut in_time = processed_ticks;
             match step.op {
-                Op::Add { delay, ref task } => history.add(now, delay, made, task),
+                Op::Add { delay, ref task } => history.add(now, delay, processed_ticks, task),
                 Op::Fill { count, delay } => {
-                    (0..count).for_each(|_| history.add(now, delay, made, &Task::default()));
+                    (0..count).for_each(|_| history.add(now, delay, processed_ticks, &Task::default()));
                 }
                 Op::Stall(by) => now += by,
                 Op::Turn(by) => {
                     now += by;
-                    made = now / tick;
-                    in_time = made;
+                    processed_ticks = now / tick;
+                    in_time = processed_ticks;
                 }
                 Op::Run(count @ 1..) => {
                     in_time = now / tick + 1;
-                    made = now / tick + count;
-                    now = made * tick;
+                    processed_ticks = now / tick + count;
+                    now = processed_ticks * tick;
                 }
                 Op::Run(0) | Op::Cancel(_) | Op::Stop | Op::StopWithinAdd => {}
             }
-            history.ticks.push(Ticks { before, last: made, in_time });
+            history.ticks.push(Ticks { before, last: processed_ticks, in_time });
             let mut running = None;
             for event in &step.events {
                 match *event {
@@ -72,12 +74,14 @@ impl History {
                             history.add(now, delay, at, &next);
                         }
                     }
-                    Event::Cancel { id, won: true } => {
-                        let (settled, within_reach) = match running {
+                    Event::Cancel { id, succeeded: true } => {
+                        let (processed, in_current_slot) = match running {
                             None => (before + 1, false),
-                            Some((at, killer)) => (at + 1, history.is_within_reach(script, id, at, killer)),
+                            Some((at, canceller)) => {
+                                (at + 1, history.is_in_current_slot(script, id, at, canceller))
+                            }
                         };
-                        history.cancels.push(Cancelled { step: index, settled, within_reach });
+                        history.cancels.push(Cancelled { step: index, processed, in_current_slot });
                     }
                     _ => {}
                 }
@@ -91,12 +95,13 @@ impl History {
         self.timeouts.push(Known { deadline, after, task: task.clone() });
     }
 
-    /// Whether Netty's worker comes upon `victim` when it goes on, after the task of `killer`, in the slot of this tick.
-    fn is_within_reach(&self, script: &Script, victim: usize, tick: u64, killer: usize) -> bool {
+    /// Whether Netty's worker reaches `target` in the slot of this tick, after the task of
+    /// `canceller`.
+    fn is_in_current_slot(&self, script: &Script, target: usize, tick: u64, canceller: usize) -> bool {
         // Netty's tick n, counted from zero, ends where our tick n + 1 begins.
         let slot = |tick: u64| tick & (script.netty.slots as u64 - 1);
-        let Known { deadline, after, .. } = self.timeouts[victim];
+        let Known { deadline, after, .. } = self.timeouts[target];
         let its_tick = (deadline / i128::from(script.netty.tick)).max(after.into()) as u64;
-        slot(its_tick) == slot(tick - 1) && after < tick && victim > killer
+        slot(its_tick) == slot(tick - 1) && after < tick && target > canceller
     }
 }

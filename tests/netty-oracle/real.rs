@@ -1,4 +1,5 @@
-//! The scripts for the real thread and the real clock. Nothing here fails because the machine is slow.
+//! The scripts for the real thread and the real clock. None of these checks fails on a slow
+//! machine.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
 
-use crate::common::{PATIENCE, ms, quietly};
+use crate::common::{TEST_TIMEOUT, ms, quietly};
 use crate::replay::{self, Settings};
 use crate::trace::{self, Size, number};
 
@@ -26,25 +27,25 @@ pub(crate) fn scripts() -> Vec<Script> {
             let size = trace::size(&size.split(' ').collect::<Vec<_>>());
             scripts.push(Script { name: name.to_owned(), size, steps: Vec::new() });
         } else {
-            let (asked, answer) = trace::halves(&line);
-            scripts.last_mut().unwrap().steps.push((asked.to_owned(), answer.to_owned()));
+            let (operation, result) = trace::halves(&line);
+            scripts.last_mut().unwrap().steps.push((operation.to_owned(), result.to_owned()));
         }
     }
     scripts
 }
 
-/// A task that has run: who, and how it went.
+/// A task that has run, and how it ended.
 struct Ran {
     id: usize,
-    how: &'static str,
+    outcome: &'static str,
     at: Instant,
 }
 
 struct Real {
     timer: HashedWheelTimer,
-    tell: Sender<Ran>,
-    told: Receiver<Ran>,
-    tell_asleep: Sender<()>,
+    sender: Sender<Ran>,
+    receiver: Receiver<Ran>,
+    asleep_sender: Sender<()>,
     asleep: Receiver<()>,
     timeouts: Vec<Known>,
     is_stopped: bool,
@@ -52,7 +53,7 @@ struct Real {
 
 struct Known {
     timeout: Option<Timeout>,
-    /// Between these two.
+    /// The deadline is between these two.
     deadline: (Instant, Instant),
 }
 
@@ -60,28 +61,28 @@ impl Script {
     pub(crate) fn replay(&self, settings: Settings) {
         let mut real = Real::new(self.size, settings);
         let (mut ran, mut ran_in_netty) = (Vec::new(), Vec::new());
-        for (asked, netty) in &self.steps {
-            let ours = match asked.split(' ').collect::<Vec<_>>()[..] {
+        for (operation, netty) in &self.steps {
+            let ours = match operation.split(' ').collect::<Vec<_>>()[..] {
                 ["+", delay] => real.add(ms(number(delay)), ""),
                 ["+", delay, kind] => real.add(ms(number(delay)), kind),
                 ["x", id] => real.cancel(number(id)),
                 ["!"] => real.stop(),
                 ["z"] => {
-                    real.asleep.recv_timeout(PATIENCE).unwrap();
+                    real.asleep.recv_timeout(TEST_TIMEOUT).unwrap();
                     continue;
                 }
                 ["w", count] => {
-                    // Compared below: in how many steps they come is a matter of time.
+                    // Compared at the end, because the order of these events depends on the timing.
                     ran.extend((0..number(count)).map(|_| real.wait()));
-                    ran_in_netty.extend(netty.split(' ').map(as_here));
+                    ran_in_netty.extend(netty.split(' ').map(expected_here));
                     continue;
                 }
-                _ => panic!("{asked}"),
+                _ => panic!("{operation}"),
             };
-            assert_eq!(&ours, netty, "script {}, {asked}", self.name);
+            assert_eq!(&ours, netty, "script {}, {operation}", self.name);
         }
         self.check(&real, &ran, &ran_in_netty);
-        assert!(real.told.try_recv().is_err(), "script {}: nothing else has run", self.name);
+        assert!(real.receiver.try_recv().is_err(), "script {}: another task has run", self.name);
     }
 
     pub(crate) fn interrupts_in_netty(&self) -> bool {
@@ -89,88 +90,89 @@ impl Script {
     }
 
     fn check(&self, real: &Real, ran: &[Ran], ran_in_netty: &[String]) {
-        let mut ours: Vec<_> = ran.iter().map(|ran| format!("{}{}", ran.id, ran.how)).collect();
+        let mut ours: Vec<_> = ran.iter().map(|ran| format!("{}{}", ran.id, ran.outcome)).collect();
         let mut netty = ran_in_netty.to_vec();
         ours.sort_unstable();
         netty.sort_unstable();
         assert_eq!(ours, netty, "script {}", self.name);
         for (index, later) in ran.iter().enumerate() {
             assert!(later.at >= real.timeouts[later.id].deadline.0, "script {}: early", self.name);
-            // Where this thread was held up, the deadlines may have come closer.
-            let surely_first = |earlier: &&Ran| {
+            // If this thread was delayed, the deadlines may be closer together.
+            let certainly_later = |earlier: &&Ran| {
                 let tick = Duration::from_nanos(self.size.tick);
                 real.timeouts[later.id].deadline.1 + tick < real.timeouts[earlier.id].deadline.0
             };
-            let wrong = ran[..index].iter().find(surely_first).map(|ran| ran.id);
+            let wrong = ran[..index].iter().find(certainly_later).map(|ran| ran.id);
             assert_eq!(wrong, None, "script {}: ran before {}", self.name, later.id);
         }
     }
 }
 
-/// The difference: Netty's `stop` interrupts a task that is running, and then waits for it.
-fn as_here(netty: &str) -> String {
+/// The difference: Netty's `stop` interrupts a running task, and then waits for it.
+fn expected_here(netty: &str) -> String {
     netty.replace("interrupted", "slept")
 }
 
 impl Real {
     fn new(size: Size, settings: Settings) -> Self {
         let timer = settings(replay::build(size, HashedWheelTimer::builder())).build().unwrap();
-        let (tell, told) = channel();
-        let (tell_asleep, asleep) = channel();
-        Self { timer, tell, told, tell_asleep, asleep, timeouts: Vec::new(), is_stopped: false }
+        let (sender, receiver) = channel();
+        let (asleep_sender, asleep) = channel();
+        Self { timer, sender, receiver, asleep_sender, asleep, timeouts: Vec::new(), is_stopped: false }
     }
 
     fn add(&mut self, delay: Duration, kind: &str) -> String {
         let id = self.timeouts.len();
-        let (tell, tell_asleep, kind) = (self.tell.clone(), self.tell_asleep.clone(), kind.to_owned());
+        let (sender, asleep_sender, kind) =
+            (self.sender.clone(), self.asleep_sender.clone(), kind.to_owned());
         let task = move |timeout: &Timeout| {
             let at = Instant::now();
-            let how = match &*kind {
+            let outcome = match &*kind {
                 "stop" => {
                     let stop = AssertUnwindSafe(|| timeout.timer().stop());
                     if quietly(|| catch_unwind(stop)).is_err() { "refused" } else { "stopped" }
                 }
                 "sleep" => {
-                    tell_asleep.send(()).unwrap();
+                    asleep_sender.send(()).unwrap();
                     thread::sleep(ms(150));
                     "slept"
                 }
                 _ => "",
             };
-            tell.send(Ran { id, how, at }).unwrap();
+            sender.send(Ran { id, outcome, at }).unwrap();
             if kind == "throw" {
-                quietly(|| panic!("wanted"));
+                quietly(|| panic!("the script demands a panic"));
             }
         };
         let before = Instant::now();
-        let answer = self.timer.new_timeout(task, delay);
+        let result = self.timer.new_timeout(task, delay);
         let deadline = (before + delay, Instant::now() + delay);
-        let said = match &answer {
+        let text = match &result {
             Ok(_) => "ok",
             Err(NewTimeoutError::Stopped) => "stopped",
             Err(other) => panic!("{other}"),
         };
-        self.timeouts.push(Known { timeout: answer.ok(), deadline });
-        said.to_owned()
+        self.timeouts.push(Known { timeout: result.ok(), deadline });
+        text.to_owned()
     }
 
     fn cancel(&self, id: usize) -> String {
-        let won = self.timeouts[id].timeout.as_ref().unwrap().cancel();
-        if won { "y" } else { "n" }.to_owned()
+        let cancelled = self.timeouts[id].timeout.as_ref().unwrap().cancel();
+        if cancelled { "y" } else { "n" }.to_owned()
     }
 
     fn stop(&mut self) -> String {
         self.is_stopped = true;
         let rest = self.timer.stop();
-        let is_there =
+        let is_returned =
             |id: &usize| self.timeouts[*id].timeout.as_ref().is_some_and(|timeout| rest.contains(timeout));
-        let ids: Vec<_> = (0..self.timeouts.len()).filter(is_there).collect();
+        let ids: Vec<_> = (0..self.timeouts.len()).filter(is_returned).collect();
         assert_eq!(ids.len(), rest.len());
         ids.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The next that runs. A stopped timer has waited for it.
+    /// Receives the next task that has run. A stopped timer has already waited for it.
     fn wait(&self) -> Ran {
-        self.told.recv_timeout(if self.is_stopped { Duration::ZERO } else { PATIENCE }).unwrap()
+        self.receiver.recv_timeout(if self.is_stopped { Duration::ZERO } else { TEST_TIMEOUT }).unwrap()
     }
 }

@@ -1,4 +1,4 @@
-//! The scripts, run on this crate.
+//! Runs the scripts on this crate.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -10,20 +10,20 @@ use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTim
 use crate::common::ends;
 use crate::trace::{Event, Op, Script, Size, Task};
 
-/// What came of each step, and how many timeouts were pending then.
-pub(crate) type Answers = Vec<(Vec<Event>, usize)>;
+/// The events of each step, and the number of pending timeouts after it.
+pub(crate) type Results = Vec<(Vec<Event>, usize)>;
 
-/// How a timer is to be made.
+/// The settings of a timer.
 pub(crate) type Settings = fn(Builder) -> Builder;
 
-/// The timer, on the wheel that `settings` choose.
-pub(crate) fn on_timer(script: &Script, settings: Settings) -> Answers {
+/// Runs a script on a timer with the wheel that `settings` choose.
+pub(crate) fn on_timer(script: &Script, settings: Settings) -> Results {
     let script = script.clone();
     ends(move || replay(&script, &mut OnTimer::new(&script, settings)))
 }
 
-/// The plain wheels, if there is nothing in the script that only timers can do.
-pub(crate) fn on_plain_wheels(script: &Script) -> Option<[Answers; 2]> {
+/// Runs a script on the plain wheels, if the script uses no operation that only timers have.
+pub(crate) fn on_plain_wheels(script: &Script) -> Option<[Results; 2]> {
     let is_plain = script.limit == 0
         && script.steps.iter().all(|step| match &step.op {
             Op::Add { task, .. } => task.cancels.is_empty() && task.next.is_none(),
@@ -40,46 +40,46 @@ pub(crate) fn on_plain_wheels(script: &Script) -> Option<[Answers; 2]> {
 trait Subject {
     fn add(&mut self, delay: Duration, task: &Task);
     fn cancel(&mut self, id: usize);
-    /// Time passes.
-    fn pass(&mut self, nanos: u64);
+    /// Lets time pass.
+    fn advance_clock(&mut self, nanos: u64);
     fn now(&self) -> u64;
-    /// Makes all ticks that have begun; these things happen in `tick`, the last of them.
+    /// Processes all ticks that have begun. All events belong to `tick`, the last of them.
     fn turn(&mut self, tick: u64);
     fn stop(&mut self);
     fn pending(&self) -> usize;
     fn take_events(&mut self) -> Vec<Event>;
 }
 
-fn replay(script: &Script, subject: &mut impl Subject) -> Answers {
+fn replay(script: &Script, subject: &mut impl Subject) -> Results {
     let tick = script.asked.tick;
-    subject.pass(script.from * tick);
+    subject.advance_clock(script.from * tick);
     subject.turn(script.from);
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     for step in &script.steps {
         match step.op {
             Op::Add { delay, ref task } => subject.add(nanos(delay), task),
             Op::Fill { count, delay } => (0..count).for_each(|_| subject.add(nanos(delay), &Task::default())),
             Op::Cancel(id) => subject.cancel(id),
-            Op::Stall(by) => subject.pass(by),
+            Op::Stall(by) => subject.advance_clock(by),
             Op::Turn(by) => {
-                subject.pass(by);
+                subject.advance_clock(by);
                 subject.turn(subject.now() / tick);
             }
             Op::Run(count) => {
                 for _ in 0..count {
-                    subject.pass(tick - subject.now() % tick);
+                    subject.advance_clock(tick - subject.now() % tick);
                     subject.turn(subject.now() / tick);
                 }
             }
             Op::Stop => subject.stop(),
-            Op::StopWithinAdd => unreachable!("a replay has no two threads; the test of that script has"),
+            Op::StopWithinAdd => unreachable!("a separate test replays this script"),
         }
-        answers.push((subject.take_events(), subject.pending()));
+        results.push((subject.take_events(), subject.pending()));
     }
-    answers
+    results
 }
 
-/// Java's delays can be negative, and mean zero then.
+/// Java's delays can be negative and then mean zero.
 pub(crate) fn nanos(delay: i64) -> Duration {
     Duration::from_nanos(delay.try_into().unwrap_or(0))
 }
@@ -92,13 +92,13 @@ struct OnTimer {
     timer: HashedWheelTimer,
     driver: Driver,
     clock: ManualClock,
-    notes: Arc<Mutex<Notes>>,
+    log: Arc<Mutex<Log>>,
 }
 
 #[derive(Default)]
-struct Notes {
+struct Log {
     events: Vec<Event>,
-    /// By id; `None` was refused.
+    /// Indexed by id. `None` means that the timeout was rejected.
     timeouts: Vec<Option<Timeout>>,
     tick: u64,
 }
@@ -108,20 +108,20 @@ impl OnTimer {
         let clock = ManualClock::new();
         let builder = build(script.asked, HashedWheelTimer::builder()).max_pending_timeouts(script.limit);
         let (timer, driver) = settings(builder).clock(clock.clone()).build_driven().unwrap();
-        Self { timer, driver, clock, notes: Arc::default() }
+        Self { timer, driver, clock, log: Arc::default() }
     }
 }
 
 impl Subject for OnTimer {
     fn add(&mut self, delay: Duration, task: &Task) {
-        schedule(&self.timer, &self.notes, delay, task.clone());
+        schedule(&self.timer, &self.log, delay, task.clone());
     }
 
     fn cancel(&mut self, id: usize) {
-        cancel(&self.notes, id);
+        cancel(&self.log, id);
     }
 
-    fn pass(&mut self, nanos: u64) {
+    fn advance_clock(&mut self, nanos: u64) {
         self.clock.advance(Duration::from_nanos(nanos));
     }
 
@@ -130,7 +130,7 @@ impl Subject for OnTimer {
     }
 
     fn turn(&mut self, tick: u64) {
-        self.notes.lock().unwrap().tick = tick;
+        self.log.lock().unwrap().tick = tick;
         self.driver.turn();
         while self.driver.next_turn() == Some(Duration::ZERO) {
             self.driver.turn();
@@ -140,11 +140,11 @@ impl Subject for OnTimer {
     fn stop(&mut self) {
         let rest = self.timer.stop();
         assert!(rest.iter().all(Timeout::is_cancelled));
-        let mut notes = self.notes.lock().unwrap();
-        let id = |rest: &Timeout| notes.timeouts.iter().position(|it| it.as_ref() == Some(rest)).unwrap();
+        let mut log = self.log.lock().unwrap();
+        let id = |rest: &Timeout| log.timeouts.iter().position(|it| it.as_ref() == Some(rest)).unwrap();
         let mut ids: Vec<_> = rest.iter().map(id).collect();
         ids.sort_unstable();
-        notes.events.extend(ids.into_iter().map(Event::Returned));
+        log.events.extend(ids.into_iter().map(Event::Returned));
     }
 
     fn pending(&self) -> usize {
@@ -152,41 +152,41 @@ impl Subject for OnTimer {
     }
 
     fn take_events(&mut self) -> Vec<Event> {
-        mem::take(&mut self.notes.lock().unwrap().events)
+        mem::take(&mut self.log.lock().unwrap().events)
     }
 }
 
-fn schedule(timer: &HashedWheelTimer, notes: &Arc<Mutex<Notes>>, delay: Duration, task: Task) {
-    let id = notes.lock().unwrap().timeouts.len();
-    let its_notes = Arc::clone(notes);
-    let answer = timer.new_timeout(move |timeout| perform(timeout, &its_notes, id, &task), delay);
-    let mut notes = notes.lock().unwrap();
-    match &answer {
+fn schedule(timer: &HashedWheelTimer, log: &Arc<Mutex<Log>>, delay: Duration, task: Task) {
+    let id = log.lock().unwrap().timeouts.len();
+    let task_log = Arc::clone(log);
+    let result = timer.new_timeout(move |timeout| perform(timeout, &task_log, id, &task), delay);
+    let mut log = log.lock().unwrap();
+    match &result {
         Ok(_) => {}
-        Err(NewTimeoutError::TooManyPending { .. }) => notes.events.push(Event::Full),
-        Err(NewTimeoutError::Stopped) => notes.events.push(Event::Stopped),
+        Err(NewTimeoutError::TooManyPending { .. }) => log.events.push(Event::Full),
+        Err(NewTimeoutError::Stopped) => log.events.push(Event::Stopped),
         Err(other) => panic!("{other}"),
     }
-    notes.timeouts.push(answer.ok());
+    log.timeouts.push(result.ok());
 }
 
-fn perform(timeout: &Timeout, notes: &Arc<Mutex<Notes>>, id: usize, task: &Task) {
-    let fired = |notes: &mut Notes| notes.events.push(Event::Fired { tick: notes.tick, id });
-    fired(&mut notes.lock().unwrap());
-    task.cancels.iter().for_each(|victim| cancel(notes, *victim));
+fn perform(timeout: &Timeout, log: &Arc<Mutex<Log>>, id: usize, task: &Task) {
+    let fired = |log: &mut Log| log.events.push(Event::Fired { tick: log.tick, id });
+    fired(&mut log.lock().unwrap());
+    task.cancels.iter().for_each(|other| cancel(log, *other));
     if let Some((delay, next)) = &task.next {
-        schedule(&timeout.timer(), notes, nanos(*delay), Task::clone(next));
+        schedule(&timeout.timer(), log, nanos(*delay), Task::clone(next));
     }
 }
 
-fn cancel(notes: &Mutex<Notes>, id: usize) {
-    // Not under the lock: it drops the task.
-    let timeout = notes.lock().unwrap().timeouts[id].clone().unwrap();
-    let won = timeout.cancel();
-    notes.lock().unwrap().events.push(Event::Cancel { id, won });
+fn cancel(log: &Mutex<Log>, id: usize) {
+    // Without the lock, because `cancel` drops the task.
+    let timeout = log.lock().unwrap().timeouts[id].clone().unwrap();
+    let succeeded = timeout.cancel();
+    log.lock().unwrap().events.push(Event::Cancel { id, succeeded });
 }
 
-/// Such a wheel as someone would own who has neither clock nor tasks.
+/// A plain wheel with the time as a number, and without tasks.
 struct OnWheel<W> {
     wheel: W,
     tick: u64,
@@ -204,17 +204,17 @@ impl<W: Wheel> OnWheel<W> {
 impl<W: Wheel> Subject for OnWheel<W> {
     fn add(&mut self, delay: Duration, _: &Task) {
         let deadline = self.now.saturating_add(delay.as_nanos() as u64);
-        // What is due already is for the next tick.
+        // A deadline that has passed is moved to the next tick.
         let tick = deadline.div_ceil(self.tick).max(self.wheel.tick() + 1);
         self.keys.push(self.wheel.insert(tick, self.keys.len()));
     }
 
     fn cancel(&mut self, id: usize) {
-        let won = self.wheel.remove(self.keys[id]).is_some();
-        self.events.push(Event::Cancel { id, won });
+        let succeeded = self.wheel.remove(self.keys[id]).is_some();
+        self.events.push(Event::Cancel { id, succeeded });
     }
 
-    fn pass(&mut self, nanos: u64) {
+    fn advance_clock(&mut self, nanos: u64) {
         self.now += nanos;
     }
 
@@ -241,7 +241,7 @@ impl<W: Wheel> Subject for OnWheel<W> {
     }
 }
 
-/// What both wheels can do.
+/// The operations that both wheels have.
 trait Wheel {
     fn insert(&mut self, deadline: u64, id: usize) -> Key;
     fn remove(&mut self, key: Key) -> Option<usize>;

@@ -1,4 +1,4 @@
-//! The traces, read: README.md says what they look like.
+//! Parses the traces. README.md describes their format.
 
 use std::fs;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) name: String,
-    /// What the timer was asked to be, and what Netty made of it.
+    /// The requested size, and the size that Netty made of it.
     pub(crate) asked: Size,
     pub(crate) netty: Size,
-    /// 0: none.
+    /// 0 means no limit.
     pub(crate) limit: usize,
-    /// The tick that the timer has come to when the script begins.
+    /// The tick at which the timer is when the script begins.
     pub(crate) from: u64,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Nanoseconds, and slots.
+/// In nanoseconds and slots.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Size {
     pub(crate) tick: u64,
@@ -26,11 +26,11 @@ pub(crate) struct Size {
 #[derive(Clone)]
 pub(crate) struct Step {
     pub(crate) op: Op,
-    /// What Netty did, in order.
+    /// The events in Netty, in order.
     pub(crate) events: Vec<Event>,
-    /// What Netty's `pendingTimeouts` said then.
+    /// Netty's `pendingTimeouts` after the step.
     pub(crate) pending: i64,
-    /// How many of Netty's timeouts were neither expired nor cancelled.
+    /// The number of Netty's timeouts that were neither expired nor cancelled.
     pub(crate) alive: usize,
 }
 
@@ -47,20 +47,20 @@ pub(crate) enum Op {
     Cancel(usize),
     /// Time passes and the worker does nothing.
     Stall(u64),
-    /// Time passes, then the worker makes all ticks that are due.
+    /// Time passes, and then the worker processes all due ticks.
     Turn(u64),
-    /// So many ticks, each on time.
+    /// Processes this many ticks, each on time.
     Run(u64),
     Stop,
     /// `stop` comes in the middle of `newTimeout`, and again afterwards.
     StopWithinAdd,
 }
 
-/// What the task of a timeout does.
+/// The actions of a timeout's task.
 #[derive(Clone, Default)]
 pub(crate) struct Task {
     pub(crate) cancels: Vec<usize>,
-    /// Then it schedules another one.
+    /// Then the task schedules another timeout.
     pub(crate) next: Option<(i64, Box<Task>)>,
 }
 
@@ -72,18 +72,18 @@ pub(crate) enum Event {
     },
     Cancel {
         id: usize,
-        won: bool,
+        succeeded: bool,
     },
     Full,
     Stopped,
-    /// By `stop`; the lowest id first.
+    /// Returned by `stop`, in ascending order of the ids.
     Returned(usize),
-    /// How many of those were cancelled by `stop`.
+    /// How many of the returned timeouts `stop` has cancelled.
     CancelledByStop(usize),
     Lost,
 }
 
-/// One family of scripts.
+/// Reads one family of scripts.
 pub(crate) fn scripts(family: &str) -> Vec<Script> {
     let mut scripts: Vec<Script> = Vec::new();
     for line in lines(family) {
@@ -95,20 +95,20 @@ pub(crate) fn scripts(family: &str) -> Vec<Script> {
     scripts
 }
 
-/// Without what is only for people.
+/// Returns the lines without comments.
 pub(crate) fn lines(family: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netty-oracle");
     let text = fs::read_to_string(folder.join(family).with_extension("txt")).unwrap();
     text.lines().filter(|line| !line.starts_with('#')).map(String::from).collect()
 }
 
-/// What was asked, and what was answered.
+/// Splits a line into the operation and the result.
 pub(crate) fn halves(line: &str) -> (&str, &str) {
     line.split_once(" =").map(|(asked, answer)| (asked, answer.trim_start())).expect(line)
 }
 
 pub(crate) fn number<T: std::str::FromStr>(word: &str) -> T {
-    word.parse().unwrap_or_else(|_| panic!("{word:?} is no number that fits here"))
+    word.parse().unwrap_or_else(|_| panic!("{word:?} is not a number of the expected type"))
 }
 
 pub(crate) fn size(words: &[&str]) -> Size {
@@ -116,12 +116,14 @@ pub(crate) fn size(words: &[&str]) -> Size {
 }
 
 fn script(head: &str) -> Script {
-    let (asked, answer) = halves(head);
-    let [name, tick, slots, limit, from] = asked.split(' ').collect::<Vec<_>>()[..] else { panic!("{head}") };
+    let (requested, actual) = halves(head);
+    let [name, tick, slots, limit, from] = requested.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{head}")
+    };
     Script {
         name: name.to_owned(),
         asked: size(&[tick, slots]),
-        netty: size(&answer.split(' ').collect::<Vec<_>>()),
+        netty: size(&actual.split(' ').collect::<Vec<_>>()),
         limit: number(limit),
         from: number(from),
         steps: Vec::new(),
@@ -129,10 +131,10 @@ fn script(head: &str) -> Script {
 }
 
 fn step(line: &str) -> Step {
-    let (asked, answer) = halves(line);
-    let (events, count) = answer.rsplit_once(' ').unwrap_or(("", answer));
+    let (operation, result) = halves(line);
+    let (events, count) = result.rsplit_once(' ').unwrap_or(("", result));
     let (pending, alive) = count.split_once('/').expect(line);
-    let op = match asked.split(' ').collect::<Vec<_>>()[..] {
+    let op = match operation.split(' ').collect::<Vec<_>>()[..] {
         ["+", delay, ref words @ ..] => Op::Add { delay: number(delay), task: task(words) },
         ["f", count, delay] => Op::Fill { count: number(count), delay: number(delay) },
         ["x", id] => Op::Cancel(number(id)),
@@ -172,7 +174,7 @@ fn event(word: &str) -> Event {
                 Event::Fired { tick: number(tick), id: number(id) }
             } else if let Some(cancel) = word.strip_prefix('x') {
                 let (id, end) = cancel.split_at(cancel.len() - 1);
-                Event::Cancel { id: number(id), won: end == "y" }
+                Event::Cancel { id: number(id), succeeded: end == "y" }
             } else if let Some(count) = word.strip_prefix('c') {
                 Event::CancelledByStop(number(count))
             } else {

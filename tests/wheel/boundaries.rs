@@ -2,24 +2,24 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Where a turn begins or another bit is set, and their neighbours.
+/// Ticks at which a round begins or another bit is set, and their neighbours.
 fn deadlines(slots: usize) -> Vec<u64> {
-    let turns = (0..=5).map(|turn| turn * slots as u64);
+    let rounds = (0..=5).map(|round| round * slots as u64);
     let powers = (0..64).step_by(if cfg!(miri) { 21 } else { 1 }).map(|bit| 1 << bit);
-    let edges = turns.chain(powers).chain([u64::MAX - slots as u64, u64::MAX]);
+    let edges = rounds.chain(powers).chain([u64::MAX - slots as u64, u64::MAX]);
     let mut deadlines: Vec<u64> =
         edges.flat_map(|edge| [edge.saturating_sub(1), edge, edge.saturating_add(1)]).collect();
     Rng::with_seed(slots as u64).shuffle(&mut deadlines);
     deadlines
 }
 
-/// Each number of slots, with each tick around the end of its first turn.
+/// Each number of slots, with each tick around the end of the first round.
 fn wheels() -> impl Iterator<Item = (usize, u64)> {
     sizes().flat_map(|slots| [0, 1, slots - 1, slots, slots + 1].map(|tick| (slots, tick as u64)))
 }
 
 #[test]
-fn each_deadline_alone_comes_out_at_its_tick_and_not_before() {
+fn a_single_entry_comes_out_at_its_tick_and_not_before() {
     for (slots, tick) in wheels() {
         for deadline in deadlines(slots) {
             let mut wheel = wheel_at(slots, tick);
@@ -36,7 +36,7 @@ fn each_deadline_alone_comes_out_at_its_tick_and_not_before() {
 }
 
 #[test]
-fn all_deadlines_together_come_out_in_order_when_each_is_stopped_at() {
+fn all_deadlines_come_out_in_order_in_single_steps() {
     for (slots, tick) in wheels() {
         let mut wheel = wheel_at(slots, tick);
         let deadlines = deadlines(slots);
@@ -57,7 +57,7 @@ fn all_deadlines_together_come_out_in_order_when_each_is_stopped_at() {
 }
 
 #[test]
-fn all_deadlines_together_come_out_in_order_in_one_jump() {
+fn all_deadlines_come_out_in_order_in_one_jump() {
     for (slots, tick) in wheels() {
         let mut wheel = wheel_at(slots, tick);
         let deadlines = deadlines(slots);
@@ -68,7 +68,7 @@ fn all_deadlines_together_come_out_in_order_in_one_jump() {
 }
 
 #[test]
-fn the_last_tick_is_like_any_other() {
+fn the_last_tick_works() {
     for slots in SIZES {
         let mut wheel = wheel_at(slots, u64::MAX - 1);
         insert_all(&mut wheel, &[u64::MAX, u64::MAX - 1, u64::MAX]);
@@ -85,11 +85,11 @@ fn the_last_tick_is_like_any_other() {
 }
 
 #[test]
-fn an_overdue_entry_comes_out_at_the_tick_that_is_now_and_before_all_others() {
+fn an_overdue_entry_comes_out_at_the_current_tick_before_all_others() {
     for slots in SIZES {
         let mut wheel = wheel_at(slots, 1_000);
         insert_all(&mut wheel, &[1_001, 1_000, 999, 0, 1_001, 1_000]);
-        assert_eq!(fired(&mut wheel, 999), [], "the time does not go back");
+        assert_eq!(fired(&mut wheel, 999), [], "the time does not step back");
         assert_eq!(fired(&mut wheel, 1_000), [1, 2, 3, 5]);
         assert_eq!(fired(&mut wheel, 1_000), []);
         wheel.insert(7, 6);
@@ -98,7 +98,7 @@ fn an_overdue_entry_comes_out_at_the_tick_that_is_now_and_before_all_others() {
 }
 
 #[test]
-fn next_deadline_is_later_than_now_once_nothing_overdue_is_left() {
+fn next_deadline_is_later_than_now_if_nothing_is_overdue() {
     let mut wheel = wheel_at(8, 10);
     let keys = insert_all(&mut wheel, &[5, 3, 100]);
     assert_eq!(wheel.next_deadline(), Some(3));
@@ -108,9 +108,9 @@ fn next_deadline_is_later_than_now_once_nothing_overdue_is_left() {
     check_next(&wheel, Some(100));
 }
 
-/// More rounds than a `u32` can say, in one slot with fewer.
+/// More rounds than a `u32` can hold, in one slot with entries of fewer rounds.
 #[test]
-fn rounds_beyond_32_bits_are_neither_lost_nor_waited_for_one_by_one() {
+fn rounds_beyond_32_bits_are_kept_and_skipped_in_jumps() {
     const ROUNDS: u64 = 1 << 32;
 
     let edges = [1, ROUNDS / 2, ROUNDS - 2, ROUNDS - 1, ROUNDS, 2 * ROUNDS, 3 * ROUNDS + 7, 1 << 40, 1 << 53];
@@ -125,12 +125,13 @@ fn rounds_beyond_32_bits_are_neither_lost_nor_waited_for_one_by_one() {
 
         let mut wheel = Wheel::new(slots);
         insert_all(&mut wheel, &deadlines);
-        let (fired, _) = run_out(&mut wheel, 2 * deadlines.len());
+        let (fired, _) = advance_until_empty(&mut wheel, 2 * deadlines.len());
         assert_eq!(fired, order);
     }
 }
 
-/// What is left of rounds that were too many to be said is few after a jump over nearly all of them.
+/// An entry has more rounds than a `u32` can hold. After a jump over nearly all of them, few are
+/// left.
 #[test]
 fn a_jump_over_32_bits_of_rounds_leaves_the_next_few() {
     for slots in SIZES {
@@ -158,12 +159,13 @@ fn an_entry_beyond_32_bits_of_rounds_can_be_removed_at_any_time() {
     }
 }
 
-/// Alone in a wheel, from `tick`: at its tick and not before, both when the wheel is asked and in one jump.
+/// One entry in a wheel at `tick`: it comes out at its tick and not before, both by `next_deadline`
+/// and in one jump.
 fn check_alone(slots: usize, tick: u64, deadline: u64) {
     let mut wheel = wheel_at(slots, tick);
     wheel.insert(deadline, ());
     assert_eq!(wheel.next_deadline(), Some(deadline), "{deadline} from {tick}");
-    let (_, wakes) = run_out(&mut wheel, 1);
+    let (_, wakes) = advance_until_empty(&mut wheel, 1);
     assert_eq!((wakes, wheel.tick()), (1, deadline.max(tick)));
 
     let mut wheel = wheel_at(slots, tick);
@@ -174,7 +176,7 @@ fn check_alone(slots: usize, tick: u64, deadline: u64) {
     assert_eq!(fired(&mut wheel, deadline.max(tick)), [()], "{deadline} from {tick}");
 }
 
-/// All in one wheel, from `tick`: in one jump, and from one deadline to the next.
+/// All entries in one wheel at `tick`: in one jump, and from one deadline to the next.
 fn check_together(slots: usize, tick: u64, deadlines: &[u64]) {
     let order = in_order(tick, deadlines);
     let mut wheel = wheel_at(slots, tick);
@@ -183,9 +185,9 @@ fn check_together(slots: usize, tick: u64, deadlines: &[u64]) {
 
     let mut wheel = wheel_at(slots, tick);
     insert_all(&mut wheel, deadlines);
-    // (The hashed one may look at a slot again after each four billion rounds.)
-    let (walked, _) = run_out(&mut wheel, 2 * deadlines.len());
-    assert_eq!(walked, order, "{slots} slots, from {tick}");
+    // The hashed wheel may visit a slot again after each 2^32 rounds.
+    let (fired_in_steps, _) = advance_until_empty(&mut wheel, 2 * deadlines.len());
+    assert_eq!(fired_in_steps, order, "{slots} slots, from {tick}");
 
     let mut wheel = wheel_at(slots, tick);
     insert_all(&mut wheel, deadlines);
@@ -199,7 +201,7 @@ fn check_together(slots: usize, tick: u64, deadlines: &[u64]) {
     }
 }
 
-/// All powers of the number of slots that there are, and their neighbours.
+/// All powers of the number of slots, and their neighbours.
 fn powers(slots: usize) -> Vec<u64> {
     let powers = std::iter::successors(Some(1), |power: &u64| {
         power.checked_mul(slots as u64).filter(|next| next > power)
@@ -208,7 +210,7 @@ fn powers(slots: usize) -> Vec<u64> {
 }
 
 #[test]
-fn each_power_of_the_number_of_slots_is_met() {
+fn powers_of_the_number_of_slots_fire_exactly() {
     for (slots, tick) in wheels() {
         for power in powers(slots) {
             check_alone(slots, tick, power);
@@ -218,7 +220,7 @@ fn each_power_of_the_number_of_slots_is_met() {
 }
 
 #[test]
-fn each_power_of_the_number_of_slots_is_met_counted_from_now() {
+fn powers_of_the_number_of_slots_from_now_fire_exactly() {
     for (slots, tick) in wheels() {
         let deadlines: Vec<_> = powers(slots).into_iter().rev().map(|power| tick + power).collect();
         for &deadline in &deadlines {
@@ -228,9 +230,9 @@ fn each_power_of_the_number_of_slots_is_met_counted_from_now() {
     }
 }
 
-/// With the time at each power, and beside it.
+/// The current tick is at each power, and next to it.
 #[test]
-fn at_each_power_of_the_number_of_slots_short_timeouts_are_met() {
+fn short_timeouts_at_powers_of_the_number_of_slots_fire_exactly() {
     for slots in sizes() {
         for tick in powers(slots) {
             check_short(slots, tick);
@@ -249,7 +251,7 @@ fn check_short(slots: usize, tick: u64) {
     check_together(slots, tick, &deadlines);
 }
 
-/// Short timeouts while the time passes `edge`, tick by tick.
+/// Short timeouts while the time passes `edge` tick by tick.
 fn check_passage(slots: usize, edge: u64) {
     let (size, around) = (slots as u64, if cfg!(miri) { 3 } else { 40 });
     let mut wheel = wheel_at(slots, edge - around - 1);
@@ -267,7 +269,7 @@ fn check_passage(slots: usize, edge: u64) {
     assert!(fired(&mut wheel, u64::MAX).into_iter().eq(expected.into_values().flatten()));
 }
 
-/// A time that is far off and, in its turn, one that has come.
+/// `edge` as a far deadline, and as the current time.
 fn check_time(edge: u64) {
     for slots in sizes() {
         let neighbours = [edge - 1, edge, edge + 1];
@@ -288,40 +290,40 @@ fn check_time(edge: u64) {
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 
 #[test]
-fn of_12_days_in_milliseconds() {
+fn a_time_of_12_days_in_milliseconds_works() {
     check_time(12 * DAY);
 }
 
-/// What fits an `i32`.
+/// The limit of an `i32`.
 #[test]
-fn of_24_8_days_in_milliseconds() {
+fn a_time_of_24_8_days_in_milliseconds_works() {
     check_time(1 << 31);
 }
 
-/// What fits a `u32`.
+/// The limit of a `u32`.
 #[test]
-fn of_49_7_days_in_milliseconds() {
+fn a_time_of_49_7_days_in_milliseconds_works() {
     assert_eq!((1 << 32) / (DAY / 10), 497);
     check_time(1 << 32);
 }
 
 #[test]
-fn of_2_to_the_36() {
+fn a_time_of_2_to_the_36_works() {
     check_time(1 << 36);
 }
 
-/// What fits a double.
+/// The limit of integers in a double.
 #[test]
-fn of_2_to_the_53() {
+fn a_time_of_2_to_the_53_works() {
     check_time(1 << 53);
 }
 
 #[test]
-fn of_a_century_in_milliseconds() {
+fn a_time_of_a_century_in_milliseconds_works() {
     check_time(36_525 * DAY);
 }
 
 #[test]
-fn of_the_sign() {
+fn a_time_of_2_to_the_63_works() {
     check_time(1 << 63);
 }

@@ -1,5 +1,5 @@
-//! A plain wheel from outside: against a model, at every boundary, and after a panic at every position. Whoever includes
-//! it says in `crate::Wheel` which of the two wheels it is.
+//! Black-box tests of a plain wheel: against a model, at every boundary, and after a panic at every
+//! position. The file that includes this module chooses the wheel as `crate::Wheel`.
 
 mod boundaries;
 #[path = "../fuzz/bytes.rs"]
@@ -14,31 +14,32 @@ use std::rc::Rc;
 use fastrand::Rng;
 use hashed_wheel::wheel::{Key, MAX_TICKS_PER_WHEEL};
 
-use crate::{LEAST_SLOTS, Wheel};
+use crate::{MIN_SLOTS, Wheel};
 
 pub(crate) use steps::{check_next, fired, fired_until_panic};
 
 const SIZES: [usize; 5] = [1, 2, 4, 64, 512];
 
-/// For what would take Miri minutes with each of them.
+/// The sizes for tests that would take minutes under Miri with all of them.
 pub(crate) fn sizes() -> impl Iterator<Item = usize> {
     let sizes = if cfg!(miri) { &SIZES[2..3] } else { &SIZES[..] };
     sizes.iter().copied()
 }
 
-/// Advances from one `next_deadline` to the next until the wheel is empty; returns what came out and in how many steps.
-pub(crate) fn run_out<T>(wheel: &mut Wheel<T>, most: usize) -> (Vec<T>, usize) {
+/// Advances from one `next_deadline` to the next until the wheel is empty. Returns the values that
+/// came out and the number of steps.
+pub(crate) fn advance_until_empty<T>(wheel: &mut Wheel<T>, max_steps: usize) -> (Vec<T>, usize) {
     let (mut fired, mut steps) = (Vec::new(), 0);
     while let Some(next) = wheel.next_deadline() {
-        // What is overdue comes out now.
+        // Overdue entries come out at the current tick.
         wheel.advance(next.max(wheel.tick()), |value| fired.push(value));
         steps += 1;
-        assert!(steps <= most, "{steps} steps, and still {wheel:?}");
+        assert!(steps <= max_steps, "{steps} steps, and still {wheel:?}");
     }
     (fired, steps)
 }
 
-/// A wheel that holds nothing yet.
+/// Returns an empty wheel at this tick.
 pub(crate) fn wheel_at<T>(slots: usize, tick: u64) -> Wheel<T> {
     let mut wheel = Wheel::new(slots);
     wheel.advance(tick, |_| unreachable!());
@@ -50,10 +51,11 @@ pub(crate) fn insert_all(wheel: &mut Wheel<usize>, deadlines: &[u64]) -> Vec<Key
     deadlines.iter().enumerate().map(|(index, &deadline)| wheel.insert(deadline, index)).collect()
 }
 
-/// The indices in the order in which entries with these deadlines come out of a wheel that is at `tick`.
+/// Returns the indices in the order in which entries with these deadlines come out of a wheel at
+/// `tick`.
 pub(crate) fn in_order(tick: u64, deadlines: &[u64]) -> Vec<usize> {
     let mut order: Vec<_> = (0..deadlines.len()).collect();
-    // Stable. What is overdue comes first, and among itself not by its deadline.
+    // The sort is stable. Overdue entries come first, in the order of insertion.
     order.sort_by_key(|&index| deadlines[index].max(tick));
     order
 }
@@ -63,7 +65,8 @@ mod order {
 
     const COUNT: usize = if cfg!(miri) { 12 } else { 3_000 };
 
-    /// Which of `COUNT` entries are removed. Some leave few holes, some many, some only at one end.
+    /// Chooses which of `COUNT` entries are removed. Some patterns leave few gaps, some many, and
+    /// some only at one end.
     const PATTERNS: [fn(usize) -> bool; 8] = [
         |_| false,
         |index| index % 2 == 0,
@@ -75,55 +78,58 @@ mod order {
         |index| index != COUNT / 2,
     ];
 
-    /// In a wheel at `tick`: inserts, removes, and inserts and removes once more; then all come out as they were put in.
+    /// In a wheel at `tick`: inserts and removes twice. Then all entries come out in the order of
+    /// insertion.
     fn check(tick: u64, deadline: impl Fn(usize) -> u64) {
         let patterns = PATTERNS.iter().step_by(if cfg!(miri) { 3 } else { 1 });
         for (removed, backwards) in patterns.flat_map(|pattern| [(pattern, false), (pattern, true)]) {
             let mut wheel = wheel_at(8, tick);
             let deadlines: Vec<_> = (0..2 * COUNT).map(&deadline).collect();
             let mut keys = insert_all(&mut wheel, &deadlines[..COUNT]);
-            let mut gone: Vec<usize> = (0..COUNT).filter(|&index| removed(index)).collect();
+            let mut removed_indices: Vec<usize> = (0..COUNT).filter(|&index| removed(index)).collect();
             if backwards {
-                gone.reverse();
+                removed_indices.reverse();
             }
-            for &index in &gone {
+            for &index in &removed_indices {
                 assert_eq!(wheel.remove(keys[index]), Some(index));
             }
             for (index, &deadline) in deadlines.iter().enumerate().skip(COUNT) {
                 keys.push(wheel.insert(deadline, index));
             }
-            let gone = |index: usize| removed(index % COUNT);
-            for index in (COUNT..2 * COUNT).filter(|&index| gone(index)) {
+            let is_removed = |index: usize| removed(index % COUNT);
+            for index in (COUNT..2 * COUNT).filter(|&index| is_removed(index)) {
                 assert_eq!(wheel.remove(keys[index]), Some(index));
             }
             for (index, &key) in keys.iter().enumerate() {
-                assert_eq!(wheel.get(key), Some(&index).filter(|_| !gone(index)));
+                assert_eq!(wheel.get(key), Some(&index).filter(|_| !is_removed(index)));
             }
-            let left: Vec<_> = in_order(tick, &deadlines).into_iter().filter(|&index| !gone(index)).collect();
+            let left: Vec<_> =
+                in_order(tick, &deadlines).into_iter().filter(|&index| !is_removed(index)).collect();
             assert_eq!(fired(&mut wheel, 1_000), left);
         }
     }
 
     #[test]
-    fn of_insertion_survives_removals_at_one_deadline() {
+    fn insertion_order_is_kept_after_removals_at_one_deadline() {
         check(0, |_| 3);
     }
 
     #[test]
-    fn of_insertion_survives_removals_where_a_slot_has_several_deadlines() {
+    fn insertion_order_is_kept_after_removals_in_a_slot_with_several_deadlines() {
         check(0, |index| 3 + 8 * (index as u64 % 5));
     }
 
     #[test]
-    fn of_insertion_survives_removals_of_what_is_overdue() {
+    fn insertion_order_is_kept_after_removals_of_overdue_entries() {
         check(100, |index| index as u64 % 90);
     }
 
     #[test]
-    fn of_insertion_is_kept_when_entries_come_before_and_after_other_turns() {
+    fn insertion_order_is_kept_across_rounds() {
         let mut wheel = Wheel::new(4);
         let mut deadlines = Vec::new();
-        // Each round some entries for the same far tick, some that go before it, and a turn of the wheel.
+        // Each iteration inserts entries for the same far tick and some before it, and then
+        // advances by one round.
         for round in 0..if cfg!(miri) { 10 } else { 50 } {
             for deadline in [403, 4 * round + 3, 403, 4 * round + 7] {
                 wheel.insert(deadline, deadlines.len());
@@ -142,10 +148,10 @@ mod order {
 mod stale_keys {
     use super::*;
 
-    /// More than any part of the wheel keeps room for once it is empty.
+    /// More entries than any part of the wheel keeps capacity for once it is empty.
     const MANY: usize = if cfg!(miri) { 20 } else { 5_000 };
 
-    /// Fills the wheel with others: none of them is one of the `stale`.
+    /// Fills the wheel with new entries and checks that no stale key finds one of them.
     fn check(wheel: &mut Wheel<usize>, stale: &[Key]) {
         assert!(wheel.is_empty());
         for _ in 0..2 {
@@ -202,7 +208,7 @@ mod stale_keys {
     }
 
     #[test]
-    fn never_find_another_entry_in_a_place_that_is_used_again_and_again() {
+    fn never_find_another_entry_in_a_slot_that_is_reused_often() {
         let mut wheel = Wheel::new(4);
         wheel.insert(1_000, 0);
         let mut stale = Vec::new();
@@ -224,42 +230,44 @@ mod panics {
     const TICK: u64 = 10;
     const NOW: u64 = 45;
 
-    /// Overdue ones, ticks with several entries, slots with several ticks; some that are due after `NOW`.
+    /// Overdue entries, ticks with several entries, slots with several ticks, and entries due after
+    /// `NOW`.
     const DEADLINES: [u64; 16] = [20, 3, 28, 20, 10, 46, 20, 21, 12, 45, 5, 36, 20 + 8 * 1_000, 20, 45, 12];
 
-    /// What is done between the panic and the next `advance`.
+    /// The operation between the panic and the next `advance`.
     #[derive(Clone, Copy)]
-    enum Then {
+    enum Between {
         Nothing,
         Remove(fn(usize) -> bool),
         Insert(&'static [u64]),
     }
 
-    const THEN: [Then; 9] = [
-        Then::Nothing,
-        Then::Remove(|index| index % 2 == 0),
-        Then::Remove(|index| index % 2 == 1),
-        Then::Remove(|index| DEADLINES[index] == 20),
-        Then::Remove(|_| true),
-        Then::Insert(&[0]),
-        Then::Insert(&[20]),
-        Then::Insert(&[60, 20 + 8 * 900]),
-        Then::Insert(&[10, 11, 12, 13, 19, 20, 21, 27, 28, 29, 35, 36, 37, 44, 45, 46, 4, 20, 12]),
+    const BETWEEN: [Between; 9] = [
+        Between::Nothing,
+        Between::Remove(|index| index % 2 == 0),
+        Between::Remove(|index| index % 2 == 1),
+        Between::Remove(|index| DEADLINES[index] == 20),
+        Between::Remove(|_| true),
+        Between::Insert(&[0]),
+        Between::Insert(&[20]),
+        Between::Insert(&[60, 20 + 8 * 900]),
+        Between::Insert(&[10, 11, 12, 13, 19, 20, 21, 27, 28, 29, 35, 36, 37, 44, 45, 46, 4, 20, 12]),
     ];
 
-    fn check(position: usize, then: Then, again: usize, ends: &[u64]) {
-        // In a few turns; or in very many, or on a dozen levels.
+    fn check(position: usize, between: Between, second_panic: usize, ends: &[u64]) {
+        // With few rounds, and with two slots: very many rounds, or a dozen levels.
         for slots in [SLOTS, 2].into_iter().take(if cfg!(miri) { 1 } else { 2 }) {
-            check_with(slots, position, then, again, ends);
+            check_with(slots, position, between, second_panic, ends);
         }
     }
 
-    /// Panics at `position`, does something with the wheel, and panics again `again` entries later.
-    fn check_with(slots: usize, position: usize, then: Then, again: usize, ends: &[u64]) {
+    /// Panics at `position`, applies `between`, and panics again after `second_panic` more entries.
+    fn check_with(slots: usize, position: usize, between: Between, second_panic: usize, ends: &[u64]) {
         let mut wheel = wheel_at(slots, TICK);
         let mut keys = insert_all(&mut wheel, &DEADLINES);
-        // The order is that of the deadline or, if that had passed, of the tick at insertion; then that of insertion.
-        let mut turns: Vec<_> = DEADLINES.iter().map(|&deadline| deadline.max(TICK)).collect();
+        // The order is that of the deadline or, if that had passed, of the tick at insertion.
+        // Entries with the same key are in the order of insertion.
+        let mut due_ticks: Vec<_> = DEADLINES.iter().map(|&deadline| deadline.max(TICK)).collect();
         let mut deadlines = DEADLINES.to_vec();
         let order = in_order(TICK, &DEADLINES);
 
@@ -271,29 +279,29 @@ mod panics {
         assert!(fired.iter().all(|&index| wheel.get(keys[index]).is_none()));
         assert!(left.iter().all(|&index| wheel.get(keys[index]) == Some(&index)));
 
-        match then {
-            Then::Nothing => {}
-            Then::Remove(which) => left.retain(|&index| {
+        match between {
+            Between::Nothing => {}
+            Between::Remove(which) => left.retain(|&index| {
                 if which(index) {
                     assert_eq!(wheel.remove(keys[index]), Some(index));
                 }
                 !which(index)
             }),
-            Then::Insert(more) => {
+            Between::Insert(more) => {
                 for &deadline in more {
                     left.push(deadlines.len());
                     keys.push(wheel.insert(deadline, deadlines.len()));
-                    turns.push(deadline.max(wheel.tick()));
+                    due_ticks.push(deadline.max(wheel.tick()));
                     deadlines.push(deadline);
                 }
-                left.sort_by_key(|&index| turns[index]);
+                left.sort_by_key(|&index| due_ticks[index]);
             }
         }
         check_next(&wheel, left.iter().map(|&index| deadlines[index]).min());
 
         for (round, &now) in ends.iter().enumerate() {
-            let (tick, calls) = (wheel.tick(), if round == 0 { again } else { usize::MAX });
-            let mut due = left.partition_point(|&index| now >= tick && turns[index] <= now);
+            let (tick, calls) = (wheel.tick(), if round == 0 { second_panic } else { usize::MAX });
+            let mut due = left.partition_point(|&index| now >= tick && due_ticks[index] <= now);
             due = due.min(calls.saturating_add(1));
             assert_eq!(fired_until_panic(&mut wheel, now, calls), left[..due]);
             left.drain(..due);
@@ -304,47 +312,47 @@ mod panics {
         assert!(wheel.is_empty());
     }
 
-    /// Of the entries that are due, in the order in which they come out.
+    /// The positions of the due entries, in the order in which they come out.
     fn positions() -> impl Iterator<Item = usize> {
         let due = DEADLINES.iter().filter(|&&deadline| deadline <= NOW).count();
         (0..due).step_by(if cfg!(miri) { 7 } else { 1 })
     }
 
     #[test]
-    fn lose_nothing_else_at_any_position() {
+    fn lose_no_other_entry_at_any_position() {
         for position in positions() {
-            for then in THEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
-                check(position, then, usize::MAX, &[u64::MAX]);
-                check(position, then, usize::MAX, &[NOW, u64::MAX]);
+            for between in BETWEEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+                check(position, between, usize::MAX, &[u64::MAX]);
+                check(position, between, usize::MAX, &[NOW, u64::MAX]);
             }
         }
     }
 
     #[test]
-    fn leave_a_wheel_that_goes_on_tick_by_tick() {
+    fn leave_a_wheel_that_continues_tick_by_tick() {
         let ticks: Vec<u64> =
             (0..=NOW + 20).step_by(if cfg!(miri) { 5 } else { 1 }).chain([u64::MAX / 2, u64::MAX]).collect();
         for position in positions() {
-            for then in THEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
-                check(position, then, usize::MAX, &ticks);
+            for between in BETWEEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+                check(position, between, usize::MAX, &ticks);
             }
         }
     }
 
     #[test]
-    fn lose_nothing_else_when_one_follows_another() {
+    fn lose_no_other_entry_when_a_second_panic_follows() {
         for position in positions() {
-            for then in THEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
-                for again in 0..if cfg!(miri) { 1 } else { 25 } {
-                    check(position, then, again, &[NOW, NOW, u64::MAX]);
-                    check(position, then, again, &[u64::MAX, u64::MAX]);
+            for between in BETWEEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+                for second_panic in 0..if cfg!(miri) { 1 } else { 25 } {
+                    check(position, between, second_panic, &[NOW, NOW, u64::MAX]);
+                    check(position, between, second_panic, &[u64::MAX, u64::MAX]);
                 }
             }
         }
     }
 
     #[test]
-    fn of_every_call_let_every_entry_out_once() {
+    fn at_every_entry_return_each_entry_once() {
         for slots in SIZES {
             let mut wheel = wheel_at(slots, TICK);
             insert_all(&mut wheel, &DEADLINES);
@@ -385,7 +393,7 @@ mod panics {
             let tick = wheel.tick();
             let later: Vec<_> = (0..40).map(|ticks| tick + 40 - ticks).collect();
             insert_all(&mut wheel, &later);
-            let (fired, _) = run_out(&mut wheel, 50);
+            let (fired, _) = advance_until_empty(&mut wheel, 50);
             assert_eq!(fired, in_order(tick, &later));
         }
     }
@@ -394,9 +402,9 @@ mod panics {
 mod cost {
     use super::*;
 
-    /// These would not end if the cost were that of the ticks or of the rounds.
+    /// These tests would not end if the cost depended on the number of ticks or rounds.
     #[test]
-    fn of_a_jump_is_that_of_the_entries() {
+    fn a_jump_depends_only_on_the_entries() {
         for slots in [1, 2, 512, 1 << 20] {
             let mut wheel = Wheel::new(if cfg!(miri) { slots.min(512) } else { slots });
             let deadlines = [5, 6, 1 << 20, 1 << 40, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX];
@@ -406,28 +414,28 @@ mod cost {
         }
     }
 
-    /// Each entry has a slot of its own, and all but a whole turn lies between one and the next.
+    /// Each entry has its own slot, and almost a whole round lies between two consecutive entries.
     #[test]
-    fn of_a_jump_is_not_that_of_the_entries_squared() {
+    fn a_jump_is_not_quadratic_in_the_entries() {
         const COUNT: u64 = if cfg!(miri) { 40 } else { 5_000 };
         const SLOTS: usize = if cfg!(miri) { 1 << 8 } else { 1 << 14 };
 
         let mut wheel = Wheel::new(SLOTS);
-        let deadlines: Vec<_> = (1..=COUNT).rev().map(|turn| turn * (SLOTS as u64 + 1)).collect();
+        let deadlines: Vec<_> = (1..=COUNT).rev().map(|round| round * (SLOTS as u64 + 1)).collect();
         insert_all(&mut wheel, &deadlines);
         let fired = fired(&mut wheel, u64::MAX);
         assert!(fired.into_iter().eq((0..deadlines.len()).rev()));
     }
 
     #[test]
-    fn of_sleeping_until_the_next_deadline_is_one_wake_for_each() {
+    fn sleeping_until_the_next_deadline_is_one_wake_up_per_deadline() {
         let mut random = Rng::with_seed(1);
         for slots in SIZES {
             let count = if cfg!(miri) { 20 } else { 1_000 };
             let mut deadlines: Vec<_> = (0..count).map(|_| random.u64(1..1 << 30)).collect();
             let mut wheel = Wheel::new(slots);
             insert_all(&mut wheel, &deadlines);
-            let (fired, wakes) = run_out(&mut wheel, count);
+            let (fired, wakes) = advance_until_empty(&mut wheel, count);
             assert_eq!(fired, in_order(0, &deadlines));
             deadlines.sort_unstable();
             deadlines.dedup();
@@ -436,7 +444,7 @@ mod cost {
     }
 
     #[test]
-    fn of_removals_is_no_more_than_one_wake_for_each() {
+    fn a_removal_is_at_most_one_wake_up() {
         let count = if cfg!(miri) { 20 } else { 1_000 };
         for slots in SIZES {
             let mut random = Rng::with_seed(slots as u64);
@@ -446,12 +454,12 @@ mod cost {
             for key in keys.iter().step_by(2) {
                 wheel.remove(*key);
             }
-            run_out(&mut wheel, count);
+            advance_until_empty(&mut wheel, count);
         }
     }
 
     #[test]
-    fn of_turns_in_which_nothing_is_due_is_nothing() {
+    fn rounds_in_which_nothing_is_due_are_cheap() {
         const COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
 
         let mut random = Rng::with_seed(1);
@@ -460,11 +468,11 @@ mod cost {
         insert_all(&mut wheel, &far);
         let first = far.iter().copied().min();
         assert_eq!(wheel.next_deadline(), first);
-        for turn in 1..=if cfg!(miri) { 10 } else { 1_000 } {
-            assert_eq!(fired(&mut wheel, 512 * turn), []);
+        for round in 1..=if cfg!(miri) { 10 } else { 1_000 } {
+            assert_eq!(fired(&mut wheel, 512 * round), []);
             assert_eq!(wheel.next_deadline(), first);
         }
-        // Now what is next has to be found among all of them.
+        // The next deadline must now be found among all entries.
         let now = wheel.tick() + 1;
         wheel.insert(now, usize::MAX);
         assert_eq!(fired(&mut wheel, now), [usize::MAX]);
@@ -488,10 +496,10 @@ mod size {
         let _ = Wheel::<()>::new(MAX_TICKS_PER_WHEEL + 1);
     }
 
-    /// Four gigabytes of zeros, which nobody reads.
+    /// Four gigabytes of zeros, which are never read.
     #[test]
     #[cfg(target_pointer_width = "64")]
-    #[cfg_attr(miri, ignore = "Miri does make all of that memory")]
+    #[cfg_attr(miri, ignore = "Miri allocates all of that memory")]
     fn can_be_the_maximum() {
         for slots in [1 << 30, (1 << 29) + 1] {
             let mut wheel = Wheel::new(slots);
@@ -507,12 +515,13 @@ mod size {
     #[test]
     fn is_rounded_up_to_a_power_of_two() {
         let sizes = [(1, 1), (2, 2), (3, 4), (5, 8), (63, 64), (64, 64), (65, 128), (1_000, 1_024)];
-        for (asked, slots) in sizes.into_iter().take(if cfg!(miri) { 4 } else { sizes.len() }) {
-            let slots = slots.max(LEAST_SLOTS);
-            let mut wheel = Wheel::new(asked);
+        for (requested, slots) in sizes.into_iter().take(if cfg!(miri) { 4 } else { sizes.len() }) {
+            let slots = slots.max(MIN_SLOTS);
+            let mut wheel = Wheel::new(requested);
             assert!(format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")), "{wheel:?}");
 
-            // With another number than the mask's, some of these would be in each other's slots.
+            // With a mask that does not match the number of slots, some of these would share a
+            // slot.
             let deadlines: Vec<u64> = (1..=3 * slots).collect();
             insert_all(&mut wheel, &deadlines);
             for (index, &deadline) in deadlines.iter().enumerate() {
@@ -526,7 +535,7 @@ mod size {
 mod values {
     use super::*;
 
-    /// Neither `Clone` nor `Send`. Counts how often each is dropped.
+    /// A value that is neither `Clone` nor `Send`, and counts its drops.
     struct Counted {
         drops: Rc<[Cell<u32>]>,
         index: usize,
@@ -539,7 +548,8 @@ mod values {
         }
     }
 
-    /// A wheel with one that is overdue, one in each slot, and some in further turns; and what counts their drops.
+    /// Returns a wheel with one overdue entry, one entry in each slot, and some in further rounds,
+    /// and the counters of the drops.
     fn filled(count: usize) -> (Wheel<Counted>, Vec<Key>, Rc<[Cell<u32>]>) {
         let drops: Rc<[_]> = vec![Cell::new(0); count].into();
         let mut wheel = wheel_at(16, 1);
@@ -548,9 +558,9 @@ mod values {
         (wheel, keys, drops)
     }
 
-    /// What the timer relies on, and an owner on another thread.
+    /// The timer relies on this, and so does an owner on another thread.
     #[test]
-    fn may_be_of_any_kind_and_go_anywhere() {
+    fn may_have_any_type_and_the_wheel_is_send_sync_unpin() {
         fn check<W: Send + Sync + Unpin>(_: W) {}
         check(Wheel::<()>::new(2));
         check(Wheel::<Box<dyn FnOnce() + Send + Sync>>::new(2));
@@ -585,7 +595,7 @@ mod values {
             assert_eq!(drops.iter().map(Cell::get).sum::<u32>(), 50 - read as u32);
             assert!(wheel.is_empty());
             assert_eq!(wheel.next_deadline(), None);
-            assert_eq!(wheel.tick(), 1, "the time stays");
+            assert_eq!(wheel.tick(), 1, "the drain does not change the time");
             assert!(keys.iter().all(|&key| wheel.remove(key).is_none()));
             drop(taken);
             assert!(all_dropped_once(&drops));

@@ -1,5 +1,5 @@
-//! A wheel beside a model of it, under actions that follow from a string of bytes. Random ones come from `random.rs`,
-//! others from a fuzzer: `tests/fuzz/wheels.rs`.
+//! Compares a wheel with a model of it. The actions follow from a string of bytes. Random strings
+//! come from `random.rs`, others from a fuzzer: `tests/fuzz/wheels.rs`.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use hashed_wheel::wheel::Key;
 use super::bytes::Bytes;
 use super::{Wheel, check_next, fired, fired_until_panic};
 
-/// The most entries that one action adds.
-const CROWD: u64 = if cfg!(miri) { 8 } else { 100 };
+/// The maximum number of entries that one action adds.
+const MAX_BATCH: u64 = if cfg!(miri) { 8 } else { 100 };
 
-/// When an entry comes out: at its deadline or, if that had passed, at the tick it was inserted at; then in the order
-/// of insertion. The second half is also its value.
-type Turn = (u64, u64);
+/// The position of an entry in the order of expiry: its deadline or, if that had passed, the tick
+/// of its insertion, and then its number in the order of insertion. The number is also its value.
+type Rank = (u64, u64);
 
 pub(crate) struct Script {
     bytes: Bytes,
@@ -21,15 +21,15 @@ pub(crate) struct Script {
     wheel: Wheel<u64>,
     tick: u64,
     inserted: u64,
-    /// What the wheel should hold: the deadline of each entry.
-    entries: BTreeMap<Turn, u64>,
-    /// All live keys and some stale ones.
-    keys: Vec<(Key, Turn)>,
+    /// The deadline of each entry that the wheel should hold.
+    entries: BTreeMap<Rank, u64>,
+    /// All live keys and some stale keys.
+    keys: Vec<(Key, Rank)>,
     last_deadline: u64,
 }
 
 impl Script {
-    /// `wheel` is a new one.
+    /// Creates a script for `wheel`, which must be new.
     pub(crate) fn new(wheel: Wheel<u64>, slots: usize, bytes: Bytes) -> Self {
         Self {
             bytes,
@@ -43,7 +43,7 @@ impl Script {
         }
     }
 
-    /// All actions; then everything comes out. Tells `step` of each before it happens.
+    /// Performs all actions and then expires everything. Calls `step` before each action.
     pub(crate) fn run(mut self, mut step: impl FnMut()) {
         while !self.bytes.is_empty() {
             step();
@@ -68,16 +68,17 @@ impl Script {
         }
     }
 
-    /// How far some digit of a tick stands from the right, to the base of the number of slots; more often a low one.
+    /// Returns the lowest bit of a random digit of a tick, to the base of the number of slots. Low
+    /// digits are more frequent.
     fn digit(&mut self) -> u32 {
         let bits = u64::from(self.slots.max(2).trailing_zeros());
-        let most = self.bytes.up_to(63 / bits - 1);
-        (self.bytes.up_to(most) + 1) as u32 * bits as u32
+        let max = self.bytes.up_to(63 / bits - 1);
+        (self.bytes.up_to(max) + 1) as u32 * bits as u32
     }
 
-    /// Around the tick at which a digit of the time is the next one.
-    fn turn_of_digit(&mut self) -> u64 {
-        // Not so far that the time runs out.
+    /// Returns a tick close to the one at which a random digit of the time is incremented.
+    fn tick_of_carry(&mut self) -> u64 {
+        // Bounded, so that the time does not reach its maximum.
         let digit = self.digit().min(40);
         (self.tick | ((1 << digit) - 1)).saturating_add(self.bytes.up_to(2))
     }
@@ -92,8 +93,8 @@ impl Script {
             14..17 => self.last_deadline,
             17 => bytes.up_to(tick),
             18 => u64::MAX - bytes.up_to(3 * slots),
-            19 => self.turn_of_digit(),
-            // All lower digits are those of now.
+            19 => self.tick_of_carry(),
+            // All lower digits are those of the current tick.
             20 => tick.saturating_add((self.bytes.up_to(2) + 1) << self.digit()),
             _ => tick.saturating_add(bytes.any()),
         }
@@ -102,10 +103,10 @@ impl Script {
     fn insert_at(&mut self, deadline: u64) {
         self.last_deadline = deadline;
         let key = self.wheel.insert(deadline, self.inserted);
-        let turn = (deadline.max(self.tick), self.inserted);
+        let rank = (deadline.max(self.tick), self.inserted);
         self.inserted += 1;
-        self.entries.insert(turn, deadline);
-        self.keys.push((key, turn));
+        self.entries.insert(rank, deadline);
+        self.keys.push((key, rank));
     }
 
     fn insert(&mut self) {
@@ -113,28 +114,28 @@ impl Script {
         self.insert_at(deadline);
     }
 
-    /// At one deadline, in adjacent slots, or in one slot.
+    /// Inserts several entries at one deadline, in adjacent slots, or in one slot.
     fn insert_many(&mut self) {
         let (first, step) = (self.deadline(), self.bytes.one_of(&[0, 1, self.slots]));
-        for index in 0..=self.bytes.up_to(CROWD) {
+        for index in 0..=self.bytes.up_to(MAX_BATCH) {
             self.insert_at(first.saturating_add(index * step));
         }
     }
 
-    /// What it is to find, with some key, live or stale.
+    /// Returns what the wheel should find with this key, live or stale.
     fn expected(&self, at: usize) -> Option<u64> {
-        let turn = self.keys[at].1;
-        self.entries.contains_key(&turn).then_some(turn.1)
+        let rank = self.keys[at].1;
+        self.entries.contains_key(&rank).then_some(rank.1)
     }
 
     fn remove(&mut self, at: usize) {
-        let (key, turn) = self.keys[at];
+        let (key, rank) = self.keys[at];
         assert_eq!(self.wheel.remove(key), self.expected(at));
         assert_eq!(self.wheel.get(key), None);
-        self.entries.remove(&turn);
+        self.entries.remove(&rank);
     }
 
-    /// `get` and perhaps `remove` with some key, live or stale.
+    /// Calls `get` and perhaps `remove` with a random key, live or stale.
     fn look_up(&mut self, remove: bool) {
         if self.keys.is_empty() {
             return;
@@ -145,21 +146,21 @@ impl Script {
         if remove {
             self.remove(at);
         }
-        // Some stale keys stay for later, but not so many that live ones are hard to hit.
+        // Keep a few stale keys for later, but not so many that live keys are rarely chosen.
         if expected.is_none() && self.keys.len() > 8 {
             self.keys.swap_remove(at);
         }
     }
 
-    /// Of some that were inserted one after the other: all, or every other one, or most.
+    /// Removes consecutive entries: all of them, every second or third, or most.
     fn remove_many(&mut self) {
         if self.keys.is_empty() {
             return;
         }
-        let (from, count) = (self.bytes.below(self.keys.len()), self.bytes.up_to(CROWD) as usize);
-        let (step, spared) = (self.bytes.below(3) + 1, self.bytes.below(16) + 2);
+        let (from, count) = (self.bytes.below(self.keys.len()), self.bytes.up_to(MAX_BATCH) as usize);
+        let (step, skip) = (self.bytes.below(3) + 1, self.bytes.below(16) + 2);
         for at in (from..self.keys.len()).take(count).step_by(step) {
-            if at % spared > 0 {
+            if at % skip > 0 {
                 self.remove(at);
             }
         }
@@ -178,27 +179,27 @@ impl Script {
             50..60 => next,
             60..65 => first.saturating_sub(1),
             65..71 => tick.saturating_add((bytes.up_to(7) + 1) * slots),
-            71..77 => self.turn_of_digit(),
+            71..77 => self.tick_of_carry(),
             77 => first.saturating_add(bytes.up_to(slots)),
             _ => tick.saturating_add(bytes.any()),
         }
     }
 
     fn first_deadline(&self) -> Option<u64> {
-        // What is overdue is not sorted by its deadline.
+        // Overdue entries are not sorted by their deadline.
         let overdue = self.entries.range(..=(self.tick, u64::MAX)).map(|(_, &deadline)| deadline).min();
         overdue.or_else(|| self.entries.first_key_value().map(|(_, &deadline)| deadline))
     }
 
-    /// What should come out when the time moves on to `now`, in order.
-    fn due(&self, now: u64) -> Vec<Turn> {
-        self.entries.range(..=(now, u64::MAX)).map(|(&turn, _)| turn).collect()
+    /// Returns the entries that should come out when the time advances to `now`, in order.
+    fn due(&self, now: u64) -> Vec<Rank> {
+        self.entries.range(..=(now, u64::MAX)).map(|(&rank, _)| rank).collect()
     }
 
-    fn take(&mut self, due: &[Turn], fired: &[u64]) {
-        assert!(due.iter().map(|turn| &turn.1).eq(fired), "{fired:?} instead of {due:?}");
-        for turn in due {
-            self.entries.remove(turn);
+    fn take(&mut self, due: &[Rank], fired: &[u64]) {
+        assert!(due.iter().map(|rank| &rank.1).eq(fired), "{fired:?} instead of {due:?}");
+        for rank in due {
+            self.entries.remove(rank);
         }
     }
 
@@ -224,19 +225,20 @@ impl Script {
         let fired = fired_until_panic(&mut self.wheel, now, out.len() - 1);
         self.take(out, &fired);
 
-        // How far the clock has come is the wheel's choice. The order of what is left does not depend on it.
+        // The wheel decides how far its time advances before a panic. The order of the remaining
+        // entries does not depend on it.
         assert!((self.tick..=now).contains(&self.wheel.tick()));
         self.tick = self.wheel.tick();
     }
 
     fn drain(&mut self) {
-        // Some are read, all are out.
+        // The drain removes all entries, although only some are read.
         let part = self.bytes.up_to(self.entries.len() as u64) as usize;
         let mut drained: Vec<_> = self.wheel.drain().take(part).collect();
         drained.sort_unstable();
         drained.dedup();
         assert_eq!(drained.len(), part);
-        let mut left: Vec<_> = self.entries.keys().map(|turn| turn.1).collect();
+        let mut left: Vec<_> = self.entries.keys().map(|rank| rank.1).collect();
         left.sort_unstable();
         assert!(drained.iter().all(|number| left.binary_search(number).is_ok()));
         self.entries.clear();

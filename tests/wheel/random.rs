@@ -9,7 +9,7 @@ use super::*;
 /// Scripts that failed once: the number of slots and the seed. They run first.
 const FAILED_ONCE: &[(usize, u64)] = &[];
 
-/// Names the script in the output of a test that fails.
+/// Prints the script if the test fails.
 struct Report {
     slots: usize,
     seed: u64,
@@ -29,11 +29,11 @@ impl Drop for Report {
     }
 }
 
-fn run(slots: usize, seed: u64, most: usize) {
+fn run(slots: usize, seed: u64, max_bytes: usize) {
     let mut report = Report { slots, seed, step: 0 };
     let mut random = Rng::with_seed(seed);
-    // Short ones have few entries, long ones thousands.
-    let mut bytes = vec![0; random.usize(..=most)];
+    // Short scripts have few entries, long ones thousands.
+    let mut bytes = vec![0; random.usize(..=max_bytes)];
     random.fill(&mut bytes);
     Script::new(Wheel::new(slots), slots, Bytes::new(bytes)).run(|| report.step += 1);
 }

@@ -1,4 +1,4 @@
-//! What the fuzzer makes of a driven timer.
+//! The fuzz target for a driven timer.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What the fuzzer makes of a wheel.
+//! The fuzz target for the wheels.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a timer does on `wasm32-unknown-unknown`, where std panics when it is asked for the time and has no threads.
+//! A timer on `wasm32-unknown-unknown`, where the clock of std panics and there are no threads.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -17,22 +17,22 @@ fn count() {
     RUNS.set(runs() + 1);
 }
 
-/// How many timeouts have run. Traps where something is not as it should be.
+/// Returns the number of timeouts that have run. Traps if a check fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn run() -> usize {
-    without_a_clock_there_is_no_timer();
-    without_a_thread_there_is_a_timer_and_no_timeout();
+    build_without_a_clock_fails();
+    a_timer_without_threads_rejects_timeouts();
     driven(|builder| builder);
     driven(Builder::hierarchical);
     runs()
 }
 
-fn without_a_clock_there_is_no_timer() {
+fn build_without_a_clock_fails() {
     assert!(matches!(HashedWheelTimer::builder().build(), Err(BuildError::NoClock)));
     assert!(matches!(HashedWheelTimer::builder().build_driven(), Err(BuildError::NoClock)));
 }
 
-fn without_a_thread_there_is_a_timer_and_no_timeout() {
+fn a_timer_without_threads_rejects_timeouts() {
     let timer = HashedWheelTimer::builder().clock(ManualClock::new()).build().unwrap();
     for _ in 0..2 {
         assert!(matches!(timer.start(), Err(NewTimeoutError::Spawn(_))));
@@ -45,7 +45,7 @@ fn driven(settings: impl FnOnce(Builder) -> Builder) {
     let (clock, before) = (ManualClock::new(), runs());
     let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).waker(|| ()).clock(clock.clone());
     let (timer, mut driver) = settings(builder).build_driven().unwrap();
-    // So many that their memory is taken in large pieces.
+    // So many that their memory is allocated in large chunks.
     for number in 0..100_000 {
         timer.new_timeout(|_| count(), TICK * (number % 20)).unwrap();
     }

@@ -1,0 +1,228 @@
+//! What a thread's cache keeps of the timers that the thread uses, and until when.
+
+use std::cell::RefCell;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use hashed_wheel::{Clock, Driver, HashedWheelTimer, Timeout};
+
+const LATER: Duration = Duration::from_secs(60);
+
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// This clock lives as long as the memory of its timer.
+struct SharedClock(#[allow(dead_code, reason = "it is only counted")] Arc<()>);
+
+impl Clock for SharedClock {
+    fn now(&self) -> Duration {
+        StoppedClock.now()
+    }
+}
+
+/// Returns a timer, its driver, and a weak reference that shows whether the timer's memory exists.
+fn timer() -> (HashedWheelTimer, Driver, Weak<()>) {
+    let lifetime = Arc::new(());
+    let memory = Arc::downgrade(&lifetime);
+    let (timer, driver) = HashedWheelTimer::builder().clock(SharedClock(lifetime)).build_driven().unwrap();
+    (timer, driver, memory)
+}
+
+fn is_freed(memory: &Weak<()>) -> bool {
+    memory.strong_count() == 0
+}
+
+/// A thread that executes the closures it is sent, one after the other.
+struct Helper {
+    work: Sender<Box<dyn FnOnce() + Send>>,
+    done: Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Helper {
+    fn new() -> Self {
+        let ((work, todo), (finished, done)) = (channel::<Box<dyn FnOnce() + Send>>(), channel());
+        let thread = thread::spawn(move || {
+            for work in todo {
+                work();
+                finished.send(()).unwrap();
+            }
+        });
+        Self { work, done, thread }
+    }
+
+    fn call(&self, work: impl FnOnce() + Send + 'static) {
+        self.work.send(Box::new(work)).unwrap();
+        self.done.recv().unwrap();
+    }
+
+    fn end(self) {
+        drop(self.work);
+        self.thread.join().unwrap();
+    }
+}
+
+fn use_timer(timer: &HashedWheelTimer) -> Timeout {
+    timer.new_timeout(|_| (), LATER).unwrap()
+}
+
+#[test]
+fn the_thread_that_drops_the_last_handle_keeps_nothing() {
+    let (timer, driver, memory) = timer();
+    let (kept, cancelled) = (use_timer(&timer), use_timer(&timer));
+    assert!(cancelled.cancel());
+    drop((cancelled, driver, timer));
+    assert!(!is_freed(&memory), "a timeout keeps its timer");
+    assert!(kept.is_cancelled());
+    drop(kept);
+    assert!(is_freed(&memory));
+}
+
+#[test]
+fn a_thread_that_ends_keeps_nothing() {
+    let (timer, driver, memory) = timer();
+    let helper = Helper::new();
+    let its_timer = timer.clone();
+    helper.call(move || drop(use_timer(&its_timer)));
+    drop((timer, driver));
+    helper.end();
+    assert!(is_freed(&memory));
+}
+
+#[test]
+fn a_thread_that_uses_another_timer_releases_the_stopped_one() {
+    let (timer, driver, memory) = timer();
+    let helper = Helper::new();
+    let its_timer = timer.clone();
+    helper.call(move || drop(use_timer(&its_timer)));
+    drop((timer, driver));
+    helper.call(|| {
+        let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+        use_timer(&other);
+    });
+    assert!(is_freed(&memory));
+    helper.end();
+}
+
+/// A thread alternates between many timers.
+#[test]
+fn a_thread_uses_many_timers_alternately() {
+    let timers: Vec<_> =
+        (0..10).map(|_| HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap()).collect();
+    for _ in 0..3 {
+        let timeouts: Vec<_> = timers.iter().map(|(timer, _)| use_timer(timer)).collect();
+        assert!(timeouts.iter().rev().all(Timeout::cancel));
+    }
+    assert!(timers.iter().all(|(timer, _)| timer.pending_timeouts() == 0));
+}
+
+/// A thread uses a timer in a destructor of a thread-local, when the thread's cache may already be
+/// destroyed.
+#[test]
+fn a_thread_can_use_a_timer_while_it_ends() {
+    struct AtTheEnd(HashedWheelTimer, Sender<Timeout>);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let (first, second) = (use_timer(&self.0), use_timer(&self.0));
+            assert!(second.cancel());
+            self.1.send(first).unwrap();
+        }
+    }
+
+    thread_local!(static LAST: RefCell<Vec<AtTheEnd>> = const { RefCell::new(Vec::new()) });
+
+    let (timer, mut driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    for uses_it_before in [false, true] {
+        let (send, receive) = channel();
+        let its_timer = timer.clone();
+        let thread = thread::spawn(move || {
+            // As a rule, the thread-local that was used first is destroyed last.
+            if uses_it_before {
+                assert!(use_timer(&its_timer).cancel());
+            }
+            LAST.with_borrow_mut(|last| last.push(AtTheEnd(its_timer.clone(), send)));
+            if !uses_it_before {
+                assert!(use_timer(&its_timer).cancel());
+            }
+        });
+        thread.join().unwrap();
+        let timeout = receive.recv().unwrap();
+        assert_eq!(timer.pending_timeouts(), 1);
+        driver.turn();
+        assert!(timeout.cancel());
+    }
+    assert_eq!(timer.stop(), []);
+}
+
+/// Dropping a timer drops its clock, and the drop of that clock uses another timer.
+#[test]
+fn a_clock_may_use_another_timer_when_it_is_dropped() {
+    struct UsesTimerWhenDropped(HashedWheelTimer);
+
+    impl Clock for UsesTimerWhenDropped {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    impl Drop for UsesTimerWhenDropped {
+        fn drop(&mut self) {
+            use_timer(&self.0);
+        }
+    }
+
+    let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let (timer, driver) =
+        HashedWheelTimer::builder().clock(UsesTimerWhenDropped(other.clone())).build_driven().unwrap();
+    let helper = Helper::new();
+    let its_timer = timer.clone();
+    helper.call(move || drop(use_timer(&its_timer)));
+    drop((timer, driver));
+    assert_eq!(other.pending_timeouts(), 0, "the helper's cache keeps the first timer");
+    let third = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    // The cache releases the first timer to store the third. The first timer's clock then uses the
+    // second timer.
+    helper.call(move || drop(use_timer(&third.0)));
+    assert_eq!(other.pending_timeouts(), 1);
+    helper.end();
+}
+
+/// A cancel completes the work for its own timer before the cache drops the clock of another timer.
+/// So a panic in the drop of that clock changes nothing.
+#[test]
+fn another_timers_clock_does_not_break_a_cancel() {
+    struct PanicsWhenDropped;
+
+    impl Clock for PanicsWhenDropped {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("in the drop of the clock");
+        }
+    }
+
+    let (stopped, driver) = HashedWheelTimer::builder().clock(PanicsWhenDropped).build_driven().unwrap();
+    let (timer, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let helper = Helper::new();
+    let its_timer = stopped.clone();
+    helper.call(move || drop(use_timer(&its_timer)));
+    drop((driver, stopped));
+    let timeout = use_timer(&timer);
+    let its_timeout = timeout.clone();
+    helper.call(move || assert!(its_timeout.cancel()));
+    assert!(timeout.is_cancelled());
+    assert_eq!(timer.pending_timeouts(), 0);
+    helper.end();
+}
