@@ -97,8 +97,8 @@ pub enum MissedTick {
 /// use hashed_wheel::{MissedTick, Schedule};
 /// use std::time::Duration;
 ///
-/// // A heartbeat: the first immediately, then one every ten seconds, and no burst after a stall. Each is up to one second
-/// // late, so that not all machines send theirs at the same time.
+/// // A heartbeat: the first immediately, then one every ten seconds, and no burst after a stall.
+/// // Each is up to one second late, so that not all machines send theirs at the same time.
 /// let heartbeat = Schedule::at_fixed_rate(Duration::from_secs(10))
 ///     .initial_delay(Duration::ZERO)
 ///     .missed_tick(MissedTick::Skip)

@@ -1,9 +1,13 @@
-//! Every primitive that threads meet at. Nothing else in the crate names `std::sync`, `std::thread`, crossbeam, loom or
-//! shuttle.
+//! All synchronisation primitives. No other module names `std::sync`, `std::thread`, crossbeam,
+//! loom or shuttle.
 //!
-//! Two backends with one face: std and crossbeam, or loom's types when the crate is compiled under its own
-//! `hashed_wheel_loom` cfg (which only `loom-tests/` does). Under `hashed_wheel_shuttle` as well, shuttle's take the place
-//! of loom's, name by name: loom explores a small model whole, shuttle a whole timer by chance.
+//! There are two backends with the same interface:
+//!
+//! - `real`: std and crossbeam.
+//! - `model`: loom, if the crate is compiled with the cfg `hashed_wheel_loom`, which only
+//!   `loom-tests/` sets. With the cfg `hashed_wheel_shuttle` in addition, shuttle's types of the
+//!   same names replace loom's. loom explores all executions of a small model; shuttle runs random
+//!   executions of a whole timer.
 
 #[cfg(hashed_wheel_loom)]
 mod model;
@@ -15,20 +19,23 @@ mod real;
 #[cfg(not(hashed_wheel_loom))]
 pub(crate) use real::*;
 
-// loom's `Arc` does not hold unsized types, and what it would check (that the last owner drops) is std's own affair.
+// Both backends use std's `Arc`. loom's does not support unsized types, and it would only check
+// std's own code: that the last owner drops the value.
 pub(crate) use std::sync::atomic::Ordering;
 pub(crate) use std::sync::{Arc, Weak};
 
-/// Atomics that take no part in any protocol (counters that are only read, test clocks): loom need not explore them.
+/// Primitives that are part of no protocol, such as counters for statistics and the clocks. loom
+/// does not explore them.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::OnceLock;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 }
 
-/// Holds a value until one owner takes it.
+/// Stores a value until it is taken.
 ///
-/// Whoever calls [`take`](Self::take) has won the right to by a compare-exchange, so the lock is never contended and
-/// costs two uncontended instructions; loom does not see it, and need not.
+/// A caller of [`take`](Self::take) has the exclusive right to the value, which it has won by a
+/// compare-exchange elsewhere. So the lock is never contended, and loom does not have to explore
+/// it.
 pub(crate) struct TakeCell<T>(std::sync::Mutex<Option<T>>);
 
 impl<T> TakeCell<T> {
@@ -36,6 +43,7 @@ impl<T> TakeCell<T> {
         Self(std::sync::Mutex::new(Some(value)))
     }
 
+    /// Returns the value; `None` if it was taken before.
     pub(crate) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }

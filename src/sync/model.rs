@@ -1,10 +1,10 @@
-//! loom's types, or shuttle's, and stand-ins for what loom does not know.
+//! The primitives of loom or of shuttle, and replacements for those that loom does not have.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-// The same names, as far as they are used here: all that is said of loom below holds of it too.
+// shuttle has the same names, as far as they are used here. Comments below say loom for both.
 #[cfg(hashed_wheel_shuttle)]
 use shuttle as loom;
 
@@ -13,12 +13,12 @@ pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::thread::JoinHandle;
 
-/// loom's atomics.
+/// Defines a wrapper of one of loom's atomics.
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
         pub(crate) struct $name(loom::sync::atomic::$name, Gate);
 
-        #[allow(dead_code, reason = "both have the same face")]
+        #[allow(dead_code, reason = "each backend has all methods")]
         impl $name {
             pub(crate) fn new(value: $value) -> Self {
                 Self(loom::sync::atomic::$name::new(value), Gate::new())
@@ -30,13 +30,15 @@ macro_rules! atomic {
                 self.0.load(order)
             }
 
-            /// For a value that nobody loads before they change it: there is nothing to [hide](Gate).
+            /// Loads a value that no thread loads before it changes it. Without the [gate](Gate),
+            /// which such a load does not need.
             #[track_caller]
             pub(crate) fn load_of_another(&self, order: Ordering) -> $value {
                 self.0.load(order)
             }
 
-            /// For a count of which an older value is as good: only the newest one is tried.
+            /// Loads a count for which an older value is as good as the newest. loom explores only
+            /// the newest.
             #[track_caller]
             pub(crate) fn load_count(&self, order: Ordering) -> $value {
                 self.0.fetch_add(0, order)
@@ -83,7 +85,8 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
-            /// Never fails for nothing: to the callers, who loop, that is the same.
+            /// Never fails spuriously. The callers use it in loops, so this makes no difference to
+            /// them.
             #[track_caller]
             pub(crate) fn compare_exchange_weak(
                 &self,
@@ -108,11 +111,15 @@ macro_rules! atomic {
     };
 }
 
-/// Makes loom try loads of one atomic both ways round.
+/// Makes loom explore loads of one atomic in both orders.
 ///
-/// loom compares each operation with the last one on the same atomic, and only with that. Where one thread loads, and another
-/// loads and then changes what it has loaded, the second load hides the first: loom would never try the change before it,
-/// and call one execution all. This is a change that each load comes with; it orders nothing.
+/// loom checks each operation for a dependency on the last operation on the same atomic only.
+/// Assume that thread A loads, and that thread B loads and then changes the value. B's load hides
+/// A's load from B's change. So loom does not explore the execution in which the change is before
+/// A's load.
+///
+/// A relaxed read-modify-write operation before each load prevents this. It does not order anything
+/// else.
 struct Gate(loom::sync::atomic::AtomicUsize);
 
 impl Gate {
@@ -121,7 +128,7 @@ impl Gate {
     }
 
     fn pass(&self) {
-        // Shuttle leaves out nothing by comparing.
+        // shuttle chooses executions at random and does not check dependencies.
         if !cfg!(hashed_wheel_shuttle) {
             self.0.fetch_add(0, Ordering::Relaxed);
         }
@@ -145,16 +152,18 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        // A model that panics under a lock has failed.
+        // No recovery from poisoning: a model that panics under a lock has failed.
         self.0.try_lock().ok()
     }
 }
 
-/// Whether every order of things is tried. (Shuttle draws some.)
+/// Whether all executions are explored. shuttle only samples them.
 pub(crate) const IS_EXPLORED: bool = cfg!(not(hashed_wheel_shuttle));
 
-/// A queue whose values come with what was done before they were put there. It matters to nobody whether it has one, so loom
-/// is not made to try that it has and that it has not: it does not see an empty one being looked at.
+/// A queue whose `pop` synchronises with the `push` of the value.
+///
+/// It is used where a caller does not depend on whether the queue is empty. So loom does not see a
+/// `pop` of an empty queue, and does not explore both results.
 pub(crate) struct SegQueue<T> {
     values: std::sync::Mutex<VecDeque<T>>,
     order: loom::sync::atomic::AtomicUsize,
@@ -182,8 +191,8 @@ impl<T> SegQueue<T> {
     }
 }
 
-/// Says to loom that something is changed or looked at which is no atomic: of two at once, neither may be a change, or it
-/// fails. Nothing is in it.
+/// Tells loom about accesses to memory that is not atomic. The model fails if two accesses are
+/// concurrent and one of them is a change. It stores nothing.
 pub(crate) struct Access(#[cfg(not(hashed_wheel_shuttle))] loom::cell::UnsafeCell<()>);
 
 impl Access {
@@ -207,7 +216,7 @@ impl Access {
     }
 }
 
-/// A queue that loom does not see: it orders nothing.
+/// A queue that loom does not see. It synchronises nothing.
 #[cfg(not(hashed_wheel_shuttle))]
 pub(crate) struct ModelQueue<T>(std::sync::Mutex<VecDeque<T>>);
 
@@ -230,7 +239,7 @@ impl<T> ModelQueue<T> {
     }
 }
 
-/// A token under a lock; std's and crossbeam's parkers give the same guarantee.
+/// A parker made of a token under a lock. std's and crossbeam's parkers give the same guarantee.
 #[derive(Debug)]
 pub(crate) struct Parker(Unparker);
 
@@ -248,7 +257,7 @@ impl Parker {
         self.0.clone()
     }
 
-    /// Where a wake-up is owed, it has to come, or the model deadlocks and says so.
+    /// Sleeps until unparked. If the wake-up is missing, the model deadlocks, which loom reports.
     pub(crate) fn park(&self) {
         let (token, unparked) = &*self.0.0;
         let mut token = token.lock().unwrap();
@@ -258,7 +267,8 @@ impl Parker {
         *token = false;
     }
 
-    /// Time passes, and that ends the sleep sooner or later; but nobody waits for an hour.
+    /// Sleeps until unparked, or for an arbitrary time. A sleep of an hour or more does not end by
+    /// itself.
     pub(crate) fn park_timeout(&self, time: Duration) {
         if time < Duration::from_secs(3_600) {
             self.nap(time);
@@ -267,7 +277,7 @@ impl Parker {
         }
     }
 
-    /// Time passes, nothing more.
+    /// Yields: an arbitrary time passes.
     pub(crate) fn nap(&self, _: Duration) {
         loom::thread::yield_now();
     }
@@ -281,7 +291,7 @@ impl Unparker {
     }
 }
 
-/// Lets others run.
+/// Yields to the other threads.
 #[derive(Default)]
 pub(crate) struct Backoff;
 
@@ -297,7 +307,7 @@ impl Backoff {
 
 pub(crate) use loom::thread_local;
 
-/// loom's, which has no `const` ones.
+/// Declares one of loom's thread-local statics, which cannot have a `const` initialiser.
 macro_rules! local {
     (static $name:ident: $type:ty = $value:expr) => {
         $crate::sync::thread_local!(static $name: $type = $value);

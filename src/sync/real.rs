@@ -1,4 +1,4 @@
-//! std and crossbeam.
+//! The primitives of std and crossbeam.
 
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
@@ -9,7 +9,8 @@ pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-/// What the models tell apart.
+/// Loads that the models treat differently. Here they are plain loads; see the methods of the same
+/// names in `model.rs`.
 pub(crate) trait Loads {
     type Value;
 
@@ -39,7 +40,8 @@ loads!(AtomicU32, u32);
 loads!(AtomicU64, u64);
 pub(crate) use std::thread::JoinHandle;
 
-/// A mutex that does not poison: what it guards is consistent at every point where user code can panic.
+/// A mutex without poisoning. The guarded value is consistent whenever user code can panic, so a
+/// panic need not poison it.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -52,7 +54,8 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if anybody holds it, be it this thread.
+    /// Locks the mutex if it is free. Returns `None` if a thread holds it, also if this is the
+    /// calling thread.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
@@ -62,11 +65,11 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Where the worker thread sleeps.
+/// Puts the worker thread to sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Parker(crossbeam_utils::sync::Parker);
 
-/// Ends the sleep of its [`Parker`], or the next one if there is none.
+/// Ends the current sleep of its [`Parker`]; if it does not sleep, its next sleep ends immediately.
 #[derive(Debug, Clone)]
 pub(crate) struct Unparker(crossbeam_utils::sync::Unparker);
 
@@ -80,12 +83,13 @@ impl Parker {
         self.0.park();
     }
 
-    /// Sleeps until unparked, or for `time` at the longest.
+    /// Sleeps until unparked, but at most for `time`.
     pub(crate) fn park_timeout(&self, time: Duration) {
         self.0.park_timeout(time);
     }
 
-    /// The same, for a sleep that nobody is expected to end early.
+    /// Sleeps as [`park_timeout`](Self::park_timeout) does. The models treat it as a sleep that
+    /// always ends by itself.
     pub(crate) fn nap(&self, time: Duration) {
         self.0.park_timeout(time);
     }
@@ -97,7 +101,7 @@ impl Unparker {
     }
 }
 
-/// A static that each thread has for itself.
+/// Declares a thread-local static.
 macro_rules! local {
     (static $name:ident: $type:ty = $value:expr) => {
         std::thread_local!(static $name: $type = const { $value });
@@ -109,24 +113,26 @@ pub(crate) use local;
 ///
 /// # Errors
 ///
-/// If the operating system does not give one.
+/// If the operating system cannot create a thread.
 pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name).spawn(body)
 }
 
-/// Whether `thread` is the one that asks.
+/// Returns whether `thread` is the calling thread.
 pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
     thread.thread().id() == std::thread::current().id()
 }
 
-/// Names the calling thread: no other live thread has the same number, and none has 0.
+/// Returns a number that identifies the calling thread. No two live threads have the same number,
+/// and no thread has 0.
 pub(crate) fn thread_number() -> usize {
-    thread_local!(static PLACE: u64 = const { 0 });
-    // Even on threads that are ending, for a static without a destructor lives as long as its thread.
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
+    // The address of a thread-local static is the number. A static without a destructor exists
+    // until its thread has ended, so this also works in destructors of other thread-locals.
+    thread_local!(static ADDRESS: u64 = const { 0 });
+    ADDRESS.with(|value| std::ptr::from_ref(value).addr())
 }
 
-/// What a model sees of a place that is no atomic.
+/// Records accesses to non-atomic memory in the models. It does nothing here.
 pub(crate) struct Access;
 
 impl Access {
@@ -141,5 +147,5 @@ impl Access {
     pub(crate) const fn look(&self) {}
 }
 
-/// Not outside a model.
+/// Whether all executions are explored. They are not, because this is not a model.
 pub(crate) const IS_EXPLORED: bool = false;

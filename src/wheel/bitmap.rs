@@ -30,7 +30,7 @@ impl Bitmap {
             let word = &mut level[bit / 64];
             let was_empty = *word == 0;
             *word |= 1 << (bit % 64);
-            // The bits above say already that this word is not empty.
+            // The bit of this word in the level above is set already.
             if !was_empty {
                 return;
             }

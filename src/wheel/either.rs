@@ -1,4 +1,4 @@
-//! One type for both wheels' orders, with which the worker of a timer works.
+//! One type for the orders of both wheels, which the worker of a timer uses.
 
 use super::entries::Entries;
 use super::hashed::Hashed;

@@ -14,7 +14,7 @@
 //! wheel.insert(1_000, "close the connection");
 //!
 //! assert_eq!(wheel.remove(syn), Some("resend the SYN"));
-//! assert!(wheel.next_deadline() <= Some(1_000)); // a lower bound: a removal does not always update it
+//! assert!(wheel.next_deadline() <= Some(1_000)); // a lower bound after a removal
 //!
 //! let mut fired = Vec::new();
 //! wheel.advance(999, |entry| fired.push(entry));
