@@ -4,8 +4,8 @@ import io.netty.util.HashedWheelTimer;
 import io.netty.util.Timeout;
 
 /**
- * The timed loops. Each one is a separate method, so that the JIT has compiled it as a whole during the warm-up, before
- * a workload calls it.
+ * The timed loops. Each one is a separate method, so that the JIT has compiled it as a whole during
+ * the warm-up, before a workload calls it.
  */
 final class Loops {
     private static final long HALF_A_MINUTE = 30_000_000_000L;
@@ -43,7 +43,10 @@ final class Loops {
         }
     }
 
-    /** Schedules a timeout per delay. It replaces the timeout at the next of `indexes` in the window, which is cancelled. */
+    /**
+     * Schedules a timeout per delay. It replaces the timeout at the next of `indexes` in the
+     * window, which is cancelled.
+     */
     static void window(HashedWheelTimer timer, long[] delays, int[] indexes, Timeout[] window) {
         for (int i = 0; i < delays.length; i++) {
             Timeout timeout = timer.newTimeout(new Tasks.Count(1), delays[i], NANOSECONDS);
@@ -73,7 +76,7 @@ final class Loops {
 
     static void burst(HashedWheelTimer timer, long[] delays, int from, int to) {
         for (int i = from; i < to; i++) {
-            timer.newTimeout(new Tasks.Record(System.nanoTime() + delays[i]), delays[i], NANOSECONDS);
+            timer.newTimeout(new Tasks.RecordLateness(System.nanoTime() + delays[i]), delays[i], NANOSECONDS);
         }
     }
 }

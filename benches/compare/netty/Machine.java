@@ -23,7 +23,10 @@ final class Machine {
         return PROCESS.getProcessCpuTime();
     }
 
-    /** Returns the CPU time in nanoseconds. Its resolution is finer than that of the process: a hundredth of a second. */
+    /**
+     * Returns the CPU time in nanoseconds. Its resolution is finer than that of the process: a
+     * hundredth of a second.
+     */
     static long cpuOf(Thread thread) {
         long ns = THREADS.getThreadCpuTime(thread.getId());
         if (ns < 0) {
@@ -50,9 +53,10 @@ final class Machine {
     }
 
     /**
-     * Runs a copying collection of all live objects. The collector follows references, so the nodes of a wheel's linked
-     * lists become adjacent in memory, in list order. ParallelGC starts a full collection with a copying one. A full
-     * collection of G1 only slides objects, so this method allocates garbage until G1 runs a young collection, which copies.
+     * Runs a copying collection of all live objects. The collector follows references, so the nodes
+     * of a wheel's linked lists become adjacent in memory, in list order. ParallelGC starts a full
+     * collection with a copying one. A full collection of G1 only slides objects, so this method
+     * allocates garbage until G1 runs a young collection, which copies.
      */
     static void compact() {
         if (collector().equals("ParallelGC")) {
@@ -74,7 +78,10 @@ final class Machine {
         return ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed();
     }
 
-    /** Returns the number of voluntary context switches of the threads with this name, or of all threads if it is null. */
+    /**
+     * Returns the number of voluntary context switches of the threads with this name, or of all
+     * threads if it is null.
+     */
     static long contextSwitches(String name) throws IOException {
         long sum = 0;
         try (DirectoryStream<Path> threads = Files.newDirectoryStream(THREAD_DIRECTORIES)) {
@@ -94,7 +101,10 @@ final class Machine {
         return sum;
     }
 
-    /** Measures wall time. No collection should happen meanwhile: prints a warning on stderr if one did. */
+    /**
+     * Measures wall time. No collection should happen meanwhile: prints a warning on stderr if one
+     * did.
+     */
     static final class Stopwatch {
         private final long collections = collections();
         final long start = System.nanoTime();

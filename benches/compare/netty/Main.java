@@ -11,8 +11,8 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * Netty's side of benches/compare. It reads one command per line from stdin and writes one line of JSON per command to
- * stdout. It writes nothing else to stdout.
+ * Netty's side of benches/compare. It reads one command per line from stdin and writes one line of
+ * JSON per command to stdout. It writes nothing else to stdout.
  */
 public final class Main {
     public static void main(String[] args) throws IOException {
@@ -38,7 +38,8 @@ public final class Main {
         try {
             String[] words = line.trim().split("\\s+");
             String json = Workloads.run(words[0], new Keys(words));
-            // The next command starts with an empty young generation. No collection happens while the child is idle.
+            // The next command starts with an empty young generation. No collection happens while
+            // the child is idle.
             Machine.collect();
             return json;
         } catch (Throwable t) {

@@ -24,13 +24,16 @@ final class Tasks {
         }
     }
 
-    /** Records its lateness. Only the worker writes to the array, and the worker has ended when the array is read. */
-    static final class Record implements TimerTask {
+    /**
+     * Records its lateness. Only the worker writes to the array, and the worker has ended when the
+     * array is read.
+     */
+    static final class RecordLateness implements TimerTask {
         static long[] lateness;
         static int recorded;
         private final long due;
 
-        Record(long due) {
+        RecordLateness(long due) {
             this.due = due;
         }
 
@@ -41,9 +44,10 @@ final class Tasks {
     }
 
     /**
-     * An idle timeout as in Netty's IdleStateHandler. A read only stores the time. When the timeout fires, it schedules
-     * itself again for the remaining time. IdleStateHandler does both in one thread. Here the timer's worker reads the
-     * time that another thread stored. The weakest access mode suffices, and on x86-64 it costs as much as a plain access.
+     * An idle timeout as in Netty's IdleStateHandler. A read only stores the time. When the timeout
+     * fires, it schedules itself again for the remaining time. IdleStateHandler does both in one
+     * thread. Here the timer's worker reads the time that another thread stored. The weakest access
+     * mode suffices, and on x86-64 it costs as much as a plain access.
      */
     static final class Connection implements TimerTask {
         static final long IDLE = TimeUnit.SECONDS.toNanos(60);

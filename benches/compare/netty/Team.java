@@ -5,9 +5,10 @@ import java.util.function.IntConsumer;
 /**
  * Threads that start to work at the same time, each on its own core if there are enough cores.
  *
- * They spin for a while before the start, so that the kernel distributes them over the cores. If they slept or yielded
- * instead, the kernel would often leave two threads on one core for longer than a measurement takes. These two would then
- * run one after the other, and the measurement would show no contention.
+ * They spin for a while before the start, so that the kernel distributes them over the cores. If
+ * they slept or yielded instead, the kernel would often leave two threads on one core for longer
+ * than a measurement takes. These two would then run one after the other, and the measurement would
+ * show no contention.
  */
 final class Team {
     private Team() {}

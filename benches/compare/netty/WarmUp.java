@@ -3,9 +3,10 @@ import static java.util.concurrent.TimeUnit.NANOSECONDS;
 import io.netty.util.Timeout;
 
 /**
- * Runs each timed loop, and both sides of the timer, until C2 has compiled them, so that the first measurement is like the
- * later ones. The calls are short and frequent, so that C2 compiles the loops as whole methods instead of replacing them
- * while they run. The ticks are short and the wheels small, so that the worker's own loops are called often, too.
+ * Runs each timed loop, and both sides of the timer, until C2 has compiled them, so that the first
+ * measurement is like the later ones. The calls are short and frequent, so that C2 compiles the
+ * loops as whole methods instead of replacing them while they run. The ticks are short and the
+ * wheels small, so that the worker's own loops are called often, too.
  */
 final class WarmUp {
     private static final int SMALL = 2_000;

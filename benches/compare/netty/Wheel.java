@@ -1,7 +1,10 @@
 import io.netty.util.HashedWheelTimer;
 import java.util.concurrent.TimeUnit;
 
-/** A started Netty timer and its thread. The timer is in the old generation, and the young generation is empty. */
+/**
+ * A started Netty timer and its thread. The timer is in the old generation, and the young
+ * generation is empty.
+ */
 final class Wheel implements AutoCloseable {
     /** Not longer than the 15 characters that /proc/self/task/TID/comm contains. */
     static final String NAME = "wheel-worker";
@@ -31,12 +34,18 @@ final class Wheel implements AutoCloseable {
         return Machine.cpuOf(worker);
     }
 
-    /** Returns the time in nanoseconds to wait until `count` timeouts are in the wheel, at least `minSeconds`. */
+    /**
+     * Returns the time in nanoseconds to wait until `count` timeouts are in the wheel, at least
+     * `minSeconds`.
+     */
     long transferTime(int count, double minSeconds) {
         return Math.max(Math.round(minSeconds * 1e9), (count / TRANSFERS_PER_TICK + 5) * tick);
     }
 
-    /** Waits until `pendingTimeouts` is 0: the worker has processed everything that was scheduled or cancelled. */
+    /**
+     * Waits until `pendingTimeouts` is 0: the worker has processed everything that was scheduled or
+     * cancelled.
+     */
     void awaitNoPending() throws InterruptedException {
         long start = System.nanoTime();
         while (timer.pendingTimeouts() > 0) {

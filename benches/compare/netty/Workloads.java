@@ -7,9 +7,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * One method per workload of the protocol. All of them do the same steps: allocate the arrays; build a timer and collect
- * garbage; measure a loop; stop the timer. After the collection the timer is in the old generation, as in a service, and
- * the young generation is empty.
+ * One method per workload of the protocol. All of them do the same steps: allocate the arrays;
+ * build a timer and collect garbage; measure a loop; stop the timer. After the collection the timer
+ * is in the old generation, as in a service, and the young generation is empty.
  */
 final class Workloads {
     private Workloads() {}
@@ -119,7 +119,8 @@ final class Workloads {
                 wheel.timer.newTimeout(connections[i], Tasks.Connection.IDLE, NANOSECONDS);
             }
             NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
-            // These two threads use all CPU time of the process, because no garbage is collected meanwhile.
+            // These two threads use all CPU time of the process, because no garbage is collected
+            // meanwhile.
             long cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu();
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.read(connections, indexes);
@@ -174,7 +175,10 @@ final class Workloads {
         }
     }
 
-    /** Returns the worker's CPU time per timeout, measured from when all are in the wheel until all have run. */
+    /**
+     * Returns the worker's CPU time per timeout, measured from when all are in the wheel until all
+     * have run.
+     */
     private static double workerCpuPerTimeout(Wheel wheel, int count, boolean compact) throws InterruptedException {
         NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
         if (compact) {
@@ -197,8 +201,8 @@ final class Workloads {
     }
 
     static String idleWithPending(long tick, int slots, SplitMix random, int count, double seconds) throws InterruptedException {
-        // `below` returns numbers of 31 bits, which suffice for half an hour in microseconds. The range of an hour is
-        // therefore composed of two numbers.
+        // `below` returns numbers of 31 bits, which suffice for half an hour in microseconds. The
+        // range of an hour is therefore composed of two numbers.
         long[] delays = random.delays(count, 3600, 5400);
         for (int i = 0; i < count; i++) {
             delays[i] += random.below(2) * 1_800_000_000_000L;
@@ -246,7 +250,10 @@ final class Workloads {
         }
     }
 
-    /** Returns per second: wake-ups of the worker and of all threads, CPU time in ms of all threads and of the worker. */
+    /**
+     * Returns per second: wake-ups of the worker and of all threads, CPU time in ms of all threads
+     * and of the worker.
+     */
     private static double[] activity(Wheel wheel, double seconds) throws Exception {
         double[] before = counters(wheel);
         long from = System.nanoTime();
@@ -267,8 +274,8 @@ final class Workloads {
     static String lateness(long tick, int slots, SplitMix random, int rate, double seconds) throws InterruptedException {
         int count = (int) Math.round(rate * seconds);
         long[] delays = random.delays(count, 0, 1);
-        Tasks.Record.lateness = new long[count];
-        Tasks.Record.recorded = 0;
+        Tasks.RecordLateness.lateness = new long[count];
+        Tasks.RecordLateness.recorded = 0;
         try (Wheel wheel = new Wheel(tick, slots)) {
             long from = System.nanoTime();
             int scheduled = 0;
@@ -283,10 +290,10 @@ final class Workloads {
             }
             wheel.awaitNoPending();
         }
-        if (Tasks.Record.recorded != count) {
-            throw new IllegalStateException(Tasks.Record.recorded + " of " + count + " ran");
+        if (Tasks.RecordLateness.recorded != count) {
+            throw new IllegalStateException(Tasks.RecordLateness.recorded + " of " + count + " ran");
         }
-        return percentiles(Tasks.Record.lateness);
+        return percentiles(Tasks.RecordLateness.lateness);
     }
 
     private static String percentiles(long[] lateness) {
