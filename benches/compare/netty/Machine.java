@@ -24,8 +24,8 @@ final class Machine {
     }
 
     /**
-     * Returns the CPU time in nanoseconds. Its resolution is finer than that of the process: a
-     * hundredth of a second.
+     * Returns the CPU time of a thread, with a resolution of nanoseconds. The CPU time of the process
+     * has a resolution of only a hundredth of a second.
      */
     static long cpuOf(Thread thread) {
         long ns = THREADS.getThreadCpuTime(thread.getId());

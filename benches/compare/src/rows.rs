@@ -24,7 +24,7 @@ pub(crate) struct Row {
 #[derive(Clone, Copy)]
 pub(crate) enum Goal {
     None,
-    /// The ratio to Netty with ParallelGC in the same measurement.
+    /// The ratio to Netty with `ParallelGC` in the same measurement.
     RatioAtMost(f64),
     /// As `RatioAtMost`, with a second bound that is desirable but not required.
     RatioAtMostOrBetter(f64, f64),

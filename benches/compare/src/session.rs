@@ -43,8 +43,8 @@ impl<C: Competitor> Session<C> {
     /// As `take_timer`, but the timer held `count` timeouts before, as in a service that has been
     /// running for a while.
     ///
-    /// A timer from an earlier workload would not do: a workload that keeps no handles cannot
-    /// cancel its timeouts, so its timer cannot be kept.
+    /// Workloads that drop their handles use it. They cannot cancel their timeouts, so they cannot
+    /// return a used timer for the next repetition.
     pub(crate) fn take_warm_timer(&mut self, command: &Command, count: usize) -> C {
         let timer = self.take_timer(command);
         if command.keeps() && C::unsupported_reason("W2").is_none() {
