@@ -1,4 +1,4 @@
-//! For `instructions`: what compiles it, and for what.
+//! Passes the compiler version, the target and the compiler flags to the `instructions` benchmark.
 
 use std::env;
 use std::process::Command;
@@ -7,7 +7,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let variable = |name| env::var(name).unwrap_or_default();
     let rustc =
-        Command::new(variable("RUSTC")).arg("--version").output().expect("cargo knows where rustc is");
+        Command::new(variable("RUSTC")).arg("--version").output().expect("cargo sets RUSTC to a rustc");
     let rustc = String::from_utf8_lossy(&rustc.stdout);
     let flags = variable("CARGO_ENCODED_RUSTFLAGS").replace('\x1f', " ");
     let compiler = format!("{}, {} {flags}", rustc.trim(), variable("TARGET"));

@@ -1,4 +1,4 @@
-//! The timer: what its callers pay, and what its worker does for them.
+//! Benchmarks of the timer: the costs of its callers and of its worker.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, Sleep, Timeout};
 use hashed_wheel_benches::{cancel, new_timeout, new_timeout_cancel, random, reset_later};
 
-/// What a turn takes off each queue at most, so that one turn does it all.
+/// The largest number of messages that one turn drains, so that one turn processes all timeouts.
 const TIMEOUTS: u64 = 100_000;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// A timer without a thread, on a clock that stands still.
+/// A driven timer with a manual clock.
 struct Driven {
     timer: HashedWheelTimer,
     driver: Driver,
@@ -29,7 +29,9 @@ impl Driven {
         Self { timer, driver, clock }
     }
 
-    /// As many due in each of `ticks` ticks, from the one after next on, in random order. All are in the queue.
+    /// Schedules `TIMEOUTS` timeouts in random order, equally many for each of `ticks` consecutive
+    /// ticks. The first of these ticks is the one after next. The timeouts stay in the queue until
+    /// the next turn.
     fn schedule(&self, ticks: u64) -> Vec<Timeout> {
         let mut delays: Vec<_> = (0..TIMEOUTS).map(|n| TICK * (2 + n % ticks) as u32).collect();
         random().shuffle(&mut delays);
@@ -37,47 +39,48 @@ impl Driven {
     }
 
     fn turn(&mut self, ticks: u64) -> u64 {
-        let each = |_| {
+        let tick = |_| {
             self.clock.advance(TICK);
             self.driver.turn() as u64
         };
-        (0..ticks).map(each).sum()
+        (0..ticks).map(tick).sum()
     }
 }
 
-/// What does the worker do in a second: how many timeouts can it take in, take out cancelled, expire all in one tick,
-/// expire over a thousand ticks?
+/// Measures the throughput of the worker: inserting new timeouts, removing cancelled ones, expiring
+/// all timeouts in one tick, and expiring them over a thousand ticks.
 ///
-/// A hundred thousand timeouts each time, one `turn` a tick on a driven timer; the tasks do nothing.
+/// Each case uses a hundred thousand timeouts with empty tasks on a driven timer, with one turn per
+/// tick.
 fn turn(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("turn");
     group.throughput(Throughput::Elements(TIMEOUTS)).sample_size(30);
     let mut measure = |name: &str, prepare: fn(&mut Driven), ticks: u64, expired: u64| {
         group.bench_function(name, |bencher| {
-            let prepared = || {
+            let setup = || {
                 let mut driven = Driven::new();
                 prepare(&mut driven);
                 driven
             };
-            let turned = |mut driven: Driven| {
+            let routine = |mut driven: Driven| {
                 assert_eq!(driven.turn(ticks), expired);
                 driven
             };
-            bencher.iter_batched(prepared, turned, BatchSize::PerIteration);
+            bencher.iter_batched(setup, routine, BatchSize::PerIteration);
         });
     };
 
-    let take_in = |driven: &mut Driven| {
+    let insert = |driven: &mut Driven| {
         driven.schedule(1_000);
     };
-    measure("take_in", take_in, 1, 0);
-    let take_out = |driven: &mut Driven| {
+    measure("insert", insert, 1, 0);
+    let remove_cancelled = |driven: &mut Driven| {
         let mut timeouts = driven.schedule(1_000);
         driven.turn(1);
         random().shuffle(&mut timeouts);
         assert!(timeouts.iter().all(Timeout::cancel));
     };
-    measure("take_out", take_out, 1, 0);
+    measure("remove_cancelled", remove_cancelled, 1, 0);
     let in_one_tick = |driven: &mut Driven| {
         driven.schedule(1);
         driven.turn(1);
@@ -90,10 +93,11 @@ fn turn(criterion: &mut Criterion) {
     measure("expire_over_1000_ticks", over_ticks, 1_000, TIMEOUTS);
 }
 
-/// What does a future pay that waits with a deadline, and nearly always ends before it: made, polled once, and dropped? And
-/// polled again: by the same task, and by another one?
+/// Measures the cost of a `Sleep` future that nearly always ends before its deadline: creating it,
+/// polling it once and dropping it. Also measures polling it again, from the same task and from
+/// another one.
 ///
-/// Beside a worker, as the callers' questions are.
+/// The timer's worker thread runs concurrently.
 fn sleep(criterion: &mut Criterion) {
     let timer = HashedWheelTimer::new(TICK, 512);
     timer.start().unwrap();
@@ -121,7 +125,7 @@ impl Wake for Task {
 
 criterion_group! {
     name = benches;
-    // All of it in a minute or two.
+    // Keeps the whole benchmark below about two minutes.
     config = Criterion::default()
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(3));

@@ -1,5 +1,6 @@
-//! The wheels by themselves, as plain data structures, beside what else keeps deadlines in order: 512 slots that hold
-//! nothing, ten thousand, a million entries. (Which of them for what: see which/.)
+//! Benchmarks of the wheels as plain data structures, compared with other queues of deadlines. The
+//! wheels have 512 slots and contain no entries, ten thousand or a million. (The benchmark in
+//! which/ shows which queue suits which use.)
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -13,20 +14,20 @@ use hashed_wheel_benches::{random, spread};
 
 const SIZES: [usize; 3] = [0, 10_000, 1_000_000];
 
-/// What is 30 to 90 s off at a tick of 100 ms.
+/// Returns deadlines of 30 to 90 s at a tick of 100 ms.
 fn deadlines() -> impl Iterator<Item = u64> {
     spread(300..=900)
 }
 
-/// A wheel that holds `size` entries, and their keys.
-fn holding<W: Wheel>(size: usize) -> (W, Vec<W::Key>) {
+/// Returns a wheel that contains `size` entries, and their keys.
+fn wheel_with_entries<W: Wheel>(size: usize) -> (W, Vec<W::Key>) {
     let mut wheel = W::new();
     let keys = deadlines().take(size).map(|deadline| wheel.insert(deadline, 0)).collect();
     (wheel, keys)
 }
 
-/// A wheel with `size` entries that stand so far off that no bench comes to them.
-fn holding_far<W: Wheel>(size: usize) -> W {
+/// Returns a wheel with `size` entries. Their deadlines are so late that no benchmark reaches them.
+fn wheel_with_late_entries<W: Wheel>(size: usize) -> W {
     let mut wheel = W::new();
     let mut random = random();
     for _ in 0..size {
@@ -35,12 +36,12 @@ fn holding_far<W: Wheel>(size: usize) -> W {
     wheel
 }
 
-/// What does it cost to put an entry in and take it out at once?
+/// Measures inserting an entry and removing it immediately.
 fn insert_remove<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/insert_remove");
     for size in SIZES {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let (mut wheel, _) = holding::<W>(size);
+            let (mut wheel, _) = wheel_with_entries::<W>(size);
             let mut deadlines = deadlines();
             bencher.iter(|| {
                 let key = wheel.insert(deadlines.next().unwrap(), 0);
@@ -50,12 +51,12 @@ fn insert_remove<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
-/// What does it cost to take a random entry out and put another one in, so that holes come and go?
+/// Measures removing a random entry and inserting another one, so that gaps appear and are filled.
 fn replace<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/replace");
     for size in SIZES.into_iter().filter(|&size| size > 0) {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let (mut wheel, mut keys) = holding::<W>(size);
+            let (mut wheel, mut keys) = wheel_with_entries::<W>(size);
             random().shuffle(&mut keys);
             let mut deadlines = deadlines();
             let mut next = 0;
@@ -70,16 +71,16 @@ fn replace<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
-/// What does it cost to put an entry into a wheel that keeps its size?
+/// Measures inserting an entry into a wheel of constant size.
 ///
-/// A thousand at a time, which are taken out again outside of the measured time.
+/// Inserts a thousand entries at a time. They are removed again outside of the measured time.
 fn insert<W: Wheel>(criterion: &mut Criterion) {
     const BATCH: u64 = 1_000;
 
     let mut group = criterion.benchmark_group("wheel/insert");
     for size in SIZES {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let (mut wheel, _) = holding::<W>(size);
+            let (mut wheel, _) = wheel_with_entries::<W>(size);
             let mut deadlines = deadlines();
             let mut keys = Vec::with_capacity(BATCH as usize);
             bencher.iter_custom(|iters| {
@@ -92,7 +93,7 @@ fn insert<W: Wheel>(criterion: &mut Criterion) {
                         deadlines.by_ref().take(batch as usize).map(|deadline| wheel.insert(deadline, 0)),
                     );
                     elapsed += start.elapsed();
-                    // The last one first, which leaves no holes.
+                    // In reverse order, which leaves no gaps.
                     for key in keys.drain(..).rev() {
                         wheel.remove(key);
                     }
@@ -104,12 +105,12 @@ fn insert<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
-/// What does a tick cost in which nothing is due, while all that the wheel holds stands still?
+/// Measures a tick in which no entry is due and no entry moves.
 fn advance_idle<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/advance_idle");
     for size in SIZES {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let mut wheel = holding_far::<W>(size);
+            let mut wheel = wheel_with_late_entries::<W>(size);
             let (mut now, mut expired) = (0, 0);
             bencher.iter(|| {
                 now += 1;
@@ -120,14 +121,15 @@ fn advance_idle<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
-/// What does a tick cost in which one entry is due, while all others that the wheel holds stand still?
+/// Measures a tick in which one entry is due and no other entry moves.
 ///
-/// Inserting that one entry is measured with it. Each tick visits a slot, and has to find the next one.
+/// The measured time includes the insertion of that entry. Each tick visits a slot and has to find
+/// the next used slot.
 fn advance_busy<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/advance_busy");
     for size in SIZES {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let mut wheel = holding_far::<W>(size);
+            let mut wheel = wheel_with_late_entries::<W>(size);
             let (mut now, mut expired) = (0, 0);
             bencher.iter(|| {
                 now += 1;
@@ -139,38 +141,38 @@ fn advance_busy<W: Wheel>(criterion: &mut Criterion) {
     }
 }
 
-/// What does it cost to hand out an entry that is due?
+/// Measures expiring an entry.
 ///
-/// All that the wheel holds, over some 600 ticks; the throughput is per entry.
+/// Expires all entries of the wheel, over about 600 ticks. The throughput is per entry.
 fn expire<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/expire");
     group.sampling_mode(SamplingMode::Flat).sample_size(20);
     for size in SIZES.into_iter().filter(|&size| size > 0) {
         group.throughput(Throughput::Elements(size as u64));
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let expired = |mut wheel: W| {
+            let expire_all = |mut wheel: W| {
                 let mut count = 0;
                 wheel.advance(1_000, |_| count += 1);
                 assert_eq!(count, size);
                 wheel
             };
-            bencher.iter_batched(|| holding::<W>(size).0, expired, BatchSize::PerIteration);
+            bencher.iter_batched(|| wheel_with_entries::<W>(size).0, expire_all, BatchSize::PerIteration);
         });
     }
 }
 
-/// What does it cost to ask when the next entry is due?
+/// Measures the query for the next deadline.
 fn next_deadline<W: Wheel>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("wheel/next_deadline");
     for size in SIZES {
         group.bench_function(BenchmarkId::new(W::NAME, size), |bencher| {
-            let (wheel, _) = holding::<W>(size);
+            let (wheel, _) = wheel_with_entries::<W>(size);
             bencher.iter(|| black_box(&wheel).next_deadline());
         });
     }
 }
 
-fn questions<W: Wheel>(criterion: &mut Criterion) {
+fn all<W: Wheel>(criterion: &mut Criterion) {
     insert_remove::<W>(criterion);
     replace::<W>(criterion);
     insert::<W>(criterion);
@@ -182,14 +184,14 @@ fn questions<W: Wheel>(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Four competitors in some three minutes.
+    // The four competitors take about three minutes together.
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(1));
     targets =
-        questions::<HashedWheel<u64>>,
-        questions::<HierarchicalWheel<u64>>,
-        questions::<HeapQueue>,
-        questions::<BTreeQueue>,
+        all::<HashedWheel<u64>>,
+        all::<HierarchicalWheel<u64>>,
+        all::<HeapQueue>,
+        all::<BTreeQueue>,
 }
 criterion_main!(benches);

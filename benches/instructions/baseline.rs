@@ -1,4 +1,4 @@
-//! What is kept of a run, and how another one compares with it.
+//! The stored instruction counts, and the comparison of new counts with them.
 
 use std::error::Error;
 use std::process::Command;
@@ -6,25 +6,26 @@ use std::{fmt, fs};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions/baseline.txt");
 
-const REMAKE: &str = "cargo bench -p hashed-wheel-benches --bench instructions -- --write";
+const WRITE_COMMAND: &str = "cargo bench -p hashed-wheel-benches --bench instructions -- --write";
 
-/// In per cent.
+/// The largest difference that counts as unchanged, in per cent.
 const TOLERANCE: f64 = 2.0;
 
-/// Instructions per operation of each path, and what they depend on.
+/// Instructions per operation of each path, and the compiler and C library that they depend on.
 pub struct Counts {
-    circumstances: String,
+    environment: String,
     paths: Vec<(String, f64)>,
 }
 
 impl Counts {
+    /// Combines the counts with the environment of this process.
     pub fn now(paths: Vec<(String, f64)>) -> Self {
-        // `None` where the C library is not GNU's.
+        // `None` if the C library is not glibc.
         let libc = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok();
         let libc = libc.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
         let libc = libc.filter(|version| !version.is_empty());
-        let circumstances = format!("{}, {}", env!("COMPILER"), libc.as_deref().unwrap_or("no glibc"));
-        Self { circumstances, paths }
+        let environment = format!("{}, {}", env!("COMPILER"), libc.as_deref().unwrap_or("no glibc"));
+        Self { environment, paths }
     }
 
     pub fn write(&self) -> Result<(), Box<dyn Error>> {
@@ -32,19 +33,19 @@ impl Counts {
     }
 
     pub fn read() -> Result<Self, Box<dyn Error>> {
-        let text =
-            fs::read_to_string(FILE).map_err(|error| format!("{FILE}: {error}; made by `{REMAKE}`"))?;
+        let text = fs::read_to_string(FILE)
+            .map_err(|error| format!("{FILE}: {error}; create it with `{WRITE_COMMAND}`"))?;
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-        let circumstances = lines.next().unwrap_or_default().into();
+        let environment = lines.next().unwrap_or_default().into();
         let path = |line: &str| {
             let (name, count) = line.split_once(' ')?;
             Some((name.into(), count.trim().parse().ok()?))
         };
-        let paths = lines.map(|line| path(line).ok_or_else(|| format!("{FILE}: what is '{line}'?")));
-        Ok(Self { circumstances, paths: paths.collect::<Result<_, _>>()? })
+        let paths = lines.map(|line| path(line).ok_or_else(|| format!("{FILE}: invalid line '{line}'")));
+        Ok(Self { environment, paths: paths.collect::<Result<_, _>>()? })
     }
 
-    /// Says how these differ from the baseline, and whether nothing got worse.
+    /// Prints the differences from the baseline and returns whether no path got worse.
     pub fn compare(&self, baseline: &Self) -> bool {
         let (mut worse, mut better, mut new) = (Vec::new(), Vec::new(), Vec::new());
         println!("{:36}{:>12}{:>12}{:>12}", "instructions", "baseline", "now", "%");
@@ -67,25 +68,25 @@ impl Counts {
             println!("{name:36}{before:>12.1}{now:>12.1}{change:>+12.1}{remark}");
         }
 
-        let is_comparable = self.circumstances == baseline.circumstances;
+        let is_comparable = self.environment == baseline.environment;
         if !is_comparable {
-            let (theirs, ours) = (&baseline.circumstances, &self.circumstances);
-            println!("\nNOT COMPARABLE. The baseline: {theirs}\n          What ran now: {ours}");
+            let (theirs, ours) = (&baseline.environment, &self.environment);
+            println!("\nNOT COMPARABLE. Baseline: {theirs}\n                This run: {ours}");
             println!(
-                "Remake the baseline from a commit that is known to be good, then compare again: `{REMAKE}`"
+                "Write the baseline again from a commit that is known to be good, then compare: `{WRITE_COMMAND}`"
             );
             return false;
         }
-        let mut is_the_same = true;
-        for (what, names) in [("WORSE", &worse), ("Better", &better), ("Not in the baseline", &new)] {
+        let mut is_unchanged = true;
+        for (heading, names) in [("WORSE", &worse), ("Better", &better), ("Not in the baseline", &new)] {
             if !names.is_empty() {
-                println!("\n{what}: {}", names.join(", "));
-                is_the_same = false;
+                println!("\n{heading}: {}", names.join(", "));
+                is_unchanged = false;
             }
         }
-        if !is_the_same {
+        if !is_unchanged {
             println!(
-                "\nMore than {TOLERANCE} % count. If that is as it should be, remake the baseline: `{REMAKE}`"
+                "\nThe tolerance is {TOLERANCE} %. If the change is intended, write the baseline again: `{WRITE_COMMAND}`"
             );
         }
         worse.is_empty()
@@ -94,8 +95,8 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# Instructions per operation. Made by `{REMAKE}` with:")?;
-        writeln!(f, "{}", self.circumstances)?;
+        writeln!(f, "# Instructions per operation. Written by `{WRITE_COMMAND}` with:")?;
+        writeln!(f, "{}", self.environment)?;
         self.paths.iter().try_for_each(|(name, count)| writeln!(f, "{name:36}{count:>8.1}"))
     }
 }

@@ -1,11 +1,12 @@
-//! How many instructions does each hot path take, and is it more than it was?
+//! Counts the instructions of each hot path and compares them with a baseline.
 //!
-//! `cargo bench -p hashed-wheel-benches --bench instructions` counts them under callgrind, and compares them with those
-//! in baseline.txt: exit status 1 if anything takes over 2 % more, or if that cannot be said. Behind it `-- --write` to
-//! make these the baseline, or `-- NAME` for the paths whose names contain it.
+//! `cargo bench -p hashed-wheel-benches --bench instructions` counts under callgrind and compares
+//! the counts with baseline.txt. The exit status is 1 if a path takes over 2 % more, or if the
+//! counts are not comparable. Append `-- --write` to store the counts as the baseline, or `-- NAME`
+//! to select the paths whose names contain NAME.
 //!
-//! Counts are the same in each run, on a busy machine too. What they depend on, beside the code, is the compiler and
-//! the C library, which has `malloc`: the baseline says which.
+//! The counts are identical in every run, even on a busy machine. They depend on the code, the
+//! compiler and the C library, which contains `malloc`. The baseline records the latter two.
 
 mod baseline;
 mod paths;
@@ -15,21 +16,22 @@ use std::error::Error;
 use std::process::{Command, ExitCode};
 
 use baseline::Counts;
-use paths::{BATCH, MOST, PATHS, Path};
+use paths::{BATCH, MAX_OPERATIONS, PATHS, Path};
 
 const RUN: &str = "--run";
 
-const NO_VALGRIND: &str = "no valgrind: it is in your system's package of that name";
+const NO_VALGRIND: &str = "valgrind is not installed: install the package `valgrind`";
 
-/// Does so many operations and nothing else: this is what callgrind looks at.
+/// Performs `n` operations of the path `name` and nothing else. callgrind observes this function's
+/// process.
 fn run(name: &str, n: usize) -> Result<(), Box<dyn Error>> {
-    let (_, path) = PATHS.iter().find(|(known, _)| *known == name).ok_or("no such path")?;
+    let (_, path) = PATHS.iter().find(|(known, _)| *known == name).ok_or("unknown path")?;
     path(n);
     Ok(())
 }
 
-/// The instructions of a whole run.
-fn counted(name: &str, n: usize) -> Result<u64, Box<dyn Error>> {
+/// Returns the instructions of a whole process that performs `n` operations.
+fn count_process(name: &str, n: usize) -> Result<u64, Box<dyn Error>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(env::current_exe()?)
@@ -40,11 +42,13 @@ fn counted(name: &str, n: usize) -> Result<u64, Box<dyn Error>> {
     count.filter(|_| output.status.success()).ok_or_else(|| format!("{name}: {log}").into())
 }
 
-/// Those of one operation: what a run takes that has `MOST` and not half as many, and all else the same.
+/// Returns the instructions of one operation: the difference between a process with
+/// `MAX_OPERATIONS` operations and one with half as many, divided by the difference in operations.
+/// Everything else is identical in both.
 fn count(&(name, _): &Path) -> Result<(String, f64), Box<dyn Error>> {
-    let half = MOST / 2;
-    let difference = counted(name, MOST)? as f64 - counted(name, half)? as f64;
-    // As exact as the baseline.
+    let half = MAX_OPERATIONS / 2;
+    let difference = count_process(name, MAX_OPERATIONS)? as f64 - count_process(name, half)? as f64;
+    // The baseline has one decimal place.
     Ok((name.into(), (difference / half as f64 * 10.0).round() / 10.0))
 }
 
@@ -60,40 +64,40 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::SUCCESS);
         }
     }
-    let asked = |option| arguments.iter().any(|argument| argument == option);
-    let is_meant = |name: &str| {
+    let has_option = |option| arguments.iter().any(|argument| argument == option);
+    let is_selected = |name: &str| {
         let mut filters = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
         filters.peek().is_none() || filters.any(|filter| format!("instructions/{name}").contains(&**filter))
     };
-    let meant: Vec<_> = PATHS.iter().filter(|(name, _)| is_meant(name)).collect();
-    if meant.is_empty() {
-        // A filter for Criterion's benches.
+    let selected: Vec<_> = PATHS.iter().filter(|(name, _)| is_selected(name)).collect();
+    if selected.is_empty() {
+        // `cargo bench` passes the same filter to all benchmarks: this one is for Criterion's.
         return Ok(ExitCode::SUCCESS);
     }
-    if asked("--test") {
-        meant.iter().for_each(|(_, path)| path(BATCH));
+    if has_option("--test") {
+        selected.iter().for_each(|(_, path)| path(BATCH));
         println!("Testing instructions\nSuccess\n");
         return Ok(ExitCode::SUCCESS);
     }
 
-    let is_to_write = asked("--write");
-    if is_to_write && meant.len() < PATHS.len() {
-        return Err("a baseline has all paths: --write goes without a name".into());
+    let writes = has_option("--write");
+    if writes && selected.len() < PATHS.len() {
+        return Err("a baseline contains all paths: use --write without a name".into());
     }
     if !has_valgrind() {
-        if is_to_write {
+        if writes {
             return Err(NO_VALGRIND.into());
         }
         println!("instructions: SKIPPED, {NO_VALGRIND}");
         return Ok(ExitCode::SUCCESS);
     }
-    let counts: Vec<_> = meant.into_iter().map(count).collect::<Result<_, _>>()?;
+    let counts: Vec<_> = selected.into_iter().map(count).collect::<Result<_, _>>()?;
     let now = Counts::now(counts);
-    if is_to_write {
+    if writes {
         print!("{now}");
         now.write()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let is_as_good = now.compare(&Counts::read()?);
-    Ok(if is_as_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_not_worse = now.compare(&Counts::read()?);
+    Ok(if is_not_worse { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

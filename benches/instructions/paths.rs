@@ -1,8 +1,9 @@
-//! The hot paths. Each has timers without a thread and a clock that stands still, or a wheel by itself: one thread does
-//! it all, and does the same in every run.
+//! The hot paths. Each one uses a driven timer with a manual clock, or a wheel without a timer. One
+//! thread does all the work, and does the same work in every process.
 //!
-//! What is made ready does not depend on the number of operations, and is forgotten in the end: two runs differ by their
-//! operations alone. Timers hold what they need before that, so that little grows meanwhile.
+//! The setup does not depend on the number of operations, and its result is never dropped
+//! (`mem::forget`). Therefore two processes differ only by their operations. The setup lets the
+//! timers allocate their memory in advance, so that little is allocated during the operations.
 
 use std::hint::black_box;
 use std::mem;
@@ -13,18 +14,18 @@ use hashed_wheel::{Builder, Driver, HashedWheelTimer, ManualClock, Timeout};
 use hashed_wheel_benches::wheel::Wheel;
 use hashed_wheel_benches::{random, spread};
 
-/// The most operations in a run. What a turn takes off the queue is more.
-pub const MOST: usize = 20_000;
+/// The largest number of operations of one process. One turn drains more messages than that.
+pub const MAX_OPERATIONS: usize = 20_000;
 
-/// A number of operations has to be a multiple of it.
+/// The number of operations must be a multiple of this number.
 pub const BATCH: usize = 1_000;
 
-/// As many are due in the same tick.
-const DUE: usize = 40;
+/// How many timeouts or entries are due in the same tick.
+const DUE_PER_TICK: usize = 40;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// A name, and what does so many operations.
+/// A name, and a function that performs the given number of operations.
 pub type Path = (&'static str, fn(usize));
 
 pub const PATHS: [Path; 15] = [
@@ -45,22 +46,22 @@ pub const PATHS: [Path; 15] = [
     ("wheel/hierarchical/cascade", cascade),
 ];
 
-/// `operation` is told how many there were before.
+/// Calls `operation` `n` times. Its second argument is the number of calls before.
 fn repeat<S>(n: usize, mut state: S, mut operation: impl FnMut(&mut S, usize)) {
-    assert!(n <= MOST && n % BATCH == 0);
+    assert!(n <= MAX_OPERATIONS && n % BATCH == 0);
     for i in 0..n {
         operation(black_box(&mut state), i);
     }
     mem::forget(state);
 }
 
-fn is_last_of(size: usize, i: usize) -> bool {
+fn is_last_in_group(size: usize, i: usize) -> bool {
     i % size == size - 1
 }
 
-/// Request timeouts, from 30 to 90 s, for `MOST` operations.
+/// Returns the delays of request timeouts, 30 to 90 s, for `MAX_OPERATIONS` operations.
 fn delays() -> Vec<Duration> {
-    spread(30_000..=90_000).map(Duration::from_millis).take(MOST).collect()
+    spread(30_000..=90_000).map(Duration::from_millis).take(MAX_OPERATIONS).collect()
 }
 
 fn hashed() -> Builder {
@@ -80,17 +81,17 @@ impl Driven {
         Self { timer, driver, clock }
     }
 
-    /// It has held `MOST` timeouts, and holds none.
+    /// Returns a timer that held `MAX_OPERATIONS` timeouts before and holds none now.
     fn used() -> Self {
-        let (mut driven, timeouts) = Self::settled(&delays());
+        let (mut driven, timeouts) = Self::with_timeouts(&delays());
         assert!(timeouts.iter().all(Timeout::cancel));
         drop(timeouts);
         driven.turn();
         driven
     }
 
-    /// It has a timeout for each delay in its wheel.
-    fn settled(delays: &[Duration]) -> (Self, Vec<Timeout>) {
+    /// Returns a timer whose wheel contains one timeout per delay.
+    fn with_timeouts(delays: &[Duration]) -> (Self, Vec<Timeout>) {
         let mut driven = Self::new(hashed());
         let timeouts = delays.iter().map(|&delay| driven.schedule(delay)).collect();
         driven.turn();
@@ -111,117 +112,120 @@ impl Driven {
     }
 }
 
-/// To schedule a timeout and keep it. The worker's part, once a thousand, is in this and all that follow.
+/// Schedules a timeout and keeps the handle. This path and the next ones include the worker's share
+/// of the work: one turn per thousand operations.
 fn new_timeout(n: usize) {
     let delays = delays();
-    repeat(n, (Driven::used(), Vec::with_capacity(MOST)), |(driven, kept), i| {
+    repeat(n, (Driven::used(), Vec::with_capacity(MAX_OPERATIONS)), |(driven, kept), i| {
         kept.push(driven.schedule(delays[i]));
-        if is_last_of(BATCH, i) {
+        if is_last_in_group(BATCH, i) {
             driven.turn();
         }
     });
 }
 
-/// A request that is answered at once.
+/// Schedules a timeout and cancels it immediately, as for a request with an immediate answer.
 fn new_timeout_cancel(n: usize) {
     let delays = delays();
     repeat(n, Driven::used(), |driven, i| {
         driven.schedule(delays[i]).cancel();
-        if is_last_of(BATCH, i) {
+        if is_last_in_group(BATCH, i) {
             driven.turn();
         }
     });
 }
 
-/// To schedule a timeout that nobody means to cancel.
+/// Schedules a timeout and drops the handle: the timeout will not be cancelled.
 fn new_timeout_drop(n: usize) {
     let delays = delays();
     repeat(n, Driven::used(), |driven, i| {
         drop(driven.schedule(delays[i]));
-        if is_last_of(BATCH, i) {
+        if is_last_in_group(BATCH, i) {
             driven.turn();
         }
     });
 }
 
-/// To cancel a timeout that is in the wheel, in no order.
+/// Cancels timeouts that are in the wheel, in random order.
 fn cancel(n: usize) {
-    let (driven, mut timeouts) = Driven::settled(&delays());
+    let (driven, mut timeouts) = Driven::with_timeouts(&delays());
     random().shuffle(&mut timeouts);
     repeat(n, (driven, timeouts), |(driven, timeouts), i| {
         timeouts.pop().unwrap().cancel();
-        if is_last_of(BATCH, i) {
+        if is_last_in_group(BATCH, i) {
             driven.turn();
         }
     });
 }
 
-/// An idle timeout is put off.
+/// Resets an idle timeout to a later deadline.
 fn reset_later(n: usize) {
-    let settled = Driven::settled(&delays()[..BATCH]);
-    repeat(n, settled, |(driven, timeouts), i| {
+    let prepared = Driven::with_timeouts(&delays()[..BATCH]);
+    repeat(n, prepared, |(driven, timeouts), i| {
         timeouts[i % BATCH].reset(Duration::new(90, i as u32));
-        if is_last_of(BATCH, i) {
+        if is_last_in_group(BATCH, i) {
             driven.turn();
         }
     });
 }
 
-/// A timeout is brought forward, to another slot.
+/// Resets a timeout to an earlier deadline in another slot.
 fn reset_earlier(n: usize) {
-    let settled = Driven::settled(&[Duration::from_secs(90); BATCH]);
-    let delays: Vec<_> = (0..MOST as u64).map(|i| Duration::from_millis(80_000 - i)).collect();
-    repeat(n, settled, |(driven, timeouts), i| {
+    let prepared = Driven::with_timeouts(&[Duration::from_secs(90); BATCH]);
+    let delays: Vec<_> = (0..MAX_OPERATIONS as u64).map(|i| Duration::from_millis(80_000 - i)).collect();
+    repeat(n, prepared, |(driven, timeouts), i| {
         timeouts[i % BATCH].reset(delays[i]);
-        if is_last_of(BATCH, i) {
+        if is_last_in_group(BATCH, i) {
             driven.turn();
         }
     });
 }
 
-/// Timeouts that stand in the wheel expire, within its first turn.
+/// Expires timeouts that are in the wheel, with delays of less than one round.
 fn expire_short(n: usize, builder: Builder) {
     let mut driven = Driven::new(builder);
-    for i in 0..MOST {
-        driven.schedule(TICK * (1 + i / DUE) as u32);
+    for i in 0..MAX_OPERATIONS {
+        driven.schedule(TICK * (1 + i / DUE_PER_TICK) as u32);
     }
     driven.turn();
     let mut expired = 0;
     repeat(n, driven, |driven, i| {
-        if is_last_of(DUE, i) {
+        if is_last_in_group(DUE_PER_TICK, i) {
             expired += driven.tick();
         }
     });
     assert_eq!(expired, n);
 }
 
-/// Timeouts of a hundred turns of the wheel, one a tick: each time one more is scheduled, and one expires.
+/// Expires timeouts with delays of a hundred rounds. In each tick one more timeout is scheduled and
+/// one expires.
 ///
-/// A small wheel, for they all have to be there first.
+/// The wheel is small because all of these timeouts must be scheduled first.
 fn expire_100_rounds(n: usize, builder: Builder) {
     const SLOTS: usize = 64;
     const DELAY: usize = 100 * SLOTS;
 
     let mut driven = Driven::new(builder.ticks_per_wheel(SLOTS));
-    let next = |driven: &mut Driven| {
+    let schedule_and_tick = |driven: &mut Driven| {
         driven.schedule(TICK * DELAY as u32);
         driven.tick()
     };
-    let before: usize = (0..DELAY).map(|_| next(&mut driven)).sum();
+    let before: usize = (0..DELAY).map(|_| schedule_and_tick(&mut driven)).sum();
     assert_eq!(before, 1);
     let mut expired = 0;
-    repeat(n, driven, |driven, _| expired += next(driven));
+    repeat(n, driven, |driven, _| expired += schedule_and_tick(driven));
     assert_eq!(expired, n);
 }
 
-/// A tick while nothing is pending.
+/// Advances by one tick while nothing is pending.
 fn turn_empty(n: usize) {
     repeat(n, Driven::used(), |driven, _| {
         driven.tick();
     });
 }
 
-/// A tick in which nothing is due, with ten timeouts that are rounds off in each of a thousand slots.
+/// Advances by one tick in which nothing is due. Each of a thousand slots contains ten timeouts
+/// that are due many rounds later.
 fn turn_far(n: usize) {
     const SLOTS: usize = 1_024;
 
@@ -233,10 +237,10 @@ fn turn_far(n: usize) {
     repeat(n, driven, |driven, _| assert_eq!(driven.tick(), 0));
 }
 
-/// An entry is put into a wheel that holds ten thousand, and taken out at once.
+/// Inserts an entry into a wheel of ten thousand entries and removes it immediately.
 fn insert_remove<W: Wheel>(n: usize) {
     let mut wheel = W::new();
-    let deadlines: Vec<_> = spread(300..=900).take(MOST).collect();
+    let deadlines: Vec<_> = spread(300..=900).take(MAX_OPERATIONS).collect();
     for &deadline in &deadlines[..10_000] {
         wheel.insert(deadline, 0);
     }
@@ -246,23 +250,23 @@ fn insert_remove<W: Wheel>(n: usize) {
     });
 }
 
-/// Entries move down two levels, and come out.
+/// Moves entries down two levels of the hierarchical wheel and expires them.
 fn cascade(n: usize) {
     const LEVEL_1: u64 = 512;
     const LEVEL_2: u64 = 512 * LEVEL_1;
 
     let mut wheel = HierarchicalWheel::new(512);
-    // In a slot for themselves on either level.
-    let slots = |i: usize| ((1 + (i / DUE) as u64) * LEVEL_2, LEVEL_2 / 2);
-    for i in 0..MOST {
+    // On both levels, each group of entries has its own slot.
+    let slots = |i: usize| ((1 + (i / DUE_PER_TICK) as u64) * LEVEL_2, LEVEL_2 / 2);
+    for i in 0..MAX_OPERATIONS {
         let (upper, lower) = slots(i);
-        wheel.insert(upper + lower + 1 + (i % DUE) as u64, i);
+        wheel.insert(upper + lower + 1 + (i % DUE_PER_TICK) as u64, i);
     }
     let mut expired = 0;
     repeat(n, wheel, |wheel, i| {
-        if is_last_of(DUE, i) {
+        if is_last_in_group(DUE_PER_TICK, i) {
             let (upper, lower) = slots(i);
-            for now in [upper, upper + lower, upper + lower + DUE as u64] {
+            for now in [upper, upper + lower, upper + lower + DUE_PER_TICK as u64] {
                 wheel.advance(now, |_| expired += 1);
             }
         }

@@ -1,11 +1,13 @@
-//! A B-tree, as async-io's reactor keeps its timers in one.
+//! A B-tree. The reactor of async-io stores its timers in a B-tree too.
 
 use std::collections::BTreeMap;
 
 use crate::wheel::Wheel;
 
-/// A map by deadline and identity. It takes out one entry at a time; async-io splits the map instead, which walks along
-/// one of the halves to count it.
+/// A map ordered by deadline and sequence number.
+///
+/// It removes expired entries one by one. async-io splits the map instead, which has to count the
+/// entries of one half.
 #[derive(Default)]
 pub struct BTreeQueue {
     entries: BTreeMap<(u64, u64), u64>,

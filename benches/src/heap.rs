@@ -1,4 +1,4 @@
-//! A binary heap, as `java.util.concurrent.DelayQueue` is one.
+//! A binary heap. `java.util.concurrent.DelayQueue` uses a binary heap too.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,11 +7,12 @@ use slab::Slab;
 
 use crate::wheel::Wheel;
 
-/// A heap by deadline and sequence number.
+/// A heap ordered by deadline and sequence number.
 ///
-/// `DelayQueue` looks through the whole heap for what it is to remove. Here, as in most heaps that have to be fast, what
-/// is removed stays in the heap as a stale item until it comes to the top or until more than half of the items are
-/// stale, when all of these are thrown out at once. The values lie beside the heap, so a removal frees them at once.
+/// `DelayQueue` searches the whole heap for the entry to remove. This heap does not: a removed
+/// entry stays in the heap as a stale item. A stale item leaves the heap when it reaches the top.
+/// When more than half of the items are stale, all stale items are discarded together. The values
+/// are stored outside of the heap, so a removal frees them immediately.
 #[derive(Default)]
 pub struct HeapQueue {
     items: BinaryHeap<Reverse<Item>>,
@@ -24,9 +25,9 @@ pub struct HeapQueue {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     deadline: u64,
-    /// Never used again, so an item whose value has another one is stale.
+    /// Never reused. An item is stale if the value at its index has another sequence number.
     sequence: u64,
-    place: u32,
+    index: u32,
 }
 
 struct Value {
@@ -37,15 +38,15 @@ struct Value {
 #[derive(Clone, Copy)]
 pub struct HeapKey {
     sequence: u64,
-    place: u32,
+    index: u32,
 }
 
-fn take(values: &mut Slab<Value>, place: u32, sequence: u64) -> Option<u64> {
-    is_there(values, place, sequence).then(|| values.remove(place as usize).value)
+fn take(values: &mut Slab<Value>, index: u32, sequence: u64) -> Option<u64> {
+    contains(values, index, sequence).then(|| values.remove(index as usize).value)
 }
 
-fn is_there(values: &Slab<Value>, place: u32, sequence: u64) -> bool {
-    values.get(place as usize).is_some_and(|value| value.sequence == sequence)
+fn contains(values: &Slab<Value>, index: u32, sequence: u64) -> bool {
+    values.get(index as usize).is_some_and(|value| value.sequence == sequence)
 }
 
 impl Wheel for HeapQueue {
@@ -60,16 +61,16 @@ impl Wheel for HeapQueue {
     fn insert(&mut self, deadline: u64, value: u64) -> HeapKey {
         self.sequence += 1;
         let sequence = self.sequence;
-        let place = self.values.insert(Value { sequence, value }) as u32;
-        self.items.push(Reverse(Item { deadline, sequence, place }));
-        HeapKey { sequence, place }
+        let index = self.values.insert(Value { sequence, value }) as u32;
+        self.items.push(Reverse(Item { deadline, sequence, index }));
+        HeapKey { sequence, index }
     }
 
     fn remove(&mut self, key: HeapKey) -> Option<u64> {
-        let value = take(&mut self.values, key.place, key.sequence)?;
+        let value = take(&mut self.values, key.index, key.sequence)?;
         self.stale += 1;
         if self.stale > self.items.len() / 2 {
-            self.items.retain(|Reverse(item)| is_there(&self.values, item.place, item.sequence));
+            self.items.retain(|Reverse(item)| contains(&self.values, item.index, item.sequence));
             self.stale = 0;
         }
         Some(value)
@@ -77,8 +78,8 @@ impl Wheel for HeapQueue {
 
     fn advance(&mut self, now: u64, mut expired: impl FnMut(u64)) {
         while self.next_deadline().is_some_and(|first| first <= now) {
-            let Reverse(item) = self.items.pop().expect("there is a first one");
-            match take(&mut self.values, item.place, item.sequence) {
+            let Reverse(item) = self.items.pop().expect("the heap is not empty");
+            match take(&mut self.values, item.index, item.sequence) {
                 Some(value) => expired(value),
                 None => self.stale -= 1,
             }

@@ -1,7 +1,7 @@
-//! What is asked of every timer in the same way: the questions that a caller has, and [`Timer`], the face that a
-//! competitor puts on to be asked them. Each question is a criterion group, and each timer one line in it.
+//! Benchmarks of the operations that a caller performs on a timer. Every timer implements
+//! [`Timer`]. Each operation is a criterion group, and each timer is one line in it.
 //!
-//! For the data structures alone there is [`wheel`].
+//! The module [`wheel`] is for the data structures without a timer.
 
 mod btree;
 mod heap;
@@ -17,7 +17,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
 use hashed_wheel::{HashedWheelTimer, Timeout};
 
-/// A timer as its callers see it. It runs until it is dropped, beside them, as it would in a service.
+/// A timer from the point of view of its callers. Its worker runs concurrently with the callers, as
+/// in a service, until the timer is dropped.
 pub trait Timer: Sized {
     const NAME: &'static str;
 
@@ -27,13 +28,15 @@ pub trait Timer: Sized {
 
     fn new_timeout(&self, delay: Duration) -> Self::Timeout;
 
-    /// The caller is done with it: what dropping the handle costs is part of this.
+    /// Cancels the timeout and drops the handle: the cost of dropping it is part of the measured
+    /// operation.
     fn cancel(&self, timeout: Self::Timeout);
 
     fn reset(&self, timeout: &Self::Timeout, delay: Duration);
 
-    /// Returns when all timeouts so far are where they stay until they are due.
-    fn settle(&self);
+    /// Waits until all timeouts that were scheduled before this call are in the timer's data
+    /// structure.
+    fn wait_until_inserted(&self);
 }
 
 impl Timer for HashedWheelTimer {
@@ -42,7 +45,8 @@ impl Timer for HashedWheelTimer {
     type Timeout = Timeout;
 
     fn start() -> Self {
-        // Short enough that the worker does its part while a batch is measured, as it would under steady traffic.
+        // The tick is short, so that the worker does its work during the measurement of a batch, as
+        // under steady load.
         let timer = Self::new(Duration::from_millis(10), 512);
         timer.start().unwrap();
         timer
@@ -60,26 +64,27 @@ impl Timer for HashedWheelTimer {
         timeout.reset(delay);
     }
 
-    fn settle(&self) {
+    fn wait_until_inserted(&self) {
         let (ran, wait) = mpsc::channel();
-        // The last of the queue: when it runs, all before it are in the wheel.
+        // The queue is FIFO: when this timeout runs, all earlier ones are in the wheel.
         self.new_timeout(move |_| ran.send(()).unwrap(), Duration::ZERO).unwrap();
         wait.recv().unwrap();
     }
 }
 
-/// How many timeouts there are at a time: what a busy service has, and some ten megabytes.
+/// The number of timeouts that are pending at the same time: about as many as in a busy service.
 const BATCH: usize = 100_000;
 
-/// The longest delay, and so one to re-arm with.
-const LONGEST: Duration = Duration::from_secs(90);
+/// The longest delay of [`delays`]. A reset to it always moves the deadline later.
+const MAX_DELAY: Duration = Duration::from_secs(90);
 
-/// Seeded: every competitor is asked the same, in every run.
+/// Returns a generator with a fixed seed: every competitor gets the same input in every run.
 pub fn random() -> fastrand::Rng {
     fastrand::Rng::with_seed(0x5eed)
 }
 
-/// Numbers from `range`, without end. They come from a table, for the random numbers are not to be measured.
+/// Returns an endless iterator of random numbers from `range`. It reads them from a table, so that
+/// the measured time does not include the random number generator.
 pub fn spread(range: RangeInclusive<u64>) -> impl Iterator<Item = u64> {
     const TABLE: usize = 4_096;
 
@@ -92,32 +97,35 @@ pub fn spread(range: RangeInclusive<u64>) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Request timeouts, from 30 to 90 s.
+/// Returns delays of request timeouts, 30 to 90 s.
 fn delays() -> impl Iterator<Item = Duration> {
     spread(30_000..=90_000).map(Duration::from_millis)
 }
 
-/// A timer that `BATCH` timeouts are settled in, and these in random order.
-fn settled<T: Timer>() -> (T, Vec<T::Timeout>) {
+/// Returns a timer whose data structure contains `BATCH` timeouts, and their handles in random
+/// order.
+fn timer_with_timeouts<T: Timer>() -> (T, Vec<T::Timeout>) {
     let timer = T::start();
     let mut timeouts: Vec<_> = delays().take(BATCH).map(|delay| timer.new_timeout(delay)).collect();
-    timer.settle();
+    timer.wait_until_inserted();
     random().shuffle(&mut timeouts);
     (timer, timeouts)
 }
 
-/// A group for questions that need a new timer each time: an iteration is a whole batch.
-fn batches<'a>(criterion: &'a mut Criterion, question: &str) -> BenchmarkGroup<'a, WallTime> {
-    let mut group = criterion.benchmark_group(question);
+/// Returns a group for operations that need a new timer each time: an iteration is a whole batch.
+fn batches<'a>(criterion: &'a mut Criterion, operation: &str) -> BenchmarkGroup<'a, WallTime> {
+    let mut group = criterion.benchmark_group(operation);
     group.throughput(Throughput::Elements(BATCH as u64));
-    // To prepare a batch takes longer than to measure it.
+    // Flat sampling with few samples, because the setup of a batch takes longer than its
+    // measurement.
     group.sampling_mode(SamplingMode::Flat).sample_size(50).measurement_time(Duration::from_secs(2));
     group
 }
 
-/// What does a caller pay to schedule a timeout that it keeps?
+/// Measures what a caller pays to schedule a timeout and keep its handle.
 ///
-/// One thread and a hundred thousand timeouts, whose timer is new; its worker takes them in meanwhile.
+/// One thread schedules a hundred thousand timeouts on a new timer. Its worker inserts them
+/// concurrently.
 pub fn new_timeout<T: Timer>(criterion: &mut Criterion) {
     batches(criterion, "new_timeout").bench_function(T::NAME, |bencher| {
         let mut delays = delays();
@@ -134,9 +142,10 @@ pub fn new_timeout<T: Timer>(criterion: &mut Criterion) {
     });
 }
 
-/// What does a caller pay for a request that is answered at once: to schedule its timeout and cancel it?
+/// Measures what a caller pays to schedule a timeout and cancel it immediately, as for a request
+/// with an immediate answer.
 ///
-/// One thread, one timer, without a pause: the worker disposes of what is left of them meanwhile.
+/// One thread uses one timer without a pause. The worker processes the cancellations concurrently.
 pub fn new_timeout_cancel<T: Timer>(criterion: &mut Criterion) {
     criterion.benchmark_group("new_timeout_cancel").bench_function(T::NAME, |bencher| {
         let timer = T::start();
@@ -145,13 +154,13 @@ pub fn new_timeout_cancel<T: Timer>(criterion: &mut Criterion) {
     });
 }
 
-/// What does a caller pay to cancel a timeout, long after it was scheduled?
+/// Measures what a caller pays to cancel a timeout long after it was scheduled.
 ///
-/// One thread and a hundred thousand timeouts, all of them in random order.
+/// One thread cancels a hundred thousand timeouts in random order.
 pub fn cancel<T: Timer>(criterion: &mut Criterion) {
     batches(criterion, "cancel").bench_function(T::NAME, |bencher| {
         let batch = || {
-            let (timer, timeouts) = settled::<T>();
+            let (timer, timeouts) = timer_with_timeouts::<T>();
             let start = Instant::now();
             timeouts.into_iter().for_each(|timeout| timer.cancel(timeout));
             start.elapsed()
@@ -160,14 +169,15 @@ pub fn cancel<T: Timer>(criterion: &mut Criterion) {
     });
 }
 
-/// What does a caller pay to put off an idle timeout, as it does with each packet?
+/// Measures what a caller pays to reset an idle timeout to a later deadline, as for every packet of
+/// a connection.
 ///
-/// One thread and a hundred thousand timeouts, in random order. Each time it is the longest delay from now, which is
-/// later than before.
+/// One thread resets a hundred thousand timeouts in random order. Each reset uses the longest
+/// delay, so the new deadline is later than the old one.
 pub fn reset_later<T: Timer>(criterion: &mut Criterion) {
     criterion.benchmark_group("reset_later").bench_function(T::NAME, |bencher| {
-        let (timer, timeouts) = settled::<T>();
+        let (timer, timeouts) = timer_with_timeouts::<T>();
         let mut timeouts = timeouts.iter().cycle();
-        bencher.iter(|| timer.reset(black_box(timeouts.next().unwrap()), LONGEST));
+        bencher.iter(|| timer.reset(black_box(timeouts.next().unwrap()), MAX_DELAY));
     });
 }

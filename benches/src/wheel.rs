@@ -1,5 +1,5 @@
-//! What is asked of every queue of deadlines in the same way: [`Wheel`] is the face that the wheels, and what others use
-//! in their place, put on to be asked.
+//! [`Wheel`]: the interface of the benchmarked queues of deadlines. The wheels implement it, and so do the heap and the
+//! B-tree, which other timers use instead of a wheel.
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key};
 
@@ -9,7 +9,8 @@ pub use crate::heap::HeapQueue;
 /// Netty's default.
 pub const SLOTS: usize = 512;
 
-/// Entries that come out when they are due: by deadline, and with the same one in the order in which they were inserted.
+/// A queue whose entries expire at their deadlines. Entries with the same deadline expire in the
+/// order of insertion.
 pub trait Wheel {
     const NAME: &'static str;
 
@@ -17,14 +18,15 @@ pub trait Wheel {
 
     fn new() -> Self;
     fn insert(&mut self, deadline: u64, value: u64) -> Self::Key;
-    /// `None` if the entry has come out already; never another one.
+    /// Returns `None` if the entry has expired or was removed. A key never refers to another entry.
     fn remove(&mut self, key: Self::Key) -> Option<u64>;
     fn advance(&mut self, now: u64, expired: impl FnMut(u64));
-    /// A tick no later than the first deadline. After removals it may be too early.
+    /// Returns a tick that is not later than the first deadline. After removals it may be earlier
+    /// than that.
     fn next_deadline(&self) -> Option<u64>;
 }
 
-/// Both have the same methods.
+/// Implements [`Wheel`] for a wheel of this crate. Both wheels have the same methods.
 macro_rules! wheel {
     ($wheel:ident, $name:literal) => {
         impl Wheel for $wheel<u64> {

@@ -1,7 +1,8 @@
-//! Which wheel, or which other queue, for how many entries and what delays?
+//! Compares the wheels and other queues of deadlines over the number of entries and the delays.
 //!
-//! Says it in a table: `cargo bench -p hashed-wheel-benches --bench which`, and behind it `-- --quick` for rough figures
-//! in half a minute, `-- --write` to put table, figure and all the figures behind them into docs/ and README.md.
+//! `cargo bench -p hashed-wheel-benches --bench which` prints a table. Append `-- --quick` for
+//! approximate values in about half a minute. Append `-- --write` to write the table, a figure and
+//! all values to docs/ and README.md.
 
 mod figure;
 mod measure;
@@ -13,45 +14,50 @@ use std::process::Command;
 use std::{env, fs};
 
 use hashed_wheel_benches::wheel::SLOTS;
-use measure::{Asked, Costs, Each, measure};
+use measure::{Costs, Each, Scope, measure};
 
 const COMMAND: &str = "cargo bench -p hashed-wheel-benches --bench which --";
 
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The longest delay that is short: all are within one turn of the wheel.
+/// The largest of the short delays, in ticks: less than one round of the wheel.
 const SHORT: u64 = 500;
 
-/// The longest one that is long: 2 048 turns.
+/// The largest of the long delays, in ticks: 2 048 rounds.
 const LONG: u64 = 1 << 20;
 
-/// What is measured. The repetitions make it some six minutes, or a third of one: ten million entries take half of the
-/// time at once, and are a mean by themselves.
+/// The cases and the number of repetitions of each.
+///
+/// Ten million entries are measured once: one repetition takes half of the total time and averages
+/// over many entries.
 struct Plan {
-    /// How many are pending, and how often that is measured.
+    /// Numbers of pending entries, each with its number of repetitions.
     sizes: &'static [(usize, usize)],
-    /// For the costs by delay: how many are pending, the mean delays in turns of the wheel, and how often.
+    /// For the costs by delay: the number of pending entries, the mean delays in rounds of the
+    /// wheel, and the number of repetitions.
     by_delay: (usize, &'static [f64], usize),
 }
 
-const TURNS: [f64; 11] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
+const MEAN_DELAYS: [f64; 11] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0];
 
 const FULL: Plan = Plan {
     sizes: &[(1_000, 21), (10_000, 21), (100_000, 21), (1_000_000, 7), (10_000_000, 1)],
-    by_delay: (100_000, &TURNS, 9),
+    by_delay: (100_000, &MEAN_DELAYS, 9),
 };
 
-const QUICK: Plan =
-    Plan { sizes: &[(1_000, 9), (10_000, 9), (100_000, 5), (1_000_000, 1)], by_delay: (100_000, &TURNS, 1) };
+const QUICK: Plan = Plan {
+    sizes: &[(1_000, 9), (10_000, 9), (100_000, 5), (1_000_000, 1)],
+    by_delay: (100_000, &MEAN_DELAYS, 1),
+};
 
 const TEST: Plan =
     Plan { sizes: &[(10, 1), (20, 1), (30, 1), (40, 1)], by_delay: (100, &[0.1, 1.0, 10.0], 1) };
 
-/// What came out.
-struct Found {
+struct Results {
     by_size: Vec<BySize>,
+    /// The number of pending entries in `by_delay`.
     pending: usize,
-    /// Beside the mean delay in turns.
+    /// Mean delays in rounds of the wheel, each with its costs.
     by_delay: Vec<(f64, Costs<Each>)>,
 }
 
@@ -62,23 +68,23 @@ struct BySize {
 }
 
 impl Plan {
-    fn carry_out(&self) -> Found {
+    fn execute(&self) -> Results {
         let by_size = self.sizes.iter().map(|&(pending, repetitions)| {
-            let short = measure(Asked::Everything, pending, SHORT, repetitions);
-            let long = measure(Asked::Everything, pending, LONG, repetitions);
+            let short = measure(Scope::All, pending, SHORT, repetitions);
+            let long = measure(Scope::All, pending, LONG, repetitions);
             BySize { pending, short, long }
         });
-        let (pending, turns, repetitions) = self.by_delay;
-        let by_delay = turns.iter().map(|&turns| {
-            let longest = (2.0 * turns * SLOTS as f64) as u64;
-            (turns, measure(Asked::Expiry, pending, longest, repetitions))
+        let (pending, mean_delays, repetitions) = self.by_delay;
+        let by_delay = mean_delays.iter().map(|&rounds| {
+            let max_delay = (2.0 * rounds * SLOTS as f64) as u64;
+            (rounds, measure(Scope::Expiry, pending, max_delay, repetitions))
         });
-        Found { by_size: by_size.collect(), pending, by_delay: by_delay.collect() }
+        Results { by_size: by_size.collect(), pending, by_delay: by_delay.collect() }
     }
 }
 
-/// The kind of machine, the compiler and the command.
-fn circumstances(command: &str) -> String {
+/// Returns the processor, the compiler and the command as one line.
+fn environment(command: &str) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let models = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = models.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -86,51 +92,51 @@ fn circumstances(command: &str) -> String {
     let rustc = Command::new("rustc").arg("--version").output();
     let rustc =
         rustc.map_or_else(|_| "rustc".into(), |output| String::from_utf8_lossy(&output.stdout).into_owned());
-    // Without the commit.
+    // Omits the commit in parentheses.
     let rustc = rustc.split(" (").next().unwrap_or_default().trim();
     format!("{cores} cores of an {model}, {rustc}; `{command}`")
 }
 
-/// Puts `text` between the marks in the file.
+/// Replaces the text between the markers in the file with `text`.
 fn replace(path: &str, text: &str) -> Result<(), Box<dyn Error>> {
     const BEGIN: &str = "<!-- which-wheel: begin -->\n";
     const END: &str = "<!-- which-wheel: end -->\n";
 
     let old = fs::read_to_string(path)?;
-    let marks = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = marks.ok_or("the marks for the table are not there")?;
+    let outside = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = outside.ok_or_else(|| format!("{path}: no markers for the table"))?;
     fs::write(path, format!("{before}{BEGIN}{text}{END}{after}"))?;
     Ok(())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = env::args().skip(1).collect();
-    let asked = |option| arguments.iter().any(|argument| argument == option);
-    // A filter that is meant for Criterion's benches.
+    let has_option = |option| arguments.iter().any(|argument| argument == option);
+    // `cargo bench` passes the same filter to all benchmarks: this one selects other benchmarks.
     if arguments.iter().any(|argument| !argument.starts_with('-') && !"which".contains(&**argument)) {
         return Ok(());
     }
 
-    measure::agree();
-    if asked("--test") {
-        let found = TEST.carry_out();
-        table::markdown(&found);
-        table::csv(&found);
-        figure::svg(&found)?;
+    measure::assert_same_behaviour();
+    if has_option("--test") {
+        let results = TEST.execute();
+        table::markdown(&results);
+        table::csv(&results);
+        figure::svg(&results)?;
         println!("Testing which\nSuccess\n");
         return Ok(());
     }
 
-    let (plan, option) = if asked("--quick") { (QUICK, " --quick") } else { (FULL, "") };
-    let found = plan.carry_out();
+    let (plan, option) = if has_option("--quick") { (QUICK, " --quick") } else { (FULL, "") };
+    let results = plan.execute();
     let command = format!("{COMMAND}{option} --write");
-    let text = format!("{}\n\n{}", circumstances(&command), table::markdown(&found));
+    let text = format!("{}\n\n{}", environment(&command), table::markdown(&results));
     println!("{text}");
-    if asked("--write") {
+    if has_option("--write") {
         fs::create_dir_all(format!("{WORKSPACE}/docs"))?;
         fs::write(format!("{WORKSPACE}/docs/which-wheel.md"), &text)?;
-        fs::write(format!("{WORKSPACE}/docs/which-wheel.csv"), table::csv(&found))?;
-        fs::write(format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&found)?)?;
+        fs::write(format!("{WORKSPACE}/docs/which-wheel.csv"), table::csv(&results))?;
+        fs::write(format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&results)?)?;
         replace(&format!("{WORKSPACE}/README.md"), &text)?;
     }
     Ok(())

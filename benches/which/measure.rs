@@ -1,4 +1,4 @@
-//! What a queue is asked, and how the answers of several are made comparable.
+//! Measures the operations of a queue of deadlines under the same conditions for all competitors.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,44 +9,51 @@ use hashed_wheel_benches::wheel::{BTreeQueue, HeapQueue, Wheel};
 
 use crate::memory;
 
-/// One figure for each competitor, in the order of `NAMES`.
+/// One value per competitor, in the order of `NAMES`.
 pub type Each = [f64; 4];
 
 pub const NAMES: [&str; 4] =
     [HashedWheel::<u64>::NAME, HierarchicalWheel::<u64>::NAME, HeapQueue::NAME, BTreeQueue::NAME];
 
-const LIVES: [fn(&Case) -> Costs; 4] =
-    [live::<HashedWheel<u64>>, live::<HierarchicalWheel<u64>>, live::<HeapQueue>, live::<BTreeQueue>];
+const MEASURE_QUEUE: [fn(&Case) -> Costs; 4] = [
+    measure_queue::<HashedWheel<u64>>,
+    measure_queue::<HierarchicalWheel<u64>>,
+    measure_queue::<HeapQueue>,
+    measure_queue::<BTreeQueue>,
+];
 
-/// How many ticks in which nothing is due are walked.
-const STILL: u64 = 4_096;
+/// The number of measured ticks in which nothing is due.
+const EMPTY_TICKS: u64 = 4_096;
 
-/// Later by so much nothing is due in these ticks, nor soon: that entries move down belongs to what expiry costs.
-const PUT_OFF: u64 = 2 * STILL;
+/// Added to the deadlines, so that nothing is due in the empty ticks or soon after them. Otherwise
+/// entries would move down a level during the empty ticks, and these moves belong to the cost of
+/// expiry.
+const DEADLINE_OFFSET: u64 = 2 * EMPTY_TICKS;
 
-/// How many entries a repetition measures at least: it takes as many queues as that needs.
-const ENTRIES: usize = 20_000;
+/// The smallest number of entries of one repetition. A repetition uses as many queues as that
+/// requires.
+const MIN_ENTRIES: usize = 20_000;
 
-/// So many entries, each of which is due after 1 to `longest` ticks, all equally likely.
+/// The entries of one queue. Their delays are uniformly distributed over 1 to `max_delay` ticks.
 pub struct Case {
     deadlines: Vec<u64>,
     start: u64,
-    asked: Asked,
+    scope: Scope,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub enum Asked {
-    Everything,
-    /// Where cancelling comes in, or a tick with nothing due, the costs are no number then.
+pub enum Scope {
+    All,
+    /// Only insertion, expiry and memory. All other costs are NaN.
     Expiry,
 }
 
 impl Case {
-    fn new(pending: usize, longest: u64, asked: Asked, random: &mut fastrand::Rng) -> Self {
-        // No queue is to gain from a time that is a round number.
+    fn new(pending: usize, max_delay: u64, scope: Scope, random: &mut fastrand::Rng) -> Self {
+        // A random start, because a power of two could be an advantage for some queue.
         let start = (1 << 40) + random.u64(..1 << 30);
-        let deadlines = (0..pending).map(|_| start + random.u64(1..=longest)).collect();
-        Self { deadlines, start, asked }
+        let deadlines = (0..pending).map(|_| start + random.u64(1..=max_delay)).collect();
+        Self { deadlines, start, scope }
     }
 
     fn queue<W: Wheel>(&self) -> W {
@@ -56,31 +63,33 @@ impl Case {
     }
 }
 
-/// What one operation costs: in nanoseconds, the longest one in microseconds, or bytes.
+/// The costs of one operation.
 pub struct Costs<N = f64> {
-    /// Of an entry, put into a queue that grows from nothing.
+    /// Nanoseconds per entry to insert into a queue that is empty at first.
     pub insert: N,
-    /// Of an entry, one after the other in random order until none is left.
+    /// Nanoseconds per entry to cancel all entries in random order.
     pub cancel: N,
-    /// Of an entry, cancelled in random order, and another one put in at once.
+    /// Nanoseconds per entry to cancel it, in random order, and to insert another one immediately.
     pub replace: N,
-    /// Of an entry, going from one deadline to the next until all are out, as the timer's worker does.
+    /// Nanoseconds per entry to advance from one deadline to the next until all entries have
+    /// expired, as the timer's worker does.
     pub expire: N,
-    /// Of the longest of these steps but the last: whoever moves many at once keeps the others waiting. (With the last the
-    /// wheels give all memory back.)
-    pub longest: N,
-    /// Of a tick in which nothing is due.
-    pub still: N,
-    /// Of memory, an entry, when all are in.
+    /// Microseconds of the longest of these steps. A step that moves many entries delays all
+    /// others. The last step does not count, because the wheels free all memory in it.
+    pub longest_step: N,
+    /// Nanoseconds of a tick in which nothing is due.
+    pub empty_tick: N,
+    /// Bytes per entry after all insertions.
     pub bytes: N,
-    /// Of memory, an entry, at most until all are replaced.
+    /// The largest number of bytes per entry until all entries have been replaced.
     pub peak: N,
 }
 
-/// A queue's life, three times: in two all entries expire, in the other none does.
-fn live<W: Wheel>(case: &Case) -> Costs {
+/// Measures one queue in three passes. In two of them all entries expire, in the third one none
+/// expires.
+fn measure_queue<W: Wheel>(case: &Case) -> Costs {
     let pending = case.deadlines.len();
-    let each = |start: Instant, count: usize| start.elapsed().as_nanos() as f64 / count as f64;
+    let nanos_each = |start: Instant, count: usize| start.elapsed().as_nanos() as f64 / count as f64;
 
     let before = memory::live();
     let mut queue = case.queue::<W>();
@@ -88,7 +97,7 @@ fn live<W: Wheel>(case: &Case) -> Costs {
     for &deadline in &case.deadlines {
         black_box(queue.insert(deadline, deadline));
     }
-    let insert = each(start, pending);
+    let insert = nanos_each(start, pending);
     let bytes = (memory::live() - before) as f64 / pending as f64;
 
     let mut expired = 0;
@@ -96,101 +105,106 @@ fn live<W: Wheel>(case: &Case) -> Costs {
     while let Some(next) = queue.next_deadline() {
         queue.advance(next, |_| expired += 1);
     }
-    let expire = each(start, pending);
+    let expire = nanos_each(start, pending);
     assert_eq!(expired, pending);
     drop(queue);
-    if case.asked == Asked::Expiry {
-        let [cancel, replace, longest, still, peak] = [f64::NAN; 5];
-        return Costs { insert, cancel, replace, expire, longest, still, bytes, peak };
+    if case.scope == Scope::Expiry {
+        let [cancel, replace, longest_step, empty_tick, peak] = [f64::NAN; 5];
+        return Costs { insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak };
     }
 
-    // Not in the loop above, where looking at the clock would cost more than a step.
+    // A separate pass, because reading the clock in the loop above would cost more than a step.
     let mut queue = case.queue::<W>();
     case.deadlines.iter().for_each(|&deadline| _ = queue.insert(deadline, deadline));
-    let (mut longest, last) = (0.0_f64, case.deadlines.iter().max().copied());
+    let (mut longest_step, last) = (0.0_f64, case.deadlines.iter().max().copied());
     while let Some(next) = queue.next_deadline().filter(|&next| Some(next) < last) {
         let start = Instant::now();
         queue.advance(next, |value| _ = black_box(value));
-        longest = longest.max(each(start, 1) / 1_000.0);
+        longest_step = longest_step.max(nanos_each(start, 1) / 1_000.0);
     }
     drop(queue);
 
-    memory::forget_peak();
+    memory::reset_peak();
     let mut queue = case.queue::<W>();
     let mut keys: Vec<_> =
-        case.deadlines.iter().map(|&deadline| queue.insert(deadline + PUT_OFF, deadline)).collect();
+        case.deadlines.iter().map(|&deadline| queue.insert(deadline + DEADLINE_OFFSET, deadline)).collect();
     let start = Instant::now();
-    for tick in 1..=STILL {
+    for tick in 1..=EMPTY_TICKS {
         queue.advance(case.start + tick, |_| expired += 1);
     }
-    let still = each(start, STILL as usize);
+    let empty_tick = nanos_each(start, EMPTY_TICKS as usize);
     assert_eq!(expired, pending);
 
     random().shuffle(&mut keys);
     let start = Instant::now();
     for (key, &deadline) in keys.iter_mut().zip(&case.deadlines) {
         black_box(queue.remove(*key));
-        *key = queue.insert(deadline + PUT_OFF, deadline);
+        *key = queue.insert(deadline + DEADLINE_OFFSET, deadline);
     }
-    let replace = each(start, pending);
+    let replace = nanos_each(start, pending);
     let peak = (memory::peak() - before - size_of_val(&*keys)) as f64 / pending as f64;
 
     random().shuffle(&mut keys);
     let start = Instant::now();
     let cancelled = keys.iter().filter(|&&key| queue.remove(key).is_some()).count();
-    let cancel = each(start, pending);
+    let cancel = nanos_each(start, pending);
     assert_eq!(cancelled, pending);
 
-    Costs { insert, cancel, replace, expire, longest, still, bytes, peak }
+    Costs { insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak }
 }
 
-/// The medians of so many repetitions. In each all competitors take their turns, so that what else the machine does hits
-/// all alike.
-pub fn measure(asked: Asked, pending: usize, longest: u64, repetitions: usize) -> Costs<Each> {
+/// Returns the medians of the repetitions. Each repetition measures all competitors one after the
+/// other, so that a disturbance by other processes affects all of them.
+pub fn measure(scope: Scope, pending: usize, max_delay: u64, repetitions: usize) -> Costs<Each> {
     let mut random = random();
-    let mut found: [Vec<Costs>; 4] = Default::default();
+    let mut results: [Vec<Costs>; 4] = Default::default();
     for repetition in 0..repetitions {
-        let cases: Vec<_> =
-            (0..ENTRIES.div_ceil(pending)).map(|_| Case::new(pending, longest, asked, &mut random)).collect();
-        for turn in 0..NAMES.len() {
-            let competitor = (repetition + turn) % NAMES.len();
-            let all: Vec<_> = cases.iter().map(LIVES[competitor]).collect();
-            let mean = |of: fn(&Costs) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
-            found[competitor].push(over(mean));
+        let cases: Vec<_> = (0..MIN_ENTRIES.div_ceil(pending))
+            .map(|_| Case::new(pending, max_delay, scope, &mut random))
+            .collect();
+        for offset in 0..NAMES.len() {
+            let competitor = (repetition + offset) % NAMES.len();
+            let all: Vec<_> = cases.iter().map(MEASURE_QUEUE[competitor]).collect();
+            let mean = |cost: fn(&Costs) -> f64| all.iter().map(cost).sum::<f64>() / all.len() as f64;
+            results[competitor].push(for_each_cost(mean));
         }
     }
-    over(|of| std::array::from_fn(|competitor| median(found[competitor].iter().map(of).collect())))
+    for_each_cost(|cost| {
+        std::array::from_fn(|competitor| median(results[competitor].iter().map(cost).collect()))
+    })
 }
 
-/// The same for each kind of cost.
-fn over<N>(figure: impl Fn(fn(&Costs) -> f64) -> N) -> Costs<N> {
+/// Calls `value` with the accessor of each cost and returns its results.
+fn for_each_cost<N>(value: impl Fn(fn(&Costs) -> f64) -> N) -> Costs<N> {
     Costs {
-        insert: figure(|costs| costs.insert),
-        cancel: figure(|costs| costs.cancel),
-        replace: figure(|costs| costs.replace),
-        expire: figure(|costs| costs.expire),
-        longest: figure(|costs| costs.longest),
-        still: figure(|costs| costs.still),
-        bytes: figure(|costs| costs.bytes),
-        peak: figure(|costs| costs.peak),
+        insert: value(|costs| costs.insert),
+        cancel: value(|costs| costs.cancel),
+        replace: value(|costs| costs.replace),
+        expire: value(|costs| costs.expire),
+        longest_step: value(|costs| costs.longest_step),
+        empty_tick: value(|costs| costs.empty_tick),
+        bytes: value(|costs| costs.bytes),
+        peak: value(|costs| costs.peak),
     }
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
-/// Checks that all competitors do the same: what one of them leaves out would make it fast.
-pub fn agree() {
+/// Checks that all competitors behave the same. A competitor that omits some work would be faster
+/// than the others.
+pub fn assert_same_behaviour() {
     fn outcome<W: Wheel>() -> Vec<Option<u64>> {
         let mut random = random();
         let (mut queue, mut keys, mut outcome) = (W::new(), Vec::new(), Vec::new());
         let mut now = 0;
         for value in 0..20_000 {
-            // Never in the past: what had passed when it came, a wheel hands out in the order in which it came.
-            let longest = 1 << random.u32(..21);
-            keys.push(queue.insert(now + random.u64(1..=longest), value));
+            // All deadlines are in the future: overdue entries leave a wheel in the order of
+            // insertion, not of deadlines.
+            let max_delay = 1 << random.u32(..21);
+            keys.push(queue.insert(now + random.u64(1..=max_delay), value));
             if random.bool() {
                 outcome.push(queue.remove(keys[random.usize(..keys.len())]));
             }

@@ -1,12 +1,14 @@
-//! How many bytes are allocated.
+//! A global allocator that counts the allocated bytes.
 //!
-//! The crates that count them (allocation-counter, peak_alloc) turn `realloc` into an allocation and a copy, or (cap)
-//! cannot forget the last peak. Here a vector grows as it does elsewhere, and the time of it is measured.
+//! The existing crates do not fit. allocation-counter and peak_alloc turn `realloc` into an
+//! allocation and a copy, which would change the measured time of a growing vector. cap cannot
+//! reset its peak.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Loads and stores, no read-modify-write: there is one thread, and counting is not to cost it anything.
+/// Updated with loads and stores instead of read-modify-write operations, which are slower: there
+/// is only one thread.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
@@ -29,44 +31,50 @@ impl Counting {
     }
 }
 
-// SAFETY: all is done by `System`, in the same way; nothing here allocates.
+// SAFETY: all methods forward to `System` with the same arguments. The counting neither allocates
+// nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::allocated(layout.size());
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller of this method guarantees the requirements of `System.alloc`: a layout
+        // of non-zero size.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::allocated(layout.size());
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller guarantees a layout of non-zero size, as `System.alloc_zeroed`
+        // requires.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         Self::freed(layout.size());
         Self::allocated(size);
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller guarantees a valid `size`, and a `pointer` that this allocator
+        // returned for `layout`. This allocator returned it from `System`, so it is valid for
+        // `System.realloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         Self::freed(layout.size());
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller guarantees a `pointer` that this allocator returned for `layout`. This
+        // allocator returned it from `System`, so `System.dealloc` may free it.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// What is allocated now.
+/// Returns the number of bytes that are allocated now.
 pub fn live() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// The most that was allocated at a time since `forget_peak`.
+/// Returns the largest number of bytes that were allocated at the same time since `reset_peak`.
 pub fn peak() -> usize {
     PEAK.load(Relaxed)
 }
 
-pub fn forget_peak() {
+pub fn reset_peak() {
     PEAK.store(live(), Relaxed);
 }

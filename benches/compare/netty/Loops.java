@@ -3,7 +3,10 @@ import static java.util.concurrent.TimeUnit.NANOSECONDS;
 import io.netty.util.HashedWheelTimer;
 import io.netty.util.Timeout;
 
-/** The timed loops, each a method of its own: when a workload calls it, the warm-up has had it compiled as a whole. */
+/**
+ * The timed loops. Each one is a separate method, so that the JIT has compiled it as a whole during
+ * the warm-up, before a workload calls it.
+ */
 final class Loops {
     private static final long HALF_A_MINUTE = 30_000_000_000L;
 
@@ -21,7 +24,7 @@ final class Loops {
         }
     }
 
-    /** All for the same moment. */
+    /** Schedules all timeouts for the same point in time. */
     static void scheduleFor(HashedWheelTimer timer, long target, int count) {
         for (int i = 0; i < count; i++) {
             timer.newTimeout(new Tasks.Count(1), target - System.nanoTime(), NANOSECONDS);
@@ -40,17 +43,20 @@ final class Loops {
         }
     }
 
-    /** Each schedules, and cancels one of a window, which `places` says; the new one takes its place. */
-    static void window(HashedWheelTimer timer, long[] delays, int[] places, Timeout[] window) {
+    /**
+     * Schedules a timeout per delay. It replaces the timeout at the next of `indexes` in the
+     * window, which is cancelled.
+     */
+    static void window(HashedWheelTimer timer, long[] delays, int[] indexes, Timeout[] window) {
         for (int i = 0; i < delays.length; i++) {
             Timeout timeout = timer.newTimeout(new Tasks.Count(1), delays[i], NANOSECONDS);
-            int place = places[i];
-            window[place].cancel();
-            window[place] = timeout;
+            int index = indexes[i];
+            window[index].cancel();
+            window[index] = timeout;
         }
     }
 
-    /** Each schedules, and cancels the one scheduled 64 before. */
+    /** Schedules a timeout per delay and cancels the one that was scheduled 64 timeouts earlier. */
     static void mix(HashedWheelTimer timer, long[] delays) {
         Timeout[] last = new Timeout[64];
         for (int i = 0; i < delays.length; i++) {
@@ -62,15 +68,15 @@ final class Loops {
         }
     }
 
-    static void read(Tasks.Connection[] connections, int[] which) {
-        for (int i : which) {
+    static void read(Tasks.Connection[] connections, int[] indexes) {
+        for (int i : indexes) {
             connections[i].read();
         }
     }
 
     static void burst(HashedWheelTimer timer, long[] delays, int from, int to) {
         for (int i = from; i < to; i++) {
-            timer.newTimeout(new Tasks.Late(System.nanoTime() + delays[i]), delays[i], NANOSECONDS);
+            timer.newTimeout(new Tasks.RecordLateness(System.nanoTime() + delays[i]), delays[i], NANOSECONDS);
         }
     }
 }

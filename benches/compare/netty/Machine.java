@@ -9,13 +9,13 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.List;
 
-/** CPU time, collections, memory, context switches. */
+/** Reads CPU time, garbage collections, memory and context switches. */
 final class Machine {
     private static final OperatingSystemMXBean PROCESS =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final List<GarbageCollectorMXBean> COLLECTORS = ManagementFactory.getGarbageCollectorMXBeans();
-    private static final Path TASKS = Path.of("/proc/self/task");
+    private static final Path THREAD_DIRECTORIES = Path.of("/proc/self/task");
 
     private Machine() {}
 
@@ -23,7 +23,10 @@ final class Machine {
         return PROCESS.getProcessCpuTime();
     }
 
-    /** To the nanosecond; that of the process comes in hundredths of a second. */
+    /**
+     * Returns the CPU time of a thread, with a resolution of nanoseconds. The CPU time of the process
+     * has a resolution of only a hundredth of a second.
+     */
     static long cpuOf(Thread thread) {
         long ns = THREADS.getThreadCpuTime(thread.getId());
         if (ns < 0) {
@@ -50,10 +53,12 @@ final class Machine {
     }
 
     /**
-     * Has a copying collector go over all that lives: it follows the links, so a wheel's lists come to lie in their order.
-     * ParallelGC begins a full collection with a copying one. G1's only slides, so it gets garbage until it copies.
+     * Runs a copying collection of all live objects. The collector follows references, so the nodes
+     * of a wheel's linked lists become adjacent in memory, in list order. ParallelGC starts a full
+     * collection with a copying one. A full collection of G1 only slides objects, so this method
+     * allocates garbage until G1 runs a young collection, which copies.
      */
-    static void pack() {
+    static void compact() {
         if (collector().equals("ParallelGC")) {
             System.gc();
             return;
@@ -73,36 +78,43 @@ final class Machine {
         return ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed();
     }
 
-    /** Voluntary context switches so far, of the threads with this name, or of all (null). */
-    static long switches(String name) throws IOException {
+    /**
+     * Returns the number of voluntary context switches of the threads with this name, or of all
+     * threads if it is null.
+     */
+    static long contextSwitches(String name) throws IOException {
         long sum = 0;
-        try (DirectoryStream<Path> tasks = Files.newDirectoryStream(TASKS)) {
-            for (Path task : tasks) {
+        try (DirectoryStream<Path> threads = Files.newDirectoryStream(THREAD_DIRECTORIES)) {
+            for (Path thread : threads) {
                 try {
-                    if (name == null || Files.readString(task.resolve("comm")).trim().equals(name)) {
-                        sum += Files.readAllLines(task.resolve("status")).stream()
+                    if (name == null || Files.readString(thread.resolve("comm")).trim().equals(name)) {
+                        sum += Files.readAllLines(thread.resolve("status")).stream()
                             .filter(line -> line.startsWith("voluntary_ctxt_switches:"))
                             .mapToLong(line -> Long.parseLong(line.substring(line.indexOf(':') + 1).trim()))
                             .sum();
                     }
                 } catch (NoSuchFileException ended) {
-                    // A thread of the JVM that has just gone.
+                    // The thread has ended since the directory was listed.
                 }
             }
         }
         return sum;
     }
 
-    /** Wall time of a part that no collection should disturb; says so on stderr if one did. */
-    static final class Watch {
+    /**
+     * Measures wall time. No collection should happen meanwhile: prints a warning on stderr if one
+     * did.
+     */
+    static final class Stopwatch {
         private final long collections = collections();
-        final long from = System.nanoTime();
+        final long start = System.nanoTime();
 
         long stop() {
-            long ns = System.nanoTime() - from;
-            long disturbed = collections() - collections;
-            if (disturbed > 0) {
-                System.err.println("netty: " + disturbed + " collections in a timed part; a larger NETTY_HEAP avoids them");
+            long ns = System.nanoTime() - start;
+            long disturbances = collections() - collections;
+            if (disturbances > 0) {
+                System.err.println("netty: " + disturbances
+                    + " garbage collections during a measurement: increase NETTY_HEAP to avoid them");
             }
             return ns;
         }

@@ -10,7 +10,10 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 
-/** Netty's side of benches/compare: a command a line on stdin, one line of JSON on stdout for each, and nothing else there. */
+/**
+ * Netty's side of benches/compare. It reads one command per line from stdin and writes one line of
+ * JSON per command to stdout. It writes nothing else to stdout.
+ */
 public final class Main {
     public static void main(String[] args) throws IOException {
         PrintStream answers = System.out;
@@ -35,7 +38,8 @@ public final class Main {
         try {
             String[] words = line.trim().split("\\s+");
             String json = Workloads.run(words[0], new Keys(words));
-            // The next round begins with an empty young generation, and nothing is left to collect while the parent waits.
+            // The next command starts with an empty young generation. No collection happens while
+            // the child is idle.
             Machine.collect();
             return json;
         } catch (Throwable t) {
@@ -51,7 +55,7 @@ public final class Main {
                 pom.load(in);
             }
         }
-        String netty = pom.getProperty("version", "of an unknown version");
+        String netty = pom.getProperty("version", "(unknown version)");
         String name = "Netty " + netty.replace(".Final", "") + ", " + Machine.collector();
         String version = netty + " on Java " + System.getProperty("java.version");
         return "{\"ready\":true,\"name\":" + quoted(name) + ",\"version\":" + quoted(version) + "}";
@@ -71,7 +75,7 @@ public final class Main {
         return json.append('"').toString();
     }
 
-    /** What comes behind the workload's name: `count=1000000 seed=7`. */
+    /** The arguments after the name of the workload: `count=1000000 seed=7`. */
     static final class Keys {
         private final Map<String, String> values = new HashMap<>();
 
@@ -79,7 +83,7 @@ public final class Main {
             for (int i = 1; i < words.length; i++) {
                 int at = words[i].indexOf('=');
                 if (at < 0) {
-                    throw new IllegalArgumentException("not key=value: " + words[i]);
+                    throw new IllegalArgumentException("expected key=value, found: " + words[i]);
                 }
                 values.put(words[i].substring(0, at), words[i].substring(at + 1));
             }
@@ -87,7 +91,7 @@ public final class Main {
 
         double number(String key) {
             if (!values.containsKey(key)) {
-                throw new IllegalArgumentException("no " + key + "= in the command");
+                throw new IllegalArgumentException("the command has no argument " + key + "=");
             }
             double number = Double.parseDouble(values.get(key));
             if (!(number > 0 && number <= Integer.MAX_VALUE)) {
@@ -100,8 +104,8 @@ public final class Main {
             return (int) number(key);
         }
 
-        int count(String key, int otherwise) {
-            return values.containsKey(key) ? count(key) : otherwise;
+        int count(String key, int defaultValue) {
+            return values.containsKey(key) ? count(key) : defaultValue;
         }
 
         long seed() {

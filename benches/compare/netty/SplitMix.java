@@ -1,4 +1,6 @@
-/** splitmix64, as on the other side of the pipe. */
+/**
+ * The generator splitmix64. The Rust side uses the same one, so that all timers get the same input.
+ */
 final class SplitMix {
     private long state;
 
@@ -18,7 +20,10 @@ final class SplitMix {
         return (int) ((next() >>> 33) % n);
     }
 
-    /** `count` times in nanoseconds, whole microseconds, uniform from `from` to `to` seconds. */
+    /**
+     * Returns `count` delays in nanoseconds, uniform between `from` and `to` seconds, rounded to
+     * microseconds.
+     */
     long[] delays(int count, double from, double to) {
         long base = Math.round(from * 1e6);
         int span = (int) Math.round((to - from) * 1e6);

@@ -5,11 +5,11 @@ import java.lang.invoke.VarHandle;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** What the timeouts do. */
+/** The tasks of the timeouts. */
 final class Tasks {
     private Tasks() {}
 
-    /** Counts that it has run. */
+    /** Adds a number to a counter when it runs. */
     static final class Count implements TimerTask {
         static final AtomicLong RAN = new AtomicLong();
         private final long by;
@@ -24,26 +24,30 @@ final class Tasks {
         }
     }
 
-    /** Notes by how much it was late. The worker alone writes, and it has ended when the array is read. */
-    static final class Late implements TimerTask {
+    /**
+     * Records its lateness. Only the worker writes to the array, and the worker has ended when the
+     * array is read.
+     */
+    static final class RecordLateness implements TimerTask {
         static long[] lateness;
-        static int noted;
+        static int recorded;
         private final long due;
 
-        Late(long due) {
+        RecordLateness(long due) {
             this.due = due;
         }
 
         @Override
         public void run(Timeout timeout) {
-            lateness[noted++] = System.nanoTime() - due;
+            lateness[recorded++] = System.nanoTime() - due;
         }
     }
 
     /**
-     * A connection as IdleStateHandler has it: a read stores the time and no more; when the timeout fires, it schedules
-     * what is left. There both happen in one thread; here the timer's worker reads what others have stored, for which the
-     * weakest access is enough, and on x86-64 it costs what a plain one does.
+     * An idle timeout as in Netty's IdleStateHandler. A read only stores the time. When the timeout
+     * fires, it schedules itself again for the remaining time. IdleStateHandler does both in one
+     * thread. Here the timer's worker reads the time that another thread stored. The weakest access
+     * mode suffices, and on x86-64 it costs as much as a plain access.
      */
     static final class Connection implements TimerTask {
         static final long IDLE = TimeUnit.SECONDS.toNanos(60);

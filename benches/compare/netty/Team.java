@@ -3,32 +3,35 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.IntConsumer;
 
 /**
- * Threads that begin together, each on a core of its own if there are enough: they spin for a while first, so that the
- * kernel has spread them. If they slept or yielded until the start, it would often leave two on one core for longer than a
- * round takes; then they work in turn, and nothing is measured of how they get on with each other.
+ * Threads that start to work at the same time, each on its own core if there are enough cores.
+ *
+ * They spin for a while before the start, so that the kernel distributes them over the cores. If
+ * they slept or yielded instead, the kernel would often leave two threads on one core for longer
+ * than a measurement takes. These two would then run one after the other, and the measurement would
+ * show no contention.
  */
 final class Team {
     private Team() {}
 
-    /** How long it took, in nanoseconds, from the start to the last one's end. */
+    /** Returns the time in nanoseconds from the start until the last thread has finished. */
     static long run(int size, IntConsumer work) throws InterruptedException {
         AtomicInteger waiting = new AtomicInteger();
         AtomicReference<Throwable> failure = new AtomicReference<>();
         Thread[] threads = new Thread[size];
         long[] ends = new long[size];
         for (int i = 0; i < size; i++) {
-            int me = i;
+            int index = i;
             threads[i] = new Thread(() -> {
                 waiting.getAndIncrement();
                 while (waiting.get() <= size) {
                     Thread.onSpinWait();
                 }
                 try {
-                    work.accept(me);
+                    work.accept(index);
                 } catch (Throwable t) {
                     failure.set(t);
                 }
-                ends[me] = System.nanoTime();
+                ends[index] = System.nanoTime();
             }, "member-" + i);
             threads[i].start();
         }
@@ -36,7 +39,7 @@ final class Team {
             Thread.sleep(1);
         }
         Thread.sleep(20);
-        Machine.Watch watch = new Machine.Watch();
+        Machine.Stopwatch stopwatch = new Machine.Stopwatch();
         waiting.getAndIncrement();
         long end = 0;
         for (int i = 0; i < size; i++) {
@@ -46,7 +49,7 @@ final class Team {
         if (failure.get() != null) {
             throw new IllegalStateException(failure.get());
         }
-        watch.stop();
-        return end - watch.from;
+        stopwatch.stop();
+        return end - stopwatch.start;
     }
 }

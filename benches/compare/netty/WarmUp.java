@@ -3,9 +3,10 @@ import static java.util.concurrent.TimeUnit.NANOSECONDS;
 import io.netty.util.Timeout;
 
 /**
- * Runs each timed loop, and both sides of the timer, until C2 has compiled them, so that the first round is like the next.
- * Many short calls: so the loops are compiled as whole methods, and not replaced while they run. The ticks are short and
- * the wheels small so that the worker's own loops are called often, too.
+ * Runs each timed loop, and both sides of the timer, until C2 has compiled them, so that the first
+ * measurement is like the later ones. The calls are short and frequent, so that C2 compiles the
+ * loops as whole methods instead of replacing them while they run. The ticks are short and the
+ * wheels small, so that the worker's own loops are called often, too.
  */
 final class WarmUp {
     private static final int SMALL = 2_000;
@@ -23,9 +24,9 @@ final class WarmUp {
                 Workloads.pairs(10 * MS, 512, 300_000);
                 Workloads.schedule(10 * MS, 512, random, 300_000);
                 Workloads.cancel(10 * MS, 512, random, 300_000);
-                Workloads.together(10 * MS, 512, random, 300_000, 2);
+                Workloads.scheduleConcurrently(10 * MS, 512, random, 300_000, 2);
                 Workloads.mix(10 * MS, 512, random, 300_000, 2);
-                Workloads.crowded(10 * MS, 512, random, 300_000, 10_000);
+                Workloads.replaceAmongPending(10 * MS, 512, random, 300_000, 10_000);
             }
         } catch (InterruptedException e) {
             throw new IllegalStateException(e);
@@ -34,21 +35,21 @@ final class WarmUp {
 
     private static void calls(SplitMix random) throws InterruptedException {
         long[] delays = random.delays(SMALL, 30, 90);
-        int[] places = random.indexes(SMALL, SMALL);
+        int[] indexes = random.indexes(SMALL, SMALL);
         Timeout[] kept = new Timeout[SMALL];
         try (Wheel wheel = new Wheel(MS, 64)) {
             for (int i = 0; i < 300; i++) {
                 Loops.schedule(wheel.timer, delays);
                 Loops.pairs(wheel.timer, SMALL);
                 Loops.scheduleAndKeep(wheel.timer, delays, kept);
-                Loops.window(wheel.timer, delays, places, kept);
+                Loops.window(wheel.timer, delays, indexes, kept);
                 Loops.cancel(kept);
                 Loops.mix(wheel.timer, delays);
             }
         }
     }
 
-    /** Some fire, and some have rounds to go. */
+    /** Some timeouts fire, and others stay in the wheel for more rounds. */
     private static void expiry(SplitMix random) throws InterruptedException {
         long[] longer = random.delays(20_000, 30, 90);
         long[] shorter = random.delays(SMALL, 0, 0.05);
@@ -64,12 +65,12 @@ final class WarmUp {
 
     private static void idle(SplitMix random) {
         Tasks.Connection[] connections = new Tasks.Connection[SMALL];
-        int[] which = random.indexes(SMALL, SMALL);
+        int[] indexes = random.indexes(SMALL, SMALL);
         for (int i = 0; i < SMALL; i++) {
             connections[i] = new Tasks.Connection();
         }
         for (int i = 0; i < 2_000; i++) {
-            Loops.read(connections, which);
+            Loops.read(connections, indexes);
         }
     }
 }

@@ -1,18 +1,21 @@
 import io.netty.util.HashedWheelTimer;
 import java.util.concurrent.TimeUnit;
 
-/** Netty's timer, started, and its thread. The timer lies in the old generation, and the young one is empty. */
+/**
+ * A started Netty timer and its thread. The timer is in the old generation, and the young
+ * generation is empty.
+ */
 final class Wheel implements AutoCloseable {
-    /** Short enough for /proc/self/task/TID/comm. */
+    /** Not longer than the 15 characters that /proc/self/task/TID/comm contains. */
     static final String NAME = "wheel-worker";
-    /** Netty's worker takes so many new timeouts per tick. */
-    private static final int PER_TICK = 100_000;
+    /** The number of new timeouts that Netty's worker transfers to the wheel per tick. */
+    private static final int TRANSFERS_PER_TICK = 100_000;
 
     final HashedWheelTimer timer;
     private final long tick;
     private Thread worker;
 
-    /** @param tick in nanoseconds */
+    /** @param tick the duration of a tick in nanoseconds */
     Wheel(long tick, int slots) {
         this.tick = tick;
         timer = new HashedWheelTimer(this::thread, tick, TimeUnit.NANOSECONDS, slots, false);
@@ -31,18 +34,24 @@ final class Wheel implements AutoCloseable {
         return Machine.cpuOf(worker);
     }
 
-    /** How long to wait until `count` timeouts are in the wheel. */
-    long settling(int count, double atLeast) {
-        return Math.max(Math.round(atLeast * 1e9), (count / PER_TICK + 5) * tick);
+    /**
+     * Returns the time in nanoseconds to wait until `count` timeouts are in the wheel, at least
+     * `minSeconds`.
+     */
+    long transferTime(int count, double minSeconds) {
+        return Math.max(Math.round(minSeconds * 1e9), (count / TRANSFERS_PER_TICK + 5) * tick);
     }
 
-    /** Waits until all that was scheduled or cancelled is off the worker's hands, which `pendingTimeouts` says. */
-    void awaitNone() throws InterruptedException {
-        long from = System.nanoTime();
+    /**
+     * Waits until `pendingTimeouts` is 0: the worker has processed everything that was scheduled or
+     * cancelled.
+     */
+    void awaitNoPending() throws InterruptedException {
+        long start = System.nanoTime();
         while (timer.pendingTimeouts() > 0) {
             Thread.sleep(1);
-            if (!worker.isAlive() || System.nanoTime() - from > 120e9) {
-                throw new IllegalStateException("the worker " + (worker.isAlive() ? "does not get done" : "has died"));
+            if (!worker.isAlive() || System.nanoTime() - start > 120e9) {
+                throw new IllegalStateException("the worker " + (worker.isAlive() ? "has not finished in 120 s" : "has died"));
             }
         }
     }

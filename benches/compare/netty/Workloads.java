@@ -7,8 +7,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * One method for each workload of the protocol, all of the same shape: make the arrays; build a timer and collect, so that
- * it is old, as in a service, and the young generation empty; time a loop; stop the timer.
+ * One method per workload of the protocol. All of them do the same steps: allocate the arrays;
+ * build a timer and collect garbage; measure a loop; stop the timer. After the collection the timer
+ * is in the old generation, as in a service, and the young generation is empty.
  */
 final class Workloads {
     private Workloads() {}
@@ -22,36 +23,36 @@ final class Workloads {
             case "W2": return pairs(tick, slots, keys.count("count"));
             case "W2s": return pairsForSeconds(tick, slots, keys.number("seconds"));
             case "W2b": return cancel(tick, slots, random, keys.count("count"));
-            case "W3": return together(tick, slots, random, keys.count("count"), keys.count("threads"));
+            case "W3": return scheduleConcurrently(tick, slots, random, keys.count("count"), keys.count("threads"));
             case "W4": return expire(tick, slots, random, keys.count("count"));
             case "W4p": return expireAtOnce(tick, slots, keys.count("count"));
-            case "W5": return carry(tick, slots, random, keys.count("count"), keys.number("seconds"));
+            case "W5": return idleWithPending(tick, slots, random, keys.count("count"), keys.number("seconds"));
             case "W6": return memory(tick, slots, random, keys.count("count"));
             case "W7": return lateness(tick, slots, random, keys.count("rate"), keys.number("seconds"));
             case "W8": return idle(tick, slots, keys.number("seconds"));
             case "W9": return rearm(tick, slots, random, keys.count("count"), keys.count("resets"));
-            case "W10": return crowded(tick, slots, random, keys.count("count"), keys.count("pending"));
+            case "W10": return replaceAmongPending(tick, slots, random, keys.count("count"), keys.count("pending"));
             case "MIX": return mix(tick, slots, random, keys.count("count"), keys.count("threads"));
-            default: return "{\"unsupported\":\"the Netty child knows no such workload\"}";
+            default: return "{\"unsupported\":\"unknown workload\"}";
         }
     }
 
-    // --- what a call costs ----------------------------------------------------------------------------------------
+    // --- costs of calls -------------------------------------------------------------------------------------------
 
     static String schedule(long tick, int slots, SplitMix random, int count) {
         long[] delays = random.delays(count, 30, 90);
         try (Wheel wheel = new Wheel(tick, slots)) {
-            Machine.Watch watch = new Machine.Watch();
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.schedule(wheel.timer, delays);
-            return json("ns", (double) watch.stop() / count);
+            return json("ns", (double) stopwatch.stop() / count);
         }
     }
 
     static String pairs(long tick, int slots, int count) {
         try (Wheel wheel = new Wheel(tick, slots)) {
-            Machine.Watch watch = new Machine.Watch();
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.pairs(wheel.timer, count);
-            return json("ns", (double) watch.stop() / count);
+            return json("ns", (double) stopwatch.stop() / count);
         }
     }
 
@@ -75,17 +76,17 @@ final class Workloads {
         try (Wheel wheel = new Wheel(tick, slots)) {
             Loops.scheduleAndKeep(wheel.timer, delays, timeouts);
             random.shuffle(timeouts);
-            NANOSECONDS.sleep(wheel.settling(count, 30 * tick / 1e9));
+            NANOSECONDS.sleep(wheel.transferTime(count, 30 * tick / 1e9));
             long cpu = wheel.workerCpu();
-            Machine.Watch watch = new Machine.Watch();
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.cancel(timeouts);
-            double ns = (double) watch.stop() / count;
-            wheel.awaitNone();
+            double ns = (double) stopwatch.stop() / count;
+            wheel.awaitNoPending();
             return json("ns", ns, "worker_ns", (double) (wheel.workerCpu() - cpu) / count);
         }
     }
 
-    static String together(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
+    static String scheduleConcurrently(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
         long[][] delays = share(random, count, threads);
         try (Wheel wheel = new Wheel(tick, slots)) {
             long ns = Team.run(threads, i -> Loops.schedule(wheel.timer, delays[i]));
@@ -111,56 +112,57 @@ final class Workloads {
 
     static String rearm(long tick, int slots, SplitMix random, int count, int resets) throws InterruptedException {
         Tasks.Connection[] connections = new Tasks.Connection[count];
-        int[] which = random.indexes(resets, count);
+        int[] indexes = random.indexes(resets, count);
         try (Wheel wheel = new Wheel(tick, slots)) {
             for (int i = 0; i < count; i++) {
                 connections[i] = new Tasks.Connection();
                 wheel.timer.newTimeout(connections[i], Tasks.Connection.IDLE, NANOSECONDS);
             }
-            NANOSECONDS.sleep(wheel.settling(count, 0.3));
-            // The process's CPU time is theirs: nothing is collected meanwhile.
+            NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
+            // These two threads use all CPU time of the process, because no garbage is collected
+            // meanwhile.
             long cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu();
-            Machine.Watch watch = new Machine.Watch();
-            Loops.read(connections, which);
-            double ns = (double) watch.stop() / resets;
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
+            Loops.read(connections, indexes);
+            double ns = (double) stopwatch.stop() / resets;
             cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu() - cpu;
             return json("ns", ns, "cpu_ns", (double) cpu / resets);
         }
     }
 
-    static String crowded(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
+    static String replaceAmongPending(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
         long[] waiting = random.delays(pending, 300, 360);
         long[] first = random.delays(1000, 30, 90);
         long[] delays = random.delays(count, 30, 90);
-        int[] places = random.indexes(count, first.length);
+        int[] indexes = random.indexes(count, first.length);
         Timeout[] window = new Timeout[first.length];
         try (Wheel wheel = new Wheel(tick, slots)) {
             Loops.schedule(wheel.timer, waiting);
             Loops.scheduleAndKeep(wheel.timer, first, window);
-            NANOSECONDS.sleep(wheel.settling(pending, 0.3));
-            Machine.Watch watch = new Machine.Watch();
-            Loops.window(wheel.timer, delays, places, window);
-            return json("ns", (double) watch.stop() / count);
+            NANOSECONDS.sleep(wheel.transferTime(pending, 0.3));
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
+            Loops.window(wheel.timer, delays, indexes, window);
+            return json("ns", (double) stopwatch.stop() / count);
         }
     }
 
-    // --- what the worker's side costs -----------------------------------------------------------------------------
+    // --- costs of the worker --------------------------------------------------------------------------------------
 
     static String expire(long tick, int slots, SplitMix random, int count) throws InterruptedException {
         double scattered = expire(tick, slots, random, count, false);
-        double packed = expire(tick, slots, random, count, true);
-        return json("ns", scattered, "packed_ns", packed);
+        double compacted = expire(tick, slots, random, count, true);
+        return json("ns", scattered, "packed_ns", compacted);
     }
 
-    private static double expire(long tick, int slots, SplitMix random, int count, boolean pack) throws InterruptedException {
-        // Room for scheduling, settling and collecting, at a guess.
-        double need = 0.35 + count * (pack ? 7e-7 : 2e-7);
-        double from = need < 0.9 ? 1 : Math.max(3, need);
+    private static double expire(long tick, int slots, SplitMix random, int count, boolean compact) throws InterruptedException {
+        // An estimate of the seconds for scheduling, the transfer to the wheel and the collection.
+        double setup = 0.35 + count * (compact ? 7e-7 : 2e-7);
+        double from = setup < 0.9 ? 1 : Math.max(3, setup);
         long[] delays = random.delays(count, from, from + 1);
         try (Wheel wheel = new Wheel(tick, slots)) {
             Tasks.Count.RAN.set(0);
             Loops.schedule(wheel.timer, delays);
-            return worked(wheel, count, pack);
+            return workerCpuPerTimeout(wheel, count, compact);
         }
     }
 
@@ -169,56 +171,60 @@ final class Workloads {
             Tasks.Count.RAN.set(0);
             long target = System.nanoTime() + 1_500_000_000L + count * 100L;
             Loops.scheduleFor(wheel.timer, target, count);
-            return json("ns", worked(wheel, count, false));
+            return json("ns", workerCpuPerTimeout(wheel, count, false));
         }
     }
 
-    /** The worker's CPU time, per timeout, from when all are in the wheel until all have run. */
-    private static double worked(Wheel wheel, int count, boolean pack) throws InterruptedException {
-        NANOSECONDS.sleep(wheel.settling(count, 0.3));
-        if (pack) {
-            Machine.pack();
+    /**
+     * Returns the worker's CPU time per timeout, measured from when all are in the wheel until all
+     * have run.
+     */
+    private static double workerCpuPerTimeout(Wheel wheel, int count, boolean compact) throws InterruptedException {
+        NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
+        if (compact) {
+            Machine.compact();
         }
-        Machine.Watch watch = new Machine.Watch();
+        Machine.Stopwatch stopwatch = new Machine.Stopwatch();
         long cpu = wheel.workerCpu();
         if (Tasks.Count.RAN.get() > 0) {
-            throw new IllegalStateException("the first fired before all were in the wheel");
+            throw new IllegalStateException("a timeout fired before all were in the wheel");
         }
-        wheel.awaitNone();
+        wheel.awaitNoPending();
         cpu = wheel.workerCpu() - cpu;
-        // Netty takes the last one off the count just before it runs.
+        // Netty decrements its count of pending timeouts immediately before the last task runs.
         Thread.sleep(1);
         if (Tasks.Count.RAN.get() != count) {
             throw new IllegalStateException(Tasks.Count.RAN + " of " + count + " ran");
         }
-        watch.stop();
+        stopwatch.stop();
         return (double) cpu / count;
     }
 
-    static String carry(long tick, int slots, SplitMix random, int count, double seconds) throws InterruptedException {
-        // A number below n has 31 bits: half an hour of microseconds. So an hour is made of two.
+    static String idleWithPending(long tick, int slots, SplitMix random, int count, double seconds) throws InterruptedException {
+        // `below` returns numbers of 31 bits, which suffice for half an hour in microseconds. The
+        // range of an hour is therefore composed of two numbers.
         long[] delays = random.delays(count, 3600, 5400);
         for (int i = 0; i < count; i++) {
             delays[i] += random.below(2) * 1_800_000_000_000L;
         }
         try (Wheel wheel = new Wheel(tick, slots)) {
             Loops.schedule(wheel.timer, delays);
-            double scattered = percent(wheel, count, seconds);
-            Machine.pack();
-            double packed = percent(wheel, count, seconds);
-            return json("percent", scattered, "packed_percent", packed);
+            double scattered = cpuPercent(wheel, count, seconds);
+            Machine.compact();
+            double compacted = cpuPercent(wheel, count, seconds);
+            return json("percent", scattered, "packed_percent", compacted);
         }
     }
 
-    private static double percent(Wheel wheel, int count, double seconds) throws InterruptedException {
-        NANOSECONDS.sleep(wheel.settling(count, 2));
+    private static double cpuPercent(Wheel wheel, int count, double seconds) throws InterruptedException {
+        NANOSECONDS.sleep(wheel.transferTime(count, 2));
         long cpu = Machine.processCpu();
         long worker = wheel.workerCpu();
         long from = System.nanoTime();
         NANOSECONDS.sleep(Math.round(seconds * 1e9));
-        double took = (System.nanoTime() - from) / 100.0;
-        System.err.printf(Locale.ROOT, "netty: W5: the worker's part is %.2f %%%n", (wheel.workerCpu() - worker) / took);
-        return (Machine.processCpu() - cpu) / took;
+        double onePercent = (System.nanoTime() - from) / 100.0;
+        System.err.printf(Locale.ROOT, "netty: W5: the worker used %.2f %% of a core%n", (wheel.workerCpu() - worker) / onePercent);
+        return (Machine.processCpu() - cpu) / onePercent;
     }
 
     static String memory(long tick, int slots, SplitMix random, int count) throws InterruptedException {
@@ -226,7 +232,7 @@ final class Workloads {
         try (Wheel wheel = new Wheel(tick, slots)) {
             long before = Machine.usedHeap();
             Loops.schedule(wheel.timer, delays);
-            NANOSECONDS.sleep(wheel.settling(count, 1));
+            NANOSECONDS.sleep(wheel.transferTime(count, 1));
             long grown = Machine.usedHeap() - before;
             return json("bytes", (double) grown / count);
         }
@@ -234,57 +240,60 @@ final class Workloads {
 
     static String idle(long tick, int slots, double seconds) throws Exception {
         Thread.sleep(1000);
-        double[] without = rest(null, seconds);
+        double[] without = activity(null, seconds);
         try (Wheel wheel = new Wheel(tick, slots)) {
             Thread.sleep(1000);
-            double[] with = rest(wheel, seconds);
-            System.err.printf(Locale.ROOT, "netty: W8: of all threads %.1f wake-ups a second, %.2f ms of CPU; without a timer"
-                + " %.1f and %.2f%n", with[1], with[2], without[1], without[2]);
+            double[] with = activity(wheel, seconds);
+            System.err.printf(Locale.ROOT, "netty: W8: all threads: %.1f wake-ups and %.2f ms of CPU time per second;"
+                + " without a timer %.1f and %.2f%n", with[1], with[2], without[1], without[2]);
             return json("wakeups", with[0], "cpu_ms", with[3]);
         }
     }
 
-    /** Per second: wake-ups of the worker, and of all threads; CPU time of all, and of the worker, in ms. */
-    private static double[] rest(Wheel wheel, double seconds) throws Exception {
+    /**
+     * Returns per second: wake-ups of the worker and of all threads, CPU time in ms of all threads
+     * and of the worker.
+     */
+    private static double[] activity(Wheel wheel, double seconds) throws Exception {
         double[] before = counters(wheel);
         long from = System.nanoTime();
         NANOSECONDS.sleep(Math.round(seconds * 1e9));
         double[] after = counters(wheel);
-        double took = (System.nanoTime() - from) / 1e9;
+        double elapsed = (System.nanoTime() - from) / 1e9;
         for (int i = 0; i < after.length; i++) {
-            after[i] = (after[i] - before[i]) / took;
+            after[i] = (after[i] - before[i]) / elapsed;
         }
         return after;
     }
 
     private static double[] counters(Wheel wheel) throws Exception {
-        return new double[] {Machine.switches(Wheel.NAME), Machine.switches(null), Machine.processCpu() / 1e6,
+        return new double[] {Machine.contextSwitches(Wheel.NAME), Machine.contextSwitches(null), Machine.processCpu() / 1e6,
             wheel == null ? 0 : wheel.workerCpu() / 1e6};
     }
 
     static String lateness(long tick, int slots, SplitMix random, int rate, double seconds) throws InterruptedException {
         int count = (int) Math.round(rate * seconds);
         long[] delays = random.delays(count, 0, 1);
-        Tasks.Late.lateness = new long[count];
-        Tasks.Late.noted = 0;
+        Tasks.RecordLateness.lateness = new long[count];
+        Tasks.RecordLateness.recorded = 0;
         try (Wheel wheel = new Wheel(tick, slots)) {
             long from = System.nanoTime();
-            int done = 0;
-            for (long ms = 1; done < count; ms++) {
+            int scheduled = 0;
+            for (long ms = 1; scheduled < count; ms++) {
                 long next = from + TimeUnit.MILLISECONDS.toNanos(ms);
                 for (long left = next - System.nanoTime(); left > 0; left = next - System.nanoTime()) {
                     LockSupport.parkNanos(left);
                 }
-                int due = (int) Math.min(count, (long) rate * ms / 1000);
-                Loops.burst(wheel.timer, delays, done, due);
-                done = due;
+                int target = (int) Math.min(count, (long) rate * ms / 1000);
+                Loops.burst(wheel.timer, delays, scheduled, target);
+                scheduled = target;
             }
-            wheel.awaitNone();
+            wheel.awaitNoPending();
         }
-        if (Tasks.Late.noted != count) {
-            throw new IllegalStateException(Tasks.Late.noted + " of " + count + " ran");
+        if (Tasks.RecordLateness.recorded != count) {
+            throw new IllegalStateException(Tasks.RecordLateness.recorded + " of " + count + " ran");
         }
-        return percentiles(Tasks.Late.lateness);
+        return percentiles(Tasks.RecordLateness.lateness);
     }
 
     private static String percentiles(long[] lateness) {
@@ -305,9 +314,9 @@ final class Workloads {
         return sorted[Math.max(0, rank - 1)] / 1e6;
     }
 
-    // --- answers --------------------------------------------------------------------------------------------------
+    // --- JSON -----------------------------------------------------------------------------------------------------
 
-    /** Names and numbers, in turn. */
+    /** Formats members as a JSON object. The arguments are alternating names and numbers. */
     private static String json(Object... members) {
         StringBuilder json = new StringBuilder("{");
         for (int i = 0; i < members.length; i += 2) {

@@ -1,4 +1,5 @@
-//! A child: a process that answers each command with one line, or is killed.
+//! A child process. It answers each command with one line. The parent kills it if it does not
+//! answer in time.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,49 +13,50 @@ use serde_json::Value;
 
 use crate::command::Answer;
 
-/// How long it may take to begin: a JVM is compiled for, touches its heap and warms up.
-pub(crate) const TO_BEGIN: Duration = Duration::from_secs(180);
+/// How long a child may take until it is ready. Netty's child compiles Java, touches its heap and
+/// warms up.
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(180);
 
-const TO_END: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The last lines of its standard error, kept for when it fails.
-const LINES: usize = 3;
+/// How many of the last lines of the standard error an error message contains.
+const ERROR_LINES: usize = 3;
 
 pub(crate) struct Child {
     process: process::Child,
-    /// None when no more commands will come.
+    /// `None` after the parent has sent its last command.
     input: Option<ChildStdin>,
     answers: Receiver<String>,
     errors: Arc<Mutex<VecDeque<String>>>,
-    reader_of_errors: Option<JoinHandle<()>>,
-    /// What it says of itself.
+    error_reader: Option<JoinHandle<()>>,
+    /// The name and version that the child reported.
     pub(crate) version: String,
 }
 
 impl Child {
-    pub(crate) fn start(command: &mut Command, patience: Duration) -> Result<Self, String> {
+    pub(crate) fn start(command: &mut Command, timeout: Duration) -> Result<Self, String> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().map_err(|error| format!("cannot be started: {error}"))?;
-        let (say, answers) = channel();
+        let (sender, answers) = channel();
         let errors = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(output) = process.stdout.take() {
-            thread::spawn(move || each_line(output, |line| drop(say.send(line))));
+            thread::spawn(move || for_each_line(output, |line| drop(sender.send(line))));
         }
-        let reader_of_errors = process.stderr.take().map(|output| {
+        let error_reader = process.stderr.take().map(|output| {
             let errors = Arc::clone(&errors);
             thread::spawn(move || {
-                each_line(output, |line| {
+                for_each_line(output, |line| {
                     let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
                     errors.push_back(line);
-                    if errors.len() > LINES {
+                    if errors.len() > ERROR_LINES {
                         errors.pop_front();
                     }
                 });
             })
         });
         let input = process.stdin.take();
-        let mut child = Self { process, input, answers, errors, reader_of_errors, version: String::new() };
-        let first = child.hear(patience)?;
+        let mut child = Self { process, input, answers, errors, error_reader, version: String::new() };
+        let first = child.receive(timeout)?;
         let first: Value = serde_json::from_str(&first).map_err(|_| format!("not ready: {first}"))?;
         if first["ready"] != true {
             return Err(format!("not ready: {first}"));
@@ -64,14 +66,14 @@ impl Child {
         Ok(child)
     }
 
-    /// Whatever comes of it: an answer, or why there is none.
-    pub(crate) fn ask(&mut self, command: &str, patience: Duration) -> Answer {
+    /// Sends a command and returns the answer, or an answer that says why there is none.
+    pub(crate) fn ask(&mut self, command: &str, timeout: Duration) -> Answer {
         let line = format!("{command}\n");
-        let said =
+        let sent =
             self.input.as_mut().map(|input| input.write_all(line.as_bytes()).and_then(|()| input.flush()));
-        // Where nobody reads any more it is dead, which `hear` finds out.
-        drop(said);
-        match self.hear(patience) {
+        // An error means that the child has ended. `receive` reports that.
+        drop(sent);
+        match self.receive(timeout) {
             Ok(line) => Answer::parse(&line),
             Err(error) => Answer::Failed(error),
         }
@@ -81,24 +83,26 @@ impl Child {
         self.process.id()
     }
 
-    /// Whether it can be asked again.
+    /// Whether the child can receive another command.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
     }
 
-    fn hear(&mut self, patience: Duration) -> Result<String, String> {
-        match self.answers.recv_timeout(patience) {
+    /// Returns the next line from the child, or why there is none.
+    fn receive(&mut self, timeout: Duration) -> Result<String, String> {
+        match self.answers.recv_timeout(timeout) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
                 self.kill();
-                Err(format!("killed after {} s without an answer", patience.as_secs()))
+                Err(format!("killed after {} s without an answer", timeout.as_secs()))
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.process.wait().map_err(|error| error.to_string())?;
-                // What it had to say is all there then, unless a process of its own holds the pipe.
+                // Waits until the standard error is read completely. A grandchild may keep the pipe
+                // open, so the wait has a time limit.
                 let start = Instant::now();
-                while self.reader_of_errors.as_ref().is_some_and(|reader| !reader.is_finished())
-                    && start.elapsed() < TO_END
+                while self.error_reader.as_ref().is_some_and(|reader| !reader.is_finished())
+                    && start.elapsed() < STOP_TIMEOUT
                 {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -110,18 +114,18 @@ impl Child {
     }
 
     fn kill(&mut self) {
-        // It may have ended by itself.
+        // Errors are ignored: the child may have ended already.
         _ = self.process.kill();
         _ = self.process.wait();
     }
 }
 
-/// It ends when its input does.
+/// Closes the child's input, which makes the child end.
 impl Drop for Child {
     fn drop(&mut self) {
         drop(self.input.take());
         let start = Instant::now();
-        while start.elapsed() < TO_END {
+        while start.elapsed() < STOP_TIMEOUT {
             if !self.is_alive() {
                 return;
             }
@@ -131,7 +135,7 @@ impl Drop for Child {
     }
 }
 
-fn each_line(from: impl Read, mut line: impl FnMut(String)) {
+fn for_each_line(from: impl Read, mut line: impl FnMut(String)) {
     BufReader::new(from).lines().map_while(Result::ok).for_each(&mut line);
 }
 
@@ -148,22 +152,22 @@ mod tests {
     const READY: &str = r#"echo '{"ready":true,"name":"fake","version":"1"}';"#;
 
     #[test]
-    fn it_answers_one_by_one_and_ends_with_its_input() {
+    fn child_answers_each_command_and_ends_with_its_input() {
         let script = format!(r#"{READY} while read -r name rest; do echo "{{\"ns\":${{#name}}}}"; done"#);
         let mut child = start(&script).unwrap();
         assert_eq!(child.version, "fake 1");
-        for (command, figure) in [("W1 count=7", 2), ("W10", 3)] {
-            let Answer::Figures(figures) = child.ask(command, TO_BEGIN) else { panic!("no figures") };
-            assert_eq!(figures["ns"], figure);
+        for (command, value) in [("W1 count=7", 2), ("W10", 3)] {
+            let Answer::Figures(figures) = child.ask(command, START_TIMEOUT) else { panic!("no figures") };
+            assert_eq!(figures["ns"], value);
         }
         assert!(child.is_alive());
         let start = Instant::now();
         drop(child);
-        assert!(start.elapsed() < TO_END);
+        assert!(start.elapsed() < STOP_TIMEOUT);
     }
 
     #[test]
-    fn one_that_is_silent_is_killed() {
+    fn silent_child_is_killed() {
         let mut child = start(&format!("{READY} exec sleep 1000")).unwrap();
         assert!(matches!(child.ask("W1", SHORT), Answer::Failed(why) if why.starts_with("killed")));
         assert!(!child.is_alive());
@@ -171,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_begin_says_why() {
+    fn failed_start_reports_the_reason() {
         let error = start("echo 'no java here' >&2; exit 3").err().unwrap();
         assert!(error.contains("no java here") && error.contains('3'), "{error}");
         assert!(start("echo what").err().unwrap().starts_with("not ready"));
@@ -179,8 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_at_work_has_failed() {
+    fn child_that_dies_during_a_command_has_failed() {
         let mut child = start(&format!("{READY} read -r; echo 'out of memory' >&2; exit 1")).unwrap();
-        assert!(matches!(child.ask("W1", TO_BEGIN), Answer::Failed(why) if why.contains("out of memory")));
+        assert!(
+            matches!(child.ask("W1", START_TIMEOUT), Answer::Failed(why) if why.contains("out of memory"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A command as the parent writes it, `W1 count=1000000 seed=7`, and what a child answers.
+//! The protocol: a command of the parent, such as `W1 count=1000000 seed=7`, and the answer of a
+//! child.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,9 +19,10 @@ impl FromStr for Command {
 
     fn from_str(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
-        let workload = words.next().ok_or("no command")?.to_owned();
+        let workload = words.next().ok_or("empty command")?.to_owned();
         let pair = |word: &str| {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("no value: {word}"))?;
+            let (key, value) =
+                word.split_once('=').ok_or_else(|| format!("expected key=value, found: {word}"))?;
             let value = value.parse().map_err(|error| format!("{word}: {error}"))?;
             Ok((key.to_owned(), value))
         };
@@ -35,7 +37,9 @@ impl Command {
     }
 
     pub(crate) fn get(&self, key: &str) -> Result<usize, String> {
-        self.find(key).map(|value| value as usize).ok_or_else(|| format!("{} needs {key}", self.workload))
+        self.find(key)
+            .map(|value| value as usize)
+            .ok_or_else(|| format!("{}: no argument {key}=", self.workload))
     }
 
     pub(crate) fn seconds(&self) -> Result<Duration, String> {
@@ -51,6 +55,7 @@ impl Command {
         Random::new(self.find("seed").unwrap_or(7))
     }
 
+    /// Whether the child keeps the timer for the next command.
     pub(crate) fn keeps(&self) -> bool {
         self.find("keep") == Some(1)
     }
@@ -76,7 +81,7 @@ impl Answer {
         }
     }
 
-    /// Whatever is no answer has failed.
+    /// Parses an answer. Any other line is a failure.
     pub(crate) fn parse(line: &str) -> Self {
         let Ok(Value::Object(figures)) = serde_json::from_str(line) else {
             return Self::Failed(format!("not an answer: {line}"));
@@ -97,19 +102,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_has_a_name_and_numbers() {
+    fn command_has_a_name_and_numbers() {
         let command: Command = "W1 count=1000 tick_us=1000 keep=1".parse().unwrap();
         assert_eq!((&*command.workload, command.get("count")), ("W1", Ok(1_000)));
         assert_eq!(command.setup().tick, Duration::from_millis(1));
         assert!(command.keeps());
         assert!(command.get("threads").is_err());
-        for nonsense in ["", "W1 count", "W1 count=many"] {
-            assert!(nonsense.parse::<Command>().is_err(), "{nonsense}");
+        for invalid in ["", "W1 count", "W1 count=many"] {
+            assert!(invalid.parse::<Command>().is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn an_answer_is_one_of_three() {
+    fn answer_is_figures_unsupported_or_failed() {
         assert!(matches!(Answer::parse(r#"{"ns":31.2}"#), Answer::Figures(_)));
         assert!(
             matches!(Answer::parse(r#"{"unsupported":"why"}"#), Answer::Unsupported(why) if why == "why")

@@ -1,4 +1,4 @@
-//! The face that a competitor puts on to be asked, and all who do.
+//! The interface of a competitor, and all competitors.
 
 mod btree;
 mod delay_queue;
@@ -26,54 +26,56 @@ pub(crate) use tokio_spawn::Spawned;
 
 use crate::task::Task;
 
-/// What a timer is built with. Who has a resolution or a number of slots of his own ignores it.
+/// The parameters of a timer. A competitor with a fixed resolution or number of slots ignores them.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Setup {
     pub(crate) tick: Duration,
     pub(crate) slots: usize,
 }
 
-/// A timer that is at work until it is stopped.
+/// A timer that runs until it is stopped.
 pub(crate) trait Competitor: Sized + Sync {
-    /// What cancels a timeout.
+    /// The handle that cancels a timeout.
     type Handle: Send;
 
     type Caller<'a>: Caller<Handle = Self::Handle>
     where
         Self: 'a;
 
-    /// Whether a timeout ends when its handle is dropped, so that who wants it pending has to keep that.
-    const HANDLE_IS_TIMEOUT: bool = false;
+    /// Whether dropping the handle cancels the timeout. If so, a workload must keep the handles of
+    /// pending timeouts.
+    const DROP_CANCELS: bool = false;
 
-    /// Why it cannot do a workload, if it cannot.
-    fn lacks(_workload: &str) -> Option<&'static str> {
+    /// Returns the reason if the competitor does not support the workload.
+    fn unsupported_reason(_workload: &str) -> Option<&'static str> {
         None
     }
 
-    /// With its worker running.
+    /// Creates the timer and starts its worker.
     fn start(setup: Setup) -> Self;
 
-    /// For the thread that calls this.
+    /// Returns the interface for the calling thread.
     fn caller(&self) -> Self::Caller<'_>;
 
-    /// Ends its threads and drops what is pending.
+    /// Stops the timer's threads and drops all pending timeouts.
     fn stop(self);
 }
 
-/// What a thread needs to schedule timeouts and to end them.
+/// The interface of one thread to the timer.
 pub(crate) trait Caller {
     type Handle;
 
     fn schedule(&mut self, delay: Duration, task: Task) -> Self::Handle;
 
-    /// The caller is done with it: dropping the handle is part of it.
+    /// Cancels the timeout and drops the handle: the cost of dropping it is part of the measured
+    /// operation.
     fn cancel(&mut self, handle: Self::Handle);
 
-    /// Puts it off to `delay` from now.
+    /// Moves the deadline to `delay` from now.
     fn rearm(&mut self, handle: &mut Self::Handle, delay: Duration);
 
-    /// Schedules one that nobody cancels: its task is to run.
-    fn let_fire(&mut self, delay: Duration, task: Task) {
+    /// Schedules a timeout that is never cancelled, so that its task runs.
+    fn schedule_uncancelled(&mut self, delay: Duration, task: Task) {
         self.schedule(delay, task);
     }
 }

@@ -1,4 +1,4 @@
-//! The figures in docs/, and what they have in common.
+//! The figures in docs/, and the functions that they share.
 
 mod lateness;
 mod lines;
@@ -10,18 +10,19 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::measure::Measured;
+use crate::measure::Measurements;
 use crate::peers::{PEERS, Peer};
 use crate::summary::Summary;
 
-/// Plotters takes a font's height for more than its size: this one is 12 pixels.
+/// Plotters scales the size down: 15 here is a font of 12 pixels.
 const FONT: (&str, f64) = ("sans-serif", 15.0);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 type Drawn = Result<(), Box<dyn Error>>;
 
-/// First those of Okabe and Ito's palette, whom the colour-blind owe it to, then what is left. In the order of `PEERS`.
+/// First the colours of the palette of Okabe and Ito, which colour-blind readers can distinguish,
+/// then other colours. In the order of `PEERS`.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -37,9 +38,9 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(23, 190, 207),
 ];
 
-/// Each figure with the name of its file.
-pub(crate) fn all(measured: &Measured) -> Result<[(&'static str, String); 4], Box<dyn Error>> {
-    let summary = &Summary { measured };
+/// Returns each figure with the name of its file.
+pub(crate) fn all(measurements: &Measurements) -> Result<[(&'static str, String); 4], Box<dyn Error>> {
+    let summary = &Summary { measurements };
     Ok([
         ("compare-ratios.svg", svg((900, 620), |area| ratios::draw(area, summary))?),
         ("compare-lateness.svg", svg((900, 560), |area| lateness::draw(area, summary))?),
@@ -56,7 +57,7 @@ fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String
         draw(&root)?;
         root.present()?;
     }
-    // Plotters leaves blank lines in it, where a Markdown renderer would see the end of the figure.
+    // Removes the blank lines that Plotters writes: a Markdown renderer would end the figure there.
     Ok(svg.lines().filter(|line| !line.trim().is_empty()).flat_map(|line| [line, "\n"]).collect())
 }
 
@@ -65,12 +66,12 @@ fn colour(peer: &Peer) -> RGBColor {
     COLOURS[index.unwrap_or(0)]
 }
 
-/// Its name as plain text.
+/// Returns the title of a peer without Markdown.
 fn name(peer: &Peer) -> String {
     peer.title.replace('`', "")
 }
 
-/// A line with a mark each, in as many columns as there is room for.
+/// Draws a line with a marker for each peer, in as many columns as fit.
 fn legend(area: &Area<'_>, peers: &[&Peer]) -> Drawn {
     const WIDTH: i32 = 220;
 
@@ -85,8 +86,8 @@ fn legend(area: &Area<'_>, peers: &[&Peer]) -> Drawn {
     Ok(())
 }
 
-/// Where there is nothing to draw.
-fn say(area: &Area<'_>, text: &str) -> Drawn {
+/// Draws a message instead of a chart without data.
+fn draw_message(area: &Area<'_>, text: &str) -> Drawn {
     let (width, height) = area.dim_in_pixel();
     let style = FONT.into_text_style(area).pos(Pos::new(HPos::Center, VPos::Center));
     area.draw(&Text::new(text, (width as i32 / 2, height as i32 / 2), style))?;

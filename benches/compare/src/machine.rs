@@ -1,4 +1,4 @@
-//! On what, with what, and how much others have used of it meanwhile.
+//! The machine, its software, and how much of the machine other processes use during a measurement.
 
 use std::fs;
 use std::process::Command;
@@ -28,7 +28,7 @@ pub(crate) fn kernel() -> String {
     format!("Linux {}", kernel.trim())
 }
 
-/// Without the commit.
+/// Returns the version of rustc without the commit in parentheses.
 pub(crate) fn rustc() -> String {
     let version = first_line(Command::new("rustc").arg("--version"));
     version.map_or("rustc".into(), |version| version.split(" (").next().unwrap_or_default().to_owned())
@@ -44,15 +44,15 @@ fn first_line(command: &mut Command) -> Option<String> {
     String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
 }
 
-/// What others have used of the machine since it was started, and what the hypervisor has.
-pub(crate) struct Watch {
+/// Measures how much of the machine other processes and the hypervisor use.
+pub(crate) struct LoadMonitor {
     start: Instant,
     child: u32,
     busy: f64,
     own: f64,
 }
 
-impl Watch {
+impl LoadMonitor {
     pub(crate) fn start(child: u32) -> Self {
         Self { start: Instant::now(), child, busy: busy(), own: own(child) }
     }
@@ -61,10 +61,12 @@ impl Watch {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// A share of all cores. To the clock tick: of rounds that are shorter than half a second it is a guess.
+    /// Returns the share of all cores that others have used since the start. The kernel counts in
+    /// clock ticks, so the share is inaccurate for measurements of less than half a second.
     pub(crate) fn others(&self) -> f64 {
         let own = own(self.child) - self.own;
-        // A child that has died has used none; better too much than hidden.
+        // A child that has died is not in /proc, so its own time reads as 0. The result is then too
+        // high rather than too low, so it hides no disturbance.
         let others = busy() - self.busy - own.max(0.0);
         (others / (self.seconds() * cores() as f64)).clamp(0.0, 1.0)
     }
@@ -74,10 +76,11 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-/// Seconds that all cores were not idle, the stolen ones included.
+/// Returns the seconds in which the cores were not idle, including the time that the hypervisor has
+/// stolen.
 fn busy() -> f64 {
     const IDLE: [usize; 2] = [3, 4];
-    // Those after it, of guests, are counted in the others.
+    // The guest times after this column are included in the other columns.
     const STEAL: usize = 7;
 
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -86,29 +89,30 @@ fn busy() -> f64 {
     seconds(ticks.filter(|(index, _)| !IDLE.contains(index)).map(|(_, ticks)| ticks).sum())
 }
 
-/// Seconds that this process and the child were at work.
+/// Returns the CPU seconds of this process and the child.
 fn own(child: u32) -> f64 {
     used("self") + used(&child.to_string())
 }
 
 fn used(process: &str) -> f64 {
-    // The time of user and system, counted from behind the name, which may hold anything.
+    // The user and system times. The index starts after the process name, which may contain spaces
+    // and parentheses.
     const TIMES: std::ops::Range<usize> = 11..13;
 
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let behind = stat.rsplit_once(") ").map_or("", |(_, behind)| behind);
-    let times: Vec<u64> = behind.split(' ').map(|number| number.parse().unwrap_or(0)).collect();
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let times: Vec<u64> = fields.split(' ').map(|number| number.parse().unwrap_or(0)).collect();
     seconds(times.get(TIMES).map_or(0, |times| times.iter().sum()))
 }
 
-/// All of a run that is not a figure.
-pub(crate) struct Circumstances {
+/// The conditions of the measurement: the machine, its software and the command.
+pub(crate) struct Environment {
     pub(crate) command: String,
     pub(crate) load_before: String,
     pub(crate) load_after: String,
 }
 
-impl Circumstances {
+impl Environment {
     pub(crate) fn new(command: String) -> Self {
         Self { command, load_before: load(), load_after: String::new() }
     }
@@ -126,7 +130,7 @@ impl Circumstances {
         })
     }
 
-    /// One line.
+    /// Returns the processor, the compiler and the command as one line.
     pub(crate) fn text(&self) -> String {
         let (cores, model, rustc, command) = (cores(), model(), rustc(), &self.command);
         format!("{cores} cores of an {model}, {rustc}; `{command}`")

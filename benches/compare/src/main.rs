@@ -1,13 +1,16 @@
-//! How does this timer stand beside Netty's, and beside what Rust has?
+//! Compares this timer with Netty's and with other timers in Rust.
 //!
-//! `cargo run --release --manifest-path benches/compare/Cargo.toml` says it in twenty minutes; behind it:
+//! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about twenty minutes.
+//! Options:
 //!
-//! - `-- --quick`: rough figures in two or three minutes, of the most important ones
-//! - `-- --write`: puts tables, figures and all the rounds behind them into docs/ and README.md
-//! - `-- --test`: asks each question once, of little, and checks the answers
-//! - `-- --only W1,W3`, `-- --peers ours,netty`: some workloads, some competitors (`all` are all)
+//! - `-- --quick`: approximate values for the most important competitors, in two or three minutes
+//! - `-- --write`: writes tables, figures and all repetitions to docs/ and README.md
+//! - `-- --test`: runs each workload once with small parameters and checks the answers
+//! - `-- --only W1,W3`, `-- --peers ours,netty`: selects workloads or competitors (`all` selects
+//!   all competitors)
 //!
-//! Each competitor is a process of its own, which this one starts (`--serve NAME`) and asks in turn.
+//! Each competitor is a separate process. This process starts it (`--serve NAME`) and sends it one
+//! command at a time.
 
 mod child;
 mod command;
@@ -33,54 +36,54 @@ mod workloads;
 use std::error::Error;
 use std::{env, fs};
 
-use machine::Circumstances;
-use measure::{Measured, measure};
-use options::{Asked, Options};
+use machine::Environment;
+use measure::{Measurements, measure};
+use options::{Action, Options};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 fn main() -> Result<(), Box<dyn Error>> {
     match Options::parse(env::args().skip(1))? {
-        Asked::Serve(name) => serve::run(&name),
-        Asked::Test(options) => test::run(&options.plan(), &options.peers),
-        Asked::Measure(options) => compare(&options),
+        Action::Serve(name) => serve::run(&name),
+        Action::Test(options) => test::run(&options.plan(), &options.peers),
+        Action::Measure(options) => compare(&options),
     }
 }
 
 fn compare(options: &Options) -> Result<(), Box<dyn Error>> {
-    let mut circumstances = Circumstances::new(options.command());
-    let measured = measure(&options.plan(), &options.peers, |name| eprintln!("{name}"));
-    circumstances.load_after = machine::load();
-    println!("{}", report::full(&measured, &options.peers, &circumstances));
+    let mut environment = Environment::new(options.command());
+    let measurements = measure(&options.plan(), &options.peers, |name| eprintln!("{name}"));
+    environment.load_after = machine::load();
+    println!("{}", report::full(&measurements, &options.peers, &environment));
     if options.writes {
-        write(&measured, options, &circumstances)?;
+        write(&measurements, options, &environment)?;
     }
     Ok(())
 }
 
 fn write(
-    measured: &Measured,
+    measurements: &Measurements,
     options: &Options,
-    circumstances: &Circumstances,
+    environment: &Environment,
 ) -> Result<(), Box<dyn Error>> {
     let docs = format!("{ROOT}/docs");
     fs::create_dir_all(&docs)?;
-    fs::write(format!("{docs}/compare.json"), record::json(measured, circumstances))?;
-    fs::write(format!("{docs}/compare.md"), report::full(measured, &options.peers, circumstances))?;
-    for (name, svg) in figure::all(measured)? {
+    fs::write(format!("{docs}/compare.json"), record::json(measurements, environment))?;
+    fs::write(format!("{docs}/compare.md"), report::full(measurements, &options.peers, environment))?;
+    for (name, svg) in figure::all(measurements)? {
         fs::write(format!("{docs}/{name}"), svg)?;
     }
-    replace(&format!("{ROOT}/README.md"), &report::compact(measured, &options.peers, circumstances))
+    replace(&format!("{ROOT}/README.md"), &report::compact(measurements, &options.peers, environment))
 }
 
-/// Puts `text` between the marks in the file.
+/// Replaces the text between the markers in the file with `text`.
 fn replace(path: &str, text: &str) -> Result<(), Box<dyn Error>> {
     const BEGIN: &str = "<!-- compare: begin -->\n";
     const END: &str = "<!-- compare: end -->\n";
 
     let old = fs::read_to_string(path)?;
-    let marks = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = marks.ok_or("the marks for the table are not there")?;
+    let outside = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = outside.ok_or_else(|| format!("{path}: no markers for the table"))?;
     fs::write(path, format!("{before}{BEGIN}{text}{END}{after}"))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is asked on the command line.
+//! The command line.
 
 use crate::peers::{Kind, PEERS, Peer};
 use crate::plan::{FULL, QUICK, Size, TEST, Workload};
@@ -8,8 +8,8 @@ const COMMAND: &str = "cargo run --release --manifest-path benches/compare/Cargo
 const USAGE: &str =
     "usage: compare [--quick] [--write] [--test] [--only W1,W2] [--peers ours,netty] | --serve NAME";
 
-pub(crate) enum Asked {
-    /// To be a child.
+pub(crate) enum Action {
+    /// Run as the child for the competitor with this name.
     Serve(String),
     Test(Options),
     Measure(Options),
@@ -17,7 +17,7 @@ pub(crate) enum Asked {
 
 pub(crate) struct Options {
     size: &'static Size,
-    /// As they were given.
+    /// The arguments, unchanged.
     words: Vec<String>,
     only: Option<Vec<String>>,
     pub(crate) peers: Vec<&'static Peer>,
@@ -25,7 +25,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Asked, String> {
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Action, String> {
         let words: Vec<_> = words.collect();
         let mut options = Self {
             size: &FULL,
@@ -39,29 +39,29 @@ impl Options {
         while let Some(word) = words.next() {
             let mut next = || words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"));
             match &*word {
-                "--serve" => return Ok(Asked::Serve(next()?)),
+                "--serve" => return Ok(Action::Serve(next()?)),
                 "--quick" => {
                     options.size = &QUICK;
-                    options.peers.retain(|peer| peer.is_core() || peer.name == "tokio");
+                    options.peers.retain(|peer| peer.is_primary() || peer.name == "tokio");
                 }
                 "--test" => {
                     (is_test, options.size) = (true, &TEST);
-                    // CI has no Java.
+                    // CI does not have Java.
                     options.peers.retain(|peer| peer.kind != Kind::Netty);
                 }
                 "--write" => options.writes = true,
                 "--only" => options.only = Some(list(&next()?)),
                 "--peers" => names = Some(list(&next()?)),
-                _ => return Err(format!("what is {word}? {USAGE}")),
+                _ => return Err(format!("unknown option {word}; {USAGE}")),
             }
         }
         if let Some(names) = &names {
             options.peers = choose(names)?;
         }
         if options.plan().is_empty() {
-            return Err(format!("no such workload; {USAGE}"));
+            return Err(format!("unknown workload; {USAGE}"));
         }
-        Ok(if is_test { Asked::Test(options) } else { Asked::Measure(options) })
+        Ok(if is_test { Action::Test(options) } else { Action::Measure(options) })
     }
 
     pub(crate) fn plan(&self) -> Vec<Workload> {
@@ -72,17 +72,17 @@ impl Options {
         plan
     }
 
-    /// What remakes this run.
+    /// Returns the command that repeats this measurement.
     pub(crate) fn command(&self) -> String {
         if self.words.is_empty() { COMMAND.into() } else { format!("{COMMAND} -- {}", self.words.join(" ")) }
     }
 }
 
-/// In the order of the tables.
+/// Returns the peers with these names, in the order of the tables.
 fn choose(names: &[String]) -> Result<Vec<&'static Peer>, String> {
     let all = PEERS.each_ref().map(|peer| peer.name);
     if let Some(name) = names.iter().find(|name| *name != "all" && !all.contains(&&***name)) {
-        return Err(format!("no peer {name}; there are {}", all.join(",")));
+        return Err(format!("unknown peer {name}; known peers: {}", all.join(",")));
     }
     let is_chosen = |peer: &&Peer| names.iter().any(|name| name == peer.name || name == "all");
     Ok(PEERS.iter().filter(is_chosen).collect())

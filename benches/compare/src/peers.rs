@@ -1,16 +1,16 @@
-//! Who is compared, and how a child of each is started.
+//! The competitors, and how the child of each one is started.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, io};
 
 pub(crate) struct Peer {
-    /// On the command line and in docs/compare.json.
+    /// The name on the command line and in docs/compare.json.
     pub(crate) name: &'static str,
-    /// In tables.
+    /// The name in the tables.
     pub(crate) title: &'static str,
     pub(crate) kind: Kind,
-    pub(crate) lives: Lives,
+    pub(crate) lifetime: Lifetime,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -20,58 +20,62 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// For how long a child does. Memory that one workload has left behind is not to be found by the next.
+/// How long a child lives. Most children live for one workload, so that memory that a workload has
+/// left behind does not affect the next one.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Lives {
-    /// A JVM is to stay warm, and collects between the rounds.
-    Run,
+pub(crate) enum Lifetime {
+    /// As long as the parent. A JVM must stay warm, and collects garbage between the commands.
+    Program,
     Workload,
-    /// It leaks, or has a thread that nothing ends, or one that is not at rest when nothing is pending any more.
-    Round,
+    /// One command. The competitor leaks memory, or has a thread that cannot be stopped, or a
+    /// thread that stays active when nothing is pending.
+    Command,
 }
 
-const fn other(name: &'static str, title: &'static str, lives: Lives) -> Peer {
-    Peer { name, title, kind: Kind::Other, lives }
+const fn other(name: &'static str, title: &'static str, lifetime: Lifetime) -> Peer {
+    Peer { name, title, kind: Kind::Other, lifetime }
 }
 
-/// In the order of the tables. Whoever is asked next to the other is compared best: so Netty comes after ours.
+/// The competitors in the order of the tables and of the measurement. Measurements close in time
+/// compare best, so Netty comes directly after this crate.
 pub(crate) const PEERS: [Peer; 12] = [
-    Peer { name: OURS, title: "hashed-wheel", kind: Kind::Ours, lives: Lives::Workload },
-    Peer { name: NETTY, title: "Netty", kind: Kind::Netty, lives: Lives::Run },
+    Peer { name: OURS, title: "hashed-wheel", kind: Kind::Ours, lifetime: Lifetime::Workload },
+    Peer { name: NETTY, title: "Netty", kind: Kind::Netty, lifetime: Lifetime::Program },
     Peer {
         name: "hierarchical",
         title: "hashed-wheel, hierarchical",
         kind: Kind::Ours,
-        lives: Lives::Workload,
+        lifetime: Lifetime::Workload,
     },
-    Peer { name: "netty-g1", title: "Netty, G1", kind: Kind::Netty, lives: Lives::Run },
-    other("tokio", "tokio `spawn`", Lives::Workload),
-    other("tokio-sleep", "tokio `Sleep`", Lives::Workload),
-    other("delay-queue", "`DelayQueue`", Lives::Workload),
-    other("hhwt", "`hierarchical_hash_wheel_timer`", Lives::Round),
-    other("hashed_wheel_timer", "`hashed_wheel_timer`", Lives::Round),
-    other("pingora", "`pingora-timeout`", Lives::Round),
-    other("heap", "`BinaryHeap`", Lives::Workload),
-    other("btree", "`BTreeMap`", Lives::Workload),
+    Peer { name: "netty-g1", title: "Netty, G1", kind: Kind::Netty, lifetime: Lifetime::Program },
+    other("tokio", "tokio `spawn`", Lifetime::Workload),
+    other("tokio-sleep", "tokio `Sleep`", Lifetime::Workload),
+    other("delay-queue", "`DelayQueue`", Lifetime::Workload),
+    other("hhwt", "`hierarchical_hash_wheel_timer`", Lifetime::Command),
+    other("hashed_wheel_timer", "`hashed_wheel_timer`", Lifetime::Command),
+    other("pingora", "`pingora-timeout`", Lifetime::Command),
+    other("heap", "`BinaryHeap`", Lifetime::Workload),
+    other("btree", "`BTreeMap`", Lifetime::Workload),
 ];
 
 pub(crate) const OURS: &str = "ours";
 pub(crate) const NETTY: &str = "netty";
 
 impl Peer {
-    /// Whether it is one of those that the goals are about, and gets the more rounds.
-    pub(crate) fn is_core(&self) -> bool {
+    /// Whether the goals refer to this peer. Such a peer gets more repetitions.
+    pub(crate) fn is_primary(&self) -> bool {
         [OURS, NETTY, "hierarchical"].contains(&self.name)
     }
 
-    /// What starts a child.
+    /// Returns the command that starts a child.
     pub(crate) fn command(&self) -> io::Result<Command> {
         if self.kind == Kind::Netty {
             let mut command = Command::new("bash");
             command.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("netty/run"));
             if self.name != NETTY {
                 command.arg("--g1");
-                // Beside that of the other one: on most machines there is no room for two of the size that this has.
+                // Both JVMs run at the same time, and most machines have too little memory for two
+                // heaps of the default size.
                 if env::var_os("NETTY_HEAP").is_none() {
                     command.env("NETTY_HEAP", "4g");
                 }

@@ -1,48 +1,50 @@
-//! What is measured, how much of it, and how often.
+//! The plan of the measurement: workloads, their parameters and the number of repetitions.
 
 use std::time::Duration;
 
-/// One command, asked of all in each round.
+/// One command, which all competitors get in each repetition.
 pub(crate) struct Workload {
-    /// The workload and what tells it from others of its kind: `W3 threads=2`.
+    /// The workload, and the parameter that distinguishes variants of it: `W3 threads=2`.
     pub(crate) name: String,
-    /// Without the seed, which is the round's.
+    /// The command without the seed. Each repetition appends its own seed.
     pub(crate) command: String,
-    pub(crate) rounds: Rounds,
-    /// A child for each round: memory that was used before is not seen to grow.
-    pub(crate) is_fresh: bool,
-    /// Only the core is asked.
-    pub(crate) is_for_core: bool,
-    pub(crate) patience: Duration,
+    pub(crate) repetitions: Repetitions,
+    /// Whether each repetition needs a new child. Reused memory would hide the growth that the
+    /// workload measures.
+    pub(crate) needs_new_child: bool,
+    /// Whether only the primary peers get the command.
+    pub(crate) is_primary_only: bool,
+    pub(crate) timeout: Duration,
 }
 
-/// How many. Those who are not of the core show where they stand with fewer.
+/// The numbers of repetitions. Fewer are enough for the peers that are not primary, because no goal
+/// refers to them.
 #[derive(Clone, Copy)]
-pub(crate) struct Rounds {
-    pub(crate) core: usize,
+pub(crate) struct Repetitions {
+    pub(crate) primary: usize,
     pub(crate) others: usize,
     pub(crate) warm_up: WarmUp,
 }
 
-/// Rounds before those that count.
+/// The numbers of repetitions before those that count.
 #[derive(Clone, Copy)]
 pub(crate) struct WarmUp {
-    pub(crate) core: usize,
+    pub(crate) primary: usize,
     pub(crate) others: usize,
-    /// It compiles what it finds to be used much.
+    /// For Netty: the JVM compiles code only after it was executed often.
     pub(crate) jvm: usize,
 }
 
-const COLD: WarmUp = WarmUp { core: 0, others: 0, jvm: 0 };
+const COLD: WarmUp = WarmUp { primary: 0, others: 0, jvm: 0 };
 
-/// How much of everything.
+/// The parameters of all workloads.
 pub(crate) struct Size {
-    /// For most workloads, how many timeouts or pairs.
+    /// The number of timeouts or pairs in most workloads.
     count: usize,
-    /// How often each is measured, in proportion.
-    rounds: usize,
+    /// The number of repetitions of a short workload. Longer workloads get a fraction of it.
+    repetitions: usize,
     seconds: usize,
-    /// A second, for the lateness.
+    /// Timeouts per second in the lateness workload.
     rate: usize,
     pending: &'static [usize],
     threads: &'static [usize],
@@ -50,10 +52,10 @@ pub(crate) struct Size {
     warms_up: bool,
 }
 
-/// Some twenty minutes with all of them.
+/// Takes about twenty minutes with all competitors.
 pub(crate) const FULL: Size = Size {
     count: 1_000_000,
-    rounds: 5,
+    repetitions: 5,
     seconds: 2,
     rate: 100_000,
     pending: &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
@@ -62,10 +64,10 @@ pub(crate) const FULL: Size = Size {
     warms_up: true,
 };
 
-/// Rough figures in two or three minutes, of a few.
+/// Approximate values for a few competitors in two or three minutes.
 pub(crate) const QUICK: Size = Size {
     count: 300_000,
-    rounds: 2,
+    repetitions: 2,
     seconds: 1,
     rate: 20_000,
     pending: &[1_000, 1_000_000],
@@ -74,10 +76,10 @@ pub(crate) const QUICK: Size = Size {
     warms_up: true,
 };
 
-/// No figures, but each question is asked once.
+/// Runs each workload once, without meaningful values.
 pub(crate) const TEST: Size = Size {
     count: 2_000,
-    rounds: 1,
+    repetitions: 1,
     seconds: 1,
     rate: 2_000,
     pending: &[1_000, 2_000],
@@ -86,69 +88,80 @@ pub(crate) const TEST: Size = Size {
     warms_up: false,
 };
 
-/// From so many on only the core is asked: a task for each takes gigabytes.
+/// With this number of pending timeouts or more, only the primary peers are measured: one tokio
+/// task per timeout would take gigabytes.
 const MANY: usize = 10_000_000;
 
 impl Size {
     pub(crate) fn plan(&self) -> Vec<Workload> {
         let Self { count, seconds, rate, tick_us, .. } = *self;
-        let (often, seldom) = (self.often(), self.seldom());
+        let (short, long) = (self.short_workload(), self.long_workload());
         let coarse = format!("tick_us={tick_us} slots=512");
         let kept = format!("{coarse} keep=1");
         let fine = "tick_us=1000 slots=512";
         let mut plan = vec![
-            workload("W1", format!("W1 count={count} {kept}"), often),
-            workload("W2", format!("W2 count={count} {kept}"), often),
-            workload("W2s", format!("W2s seconds={} {kept}", 4 * seconds), seldom),
-            workload("W2b", format!("W2b count={count} {kept}"), often),
-            workload("W9 count=1", format!("W9 count=1 resets={count} {kept}"), often),
-            workload("W9", format!("W9 count={count} resets={count} {kept}"), seldom),
-            workload("W4", format!("W4 count={count} {coarse}"), seldom),
-            workload("W4p", format!("W4p count={count} {coarse}"), seldom),
+            workload("W1", format!("W1 count={count} {kept}"), short),
+            workload("W2", format!("W2 count={count} {kept}"), short),
+            workload("W2s", format!("W2s seconds={} {kept}", 4 * seconds), long),
+            workload("W2b", format!("W2b count={count} {kept}"), short),
+            workload("W9 count=1", format!("W9 count=1 resets={count} {kept}"), short),
+            workload("W9", format!("W9 count={count} resets={count} {kept}"), long),
+            workload("W4", format!("W4 count={count} {coarse}"), long),
+            workload("W4p", format!("W4p count={count} {coarse}"), long),
         ];
         for &threads in self.threads {
             let name = |name| format!("{name} threads={threads}");
-            // Two threads are what a goal is about.
-            let rounds = if threads == 2 { often } else { self.sweep() };
-            for which in ["W3", "MIX"] {
-                let command = format!("{which} count={count} threads={threads} {kept}");
-                plan.push(workload(&name(which), command, rounds));
+            // A goal refers to two threads.
+            let repetitions = if threads == 2 { short } else { self.sweep() };
+            for workload_name in ["W3", "MIX"] {
+                let command = format!("{workload_name} count={count} threads={threads} {kept}");
+                plan.push(workload(&name(workload_name), command, repetitions));
             }
         }
         for &pending in self.pending {
             let command = format!("W10 count={count} threads=1 pending={pending} {coarse}");
-            let workload = workload(&format!("W10 pending={pending}"), command, seldom);
-            plan.push(Workload { is_for_core: pending >= MANY, ..workload });
+            let workload = workload(&format!("W10 pending={pending}"), command, long);
+            plan.push(Workload { is_primary_only: pending >= MANY, ..workload });
         }
-        // There is nothing to warm up: they measure rest, and a process that has just begun.
-        let cold = Rounds { warm_up: COLD, ..self.sweep() };
-        plan.push(Workload { is_fresh: true, ..workload("W6", format!("W6 count={count} {coarse}"), cold) });
+        // No warm-up: these workloads measure an idle timer or a new process.
+        let cold = Repetitions { warm_up: COLD, ..self.sweep() };
+        plan.push(Workload {
+            needs_new_child: true,
+            ..workload("W6", format!("W6 count={count} {coarse}"), cold)
+        });
         plan.push(workload("W5", format!("W5 count={count} seconds={} {coarse}", 2 * seconds), cold));
         plan.push(workload("W8", format!("W8 seconds={seconds} {fine}"), cold));
         plan.push(workload("W7", format!("W7 rate={rate} seconds={} {fine}", 5 * seconds), self.sweep()));
         plan
     }
 
-    /// For what is soon over.
-    fn often(&self) -> Rounds {
-        let warm_up = if self.warms_up { WarmUp { core: 1, others: 1, jvm: 3 } } else { COLD };
-        Rounds { core: self.rounds, others: self.rounds.div_ceil(3), warm_up }
+    /// Repetitions of a workload that takes less than a second.
+    fn short_workload(&self) -> Repetitions {
+        let warm_up = if self.warms_up { WarmUp { primary: 1, others: 1, jvm: 3 } } else { COLD };
+        Repetitions { primary: self.repetitions, others: self.repetitions.div_ceil(3), warm_up }
     }
 
-    /// For what takes seconds.
-    fn seldom(&self) -> Rounds {
-        let warm_up = if self.warms_up { WarmUp { core: 1, others: 0, jvm: 1 } } else { COLD };
-        Rounds { core: self.rounds.div_ceil(2), others: 1, warm_up }
+    /// Repetitions of a workload that takes seconds.
+    fn long_workload(&self) -> Repetitions {
+        let warm_up = if self.warms_up { WarmUp { primary: 1, others: 0, jvm: 1 } } else { COLD };
+        Repetitions { primary: self.repetitions.div_ceil(2), others: 1, warm_up }
     }
 
-    /// For what is one of many, or much the same each time.
-    fn sweep(&self) -> Rounds {
+    /// Repetitions of a workload that is one of many variants, or whose values vary little.
+    fn sweep(&self) -> Repetitions {
         let warm_up = if self.warms_up { WarmUp { jvm: 1, ..COLD } } else { COLD };
-        Rounds { core: self.rounds.div_ceil(3), others: 1, warm_up }
+        Repetitions { primary: self.repetitions.div_ceil(3), others: 1, warm_up }
     }
 }
 
-fn workload(name: &str, command: String, rounds: Rounds) -> Workload {
-    let patience = Duration::from_secs(90);
-    Workload { name: name.into(), command, rounds, is_fresh: false, is_for_core: false, patience }
+fn workload(name: &str, command: String, repetitions: Repetitions) -> Workload {
+    let timeout = Duration::from_secs(90);
+    Workload {
+        name: name.into(),
+        command,
+        repetitions,
+        needs_new_child: false,
+        is_primary_only: false,
+        timeout,
+    }
 }

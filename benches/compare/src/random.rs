@@ -1,9 +1,10 @@
-//! The generator that both sides of the comparison have, so that all are asked the same.
+//! The random number generator. Netty's child has the same one, so that all competitors get the
+//! same input.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// Steele, Lea and Flood's `SplitMix64`.
+/// `SplitMix64` of Steele, Lea and Flood.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -23,18 +24,18 @@ impl Random {
         (self.next() >> 33) % n
     }
 
-    /// So many indices below `n`.
+    /// Returns `count` indices below `n`.
     pub(crate) fn indices(&mut self, count: usize, n: usize) -> Vec<usize> {
         (0..count).map(|_| self.below(n as u64) as usize).collect()
     }
 
-    /// So many delays, to the microsecond, from a range of milliseconds.
+    /// Returns `count` delays in whole microseconds from a range of milliseconds.
     pub(crate) fn delays(&mut self, count: usize, millis: Range<u64>) -> Vec<Duration> {
         let micros = 1_000 * (millis.end - millis.start);
         (0..count).map(|_| Duration::from_micros(1_000 * millis.start + self.below(micros))).collect()
     }
 
-    /// Fisher and Yates, from the end.
+    /// Shuffles with the algorithm of Fisher and Yates, from the end.
     pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
         for last in (1..all.len()).rev() {
             all.swap(last, self.below(last as u64 + 1) as usize);
@@ -46,16 +47,16 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// What the reference implementation gives for this seed, and so whoever is on the other side.
+    /// The expected values are those of the reference implementation for this seed.
     #[test]
-    fn it_is_splitmix64() {
+    fn generator_is_splitmix64() {
         let mut random = Random::new(1_234_567);
         let first = [(); 3].map(|()| random.next());
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
-    fn a_shuffle_loses_nothing() {
+    fn shuffle_keeps_all_elements() {
         let mut all: Vec<_> = (0..100).collect();
         Random::new(7).shuffle(&mut all);
         assert!(!all.is_sorted());

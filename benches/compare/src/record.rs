@@ -1,34 +1,34 @@
-//! All rounds as JSON, warm-ups included.
+//! All repetitions as JSON, warm-ups included.
 
 use serde_json::{Value, json};
 
-use crate::machine::Circumstances;
-use crate::measure::Measured;
+use crate::machine::Environment;
+use crate::measure::Measurements;
 
-pub(crate) fn json(measured: &Measured, circumstances: &Circumstances) -> String {
-    let rounds = measured.rounds.iter().map(|round| {
+pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> String {
+    let repetitions = measurements.repetitions.iter().map(|repetition| {
         json!({
-            "workload": round.workload,
-            "command": round.command,
-            "peer": round.peer,
-            "round": round.number,
-            "answer": round.answer.to_json(),
-            "seconds": rounded(round.seconds),
-            "used_by_others": rounded(round.others),
+            "workload": repetition.workload,
+            "command": repetition.command,
+            "peer": repetition.peer,
+            "round": repetition.number,
+            "answer": repetition.answer.to_json(),
+            "seconds": rounded(repetition.seconds),
+            "used_by_others": rounded(repetition.others),
         })
     });
-    // One round a line: a file that can be compared with the last one.
-    let rounds: Vec<_> = rounds.map(|round| format!("  {round}")).collect();
+    // One repetition per line, so that two versions of the file can be compared with `diff`.
+    let repetitions: Vec<_> = repetitions.map(|repetition| format!("  {repetition}")).collect();
     let head = json!({
-        "circumstances": circumstances.to_json(),
-        "versions": measured.versions,
-        "missing": measured.missing,
+        "circumstances": environment.to_json(),
+        "versions": measurements.versions,
+        "missing": measurements.missing,
     });
     let head = head.to_string();
     let head = head.strip_suffix('}').unwrap_or(&head);
-    format!("{head},\n\"rounds\":[\n{}\n]}}\n", rounds.join(",\n"))
+    format!("{head},\n\"rounds\":[\n{}\n]}}\n", repetitions.join(",\n"))
 }
 
-fn rounded(figure: f64) -> Value {
-    json!((figure * 1e4).round() / 1e4)
+fn rounded(value: f64) -> Value {
+    json!((value * 1e4).round() / 1e4)
 }

@@ -1,4 +1,4 @@
-//! The questions, as the tables have them, and what the answers should be.
+//! The rows of the tables, and the goals.
 
 use crate::peers::{NETTY, OURS};
 use crate::report::short;
@@ -7,34 +7,36 @@ use crate::summary::{Spread, Summary};
 use Goal::{AtMost, RatioAtLeast, RatioAtMost, RatioAtMostOrBetter, ToOwnAtMost};
 
 pub(crate) struct Row {
-    /// Whose workload's name begins so.
+    /// The name of the workload.
     pub(crate) workload: &'static str,
+    /// The name of the value in the answers.
     pub(crate) key: &'static str,
-    /// What Netty's child calls its own best case, where it has one besides.
+    /// The name of the value in the answers of Netty's child. It differs from `key` in the rows
+    /// that show Netty with a compacted heap.
     pub(crate) netty_key: &'static str,
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) goal: Goal,
-    /// Whether the README has it too.
+    /// Whether the table in the README contains the row.
     pub(crate) is_in_readme: bool,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum Goal {
     None,
-    /// Of ours to Netty, with the same collector in the same run.
+    /// The ratio to Netty with `ParallelGC` in the same measurement.
     RatioAtMost(f64),
-    /// And one that would be better still.
+    /// As `RatioAtMost`, with a second bound that is desirable but not required.
     RatioAtMostOrBetter(f64, f64),
     RatioAtLeast(f64),
-    /// Of ours, whatever Netty's is.
+    /// The value of this crate, independent of Netty.
     AtMost(f64),
-    /// Of ours to ours in another row.
+    /// The ratio to this crate's own value in another workload.
     ToOwnAtMost(f64, &'static str),
 }
 
 impl Goal {
-    /// To Netty.
+    /// Returns the bound if the goal is a ratio to Netty.
     pub(crate) fn ratio(self) -> Option<f64> {
         match self {
             RatioAtMost(bound) | RatioAtMostOrBetter(bound, _) | RatioAtLeast(bound) => Some(bound),
@@ -43,12 +45,12 @@ impl Goal {
     }
 }
 
-/// What has come of a goal.
+/// The result for a goal.
 pub(crate) struct Outcome {
     pub(crate) goal: String,
-    /// None where it could not be measured.
+    /// `None` if the value was not measured.
     pub(crate) is_met: Option<bool>,
-    pub(crate) found: String,
+    pub(crate) measured: String,
 }
 
 const fn row(
@@ -73,13 +75,13 @@ impl Row {
 
 pub(crate) const ROWS: [Row; 35] = [
     row("W1", "ns", "schedule", "ns", RatioAtMost(0.95)),
-    row("W2", "ns", "schedule and cancel at once", "ns", RatioAtMost(0.9)),
-    row("W2s", "ns", "the same, CPU time of the process", "ns", RatioAtMost(0.4)),
+    row("W2", "ns", "schedule and cancel immediately", "ns", RatioAtMost(0.9)),
+    row("W2s", "ns", "schedule and cancel immediately, CPU time of the process", "ns", RatioAtMost(0.4)),
     row("W2b", "ns", "cancel in random order", "ns", RatioAtMost(0.8)),
-    row("W2b", "worker_ns", "what its worker does for that, CPU time", "ns", Goal::None).detail(),
-    row("W9 count=1", "ns", "re-arm one again and again", "ns", ToOwnAtMost(0.35, "W2")),
-    row("W9", "ns", "re-arm one of all pending", "ns", Goal::None),
-    row("W9", "cpu_ns", "the same, CPU time of the process", "ns", Goal::None).detail(),
+    row("W2b", "worker_ns", "cancel in random order, CPU time of the worker", "ns", Goal::None).detail(),
+    row("W9 count=1", "ns", "re-arm one timeout repeatedly", "ns", ToOwnAtMost(0.35, "W2")),
+    row("W9", "ns", "re-arm random timeouts", "ns", Goal::None),
+    row("W9", "cpu_ns", "re-arm random timeouts, CPU time of the process", "ns", Goal::None).detail(),
     row("W3 threads=1", "mops", "schedule, 1 thread", "M/s", Goal::None).detail(),
     row("W3 threads=2", "mops", "schedule, 2 threads", "M/s", RatioAtLeast(1.1)),
     row("W3 threads=4", "mops", "schedule, 4 threads", "M/s", Goal::None).detail(),
@@ -102,22 +104,28 @@ pub(crate) const ROWS: [Row; 35] = [
         "ns",
         ToOwnAtMost(1.25, "W10 pending=1000"),
     ),
-    row("W4", "ns", "expire over a second, CPU time of the worker", "ns", RatioAtMost(0.4)),
-    row("W4", "ns", "the same, after Netty's heap was compacted", "ns", Goal::None)
+    row("W4", "ns", "expire over one second, CPU time of the worker", "ns", RatioAtMost(0.4)),
+    row("W4", "ns", "expire over one second, Netty with a compacted heap", "ns", Goal::None)
         .against("packed_ns")
         .detail(),
     row("W4p", "ns", "expire in one tick, CPU time of the worker", "ns", RatioAtMost(1.0)),
-    row("W5", "percent", "upkeep while all are pending", "% of a core", AtMost(0.01)),
-    row("W5", "percent", "the same, after Netty's heap was compacted", "% of a core", Goal::None)
-        .against("packed_percent")
-        .detail(),
-    row("W6", "bytes", "memory of a pending timeout", "bytes", RatioAtMostOrBetter(1.2, 1.0)),
+    row("W5", "percent", "CPU use while all timeouts are pending", "% of a core", AtMost(0.01)),
+    row(
+        "W5",
+        "percent",
+        "CPU use while all timeouts are pending, Netty with a compacted heap",
+        "% of a core",
+        Goal::None,
+    )
+    .against("packed_percent")
+    .detail(),
+    row("W6", "bytes", "memory per pending timeout", "bytes", RatioAtMostOrBetter(1.2, 1.0)),
     row("W7", "p50", "lateness at a tick of 1 ms, median", "ms", RatioAtMost(0.7)),
-    row("W7", "p99", "lateness, 99 %", "ms", RatioAtMost(0.7)),
-    row("W7", "p999", "lateness, 99.9 %", "ms", Goal::None).detail(),
-    row("W7", "max", "lateness, at most", "ms", Goal::None).detail(),
-    row("W8", "wakeups", "wake-ups a second with nothing pending", "1/s", AtMost(0.0)),
-    row("W8", "cpu_ms", "CPU time a second with nothing pending", "ms", Goal::None).detail(),
+    row("W7", "p99", "lateness, 99th percentile", "ms", RatioAtMost(0.7)),
+    row("W7", "p999", "lateness, 99.9th percentile", "ms", Goal::None).detail(),
+    row("W7", "max", "lateness, maximum", "ms", Goal::None).detail(),
+    row("W8", "wakeups", "wake-ups per second with nothing pending", "1/s", AtMost(0.0)),
+    row("W8", "cpu_ms", "CPU time per second with nothing pending", "ms", Goal::None).detail(),
 ];
 
 impl Row {
@@ -129,7 +137,7 @@ impl Row {
         summary.spread(self.workload, self.key_of(peer), peer)
     }
 
-    /// Of ours to a peer's, round by round.
+    /// Returns the ratios of this crate to a peer, computed per repetition.
     pub(crate) fn ratio(&self, summary: &Summary<'_>, peer: &str) -> Option<Spread> {
         summary.ratio(self.workload, (OURS, self.key), (peer, self.key_of(peer)))
     }
@@ -137,25 +145,30 @@ impl Row {
     pub(crate) fn outcome(&self, summary: &Summary<'_>) -> Option<Outcome> {
         let to_netty = || self.ratio(summary, NETTY);
         let ours = |workload| Some(summary.spread(workload, self.key, OURS)?.median);
-        let (goal, bound, found) = match self.goal {
+        let (goal, bound, measured) = match self.goal {
             Goal::None => return None,
-            RatioAtMost(most) => (format!("≤ {most} × Netty"), most, median(to_netty())),
-            RatioAtMostOrBetter(most, better) => {
-                (format!("≤ {most} × Netty, better {better}"), most, median(to_netty()))
+            RatioAtMost(max) => (format!("≤ {max} × Netty"), max, median(to_netty())),
+            RatioAtMostOrBetter(max, better) => {
+                (format!("≤ {max} × Netty, ideally ≤ {better}"), max, median(to_netty()))
             }
-            RatioAtLeast(least) => (format!("≥ {least} × Netty"), least, median(to_netty())),
-            AtMost(most) => (format!("≤ {most} {}", self.unit), most, ours(self.workload)),
-            ToOwnAtMost(most, other) => {
+            RatioAtLeast(min) => (format!("≥ {min} × Netty"), min, median(to_netty())),
+            AtMost(max) => (format!("≤ {max} {}", self.unit), max, ours(self.workload)),
+            ToOwnAtMost(max, other) => {
                 let ratio = ours(self.workload).zip(ours(other)).map(|(this, other)| this / other);
-                (format!("≤ {most} × its {other}"), most, ratio)
+                (format!("≤ {max} × ours in “{}”", title_of(other)), max, ratio)
             }
         };
-        let is_met = found.map(|found| match self.goal {
-            RatioAtLeast(_) => found >= bound,
-            _ => found <= bound,
+        let is_met = measured.map(|measured| match self.goal {
+            RatioAtLeast(_) => measured >= bound,
+            _ => measured <= bound,
         });
-        Some(Outcome { goal, is_met, found: found.map_or_else(|| "–".into(), short) })
+        Some(Outcome { goal, is_met, measured: measured.map_or_else(|| "–".into(), short) })
     }
+}
+
+/// Returns the title of the first row of a workload.
+fn title_of(workload: &'static str) -> &'static str {
+    ROWS.iter().find(|row| row.workload == workload).map_or(workload, |row| row.title)
 }
 
 fn median(spread: Option<Spread>) -> Option<f64> {

@@ -1,4 +1,5 @@
-//! The child: a command a line on standard input, an answer a line on standard output.
+//! The child: reads one command per line from standard input and writes one answer per line to
+//! standard output.
 
 use std::any::Any;
 use std::fs::File;
@@ -19,7 +20,7 @@ type Error = Box<dyn std::error::Error>;
 
 type Server = fn(&str) -> Result<(), Error>;
 
-/// What serves a competitor, by its name; and the crate that it is of.
+/// The name of a competitor, the crate that contains it, and the function that serves it.
 const SERVERS: [(&str, &str, Server); 10] = [
     ("ours", "hashed-wheel", serve::<Ours<Hashed>>),
     ("hierarchical", "hashed-wheel", serve::<Ours<Hierarchical>>),
@@ -35,18 +36,18 @@ const SERVERS: [(&str, &str, Server); 10] = [
 
 pub(crate) fn run(name: &str) -> Result<(), Error> {
     let server = SERVERS.iter().find(|(other, ..)| *other == name);
-    let (_, from, serve) = server.ok_or_else(|| format!("no competitor {name}"))?;
-    serve(from)
+    let (_, package, serve) = server.ok_or_else(|| format!("unknown competitor {name}"))?;
+    serve(package)
 }
 
-fn serve<C: Competitor>(from: &str) -> Result<(), Error> {
-    let mut output = take_stdout()?;
-    let mut say = |line: String| {
+fn serve<C: Competitor>(package: &str) -> Result<(), Error> {
+    let mut output = redirect_stdout()?;
+    let mut write = |line: String| {
         writeln!(output, "{line}")?;
         output.flush()
     };
     let mut session = Session::<C>::new();
-    say(json!({ "ready": true, "name": from, "version": version(from) }).to_string())?;
+    write(json!({ "ready": true, "name": package, "version": version(package) }).to_string())?;
     for line in io::stdin().lock().lines() {
         let answer = match line?.parse::<Command>() {
             Ok(command) => {
@@ -55,21 +56,22 @@ fn serve<C: Competitor>(from: &str) -> Result<(), Error> {
             }
             Err(error) => Answer::Failed(error),
         };
-        say(answer.to_json().to_string())?;
+        write(answer.to_json().to_string())?;
     }
     Ok(())
 }
 
-/// The one that it was built with.
-fn version(from: &str) -> &'static str {
+/// Returns the version of a package in this build.
+fn version(package: &str) -> &'static str {
     const LOCK: &str = include_str!("../Cargo.lock");
 
-    let behind = LOCK.split_once(&format!("name = \"{from}\"\nversion = \"")).map(|(_, behind)| behind);
-    behind.and_then(|behind| behind.split('"').next()).unwrap_or("of an unknown version")
+    let rest = LOCK.split_once(&format!("name = \"{package}\"\nversion = \"")).map(|(_, rest)| rest);
+    rest.and_then(|rest| rest.split('"').next()).unwrap_or("(unknown version)")
 }
 
-/// One of the competitors prints to it. Whoever does so now says it on standard error.
-fn take_stdout() -> io::Result<File> {
+/// Returns the standard output and redirects all later output to standard error, because one of the
+/// competitors prints to standard output.
+fn redirect_stdout() -> io::Result<File> {
     let output = File::from(rustix::io::dup(io::stdout())?);
     rustix::stdio::dup2_stdout(io::stderr())?;
     Ok(output)
@@ -86,8 +88,8 @@ mod tests {
 
     #[test]
     fn every_competitor_has_a_version() {
-        for (name, from, _) in SERVERS {
-            assert!(version(from).contains('.'), "{name}");
+        for (name, package, _) in SERVERS {
+            assert!(version(package).contains('.'), "{name}");
         }
     }
 }

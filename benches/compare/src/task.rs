@@ -1,23 +1,23 @@
-//! What every timeout does when its time has come. Two words: what a closure that captures so much holds.
+//! The task of every timeout. It has two words, like a closure that captures two words.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many tasks have run since [`forget`].
+/// The number of tasks that have run since [`reset`].
 static RAN: AtomicU64 = AtomicU64::new(0);
 
-/// In nanoseconds, of each task that records it.
+/// The lateness in nanoseconds of each task that records it.
 static LATENESS: Mutex<Vec<i64>> = Mutex::new(Vec::new());
 
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Is counted, by so much.
+    /// Adds this number to the counter.
     Count(u64),
-    /// Says how late it is, by nanoseconds since the origin.
+    /// Records its lateness. `due` is the deadline in nanoseconds since the origin.
     Record { due: u64 },
 }
 
@@ -28,7 +28,7 @@ impl Task {
         Self::Count(1)
     }
 
-    /// To be scheduled now.
+    /// Returns a task that records its lateness. The caller must schedule it immediately.
     pub(crate) fn record(delay: Duration) -> Self {
         Self::Record { due: now() + delay.as_nanos() as u64 }
     }
@@ -50,8 +50,8 @@ fn now() -> u64 {
     ORIGIN.elapsed().as_nanos() as u64
 }
 
-/// Begins to count and to record anew; so many records cost no allocation.
-pub(crate) fn forget(records: usize) {
+/// Resets the counter and the records, and allocates memory for `records` records.
+pub(crate) fn reset(records: usize) {
     RAN.store(0, Relaxed);
     *LATENESS.lock().unwrap_or_else(PoisonError::into_inner) = Vec::with_capacity(records);
     LazyLock::force(&ORIGIN);
@@ -61,7 +61,7 @@ pub(crate) fn ran() -> u64 {
     RAN.load(Relaxed)
 }
 
-/// What has been recorded, the least first.
+/// Returns the recorded lateness in ascending order.
 pub(crate) fn take_lateness() -> Vec<i64> {
     let mut all = std::mem::take(&mut *LATENESS.lock().unwrap_or_else(PoisonError::into_inner));
     all.sort_unstable();

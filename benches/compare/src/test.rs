@@ -1,52 +1,53 @@
-//! `--test`: whether all children answer what they are asked, and whether that can be.
+//! `--test`: checks that all children answer all commands with plausible values.
 
 use std::error::Error;
 use std::thread;
 
 use crate::command::Answer;
 use crate::figure;
-use crate::machine::Circumstances;
-use crate::measure::{Measured, Round, measure};
+use crate::machine::Environment;
+use crate::measure::{Measurements, Repetition, measure};
 use crate::peers::Peer;
 use crate::plan::Workload;
 use crate::record;
 use crate::report;
 
-/// Loses what its worker takes in a tick too late, which on a busy machine is no fault of this package.
-const LOSES: &str = "hashed_wheel_timer";
+/// The competitor that loses timeouts which its worker receives a tick too late. That happens on a
+/// busy machine and is no error of this package.
+const LOSES_TIMEOUTS: &str = "hashed_wheel_timer";
 
-/// All at once: nothing is measured.
+/// Runs all competitors concurrently, because the values do not matter.
 pub(crate) fn run(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<dyn Error>> {
-    let mut all = Measured::default();
+    let mut all = Measurements::default();
     thread::scope(|scope| {
         let threads: Vec<_> = peers
             .iter()
             .map(|peer| scope.spawn(|| measure(plan, std::slice::from_ref(peer), |_| ())))
             .collect();
         for thread in threads {
-            let one = thread.join().expect("its panic has been reported");
-            all.rounds.extend(one.rounds);
+            let one = thread.join().expect("the thread has not panicked");
+            all.repetitions.extend(one.repetitions);
             all.missing.extend(one.missing);
             all.versions.extend(one.versions);
         }
     });
 
-    let mut faults: Vec<_> = all.missing.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    faults.extend(all.rounds.iter().filter(|round| !is_lost(round)).filter_map(fault));
-    let circumstances = Circumstances::new("test".into());
-    report::full(&all, peers, &circumstances);
-    report::compact(&all, peers, &circumstances);
-    serde_json::from_str::<serde_json::Value>(&record::json(&all, &circumstances))?;
+    let mut errors: Vec<_> = all.missing.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    errors.extend(all.repetitions.iter().filter(|repetition| !is_known_loss(repetition)).filter_map(check));
+    let environment = Environment::new("test".into());
+    report::full(&all, peers, &environment);
+    report::compact(&all, peers, &environment);
+    serde_json::from_str::<serde_json::Value>(&record::json(&all, &environment))?;
     figure::all(&all)?;
-    if faults.is_empty() {
-        println!("{} answers of {} competitors", all.rounds.len(), peers.len());
+    if errors.is_empty() {
+        println!("{} answers of {} competitors", all.repetitions.len(), peers.len());
         Ok(())
     } else {
-        Err(faults.join("\n").into())
+        Err(errors.join("\n").into())
     }
 }
 
-/// What the answer to a workload has, and the most that it can be.
+/// The values in the answer to each workload, each with its largest plausible value.
 const KEYS: [(&str, &[(&str, f64)]); 14] = [
     ("W1", &[("ns", 1e8)]),
     ("W2", &[("ns", 1e8)]),
@@ -64,39 +65,40 @@ const KEYS: [(&str, &[(&str, f64)]); 14] = [
     ("MIX", &[("mops", 1e4)]),
 ];
 
-fn is_lost(round: &Round) -> bool {
-    round.peer == LOSES && matches!(&round.answer, Answer::Failed(error) if error.ends_with("never fired"))
+fn is_known_loss(repetition: &Repetition) -> bool {
+    repetition.peer == LOSES_TIMEOUTS
+        && matches!(&repetition.answer, Answer::Failed(error) if error.ends_with("never fired"))
 }
 
-/// What is wrong with an answer.
-fn fault(round: &Round) -> Option<String> {
-    let wrong = |what: &str| Some(format!("{}, {}: {what}", round.peer, round.command));
-    let workload = round.workload.split(' ').next().unwrap_or_default();
-    let figures = match &round.answer {
+/// Checks an answer and returns the error, if there is one.
+fn check(repetition: &Repetition) -> Option<String> {
+    let error = |what: &str| Some(format!("{}, {}: {what}", repetition.peer, repetition.command));
+    let workload = repetition.workload.split(' ').next().unwrap_or_default();
+    let figures = match &repetition.answer {
         Answer::Unsupported(_) => return None,
-        Answer::Failed(error) => return wrong(error),
+        Answer::Failed(reason) => return error(reason),
         Answer::Figures(figures) => figures,
     };
     let Some((_, keys)) = KEYS.iter().find(|(name, _)| *name == workload) else {
-        return wrong("what is that?");
+        return error("unknown workload");
     };
-    // A timer may be early, if by little.
-    let least = if workload == "W7" { -20.0 } else { 0.0 };
-    for (key, most) in *keys {
+    // The lateness may be negative: some timers fire slightly early.
+    let min = if workload == "W7" { -20.0 } else { 0.0 };
+    for (key, max) in *keys {
         match figures.get(*key).and_then(serde_json::Value::as_f64) {
-            None => return wrong(&format!("no {key}")),
-            Some(figure) if !(least..*most).contains(&figure) => return wrong(&format!("{key} is {figure}")),
+            None => return error(&format!("no {key}")),
+            Some(value) if !(min..*max).contains(&value) => return error(&format!("{key} is {value}")),
             Some(_) => {}
         }
     }
     let lateness =
         ["p50", "p99", "p999", "max"].map(|key| figures.get(key).and_then(serde_json::Value::as_f64));
     if workload == "W7" && !lateness.is_sorted() {
-        return wrong("its percentiles do not rise");
+        return error("the percentiles are not ascending");
     }
-    let never_sleeps = ["ours", "hierarchical"].contains(&round.peer) && workload == "W8";
-    if never_sleeps && figures.get("wakeups").and_then(serde_json::Value::as_f64) != Some(0.0) {
-        return wrong("it wakes up with nothing pending");
+    let must_not_wake = ["ours", "hierarchical"].contains(&repetition.peer) && workload == "W8";
+    if must_not_wake && figures.get("wakeups").and_then(serde_json::Value::as_f64) != Some(0.0) {
+        return error("it wakes up with nothing pending");
     }
     None
 }

@@ -1,8 +1,8 @@
-//! What is asked of every competitor in the same way, and timed.
+//! The workloads, which are the same for all competitors.
 
 mod calls;
 mod expiry;
-mod rest;
+mod idle;
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::command::{Answer, Command};
 use crate::competitors::Competitor;
 use crate::session::Session;
 
-type Answered = Result<Answer, String>;
+type WorkloadResult = Result<Answer, String>;
 
-/// Carries out a command.
+/// Executes a command.
 pub(crate) fn answer<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answer {
-    if let Some(why) = C::lacks(&command.workload) {
+    if let Some(why) = C::unsupported_reason(&command.workload) {
         return Answer::Unsupported(why.into());
     }
     let answer = match &*command.workload {
@@ -22,22 +22,22 @@ pub(crate) fn answer<C: Competitor>(session: &mut Session<C>, command: &Command)
         "W2" => calls::schedule_and_cancel(session, command),
         "W2s" => calls::steady(session, command),
         "W2b" => calls::cancel(session, command),
-        "W3" => calls::schedule_together(session, command),
+        "W3" => calls::schedule_concurrently(session, command),
         "W4" => expiry::spread(session, command),
         "W4p" => expiry::at_once(session, command),
-        "W5" => rest::pending(session, command),
-        "W6" => rest::memory(session, command),
+        "W5" => idle::pending(session, command),
+        "W6" => idle::memory(session, command),
         "W7" => expiry::lateness(session, command),
-        "W8" => rest::idle(session, command),
+        "W8" => idle::empty(session, command),
         "W9" => calls::rearm(session, command),
-        "W10" => calls::among_many(session, command),
+        "W10" => calls::replace_among_pending(session, command),
         "MIX" => calls::mixed(session, command),
-        other => return Answer::Unsupported(format!("no workload {other}")),
+        other => return Answer::Unsupported(format!("unknown workload {other}")),
     };
     answer.unwrap_or_else(Answer::Failed)
 }
 
-/// Nanoseconds for each of so many.
-fn each(time: Duration, count: usize) -> f64 {
+/// Returns the nanoseconds per operation.
+fn nanos_each(time: Duration, count: usize) -> f64 {
     time.as_nanos() as f64 / count as f64
 }

@@ -1,22 +1,22 @@
-//! A `BTreeMap` by deadline, and by number where these are equal.
+//! A `BTreeMap` ordered by deadline. A sequence number orders entries with equal deadlines.
 
 use std::collections::BTreeMap;
 
-use super::locked::ByTime;
+use super::locked::DeadlineQueue;
 use crate::task::Task;
 
 #[derive(Default)]
 pub(crate) struct ByDeadline {
     tasks: BTreeMap<(u64, u64), Task>,
-    number: u64,
+    sequence: u64,
 }
 
-impl ByTime for ByDeadline {
+impl DeadlineQueue for ByDeadline {
     type Key = (u64, u64);
 
     fn insert(&mut self, deadline: u64, task: Task) -> Self::Key {
-        self.number += 1;
-        let key = (deadline, self.number);
+        self.sequence += 1;
+        let key = (deadline, self.sequence);
         self.tasks.insert(key, task);
         key
     }

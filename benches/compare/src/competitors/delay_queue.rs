@@ -1,6 +1,9 @@
-//! tokio-util's `DelayQueue` behind a mutex, with one task that takes out what is due: what is shared is not its own.
+//! tokio-util's `DelayQueue` behind a mutex, with one task that removes and runs the expired
+//! timeouts. The mutex and the task are not part of tokio-util: `DelayQueue` itself is not shared
+//! between threads.
 //!
-//! A channel of commands would do too, but then a key is known only when the task has answered.
+//! A channel of commands would be an alternative, but then the caller would get a key only after
+//! the task has answered.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +16,8 @@ use tokio_util::time::delay_queue::{DelayQueue, Key};
 use super::{Caller, Competitor, Setup, tokio_spawn};
 use crate::task::Task;
 
-/// What is taken out with the lock held; the tasks run without it.
-const LOT: usize = 256;
+/// How many expired timeouts are removed while the lock is held. Their tasks run without the lock.
+const BATCH: usize = 256;
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<DelayQueue<Task>>>);
@@ -24,11 +27,12 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Never ready. An insertion wakes whoever has polled last, if it has to.
-    fn run_what_is_due(&self, context: &mut Context<'_>, due: &mut Vec<Task>) -> Poll<()> {
+    /// Runs the tasks of all expired timeouts and returns `Pending`. An insertion with an earlier
+    /// deadline wakes the task that polled last.
+    fn run_expired(&self, context: &mut Context<'_>, due: &mut Vec<Task>) -> Poll<()> {
         loop {
             let mut queue = self.lock();
-            while due.len() < LOT {
+            while due.len() < BATCH {
                 let Poll::Ready(Some(expired)) = queue.poll_expired(context) else { break };
                 due.push(expired.into_inner());
             }
@@ -58,8 +62,8 @@ impl Competitor for Queue {
 
     fn start(_: Setup) -> Self {
         let (shared, runtime) = (Shared::default(), tokio_spawn::runtime());
-        let (mine, mut due) = (shared.clone(), Vec::with_capacity(LOT));
-        runtime.spawn(poll_fn(move |context| mine.run_what_is_due(context, &mut due)));
+        let (task_shared, mut due) = (shared.clone(), Vec::with_capacity(BATCH));
+        runtime.spawn(poll_fn(move |context| task_shared.run_expired(context, &mut due)));
         Self { shared, runtime }
     }
 

@@ -1,4 +1,4 @@
-//! `hashed_wheel_timer`: another port of Netty's, with no way to cancel.
+//! `hashed_wheel_timer`: another port of Netty's timer. It cannot cancel timeouts.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -14,7 +14,7 @@ pub(crate) struct WithoutCancel {
     tick: Duration,
 }
 
-/// It takes tasks that could run again.
+/// Runs its task once. The crate's trait takes `&mut self`, so a task could run repeatedly.
 struct Once(Option<Task>);
 
 impl TimerTask for Once {
@@ -25,24 +25,26 @@ impl TimerTask for Once {
     }
 }
 
-/// Says that it has run.
+/// Sends a message when it runs.
 struct Probe(Sender<()>);
 
 impl TimerTask for Probe {
     fn run(&mut self) {
-        // Who has not waited for it does not care.
+        // An error means that `try_start` has stopped waiting.
         _ = self.0.send(());
     }
 }
 
-/// A new one, if it works. (0.1.1 may return before it knows when its worker has started: if the worker was the quicker, the
-/// timer takes that for 1970, and nothing fires.)
+/// Returns a new timer if it works.
+///
+/// Version 0.1.1 has a race in its constructor: it may return before it knows the start time of its
+/// worker. In that case it assumes a start in 1970, and no timeout ever fires.
 fn try_start(setup: Setup) -> Option<WithoutCancel> {
     let slots = u32::try_from(setup.slots).ok()?;
     let mut timer = WheelTimer::new(setup.tick.as_millis() as u64, slots).ok()?;
-    let (say, hear) = channel();
-    timer.new_timeout(Box::new(Probe(say)), 3 * setup.tick);
-    let works = hear.recv_timeout(20 * setup.tick + Duration::from_millis(50)).is_ok();
+    let (sender, receiver) = channel();
+    timer.new_timeout(Box::new(Probe(sender)), 3 * setup.tick);
+    let works = receiver.recv_timeout(20 * setup.tick + Duration::from_millis(50)).is_ok();
     let timer = WithoutCancel { timer, tick: setup.tick };
     if works {
         Some(timer)
@@ -57,15 +59,15 @@ impl Competitor for WithoutCancel {
 
     type Caller<'a> = WheelTimer;
 
-    fn lacks(workload: &str) -> Option<&'static str> {
-        let cancels = ["W2", "W2s", "W2b", "W9", "W10", "MIX"].contains(&workload);
-        cancels.then_some("it cannot cancel")
+    fn unsupported_reason(workload: &str) -> Option<&'static str> {
+        let needs_cancel = ["W2", "W2s", "W2b", "W9", "W10", "MIX"].contains(&workload);
+        needs_cancel.then_some("it cannot cancel")
     }
 
     fn start(setup: Setup) -> Self {
         const ATTEMPTS: usize = 20;
 
-        (0..ATTEMPTS).find_map(|_| try_start(setup)).expect("one of them works")
+        (0..ATTEMPTS).find_map(|_| try_start(setup)).expect("one of the attempts succeeds")
     }
 
     fn caller(&self) -> WheelTimer {
@@ -74,7 +76,7 @@ impl Competitor for WithoutCancel {
 
     fn stop(self) {
         self.timer.stop();
-        // Nobody waits for its thread, which looks at each tick.
+        // `stop` does not join the thread. The thread notices the stop at its next tick.
         thread::sleep(3 * self.tick);
     }
 }
@@ -87,10 +89,10 @@ impl Caller for WheelTimer {
     }
 
     fn cancel(&mut self, (): ()) {
-        unreachable!("whoever asks it to cancel looks at `lacks` first");
+        unreachable!("`unsupported_reason` excludes all workloads that cancel");
     }
 
     fn rearm(&mut self, (): &mut (), _: Duration) {
-        unreachable!("it lacks W9");
+        unreachable!("`unsupported_reason` excludes W9");
     }
 }

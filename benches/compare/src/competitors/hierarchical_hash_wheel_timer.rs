@@ -1,6 +1,8 @@
-//! `hierarchical_hash_wheel_timer`, with its thread. Each timeout is known by an identifier that the caller thinks of.
+//! `hierarchical_hash_wheel_timer`, with its thread. The caller chooses an identifier for each
+//! timeout.
 //!
-//! The state is a type of ours and not the boxed closure that comes with it: so it saves an allocation.
+//! The state is a type of this package instead of the crate's boxed closure. That saves an
+//! allocation.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +41,8 @@ pub(crate) struct QuadWheel {
 
 pub(crate) struct Numbered {
     timer: TimerRef<u64, State, Periodic>,
-    /// Each caller has numbers of its own, so that they need not share a counter.
+    /// The next identifier. Each caller has its own range of identifiers, so that callers do not
+    /// share a counter.
     next: u64,
 }
 
@@ -49,7 +52,7 @@ impl Competitor for QuadWheel {
     type Caller<'a> = Numbered;
 
     fn start(_: Setup) -> Self {
-        let timer = TimerWithThread::new().expect("a thread can be had");
+        let timer = TimerWithThread::new().expect("the thread starts");
         Self { timer, callers: AtomicU64::new(0) }
     }
 
@@ -58,7 +61,7 @@ impl Competitor for QuadWheel {
     }
 
     fn stop(self) {
-        self.timer.shutdown().expect("its thread has not panicked");
+        self.timer.shutdown().expect("the timer's thread has not panicked");
     }
 }
 
@@ -76,7 +79,7 @@ impl Caller for Numbered {
         self.timer.cancel(&handle);
     }
 
-    /// There is nothing better.
+    /// Cancels and schedules again: the crate has no operation to reset a timeout.
     fn rearm(&mut self, handle: &mut u64, delay: Duration) {
         self.cancel(*handle);
         *handle = self.schedule(delay, Task::count());

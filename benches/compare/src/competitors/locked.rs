@@ -1,6 +1,8 @@
-//! What people write who take no timer at all: a queue by deadline under a mutex, and a thread that waits for the first.
+//! The usual hand-written timer: a queue of deadlines under a mutex, and a thread that sleeps until
+//! the first deadline.
 //!
-//! Deadlines are rounded up to a tick, as the wheels do it: to wake for each one alone would cost the thread far more.
+//! Deadlines are rounded up to a tick, as in the wheels. Otherwise the thread would wake separately
+//! for each deadline, which is much more expensive.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -9,10 +11,10 @@ use std::time::{Duration, Instant};
 use super::{Caller, Competitor, Setup};
 use crate::task::Task;
 
-/// What is taken out with the lock held; the tasks run without it.
-const LOT: usize = 256;
+/// How many expired timeouts are removed while the lock is held. Their tasks run without the lock.
+const BATCH: usize = 256;
 
-pub(crate) trait ByTime: Default + Send + 'static {
+pub(crate) trait DeadlineQueue: Default + Send + 'static {
     type Key: Send;
 
     fn insert(&mut self, deadline: u64, task: Task) -> Self::Key;
@@ -21,27 +23,27 @@ pub(crate) trait ByTime: Default + Send + 'static {
 
     fn first(&self) -> Option<u64>;
 
-    /// The first, unless it is later than `now`.
+    /// Removes and returns the first task, unless its deadline is later than `now`.
     fn take(&mut self, now: u64) -> Option<Task>;
 }
 
 struct State<Q> {
     queue: Q,
-    /// When the thread looks again by itself: 0 while it is awake.
+    /// When the thread wakes up without a notification. 0 while it is awake.
     wakes_at: u64,
     is_stopped: bool,
 }
 
 struct Shared<Q> {
     state: Mutex<State<Q>>,
-    /// That the thread is to wake sooner, or that it is over.
+    /// Wakes the thread: there is an earlier deadline, or the timer is stopped.
     changed: Condvar,
     origin: Instant,
-    /// In nanoseconds.
+    /// The duration of a tick in nanoseconds.
     tick: u64,
 }
 
-impl<Q: ByTime> Shared<Q> {
+impl<Q: DeadlineQueue> Shared<Q> {
     fn lock(&self) -> MutexGuard<'_, State<Q>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,13 +57,13 @@ impl<Q: ByTime> Shared<Q> {
     }
 
     fn run(&self) {
-        let mut due = Vec::with_capacity(LOT);
+        let mut due = Vec::with_capacity(BATCH);
         let mut state = self.lock();
         while !state.is_stopped {
             let now = self.now();
             while let Some(task) = state.queue.take(now) {
                 due.push(task);
-                if due.len() == LOT {
+                if due.len() == BATCH {
                     break;
                 }
             }
@@ -76,8 +78,8 @@ impl<Q: ByTime> Shared<Q> {
             state = match first {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(first) => {
-                    let rest = Duration::from_nanos(first - now);
-                    self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0
+                    let remaining = Duration::from_nanos(first - now);
+                    self.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
             state.wakes_at = 0;
@@ -90,7 +92,7 @@ pub(crate) struct Locked<Q> {
     thread: JoinHandle<()>,
 }
 
-impl<Q: ByTime> Competitor for Locked<Q> {
+impl<Q: DeadlineQueue> Competitor for Locked<Q> {
     type Handle = Q::Key;
 
     type Caller<'a> = &'a Self;
@@ -113,20 +115,20 @@ impl<Q: ByTime> Competitor for Locked<Q> {
     fn stop(self) {
         self.shared.lock().is_stopped = true;
         self.shared.changed.notify_one();
-        self.thread.join().expect("its thread has not panicked");
+        self.thread.join().expect("the timer's thread has not panicked");
     }
 }
 
-impl<Q: ByTime> Caller for &Locked<Q> {
+impl<Q: DeadlineQueue> Caller for &Locked<Q> {
     type Handle = Q::Key;
 
     fn schedule(&mut self, delay: Duration, task: Task) -> Q::Key {
         let deadline = self.shared.deadline(delay);
         let mut state = self.shared.lock();
-        let is_missed = deadline < state.wakes_at;
+        let is_earlier = deadline < state.wakes_at;
         let key = state.queue.insert(deadline, task);
         drop(state);
-        if is_missed {
+        if is_earlier {
             self.shared.changed.notify_one();
         }
         key
@@ -139,7 +141,7 @@ impl<Q: ByTime> Caller for &Locked<Q> {
     fn rearm(&mut self, handle: &mut Q::Key, delay: Duration) {
         let deadline = self.shared.deadline(delay);
         let queue = &mut self.shared.lock().queue;
-        // Later than before, so it is not for the thread to know.
+        // The new deadline is later than the old one, so the thread need not wake up.
         if let Some(task) = queue.remove(handle) {
             *handle = queue.insert(deadline, task);
         }

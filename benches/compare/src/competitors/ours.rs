@@ -1,4 +1,4 @@
-//! `hashed-wheel`, with either wheel.
+//! `hashed-wheel`, with the hashed or the hierarchical wheel.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -43,8 +43,8 @@ impl<W: Wheel> Competitor for Ours<W> {
 
     fn start(setup: Setup) -> Self {
         let builder = HashedWheelTimer::builder().tick(setup.tick).ticks_per_wheel(setup.slots);
-        let timer = W::choose(builder).build().expect("a setup that can be built");
-        timer.start().expect("a thread can be had");
+        let timer = W::choose(builder).build().expect("the parameters are valid");
+        timer.start().expect("the thread starts");
         Self { timer, wheel: PhantomData }
     }
 
@@ -61,7 +61,7 @@ impl Caller for &HashedWheelTimer {
     type Handle = Timeout;
 
     fn schedule(&mut self, delay: Duration, task: Task) -> Timeout {
-        self.new_timeout(move |_| task.run(), delay).expect("neither stopped nor full")
+        self.new_timeout(move |_| task.run(), delay).expect("the timer is neither stopped nor full")
     }
 
     fn cancel(&mut self, handle: Timeout) {

@@ -1,7 +1,9 @@
-//! `pingora-timeout`, which stands in for `tokio::time::timeout`: the clock thread is one for the process, ticks each 10 ms, and
-//! all timeouts of a thread that are due in one tick share an entry, which stays until then though all were cancelled.
+//! `pingora-timeout`, a replacement for `tokio::time::timeout`. The process has one clock thread,
+//! which ticks every 10 ms. All timeouts of a thread that are due in the same tick share an entry.
+//! The entry stays until that tick, even if all of its timeouts are cancelled.
 //!
-//! As with [`super::tokio_sleep`] a timeout is a future that is polled once; only where one is to fire there is a task.
+//! As in [`super::tokio_sleep`], a timeout is a future that is polled once. Only a timeout that
+//! should fire has a tokio task.
 
 use std::future::{Pending, pending};
 use std::pin::Pin;
@@ -18,19 +20,19 @@ pub(crate) struct Pingora(Runtime);
 
 pub(crate) struct Entered<'a> {
     runtime: &'a Handle,
-    /// Tokio's timer has those of more than a quarter of an hour.
+    /// pingora-timeout uses tokio's timer for delays of more than a quarter of an hour.
     _entered: EnterGuard<'a>,
 }
 
-/// With the task, which is what the one who awaits would do.
-type Unpolled = (Pin<Box<Timeout<Pending<()>, FastOrTokioTimeout>>>, Task);
+/// The future, and the task that the awaiting code would run after the timeout.
+type PolledTimeout = (Pin<Box<Timeout<Pending<()>, FastOrTokioTimeout>>>, Task);
 
 impl Competitor for Pingora {
-    type Handle = Unpolled;
+    type Handle = PolledTimeout;
 
     type Caller<'a> = Entered<'a>;
 
-    const HANDLE_IS_TIMEOUT: bool = true;
+    const DROP_CANCELS: bool = true;
 
     fn start(_: Setup) -> Self {
         Self(tokio_spawn::runtime())
@@ -46,24 +48,24 @@ impl Competitor for Pingora {
 }
 
 impl Caller for Entered<'_> {
-    type Handle = Unpolled;
+    type Handle = PolledTimeout;
 
-    fn schedule(&mut self, delay: Duration, task: Task) -> Unpolled {
+    fn schedule(&mut self, delay: Duration, task: Task) -> PolledTimeout {
         let mut timeout = Box::pin(fast_timeout(delay, pending()));
         _ = tokio_sleep::poll_once(timeout.as_mut());
         (timeout, task)
     }
 
-    fn cancel(&mut self, handle: Unpolled) {
+    fn cancel(&mut self, handle: PolledTimeout) {
         drop(handle);
     }
 
-    /// There is nothing better.
-    fn rearm(&mut self, handle: &mut Unpolled, delay: Duration) {
+    /// Replaces the timeout: the crate has no operation to reset one.
+    fn rearm(&mut self, handle: &mut PolledTimeout, delay: Duration) {
         *handle = self.schedule(delay, Task::count());
     }
 
-    fn let_fire(&mut self, delay: Duration, task: Task) {
+    fn schedule_uncancelled(&mut self, delay: Duration, task: Task) {
         self.runtime.spawn(async move {
             fast_sleep(delay).await;
             task.run();

@@ -1,7 +1,9 @@
-//! `tokio::time` for timeouts of something that is awaited: `timeout(delay, request).await`.
+//! `tokio::time` for the timeout of an awaited operation: `timeout(delay, request).await`.
 //!
-//! That makes a `Sleep`, polls it once when the request is not ready at once, and drops it when it is. Nothing runs by itself
-//! when one is due: the task that awaits it is woken. Here nobody awaits, so the waker does nothing, which is the cheapest.
+//! That code creates a `Sleep`. It polls the `Sleep` once if the request is not ready immediately,
+//! and drops it when the request is ready. An expired `Sleep` runs no code: it wakes the task that
+//! awaits it. Here no task awaits it, so the waker does nothing, which is the cheapest case for
+//! tokio.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -16,17 +18,17 @@ use crate::task::Task;
 pub(crate) struct Sleeps(Runtime);
 
 impl Competitor for Sleeps {
-    /// With the task, which is what the one who awaits would do.
+    /// The future, and the task that the awaiting code would run after the timeout.
     type Handle = (Pin<Box<Sleep>>, Task);
 
     type Caller<'a> = EnterGuard<'a>;
 
-    const HANDLE_IS_TIMEOUT: bool = true;
+    const DROP_CANCELS: bool = true;
 
-    fn lacks(workload: &str) -> Option<&'static str> {
+    fn unsupported_reason(workload: &str) -> Option<&'static str> {
         ["W4", "W4p", "W7"]
             .contains(&workload)
-            .then_some("a Sleep wakes a task, it runs nothing: see `spawn`")
+            .then_some("a `Sleep` wakes a task and runs no code, see `spawn`")
     }
 
     fn start(_: Setup) -> Self {
@@ -42,7 +44,7 @@ impl Competitor for Sleeps {
     }
 }
 
-/// Makes it known to the timer.
+/// Polls the future once, which registers it with the timer.
 pub(super) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -1,8 +1,9 @@
-//! `tokio::time` for timeouts that run something by themselves: a task for each, which sleeps first.
+//! `tokio::time` for timeouts that run code: each timeout is a task that sleeps and then runs it.
 //!
-//! That is what its users write who, as with every other timer here, schedule something and go on. A caller that waits
-//! itself has no need of a task: [`super::tokio_sleep`]. One worker, since all others here have one thread to serve their
-//! timeouts; with more of them the tasks are shared out, and the callers' own work too.
+//! Users write this if they schedule something and continue, as with all other timers here. A
+//! caller that waits for the timeout needs no task: see [`super::tokio_sleep`]. The runtime has one
+//! worker, because all other timers here have one thread too. With more workers, tokio would
+//! distribute the tasks over them, and also the callers' own work.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use crate::task::Task;
 
 pub(crate) struct Spawned(Runtime);
 
-/// What the competitors on tokio run on.
+/// Returns the runtime of the competitors that use tokio.
 pub(super) fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a thread can be had")
+    Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("the thread starts")
 }
 
 impl Competitor for Spawned {
@@ -25,8 +26,8 @@ impl Competitor for Spawned {
 
     type Caller<'a> = &'a Handle;
 
-    fn lacks(workload: &str) -> Option<&'static str> {
-        (workload == "W9").then_some("a Sleep in a task is the task's to reset: see `Sleep`")
+    fn unsupported_reason(workload: &str) -> Option<&'static str> {
+        (workload == "W9").then_some("only the task itself can reset its `Sleep`, see `Sleep`")
     }
 
     fn start(_: Setup) -> Self {
@@ -46,7 +47,7 @@ impl Caller for &Handle {
     type Handle = JoinHandle<()>;
 
     fn schedule(&mut self, delay: Duration, task: Task) -> JoinHandle<()> {
-        // Here, for by the time that the task is polled it is later.
+        // The deadline is computed here, because the task is first polled some time later.
         let deadline = Instant::now() + delay;
         self.spawn(async move {
             sleep_until(deadline).await;
@@ -59,6 +60,6 @@ impl Caller for &Handle {
     }
 
     fn rearm(&mut self, _: &mut JoinHandle<()>, _: Duration) {
-        unreachable!("it lacks W9");
+        unreachable!("`unsupported_reason` excludes W9");
     }
 }

@@ -1,10 +1,10 @@
-//! A figure of each competitor over a number: of those pending, of threads.
+//! Line charts of a cost over the number of pending timeouts or threads.
 
 use std::ops::Range;
 
 use plotters::prelude::*;
 
-use super::{Area, Drawn, FONT, colour, legend, say};
+use super::{Area, Drawn, FONT, colour, draw_message, legend};
 use crate::peers::{PEERS, Peer};
 use crate::summary::Summary;
 
@@ -12,26 +12,28 @@ struct Panel {
     title: &'static str,
     x: &'static str,
     y: &'static str,
-    /// Each so many times the one before: evenly spaced, they are a logarithmic axis.
+    /// The values of the x-axis. Each is the same multiple of the previous one, so equal distances
+    /// make a logarithmic axis.
     numbers: Vec<u32>,
     lines: Vec<Line>,
 }
 
-/// Figures by their number's place in the panel.
+/// The points of a peer: the index in `Panel::numbers` and the value.
 type Line = (&'static Peer, Vec<(f64, f64)>);
 
 impl Panel {
-    /// The medians of all workloads that differ in one number: `W10 pending=` and that.
+    /// Collects the medians of all workloads whose names are `prefix` and a number, such as
+    /// `W10 pending=1000`.
     fn new(summary: &Summary<'_>, prefix: &str, key: &str, [title, x, y]: [&'static str; 3]) -> Self {
         let mut numbers: Vec<u32> = Vec::new();
-        for round in &summary.measured.rounds {
-            let number = round.workload.strip_prefix(prefix).and_then(|number| number.parse().ok());
+        for repetition in &summary.measurements.repetitions {
+            let number = repetition.workload.strip_prefix(prefix).and_then(|number| number.parse().ok());
             numbers.extend(number.filter(|number| !numbers.contains(number)));
         }
         numbers.sort_unstable();
         let line = |peer: &'static Peer| {
-            let point = |(place, number): (usize, &u32)| {
-                Some((place as f64, summary.spread(&format!("{prefix}{number}"), key, peer.name)?.median))
+            let point = |(index, number): (usize, &u32)| {
+                Some((index as f64, summary.spread(&format!("{prefix}{number}"), key, peer.name)?.median))
             };
             (peer, numbers.iter().enumerate().filter_map(point).collect::<Vec<_>>())
         };
@@ -47,7 +49,7 @@ pub(super) fn pending(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
 
 pub(super) fn scaling(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
     let panel = |title, workload: &str| {
-        let names = [title, "threads", "million a second, of all threads together"];
+        let names = [title, "threads", "million per second, all threads together"];
         Panel::new(summary, &format!("{workload} threads="), "mops", names)
     };
     draw(area, &[panel("schedule", "W3"), panel("schedule one and cancel another", "MIX")])
@@ -57,7 +59,7 @@ fn draw(area: &Area<'_>, panels: &[Panel]) -> Drawn {
     let Some(fullest) =
         panels.iter().max_by_key(|panel| panel.lines.len()).filter(|panel| !panel.lines.is_empty())
     else {
-        return say(area, "This was not measured.");
+        return draw_message(area, "This was not measured.");
     };
     let (top, rest) = area.split_vertically(70);
     legend(&top, &fullest.lines.iter().map(|(peer, _)| *peer).collect::<Vec<_>>())?;
@@ -77,8 +79,8 @@ fn chart(area: &Area<'_>, panel: &Panel) -> Drawn {
         .x_label_area_size(42)
         .y_label_area_size(64)
         .build_cartesian_2d(-0.3..last + 0.3, scale(figures).log_scale())?;
-    let label = |place: &f64| {
-        let number = (place.fract() == 0.0).then(|| panel.numbers.get(*place as usize)).flatten();
+    let label = |index: &f64| {
+        let number = (index.fract() == 0.0).then(|| panel.numbers.get(*index as usize)).flatten();
         number.map_or(String::new(), |number| number_text(*number))
     };
     chart
@@ -101,7 +103,7 @@ fn chart(area: &Area<'_>, panel: &Panel) -> Drawn {
     Ok(())
 }
 
-/// 10⁶, say; a small number as it is.
+/// Formats a power of ten from 10³ on with a superscript, and every other number in full.
 fn number_text(number: u32) -> String {
     let exponent = number.max(1).ilog10();
     let is_power = number == 10_u32.pow(exponent) && exponent >= 3;
@@ -109,17 +111,19 @@ fn number_text(number: u32) -> String {
     digit.map_or_else(|| number.to_string(), |digit| format!("10{digit}"))
 }
 
-/// From one power of ten to another, so that there are labels: without one inside, plotters looks for it for ever.
+/// Returns a range that covers all values, with a margin. It contains at least one power of ten,
+/// because Plotters labels only these. If there is none, Plotters searches for one in an endless
+/// loop.
 fn scale(figures: impl Iterator<Item = f64>) -> Range<f64> {
     let usable = figures.filter(|figure| *figure > 0.0);
-    let (least, most) =
-        usable.fold((f64::MAX, 0.0_f64), |(least, most), figure| (least.min(figure), most.max(figure)));
-    if most == 0.0 {
+    let (min, max) =
+        usable.fold((f64::MAX, 0.0_f64), |(min, max), figure| (min.min(figure), max.max(figure)));
+    if max == 0.0 {
         return 1.0..10.0;
     }
-    let (below, above) = (10_f64.powf(least.log10().floor()), 10_f64.powf(most.log10().ceil()));
+    let (below, above) = (10_f64.powf(min.log10().floor()), 10_f64.powf(max.log10().ceil()));
     let is_narrow = above <= below * 10.0;
-    if is_narrow { below..below * 10.0 } else { least / 1.5..most * 1.5 }
+    if is_narrow { below..below * 10.0 } else { min / 1.5..max * 1.5 }
 }
 
 #[cfg(test)]
@@ -127,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scale_has_a_power_of_ten() {
+    fn scale_contains_a_power_of_ten() {
         for figures in [vec![], vec![0.0], vec![4.7], vec![1.0], vec![99.0, 101.0], vec![3.0, 4_000.0]] {
             let Range { start, end } = scale(figures.iter().copied());
             let power = 10_f64.powf(start.log10().ceil());
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_of_ten_is_written_as_one() {
+    fn powers_of_ten_have_superscripts() {
         assert_eq!(
             [1, 2, 16, 1_000, 2_000, 10_000_000].map(number_text),
             ["1", "2", "16", "10³", "2000", "10⁷"]

@@ -1,9 +1,9 @@
-//! Ours beside Netty: a bar for each row, on both sides of one.
+//! Bar chart of the ratios of this crate to Netty. Each bar starts at a ratio of 1.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Area, Drawn, FONT, say};
+use super::{Area, Drawn, FONT, draw_message};
 use crate::peers::NETTY;
 use crate::rows::{ROWS, Row};
 use crate::summary::{Spread, Summary};
@@ -11,38 +11,38 @@ use crate::summary::{Spread, Summary};
 const BETTER: RGBColor = RGBColor(0, 114, 178);
 const WORSE: RGBColor = RGBColor(213, 94, 0);
 
-/// For the names of the rows.
+/// The width of the column with the names of the rows.
 const LEFT: i32 = 380;
 
-/// For the figures.
+/// The width of the column with the ratios.
 const RIGHT: i32 = 60;
 
 const TOP: i32 = 50;
 
 pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
     let ratio = |row: &'static Row| Some((row, row.ratio(summary, NETTY)?));
-    let is_drawn = |(row, ratio): &(&Row, Spread)| row.is_in_readme && ratio.least > 0.0;
+    let is_drawn = |(row, ratio): &(&Row, Spread)| row.is_in_readme && ratio.min > 0.0;
     let bars: Vec<_> = ROWS.iter().filter_map(ratio).filter(is_drawn).collect();
     if bars.is_empty() {
-        return say(area, "Netty was not measured, so there are no ratios.");
+        return draw_message(area, "Netty was not measured, so there are no ratios.");
     }
     let (width, height) = area.dim_in_pixel();
     let (width, height) = (width as i32 - LEFT - RIGHT, height as i32 - TOP - 40);
-    let least = bars.iter().fold(0.5_f64, |least, (_, ratio)| least.min(ratio.least)) / 1.2;
-    let most = bars.iter().fold(2.0_f64, |most, (_, ratio)| most.max(ratio.most)) * 1.2;
-    let x = |ratio: f64| LEFT + (f64::from(width) * (ratio / least).ln() / (most / least).ln()) as i32;
+    let min = bars.iter().fold(0.5_f64, |min, (_, ratio)| min.min(ratio.min)) / 1.2;
+    let max = bars.iter().fold(2.0_f64, |max, (_, ratio)| max.max(ratio.max)) * 1.2;
+    let x = |ratio: f64| LEFT + (f64::from(width) * (ratio / min).ln() / (max / min).ln()) as i32;
 
     let text = |text: &str, at, horizontal| {
         let style = FONT.into_text_style(area).pos(Pos::new(horizontal, VPos::Center));
         area.draw(&Text::new(text.to_owned(), at, style))
     };
     text(
-        "Ours / Netty. Blue: ours is better. A stroke is the goal; thin lines reach from least to most.",
+        "Ours / Netty. Blue: ours is better. Thick stroke: the goal. Thin line: minimum to maximum.",
         (20, 20),
         HPos::Left,
     )?;
     for ratio in [0.001, 0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0] {
-        if (least..most).contains(&ratio) {
+        if (min..max).contains(&ratio) {
             let colour = BLACK.mix(if ratio == 1.0 { 0.8 } else { 0.15 });
             area.draw(&PathElement::new([(x(ratio), TOP), (x(ratio), TOP + height)], colour))?;
             text(&ratio.to_string(), (x(ratio), TOP + height + 14), HPos::Center)?;
@@ -52,12 +52,12 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
     for (index, (row, ratio)) in bars.iter().enumerate() {
         let middle = TOP + (step * (index as f64 + 0.5)) as i32;
         let half = (step * 0.3) as i32;
-        let is_better = (ratio.median <= 1.0) != is_more_better(row);
+        let is_better = (ratio.median <= 1.0) != is_throughput(row);
         let colour = if is_better { BETTER } else { WORSE };
         let bar = [(x(1.0), middle - half), (x(ratio.median), middle + half)];
         area.draw(&Rectangle::new(bar, colour.mix(0.8).filled()))?;
         area.draw(&PathElement::new(
-            [(x(ratio.least), middle), (x(ratio.most), middle)],
+            [(x(ratio.min), middle), (x(ratio.max), middle)],
             BLACK.stroke_width(1),
         ))?;
         if let Some(goal) = row.goal.ratio() {
@@ -70,7 +70,7 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
     Ok(())
 }
 
-/// Of what is counted in a second.
-fn is_more_better(row: &Row) -> bool {
+/// Whether the row is a throughput, for which a higher value is better.
+fn is_throughput(row: &Row) -> bool {
     row.unit == "M/s"
 }

@@ -1,4 +1,4 @@
-//! What callers pay.
+//! Costs of the callers.
 
 use std::hint::black_box;
 use std::mem;
@@ -7,45 +7,46 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Answered, each};
+use super::{WorkloadResult, nanos_each};
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
-use crate::session::{LONG, Session, fill, recover, settle};
+use crate::session::{LONG, Session, fill, wait_until_freed, wait_until_inserted};
 use crate::task::Task;
 
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
 
-/// Where a handle is dropped the timeout is to stay pending.
-struct Dropped<H>(Vec<H>);
+/// Drops handles without cancelling their timeouts: keeps a handle if dropping it would cancel the
+/// timeout.
+struct HandleSink<H>(Vec<H>);
 
-impl<H> Dropped<H> {
+impl<H> HandleSink<H> {
     fn new<C: Competitor<Handle = H>>(count: usize) -> Self {
-        Self(Vec::with_capacity(if C::HANDLE_IS_TIMEOUT { count } else { 0 }))
+        Self(Vec::with_capacity(if C::DROP_CANCELS { count } else { 0 }))
     }
 
-    fn take<C: Competitor<Handle = H>>(&mut self, handle: H) {
-        if C::HANDLE_IS_TIMEOUT {
+    fn push<C: Competitor<Handle = H>>(&mut self, handle: H) {
+        if C::DROP_CANCELS {
             self.0.push(handle);
         }
     }
 }
 
 /// W1.
-pub(super) fn schedule<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn schedule<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let delays = command.random().delays(count, LONG);
-    let timer = session.take_warm(command, count);
+    let timer = session.take_warm_timer(command, count);
     let mut caller = timer.caller();
-    let mut dropped = Dropped::new::<C>(count);
+    let mut handles = HandleSink::new::<C>(count);
     let start = Instant::now();
     for delay in delays {
-        dropped.take::<C>(caller.schedule(delay, Task::count()));
+        handles.push::<C>(caller.schedule(delay, Task::count()));
     }
     let elapsed = start.elapsed();
-    drop((dropped, caller));
+    drop((handles, caller));
     timer.stop();
-    Ok(Answer::new([("ns", each(elapsed, count))]))
+    Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
 }
 
 fn pair(caller: &mut impl Caller) {
@@ -54,9 +55,12 @@ fn pair(caller: &mut impl Caller) {
 }
 
 /// W2.
-pub(super) fn schedule_and_cancel<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn schedule_and_cancel<C: Competitor>(
+    session: &mut Session<C>,
+    command: &Command,
+) -> WorkloadResult {
     let count = command.get("count")?;
-    let timer = session.take(command);
+    let timer = session.take_timer(command);
     let mut caller = timer.caller();
     let start = Instant::now();
     for _ in 0..count {
@@ -64,59 +68,61 @@ pub(super) fn schedule_and_cancel<C: Competitor>(session: &mut Session<C>, comma
     }
     let elapsed = start.elapsed();
     drop(caller);
-    session.give_back(command, timer);
-    Ok(Answer::new([("ns", each(elapsed, count))]))
+    session.return_timer(command, timer);
+    Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
 }
 
 /// W2s.
-pub(super) fn steady<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
-    /// So that a look at the clock costs nothing.
-    const LOT: usize = 1_000;
+pub(super) fn steady<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+    /// The number of pairs per reading of the clock, so that its cost is negligible.
+    const BATCH: usize = 1_000;
 
     let seconds = command.seconds()?;
-    let timer = session.take(command);
+    let timer = session.take_timer(command);
     let mut caller = timer.caller();
     let (start, before) = (Instant::now(), process::cpu());
     let mut pairs = 0;
     while start.elapsed() < seconds {
-        for _ in 0..LOT {
+        for _ in 0..BATCH {
             pair(&mut caller);
         }
-        pairs += LOT;
+        pairs += BATCH;
     }
     let used = process::cpu() - before;
     drop(caller);
-    session.give_back(command, timer);
-    Ok(Answer::new([("ns", each(used, pairs)), ("pairs", pairs as f64)]))
+    session.return_timer(command, timer);
+    Ok(Answer::new([("ns", nanos_each(used, pairs)), ("pairs", pairs as f64)]))
 }
 
 /// W2b.
-pub(super) fn cancel<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn cancel<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let mut random = command.random();
     let delays = random.delays(count, LONG);
-    let timer = session.take(command);
+    let timer = session.take_timer(command);
     let mut caller = timer.caller();
     let mut handles = fill(&mut caller, &delays);
     random.shuffle(&mut handles);
-    settle(command.setup());
+    wait_until_inserted(command.setup());
 
     let (start, before) = (Instant::now(), process::others_cpu());
-    // The array itself is given back outside of the time.
+    // `drain` keeps the array, so that freeing it is outside of the measured time.
     for handle in handles.drain(..) {
         caller.cancel(handle);
     }
     let elapsed = start.elapsed();
-    recover(command.setup());
+    wait_until_freed(command.setup());
     let worker = process::others_cpu().saturating_sub(before);
     drop(caller);
-    session.give_back(command, timer);
-    Ok(Answer::new([("ns", each(elapsed, count)), ("worker_ns", each(worker, count))]))
+    session.return_timer(command, timer);
+    Ok(Answer::new([("ns", nanos_each(elapsed, count)), ("worker_ns", nanos_each(worker, count))]))
 }
 
-/// Runs `work` on so many threads that begin together; says how long it was from the first one's start to the last one's
-/// end. What `work` returns is dropped after that, and so is `prepare`'s part.
-fn together<C, P, R>(
+/// Runs `work` on one thread per element of `prepared`. The threads start at the same time.
+///
+/// Returns the time from the start of the first thread to the end of the last one. The results of
+/// `work` are dropped after that, so that dropping them is outside of the measured time.
+fn run_concurrently<C, P, R>(
     timer: &C,
     prepared: Vec<P>,
     work: impl Fn(&mut C::Caller<'_>, P) -> R + Sync,
@@ -131,52 +137,55 @@ where
         let mut caller = timer.caller();
         begin.wait();
         let start = Instant::now();
-        let rest = work(&mut caller, part);
+        let result = work(&mut caller, part);
         let stop = Instant::now();
         end.wait();
-        drop(rest);
+        drop(result);
         (start, stop)
     };
     let times: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = prepared.into_iter().map(|part| scope.spawn(move || run(part))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("its panic has been reported")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("the thread has not panicked")).collect()
     });
     let first = times.iter().map(|(start, _)| *start).min();
     let last = times.iter().map(|(_, stop)| *stop).max();
     first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first)
 }
 
-fn million_per_second(count: usize, time: Duration) -> f64 {
+fn millions_per_second(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64() / 1e6
 }
 
 /// W3.
-pub(super) fn schedule_together<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn schedule_concurrently<C: Competitor>(
+    session: &mut Session<C>,
+    command: &Command,
+) -> WorkloadResult {
     let (count, threads) = (command.get("count")?, command.get("threads")?);
     let each = count.div_ceil(threads);
     let mut random = command.random();
-    let delays = (0..threads).map(|_| (random.delays(each, LONG), Dropped::new::<C>(each))).collect();
-    let timer = session.take_warm(command, count);
-    let time = together(&timer, delays, |caller, (delays, mut dropped)| {
+    let prepared = (0..threads).map(|_| (random.delays(each, LONG), HandleSink::new::<C>(each))).collect();
+    let timer = session.take_warm_timer(command, count);
+    let time = run_concurrently(&timer, prepared, |caller, (delays, mut handles)| {
         for &delay in &delays {
-            dropped.take::<C>(caller.schedule(delay, Task::count()));
+            handles.push::<C>(caller.schedule(delay, Task::count()));
         }
-        (delays, dropped)
+        (delays, handles)
     });
     timer.stop();
-    Ok(Answer::new([("mops", million_per_second(each * threads, time))]))
+    Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
 }
 
 /// MIX.
-pub(super) fn mixed<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn mixed<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     const WINDOW: usize = 64;
 
     let (count, threads) = (command.get("count")?, command.get("threads")?);
     let each = count.div_ceil(threads);
     let mut random = command.random();
     let delays = (0..threads).map(|_| random.delays(each, LONG)).collect();
-    let timer = session.take(command);
-    let time = together(&timer, delays, |caller, delays| {
+    let timer = session.take_timer(command);
+    let time = run_concurrently(&timer, delays, |caller, delays| {
         let mut window: [Option<C::Handle>; WINDOW] = [const { None }; WINDOW];
         for (index, &delay) in delays.iter().enumerate() {
             let handle = caller.schedule(delay, Task::count());
@@ -187,58 +196,62 @@ pub(super) fn mixed<C: Competitor>(session: &mut Session<C>, command: &Command) 
         window.into_iter().flatten().for_each(|handle| caller.cancel(handle));
         delays
     });
-    session.give_back(command, timer);
-    Ok(Answer::new([("mops", million_per_second(each * threads, time))]))
+    session.return_timer(command, timer);
+    Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
 }
 
 /// W9.
-pub(super) fn rearm<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn rearm<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     const IDLE: Duration = Duration::from_secs(60);
 
     let (count, resets) = (command.get("count")?, command.get("resets")?);
     let order = command.random().indices(resets, count);
-    let timer = session.take(command);
+    let timer = session.take_timer(command);
     let mut caller = timer.caller();
     let mut handles = fill(&mut caller, &vec![IDLE; count]);
-    settle(command.setup());
+    wait_until_inserted(command.setup());
 
     let (start, before) = (Instant::now(), process::cpu());
     for index in order {
         caller.rearm(&mut handles[index], IDLE);
     }
     let elapsed = start.elapsed();
-    recover(command.setup());
+    wait_until_freed(command.setup());
     let used = process::cpu() - before;
     handles.into_iter().for_each(|handle| caller.cancel(handle));
     drop(caller);
-    session.give_back(command, timer);
-    Ok(Answer::new([("ns", each(elapsed, resets)), ("cpu_ns", each(used, resets))]))
+    session.return_timer(command, timer);
+    Ok(Answer::new([("ns", nanos_each(elapsed, resets)), ("cpu_ns", nanos_each(used, resets))]))
 }
 
 /// W10.
-pub(super) fn among_many<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn replace_among_pending<C: Competitor>(
+    session: &mut Session<C>,
+    command: &Command,
+) -> WorkloadResult {
     const WINDOW: usize = 1_000;
-    /// In milliseconds: none of them is due before the end, however long it takes to schedule them.
+    /// Delays in milliseconds of the other pending timeouts. They are so long that none expires
+    /// before the measurement ends.
     const LATER: Range<u64> = 300_000..360_000;
 
     let (count, pending) = (command.get("count")?, command.get("pending")?);
     let mut random = command.random();
     let pending = random.delays(pending.saturating_sub(WINDOW), LATER);
     let (first, delays) = (random.delays(WINDOW, LONG), random.delays(count, LONG));
-    let places = random.indices(count, WINDOW);
-    let timer = session.take(command);
+    let indices = random.indices(count, WINDOW);
+    let timer = session.take_timer(command);
     let mut caller = timer.caller();
-    let rest = fill(&mut caller, &pending);
+    let others = fill(&mut caller, &pending);
     let mut window = fill(&mut caller, &first);
-    settle(command.setup());
+    wait_until_inserted(command.setup());
 
     let start = Instant::now();
-    for (place, delay) in places.into_iter().zip(delays) {
+    for (index, delay) in indices.into_iter().zip(delays) {
         let handle = caller.schedule(delay, Task::count());
-        caller.cancel(mem::replace(&mut window[place], handle));
+        caller.cancel(mem::replace(&mut window[index], handle));
     }
     let elapsed = start.elapsed();
-    drop((rest, window, caller));
+    drop((others, window, caller));
     timer.stop();
-    Ok(Answer::new([("ns", each(elapsed, count))]))
+    Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
 }

@@ -1,9 +1,9 @@
-//! What it costs to have a timer at all: memory, and upkeep while nothing is due.
+//! Costs of a timer while nothing is due: memory, CPU time and wake-ups.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::Answered;
+use super::WorkloadResult;
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
@@ -12,13 +12,13 @@ use crate::task::Task;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Schedules them and lets go of the handles, but where these are the timeouts.
+/// Schedules a timeout per delay. Drops the handles, unless that would cancel the timeouts.
 fn schedule<C: Competitor>(timer: &C, delays: &[Duration]) -> Vec<C::Handle> {
     let mut caller = timer.caller();
-    let mut kept = Vec::with_capacity(if C::HANDLE_IS_TIMEOUT { delays.len() } else { 0 });
+    let mut kept = Vec::with_capacity(if C::DROP_CANCELS { delays.len() } else { 0 });
     for &delay in delays {
         let handle = caller.schedule(delay, Task::count());
-        if C::HANDLE_IS_TIMEOUT {
+        if C::DROP_CANCELS {
             kept.push(handle);
         }
     }
@@ -26,10 +26,10 @@ fn schedule<C: Competitor>(timer: &C, delays: &[Duration]) -> Vec<C::Handle> {
 }
 
 /// W5.
-pub(super) fn pending<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn pending<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     let (count, seconds) = (command.get("count")?, command.seconds()?);
     let delays = command.random().delays(count, 3_600_000..7_200_000);
-    let timer = session.take(command);
+    let timer = session.take_timer(command);
     let kept = schedule(&timer, &delays);
     sleep(2 * SECOND);
 
@@ -42,10 +42,10 @@ pub(super) fn pending<C: Competitor>(session: &mut Session<C>, command: &Command
 }
 
 /// W6.
-pub(super) fn memory<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn memory<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let delays = command.random().delays(count, LONG);
-    let timer = session.take(command);
+    let timer = session.take_timer(command);
     let before = process::resident()?;
     let kept = schedule(&timer, &delays);
     sleep(SECOND);
@@ -56,9 +56,9 @@ pub(super) fn memory<C: Competitor>(session: &mut Session<C>, command: &Command)
 }
 
 /// W8.
-pub(super) fn idle<C: Competitor>(session: &mut Session<C>, command: &Command) -> Answered {
+pub(super) fn empty<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
-    let timer = session.take(command);
+    let timer = session.take_timer(command);
     sleep(SECOND);
 
     let (start, sleeps, cpu) = (Instant::now(), process::sleeps()?, process::cpu());
