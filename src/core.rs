@@ -5,6 +5,7 @@ use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
+use crate::counters::Counters;
 use crate::driver::Waker;
 use crate::error::NewTimeoutError;
 use crate::lanes::Door;
@@ -12,7 +13,7 @@ use crate::life::{Life, MOST_PENDING, Refusal, Word};
 use crate::local::{self, Desk};
 use crate::node::{Arena, Claim, Credits, Handle, Live, Message, Node, Reset};
 use crate::report;
-use crate::stats::{Counters, Stats};
+use crate::stats::Stats;
 use crate::sync::{Arc, AtomicUsize, CachePadded, Fault, Ordering, is_broken, unmodelled};
 use crate::task::{ExpiredTask, Task, TaskExecutor};
 use crate::thread::Thread;
@@ -188,7 +189,7 @@ impl Core {
     /// Who goes on with a timer that is stopped is told so, and nobody else needs to know.
     #[cold]
     fn count_refusal(&self, error: &NewTimeoutError) {
-        let refused = self.counters.refused.add_one();
+        let refused = self.counters.rejected.add_one();
         if !matches!(error, NewTimeoutError::Stopped) {
             report::refused(self.thread.name(), error, refused);
         }
@@ -423,7 +424,7 @@ impl Core {
         let ended = begun.and_then(|_| self.now_in_turn());
         let took = ended.unwrap_or(0).saturating_sub(begun.unwrap_or(0));
         if took > self.slow_task_threshold {
-            self.counters.worker.slow.add_one_alone();
+            self.counters.worker.slow_tasks.add_one_alone();
             let [took, threshold] = [took, self.slow_task_threshold].map(Duration::from_nanos);
             report::slow_task(node.name(), took, threshold);
         }
@@ -442,7 +443,7 @@ impl Core {
         let Some(ended) = self.now_in_turn() else { return };
         let took = ended.saturating_sub(begun);
         self.counters.worker.longest_turn.raise(took);
-        self.counters.worker.busy.add(took);
+        self.counters.worker.busy_time.add(took);
         if took > self.ticks.nanos() {
             let long_turns = self.counters.worker.long_turns.add_one();
             report::long_turn(
@@ -458,7 +459,7 @@ impl Core {
     #[inline]
     pub(crate) fn guard<'a>(&self, doing: &str, task: impl FnOnce() -> &'a str, code: impl FnOnce()) {
         report::guard(code, |panic| {
-            self.counters.panicked.add_one();
+            self.counters.panics.add_one();
             report::task_panicked(doing, task(), panic);
         });
     }
@@ -469,7 +470,7 @@ impl Core {
     }
 
     pub(crate) fn task_dropped(&self, node: &Node) {
-        self.counters.dropped.add_one();
+        self.counters.dropped_tasks.add_one();
         report::task_dropped(node.name());
     }
 
@@ -478,29 +479,29 @@ impl Core {
         // One word says how many were admitted and how many of these are pending; who ends a timeout counts that before it
         // leaves, so what ends in between is counted as expired and not as cancelled.
         let worker = &counters.worker;
-        let (taken, placed_or_expired) = (worker.taken.get(), worker.placed_or_expired.get());
+        let (taken, placed_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
         let word = self.life.word();
         let (scheduled, pending) = (word.admitted(taken), word.pending());
         let expired = worker.expired.get();
         let kept = placed_or_expired.saturating_sub(expired) + (scheduled - taken);
-        let expired = expired + counters.died.get();
+        let expired = expired + counters.ended_elsewhere.get();
         Stats {
             scheduled,
             expired,
             cancelled: scheduled.saturating_sub(pending + expired),
             pending,
             cancelled_not_reclaimed: kept.saturating_sub(pending),
-            rejected: counters.refused.get(),
+            rejected: counters.rejected.get(),
             periodic_runs: counters.periodic_runs.get(),
-            resets: counters.tallies.resets(),
-            panics: counters.panicked.get(),
-            dropped_tasks: counters.dropped.get(),
-            slow_tasks: worker.slow.get(),
+            resets: counters.resets.get(),
+            panics: counters.panics.get(),
+            dropped_tasks: counters.dropped_tasks.get(),
+            slow_tasks: worker.slow_tasks.get(),
             turns: worker.turns.get(),
             wake_ups: worker.wake_ups.get(),
             long_turns: worker.long_turns.get(),
             longest_turn: Duration::from_nanos(worker.longest_turn.get()),
-            busy_time: Duration::from_nanos(worker.busy.get()),
+            busy_time: Duration::from_nanos(worker.busy_time.get()),
             lateness: worker.lateness.get(self.ticks.nanos()),
         }
     }

@@ -7,10 +7,10 @@
 use std::cell::RefCell;
 
 use crate::core::Core;
+use crate::counters::ThreadCounter;
 use crate::lanes::Sender;
 use crate::node::{Credit, Handle, Purse, RUN, Run, Vacant};
 use crate::report;
-use crate::stats::Tally;
 use crate::sync::{Arc, IS_EXPLORED, Weak, local};
 
 local!(static DESKS: RefCell<Desks> = RefCell::new(Desks { first: None, others: Vec::new() }));
@@ -26,7 +26,7 @@ pub(crate) struct Desk {
     /// Where that is, as long as `timer` keeps the place.
     core: *const Core,
     pub(crate) lane: Sender,
-    tally: Arc<Tally>,
+    tally: Arc<ThreadCounter>,
     /// What this thread has given back: still in its cache, so it is the first to be used again.
     vacant: Vec<Vacant>,
     run: Run,
@@ -39,7 +39,7 @@ impl Desk {
             timer: Arc::downgrade(core),
             core: Arc::as_ptr(core),
             lane: core.door.open(),
-            tally: core.counters.tallies.take(),
+            tally: core.counters.resets.take(),
             vacant: Vec::with_capacity(2 * RUN + 1),
             run: Run::NONE,
             purse: Purse::default(),
@@ -97,7 +97,7 @@ impl Drop for Desk {
         if !IS_EXPLORED {
             let left = self.vacant.drain(..).chain(std::iter::from_fn(|| self.run.next()));
             core.arena.put_strays(left);
-            core.counters.tallies.give_back(Arc::clone(&self.tally));
+            core.counters.resets.give_back(Arc::clone(&self.tally));
         }
         self.purse.empty(&core);
         let_go(core);

@@ -135,9 +135,9 @@ impl Core {
         }
         let now = self.time.now();
         let mut worker = self.post.enter();
-        let before = self.counters.worker.handed();
+        let before = self.counters.worker.handed_over();
         let had_work = worker.turn(self, now) || worker.has_traffic();
-        let expired = self.counters.worker.handed() - before;
+        let expired = self.counters.worker.handed_over() - before;
         if self.post.is_abandoned() {
             worker.drain(self);
         }
@@ -177,7 +177,7 @@ fn work(core: &Arc<Core>) {
     };
     report::guard(ticking, |panic| {
         // Only the clock's can get here. Nobody would turn the timer any more: better that it says so.
-        core.counters.panicked.add_one();
+        core.counters.panics.add_one();
         core.abandon();
         if core.post.is_abandoned() {
             core.post.enter().drain(core);

@@ -114,7 +114,7 @@ impl Worker {
                         self.late.look_now_and_then(core, tick);
                     }
                     Expiry::Runs(entry, claim) => {
-                        core.counters.worker.stays.add_one_alone();
+                        core.counters.worker.runs.add_one_alone();
                         self.fire(core, entry, claim);
                         self.late.look_now_and_then(core, tick);
                     }
@@ -151,7 +151,7 @@ impl Worker {
             }
             Over::Ended(claim) => {
                 let counters = &core.counters.worker;
-                counters.stays.set_alone(counters.stays.get() - 1);
+                counters.runs.set_alone(counters.runs.get() - 1);
                 counters.expired.add_one_alone();
                 core.life.leave();
                 core.discard(&entry, claim);
@@ -181,7 +181,7 @@ impl Worker {
         });
         if self.traffic > 0 {
             let counters = &core.counters.worker;
-            counters.placed_or_expired.set_alone(wheel.len() as u64 + counters.expired.get());
+            counters.in_wheel_or_expired.set_alone(wheel.len() as u64 + counters.expired.get());
             counters.taken.add_alone(*taken - before);
         }
     }
@@ -312,7 +312,7 @@ impl Worker {
         // All that was admitted has ended. What may be left in a lane was taken back.
         self.taken = core.life.word().admitted(self.taken);
         let counters = &core.counters.worker;
-        counters.placed_or_expired.set_alone(counters.expired.get());
+        counters.in_wheel_or_expired.set_alone(counters.expired.get());
         counters.taken.set_alone(self.taken);
         core.post.draining.store(true, Ordering::Relaxed);
         let rest = rest.into_iter().map(|(timeout, claim)| {
@@ -344,7 +344,7 @@ impl Late {
     #[inline(never)]
     fn count(&mut self, core: &Core, tick: u64) {
         let counters = &core.counters.worker;
-        let handed = counters.handed();
+        let handed = counters.handed_over();
         if handed > self.counted {
             let late = core.ticks.since(tick, self.now);
             counters.lateness.add_alone(late, core.ticks.nanos(), handed - self.counted);
@@ -354,7 +354,7 @@ impl Late {
 
     #[inline]
     fn look_now_and_then(&mut self, core: &Core, tick: u64) {
-        if core.counters.worker.handed() % A_WHILE == 0 {
+        if core.counters.worker.handed_over() % A_WHILE == 0 {
             self.look(core, tick);
         }
     }
