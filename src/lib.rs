@@ -1,11 +1,24 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+// | module | content |
+// |---|---|
+// | `timer`, `timeout`, `builder`, `driver` | API: the handles of a timer, its construction, a timer without a thread |
+// | `task`, `clock`, `error`, `stats` | API: what users implement or receive |
+// | `keyed`, `periodic/`, `future/` | API, built on the above: timeouts by key, periodic tasks, async code |
+// | `adapters/` | tokio, rayon, hyper, `Stream`, metrics: the only files that name types of optional dependencies |
+// | `core`, `lanes`, `local` | engine, callers: their operations; the queue to the worker; what a thread caches |
+// | `worker`, `life`, `thread`, `shutdown`, `counters` | engine, worker: its turn; state and sleep; its thread; the end |
+// | `node/` | one timeout: its state word, its memory, its task |
+// | `wheel/` | the timing wheels: plain data structures |
+// | `sync/`, `ticks`, `report`, `platform` | foundation: primitives, arithmetic of time, logging, platform |
+
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "rayon", feature = "stream", feature = "tokio"))]
 mod adapters;
 mod builder;
 mod clock;
 mod core;
+mod counters;
 mod driver;
 mod error;
 #[cfg(hashed_wheel_loom)]

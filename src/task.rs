@@ -1,4 +1,4 @@
-//! What a timer runs, and who runs it.
+//! Tasks, and the executors that run them.
 
 use std::any::type_name;
 use std::fmt;
@@ -8,10 +8,13 @@ use crate::core::Core;
 use crate::node::Claim;
 use crate::timeout::Timeout;
 
-/// A task that is a type. Closures go to [`new_timeout`](crate::HashedWheelTimer::new_timeout) as they are.
+/// A task with a type of its own: Netty's `TimerTask`.
 ///
-/// Both methods take the task by value: each timeout ends once, and whoever ends it owns the task. A task can put itself
-/// on the timer again.
+/// Closures need no such type: [`new_timeout`](crate::HashedWheelTimer::new_timeout) takes them as
+/// they are.
+///
+/// Both methods take the task by value, because each timeout ends once, and the thread that ends it
+/// owns the task. So a task can schedule itself again.
 ///
 /// # Examples
 ///
@@ -33,7 +36,7 @@ use crate::timeout::Timeout;
 ///     }
 ///
 ///     fn cancelled(self, _: &Timeout) {
-///         println!("given up with {} tries left", self.left);
+///         println!("cancelled with {} tries left", self.left);
 ///     }
 /// }
 ///
@@ -50,16 +53,23 @@ use crate::timeout::Timeout;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TimerTask: Send + 'static {
-    /// The delay is over. Called once, by whoever [executes](TaskExecutor) the task: by default the worker.
+    /// Runs the task: its delay is over.
+    ///
+    /// Called once, on the worker, or where the [task executor](TaskExecutor) calls
+    /// [`ExpiredTask::run`].
     ///
     /// A panic is reported and counted, and harms no other timeout.
     fn run(self, timeout: &Timeout);
 
-    /// The timeout was cancelled: called in place of [`run`](Self::run), on the thread whose
-    /// [`cancel`](Timeout::cancel) or [`stop`](crate::HashedWheelTimer::stop) ended it, before that returns; on the worker,
-    /// if a task there dropped the last handle.
+    /// Handles a cancellation. Called instead of [`run`](Self::run). Does nothing by default.
     ///
-    /// Netty's `TimerTask.cancelled`, which Netty calls on its worker up to a tick later. A panic is reported and counted.
+    /// Called on the thread whose [`cancel`](Timeout::cancel) or
+    /// [`stop`](crate::HashedWheelTimer::stop) ended the timeout, before that call returns. If a
+    /// task on the worker dropped the last handle of the timer, it is called on the worker.
+    ///
+    /// Netty calls `TimerTask.cancelled` on its worker, up to one tick later.
+    ///
+    /// A panic is reported and counted.
     fn cancelled(self, timeout: &Timeout)
     where
         Self: Sized,
@@ -68,40 +78,43 @@ pub trait TimerTask: Send + 'static {
     }
 }
 
-/// What a node can hold: a closure, or a task that is a type.
+/// A task as a node holds it: a closure, a [`TimerTask`], a periodic task or a waker.
 pub(crate) trait Task: Send + 'static {
-    /// Whether nothing happens when it is cancelled.
+    /// Whether a cancellation runs no user code: there is no hook, and dropping the task does
+    /// nothing.
     const IS_PLAIN: bool;
 
-    /// Whether it is the worker that runs it, whatever the task executor: that may be full, and such a task is not to be
-    /// lost.
+    /// Whether the worker runs the task even if there is a task executor. An executor may be full
+    /// and drop a task, but such a task must not be lost.
     const RUNS_ON_WORKER: bool = false;
 
-    /// Whether it runs again and again, by `repeat` in place of `run`.
+    /// Whether the task is periodic: `repeat` is called instead of `run`.
     const REPEATS: bool = false;
 
     fn run(self, timeout: &Timeout);
     fn cancelled(self, timeout: &Timeout);
 
-    /// One of many runs; or none, if it is not to run this time. Says when the next one is due, unless that was the last.
-    /// Does not panic.
+    /// Runs a periodic task once. If `runs` is false, skips this run. Returns when the next run is
+    /// due, or `None` after the last run. Does not panic.
     fn repeat(&mut self, core: &Core, runs: bool) -> Option<Next> {
         let _ = (core, runs);
         None
     }
 
-    /// The type's name, for reports.
+    /// Returns the type's name, for reports.
     fn name() -> &'static str;
 }
 
-/// When a task that repeats is due next.
+/// When a periodic task is due next.
 #[derive(Clone, Copy)]
 pub(crate) struct Next {
+    /// In nanoseconds since the timer was built.
     pub(crate) deadline: u64,
-    /// When the tick began in which the run was over.
+    /// When the tick began in which the run ended, in the same unit.
     pub(crate) begun: u64,
 }
 
+/// A closure.
 pub(crate) struct Closure<F>(pub(crate) F);
 
 impl<F: FnOnce(&Timeout) + Send + 'static> Task for Closure<F> {
@@ -118,6 +131,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task for Closure<F> {
     }
 }
 
+/// A [`TimerTask`].
 pub(crate) struct OfType<T>(pub(crate) T);
 
 impl<T: TimerTask> Task for OfType<T> {
@@ -136,9 +150,11 @@ impl<T: TimerTask> Task for OfType<T> {
     }
 }
 
-/// Where expired tasks run: a thread pool, a runtime, or by default the worker itself.
+/// Runs expired tasks: a thread pool, a runtime, or anything else. Netty's `Executor` argument.
 ///
-/// Any `Fn(ExpiredTask)` is one. Netty's `Executor` argument.
+/// Any `Fn(ExpiredTask)` is a task executor.
+/// [`Builder::task_executor`](crate::Builder::task_executor) sets it. Without one the worker runs
+/// the tasks itself.
 ///
 /// # Examples
 ///
@@ -158,12 +174,16 @@ impl<T: TimerTask> Task for OfType<T> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TaskExecutor: Send + Sync + 'static {
-    /// Takes a task whose delay is over. Called on the worker, which waits until this returns.
+    /// Accepts an expired task. Called on the worker, which waits until this returns.
     ///
-    /// An executor that cannot take the task may drop it: that is reported and counted. A panic is too.
+    /// If the executor cannot accept the task, it may drop it. That is reported and counted. A
+    /// panic is reported and counted too.
     ///
-    /// If this blocks until a pool has room, no task in that pool may call [`stop`](crate::HashedWheelTimer::stop) or
-    /// [`shutdown`](crate::HashedWheelTimer::shutdown), or drop the last handle of the timer: these wait for the worker.
+    /// # Deadlocks
+    ///
+    /// [`stop`](crate::HashedWheelTimer::stop), [`shutdown`](crate::HashedWheelTimer::shutdown) and
+    /// the drop of the last handle wait for the worker. So if this method blocks until a pool has
+    /// room, no task in that pool may do any of the three.
     fn execute(&self, task: ExpiredTask);
 }
 
@@ -175,11 +195,14 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 
 /// A task whose delay is over and that has not run yet.
 ///
-/// Dropped without having been [run](Self::run), it takes its task with it, or, of a [periodic](crate::Periodic) task, this
-/// one run; that is reported, and counted in [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
+/// A [`TaskExecutor`] receives it and calls [`run`](Self::run).
+///
+/// If it is dropped instead, the task is dropped with it and does not run. If the task is
+/// [periodic](crate::Periodic), only this one run is skipped. Either is reported, and counted in
+/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
-    /// `None` once it has run.
+    /// `None` once the task has run.
     timeout: Option<(Timeout, Claim)>,
 }
 
@@ -188,10 +211,10 @@ impl ExpiredTask {
         Self { timeout: Some((timeout, claim)) }
     }
 
-    /// Runs the task on this thread. Its panic is caught here, reported and counted.
+    /// Runs the task on this thread. A panic of the task is caught here, reported and counted.
     ///
-    /// If it is a [periodic](crate::Periodic) task that makes up for missed runs, those that were due by the end of this one
-    /// follow at once.
+    /// A [periodic](crate::Periodic) task that makes up for missed runs runs again immediately, as
+    /// often as it was due by the end of this run.
     pub fn run(mut self) {
         match self.timeout.take() {
             Some((timeout, claim)) if timeout.handle.repeats() => timeout.repeat(claim),
@@ -204,8 +227,8 @@ impl ExpiredTask {
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
         match self.timeout.take() {
-            Some((timeout, claim)) if timeout.handle.repeats() => timeout.leave_out(claim),
-            Some((timeout, claim)) => timeout.discard(claim),
+            Some((timeout, claim)) if timeout.handle.repeats() => timeout.skip_run(claim),
+            Some((timeout, claim)) => timeout.drop_task(claim),
             None => {}
         }
     }

@@ -273,7 +273,7 @@ fn it_says_what_it_is() {
     assert!(is_ok(&poll(&mut sleep, &task)));
     assert_eq!(format!("{sleep:?}"), "Sleep { state: elapsed, remaining: 0ns, .. }");
     sleep.reset(Duration::MAX);
-    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: for ever, .. }");
+    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: forever, .. }");
     assert!(format!("{:?}", t.timer.interval(TICK)).starts_with("Interval { "));
     assert!(format!("{:?}", t.timer.timeout(TICK, ready(1))).starts_with("WithTimeout { "));
 }
