@@ -1,4 +1,4 @@
-//! How a timer is made.
+//! Construction of a timer.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,10 +16,12 @@ use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
 
-/// The shortest tick that is honoured.
+/// The shortest tick; a shorter one becomes this.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
 
-/// What a timer is made of: [`HashedWheelTimer::builder`].
+/// Configures and builds a timer: [`HashedWheelTimer::builder`].
+///
+/// Every setting has a default, which is Netty's where Netty has the setting.
 ///
 /// # Examples
 ///
@@ -64,44 +66,79 @@ impl Builder {
         }
     }
 
-    /// The length of a tick: how late a timeout may fire, and how often the worker wakes while there is traffic. Ticks
-    /// from 1 µs up are honoured; a shorter one becomes 1 µs, with a warning. Default: 100 ms.
+    /// Sets the length of a tick. Default: 100 ms.
+    ///
+    /// The tick bounds how late a timeout fires, and how often the worker wakes while there is
+    /// traffic. Ticks from 1 µs are honoured. A shorter one becomes 1 µs, with a warning.
     pub fn tick(self, tick: Duration) -> Self {
         Self { tick, ..self }
     }
 
-    /// The number of slots, rounded up to a power of two; from 1 to [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). Default: 512.
+    /// Sets the number of slots, from 1 to [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). Default: 512.
+    ///
+    /// The number is rounded up to a power of two.
     pub fn ticks_per_wheel(self, n: usize) -> Self {
         Self { ticks_per_wheel: n, ..self }
     }
 
-    /// The [hierarchical wheel](crate::wheel::HierarchicalWheel) in place of the hashed one: levels of
-    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots (at least two) instead of rounds. The timer does the same on either;
-    /// [the wheels' documentation](crate::wheel) says which one costs less for what. Default: the hashed wheel.
+    /// Uses the [hierarchical wheel](crate::wheel::HierarchicalWheel). Default: the [hashed
+    /// wheel](crate::wheel::HashedWheel).
+    ///
+    /// A hierarchical wheel has levels of [`ticks_per_wheel`](Self::ticks_per_wheel) slots (at
+    /// least two) instead of rounds. The timer behaves the same on either wheel. The documentation
+    /// of [the wheels](crate::wheel) says which one costs less for which delays.
     pub fn hierarchical(self) -> Self {
         Self { hierarchical: true, ..self }
     }
 
-    /// How many timeouts may be pending at a time; one more is refused with
-    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Default: 0, which is no limit, as in Netty, but for the 2^31
-    /// that a timer has room for.
+    /// Limits how many timeouts may be pending at a time. Default: 0, which means no limit, as in
+    /// Netty.
+    ///
+    /// At the limit a new timeout is rejected with
+    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Without a limit a timer has room
+    /// for 2^31 pending timeouts.
     pub fn max_pending_timeouts(self, limit: usize) -> Self {
         Self { max_pending_timeouts: limit, ..self }
     }
 
-    /// Who runs the tasks. Default: the worker itself.
+    /// Sets the executor that runs expired tasks. Default: the worker runs them itself.
+    ///
+    /// The `executor` module, with the features `tokio` and `rayon`, has executors that are ready
+    /// to use.
+    ///
+    /// # Examples
+    ///
+    /// One thread per task:
+    ///
+    /// ```
+    /// use hashed_wheel::{ExpiredTask, HashedWheelTimer};
+    /// use std::thread;
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::builder()
+    ///     .task_executor(|task: ExpiredTask| drop(thread::spawn(|| task.run())))
+    ///     .build()?;
+    /// timer.new_timeout(|_| println!("may block"), Duration::from_secs(1))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
         let execute = move |task| executor.execute(ExpiredTask::new(task));
         Self { executor: Some(Box::new(execute)), ..self }
     }
 
-    /// A task that the worker runs itself and that takes longer than this is reported, with its type and what it took, and
-    /// counted in [`Stats::slow_tasks`](crate::Stats::slow_tasks): while it ran, no other timeout could. Zero is a threshold like any
-    /// other, which every task is above that the clock sees take any time; with `Duration::MAX` none is. Default: none is,
-    /// and the clock is not looked at before and after each task, as it is with a threshold.
+    /// Reports and counts each task that takes longer than this on the worker. Default: no
+    /// threshold.
     ///
-    /// Tasks that a [task executor](Self::task_executor) runs are its own affair. The wakers of futures are the worker's in any
-    /// case, so a slow one is reported like a slow task.
+    /// The report names the task's type and the time it took. The count is
+    /// [`Stats::slow_tasks`](crate::Stats::slow_tasks). While such a task runs, no other timeout
+    /// can.
+    ///
+    /// Zero is a threshold too: every task exceeds it that takes any time by the clock. No task
+    /// exceeds `Duration::MAX`. With a threshold the worker reads the clock before and after each
+    /// task; without one it does not.
+    ///
+    /// Tasks that a [task executor](Self::task_executor) runs are not measured. The wakers of
+    /// futures always run on the worker, so a slow waker is reported like a slow task.
     ///
     /// # Examples
     ///
@@ -124,59 +161,135 @@ impl Builder {
         Self { slow_task_threshold: Some(threshold), ..self }
     }
 
-    /// The worker thread's name. Default: `hashed-wheel-N`.
+    /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
     pub fn thread_name(self, name: impl Into<String>) -> Self {
         Self { thread_name: Some(name.into()), ..self }
     }
 
-    /// What ends the sleep of the loop that turns a [`Driver`]: an `eventfd`, `mio::Waker::wake`, `polling::Poller::notify`,
-    /// a condition variable. Has no meaning for a timer with a thread. Default: nothing.
+    /// Sets the function that ends the sleep of the event loop that turns a [`Driver`]. Default:
+    /// none.
     ///
-    /// It is called on the thread of whoever needs the loop to turn earlier than [`Driver::next_turn`] has promised: for a
-    /// [`new_timeout`](HashedWheelTimer::new_timeout) or a [`reset`](crate::Timeout::reset) with an earlier deadline; for
-    /// every 4 096th `new_timeout`, so that they do not pile up (unless the turn is due at the next tick anyway); and by
-    /// [`stop`](HashedWheelTimer::stop). Not more than once for each promise, and once for `stop`: a promise holds from
-    /// `next_turn` until the waker is called or the driver is turned. A caller may be slow, so a call may come when the
-    /// loop is at work again, and two may overlap.
+    /// Typical wakers are an `eventfd`, `mio::Waker::wake`, `polling::Poller::notify`, and a
+    /// condition variable. A timer with a thread ignores the waker.
     ///
-    /// A call that comes before the loop has fallen asleep must not be lost: the sleep has to end at once then, as
-    /// it does with all of the above. It must not block: until it returns, nobody else wakes the loop. A panic is reported
-    /// and counted, and the next one who needs the loop calls the waker again (after `stop` nobody does). The waker lives
-    /// as long as any handle or timeout of the timer, so it must hold none of them, or these never go. (And as long as a
-    /// thread keeps something of the timer: until it ends or uses another one.)
+    /// # When it is called
+    ///
+    /// The timer calls the waker if the loop has to turn earlier than [`Driver::next_turn`]
+    /// announced, on the thread that causes this:
+    ///
+    /// - by a [`new_timeout`](HashedWheelTimer::new_timeout) or a [`reset`](crate::Timeout::reset)
+    ///   with an earlier deadline,
+    /// - by every 4 096th `new_timeout`, so that they do not pile up, unless the turn is due at the
+    ///   next tick anyway,
+    /// - by [`stop`](HashedWheelTimer::stop).
+    ///
+    /// It is called at most once per announcement, and once by `stop`. An announcement holds from
+    /// `next_turn` until the waker is called or the driver is turned. The calling thread may be
+    /// slow: a call may arrive when the loop is running again, and two calls may overlap.
+    ///
+    /// # What it has to guarantee
+    ///
+    /// - A call that arrives before the loop has fallen asleep must not be lost: the sleep must
+    ///   then end immediately. All wakers named above can do this.
+    /// - It must not block. Until it returns, no other thread wakes the loop.
+    /// - It must hold no handle and no timeout of the timer, or these are never dropped. The waker
+    ///   lives as long as any of them. It also lives as long as a thread caches state of the timer:
+    ///   until that thread ends or uses another timer.
+    ///
+    /// A panic is reported and counted. The next thread that needs the loop calls the waker again,
+    /// but not after `stop`.
+    ///
+    /// # Examples
+    ///
+    /// The loop is a thread that parks, and the waker unparks it:
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::thread;
+    /// use std::time::Duration;
+    ///
+    /// let event_loop = thread::current();
+    /// let (timer, mut driver) = HashedWheelTimer::builder()
+    ///     .tick(Duration::from_millis(1))
+    ///     .waker(move || event_loop.unpark())
+    ///     .build_driven()?;
+    ///
+    /// let other = timer.clone();
+    /// thread::spawn(move || other.new_timeout(|_| println!("expired"), Duration::from_millis(5)));
+    /// while timer.stats().expired == 0 {
+    ///     match driver.next_turn() {
+    ///         Some(wait) => thread::park_timeout(wait),
+    ///         None => thread::park(), // nothing is pending yet
+    ///     }
+    ///     driver.turn();
+    /// }
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
     pub fn waker(self, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self { waker: Some(Waker::new(waker)), ..self }
     }
 
-    /// Where the time comes from. Default: the operating system's monotonic clock. (The first timer on it in a process
-    /// takes a millisecond to be built: it measures how fast the processor's counter runs.) Where there is none, on
-    /// `wasm32-unknown-unknown`, a timer has to be given one, say from the host's `performance.now`.
+    /// Sets the clock. Default: the operating system's monotonic clock.
     ///
-    /// The clock goes with the timer: when the last handle and timeout are gone, and no thread keeps anything of it; on
-    /// whatever thread that is.
+    /// The first timer of a process that uses the default clock takes about a millisecond to build,
+    /// because it measures the frequency of the processor's counter. A platform without a clock
+    /// (`wasm32-unknown-unknown`) needs a clock here, for example the host's `performance.now`.
+    ///
+    /// The clock is dropped with the timer: when the last handle and the last timeout are dropped,
+    /// and no thread caches state of the timer. This can happen on any thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = HashedWheelTimer::builder().clock(clock.clone());
+    /// let (timer, mut driver) = builder.build_driven()?;
+    /// timer.new_timeout(|_| println!("an hour has passed"), Duration::from_secs(3_600))?;
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert_eq!(driver.turn(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Box::new(clock)), ..self }
     }
 
-    /// Builds the timer. Its thread is started by the first timeout, or by [`start`](HashedWheelTimer::start). Where there are
-    /// no threads, as on `wasm32`, that is an error each time: a timer is [driven](Self::build_driven) there.
+    /// Builds the timer.
+    ///
+    /// The first timeout, or [`start`](HashedWheelTimer::start), starts its thread. On a platform
+    /// without threads, such as `wasm32`, that is an error each time; there a timer has to be
+    /// [driven](Self::build_driven).
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that says what was wrong and what is allowed.
+    /// A [`BuildError`] says which setting is wrong and which values are allowed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{BuildError, HashedWheelTimer};
+    ///
+    /// let result = HashedWheelTimer::builder().ticks_per_wheel(0).build();
+    /// assert!(matches!(result, Err(BuildError::ZeroTicksPerWheel)));
+    /// ```
     pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
         Self { waker: None, ..self }.build_shared(false).map(HashedWheelTimer::from_shared)
     }
 
-    /// Builds a timer that has no thread: nothing happens but when the [`Driver`] is turned. With a [`clock`](Self::clock) it
-    /// asks the platform for neither time nor threads, so it runs wherever there are 64-bit atomics.
+    /// Builds a timer without a thread. Nothing happens except when the [`Driver`] is turned.
+    ///
+    /// With a [`clock`](Self::clock) such a timer needs neither time nor threads from the platform.
+    /// So it runs on every platform that has 64-bit atomics. The documentation of [`Driver`] has
+    /// examples.
     ///
     /// # Errors
     ///
     /// As for [`build`](Self::build).
     pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
         let shared = self.build_shared(true)?;
-        // There is nothing to start.
+        // A driven timer has no thread to start.
         shared.state.set_started();
         let driver = Driver::new(Arc::clone(&shared));
         Ok((HashedWheelTimer::from_shared(shared), driver))
@@ -195,7 +308,8 @@ impl Builder {
             return Err(BuildError::TooManyTicksPerWheel { max: MAX_TICKS_PER_WHEEL });
         }
         let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
-        // A turn of the wheel has to be a time that can be counted, as in Netty, and one that can be over.
+        // One round of the wheel must be a representable time, as in Netty, and shorter than the
+        // longest time that a timer can count.
         let longest_tick = Duration::from_nanos((DEADLINE_RUNNING - 1) / ticks_per_wheel as u64);
         if self.tick > longest_tick {
             return Err(BuildError::TickTooLong { max: longest_tick });
@@ -229,7 +343,7 @@ impl Builder {
     }
 }
 
-/// As [`HashedWheelTimer::builder`].
+/// Returns the same as [`HashedWheelTimer::builder`].
 impl Default for Builder {
     fn default() -> Self {
         Self::new()
@@ -250,17 +364,32 @@ impl fmt::Debug for Builder {
 }
 
 impl HashedWheelTimer {
-    /// A timer with the given tick and number of slots, and defaults for everything else. Netty's constructor.
+    /// Builds a timer with the given tick and number of slots. Netty's constructor.
     ///
-    /// A short tick fires closer to the deadline and wakes the worker more often while there is traffic; ticks from 1 µs
-    /// up are honoured, shorter ones become 1 µs. More slots mean fewer rounds; `ticks_per_wheel` is rounded up to a power
-    /// of two.
+    /// All other settings have their [defaults](Self::builder).
+    ///
+    /// A shorter tick fires timeouts closer to their deadlines, and wakes the worker more often
+    /// while there is traffic. Ticks from 1 µs are honoured; a shorter one becomes 1 µs. More slots
+    /// mean fewer rounds. `ticks_per_wheel` is rounded up to a power of two.
     ///
     /// # Panics
     ///
-    /// On what [`Builder::build`] refuses: a tick of zero, or one so long that a turn of the wheel takes 146 years; no
-    /// slots, or more than [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). And where the platform
-    /// [has no clock](crate::BuildError::NoClock).
+    /// If [`Builder::build`] returns an error:
+    ///
+    /// - `tick` is zero, or so long that one round of the wheel takes more than 146 years.
+    /// - `ticks_per_wheel` is zero, or more than [2^30](crate::wheel::MAX_TICKS_PER_WHEEL).
+    /// - The platform has [no clock](crate::BuildError::NoClock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+    /// timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
@@ -270,26 +399,40 @@ impl HashedWheelTimer {
         }
     }
 
-    /// All that can be set, with Netty's defaults.
+    /// Returns a builder with Netty's defaults: a tick of 100 ms, 512 slots, no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().max_pending_timeouts(100_000).build()?;
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// The process's own timer: built when first asked for, with the [defaults](Self::default) and a thread named
-    /// `hashed-wheel`, and never dropped.
+    /// Returns the timer of the process. The first call builds it.
     ///
-    /// For an application that wants its timeouts and nothing to set up. All who use it share the one worker, so each
-    /// task has to be short. [`stop`](Self::stop) stops it for everybody and for good: a `new_timeout` after that is an
-    /// error, in whatever part of the program. If nobody does, its thread ends with the process, and what is pending then
-    /// neither runs nor is dropped.
+    /// It has the [defaults](Self::default) and a thread named `hashed-wheel`. It is never dropped.
     ///
-    /// So it is not for a library that has to end what it began, nor for who needs another tick, a limit, an executor or a
-    /// clock to test with: these take a `HashedWheelTimer` from their caller, who may well pass
-    /// `HashedWheelTimer::global().clone()`.
+    /// # When to use it
+    ///
+    /// Use it in an application that needs timeouts and no settings. All users share one worker, so
+    /// every task has to be short.
+    ///
+    /// [`stop`](Self::stop) stops it permanently and for every user in the process: each later
+    /// `new_timeout`, in any part of the program, is an error. If no caller stops it, its thread
+    /// ends with the process. What is pending then neither runs nor is dropped.
+    ///
+    /// A library that has to end what it began should not use it. Neither should code that needs
+    /// another tick, a limit, an executor, or a clock for tests. Such code should accept a
+    /// `HashedWheelTimer` from its caller, who may pass `HashedWheelTimer::global().clone()`.
     ///
     /// # Panics
     ///
-    /// Where the platform has no clock: `wasm32-unknown-unknown`.
+    /// If the platform has no clock: `wasm32-unknown-unknown`.
     ///
     /// # Examples
     ///
@@ -313,7 +456,7 @@ impl HashedWheelTimer {
     }
 }
 
-/// Netty's defaults: a tick of 100 ms, 512 slots.
+/// Builds a timer with Netty's defaults: a tick of 100 ms, 512 slots.
 impl Default for HashedWheelTimer {
     fn default() -> Self {
         Self::builder().build().expect("the defaults can be built")

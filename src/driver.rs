@@ -6,35 +6,48 @@ use std::time::Duration;
 use crate::engine::Shared;
 use crate::sync::Arc;
 
-/// The worker of a timer in your own hands: [`Builder::build_driven`](crate::Builder::build_driven).
+/// The worker of a timer that has no thread:
+/// [`Builder::build_driven`](crate::Builder::build_driven).
 ///
-/// Nothing happens between two turns: an event loop calls [`turn`](Self::turn) and then sleeps no longer than
-/// [`next_turn`](Self::next_turn); a test moves its [`ManualClock`](crate::ManualClock) and calls `turn`. Handles of the
-/// timer go to any thread.
+/// Nothing happens between two turns. An event loop calls [`turn`](Self::turn), and then sleeps no
+/// longer than [`next_turn`](Self::next_turn) says. A test advances its
+/// [`ManualClock`](crate::ManualClock) and calls `turn`. Handles of the timer can be used on any
+/// thread.
 ///
-/// Dropping the driver [stops](crate::HashedWheelTimer::stop) the timer, or waits until who has stopped it has ended its
-/// timeouts, their hooks called.
+/// Dropping the driver [stops](crate::HashedWheelTimer::stop) the timer. If another thread has
+/// stopped it, the drop waits until that thread has ended the timeouts and called their hooks.
 ///
 /// # Examples
+///
+/// An event loop:
 ///
 /// ```
 /// use hashed_wheel::HashedWheelTimer;
 /// use std::time::Duration;
 ///
-/// let (timer, mut driver) = HashedWheelTimer::builder().tick(Duration::from_millis(1)).build_driven()?;
-/// let lease = timer.new_timeout(|_| println!("run out"), Duration::from_millis(20))?;
+/// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
+/// let (timer, mut driver) = builder.build_driven()?;
+/// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_millis(20))?;
 /// while let Some(wait) = driver.next_turn() {
-///     std::thread::sleep(wait); // an event loop polls its sockets here, for at most so long
+///     std::thread::sleep(wait); // an event loop polls its sockets here, for at most this time
 ///     driver.turn();
 /// }
 /// assert!(lease.is_expired());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A task of tokio's turns it like this. Then wakers of futures are called from within the runtime. One that has more to do than
-/// it can serves last whom other threads wake, so that is better where a runtime is overloaded, with a tick of a millisecond, for
-/// few to be woken at a time. Elsewhere a thread is more punctual, for tokio's timer, by which that task sleeps, is up to two
-/// milliseconds late itself. The runtime needs that timer (`enable_time`), and not paused; when the runtime ends, so does ours.
+/// # A driver in a tokio task
+///
+/// A task of a tokio runtime can turn the driver. The wakers of futures are then called from within
+/// the runtime.
+///
+/// This is better than a worker thread if the runtime is overloaded, because an overloaded runtime
+/// runs the tasks last that other threads wake. Use a tick of one millisecond, so that few tasks
+/// are woken at a time. If the runtime is not overloaded, a worker thread is more punctual: the
+/// task sleeps by tokio's own timer, which is up to two milliseconds late.
+///
+/// The runtime needs its timer (`enable_time`), which must not be paused. When the runtime ends,
+/// this timer ends too.
 ///
 /// ```
 /// use hashed_wheel::HashedWheelTimer;
@@ -74,49 +87,93 @@ impl Driver {
         Self { shared }
     }
 
-    /// Runs every tick that is due, in order, and hands the tasks to the executor (by default runs them here, before this
-    /// returns). Returns how many timeouts expired.
+    /// Runs every tick that is due, in order. Returns how many timeouts expired.
     ///
-    /// Takes in at most 100 000 new timeouts; where more were waiting, [`next_turn`](Self::next_turn) says zero. A task
-    /// that schedules another one with no delay is not held up by it: that one is for the next tick.
+    /// Hands each expired task to the [task executor](crate::Builder::task_executor). Without one
+    /// it runs the tasks on this thread, before it returns. A task that schedules another with no
+    /// delay does not prolong the turn: the new one is for the next tick.
     ///
-    /// An event loop had better turn first thing after it wakes: until then the timer takes it to be asleep, and what the
-    /// loop itself schedules may call the [`waker`](crate::Builder::waker).
+    /// A turn drains at most 100 000 messages. Messages of all kinds count: new timeouts,
+    /// cancellations, resets. If more are waiting, [`next_turn`](Self::next_turn) returns zero.
     ///
-    /// On a stopped timer this does nothing; nor in a task that [`shutdown`](crate::HashedWheelTimer::shutdown) runs, which
-    /// is a turn itself.
+    /// An event loop should turn as soon as it wakes. Until then the timer takes the loop to be
+    /// asleep, and what the loop itself schedules may call the [`waker`](crate::Builder::waker).
+    ///
+    /// This does nothing on a stopped timer. It also does nothing in a task that
+    /// [`shutdown`](crate::HashedWheelTimer::shutdown) runs, because that is a turn already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = HashedWheelTimer::builder().clock(clock.clone());
+    /// let (timer, mut driver) = builder.build_driven()?;
+    /// timer.new_timeout(|_| (), Duration::from_secs(5))?;
+    ///
+    /// clock.advance(Duration::from_secs(4));
+    /// assert_eq!(driver.turn(), 0);
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(driver.turn(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn turn(&mut self) -> usize {
         if self.shared.waker.is_some() {
-            // Nobody has to wake who is awake.
+            // The loop is awake: no thread has to wake it.
             self.shared.state.wake();
         }
         self.shared.turn()
     }
 
-    /// How long until [`turn`](Self::turn) has work: zero if it has some now, if only to take in what was cancelled; `None` if
-    /// nothing is pending, or nothing that will be due: a deadline too far to represent, or a periodic task that the executor
-    /// has, whose end calls the waker.
+    /// Returns how long it is until [`turn`](Self::turn) has work.
     ///
-    /// Never too long for what the timer knows now. It is too short, and a turn in vain, if the earliest timeout was cancelled
-    /// or re-armed to a later deadline, or where [`HashedWheel::next_deadline`](crate::wheel::HashedWheel::next_deadline)
-    /// is a lower bound. A `new_timeout` or `reset` that follows may need an earlier turn: if other threads do that, or tasks
-    /// elsewhere, give the builder a [`waker`](crate::Builder::waker), which is called then.
+    /// Returns zero if there is work now, which may be only to process a cancellation.
     ///
-    /// Each answer takes the place of the one before: a loop has to sleep by the last one that anybody got.
+    /// Returns `None` if nothing is pending, or nothing that will become due: a deadline too far
+    /// away to represent, or a periodic task that is with the task executor (the end of its run
+    /// calls the waker). Also returns `None` on a stopped timer, so a loop should check
+    /// [`is_stopped`](Self::is_stopped), and in the other cases in which `turn` does nothing.
     ///
-    /// `None` on a stopped timer too, so a loop should look at [`is_stopped`](Self::is_stopped); and where
-    /// [`turn`](Self::turn) does nothing.
+    /// # Accuracy
+    ///
+    /// The time is never too long for what the timer knows now. It may be too short, so that the
+    /// turn finds nothing due: if the earliest timeout was cancelled or re-armed to a later
+    /// deadline, or where [`HashedWheel::next_deadline`](crate::wheel::HashedWheel::next_deadline)
+    /// is only a lower bound.
+    ///
+    /// A later `new_timeout` or `reset` may need an earlier turn. If other threads or other tasks
+    /// call these, give the builder a [`waker`](crate::Builder::waker), which is called in this
+    /// case.
+    ///
+    /// Each answer replaces the one before. The loop has to sleep by the latest answer, no matter
+    /// which caller received it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10));
+    /// let (timer, driver) = builder.clock(ManualClock::new()).build_driven()?;
+    /// assert_eq!(driver.next_turn(), None);
+    /// timer.new_timeout(|_| (), Duration::from_millis(25))?;
+    /// assert_eq!(driver.next_turn(), Some(Duration::from_millis(30)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
         if self.shared.turns_no_more() {
             return None;
         }
         let next = self.shared.worker.lock().next_turn(&self.shared)?;
-        // The time as it is now: to take in what has come may have taken some.
+        // Read the time now, because draining the messages may have taken some.
         Some(self.shared.ticks.until(next, self.shared.time.now()))
     }
 
-    /// Whether the timer is stopped: what a loop should look at. See
+    /// Returns whether the timer is stopped. An event loop checks this to end. See
     /// [`HashedWheelTimer::is_stopped`](crate::HashedWheelTimer::is_stopped).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
@@ -127,12 +184,12 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(waker) = &self.shared.waker {
-            // There is no loop any more.
+            // The loop has ended: there is nothing to wake.
             waker.set_unused();
         }
         self.shared.stop_from_anywhere();
-        // If a task stopped the timer, nobody else comes for it. If somebody else did, they do; also for a task that has
-        // just done so by dropping this.
+        // If a task stopped the timer, no `stop` drops the executor, so this does. If a task drops
+        // the driver itself, in a turn of a `shutdown`, that `shutdown` drops the executor.
         if self.shared.worker.is_abandoned() && !self.shared.worker.is_held_by_this_thread() {
             self.shared.drop_executor();
         }

@@ -1,25 +1,28 @@
 //! Timeouts by key.
 //!
-//! What one call of [`schedule`](KeyedTimeouts::schedule) is about is an *item*. Its timeout is no more than its alarm clock:
-//! what becomes of it is decided under the lock of its key's shard, by whoever takes it out of where it is.
+//! Each call of [`schedule`](KeyedTimeouts::schedule) makes one *item*: a key, a task and a
+//! timeout. The timeout only says when. What happens to the item is decided under the lock of its
+//! key's shard, by the thread that removes it from the place where it is. There are two places: the
+//! list of pending items, and the map of current items, which has at most one item per key.
 //!
-//! | from | to | who |
+//! | from | to | by |
 //! |---|---|---|
-//! | – | coming | `schedule`, before there is a timeout |
-//! | coming | placed under its key | `schedule`, once there is one; takes out what was there |
-//! | coming | running | the timeout, which was faster; does the rest of `schedule`'s work |
-//! | coming | dropped | the timeout, which was refused, cancelled by `stop`, or dropped by the executor |
-//! | placed | running | the timeout |
-//! | placed | dropped | the timeout, cancelled by `stop` or dropped by the executor |
-//! | placed | replaced, cancelled | `schedule`, `cancel`, `clear` |
+//! | – | pending | `schedule`, before the timeout exists |
+//! | pending | current | `schedule`, once the timeout exists; removes the item that was current |
+//! | pending | running | the timeout, if it expires before `schedule` goes on; removes the item that was current in place of `schedule` |
+//! | pending | dropped | the timeout: rejected, cancelled by `stop`, or dropped by the executor |
+//! | current | running | the timeout |
+//! | current | dropped | the timeout: cancelled by `stop`, or dropped by the executor |
+//! | current | replaced, cancelled | `schedule`, `cancel`, `clear` |
 //!
-//! Whoever comes to an item that is in neither place came too late: a timeout that expires then does not run the task. So
-//! each item has one end, and at most one is under a key at a time. It is the same whether a timeout can still be cancelled
-//! or waits in an executor's queue already; and nothing stays in either place, for whatever end the timeout has, the
-//! [`Ticket`] in its task learns of it.
+//! A timeout that expires and finds its item in neither place is too late: it does not run the
+//! task. So each item ends once. It makes no difference whether the timeout can still be cancelled
+//! or waits in an executor's queue already. And no item is left behind: however the timeout ends,
+//! it starts or drops the [`Registration`] in its task, and that removes the item.
 //!
-//! With a lock held nothing of the user's runs but the keys' `Hash` and `Eq`: not the clock nor the waker, which the timer
-//! calls, and no `Drop`, for what was taken out goes when the lock is given back.
+//! With a lock held, no user code runs except the keys' `Hash` and `Eq`. The timer, which calls the
+//! clock and the waker, is called without a lock. Removed items are dropped after the lock is
+//! released.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -33,27 +36,39 @@ use crate::sync::{Arc, CachePadded, Mutex};
 use crate::task::TimerTask;
 use crate::timer::HashedWheelTimer;
 
-/// So many callers can be busy with different keys at a time.
+/// How many locks the keys are divided among. Keys of different shards do not contend.
 const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
-/// At most one timeout for each key: sessions, leases, heartbeats, requests by their id.
+/// A map with at most one timeout per key: sessions, leases, heartbeats, requests by their id.
 ///
-/// Who keeps [`Timeout`]s in a map of their own has to see to it that the map and the timer agree: that what is replaced is
-/// cancelled, that what has fired is taken out, and that neither happens to the one that came after it. This is that map.
-/// [`schedule`](Self::schedule) replaces what was there, [`reset`](Self::reset) re-arms it, [`cancel`](Self::cancel) ends it;
-/// once a task begins, or the timer is stopped, its key is free.
+/// [`schedule`](Self::schedule) replaces the timeout of a key, [`reset`](Self::reset) re-arms it,
+/// and [`cancel`](Self::cancel) ends it. A key is free once its task begins, or once the timer is
+/// stopped.
 ///
-/// When `schedule` or `cancel` has returned, what was there under the key before does not begin to run any more. (If it
-/// has begun, the key was free already, and they say so.) That goes further than [`Timeout::cancel`]: it is true of a task
-/// that waits in a [task executor](crate::TaskExecutor)'s queue as well.
+/// A program that keeps [`Timeout`]s in a map of its own has to keep the map and the timer
+/// consistent: cancel what it replaces, remove what has fired, and never remove a later timeout by
+/// mistake. This type does that.
 ///
-/// This is a handle; clones name the same map. When the last one is dropped, all that is left is cancelled; a task that has
-/// begun is not waited for. It counts as a handle of its timer.
+/// # Guarantees
+///
+/// When `schedule` or `cancel` has returned, the task that was under the key before does not begin
+/// to run any more. (If it had begun, the key was free already, and the return value says so.) This
+/// goes further than [`Timeout::cancel`]: it also holds for a task that waits in the queue of a
+/// [task executor](crate::TaskExecutor).
+///
+/// The guarantees cover this map only. A program that keeps a second map with the same keys, for
+/// example of its sessions, has to synchronise that one itself.
+///
+/// # Handles
+///
+/// This type is a handle. Clones refer to the same map. Dropping the last one cancels all timeouts
+/// of the map; it does not wait for a task that has begun. A map counts as a handle of its timer.
 ///
 /// # Tasks that schedule again
 ///
-/// A task that holds a clone keeps the map alive until it ends, and one that puts itself there again and again keeps it for
-/// good. Give it a [`Weak`](std::sync::Weak) instead:
+/// A task that holds a clone keeps the map alive until the task ends. A task that does so and
+/// schedules itself again each time keeps the map alive permanently. Give such a task a
+/// [`Weak`](std::sync::Weak) instead:
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, KeyedTimeouts, ManualClock};
@@ -86,13 +101,14 @@ const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 ///
 /// # Locks
 ///
-/// Each call takes a lock, which those share whose keys fall to the same of a few shards, for as long as an access to a
-/// `HashMap` takes. The keys' `Hash` and `Eq` run under it: they must not panic, nor use the same `KeyedTimeouts`. Tasks,
-/// clocks, wakers and whatever is dropped may.
+/// Each call takes a lock, for as long as one access to a `HashMap` takes. The keys are divided
+/// among a few locks. The keys' `Hash` and `Eq` run under the lock: they must not panic, and must
+/// not use the same `KeyedTimeouts`. Tasks, clocks, wakers, and the `Drop` of keys and tasks may
+/// use it.
 ///
 /// # Examples
 ///
-/// Sessions that end after half a minute of silence:
+/// Sessions that end after 30 seconds of silence:
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
@@ -106,9 +122,9 @@ const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 /// // A user logs in, perhaps not for the first time:
 /// let was_there = sessions.schedule("ada", |user| println!("{user} was silent"), SILENCE)?;
 /// assert!(!was_there);
-/// // Once a packet:
+/// // For each packet:
 /// assert!(sessions.reset("ada", SILENCE));
-/// // And logs out:
+/// // The user logs out:
 /// assert!(sessions.cancel("ada"));
 /// assert!(sessions.is_empty());
 /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
@@ -117,7 +133,7 @@ pub struct KeyedTimeouts<K> {
     owner: Arc<Owner<K>>,
 }
 
-/// What goes with the last handle. Items hold their shard and not this.
+/// What the handles share. Items hold their shard and not this, so the last handle drops it.
 struct Owner<K> {
     timer: HashedWheelTimer,
     hasher: RandomState,
@@ -126,27 +142,40 @@ struct Owner<K> {
 
 type Shard<K> = CachePadded<Mutex<Items<K>>>;
 
+/// The items of one shard.
 struct Items<K> {
-    /// The number of the next one.
+    /// The number of the next item.
     next: u64,
-    /// Of calls that are under way: few.
-    coming: Vec<Coming>,
-    placed: HashMap<K, Placed>,
+    /// The items of calls of `schedule` that are in progress: few.
+    pending: Vec<Pending>,
+    current: HashMap<K, Current>,
 }
 
-struct Coming {
+/// An item whose call of `schedule` is in progress.
+struct Pending {
     item: u64,
-    /// Whether it has replaced another one, once it has begun to run.
-    begun: Option<bool>,
+    /// Set if the task starts before `schedule` goes on: whether it replaced another item.
+    started: Option<bool>,
 }
 
-struct Placed {
+/// The item under a key.
+struct Current {
     item: u64,
     timeout: Timeout,
 }
 
 impl<K> KeyedTimeouts<K> {
-    /// An empty map, whose timeouts will be this timer's.
+    /// Makes an empty map. Its timeouts belong to `timer`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let sessions = KeyedTimeouts::<String>::new(&timer);
+    /// assert!(sessions.is_empty());
+    /// ```
     #[must_use]
     pub fn new(timer: &HashedWheelTimer) -> Self {
         let shards = array::from_fn(|_| Arc::new(Shard::new(Mutex::new(Items::new()))));
@@ -154,63 +183,139 @@ impl<K> KeyedTimeouts<K> {
         Self { owner: Arc::new(owner) }
     }
 
-    /// How many keys have a timeout. Where others are at work meanwhile, that is of no moment in particular.
+    /// Returns how many keys have a timeout.
+    ///
+    /// While other threads use the map, this is not necessarily the number at any one moment.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let sessions = KeyedTimeouts::new(&HashedWheelTimer::default());
+    /// sessions.schedule("ada", |_| (), Duration::from_secs(30))?;
+    /// sessions.schedule("ada", |_| (), Duration::from_secs(60))?;
+    /// assert_eq!(sessions.len(), 1);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        self.owner.shards.iter().map(|shard| shard.lock().placed.len()).sum()
+        self.owner.shards.iter().map(|shard| shard.lock().current.len()).sum()
     }
 
-    /// Whether no key has one; see [`len`](Self::len).
+    /// Returns whether no key has a timeout. See [`len`](Self::len).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let sessions = KeyedTimeouts::new(&HashedWheelTimer::default());
+    /// assert!(sessions.is_empty());
+    /// sessions.schedule("ada", |_| (), Duration::from_secs(30))?;
+    /// assert!(!sessions.is_empty());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// [Cancels](Self::cancel) all that is there. What is scheduled meanwhile may stay; a task that has begun is not waited
-    /// for.
+    /// [Cancels](Self::cancel) the timeouts of all keys.
+    ///
+    /// A timeout that another thread schedules meanwhile may stay. The call does not wait for a
+    /// task that has begun.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// # let sessions = KeyedTimeouts::new(&timer);
+    /// sessions.schedule("ada", |_| (), Duration::from_secs(30))?;
+    /// sessions.schedule("grace", |_| (), Duration::from_secs(30))?;
+    /// sessions.clear();
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn clear(&self) {
         self.owner.clear();
     }
 }
 
 impl<K: Hash + Eq> KeyedTimeouts<K> {
-    /// Puts `task` under `key`, to run once, `delay` from now. What was there is cancelled; says whether anything was.
+    /// Schedules `task` under `key`, to run once, `delay` from now. Cancels the timeout that was
+    /// under `key`, and returns whether there was one.
     ///
-    /// The task gets a key back that is equal to this one. By then the key is free, for this task or another one.
+    /// The task receives a key that is equal to `key`. By then the key is free: this task or
+    /// another can be scheduled under it.
     ///
-    /// What was there is only given up when the new timeout is there, so for a moment both count: under a
-    /// [limit](crate::Builder::max_pending_timeouts), there has to be room for one more. ([`reset`](Self::reset) needs none.)
+    /// The old timeout is cancelled only when the new one exists, so both count for a moment. Under
+    /// a [limit](crate::Builder::max_pending_timeouts) there must be room for one more.
+    /// ([`reset`](Self::reset) needs no room.)
     ///
     /// # Errors
     ///
-    /// As for [`new_timeout`](HashedWheelTimer::new_timeout). The task has been dropped then, and what was there is as it was.
+    /// As for [`new_timeout`](HashedWheelTimer::new_timeout). The task has been dropped then, and
+    /// the old timeout is unchanged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let sessions = KeyedTimeouts::new(&HashedWheelTimer::default());
+    /// let expired = |user| println!("{user} was silent");
+    /// assert!(!sessions.schedule("ada", expired, Duration::from_secs(30))?);
+    /// // Replaces the first one:
+    /// assert!(sessions.schedule("ada", expired, Duration::from_secs(60))?);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn schedule<F>(&self, key: K, task: F, delay: Duration) -> Result<bool, NewTimeoutError>
     where
         F: FnOnce(K) + Send + 'static,
         K: Clone + Send + 'static,
     {
         let (shard, copy) = (self.shard(&key), key.clone());
-        let item = shard.lock().announce();
-        let ticket = Ticket { shard: Arc::clone(shard), key: Some(copy), item };
-        let timeout = self.owner.timer.new_timeout_task(Keyed { ticket, task }, delay)?;
+        let item = shard.lock().add_pending();
+        let registration = Registration { shard: Arc::clone(shard), key: Some(copy), item };
+        let timeout = self.owner.timer.new_timeout_task(Keyed { registration, task }, delay)?;
 
         let mut items = shard.lock();
-        let coming = items.arrived(item);
-        if let Some(Coming { begun: Some(has_replaced), .. }) = coming {
+        // `None`: the timeout has been dropped already.
+        let coming = items.remove_pending(item);
+        if let Some(Pending { started: Some(has_replaced), .. }) = coming {
             return Ok(has_replaced);
         }
-        let old = items.placed.remove_entry(&key);
+        let old = items.current.remove_entry(&key);
         if coming.is_some() {
-            items.placed.insert(key, Placed { item, timeout });
+            items.current.insert(key, Current { item, timeout });
         }
         drop(items);
-        Ok(old.is_some_and(end))
+        Ok(old.is_some_and(cancel_removed))
     }
 
-    /// Re-arms what is under `key`: it is now due `delay` from now, whether that is later or earlier than before. False, and
-    /// nothing happens, if nothing is there or its time has come: then [`schedule`](Self::schedule) does it.
+    /// Re-arms the timeout under `key`: it is now due `delay` from now, earlier or later than
+    /// before.
     ///
-    /// The price of a lookup and a [`Timeout::reset`], with the same guarantee; nothing is allocated.
+    /// Returns false, and changes nothing, if there is none or its time has come. Then use
+    /// [`schedule`](Self::schedule).
+    ///
+    /// It costs one lookup and one [`Timeout::reset`], gives the same guarantee as that, and
+    /// allocates nothing of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let sessions = KeyedTimeouts::new(&HashedWheelTimer::default());
+    /// sessions.schedule("ada", |_| (), Duration::from_secs(30))?;
+    /// assert!(sessions.reset("ada", Duration::from_secs(30)));
+    /// assert!(!sessions.reset("grace", Duration::from_secs(30)));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn reset<Q>(&self, key: &Q, delay: Duration) -> bool
     where
         Q: Hash + Eq + ?Sized,
@@ -219,11 +324,11 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         let shard = self.shard(key);
         let mut tried = None;
         loop {
-            let timeout = match shard.lock().placed.get(key) {
-                // It was replaced meanwhile, or has not been tried.
-                Some(placed) if tried != Some(placed.item) => {
-                    tried = Some(placed.item);
-                    placed.timeout.clone()
+            let timeout = match shard.lock().current.get(key) {
+                // Not tried yet: the first item, or one that has replaced the item that was tried.
+                Some(current) if tried != Some(current.item) => {
+                    tried = Some(current.item);
+                    current.timeout.clone()
                 }
                 _ => return false,
             };
@@ -233,27 +338,51 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         }
     }
 
-    /// Takes out what is under `key`, which then does not run. False if nothing was.
+    /// Cancels the timeout under `key`. Returns false if there is none.
     ///
-    /// When it returns true, the task has been dropped, on this thread, unless it was with a
-    /// [task executor](crate::TaskExecutor) already, which then drops it where it would have run.
+    /// When it returns true, the task does not run. It has been dropped on this thread. If a [task
+    /// executor](crate::TaskExecutor) had accepted it already, the executor's thread drops it
+    /// instead of running it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let sessions = KeyedTimeouts::new(&HashedWheelTimer::default());
+    /// sessions.schedule("ada", |_| (), Duration::from_secs(30))?;
+    /// assert!(sessions.cancel("ada"));
+    /// assert!(!sessions.cancel("ada"));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn cancel<Q>(&self, key: &Q) -> bool
     where
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        let out = self.shard(key).lock().placed.remove_entry(key);
-        out.is_some_and(end)
+        let removed = self.shard(key).lock().current.remove_entry(key);
+        removed.is_some_and(cancel_removed)
     }
 
-    /// Whether anything is under `key`: a task that has not begun.
+    /// Returns whether there is a timeout under `key`, whose task has not begun.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let sessions = KeyedTimeouts::new(&HashedWheelTimer::default());
+    /// sessions.schedule("ada", |_| (), Duration::from_secs(30))?;
+    /// assert!(sessions.contains("ada"));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.shard(key).lock().placed.contains_key(key)
+        self.shard(key).lock().current.contains_key(key)
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &Arc<Shard<K>> {
@@ -262,47 +391,49 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
     }
 }
 
-/// Of what was taken out: true, for it was. Not to be called with a lock held.
-fn end<K>((_key, placed): (K, Placed)) -> bool {
-    // If it is too late for that, its ticket is.
-    placed.timeout.cancel();
+/// Cancels the timeout of an item that was removed from the map. Returns true, because there was
+/// one. Must be called without a lock held.
+fn cancel_removed<K>((_key, current): (K, Current)) -> bool {
+    // If the timeout has expired already, its registration finds the item removed and does not run
+    // the task.
+    current.timeout.cancel();
     true
 }
 
 impl<K> Items<K> {
     fn new() -> Self {
-        Self { next: 0, coming: Vec::new(), placed: HashMap::new() }
+        Self { next: 0, pending: Vec::new(), current: HashMap::new() }
     }
 
-    /// An item is coming.
-    fn announce(&mut self) -> u64 {
+    /// Adds a pending item. Returns its number.
+    fn add_pending(&mut self) -> u64 {
         let item = self.next;
         self.next += 1;
-        self.coming.push(Coming { item, begun: None });
+        self.pending.push(Pending { item, started: None });
         item
     }
 
-    /// It is not coming any more.
-    fn arrived(&mut self, item: u64) -> Option<Coming> {
-        let at = self.coming.iter().position(|coming| coming.item == item)?;
-        Some(self.coming.swap_remove(at))
+    /// Removes a pending item, if it is still there.
+    fn remove_pending(&mut self, item: u64) -> Option<Pending> {
+        let at = self.pending.iter().position(|pending| pending.item == item)?;
+        Some(self.pending.swap_remove(at))
     }
 }
 
 impl<K: Hash + Eq> Items<K> {
-    /// Takes the item out, if it is there.
-    fn take(&mut self, key: &K, item: u64) -> Option<(K, Placed)> {
-        let is_there = self.placed.get(key).is_some_and(|placed| placed.item == item);
-        if is_there { self.placed.remove_entry(key) } else { None }
+    /// Removes the item, if it is the current one of its key.
+    fn remove_current(&mut self, key: &K, item: u64) -> Option<(K, Current)> {
+        let is_current = self.current.get(key).is_some_and(|current| current.item == item);
+        if is_current { self.current.remove_entry(key) } else { None }
     }
 }
 
 impl<K> Owner<K> {
     fn clear(&self) {
-        let all = self.shards.each_ref().map(|shard| mem::take(&mut shard.lock().placed));
-        // All of them, before the first key is dropped: that may panic.
-        all.iter().flat_map(HashMap::values).for_each(|placed| {
-            placed.timeout.cancel();
+        let all = self.shards.each_ref().map(|shard| mem::take(&mut shard.lock().current));
+        // Cancel all of them before the first key is dropped, because dropping a key may panic.
+        all.iter().flat_map(HashMap::values).for_each(|current| {
+            current.timeout.cancel();
         });
     }
 }
@@ -313,10 +444,10 @@ impl<K> Drop for Owner<K> {
     }
 }
 
-/// What the timer has of an item.
+/// The timer's task of an item.
 struct Keyed<K: Hash + Eq, F> {
-    // Dropped first: the key is free when the task's own `Drop` runs.
-    ticket: Ticket<K>,
+    // First, so that it is dropped first: the key is free when the task's own `Drop` runs.
+    registration: Registration<K>,
     task: F,
 }
 
@@ -326,54 +457,57 @@ where
     F: FnOnce(K) + Send + 'static,
 {
     fn run(self, _: &Timeout) {
-        if let Some(key) = self.ticket.begin() {
+        if let Some(key) = self.registration.start() {
             (self.task)(key);
         }
     }
 }
 
-/// Goes with an item's task, and takes the item out when that ends.
-struct Ticket<K: Hash + Eq> {
+/// A guard in the task of an item: it removes the item when the task starts or is dropped.
+struct Registration<K: Hash + Eq> {
     shard: Arc<Shard<K>>,
-    /// `None` once it is out.
+    /// `None` once the item is removed.
     key: Option<K>,
     item: u64,
 }
 
-impl<K: Hash + Eq> Ticket<K> {
-    /// The time has come: gives the key, if the task is to run.
-    fn begin(mut self) -> Option<K> {
+impl<K: Hash + Eq> Registration<K> {
+    /// Starts the item because its timeout has expired: removes it, or marks it as started if it is
+    /// still pending. Returns the key if the task is to run.
+    fn start(mut self) -> Option<K> {
         let key = self.key.take()?;
         let mut items = self.shard.lock();
-        let Items { coming, placed, .. } = &mut *items;
-        let is_it = |coming: &&mut Coming| coming.item == self.item;
-        let (runs, out) = match coming.iter_mut().find(is_it) {
+        let Items { pending, current, .. } = &mut *items;
+        let is_it = |coming: &&mut Pending| coming.item == self.item;
+        let (runs, removed) = match pending.iter_mut().find(is_it) {
+            // `schedule` has not gone on yet: do the rest of its work here.
             Some(coming) => {
-                let old = placed.remove_entry(&key);
-                coming.begun = Some(old.is_some());
+                let old = current.remove_entry(&key);
+                coming.started = Some(old.is_some());
                 (true, old)
             }
             None => {
-                let own = items.take(&key, self.item);
+                let own = items.remove_current(&key, self.item);
                 (own.is_some(), own)
             }
         };
         drop(items);
-        out.map(end);
+        removed.map(cancel_removed);
         runs.then_some(key)
     }
 }
 
-impl<K: Hash + Eq> Drop for Ticket<K> {
+impl<K: Hash + Eq> Drop for Registration<K> {
     fn drop(&mut self) {
         let Some(key) = self.key.take() else { return };
         let mut items = self.shard.lock();
-        let out = match items.arrived(self.item) {
+        let removed = match items.remove_pending(self.item) {
             Some(_) => None,
-            None => items.take(&key, self.item),
+            None => items.remove_current(&key, self.item),
         };
+        // Release the lock first, because dropping the key is user code.
         drop(items);
-        drop(out);
+        drop(removed);
     }
 }
 

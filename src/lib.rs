@@ -1,6 +1,17 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+// | module | content |
+// |---|---|
+// | `timer`, `timeout`, `builder`, `driver` | API: the handles of a timer, its construction, a timer without a thread |
+// | `task`, `clock`, `error`, `stats` | API: what users implement or receive |
+// | `keyed`, `periodic/`, `future/` | API, built on the above: timeouts by key, periodic tasks, async code |
+// | `adapters/` | tokio, rayon, hyper, `Stream`, metrics: the only files that name types of optional dependencies |
+// | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
+// | `node/` | one timeout: its state word, memory, references, task and messages; all `unsafe` code |
+// | `wheel/` | the timing wheels: plain data structures |
+// | `sync/`, `ticks`, `report`, `platform` | foundation: primitives, arithmetic of time, logging, platform |
+
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "rayon", feature = "stream", feature = "tokio"))]
 mod adapters;
 mod builder;

@@ -1,4 +1,4 @@
-//! Counters, and where they are counted.
+//! What a timer tells about itself: its statistics, and how full its wheel is.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,57 +6,83 @@ use std::time::Duration;
 use crate::engine::{LATENESS_BUCKETS, LatenessCounters, MAX_PENDING, Shared, lateness_bound};
 use crate::wheel::SlotCounts;
 
-/// What a timer has done since it was built: [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
+/// The statistics of a timer since it was built:
+/// [`HashedWheelTimer::stats`](crate::HashedWheelTimer::stats).
 ///
-/// The counters are read one after the other while the timer goes on; once it is quiet, they add up:
-/// `scheduled = expired + cancelled + pending`, and the counts of [`lateness`](Self::lateness) are `expired` together (and
-/// the runs of periodic tasks, but for those that a task executor makes up for by itself).
+/// The counters are read one after the other while the timer runs. Once it is idle they add up:
+///
+/// - `scheduled = expired + cancelled + pending`.
+/// - The counts of [`lateness`](Self::lateness) cover `expired` and the runs of periodic tasks,
+///   except runs that a task executor makes up for by itself.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::default();
+/// timer.new_timeout(|_| (), Duration::from_secs(5))?.cancel();
+/// timer.new_timeout(|_| (), Duration::from_secs(5))?.reset(Duration::from_secs(9));
+/// let stats = timer.stats();
+/// assert_eq!((stats.scheduled, stats.cancelled, stats.pending), (2, 1, 1));
+/// assert_eq!(stats.resets, 1);
+/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Timeouts that `new_timeout` accepted. A periodic task is one timeout.
     pub scheduled: u64,
-    /// Timeouts whose task was handed to the executor. A periodic task is among them once it has panicked.
+    /// Timeouts whose task was handed to the executor. A periodic task counts here once it has
+    /// panicked.
     pub expired: u64,
     /// Runs of periodic tasks.
     pub periodic_runs: u64,
-    /// Timeouts ended by `cancel`, or by `stop` and what else ends the timer.
+    /// Timeouts ended by `cancel`, by `stop`, or by another end of the timer.
     pub cancelled: u64,
     /// Timeouts that have not ended.
     pub pending: u64,
-    /// Timeouts that were cancelled and whose place, in the wheel or on the way there, the worker has not taken back yet: it
-    /// does so at its next turn. While a turn is in progress this is as near as can be said without waiting for it.
+    /// Cancelled timeouts whose entry, in the wheel or in the queue, the worker has not removed
+    /// yet. It does so at its next turn. While a turn is in progress the number is approximate,
+    /// because it is read without waiting.
     pub cancelled_not_reclaimed: u64,
     /// Calls of `new_timeout` that returned an error.
     pub rejected: u64,
     /// Calls of [`Timeout::reset`](crate::Timeout::reset) that returned true.
     pub resets: u64,
-    /// Panics caught: in `run`, in `cancelled`, when a task was dropped, in the executor, or of the clock in a turn.
+    /// Panics caught: in `run`, in `cancelled`, in the drop of a task, in the executor, and of the
+    /// clock in a turn.
     pub panics: u64,
     /// Tasks that the executor dropped without running them.
     pub dropped_tasks: u64,
-    /// Tasks that took the worker longer than the [threshold](crate::Builder::slow_task_threshold). Zero if there is none.
+    /// Tasks that took longer on the worker than the
+    /// [threshold](crate::Builder::slow_task_threshold). Zero without a threshold.
     pub slow_tasks: u64,
     /// Turns of the worker.
     pub turns: u64,
-    /// Times that the worker thread came out of a sleep. Zero for a driven timer.
+    /// Times that the worker thread woke from a sleep. Zero for a driven timer.
     pub wake_ups: u64,
-    /// Turns that took longer than a tick, so that the next one was late for it.
+    /// Turns that took longer than a tick, so that the next turn was late.
     pub long_turns: u64,
-    /// What the longest turn has taken, its tasks included. (Turns with nothing to do are not timed.)
+    /// The duration of the longest turn, its tasks included. Turns with nothing to do are not
+    /// timed.
     pub longest_turn: Duration,
-    /// What those turns have taken in all: the worker's load is what this grows by in a second.
+    /// The total duration of these turns. Its growth per second is the worker's load.
     pub busy_time: Duration,
     /// How late timeouts were handed to the executor.
     pub lateness: Lateness,
 }
 
-/// How late a timer has handed expired tasks to the executor: [`Stats::lateness`].
+/// How late a timer hands expired tasks to the executor: [`Stats::lateness`].
 ///
-/// A timeout is due at the beginning of a tick, and this is how long after that its turn came: what the operating system
-/// took to wake the worker, and what the tasks before it took. (The time between the deadline and the beginning of the
-/// tick, less than a tick, is not in it.) The clock is looked at once a turn, and again after every 64 tasks, so what fewer
-/// tasks than that take shows in the tick after them.
+/// A timeout is due at the beginning of a tick. Its lateness is the time from then until its task
+/// is handed over: the time that the operating system takes to wake the worker, and the time that
+/// the tasks before it take. The time between the deadline and the beginning of the tick, which is
+/// less than a tick, is not included.
+///
+/// The worker reads the clock once per turn, and again after every 64 tasks. So the time that fewer
+/// than 64 tasks take shows only in the next tick.
 ///
 /// # Examples
 ///
@@ -68,14 +94,14 @@ pub struct Stats {
 /// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10)).clock(clock.clone());
 /// let (timer, mut driver) = builder.build_driven()?;
 ///
-/// // Due at 20 ms, and turned at 23.
+/// // Due at the tick at 20 ms; the turn comes at 23 ms.
 /// timer.new_timeout(|_| (), Duration::from_millis(15))?;
 /// clock.advance(Duration::from_millis(23));
 /// driver.turn();
 ///
 /// let lateness = timer.stats().lateness;
 /// assert_eq!(lateness.max, Duration::from_millis(3));
-/// // It is between a quarter of a tick and half of one.
+/// // This is between a quarter of a tick and half a tick.
 /// let (upper_bound, _) = lateness.buckets().find(|(_, count)| *count == 1).unwrap();
 /// assert_eq!(upper_bound, Some(Duration::from_millis(5)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -83,7 +109,7 @@ pub struct Stats {
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Lateness {
-    /// The greatest.
+    /// The greatest lateness.
     pub max: Duration,
     tick: u64,
     counts: [u64; LATENESS_BUCKETS],
@@ -95,18 +121,43 @@ impl Lateness {
         Self { max: Duration::from_nanos(counters.max.get()), tick, counts }
     }
 
-    /// How many timeouts were so late: above the bound before (or on time), and at most the one that they come with. The
-    /// bounds are 1/16 of a tick, 1/8, and so on up to 1 024 ticks; the last count, with `None`, is of what was later than that.
+    /// Returns the buckets of a histogram, each with its upper bound and its count.
+    ///
+    /// A bucket counts the timeouts whose lateness is above the bound before it (or zero) and at
+    /// most its own bound. The bounds are 1/16 of a tick, 1/8 of a tick, and so on up to 1 024
+    /// ticks. The last bucket has the bound `None` and counts everything above.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// let lateness = HashedWheelTimer::default().stats().lateness;
+    /// for (bound, count) in lateness.buckets() {
+    ///     println!("up to {bound:?}: {count}");
+    /// }
+    /// assert_eq!(lateness.buckets().count(), 16);
+    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + use<> {
         let Self { tick, counts, .. } = *self;
         (0..LATENESS_BUCKETS)
             .map(move |bucket| (lateness_bound(tick, bucket).map(Duration::from_nanos), counts[bucket]))
     }
 
-    /// An upper bound of what this part of the timeouts were late at most: `0.99` is for all but the latest hundredth. It
-    /// is the bound of a bucket, so it may be twice the truth; or `max`, where that is less. Zero if nothing has expired.
+    /// Returns an upper bound of the lateness of this fraction of the timeouts.
     ///
-    /// `part` is taken to be 0 if it is less (or not a number), and 1 if it is more.
+    /// `0.99` gives a bound that all timeouts but the latest hundredth keep. The result is the
+    /// bound of a bucket, so it may be twice the exact value, or [`max`](Self::max) where that is
+    /// less. It is zero if nothing has expired.
+    ///
+    /// A `part` below 0, or one that is not a number, counts as 0; one above 1 counts as 1.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// let lateness = HashedWheelTimer::default().stats().lateness;
+    /// println!("99 % of the timeouts were at most {:?} late", lateness.quantile(0.99));
+    /// ```
     #[must_use]
     pub fn quantile(&self, part: f64) -> Duration {
         let all: u64 = self.counts.iter().sum();
@@ -120,7 +171,7 @@ impl Lateness {
     }
 }
 
-/// Those buckets that have something in them.
+/// Prints the buckets that are not empty.
 impl fmt::Debug for Lateness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lateness = f.debug_struct("Lateness");
@@ -135,10 +186,13 @@ impl fmt::Debug for Lateness {
     }
 }
 
-/// How full each slot of a timer's wheel is: [`HashedWheelTimer::occupancy`](crate::HashedWheelTimer::occupancy).
+/// How full each slot of a timer's wheel is:
+/// [`HashedWheelTimer::occupancy`](crate::HashedWheelTimer::occupancy).
 ///
-/// It counts entries, which is not quite [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts): what was cancelled
-/// is in its slot until the next turn, and what was re-armed to a later deadline until the worker meets it there.
+/// It counts entries of the wheel, which differs from
+/// [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts). A cancelled timeout keeps its
+/// entry until the next turn. A timeout that was re-armed to a later deadline keeps its old slot
+/// until the worker reaches that slot.
 ///
 /// # Examples
 ///
@@ -151,7 +205,10 @@ impl fmt::Debug for Lateness {
 /// if let Some(wheel) = timer.occupancy() {
 ///     for level in &wheel.levels {
 ///         let fullest = level.slots.iter().max().unwrap();
-///         println!("slots of {} ticks: now at {}, at most {fullest} in one", level.ticks_per_slot, level.current_slot);
+///         println!(
+///             "slots of {} ticks: now at {}, at most {fullest} entries in one",
+///             level.ticks_per_slot, level.current_slot
+///         );
 ///     }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -159,24 +216,29 @@ impl fmt::Debug for Lateness {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// The tick that it is, by the timer's clock. The worker, which sleeps while nothing is due, may have come less far.
+    /// The current tick, by the timer's clock. The worker, which sleeps while nothing is due, may
+    /// not have reached it.
     pub tick: u64,
-    /// The one level of the hashed wheel; of the hierarchical one, from the lowest up, the levels that something has needed
-    /// so far.
+    /// The levels. A hashed wheel has one. A hierarchical wheel has, from the lowest up, the levels
+    /// that have been needed so far.
     pub levels: Vec<LevelOccupancy>,
-    /// New timeouts that the worker has not seen yet, those included that were cancelled meanwhile.
+    /// New timeouts in the queue, which the worker has not seen yet. Those that were cancelled
+    /// meanwhile are included.
     pub queued: usize,
 }
 
-/// One ring of slots: part of an [`Occupancy`].
+/// One level of a wheel, which is a ring of slots: part of an [`Occupancy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LevelOccupancy {
-    /// How many ticks a slot stands for: one, or in a higher level all that the slots of the level below do.
+    /// How many ticks a slot covers: one in the lowest level, and in a higher level as many as all
+    /// slots of the level below.
     pub ticks_per_slot: u64,
-    /// How many entries each slot has. (Of all rounds: what is further off than a turn of the hashed wheel has its slot too.)
+    /// How many entries each slot has, of all rounds: an entry of the hashed wheel that is more
+    /// than a round away has a slot too.
     pub slots: Vec<usize>,
-    /// The slot that it is now: the time goes from here to the end, and on from the beginning.
+    /// The slot of the current tick. Time moves from here to the end, and continues at the
+    /// beginning.
     pub current_slot: usize,
 }
 
@@ -198,7 +260,7 @@ impl Shared {
         let (scheduled, pending) = (state.registered(taken), state.pending());
         let expired = worker.expired.get();
         let not_reclaimed = in_wheel_or_expired.saturating_sub(expired) + (scheduled - taken);
-        let expired = expired + counters.died.get();
+        let expired = expired + counters.ended_elsewhere.get();
         Stats {
             scheduled,
             expired,

@@ -1,4 +1,4 @@
-//! What a timer runs, and who runs it.
+//! Tasks, and the executors that run them.
 
 use std::any::type_name;
 use std::fmt;
@@ -7,10 +7,13 @@ use std::mem::needs_drop;
 use crate::engine::{DispatchedTask, SharedFields, Timeout};
 use crate::node::Task;
 
-/// A task that is a type. Closures go to [`new_timeout`](crate::HashedWheelTimer::new_timeout) as they are.
+/// A task with a type of its own: Netty's `TimerTask`.
 ///
-/// Both methods take the task by value: each timeout ends once, and whoever ends it owns the task. A task can put itself
-/// on the timer again.
+/// Closures need no such type: [`new_timeout`](crate::HashedWheelTimer::new_timeout) takes them as
+/// they are.
+///
+/// Both methods take the task by value, because each timeout ends once, and the thread that ends it
+/// owns the task. So a task can schedule itself again.
 ///
 /// # Examples
 ///
@@ -32,7 +35,7 @@ use crate::node::Task;
 ///     }
 ///
 ///     fn cancelled(self, _: &Timeout) {
-///         println!("given up with {} tries left", self.left);
+///         println!("cancelled with {} tries left", self.left);
 ///     }
 /// }
 ///
@@ -49,16 +52,23 @@ use crate::node::Task;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TimerTask: Send + 'static {
-    /// The delay is over. Called once, by whoever [executes](TaskExecutor) the task: by default the worker.
+    /// Runs the task: its delay is over.
+    ///
+    /// Called once, on the worker, or where the [task executor](TaskExecutor) calls
+    /// [`ExpiredTask::run`].
     ///
     /// A panic is reported and counted, and harms no other timeout.
     fn run(self, timeout: &Timeout);
 
-    /// The timeout was cancelled: called in place of [`run`](Self::run), on the thread whose
-    /// [`cancel`](Timeout::cancel) or [`stop`](crate::HashedWheelTimer::stop) ended it, before that returns; on the worker,
-    /// if a task there dropped the last handle.
+    /// Handles a cancellation. Called instead of [`run`](Self::run). Does nothing by default.
     ///
-    /// Netty's `TimerTask.cancelled`, which Netty calls on its worker up to a tick later. A panic is reported and counted.
+    /// Called on the thread whose [`cancel`](Timeout::cancel) or
+    /// [`stop`](crate::HashedWheelTimer::stop) ended the timeout, before that call returns. If a
+    /// task on the worker dropped the last handle of the timer, it is called on the worker.
+    ///
+    /// Netty calls `TimerTask.cancelled` on its worker, up to one tick later.
+    ///
+    /// A panic is reported and counted.
     fn cancelled(self, timeout: &Timeout)
     where
         Self: Sized,
@@ -67,6 +77,7 @@ pub trait TimerTask: Send + 'static {
     }
 }
 
+/// A closure.
 pub(crate) struct Closure<F>(pub(crate) F);
 
 impl<F: FnOnce(&Timeout) + Send + 'static> Task<SharedFields> for Closure<F> {
@@ -83,6 +94,7 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task<SharedFields> for Closure<F> {
     }
 }
 
+/// A [`TimerTask`].
 pub(crate) struct OfType<T>(pub(crate) T);
 
 impl<T: TimerTask> Task<SharedFields> for OfType<T> {
@@ -101,9 +113,11 @@ impl<T: TimerTask> Task<SharedFields> for OfType<T> {
     }
 }
 
-/// Where expired tasks run: a thread pool, a runtime, or by default the worker itself.
+/// Runs expired tasks: a thread pool, a runtime, or anything else. Netty's `Executor` argument.
 ///
-/// Any `Fn(ExpiredTask)` is one. Netty's `Executor` argument.
+/// Any `Fn(ExpiredTask)` is a task executor.
+/// [`Builder::task_executor`](crate::Builder::task_executor) sets it. Without one the worker runs
+/// the tasks itself.
 ///
 /// # Examples
 ///
@@ -123,12 +137,16 @@ impl<T: TimerTask> Task<SharedFields> for OfType<T> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TaskExecutor: Send + Sync + 'static {
-    /// Takes a task whose delay is over. Called on the worker, which waits until this returns.
+    /// Accepts an expired task. Called on the worker, which waits until this returns.
     ///
-    /// An executor that cannot take the task may drop it: that is reported and counted. A panic is too.
+    /// If the executor cannot accept the task, it may drop it. That is reported and counted. A
+    /// panic is reported and counted too.
     ///
-    /// If this blocks until a pool has room, no task in that pool may call [`stop`](crate::HashedWheelTimer::stop) or
-    /// [`shutdown`](crate::HashedWheelTimer::shutdown), or drop the last handle of the timer: these wait for the worker.
+    /// # Deadlocks
+    ///
+    /// [`stop`](crate::HashedWheelTimer::stop), [`shutdown`](crate::HashedWheelTimer::shutdown) and
+    /// the drop of the last handle wait for the worker. So if this method blocks until a pool has
+    /// room, no task in that pool may do any of the three.
     fn execute(&self, task: ExpiredTask);
 }
 
@@ -140,11 +158,14 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 
 /// A task whose delay is over and that has not run yet.
 ///
-/// Dropped without having been [run](Self::run), it takes its task with it, or, of a [periodic](crate::Periodic) task, this
-/// one run; that is reported, and counted in [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
+/// A [`TaskExecutor`] receives it and calls [`run`](Self::run).
+///
+/// If it is dropped instead, the task is dropped with it and does not run. If the task is
+/// [periodic](crate::Periodic), only this one run is skipped. Either is reported, and counted in
+/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
-    /// `None` once it has run.
+    /// `None` once the task has run.
     task: Option<DispatchedTask>,
 }
 
@@ -153,10 +174,10 @@ impl ExpiredTask {
         Self { task: Some(task) }
     }
 
-    /// Runs the task on this thread. Its panic is caught here, reported and counted.
+    /// Runs the task on this thread. A panic of the task is caught here, reported and counted.
     ///
-    /// If it is a [periodic](crate::Periodic) task that makes up for missed runs, those that were due by the end of this one
-    /// follow at once.
+    /// A [periodic](crate::Periodic) task that makes up for missed runs runs again immediately, as
+    /// often as it was due by the end of this run.
     pub fn run(mut self) {
         if let Some(task) = self.task.take() {
             task.run();

@@ -1,4 +1,4 @@
-//! The handle of one timeout.
+//! The handle to one timeout.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -10,17 +10,28 @@ use crate::node::End;
 use crate::ticks::DEADLINE_RUNNING;
 
 impl Timeout {
-    /// Ends the timeout, if it has not ended: true for exactly one caller, and then its task never runs.
+    /// Cancels the timeout, if it has not ended. Netty's `cancel`.
     ///
-    /// Takes no lock that anybody else could hold, and waits for nobody but the task's own `Drop`, which may stop a timer
-    /// whose last handle it has. When it returns true, the task has been
-    /// dropped (its [`cancelled`](crate::TimerTask::cancelled) hook called) on this thread,
-    /// [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts) has fallen, and its place under the limit is free,
-    /// even while the worker is stuck in a slow task. What is left of it, its entry in the wheel, the worker gives
-    /// back at its next turn, which is at most a tick away; that of a [`Driver`](crate::Driver) may be further off. (With a
-    /// tick of an hour, that is an hour's worth of entries.)
+    /// Returns true for exactly one caller, and then the task never runs. Returns false if the task
+    /// was handed to the executor before, or if the timeout was cancelled before.
     ///
-    /// False if the task was handed to the executor, or somebody else cancelled it, before.
+    /// # When it returns true
+    ///
+    /// - The task has been dropped on this thread, and its
+    ///   [`cancelled`](crate::TimerTask::cancelled) hook called.
+    /// - [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts) has fallen.
+    /// - The place under the [limit](crate::Builder::max_pending_timeouts) is free.
+    ///
+    /// All of this holds even while the worker is stuck in a slow task.
+    ///
+    /// The entry in the wheel stays until the worker's next turn, which is at most one tick away.
+    /// So with a tick of an hour, the entries of an hour accumulate. The next turn of a
+    /// [`Driver`](crate::Driver) may be further away.
+    ///
+    /// # Blocking
+    ///
+    /// Takes no lock that another thread could hold. Waits for nothing except the task's own
+    /// `Drop`, which may stop a timer whose last handle the task holds.
     ///
     /// # Examples
     ///
@@ -38,25 +49,33 @@ impl Timeout {
         self.handle.timer().cancel(self)
     }
 
-    /// Whether [`cancel`](Self::cancel) ended it, or [`stop`](crate::HashedWheelTimer::stop) or what else ended the timer.
+    /// Returns whether [`cancel`](Self::cancel), [`stop`](crate::HashedWheelTimer::stop) or another
+    /// end of the timer ended the timeout. Netty's `isCancelled`.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.handle.end() == Some(End::Cancelled)
     }
 
-    /// Whether its task was handed to the executor: it runs, or has run, or is about to.
+    /// Returns whether the task was handed to the executor: it is about to run, runs, or has run.
+    /// Netty's `isExpired`.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.handle.end() == Some(End::Expired)
     }
 
-    /// Re-arms the timeout: it is now due `delay` from now, whether that is later or earlier than before. False, and
-    /// nothing happens, once it has expired or was cancelled.
+    /// Re-arms the timeout: it is now due `delay` from now, earlier or later than before.
     ///
-    /// When it returned true, the task runs at the new deadline and not before, and sees what this thread did before
-    /// the call. Takes no lock. A later deadline costs a look at the clock and one compare-exchange; an earlier one
-    /// goes to the worker like a new timeout. (Netty has no such method: `IdleStateHandler` lets the timeout fire
-    /// and schedules the rest.)
+    /// Returns false, and changes nothing, if the timeout has expired or was cancelled.
+    ///
+    /// When it returns true, the task runs at the new deadline and not before. The task sees
+    /// everything that this thread did before the call.
+    ///
+    /// # Cost
+    ///
+    /// Takes no lock. A later deadline costs one clock read and one compare-exchange. An earlier
+    /// deadline goes to the worker as a new timeout does.
+    ///
+    /// Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules the rest.
     ///
     /// # Examples
     ///
@@ -64,8 +83,8 @@ impl Timeout {
     /// # use hashed_wheel::HashedWheelTimer;
     /// # use std::time::Duration;
     /// let timer = HashedWheelTimer::default();
-    /// let idle = timer.new_timeout(|_| println!("closed for silence"), Duration::from_secs(60))?;
-    /// // Once a packet:
+    /// let idle = timer.new_timeout(|_| println!("closed: idle"), Duration::from_secs(60))?;
+    /// // For each packet:
     /// idle.reset(Duration::from_secs(60));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -73,8 +92,21 @@ impl Timeout {
         self.handle.timer().reset(self, delay)
     }
 
-    /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. The task
-    /// runs up to a tick after the deadline. A timeout that was cancelled keeps its deadline.
+    /// Returns the time left until the deadline, to a microsecond.
+    ///
+    /// Returns zero once the timeout is due, and `Duration::MAX` if it never will be. The task runs
+    /// up to one tick after the deadline. A cancelled timeout keeps its deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let timeout = timer.new_timeout(|_| (), Duration::from_secs(5))?;
+    /// assert!(timeout.remaining() > Duration::from_secs(4));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
@@ -83,13 +115,14 @@ impl Timeout {
         }
     }
 
-    /// Turns the handle into a guard that cancels the timeout when it is dropped.
+    /// Turns the handle into a guard that cancels the timeout when the guard is dropped. See
+    /// [`CancelOnDrop`].
     pub fn cancel_on_drop(self) -> CancelOnDrop {
         CancelOnDrop { timeout: self }
     }
 }
 
-/// By identity.
+/// Compares by identity.
 impl PartialEq for Timeout {
     fn eq(&self, other: &Self) -> bool {
         ptr::eq(self.handle.as_ptr(), other.handle.as_ptr())
@@ -98,7 +131,7 @@ impl PartialEq for Timeout {
 
 impl Eq for Timeout {}
 
-/// By identity.
+/// Hashes by identity.
 impl Hash for Timeout {
     fn hash<H: Hasher>(&self, state: &mut H) {
         ptr::hash(self.handle.as_ptr(), state);
@@ -114,10 +147,10 @@ impl fmt::Debug for Timeout {
         };
         let mut timeout = f.debug_struct("Timeout");
         timeout.field("state", &format_args!("{state}"));
-        // Nobody waits for what has ended.
+        // An ended timeout has no remaining time that matters.
         if state == "pending" {
             match self.remaining() {
-                Duration::MAX => timeout.field("remaining", &format_args!("for ever")),
+                Duration::MAX => timeout.field("remaining", &format_args!("forever")),
                 remaining => timeout.field("remaining", &remaining),
             };
         }
@@ -125,7 +158,9 @@ impl fmt::Debug for Timeout {
     }
 }
 
-/// A timeout that is cancelled when this guard is dropped: [`Timeout::cancel_on_drop`]. Dereferences to the [`Timeout`].
+/// A guard that cancels its timeout when it is dropped: [`Timeout::cancel_on_drop`].
+///
+/// It dereferences to the [`Timeout`].
 ///
 /// # Examples
 ///
@@ -134,7 +169,8 @@ impl fmt::Debug for Timeout {
 /// # use std::time::Duration;
 /// # let timer = HashedWheelTimer::default();
 /// {
-///     let _deadline = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?.cancel_on_drop();
+///     let deadline = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+///     let _guard = deadline.cancel_on_drop();
 ///     // … work that may return early …
 /// }
 /// assert_eq!(timer.pending_timeouts(), 0);

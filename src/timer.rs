@@ -1,4 +1,4 @@
-//! The timer's handle.
+//! The handle to a timer.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,16 +11,30 @@ use crate::task::{Closure, OfType, TimerTask};
 
 /// A timer for very many coarse timeouts: Netty's `HashedWheelTimer`.
 ///
-/// This is a handle; clones name the same timer. The timer stops when its last handle is dropped (its timeouts do not
-/// count), or earlier by [`stop`](Self::stop). A process needs one timer, perhaps a few; share it by cloning.
+/// This type is a handle. Clones refer to the same timer. A process needs one timer, or a few;
+/// share a timer by cloning its handle.
+///
+/// # Dropping the last handle joins a thread
+///
+/// Dropping the last handle stops the timer, as [`stop`](Self::stop) does: it cancels all pending
+/// timeouts, waits for a task that is running on the worker, and joins the worker thread. If a task
+/// drops the last handle on the worker, the timer stops too, but the drop does not wait.
+///
+/// A [`Timeout`] is not a handle to the timer: it does not keep the worker alive.
 ///
 /// # When a timeout fires
 ///
-/// Time is cut into ticks, counted from when the timer was built. A timeout fires at the first tick boundary at or after
-/// its deadline that has not been processed yet: never early, at most a tick late, beside what the operating system takes
-/// to wake a thread. Timeouts that one thread scheduled for the same tick fire in the order in which they were scheduled.
-/// A worker that was held up, by a slow task or a suspended machine, catches up with all that is due, in the order of the
-/// ticks. (It takes over 100 000 new timeouts at a time; where more had to wait, the order is that within each lot.)
+/// Time is divided into ticks, counted from the moment the timer was built. A timeout fires at the
+/// first tick boundary at or after its deadline that has not been processed yet. It is never early,
+/// and at most one tick late, plus the time that the operating system takes to wake a thread.
+///
+/// Timeouts that one thread schedules for the same tick fire in the order in which they were
+/// scheduled.
+///
+/// After a delay (a slow task, a suspended machine) the worker catches up with everything that is
+/// due, in tick order. It drains at most 100 000 messages at a time. Messages of all kinds count:
+/// new timeouts, cancellations, resets. If more messages are waiting, the order holds within each
+/// batch.
 ///
 /// # Examples
 ///
@@ -40,50 +54,97 @@ use crate::task::{Closure, OfType, TimerTask};
 /// ```
 pub struct HashedWheelTimer {
     pub(crate) shared: Arc<Shared>,
-    /// Whether it is one of `SharedFields::handles`. Not if a timeout gave it out when none of these was left.
+    /// Whether `SharedFields::handles` counts this handle. False if [`Timeout::timer`] made it after the
+    /// last counted handle was dropped.
     counts: bool,
 }
 
 impl HashedWheelTimer {
-    /// One more handle.
+    /// Makes a handle and counts it.
     pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
         shared.handles.fetch_add(1, Ordering::Relaxed);
         Self { shared, counts: true }
     }
 
-    /// A handle like any other, unless the last one is gone: that cannot be undone, nor done a second time.
+    /// Makes a handle for [`Timeout::timer`]. It is counted, unless the count is zero already: then
+    /// the timer stops or has stopped, which must not happen twice.
     pub(crate) fn from_timeout(shared: Arc<Shared>) -> Self {
         let one_more = |handles| (handles > 0).then_some(handles + 1);
         let counts = shared.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
         Self { shared, counts }
     }
 
-    /// Starts the worker thread now, rather than at the first [`new_timeout`](Self::new_timeout). Does nothing if it runs
-    /// already, or if the timer is [driven](crate::Builder::build_driven). Netty's `start`.
+    /// Starts the worker thread now, instead of at the first [`new_timeout`](Self::new_timeout).
+    /// Netty's `start`.
+    ///
+    /// Does nothing if the thread runs already, or if the timer is
+    /// [driven](crate::Builder::build_driven).
     ///
     /// # Errors
     ///
-    /// [`Stopped`](NewTimeoutError::Stopped), also while it is being [shut down](Self::shutdown); or
-    /// [`Spawn`](NewTimeoutError::Spawn) if there is no thread to be had: the next call tries again.
+    /// - [`Stopped`](NewTimeoutError::Stopped): the timer is stopped, or is being [shut
+    ///   down](Self::shutdown).
+    /// - [`Spawn`](NewTimeoutError::Spawn): the operating system refused a thread. The next call
+    ///   tries again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// let timer = HashedWheelTimer::default();
+    /// timer.start()?; // reports a missing thread here, and not at the first timeout
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn start(&self) -> Result<(), NewTimeoutError> {
         self.shared.start()
     }
 
     /// Schedules `task` to run once, `delay` from now. Netty's `newTimeout`.
     ///
-    /// The deadline is fixed here, on the calling thread; a delay too large to represent never ends. Takes no lock that
-    /// anybody else could hold, once the worker runs. Wakes the worker's thread at most once a tick, and not while there is
-    /// traffic. (Of a driven timer, see [`Builder::waker`](crate::Builder::waker).)
+    /// The task runs on the worker, or on the [task executor](crate::Builder::task_executor) if the
+    /// timer has one. A task on the worker should be short, because all other timeouts wait for it.
     ///
-    /// The task should be short, for the worker runs it, unless there is a [task executor](crate::Builder::task_executor).
+    /// The first call starts the worker thread, unless [`start`](Self::start) did.
     ///
-    /// Where there is no memory the process ends, as for any allocation; so it does at 2^32 timeouts of one timer (256 GiB),
-    /// ended ones that somebody holds a handle of included.
+    /// # Deadline
+    ///
+    /// The calling thread fixes the deadline, in nanoseconds. With a delay of zero the task runs at
+    /// the next tick boundary. With a delay too large to represent it never runs.
+    ///
+    /// # Blocking
+    ///
+    /// Once the worker runs, this call takes no lock that another thread could hold. It wakes the
+    /// worker thread at most once per tick, and not under steady traffic. For a driven timer, see
+    /// [`Builder::waker`](crate::Builder::waker).
     ///
     /// # Errors
     ///
-    /// [`Stopped`](NewTimeoutError::Stopped), [`TooManyPending`](NewTimeoutError::TooManyPending) or
-    /// [`Spawn`](NewTimeoutError::Spawn). The task has been dropped then, on this thread.
+    /// The task has been dropped, on this thread, when this call returns one of these:
+    ///
+    /// - [`Stopped`](NewTimeoutError::Stopped): the timer is stopped, or is being [shut
+    ///   down](Self::shutdown).
+    /// - [`TooManyPending`](NewTimeoutError::TooManyPending): as many timeouts are pending as
+    ///   [`max_pending_timeouts`](crate::Builder::max_pending_timeouts) allows.
+    /// - [`Spawn`](NewTimeoutError::Spawn): the worker thread could not be started. The next call
+    ///   tries again.
+    ///
+    /// # Out of memory
+    ///
+    /// The process ends if there is no memory, as for any allocation. It also ends if one timer has
+    /// 2^32 timeouts, which take 256 GiB. An ended timeout counts as long as a handle to it exists.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let late = timer.new_timeout(|_| println!("no answer"), Duration::from_secs(5))?;
+    /// // The answer arrives in time:
+    /// assert!(late.cancel());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[inline]
     pub fn new_timeout<F>(&self, task: F, delay: Duration) -> Result<Timeout, NewTimeoutError>
     where
@@ -92,12 +153,38 @@ impl HashedWheelTimer {
         self.shared.schedule(Closure(task), delay)
     }
 
-    /// [`new_timeout`](Self::new_timeout) for a task that is a type, and may want to know that it was
-    /// [cancelled](TimerTask::cancelled).
+    /// Schedules a [`TimerTask`] to run once, `delay` from now.
+    ///
+    /// This is [`new_timeout`](Self::new_timeout) for a task with a type of its own. Such a task
+    /// can schedule itself again, and is told when it is [cancelled](TimerTask::cancelled).
     ///
     /// # Errors
     ///
     /// As for [`new_timeout`](Self::new_timeout).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
+    /// use std::time::Duration;
+    ///
+    /// struct Lease(u32);
+    ///
+    /// impl TimerTask for Lease {
+    ///     fn run(self, _: &Timeout) {
+    ///         println!("lease {} has run out", self.0);
+    ///     }
+    ///
+    ///     fn cancelled(self, _: &Timeout) {
+    ///         println!("lease {} was given back", self.0);
+    ///     }
+    /// }
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout_task(Lease(7), Duration::from_secs(30))?;
+    /// lease.cancel(); // prints "lease 7 was given back"
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[inline]
     pub fn new_timeout_task<T: TimerTask>(
         &self,
@@ -107,13 +194,17 @@ impl HashedWheelTimer {
         self.shared.schedule(OfType(task), delay)
     }
 
-    /// [`new_timeout`](Self::new_timeout) with a deadline in place of a delay: the task runs at the first tick boundary at or
-    /// after it. One that has passed is a delay of zero, so the task runs at the next boundary; one that the timer cannot
-    /// represent never comes.
+    /// Schedules `task` to run once, at `deadline`.
     ///
-    /// By the default clock that is exact, whenever the call is made: timeouts with one deadline belong to one tick. A
-    /// [clock of one's own](crate::Builder::clock) knows no `Instant`, so what is left until `deadline` by the operating
-    /// system's clock is counted from that clock's now.
+    /// This is [`new_timeout`](Self::new_timeout) with a deadline instead of a delay. The task runs
+    /// at the first tick boundary at or after `deadline`. A deadline in the past means a delay of
+    /// zero: the task runs at the next boundary. A deadline too far in the future to represent
+    /// never comes.
+    ///
+    /// With the default clock the conversion is exact, whenever the call is made: timeouts with the
+    /// same deadline belong to the same tick. A [custom clock](crate::Builder::clock) knows no
+    /// `Instant`, so the time left until `deadline` by the operating system's clock becomes a delay
+    /// by the custom one.
     ///
     /// # Errors
     ///
@@ -121,7 +212,7 @@ impl HashedWheelTimer {
     ///
     /// # Examples
     ///
-    /// What several steps may take together:
+    /// One deadline for several steps:
     ///
     /// ```
     /// # use hashed_wheel::HashedWheelTimer;
@@ -143,27 +234,41 @@ impl HashedWheelTimer {
         self.shared.schedule_by(Closure(task), self.shared.time.at(deadline))
     }
 
-    /// Stops the timer for good and returns the timeouts that had not ended, each now cancelled and its
-    /// [`cancelled`](TimerTask::cancelled) hook called. Netty's `stop`.
+    /// Stops the timer permanently and returns the timeouts that had not ended. Netty's `stop`.
     ///
-    /// Waits for a task that is running on the worker (it is never interrupted), and in the end for the worker thread;
-    /// on a driven timer, for a turn that is in progress. Tasks that a [task executor](crate::Builder::task_executor) has taken
-    /// are its own affair.
+    /// Each returned timeout is cancelled, and its [`cancelled`](TimerTask::cancelled) hook has
+    /// been called.
     ///
-    /// The task executor is dropped, once nothing can be handed to it any more: by this call, so a task in a pool that
-    /// waits for its own threads when it is dropped should not be the one to stop the timer.
+    /// # Blocking
     ///
-    /// That is for the first call. Others, at the same time or later, wait until all timeouts have ended (not for the
-    /// thread, nor for the executor's drop) and return an empty vector, as does a call on a timer that was never started, and
-    /// one from a `cancelled` hook that `stop` itself has called. To drop the last handle or the [`Driver`](crate::Driver) is
-    /// a call too, and may be the first; a loop that ends because it sees that the timer is stopped takes nothing from who
-    /// stopped it.
+    /// The call waits for a task that is running on the worker; the task is never interrupted. Then
+    /// it joins the worker thread. On a driven timer it waits for a turn that is in progress. It
+    /// does not wait for tasks that a [task executor](crate::Builder::task_executor) has accepted.
+    ///
+    /// The call drops the task executor once no task can be handed to it any more. If dropping a
+    /// thread pool waits for the pool's threads, a task in that pool should not be the one to stop
+    /// the timer.
+    ///
+    /// # Concurrent and later calls
+    ///
+    /// Only the first call returns the timeouts. Concurrent and later calls wait until all timeouts
+    /// have ended and return an empty `Vec`. They do not wait for the thread or for the drop of the
+    /// executor.
+    ///
+    /// A call on a timer that was never started returns an empty `Vec`. So does a call from a
+    /// `cancelled` hook that `stop` itself has called.
+    ///
+    /// Dropping the last handle or the [`Driver`](crate::Driver) counts as a call, and may be the
+    /// first. An event loop that ends because [`is_stopped`](crate::Driver::is_stopped) is true
+    /// does not take the timeouts from the thread that stopped the timer.
     ///
     /// # Panics
     ///
-    /// If called by a task on the worker, which would wait for itself. Nothing has changed then. (Netty:
-    /// `IllegalStateException`.) Beware of calling it in a `Drop` that may run there: in a task that is panicking already,
-    /// a second panic ends the process. Dropping a handle never panics.
+    /// If a task calls it on the worker, because the call would wait for that task. The timer is
+    /// unchanged then. (Netty: `IllegalStateException`.)
+    ///
+    /// Do not call it in a `Drop` that may run on the worker: if the task is panicking already, a
+    /// second panic ends the process. Dropping a handle never panics.
     ///
     /// # Examples
     ///
@@ -171,7 +276,7 @@ impl HashedWheelTimer {
     /// # use hashed_wheel::HashedWheelTimer;
     /// # use std::time::Duration;
     /// let timer = HashedWheelTimer::default();
-    /// let lease = timer.new_timeout(|_| println!("run out"), Duration::from_secs(30))?;
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
     /// assert_eq!(timer.stop(), [lease.clone()]);
     /// assert!(lease.is_cancelled());
     /// assert!(timer.stop().is_empty());
@@ -181,35 +286,56 @@ impl HashedWheelTimer {
         if self.would_wait_for_itself("stop") { Vec::new() } else { self.shared.stop() }
     }
 
-    /// [Stops](Self::stop) the timer, but first lets run what falls due within `grace` from now. Returns the rest.
+    /// Runs what falls due within `grace` from now, then [stops](Self::stop) the timer. Returns the
+    /// timeouts that are left.
     ///
-    /// From this call on new timeouts are refused as by a [stopped](NewTimeoutError::Stopped) timer, also those of its own
-    /// tasks. Of those that were accepted each whose deadline is no more than `grace` from now still runs, at its tick, as
-    /// ever; so this may take a tick longer than `grace`, and what else there is for that tick runs too. What falls due
-    /// later is returned, unless a slow task has held the worker up until then, or it comes while this has yet to see that all
-    /// those have run: a millisecond or so, and with millions of timeouts what it says below. `cancel` and `reset` do what they
-    /// always do.
+    /// # What runs
     ///
-    /// Waits no longer than it has to: where nothing that is pending falls due in time, be it because the rest was cancelled
-    /// or re-armed meanwhile, it stops the timer within some 10 ms, or (with millions of timeouts) a tenth of a microsecond
-    /// for each. A grace of zero is for what should have run by now; one of `Duration::MAX` waits for all that ever falls
-    /// due. A task that runs on the worker is waited for, as by `stop`, and tasks that a
-    /// [task executor](crate::Builder::task_executor) has taken are its own affair. [Periodic](crate::Periodic) tasks go on
-    /// meanwhile, but keep nobody waiting, and are among what is returned.
+    /// From this call on the timer rejects new timeouts as a [stopped](NewTimeoutError::Stopped)
+    /// timer does, also those of its own tasks. `cancel` and `reset` work as always.
     ///
-    /// Until the grace is over the timer [is not stopped](Self::is_stopped). Who stops it before that, by `stop`, by dropping
-    /// the [`Driver`](crate::Driver), or by a `shutdown` with less grace, gets what is left then; this call waits until all
-    /// timeouts have ended and returns an empty vector.
+    /// A pending timeout whose deadline is at most `grace` from now still runs, at its tick. So
+    /// this call may take one tick longer than `grace`, and the rest of that tick runs too. A grace
+    /// of zero is for what should have run by now. A grace of `Duration::MAX` waits for everything
+    /// that ever falls due.
     ///
-    /// The time is that of the timer's [clock](crate::Builder::clock). Should that one stand still, or fall behind real time by more
-    /// than a tick and 10 ms, real time decides.
+    /// A timeout that falls due later is returned, with two exceptions:
     ///
-    /// On a driven timer time passes for nobody but the loop that turns it, so this waits for none: it runs, on the calling
-    /// thread, what is due now, and stops the timer. (A loop that wants to give grace goes on turning until that is over.)
+    /// - A slow task has held up the worker until the timeout was due.
+    /// - The timeout fell due before this call had seen that everything within `grace` has run.
+    ///   That takes about a millisecond, or 0.1 µs per pending timeout if there are millions.
+    ///
+    /// [Periodic](crate::Periodic) tasks keep running meanwhile. They do not prolong the wait, and
+    /// are among the returned timeouts.
+    ///
+    /// # Blocking
+    ///
+    /// The call waits no longer than it has to. It stops the timer once nothing that is pending
+    /// falls due in time, also if that is because timeouts were cancelled or re-armed. It notices
+    /// within about 10 ms, or 0.1 µs per pending timeout if there are millions.
+    ///
+    /// Like `stop` it waits for a task that runs on the worker, and not for tasks that a [task
+    /// executor](crate::Builder::task_executor) has accepted.
+    ///
+    /// The timer's [clock](crate::Builder::clock) measures the grace. If that clock stands still,
+    /// or falls behind real time by more than a tick and 10 ms, real time decides.
+    ///
+    /// # Concurrent calls
+    ///
+    /// Until the grace is over the timer [is not stopped](Self::is_stopped). Another thread can
+    /// stop it earlier: by `stop`, by dropping the [`Driver`](crate::Driver), or by a `shutdown`
+    /// with less grace. That call gets the timeouts that are left. This one waits until all
+    /// timeouts have ended and returns an empty `Vec`.
+    ///
+    /// # Driven timers
+    ///
+    /// Only the event loop that turns a driven timer can let time pass, so this call does not wait.
+    /// It runs what is due now, on the calling thread, and stops the timer. To give grace, the loop
+    /// keeps turning the driver until the grace is over.
     ///
     /// # Panics
     ///
-    /// As [`stop`](Self::stop): if called by a task on the worker. Nothing has changed then.
+    /// As [`stop`](Self::stop): if a task calls it on the worker. The timer is unchanged then.
     ///
     /// # Examples
     ///
@@ -217,10 +343,10 @@ impl HashedWheelTimer {
     /// # use hashed_wheel::HashedWheelTimer;
     /// # use std::time::Duration;
     /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
-    /// let answer = timer.new_timeout(|_| println!("the last answer is on its way"), Duration::from_millis(20))?;
-    /// let lease = timer.new_timeout(|_| println!("run out"), Duration::from_secs(3_600))?;
+    /// let answer = timer.new_timeout(|_| println!("last answer"), Duration::from_millis(20))?;
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(3_600))?;
     ///
-    /// // Takes 20 ms, for nothing else falls due within the second.
+    /// // Takes 20 ms, because nothing else falls due within the second.
     /// assert_eq!(timer.shutdown(Duration::from_secs(1)), [lease]);
     /// assert!(answer.is_expired());
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
@@ -229,7 +355,8 @@ impl HashedWheelTimer {
         if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.shared.shutdown(grace) }
     }
 
-    /// Whether the caller is a hook that the end of the timer has called on this thread. Panics for a task on the worker.
+    /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
+    /// thread. Panics if the caller is a task on the worker.
     fn would_wait_for_itself(&self, method: &str) -> bool {
         let is_mine = self.shared.worker.is_held_by_this_thread();
         assert!(
@@ -240,22 +367,53 @@ impl HashedWheelTimer {
         is_mine
     }
 
-    /// Whether the timer is stopped: by [`stop`](Self::stop), at the end of a [`shutdown`](Self::shutdown), by dropping its
-    /// last handle or its [`Driver`](crate::Driver), or because its [`Clock`](crate::Clock) panicked on the worker thread.
+    /// Returns whether the timer is stopped.
+    ///
+    /// These stop a timer: [`stop`](Self::stop), the end of a [`shutdown`](Self::shutdown),
+    /// dropping the last handle or the [`Driver`](crate::Driver), and a panic of its
+    /// [`Clock`](crate::Clock) on the worker thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// let timer = HashedWheelTimer::default();
+    /// assert!(!timer.is_stopped());
+    /// timer.stop();
+    /// assert!(timer.is_stopped());
+    /// ```
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.shared.state.snapshot().is_stopped()
     }
 
-    /// How many timeouts have not ended. Exact: never more than the limit, and zero after [`stop`](Self::stop). Netty's
-    /// `pendingTimeouts`, which counts cancelled ones for up to a tick. (What expires is counted out before its task runs, and an
-    /// instant after another thread could see it [expired](crate::Timeout::is_expired).)
+    /// Returns how many timeouts have not ended. Netty's `pendingTimeouts`.
+    ///
+    /// The number is exact: it never exceeds the [limit](crate::Builder::max_pending_timeouts), and
+    /// is zero after [`stop`](Self::stop). A cancelled timeout does not count from the moment
+    /// `cancel` returns; Netty counts it for up to a tick longer.
+    ///
+    /// An expired timeout leaves the count before its task runs. Another thread may see it
+    /// [expired](crate::Timeout::is_expired) an instant earlier.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let timeout = timer.new_timeout(|_| (), Duration::from_secs(5))?;
+    /// assert_eq!(timer.pending_timeouts(), 1);
+    /// timeout.cancel();
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn pending_timeouts(&self) -> usize {
         self.shared.state.pending() as usize
     }
 
-    /// What the timer has done since it was built.
+    /// Returns what the timer has done since it was built: counters, the worker's load, lateness.
     ///
     /// # Examples
     ///
@@ -273,13 +431,19 @@ impl HashedWheelTimer {
         self.shared.stats()
     }
 
-    /// How full the slots of the wheel are: for a picture of a live timer, or to find out why it is slow.
+    /// Returns how full each slot of the wheel is: to draw a live timer, or to find out why it is
+    /// slow.
     ///
-    /// `None` while somebody else is at the wheel: a turn, and so for a task on the worker, or another look; and once the timer is
-    /// stopped. It waits for nobody. But the worker, and `stop`, wait for it: it looks at each of
-    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots, of each level, under the worker's lock, and takes eight bytes and some
-    /// 5 to 15 ns for it. A few times a second that is nothing for a wheel of thousands of slots; for one of millions it makes
-    /// timeouts late, and it is not for a path that is hot.
+    /// Returns `None` while another thread uses the wheel, which is a turn or another `occupancy`;
+    /// so also for a task on the worker. Returns `None` once the timer is stopped.
+    ///
+    /// # Cost
+    ///
+    /// This call never waits. But the worker and `stop` wait for it: it reads all
+    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots of each level under the worker's lock, and
+    /// allocates eight bytes per slot. A few calls per second cost next to nothing for a wheel of
+    /// thousands of slots. For a wheel of millions they make timeouts late. Do not call it on a hot
+    /// path.
     ///
     /// # Examples
     ///
@@ -290,7 +454,7 @@ impl HashedWheelTimer {
     /// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10)).ticks_per_wheel(8);
     /// let (timer, mut driver) = builder.clock(ManualClock::new()).build_driven()?;
     /// timer.new_timeout(|_| (), Duration::from_millis(30))?;
-    /// timer.new_timeout(|_| (), Duration::from_millis(110))?; // a turn later
+    /// timer.new_timeout(|_| (), Duration::from_millis(110))?; // one round later
     /// assert_eq!(timer.occupancy().unwrap().queued, 2);
     ///
     /// driver.turn();
@@ -304,14 +468,33 @@ impl HashedWheelTimer {
         self.shared.occupancy()
     }
 
-    /// The length of a tick.
+    /// Returns the length of a tick.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// assert_eq!(HashedWheelTimer::default().tick_duration(), Duration::from_millis(100));
+    /// ```
     #[must_use]
     pub fn tick_duration(&self) -> Duration {
         self.shared.ticks.duration()
     }
 
-    /// How many slots the wheel, or each level of it, has: what was asked for, rounded up to a power of two (and at least two
-    /// in a hierarchical one).
+    /// Returns how many slots the wheel has, or each level of a hierarchical wheel.
+    ///
+    /// This is the number given to the builder, rounded up to a power of two. A hierarchical wheel
+    /// has at least two.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(10), 1_000);
+    /// assert_eq!(timer.ticks_per_wheel(), 1_024);
+    /// ```
     #[must_use]
     pub fn ticks_per_wheel(&self) -> usize {
         self.shared.ticks_per_wheel
@@ -319,17 +502,37 @@ impl HashedWheelTimer {
 }
 
 impl Timeout {
-    /// A handle to the timer. If the last handle has been dropped, it is one to a timer that is stopped, or
-    /// about to be.
+    /// Returns a handle to the timer.
     ///
-    /// A task had better ask for it than capture a clone: a captured one keeps the timer running until the task ends.
+    /// If the last handle has been dropped, the timer of the returned handle is stopped, or about
+    /// to be.
+    ///
+    /// A task should call this instead of capturing a clone of the handle. A captured clone keeps
+    /// the timer running until the task ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let second = Duration::from_secs(1);
+    /// timer.new_timeout(
+    ///     move |timeout| {
+    ///         // Schedules a second step. An error means that the timer is stopped.
+    ///         let _ = timeout.timer().new_timeout(|_| println!("done"), second);
+    ///     },
+    ///     second,
+    /// )?;
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn timer(&self) -> HashedWheelTimer {
         HashedWheelTimer::from_timeout(self.handle.to_arc())
     }
 }
 
-/// Another handle to the same timer.
+/// Makes another handle to the same timer.
 impl Clone for HashedWheelTimer {
     fn clone(&self) -> Self {
         let shared = Arc::clone(&self.shared);
@@ -337,8 +540,8 @@ impl Clone for HashedWheelTimer {
     }
 }
 
-/// The last handle stops the timer and waits as [`stop`](HashedWheelTimer::stop) does; dropped by a task on the worker it
-/// stops it without waiting.
+/// Stops the timer if this is the last handle. Waits and joins the worker thread as
+/// [`stop`](HashedWheelTimer::stop) does, but not if a task drops it on the worker.
 impl Drop for HashedWheelTimer {
     fn drop(&mut self) {
         if self.counts && self.shared.drop_handle() {

@@ -274,7 +274,7 @@ fn debug_output_shows_the_state() {
     assert!(is_ok(&poll(&mut sleep, &task)));
     assert_eq!(format!("{sleep:?}"), "Sleep { state: elapsed, remaining: 0ns, .. }");
     sleep.reset(Duration::MAX);
-    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: for ever, .. }");
+    assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: forever, .. }");
     assert!(format!("{:?}", t.timer.interval(TICK)).starts_with("Interval { "));
     assert!(format!("{:?}", t.timer.timeout(TICK, ready(1))).starts_with("WithTimeout { "));
 }

@@ -1089,7 +1089,7 @@ fn debug_output_shows_state_and_settings() {
     assert!(text.contains("expired") && !text.contains("remaining"), "{text}");
     assert!(format!("{:?}", t.timer).contains("expired: 1"));
     let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
-    assert!(format!("{never:?}").contains("for ever"));
+    assert!(format!("{never:?}").contains("forever"));
     let builder = HashedWheelTimer::builder().hierarchical().max_pending_timeouts(7).thread_name("hw-shown");
     let text = format!("{:?}", builder.build().unwrap());
     for part in ["New", "limit: 7", "wheel: hierarchical", "worker: thread \"hw-shown\""] {

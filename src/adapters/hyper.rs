@@ -1,4 +1,4 @@
-//! hyper's timeouts.
+//! hyper's `Timer`: feature `hyper`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,13 +11,14 @@ use crate::timer::HashedWheelTimer;
 
 /// With feature `hyper`: hyper's servers and clients take their timeouts from this timer.
 ///
-/// hyper knows no error here. Where a [`Sleep`] resolves with one (the timer is stopped, or as many timeouts are pending as
-/// are allowed), the timer is asked once more when the task runs again, and then the time counts as over: a connection
-/// that nobody watches is closed, rather than left open for ever.
+/// hyper's interface has no error. A [`Sleep`] may resolve with one: the timer is stopped, or the
+/// limit of pending timeouts is reached. Then the timer is tried once more when the task runs
+/// again, and after that the time counts as over. So a connection without a timeout is closed, and
+/// not left open permanently.
 ///
 /// # Examples
 ///
-/// `examples/src/bin/http_server` is a whole server. A server in short:
+/// The example `http_server` in the repository is a complete server. In short:
 ///
 /// ```
 /// # struct Builder; // hyper's is behind its features
@@ -54,6 +55,7 @@ impl Timer for HashedWheelTimer {
     }
 }
 
+/// A sleep without an error. `has_failed`: the last poll of `sleep` returned an error.
 struct UntilOver {
     sleep: Sleep,
     has_failed: bool,
@@ -67,7 +69,7 @@ impl Future for UntilOver {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let is_over = ready!(Pin::new(&mut self.sleep).poll(context)).is_ok();
         if !is_over && !self.has_failed {
-            // Who sleeps in a loop is not to keep others from running.
+            // Yield once, so that a task that sleeps in a loop does not keep others from running.
             self.has_failed = true;
             context.waker().wake_by_ref();
             return Poll::Pending;

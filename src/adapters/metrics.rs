@@ -1,10 +1,10 @@
-//! The same numbers for the `metrics` crate.
+//! [`Stats`] for the `metrics` crate: feature `metrics`.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
 use crate::stats::Stats;
 
-/// A metric's name, what it is, and where it comes from.
+/// A metric's name, its description, and the function that reads it.
 type Metric<T> = (&'static str, &'static str, fn(&Stats) -> T);
 
 const COUNTERS: [Metric<u64>; 14] = [
@@ -12,15 +12,17 @@ const COUNTERS: [Metric<u64>; 14] = [
     ("hashed_wheel_expired_total", "Timeouts whose task was handed to the executor", |stats| stats.expired),
     ("hashed_wheel_periodic_runs_total", "Runs of periodic tasks", |stats| stats.periodic_runs),
     ("hashed_wheel_cancelled_total", "Timeouts that were cancelled", |stats| stats.cancelled),
-    ("hashed_wheel_rejected_total", "Timeouts that were refused", |stats| stats.rejected),
-    ("hashed_wheel_resets_total", "Timeouts re-armed", |stats| stats.resets),
-    ("hashed_wheel_panics_total", "Panics of tasks and executors", |stats| stats.panics),
-    ("hashed_wheel_dropped_tasks_total", "Tasks that the executor dropped", |stats| stats.dropped_tasks),
-    ("hashed_wheel_slow_tasks_total", "Tasks above the threshold for slow ones", |stats| stats.slow_tasks),
+    ("hashed_wheel_rejected_total", "Calls of new_timeout that were rejected", |stats| stats.rejected),
+    ("hashed_wheel_resets_total", "Timeouts that were re-armed", |stats| stats.resets),
+    ("hashed_wheel_panics_total", "Panics of tasks, executors and clocks", |stats| stats.panics),
+    ("hashed_wheel_dropped_tasks_total", "Tasks that the executor dropped without running them", |stats| {
+        stats.dropped_tasks
+    }),
+    ("hashed_wheel_slow_tasks_total", "Tasks above the threshold for slow tasks", |stats| stats.slow_tasks),
     ("hashed_wheel_turns_total", "Turns of the worker", |stats| stats.turns),
-    ("hashed_wheel_wake_ups_total", "Times that the worker came out of a sleep", |stats| stats.wake_ups),
+    ("hashed_wheel_wake_ups_total", "Times that the worker thread woke from a sleep", |stats| stats.wake_ups),
     ("hashed_wheel_long_turns_total", "Turns that took longer than a tick", |stats| stats.long_turns),
-    ("hashed_wheel_busy_time_microseconds_total", "How long turns of the worker took in all", |stats| {
+    ("hashed_wheel_busy_time_microseconds_total", "Total duration of the worker's turns", |stats| {
         stats.busy_time.as_micros() as u64
     }),
     (LATENESS_COUNT, "Timeouts whose lateness was counted", |stats| {
@@ -32,13 +34,13 @@ const GAUGES: [Metric<f64>; 4] = [
     ("hashed_wheel_pending", "Timeouts that have not ended", |stats| stats.pending as f64),
     (
         "hashed_wheel_cancelled_not_reclaimed",
-        "Cancelled timeouts that the worker has not taken back",
+        "Cancelled timeouts whose entry the worker has not removed",
         |stats| stats.cancelled_not_reclaimed as f64,
     ),
-    ("hashed_wheel_longest_turn_seconds", "What the longest turn of the worker took", |stats| {
+    ("hashed_wheel_longest_turn_seconds", "Duration of the worker's longest turn", |stats| {
         stats.longest_turn.as_secs_f64()
     }),
-    ("hashed_wheel_max_lateness_seconds", "How late the latest timeout was", |stats| {
+    ("hashed_wheel_max_lateness_seconds", "The greatest lateness of a timeout", |stats| {
         stats.lateness.max.as_secs_f64()
     }),
 ];
@@ -47,43 +49,47 @@ const LATENESS_COUNT: &str = "hashed_wheel_lateness_seconds_count";
 const LATENESS_BUCKET: &str = "hashed_wheel_lateness_seconds_bucket";
 
 impl Stats {
-    /// Hands these numbers to the recorder of the [`metrics`](https://docs.rs/metrics) crate, each with a label `timer` of
-    /// this value: feature `metrics`.
+    /// Publishes these numbers through the [`metrics`](https://docs.rs/metrics) crate: feature
+    /// `metrics`.
     ///
-    /// Call it when the numbers are asked for, or every few seconds; it keeps nothing and starts nothing, and a timer costs
-    /// no more for it. With no recorder installed it does nothing.
+    /// Each metric goes to the installed recorder, with a label `timer` of the given value. Without
+    /// a recorder this does nothing.
     ///
-    /// | metric | kind | |
+    /// Call it when the numbers are requested, or every few seconds. It stores nothing and starts
+    /// nothing, and adds no cost to the timer.
+    ///
+    /// | metric | kind | value |
     /// |---|---|---|
-    /// | `hashed_wheel_scheduled_total` | counter | as [`scheduled`](Self::scheduled), and so are those below |
-    /// | `hashed_wheel_expired_total` | counter | |
-    /// | `hashed_wheel_periodic_runs_total` | counter | |
-    /// | `hashed_wheel_cancelled_total` | counter | |
-    /// | `hashed_wheel_rejected_total` | counter | |
-    /// | `hashed_wheel_resets_total` | counter | |
-    /// | `hashed_wheel_panics_total` | counter | |
-    /// | `hashed_wheel_dropped_tasks_total` | counter | |
-    /// | `hashed_wheel_slow_tasks_total` | counter | |
-    /// | `hashed_wheel_turns_total` | counter | |
-    /// | `hashed_wheel_wake_ups_total` | counter | |
-    /// | `hashed_wheel_long_turns_total` | counter | |
-    /// | `hashed_wheel_busy_time_microseconds_total` | counter | its rate, by a million, is the worker's load |
-    /// | `hashed_wheel_pending` | gauge | |
-    /// | `hashed_wheel_cancelled_not_reclaimed` | gauge | |
-    /// | `hashed_wheel_longest_turn_seconds` | gauge | |
+    /// | `hashed_wheel_scheduled_total` | counter | [`scheduled`](Self::scheduled) |
+    /// | `hashed_wheel_expired_total` | counter | [`expired`](Self::expired) |
+    /// | `hashed_wheel_periodic_runs_total` | counter | [`periodic_runs`](Self::periodic_runs) |
+    /// | `hashed_wheel_cancelled_total` | counter | [`cancelled`](Self::cancelled) |
+    /// | `hashed_wheel_rejected_total` | counter | [`rejected`](Self::rejected) |
+    /// | `hashed_wheel_resets_total` | counter | [`resets`](Self::resets) |
+    /// | `hashed_wheel_panics_total` | counter | [`panics`](Self::panics) |
+    /// | `hashed_wheel_dropped_tasks_total` | counter | [`dropped_tasks`](Self::dropped_tasks) |
+    /// | `hashed_wheel_slow_tasks_total` | counter | [`slow_tasks`](Self::slow_tasks) |
+    /// | `hashed_wheel_turns_total` | counter | [`turns`](Self::turns) |
+    /// | `hashed_wheel_wake_ups_total` | counter | [`wake_ups`](Self::wake_ups) |
+    /// | `hashed_wheel_long_turns_total` | counter | [`long_turns`](Self::long_turns) |
+    /// | `hashed_wheel_busy_time_microseconds_total` | counter | [`busy_time`](Self::busy_time); its rate, divided by a million, is the worker's load |
+    /// | `hashed_wheel_pending` | gauge | [`pending`](Self::pending) |
+    /// | `hashed_wheel_cancelled_not_reclaimed` | gauge | [`cancelled_not_reclaimed`](Self::cancelled_not_reclaimed) |
+    /// | `hashed_wheel_longest_turn_seconds` | gauge | [`longest_turn`](Self::longest_turn) |
     /// | `hashed_wheel_max_lateness_seconds` | gauge | [`Lateness::max`](crate::Lateness::max) |
-    /// | `hashed_wheel_lateness_seconds_bucket` | counter | with a label `le`: how many were at most so late, in seconds |
-    /// | `hashed_wheel_lateness_seconds_count` | counter | how many these are in all |
+    /// | `hashed_wheel_lateness_seconds_bucket` | counter | how many timeouts were at most as late as the label `le` says, in seconds |
+    /// | `hashed_wheel_lateness_seconds_count` | counter | how many timeouts these are in total |
     ///
-    /// The last two are what Prometheus knows as a histogram (without a sum):
-    /// `histogram_quantile(0.99, rate(hashed_wheel_lateness_seconds_bucket[5m]))` is the lateness of all but a hundredth.
+    /// The last two form a Prometheus histogram, without a sum. This query returns the lateness
+    /// that 99 % of the timeouts do not exceed:
+    /// `histogram_quantile(0.99, rate(hashed_wheel_lateness_seconds_bucket[5m]))`.
     ///
     /// # Examples
     ///
     /// ```
     /// # use hashed_wheel::HashedWheelTimer;
     /// # let timer = HashedWheelTimer::default();
-    /// // When the page is asked for:
+    /// // When the metrics page is requested:
     /// timer.stats().publish("connections");
     /// ```
     pub fn publish(&self, timer: &str) {
@@ -96,7 +102,7 @@ impl Stats {
             describe_gauge!(name, unit, description);
             gauge!(name, "timer" => timer.to_owned()).set(value(self));
         }
-        describe_counter!(LATENESS_BUCKET, "Timeouts that were at most so late");
+        describe_counter!(LATENESS_BUCKET, "Timeouts that were at most this late");
         let mut so_far = 0;
         for (bound, count) in self.lateness.buckets() {
             so_far += count;

@@ -1,6 +1,7 @@
-//! Other crates: the only files that name types of theirs.
+//! Adapters to other crates: the only files that name types of optional dependencies.
 //!
-//! Each file belongs to one optional feature. Nothing else in the crate imports from here; `lib.rs` re-exports what is public.
+//! Each file belongs to one optional feature. No other module imports from here; `lib.rs`
+//! re-exports what is public.
 
 #[cfg(any(feature = "tokio", feature = "rayon"))]
 pub mod executor;

@@ -1,4 +1,4 @@
-//! [`Interval`] as a stream of futures-core.
+//! futures-core's `Stream` for [`Interval`]: feature `stream`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,8 +8,9 @@ use futures_core::{FusedStream, Stream};
 use crate::error::NewTimeoutError;
 use crate::future::Interval;
 
-/// Without end, until the timer is stopped: the error is the last item. So is
-/// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod); after another error the timer is asked again.
+/// The stream ends when the timer is stopped. The error [`Stopped`](NewTimeoutError::Stopped) is
+/// its last item, as is [`ZeroPeriod`](NewTimeoutError::ZeroPeriod). After any other error the next
+/// poll tries again.
 impl Stream for Interval {
     type Item = Result<(), NewTimeoutError>;
 

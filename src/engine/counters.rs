@@ -27,8 +27,8 @@ pub(crate) struct Counters {
     pub(crate) panics: Counter,
     pub(crate) dropped_tasks: Counter,
     pub(crate) periodic_runs: Counter,
-    /// Periodic tasks that panicked on a thread of the executor.
-    pub(crate) died: Counter,
+    /// Periodic tasks that ended by a panic on a thread of the executor.
+    pub(crate) ended_elsewhere: Counter,
     pub(crate) resets: StripedCounter,
     /// Written by the worker.
     pub(crate) worker: CachePadded<WorkerCounters>,

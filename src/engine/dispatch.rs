@@ -196,7 +196,7 @@ fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
         RunOutcome::Again(timeout) => timeout.handle.timer().wake_for_earlier(&timeout.handle),
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();
-            timer.counters.died.add_one();
+            timer.counters.ended_elsewhere.add_one();
             // After the push, as in `cancel`: `stop` waits for the count.
             timer.wake_to_reclaim(timer.state.deregister());
             discard_claimed(claimed);

@@ -27,11 +27,27 @@ pub(crate) type Handle = node::Handle<SharedFields>;
 
 /// A handle to one timeout: Netty's `Timeout`.
 ///
-/// Cheap to clone; clones name the same timeout and are equal. Dropping a handle does nothing to the timeout (see
-/// [`cancel_on_drop`](Self::cancel_on_drop)), and holding one does not keep the timer's worker alive.
+/// A handle is cheap to clone. Clones refer to the same timeout and are equal.
 ///
-/// Equality and hash go by identity and never change, so a timeout is a sound key of a map, whatever clippy's
-/// `mutable_key_type` thinks of the atomics inside.
+/// Dropping a handle does not cancel the timeout; [`cancel_on_drop`](Self::cancel_on_drop) does.
+/// Holding a handle does not keep the timer's worker alive.
+///
+/// Equality and hash go by identity and never change. So a timeout is a sound key of a map,
+/// although clippy's `mutable_key_type` warns of the atomics inside.
+///
+/// # Examples
+///
+/// ```
+/// # use hashed_wheel::HashedWheelTimer;
+/// # use std::time::Duration;
+/// let timer = HashedWheelTimer::default();
+/// let timeout = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+/// let same = timeout.clone();
+/// assert!(same.cancel());
+/// assert!(timeout.is_cancelled());
+/// assert_eq!(timeout, same);
+/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// ```
 // It is defined here because a task receives it; its methods are in `timeout.rs`.
 #[derive(Clone)]
 pub struct Timeout {

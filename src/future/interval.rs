@@ -1,4 +1,4 @@
-//! Ticks that async code waits for, one after the other.
+//! Periodic ticks for async code.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,15 +13,20 @@ use crate::periodic::{Recurrence, Schedule};
 use crate::sync::Arc;
 use crate::ticks::Ticks;
 
-/// Ticks, one after the other: [`HashedWheelTimer::interval`](crate::HashedWheelTimer::interval).
+/// Periodic ticks for async code:
+/// [`HashedWheelTimer::interval`](crate::HashedWheelTimer::interval).
 ///
-/// The first is a period after the interval was made, as with
-/// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate) (and other than tokio's, whose first is at
-/// once: here that is [`Schedule::initial_delay`]). At a fixed rate each further one is due a period after the one before
-/// *was due*, however late that came: there is no drift. One that nobody has asked for in time is given out as soon as somebody
-/// does; if the next one should have been by then, [`MissedTick`](crate::MissedTick) says what becomes of that and those behind it.
+/// The first tick is due one period after the interval was made, as with
+/// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate). This differs from
+/// tokio, whose first tick is immediate; [`Schedule::initial_delay`] changes it.
 ///
-/// It is on the timer, as a [`Sleep`], only while somebody waits for a tick.
+/// At a fixed rate each further tick is due one period after the one before *was due*, however late
+/// that one was, so there is no drift. A tick that was not requested in time is delivered at the
+/// next request. If the tick after it should have been delivered by then,
+/// [`MissedTick`](crate::MissedTick) says what happens to that tick and to those after it.
+///
+/// The interval has a timeout on the timer, as a [`Sleep`] has, only while a caller waits for a
+/// tick.
 ///
 /// # Examples
 ///
@@ -41,11 +46,11 @@ use crate::ticks::Ticks;
 pub struct Interval {
     /// `None` if the period was zero.
     recurrence: Option<Recurrence>,
-    /// Until the tick that is due next; elapsed, if that has been given out.
+    /// Ends when the next tick is due. Elapsed if that tick has been delivered.
     sleep: Sleep,
-    /// When the tick that was due has been given out: the next one is to be found when it is asked for.
-    given_out: Option<u64>,
-    /// To a stream, that it will give out no more.
+    /// When the last tick was delivered, if the deadline of the next one is not computed yet.
+    delivered: Option<u64>,
+    /// For the stream: it has returned its last item.
     #[cfg(feature = "stream")]
     pub(crate) has_ended: bool,
 }
@@ -57,39 +62,44 @@ impl Interval {
         Self {
             recurrence,
             sleep: Sleep::until(shared, first),
-            given_out: None,
+            delivered: None,
             #[cfg(feature = "stream")]
             has_ended: false,
         }
     }
 
-    /// Waits for the next tick. Dropped before it is ready, it takes no tick with it: the next call waits for the same one.
+    /// Waits for the next tick. `tokio::time::Interval::tick`.
+    ///
+    /// Cancel-safe: if the future is dropped before it is ready, no tick is lost. The next call
+    /// waits for the same tick.
     ///
     /// # Errors
     ///
-    /// [`Stopped`](NewTimeoutError::Stopped), now and ever after; [`ZeroPeriod`](NewTimeoutError::ZeroPeriod), the
-    /// same; or why the timer has refused a timeout, in which case the next call tries again, for the same tick.
+    /// - [`Stopped`](NewTimeoutError::Stopped). Each later call returns the same.
+    /// - [`ZeroPeriod`](NewTimeoutError::ZeroPeriod). Each later call returns the same.
+    /// - The reason why the timer rejected a timeout. The next call tries the same tick again.
     pub async fn tick(&mut self) -> Result<(), NewTimeoutError> {
         poll_fn(|context| self.poll_tick(context)).await
     }
 
-    /// [`tick`](Self::tick) for those who poll.
+    /// Polls for the next tick. This is [`tick`](Self::tick) for code that polls.
     ///
     /// # Errors
     ///
-    /// As of [`tick`](Self::tick).
+    /// As for [`tick`](Self::tick).
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NewTimeoutError>> {
         let Some(recurrence) = &mut self.recurrence else {
             return Poll::Ready(Err(NewTimeoutError::ZeroPeriod));
         };
-        if let Some(given_out) = self.given_out.take() {
-            // What was done meanwhile is over.
-            let now = if recurrence.is_fixed_delay() { self.sleep.now() } else { given_out };
-            // Who comes late has not waited for a tick of the timer.
+        if let Some(delivered) = self.delivered.take() {
+            // A fixed delay counts from now, when the work after the last tick is done.
+            let now = if recurrence.is_fixed_delay() { self.sleep.now() } else { delivered };
+            // Ticks of a nanosecond: a late request did not wait for a tick of the timer, so the
+            // timer's ticks do not decide whether a tick of the interval was missed.
             self.sleep.reset_to(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        self.given_out = Some(self.sleep.now());
+        self.delivered = Some(self.sleep.now());
         Poll::Ready(Ok(()))
     }
 }

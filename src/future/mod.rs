@@ -1,8 +1,10 @@
-//! The timer in async code: `core::task` and nothing else, so that it runs on every runtime, and on none.
+//! The timer in async code. It uses `core::task` and nothing else, so it runs on every runtime, and
+//! without one.
 //!
-//! A future that waits is a timeout whose task is to call a waker; the rest is as with any other timeout. There is no word in
-//! which a poll and a wake-up meet, as there would be for a waker that is shared: the waker belongs to who ends the
-//! timeout, and to wake another one is to schedule another timeout in its place.
+//! A future that waits is a timeout whose task calls a waker. Everything else is as with any other
+//! timeout. No word is shared between a poll and a wake-up, as a waker that both can replace would
+//! need. The thread that ends the timeout owns the waker, and a poll with another waker schedules
+//! another timeout in place of the first.
 
 mod interval;
 mod sleep;
@@ -17,16 +19,20 @@ pub use interval::Interval;
 pub use sleep::Sleep;
 pub use with_timeout::{TimeoutError, WithTimeout};
 
-/// For async code, with feature `async`: futures that do nothing until they are polled, and run on any runtime. [`Sleep`] says
-/// how they are woken, and how code that waits is tested on a clock that you turn.
+/// For async code, with feature `async`. These futures do nothing until they are polled, and run on
+/// any runtime. [`Sleep`] says how they are woken, and how to test code that waits with a clock
+/// that the test controls.
 impl HashedWheelTimer {
-    /// A future that is ready `delay` from now. The deadline is fixed here, and not by the first poll; a delay too
-    /// large to represent never ends, and one of zero has ended.
+    /// Returns a future that is ready `delay` from now. `tokio::time::sleep`.
+    ///
+    /// This call fixes the deadline, not the first poll. With a delay too large to represent the
+    /// future is never ready. With a delay of zero it is ready at the first poll.
     ///
     /// # Errors
     ///
-    /// It resolves with [`Stopped`](crate::NewTimeoutError::Stopped) if the timer is stopped meanwhile, rather than never;
-    /// or where a timeout would be refused, with the reason. See [`Sleep`].
+    /// The future resolves with [`Stopped`](crate::NewTimeoutError::Stopped) if the timer is
+    /// stopped meanwhile. If the timer would reject a timeout, the future resolves with the reason.
+    /// See [`Sleep`].
     ///
     /// # Examples
     ///
@@ -45,8 +51,14 @@ impl HashedWheelTimer {
         Sleep::new(&self.shared, delay)
     }
 
-    /// [`sleep`](Self::sleep) with a deadline in place of a delay, which is counted as
-    /// [`new_timeout_at`](Self::new_timeout_at) does. One that has passed is a sleep that is over.
+    /// Returns a future that is ready at `deadline`. `tokio::time::sleep_until`.
+    ///
+    /// The deadline is converted as by [`new_timeout_at`](Self::new_timeout_at). If it has passed,
+    /// the future is ready at the first poll.
+    ///
+    /// # Errors
+    ///
+    /// As for [`sleep`](Self::sleep).
     ///
     /// # Examples
     ///
@@ -61,13 +73,17 @@ impl HashedWheelTimer {
         Sleep::at(&self.shared, deadline)
     }
 
-    /// `future`, which is given up if it is not ready `delay` from now. The deadline is fixed here, and not by the first
-    /// poll.
+    /// Limits the time of `future` to `delay` from now. `tokio::time::timeout`.
+    ///
+    /// This call fixes the deadline, not the first poll.
     ///
     /// # Errors
     ///
-    /// It resolves with [`TimeoutError::Elapsed`] when the delay is over; with [`TimeoutError::Timer`] if the
-    /// timer [is stopped](Self::is_stopped), or refuses the timeout, and the future was not ready at that moment.
+    /// The returned future resolves with:
+    ///
+    /// - [`TimeoutError::Elapsed`] when the delay is over,
+    /// - [`TimeoutError::Timer`] if the timer [is stopped](Self::is_stopped) or rejects the
+    ///   timeout, and `future` is not ready at that moment.
     ///
     /// # Examples
     ///
@@ -83,9 +99,11 @@ impl HashedWheelTimer {
         WithTimeout::new(future, self.sleep(delay))
     }
 
-    /// Ticks at multiples of `period` from now on, the first one `period` from now:
-    /// [`interval_on`](Self::interval_on)`(Schedule::at_fixed_rate(period))`. If `period` is zero, its ticks are
-    /// [`ZeroPeriod`](crate::NewTimeoutError::ZeroPeriod).
+    /// Returns an interval that ticks at multiples of `period` from now. `tokio::time::interval`.
+    ///
+    /// The first tick is due one `period` from now. This is
+    /// [`interval_on`](Self::interval_on)`(Schedule::at_fixed_rate(period))`. If `period` is zero,
+    /// each tick is the error [`ZeroPeriod`](crate::NewTimeoutError::ZeroPeriod).
     ///
     /// # Examples
     ///
@@ -104,8 +122,10 @@ impl HashedWheelTimer {
         self.interval_on(Schedule::at_fixed_rate(period))
     }
 
-    /// Ticks as `schedule` has them, counted from now. A [fixed delay](Schedule::with_fixed_delay) is counted from the moment in
-    /// which the next tick is asked for.
+    /// Returns an interval that ticks according to `schedule`, counted from now.
+    ///
+    /// A [fixed delay](Schedule::with_fixed_delay) is counted from the moment at which the next
+    /// tick is requested.
     ///
     /// # Examples
     ///
@@ -115,7 +135,8 @@ impl HashedWheelTimer {
     /// # async fn measure() {}
     /// async fn samples(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));
-    ///     // After a measurement that takes too long the next one is at once; the others are on the second.
+    ///     // After a measurement that takes too long, the next one follows immediately. All others start
+    ///     // on the second.
     ///     let mut seconds = timer.interval_on(each_second.missed_tick(MissedTick::Skip));
     ///     loop {
     ///         seconds.tick().await?;

@@ -1,4 +1,4 @@
-//! A timeout that a future waits for.
+//! A future that waits for a timeout.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,39 +13,62 @@ use crate::node::Task;
 use crate::sync::Arc;
 use crate::ticks;
 
-/// A future that is ready once a delay is over: [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
+/// A future that is ready once a delay is over:
+/// [`HashedWheelTimer::sleep`](crate::HashedWheelTimer::sleep).
 ///
-/// It is put on the timer when it is first polled, and then fires as any timeout does, at the first tick at or after its
-/// deadline: never early. (If the deadline has been reached by the first poll, it is ready at once.) Wake-ups come in the
-/// order of the ticks; those for one tick in the order in which one thread has put them there.
+/// The first poll schedules a timeout. If the deadline has been reached by then, the future is
+/// ready at once. Otherwise it fires as any timeout does, at the first tick at or after its
+/// deadline, never early. Futures are woken in tick order. Futures of the same tick that one thread
+/// scheduled are woken in the order of their first polls.
 ///
-/// While it waits it is one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts). The waker lies in the timeout
-/// itself: nothing is allocated, and to poll it again costs a look at the timeout's state. Polled by another task it forgets
-/// the one before; that counts as one more timeout scheduled and one more cancelled in [`Stats`](crate::Stats), but takes
-/// no second place under the limit, and cannot be refused. (If that happens while the worker is in the turn in which it is due, it
-/// may fire in the next one.) Dropping it ends the timeout there and then, as
-/// [`Timeout::cancel`] does, and wakes nobody.
+/// # While it waits
 ///
-/// Wakers are called where tasks run by default: on the worker, out of [`Driver::turn`](crate::Driver::turn), or by `stop`
-/// on its caller's thread; whatever the [task executor](crate::Builder::task_executor), for that might refuse them. A
-/// panic of a waker there is reported and counted, and harms nobody else. A waker that polls its task at once, then and there,
-/// makes that task one on the worker, which may not call [`stop`](crate::HashedWheelTimer::stop). (Where a runtime has more
-/// to do than it can, they are better called by one of its own tasks: [`Driver`](crate::Driver) has that.)
+/// The future counts as one of [`pending_timeouts`](crate::HashedWheelTimer::pending_timeouts). The
+/// waker is stored in the timeout, without an allocation. To poll again costs one read of the
+/// timeout's state.
 ///
-/// It keeps the timer going no more than a [`Timeout`] does: when the last handle goes, or `stop` is called (which returns its
-/// timeout among the others), it is woken and resolves with an error.
+/// A poll by another task replaces the waker. In [`Stats`](crate::Stats) this counts as one more
+/// timeout scheduled and one more cancelled. It takes no second place under the limit, and cannot
+/// be rejected. If it happens while the worker is in the turn in which the timeout is due, the
+/// future may be woken in the next turn.
+///
+/// Dropping the future cancels the timeout immediately, as [`Timeout::cancel`] does, and wakes no
+/// task.
+///
+/// # Where wakers are called
+///
+/// The worker calls the wakers, as it runs tasks by default: its thread,
+/// [`Driver::turn`](crate::Driver::turn), or `stop` on its caller's thread. The [task
+/// executor](crate::Builder::task_executor) is not used, because it might drop a waker.
+///
+/// A panic of a waker there is reported and counted, and harms no other future. If a waker polls
+/// its task directly, that task runs on the worker, so it must not call
+/// [`stop`](crate::HashedWheelTimer::stop).
+///
+/// An overloaded runtime does better if one of its own tasks turns the timer: see
+/// [`Driver`](crate::Driver).
+///
+/// # When the timer stops
+///
+/// Like a [`Timeout`], a waiting future does not keep the timer running. When the last handle is
+/// dropped, or `stop` is called, the future is woken and resolves with an error. The timeouts that
+/// `stop` returns include that of the future.
 ///
 /// # Errors
 ///
-/// It resolves with [`Stopped`](NewTimeoutError::Stopped) if the timer was stopped before it fired, or before it was
-/// polled, whatever the deadline; and if it is first polled while the timer is being
-/// [shut down](crate::HashedWheelTimer::shutdown). Where a timeout would be refused, the first poll resolves with
-/// [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn). Polled again after an
-/// error it tries again; once the delay is over it is ready for ever, or until it is [reset](Self::reset).
+/// - [`Stopped`](NewTimeoutError::Stopped): the timer was stopped before the timeout fired, or
+///   before the first poll, whatever the deadline. Also if the first poll comes while the timer is
+///   being [shut down](crate::HashedWheelTimer::shutdown).
+/// - [`TooManyPending`](NewTimeoutError::TooManyPending) or [`Spawn`](NewTimeoutError::Spawn): the
+///   first poll could not schedule the timeout.
+///
+/// A poll after an error tries again. Once the delay is over, the future stays ready until it is
+/// [reset](Self::reset).
 ///
 /// # Examples
 ///
-/// In a test, the clock goes where the timer wants it, as often as the code waits: an hour takes no time.
+/// A test advances the clock to the next deadline whenever the code waits, so an hour takes no
+/// time:
 ///
 /// ```
 /// use hashed_wheel::{Driver, HashedWheelTimer, ManualClock};
@@ -53,14 +76,15 @@ use crate::ticks;
 /// use std::task::{Context, Poll, RawWakerVTable, Waker};
 /// use std::time::Duration;
 ///
-/// /// Runs `future`, which waits for the timer and for nothing else.
+/// /// Runs `future`, which waits for nothing but the timer.
 /// fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Output = T>) -> T {
 ///     let mut future = pin!(future);
 ///     loop {
-///         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+///         let mut context = Context::from_waker(Waker::noop());
+///         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
 ///             return output;
 ///         }
-///         clock.advance(driver.next_turn().expect("it waits for something that is not on the timer"));
+///         clock.advance(driver.next_turn().expect("the future waits for something else"));
 ///         driver.turn();
 ///     }
 /// }
@@ -84,8 +108,9 @@ pub struct Sleep {
 }
 
 enum State {
-    /// Not on the timer: not polled yet, or refused.
+    /// There is no timeout: not polled yet, or the last poll returned an error.
     Idle,
+    /// The task of the timeout is the waker that the id identifies.
     Waiting(Timeout, WakerId),
     Elapsed,
 }
@@ -103,8 +128,11 @@ impl Sleep {
         Self { shared: Arc::clone(shared), deadline, state: State::Idle }
     }
 
-    /// Re-arms it: it is now due `delay` from now, whether it waits, is over, or was never polled. One that waits is moved as
-    /// [`Timeout::reset`] does it, and stays with its waker; any other has to be polled to be put on the timer.
+    /// Re-arms the future: it is now due `delay` from now, whether it waits, is ready, or was never
+    /// polled. `tokio::time::Sleep::reset`.
+    ///
+    /// A waiting future is moved as by [`Timeout::reset`] and keeps its waker. Any other future has
+    /// to be polled to be scheduled.
     ///
     /// # Examples
     ///
@@ -119,7 +147,7 @@ impl Sleep {
     /// const IDLE: Duration = Duration::from_secs(60);
     ///
     /// let mut idle = timer.sleep(IDLE);
-    /// // Whichever is first, as with `select!`:
+    /// // Waits for whichever comes first, as `select!` does:
     /// while let Next::Packet = packet_or(&mut idle).await {
     ///     idle.reset(IDLE);
     /// }
@@ -145,14 +173,17 @@ impl Sleep {
         }
     }
 
-    /// How long it is until the deadline, to a microsecond: zero once it is due, `Duration::MAX` if it never will be. It is
-    /// ready up to a tick after the deadline.
+    /// Returns the time left until the deadline, to a microsecond.
+    ///
+    /// Returns zero once the future is due, and `Duration::MAX` if it never will be. The future is
+    /// ready up to one tick after the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.shared.remaining(self.deadline)
     }
 
-    /// Whether the timer has ended it, its delay over: the next poll is ready, or the last one was.
+    /// Returns whether the timer has seen the delay end: the next poll is ready, or the last one
+    /// was.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         match &self.state {
@@ -162,7 +193,7 @@ impl Sleep {
         }
     }
 
-    /// Takes it off the timer. The waker is dropped, and not called.
+    /// Cancels the timeout. The waker is dropped, and not called.
     pub(super) fn disarm(&mut self) {
         if let State::Waiting(timeout, _) = &self.state {
             self.shared.cancel_quietly(timeout);
@@ -170,16 +201,18 @@ impl Sleep {
         }
     }
 
-    /// To count from.
+    /// Returns the time to count a delay from.
     pub(super) fn now(&self) -> u64 {
         self.shared.time.now_or_soon()
     }
 
-    fn begin(&mut self, waker: &Waker) -> Poll<Result<(), NewTimeoutError>> {
-        // The one is cheap and never behind, the other says whether it is so.
+    /// Schedules the timeout, unless the deadline has been reached.
+    fn schedule(&mut self, waker: &Waker) -> Poll<Result<(), NewTimeoutError>> {
+        // `now_or_soon` is cheap and never behind, so it rules out most cases. `now` is exact.
         let time = &self.shared.time;
         if time.now_or_soon() >= self.deadline && time.now() >= self.deadline {
-            // As `schedule_by` would: who is refused before its deadline is not let in after it.
+            // As `schedule_by` does: a future that is rejected before its deadline is also rejected
+            // after it.
             if self.shared.state.snapshot().is_closing() {
                 return Poll::Ready(Err(NewTimeoutError::Stopped));
             }
@@ -197,12 +230,13 @@ impl Sleep {
     }
 }
 
-/// No delay is a deadline that has been reached, also to the clock that counts a delay from a little later than now.
+/// Returns the deadline of a delay. A delay of zero is a deadline that has been reached, although
+/// delays are counted from slightly later than now.
 fn deadline(shared: &Shared, delay: Duration) -> u64 {
     if delay.is_zero() { 0 } else { ticks::deadline(shared.time.now_or_soon(), delay) }
 }
 
-/// The same for a moment.
+/// Returns the deadline of an instant. One that has passed is a deadline that has been reached.
 fn deadline_at(shared: &Shared, moment: Instant) -> u64 {
     if moment <= Instant::now() { 0 } else { shared.time.at(moment) }
 }
@@ -215,20 +249,23 @@ impl Future for Sleep {
         let waker = context.waker();
         let (timeout, id) = match &this.state {
             State::Elapsed => return Poll::Ready(Ok(())),
-            State::Idle => return this.begin(waker),
+            State::Idle => return this.schedule(waker),
             State::Waiting(timeout, id) => (timeout, id),
         };
         let end = match timeout.handle.end() {
-            // First, for a waker says nothing of itself once it may be gone: see `WakerId`.
+            // Check this first: the id identifies the waker only as long as the timeout has not
+            // ended.
             Some(end) => end,
-            None if *id == WakerId::of(waker) => return Poll::Pending,
+            None if *id == WakerId::of(waker) => {
+                return Poll::Pending;
+            }
             None => {
                 let (wake, id) = Wake::with(waker);
                 if let Some(replaced) = this.shared.replace(timeout, wake) {
                     this.state = State::Waiting(replaced, id);
                     return Poll::Pending;
                 }
-                timeout.handle.end().expect("what cannot be replaced has ended")
+                timeout.handle.end().expect("a timeout that cannot be replaced has ended")
             }
         };
         match end {
@@ -236,7 +273,7 @@ impl Future for Sleep {
                 this.state = State::Elapsed;
                 Poll::Ready(Ok(()))
             }
-            // By `stop`: nobody else has a handle.
+            // By `stop`, because no other handle to this timeout exists.
             End::Cancelled => {
                 this.state = State::Idle;
                 Poll::Ready(Err(NewTimeoutError::Stopped))
@@ -245,7 +282,7 @@ impl Future for Sleep {
     }
 }
 
-/// Takes it off the timer there and then.
+/// Cancels the timeout immediately.
 impl Drop for Sleep {
     fn drop(&mut self) {
         self.disarm();
@@ -262,18 +299,19 @@ impl fmt::Debug for Sleep {
         let mut sleep = f.debug_struct("Sleep");
         sleep.field("state", &format_args!("{state}"));
         match self.remaining() {
-            Duration::MAX => sleep.field("remaining", &format_args!("for ever")),
+            Duration::MAX => sleep.field("remaining", &format_args!("forever")),
             remaining => sleep.field("remaining", &remaining),
         };
         sleep.finish_non_exhaustive()
     }
 }
 
-/// The task of a timeout that a future waits for.
+/// The task of a timeout that a future waits for: it wakes the future.
 struct Wake(Waker);
 
 impl Wake {
-    /// With a clone of `waker`, which is made before anything has changed: it is the user's code, and may panic.
+    /// Clones `waker`. Call this before anything is changed, because the clone is user code and may
+    /// panic.
     fn with(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
         let id = WakerId::of(&clone);
@@ -289,7 +327,7 @@ impl Task<SharedFields> for Wake {
         self.0.wake();
     }
 
-    /// By `stop`: the future has to be told that nothing comes any more.
+    /// Called by `stop`: wakes the future, so that it resolves with an error.
     fn cancelled(self, _: &Timeout) {
         self.0.wake();
     }
@@ -299,16 +337,18 @@ impl Task<SharedFields> for Wake {
     }
 }
 
-/// Tells whether a waker would wake the same task as one that is in a timeout, as [`Waker::will_wake`] does, without a
-/// second clone of that to ask.
+/// Identifies the waker in a timeout, to tell whether another waker would wake the same task, as
+/// [`Waker::will_wake`] does. It saves a second clone to compare with.
 ///
-/// What it has is an address, which may be used again once that waker is gone. But while the timeout has not ended, the waker
-/// is there, and so is what it points to: another one of its kind at the same address is its clone. And that the timeout
-/// has ended is seen by who could come upon a place that was used again, for its end was before the waker went.
+/// The id holds an address, which may be used again once the waker is dropped. As long as the
+/// timeout has not ended, its waker exists, and so does the object at that address: another waker
+/// of the same kind with the same address is a clone. A thread that could see a reused address also
+/// sees that the timeout has ended, because a timeout ends before its waker is dropped.
 #[derive(PartialEq)]
 struct WakerId {
     data: usize,
-    /// Compared by what is in it: there may be several of one kind of waker, and a clone with another one than its original.
+    /// Compared by its contents: one kind of waker may have several tables, and a clone another one
+    /// than its original.
     vtable: &'static RawWakerVTable,
 }
 

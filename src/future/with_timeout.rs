@@ -10,11 +10,28 @@ use super::sleep::Sleep;
 use crate::error::NewTimeoutError;
 
 pin_project! {
-    /// A future that is given up when a delay is over: [`HashedWheelTimer::timeout`](crate::HashedWheelTimer::timeout).
+    /// A future with a time limit: [`HashedWheelTimer::timeout`](crate::HashedWheelTimer::timeout).
     ///
-    /// Each poll asks the future first, and then the time: what is ready in the same moment as the delay is over is
-    /// ready. The delay is a [`Sleep`], and goes from the timer as soon as the future is ready. The future itself is
-    /// dropped with this one, and not before.
+    /// Each poll polls the inner future first, and then the delay. So if both are ready at the same
+    /// time, the result is the inner future's output.
+    ///
+    /// The delay is a [`Sleep`]. It leaves the timer as soon as the inner future is ready. The
+    /// inner future is dropped when this one is, and not earlier.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, TimeoutError};
+    /// # use std::time::Duration;
+    /// # async fn request() -> String { String::new() }
+    /// async fn answer(timer: &HashedWheelTimer) -> String {
+    ///     match timer.timeout(Duration::from_secs(5), request()).await {
+    ///         Ok(answer) => answer,
+    ///         Err(TimeoutError::Elapsed) => "no answer".to_owned(),
+    ///         Err(error) => format!("cannot tell: {error}"),
+    ///     }
+    /// }
+    /// ```
     #[derive(Debug)]
     #[must_use = "a future does nothing unless it is awaited"]
     pub struct WithTimeout<F> {
@@ -29,17 +46,17 @@ impl<F> WithTimeout<F> {
         Self { future, sleep }
     }
 
-    /// The future.
+    /// Returns a reference to the inner future.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The future.
+    /// Returns a mutable reference to the inner future.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
-    /// The future, without the deadline.
+    /// Returns the inner future, without the time limit.
     pub fn into_inner(self) -> F {
         self.future
     }
@@ -59,13 +76,14 @@ impl<F: Future> Future for WithTimeout<F> {
     }
 }
 
-/// Why [`HashedWheelTimer::timeout`](crate::HashedWheelTimer::timeout) has given up a future.
+/// Why a future with a [time limit](crate::HashedWheelTimer::timeout) ended without its output.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimeoutError {
     /// The delay was over before the future was ready.
     Elapsed,
-    /// The timer could not watch the delay, or not to its end: it is stopped, or has refused the timeout.
+    /// The timer could not measure the delay, or not to its end: it is stopped, or has rejected the
+    /// timeout.
     Timer(NewTimeoutError),
 }
 
@@ -87,14 +105,15 @@ impl error::Error for TimeoutError {
     }
 }
 
-/// So that `?` does where a future sleeps and watches deadlines both.
+/// Lets `?` serve in a function that both sleeps and limits times.
 impl From<NewTimeoutError> for TimeoutError {
     fn from(error: NewTimeoutError) -> Self {
         Self::Timer(error)
     }
 }
 
-/// [`TimedOut`](io::ErrorKind::TimedOut) if the delay was over, so that `?` does in an `io` function what is expected.
+/// Converts to [`TimedOut`](io::ErrorKind::TimedOut) if the delay was over, so that `?` can be used
+/// in an `io` function.
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {

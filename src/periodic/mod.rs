@@ -1,8 +1,9 @@
-//! Tasks that run again and again.
+//! Periodic tasks.
 //!
-//! Such a task is one timeout, in one node, from its first run to its last. While it runs, the node says `DEADLINE_RUNNING`
-//! ([`node`](crate::node) has the table); the run over, the node gets the next deadline and the worker puts it where that
-//! belongs. So there is one chain whatever races, and nothing is allocated for a run.
+//! A periodic task is one timeout, in one node, from its first run to its last. While it runs, the
+//! node's state is DEADLINE_RUNNING ([`node`](crate::node) has the table). After the run the node gets the
+//! next deadline, and the worker inserts it into the wheel again. So there is one sequence of runs,
+//! whatever operations race, and no run allocates.
 
 mod schedule;
 
@@ -22,20 +23,26 @@ pub use schedule::{MissedTick, Schedule};
 
 /// A handle to a periodic task: `java.util.concurrent.ScheduledFuture`.
 ///
-/// Cheap to clone; clones name the same task. Dropping a handle does not cancel the task, and holding one does not keep the
-/// timer running.
+/// A handle is cheap to clone. Clones refer to the same task. Dropping a handle does not cancel the
+/// task. Holding a handle does not keep the timer running.
 ///
 /// # Runs
 ///
-/// No two runs overlap: the next one becomes due when one is over. The task is one of
-/// [`pending_timeouts`](HashedWheelTimer::pending_timeouts) as long as it is going to run, and while it runs; and one of
-/// what [`stop`](HashedWheelTimer::stop) returns. A task that panics runs no more, as in Java: that is reported, and
-/// [`has_panicked`](Self::has_panicked) says so. A run that the [task executor](crate::TaskExecutor) refuses is left out and
-/// reported, and the next one comes in its time.
+/// Runs do not overlap: the next run becomes due after one has ended.
+///
+/// The task counts as one of [`pending_timeouts`](HashedWheelTimer::pending_timeouts) while it is
+/// going to run and while it runs. It is also one of the timeouts that
+/// [`stop`](HashedWheelTimer::stop) returns.
+///
+/// A task that panics does not run again, as in Java. The panic is reported, and
+/// [`has_panicked`](Self::has_panicked) returns true.
+///
+/// If the [task executor](crate::TaskExecutor) drops a run, that run is skipped and reported. The
+/// next run comes at its time.
 ///
 /// # Examples
 ///
-/// A task that ends itself is given its handle once there is one:
+/// A task that ends itself needs its handle, which exists only after it is scheduled:
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, ManualClock, Periodic};
@@ -57,7 +64,8 @@ pub use schedule::{MissedTick, Schedule};
 ///     }
 /// };
 /// let second = Duration::from_secs(1);
-/// let retry = itself.get_or_init(|| timer.schedule_at_fixed_rate(task, second, second).expect("a running timer"));
+/// let retry = timer.schedule_at_fixed_rate(task, second, second)?;
+/// itself.set(retry.clone()).unwrap();
 ///
 /// clock.advance(Duration::from_secs(10));
 /// driver.turn();
@@ -68,43 +76,61 @@ pub use schedule::{MissedTick, Schedule};
 #[derive(Clone)]
 pub struct Periodic {
     timeout: Timeout,
-    chain: Arc<Chain>,
+    progress: Arc<Progress>,
 }
 
-/// What is known of a chain of runs, also when it is over. Published by nothing, and publishing nothing.
-struct Chain {
+/// The progress of a periodic task, also after its last run. The loads and stores order nothing
+/// else, so all of them are `Relaxed`.
+struct Progress {
     runs: AtomicU64,
     has_panicked: AtomicBool,
 }
 
 impl Periodic {
-    /// Ends it for good, if it has not ended: true for exactly one caller.
+    /// Cancels the task, if it has not ended. `java.util.concurrent.Future.cancel`, without an
+    /// interrupt.
     ///
-    /// When this returns, at most the run that has begun already goes on (it is not interrupted, nor waited for), and none
-    /// follows. The task is dropped on this thread, or where that run is, once it is over. Takes no lock and may be called
-    /// by the task itself.
+    /// Returns true for exactly one caller. Returns false if the task was cancelled before, by this
+    /// method or by [`stop`](HashedWheelTimer::stop), or if it has panicked.
     ///
-    /// False if it was cancelled before, by this or by [`stop`](HashedWheelTimer::stop), or has panicked.
+    /// When this returns, no further run begins. A run that has begun continues: it is not
+    /// interrupted, and this call does not wait for it. The task is dropped on this thread, or on
+    /// the thread of that run when it ends.
+    ///
+    /// Takes no lock. The task itself may call it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let minute = Duration::from_secs(60);
+    /// let sweep = timer.schedule_at_fixed_rate(|| println!("swept"), minute, minute)?;
+    /// assert!(sweep.cancel());
+    /// assert!(sweep.is_cancelled());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn cancel(&self) -> bool {
         self.timeout.cancel()
     }
 
-    /// Whether [`cancel`](Self::cancel) or [`stop`](HashedWheelTimer::stop) ended it.
+    /// Returns whether [`cancel`](Self::cancel) or [`stop`](HashedWheelTimer::stop) ended the task.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.timeout.is_cancelled()
     }
 
-    /// Whether a run has panicked, so that there are no more.
+    /// Returns whether a run has panicked. Then the task does not run again.
     #[must_use]
     pub fn has_panicked(&self) -> bool {
-        self.chain.has_panicked.load(Ordering::Relaxed)
+        self.progress.has_panicked.load(Ordering::Relaxed)
     }
 
-    /// How many runs have begun.
+    /// Returns how many runs have begun.
     #[must_use]
     pub fn runs(&self) -> u64 {
-        self.chain.runs.load(Ordering::Relaxed)
+        self.progress.runs.load(Ordering::Relaxed)
     }
 }
 
@@ -119,14 +145,17 @@ impl fmt::Debug for Periodic {
 }
 
 impl HashedWheelTimer {
-    /// Runs `task` again and again: first after `initial_delay`, then each `period` after the run before was due, without
-    /// drift. What is late by a period or more is made up for ([`MissedTick::Burst`](crate::MissedTick::Burst)); see
-    /// [`schedule_periodic`](Self::schedule_periodic) for the other ways. `ScheduledExecutorService.scheduleAtFixedRate`.
+    /// Runs `task` periodically, at a fixed rate. `ScheduledExecutorService.scheduleAtFixedRate`.
+    ///
+    /// The first run is due after `initial_delay`. Each further run is due one `period` after the
+    /// run before it was due, so there is no drift. Runs that are late by a period or more are made
+    /// up for ([`MissedTick::Burst`](crate::MissedTick::Burst)).
+    /// [`schedule_periodic`](Self::schedule_periodic) offers the other policies.
     ///
     /// # Errors
     ///
-    /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod), or as for [`new_timeout`](Self::new_timeout). The task has been dropped
-    /// then.
+    /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod) if `period` is zero; otherwise as for
+    /// [`new_timeout`](Self::new_timeout). The task has been dropped then.
     ///
     /// # Examples
     ///
@@ -153,12 +182,16 @@ impl HashedWheelTimer {
         self.schedule_periodic(task, Schedule::at_fixed_rate(period).initial_delay(initial_delay))
     }
 
-    /// Runs `task` again and again: first after `initial_delay`, then each time `delay` after the run before has ended.
+    /// Runs `task` periodically, with a fixed delay between runs.
     /// `ScheduledExecutorService.scheduleWithFixedDelay`.
+    ///
+    /// The first run is due after `initial_delay`. Each further run is due `delay` after the run
+    /// before it has ended.
     ///
     /// # Errors
     ///
-    /// As for [`schedule_at_fixed_rate`](Self::schedule_at_fixed_rate), of a `delay` of zero.
+    /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod) if `delay` is zero; otherwise as for
+    /// [`new_timeout`](Self::new_timeout). The task has been dropped then.
     ///
     /// # Examples
     ///
@@ -183,11 +216,15 @@ impl HashedWheelTimer {
         self.schedule_periodic(task, Schedule::with_fixed_delay(delay).initial_delay(initial_delay))
     }
 
-    /// Runs `task` again and again as `schedule` says.
+    /// Runs `task` periodically, according to `schedule`.
+    ///
+    /// The [`Schedule`] says when the first run is due, how the next run follows from the last, and
+    /// what happens to runs that were missed.
     ///
     /// # Errors
     ///
-    /// As for [`schedule_at_fixed_rate`](Self::schedule_at_fixed_rate).
+    /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod) if the period or delay of `schedule` is zero;
+    /// otherwise as for [`new_timeout`](Self::new_timeout). The task has been dropped then.
     ///
     /// # Examples
     ///
@@ -202,7 +239,7 @@ impl HashedWheelTimer {
     /// let report = timer.schedule_periodic(|| println!("still here"), each_second)?;
     /// clock.advance(Duration::from_secs(1));
     /// driver.turn();
-    /// // The machine was asleep:
+    /// // The machine was suspended:
     /// clock.advance(Duration::from_secs(3_600));
     /// driver.turn();
     /// assert_eq!(report.runs(), 2);
@@ -219,22 +256,22 @@ impl HashedWheelTimer {
                 return Err(error);
             }
         };
-        let chain = Arc::new(Chain { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
+        let progress = Arc::new(Progress { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
         let deadline = recurrence.deadline();
-        let task = Repeating { task, recurrence, chain: Arc::clone(&chain) };
+        let task = PeriodicTask { task, recurrence, progress: Arc::clone(&progress) };
         let timeout = self.shared.schedule_by(task, deadline)?;
-        Ok(Periodic { timeout, chain })
+        Ok(Periodic { timeout, progress })
     }
 }
 
-/// The task, in its node.
-struct Repeating<F> {
+/// The task as its node holds it.
+struct PeriodicTask<F> {
     task: F,
     recurrence: Recurrence,
-    chain: Arc<Chain>,
+    progress: Arc<Progress>,
 }
 
-impl<F: FnMut() + Send + 'static> Task<SharedFields> for Repeating<F> {
+impl<F: FnMut() + Send + 'static> Task<SharedFields> for PeriodicTask<F> {
     const IS_PLAIN: bool = false;
     const IS_PERIODIC: bool = true;
 
@@ -246,7 +283,7 @@ impl<F: FnMut() + Send + 'static> Task<SharedFields> for Repeating<F> {
         let mut next = None;
         timer.guard("in run, and runs no more", Self::name, || {
             if runs {
-                self.chain.runs.fetch_add(1, Ordering::Relaxed);
+                self.progress.runs.fetch_add(1, Ordering::Relaxed);
                 timer.counters.periodic_runs.add_one();
                 (self.task)();
             }
@@ -255,7 +292,7 @@ impl<F: FnMut() + Send + 'static> Task<SharedFields> for Repeating<F> {
             next = Some(NextRun { deadline, tick_began: timer.ticks.begun(now) });
         });
         if next.is_none() {
-            self.chain.has_panicked.store(true, Ordering::Relaxed);
+            self.progress.has_panicked.store(true, Ordering::Relaxed);
         }
         next
     }

@@ -1,25 +1,30 @@
-//! Task executors that are there already: tokio's threads and rayon's.
+//! Task executors for tokio and rayon.
 //!
-//! Anything that is `Fn(ExpiredTask)` is a [`TaskExecutor`](crate::TaskExecutor) too; these are closures of one line with a name, and with what is
-//! known of their end. To each, a task is handed over without waiting, and a task that panics harms nobody. Tasks that
-//! expire in the same tick may run at the same time, and in any order.
+//! Any `Fn(ExpiredTask)` is a [`TaskExecutor`](crate::TaskExecutor) too. The executors here are
+//! one-line closures with a name, and with documentation of what happens when they end. Each hands
+//! a task over without waiting. A task that panics harms no other task. Tasks that expire in the
+//! same tick may run concurrently and in any order.
 //!
-//! | | runs tasks on | may a task block? | how many wait | when the runtime or pool is shut down |
-//! |---|---|---|---|---|
-//! | `TokioSpawnBlocking` | tokio's threads for what blocks | yes | any number | some of those that wait run; the others are dropped, and all that come later |
-//! | `TokioSpawn` | tokio's own threads | no | any number | all are dropped |
-//! | `RayonGlobal` | rayon's global pool | it holds up others | any number | it never is |
-//! | `RayonPool` | a pool | the same | any number | it is not before the timer has stopped; all run |
+//! | executor | feature | runs tasks on | may a task block? | how many can wait | when the runtime or pool is shut down |
+//! |---|---|---|---|---|---|
+//! | `TokioSpawnBlocking` | `tokio` | tokio's threads for blocking work | yes | any number | some waiting tasks run; the others are dropped, and all later ones |
+//! | `TokioSpawn` | `tokio` | tokio's worker threads | no | any number | all are dropped |
+//! | `RayonGlobal` | `rayon` | rayon's global pool | it delays others | any number | it is never shut down |
+//! | `RayonPool` | `rayon` | a pool | it delays others | any number | not before the timer has stopped; all tasks run |
 //!
-//! *Dropped* is what it says for every [`ExpiredTask`](crate::ExpiredTask): the task is dropped with all that it holds, that is reported, and
-//! counted in [`Stats::dropped_tasks`](crate::Stats::dropped_tasks). The timer goes on. None of these refuses a task for there being too
-//! many: who wants a bound hands tasks to a queue that has one, as `examples/src/bin/bounded_pool.rs` does.
+//! A *dropped* task is dropped with everything that it holds. That is reported, and counted in
+//! [`Stats::dropped_tasks`](crate::Stats::dropped_tasks), as for every
+//! [`ExpiredTask`](crate::ExpiredTask). The timer continues.
 //!
-//! [`TokioSpawnBlocking`] and [`TokioSpawn`] need the feature `tokio`, [`RayonGlobal`] and [`RayonPool`] the feature `rayon`.
+//! None of these executors rejects a task because too many are waiting. If you need a bound, hand
+//! the tasks to a bounded queue, as the example `bounded_pool` in the repository does.
+//!
+//! [`TokioSpawnBlocking`] and [`TokioSpawn`] need the feature `tokio`, [`RayonGlobal`] and
+//! [`RayonPool`] the feature `rayon`.
 
 #![cfg_attr(
     not(all(feature = "tokio", feature = "rayon")),
-    allow(rustdoc::broken_intra_doc_links, reason = "it names what is in other features")
+    allow(rustdoc::broken_intra_doc_links, reason = "the table links to items of other features")
 )]
 
 #[cfg(feature = "rayon")]

@@ -1,14 +1,16 @@
-//! Executors on rayon's pools.
+//! Task executors on rayon's pools: feature `rayon`.
 
 use rayon_core::ThreadPool;
 
 use crate::sync::Arc;
 use crate::task::{ExpiredTask, TaskExecutor};
 
-/// Runs each task by `rayon::spawn`, in the global pool; on a driven timer that is turned in a pool, in that one.
+/// Runs each task by `rayon::spawn`, in the global pool. On a driven timer that is turned inside a
+/// pool, the tasks run in that pool.
 ///
-/// The global pool lives as long as the process. (If it has no threads because the operating system refused them, rayon
-/// panics, which is reported and counted like a panic of any executor; the task is dropped.)
+/// The global pool lives as long as the process. If it has no threads because the operating system
+/// refused them, rayon panics. That is reported and counted, as a panic of any executor. The task
+/// is dropped.
 ///
 /// # Examples
 ///
@@ -19,9 +21,11 @@ use crate::task::{ExpiredTask, TaskExecutor};
 /// use std::sync::mpsc;
 /// use std::time::Duration;
 ///
-/// let timer = HashedWheelTimer::builder().tick(Duration::from_millis(1)).task_executor(RayonGlobal).build()?;
+/// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
+/// let timer = builder.task_executor(RayonGlobal).build()?;
 /// let (done, wait) = mpsc::channel();
-/// timer.new_timeout(move |_| done.send(rayon::current_thread_index()).unwrap(), Duration::from_millis(5))?;
+/// let task = move |_: &_| done.send(rayon::current_thread_index()).unwrap();
+/// timer.new_timeout(task, Duration::from_millis(5))?;
 /// assert!(wait.recv()?.is_some(), "in the pool");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -34,10 +38,11 @@ impl TaskExecutor for RayonGlobal {
     }
 }
 
-/// Runs each task by `ThreadPool::spawn`, in a pool that the timer keeps alive until it [stops](crate::HashedWheelTimer::stop).
+/// Runs each task by `ThreadPool::spawn`. The timer keeps the pool alive until it
+/// [stops](crate::HashedWheelTimer::stop).
 ///
-/// Whatever it was handed runs, also when that was the pool's last owner: rayon's threads end when nothing is left
-/// to do, and nobody waits for them.
+/// Each task that the pool has accepted runs, even if the timer was the pool's last owner: rayon's
+/// threads end when there is no work left, and no thread waits for them.
 ///
 /// # Examples
 ///
@@ -54,7 +59,8 @@ impl TaskExecutor for RayonGlobal {
 ///     .task_executor(RayonPool::new(Arc::clone(&pool)))
 ///     .build()?;
 /// let (done, wait) = mpsc::channel();
-/// timer.new_timeout(move |_| done.send(rayon::current_num_threads()).unwrap(), Duration::from_millis(5))?;
+/// let task = move |_: &_| done.send(rayon::current_num_threads()).unwrap();
+/// timer.new_timeout(task, Duration::from_millis(5))?;
 /// assert_eq!(wait.recv()?, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -64,7 +70,7 @@ pub struct RayonPool {
 }
 
 impl RayonPool {
-    /// In this pool.
+    /// Makes an executor on `pool`.
     #[must_use]
     pub fn new(pool: Arc<ThreadPool>) -> Self {
         Self { pool }

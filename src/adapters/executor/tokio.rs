@@ -1,14 +1,16 @@
-//! Executors on a tokio runtime.
+//! Task executors on a tokio runtime: feature `tokio`.
 
 use tokio::runtime::Handle;
 
 use crate::task::{ExpiredTask, TaskExecutor};
 
-/// Runs each task by [`Handle::spawn_blocking`]: it may block, and use the runtime.
+/// Runs each task by [`Handle::spawn_blocking`]. A task may block, and may use the runtime.
 ///
-/// When the runtime is shut down, each task that waits runs or is dropped, as tokio sees fit; after that, each is dropped. A
-/// handle keeps no runtime alive. (Where the operating system refuses the first thread that tokio asks for, tokio panics,
-/// which is reported and counted like a panic of any executor; the task waits in tokio's queue.)
+/// When the runtime is shut down, each waiting task runs or is dropped, as tokio decides. After
+/// that each task is dropped. The executor does not keep the runtime alive.
+///
+/// If the operating system refuses the first thread that tokio requests, tokio panics. That is
+/// reported and counted, as a panic of any executor. The task waits in tokio's queue.
 ///
 /// # Examples
 ///
@@ -25,7 +27,8 @@ use crate::task::{ExpiredTask, TaskExecutor};
 ///     .task_executor(TokioSpawnBlocking::new(runtime.handle().clone()))
 ///     .build()?;
 /// let (done, wait) = mpsc::channel();
-/// timer.new_timeout(move |_| done.send(Handle::try_current().is_ok()).unwrap(), Duration::from_millis(5))?;
+/// let task = move |_: &_| done.send(Handle::try_current().is_ok()).unwrap();
+/// timer.new_timeout(task, Duration::from_millis(5))?;
 /// assert!(wait.recv()?, "in the runtime");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -35,7 +38,7 @@ pub struct TokioSpawnBlocking {
 }
 
 impl TokioSpawnBlocking {
-    /// On this runtime; inside one, that is `Handle::current()`.
+    /// Makes an executor on `runtime`. Inside a runtime, pass `Handle::current()`.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         Self { runtime }
@@ -44,15 +47,17 @@ impl TokioSpawnBlocking {
 
 impl TaskExecutor for TokioSpawnBlocking {
     fn execute(&self, task: ExpiredTask) {
-        // Nobody waits for it.
+        // No caller waits for the result.
         drop(self.runtime.spawn_blocking(|| task.run()));
     }
 }
 
-/// Runs each task by [`Handle::spawn`], as a future that is ready at once: it must not block, and may use the runtime.
+/// Runs each task by [`Handle::spawn`], as a future that is ready at its first poll. A task must
+/// not block, and may use the runtime.
 ///
-/// On a runtime of the current thread, tasks run while somebody is in its `block_on`. When a runtime is shut down, tasks that
-/// wait are dropped, and after that all are. A handle keeps no runtime alive.
+/// On a current-thread runtime, tasks run while a thread is in its `block_on`. When the runtime is
+/// shut down, waiting tasks are dropped. After that all tasks are. The executor does not keep the
+/// runtime alive.
 ///
 /// # Examples
 ///
@@ -69,7 +74,7 @@ impl TaskExecutor for TokioSpawnBlocking {
 ///     .task_executor(TokioSpawn::new(runtime.handle().clone()))
 ///     .build()?;
 /// let (done, wait) = std::sync::mpsc::channel();
-/// let task = move |_: &_| drop(tokio::spawn(async move { done.send("a task of the runtime's") }));
+/// let task = move |_: &_| drop(tokio::spawn(async move { done.send("spawned by the task") }));
 /// timer.new_timeout(task, Duration::from_millis(5))?;
 /// runtime.block_on(async {
 ///     while wait.try_recv().is_err() {
@@ -84,7 +89,7 @@ pub struct TokioSpawn {
 }
 
 impl TokioSpawn {
-    /// On this runtime; inside one, that is `Handle::current()`.
+    /// Makes an executor on `runtime`. Inside a runtime, pass `Handle::current()`.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         Self { runtime }
@@ -93,7 +98,7 @@ impl TokioSpawn {
 
 impl TaskExecutor for TokioSpawn {
     fn execute(&self, task: ExpiredTask) {
-        // Nobody waits for it.
+        // No caller waits for the result.
         drop(self.runtime.spawn(async { task.run() }));
     }
 }
