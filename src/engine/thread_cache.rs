@@ -61,10 +61,15 @@ impl Caches {
     /// Returns the cache of this timer.
     #[inline]
     fn of(&mut self, timer: *const Shared) -> Option<&mut ThreadCache> {
-        match &mut self.first {
-            Some(first) if first.nodes.is_of(timer) => Some(first),
-            _ => self.others.iter_mut().find(|cache| cache.nodes.is_of(timer)),
+        if self.first.as_ref().is_some_and(|first| first.nodes.is_of(timer)) {
+            return self.first.as_mut();
         }
+        self.other(timer)
+    }
+
+    #[cold]
+    fn other(&mut self, timer: *const Shared) -> Option<&mut ThreadCache> {
+        self.others.iter_mut().find(|cache| cache.nodes.is_of(timer))
     }
 
     /// Makes the cache of this timer the first one. Returns those of stopped timers, which the caller
@@ -167,10 +172,15 @@ pub(super) fn push(message: Message<'_, SharedFields>) {
 /// timeouts of one timer and schedules those of another does not switch between them.
 #[inline]
 pub(super) fn count_resets(handle: &Handle, more: i64) {
-    let count = |cache: &mut ThreadCache| cache.counter.add(more);
-    if with_existing(handle.timer(), count).is_none() {
-        with_cache(handle.timer(), || handle.to_arc(), count);
+    let counted = with_existing(handle.timer(), |cache| cache.counter.add(more));
+    if counted.is_none() {
+        count_first_resets(handle, more);
     }
+}
+
+#[cold]
+fn count_first_resets(handle: &Handle, more: i64) {
+    with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counter.add(more));
 }
 
 /// Takes what a dropped handle has released.
