@@ -346,8 +346,7 @@ impl<K: Hash + Eq> Ticket<K> {
         let key = self.key.take()?;
         let mut items = self.shard.lock();
         let Items { coming, placed, .. } = &mut *items;
-        let is_it = |coming: &&mut Coming| coming.item == self.item;
-        let (runs, out) = match coming.iter_mut().find(is_it) {
+        let (runs, out) = match coming.iter_mut().find(|coming| coming.item == self.item) {
             Some(coming) => {
                 let old = placed.remove_entry(&key);
                 coming.begun = Some(old.is_some());

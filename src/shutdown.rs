@@ -76,7 +76,7 @@ impl Core {
 
     /// The tick at which the first timeout fires that falls due up to `last`, zero if somebody is about to push it; `None` if
     /// there is none, or the timer is stopped.
-    pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
+    fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
         let word = self.life.word();
         let is_over = word.is_stopped() || word.pending() == 0;
         if is_over { None } else { self.post.enter().next_due(self, last) }

@@ -144,7 +144,7 @@ impl Core {
         expired as usize
     }
 
-    pub(crate) fn rest(&self) -> Rest {
+    fn rest(&self) -> Rest {
         let now = self.time.now();
         self.post.enter().rest(self, now)
     }
