@@ -9,41 +9,48 @@ use std::{env, fs};
 use mutants::ROWS;
 
 pub fn main() {
-    println!("cargo:rustc-cfg=hashed_wheel_loom");
-    let here = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).to_owned();
+    println!("cargo::rustc-cfg=hashed_wheel_loom");
+    let package = env::var("CARGO_MANIFEST_DIR").unwrap();
     // Of shuttle's package it is the folder above.
-    let here = here.ancestors().find(|folder| folder.join("mutants.rs").exists()).unwrap().to_owned();
+    let here = Path::new(&package).ancestors().find(|folder| folder.join("mutants.rs").exists()).unwrap();
     let (source, inside) = (here.join("../src").canonicalize().unwrap(), here.join("inside"));
-    for path in [&source, &inside, &here.join("build.rs"), &here.join("mutants.rs"), &here.join("mutate.rs")]
-    {
-        println!("cargo:rerun-if-changed={}", path.display());
+    let scripts = ["build.rs", "mutants.rs", "mutate.rs"].map(|file| here.join(file));
+    for path in [&source, &inside].into_iter().chain(&scripts) {
+        println!("cargo::rerun-if-changed={}", path.display());
     }
 
     let copy = Path::new(&env::var("OUT_DIR").unwrap()).join("src");
     let _ = fs::remove_dir_all(&copy);
     let (files, modules) = (files(&source), files(&inside));
-    for file in modules.iter().chain(&ROWS.iter().map(|row| row.file.into()).collect::<Vec<_>>()) {
-        assert!(files.contains(file), "{}: there is no such file in src", file.display());
-    }
+    let named = ROWS.iter().map(|row| Path::new(row.file)).chain(modules.iter().map(PathBuf::as_path));
+    let gone = named.filter(|&file| !files.iter().any(|there| there == file));
+    let mut stale: Vec<_> = gone.map(|file| format!("there is no src/{}", file.display())).collect();
     for file in &files {
         let text = fs::read_to_string(source.join(file)).unwrap();
-        let rows = ROWS.iter().filter(|row| Path::new(row.file) == file);
-        let mut text = mutate::apply(&text, rows).unwrap_or_else(|stale| panic!("{stale}"));
+        let text = mutate::apply(&text, ROWS.iter().filter(|row| Path::new(row.file) == file));
+        let mut text = text.unwrap_or_else(|rows| {
+            stale.extend(rows);
+            String::new()
+        });
+        // No model or mutant depends on the profile.
+        text = text.replace("debug_assert", "assert");
         // The pages of the documentation are not beside the copy, and what is included has no inner attributes.
-        let is_left_out = |line: &str| {
-            line.starts_with("#![doc =") || file == Path::new("lib.rs") && line.starts_with("#![")
-        };
+        let is_root = file == Path::new("lib.rs");
+        let is_left_out = |line: &str| line.starts_with(if is_root { "#![" } else { "#![doc =" });
         text = text
             .lines()
-            .map(|line| if is_left_out(line) { "\n".into() } else { format!("{line}\n") })
+            .map(|line| if is_left_out(line) { "\n".into() } else { line.to_owned() + "\n" })
             .collect();
         if modules.contains(file) {
-            let path = inside.join(file);
-            text += &format!("#[path = {path:?}]\npub mod inside;\n");
+            text += &format!("#[path = {:?}]\npub mod inside;\n", inside.join(file));
         }
         let path = copy.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+    if !stale.is_empty() {
+        stale.iter().for_each(|why| println!("cargo::error={why}"));
+        std::process::exit(1);
     }
 }
 

@@ -178,7 +178,7 @@ pub const ROWS: &[Row] = &[
     // A keyed timeout is put under its key though it has ended meanwhile.
     mutant("PlacedForEver", "keyed.rs", "if «coming.is_some()» {", "true"),
     // A keyed timeout does not run its task if it is faster than the call that is to put it there.
-    mutant("BeginOnlyPlaced", "keyed.rs", "|coming: &&mut Coming| «coming.item == self.item»", "false"),
+    mutant("BeginOnlyPlaced", "keyed.rs", "iter_mut().find(|coming| «coming.item == self.item»)", "false"),
     // A keyed timeout runs its task whatever has become of its key.
     mutant("BeginWithoutLook", "keyed.rs", "(«own.is_some()», own)", "true"),
     // A future that is polled again keeps to the waker that it has.

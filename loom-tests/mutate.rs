@@ -36,7 +36,7 @@ impl Row {
         let Some(name) = self.mutant else { return (wrong, String::new()) };
         let asked = format!("if crate::inside::mutant(\"{name}\") {{ {wrong} }}");
         match part.trim_end().chars().last() {
-            None => (format!("{asked} "), String::new()),
+            None => (format!("{asked}; "), String::new()),
             // Statements.
             Some(';' | '}') => (format!("{asked} else {{ "), " }".to_owned()),
             // An expression.
@@ -56,7 +56,7 @@ impl Row {
                 (before, part, after)
             }
         };
-        let [before, part, after] = [before, part, after].map(|text| significant(text));
+        let [before, part, after] = [before, part, after].map(significant);
         let sought: Vec<_> = [&before[..], &part, &after].concat().iter().map(|(_, char)| *char).collect();
         let there = significant(text);
         let is_here = |window: &[(usize, char)]| window.iter().map(|(_, char)| char).eq(&sought);
@@ -94,14 +94,20 @@ fn significant(text: &str) -> Vec<(usize, char)> {
 ///
 /// # Errors
 ///
-/// If a row's text is not in the file, or more than once: the file has changed, and the row has to follow.
-pub fn apply<'a>(text: &str, rows: impl IntoIterator<Item = &'a Row>) -> Result<String, String> {
+/// For each row whose text is not in the file, or more than once: the file has changed, and the row has to follow.
+pub fn apply<'a>(text: &str, rows: impl IntoIterator<Item = &'a Row>) -> Result<String, Vec<String>> {
     // What is inserted where; at one place first what ends there (the inner ones first), then what is only inserted, then what
     // begins there (the outer ones first).
     let mut inserts = Vec::new();
-    let mut removed = vec![];
+    let (mut removed, mut stale) = (Vec::new(), Vec::new());
     for (number, row) in rows.into_iter().enumerate() {
-        let range = row.range(text)?;
+        let range = match row.range(text) {
+            Ok(range) => range,
+            Err(why) => {
+                stale.push(why);
+                continue;
+            }
+        };
         let (open, close) = row.around(&text[range.clone()]);
         let (length, number) = (range.len() as isize, number as isize);
         if range.is_empty() {
@@ -113,6 +119,9 @@ pub fn apply<'a>(text: &str, rows: impl IntoIterator<Item = &'a Row>) -> Result<
         if row.mutant.is_none() {
             removed.push(range);
         }
+    }
+    if !stale.is_empty() {
+        return Err(stale);
     }
     inserts.sort();
     let mut result = String::new();

@@ -478,8 +478,7 @@ impl<K: Hash + Eq> Registration<K> {
         let key = self.key.take()?;
         let mut items = self.shard.lock();
         let Items { pending, current, .. } = &mut *items;
-        let is_it = |coming: &&mut Pending| coming.item == self.item;
-        let (runs, removed) = match pending.iter_mut().find(is_it) {
+        let (runs, removed) = match pending.iter_mut().find(|coming| coming.item == self.item) {
             // `schedule` has not gone on yet: do the rest of its work here.
             Some(coming) => {
                 let old = current.remove_entry(&key);

@@ -1,5 +1,3 @@
-use crate::worker::Rest;
-
 impl crate::Driver {
     /// Whether the worker knows that nothing is on its way. It would never sleep otherwise.
     pub fn could_sleep(&self) -> bool {
@@ -8,12 +6,12 @@ impl crate::Driver {
 
     /// What the worker thread does after a turn; says whether it would go to sleep now until somebody wakes it.
     pub fn falls_asleep(&self) -> bool {
-        matches!(self.core.rest(), Rest::Sleep(_))
+        self.core.falls_asleep()
     }
 
     /// Whether a `shutdown` would go on waiting for what falls due up to this tick.
     pub fn keeps_a_shutdown_waiting(&self, last: u64) -> bool {
-        self.core.next_due(last).is_some()
+        self.core.keeps_a_shutdown_waiting(last)
     }
 
     /// Whether the worker is asleep, and nobody has woken it for what is in the lanes.

@@ -4,5 +4,5 @@ mod copy;
 fn main() {
     copy::main();
     // A model like loom's, with another engine in it.
-    println!("cargo:rustc-cfg=hashed_wheel_shuttle");
+    println!("cargo::rustc-cfg=hashed_wheel_shuttle");
 }

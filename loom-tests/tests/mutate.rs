@@ -27,7 +27,7 @@ fn changed(rows: &[Row]) -> Vec<String> {
 }
 
 fn stale(original: &'static str) -> String {
-    apply(TEXT, &[mutant("Name", "a.rs", original, "")]).unwrap_err()
+    apply(TEXT, &[mutant("Name", "a.rs", original, "")]).unwrap_err().join("; ")
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_statement_gets_an_alternative() {
 fn an_empty_part_is_where_something_comes() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "«»park();", "return true;")]),
-        ["if crate::inside::mutant(\"Name\") { return true; } park();"]
+        ["if crate::inside::mutant(\"Name\") { return true; }; park();"]
     );
 }
 
@@ -63,7 +63,7 @@ fn a_row_for_all_takes_the_place() {
 fn line_breaks_and_comments_do_not_matter() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "bool { while !is_over(count) { «»", "break;")]),
-        ["if crate::inside::mutant(\"Name\") { break; } park();"]
+        ["if crate::inside::mutant(\"Name\") { break; }; park();"]
     );
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "count.load(Acquire) == 0", "true")]),
@@ -82,7 +82,7 @@ fn rows_may_change_the_same_or_a_part_of_it() {
     let is = |name: &str| format!("if crate::inside::mutant(\"{name}\") {{");
     let (before, all, same, part) = (is("Before"), is("All"), is("Same"), is("Part"));
     let first = format!(
-        "{before} yield_now(); }} {all}  }} else {{ {same} spin(); }} else {{ while ({part} false }} else {{ \
+        "{before} yield_now(); }}; {all}  }} else {{ {same} spin(); }} else {{ while ({part} false }} else {{ \
          !is_over(count) }}) {{"
     );
     assert_eq!(changed(&rows), [first.as_str(), "} } }"]);
