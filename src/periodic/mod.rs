@@ -149,8 +149,8 @@ impl HashedWheelTimer {
     ///
     /// The first run is due after `initial_delay`. Each further run is due one `period` after the
     /// run before it was due, so there is no drift. Runs that are late by a period or more are made
-    /// up for ([`MissedTick::Burst`](crate::MissedTick::Burst)).
-    /// [`schedule_periodic`](Self::schedule_periodic) offers the other policies.
+    /// up for ([`MissedTick::Burst`]). [`schedule_periodic`](Self::schedule_periodic) offers the
+    /// other policies.
     ///
     /// # Errors
     ///
