@@ -91,7 +91,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::Duration;
 
-use hashed_wheel::inside::{Nodes, VacantNode, take_spawned};
+use hashed_wheel::inside::{FreeNode, Nodes, take_spawned};
 use hashed_wheel::{
     Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
