@@ -38,7 +38,7 @@ pub const ROWS: &[Row] = &[
     // A worker that was stopped in a turn takes messages in, beside what that has left to `stop`.
     mutant("TakeInBesideDue", "engine/worker.rs", "|| «self.nodes.has_unfinished_step()»", "false"),
     // The worker counts what `reset` has pushed again as a new timeout.
-    mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => (node, «false»)", "true"),
+    mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
     // --- engine/end.rs --------------------------------------------------------------------------------------------
     // Dropping the last handle does not ask whether it is the worker that does.
     mutant("DropWithoutAsking", "engine/end.rs", "if «self.worker.is_held_by_this_thread()» {", "false"),
@@ -153,6 +153,36 @@ pub const ROWS: &[Row] = &[
         "let mut count = references.load_count(Ordering::Acquire); «»",
         "let is_last = |count| count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
         return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel))).then_some(FreeNode(node));",
+    ),
+    // --- node/timer_ref.rs ----------------------------------------------------------------------------------------
+    // References are added to a shared count by a load and a store, with a gap in between.
+    mutant(
+        "AddReferencesWithoutCompare",
+        "node/timer_ref.rs",
+        "self.0.fetch_add(references, Ordering::Relaxed)",
+        "let before = self.0.load(Ordering::SeqCst);
+        self.0.store(before + references, Ordering::SeqCst);
+        before",
+    ),
+    // The first references take no strong reference.
+    mutant("FirstReferencesKeepNothing", "node/timer_ref.rs", "if «value.count().add_some(references) == 0» {",
+        "value.count().add_some(references); false"),
+    // Whether references are the first ones is decided before they are counted, with a gap in between.
+    mutant("FirstReferencesDecidedEarly", "node/timer_ref.rs", "if «value.count().add_some(references) == 0» {",
+        "let are_first = value.count().0.load(Ordering::SeqCst) == 0;
+        value.count().add_some(references);
+        are_first"),
+    // Each batch of references takes a strong reference.
+    mutant("EachBatchKeepsValue", "node/timer_ref.rs", "if «value.count().add_some(references) == 0» {",
+        "value.count().add_some(references); true"),
+    // References are given back by a load and a store, with a gap in between.
+    mutant(
+        "GiveReferencesBackWithoutCompare",
+        "node/timer_ref.rs",
+        "count.0.fetch_sub(references, Ordering::AcqRel) == references",
+        "let before = count.0.load(Ordering::SeqCst);
+        count.0.store(before - references, Ordering::SeqCst);
+        before == references",
     ),
     // --- node/lane.rs ---------------------------------------------------------------------------------------------
     // A message is taken back by a look and a store, with a gap in between.

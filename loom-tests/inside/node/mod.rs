@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::lane::{Group, Producer};
-use super::timer_ref::TimerRef;
-use super::{PoolId, arena, refs};
+use super::{PoolId, arena, refs, timer_ref};
 use crate::engine::{Shared, SharedFields};
 use crate::sync::{Arc, Ordering};
 use crate::task::OfType;
 use crate::{HashedWheelTimer, Timeout, TimerTask};
+
+pub use super::timer_ref::inside::{LocalCount, SharedValue, TimerRef};
 
 /// The nodes of a timer.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ impl Nodes {
     pub fn fill<T: TimerTask>(&self, node: FreeNode, task: T, delay: Duration) -> (Timeout, WheelRef) {
         let deadline = crate::ticks::deadline(self.0.time.now_or_soon(), delay);
         // SAFETY: each model has one timer, so the node belongs to it.
-        let (handle, wheel_ref) = unsafe { node.0.fill(OfType(task), deadline, 0, TimerRef::new(&self.0)) };
+        let (handle, wheel_ref) = unsafe { node.0.fill(OfType(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };
         (Timeout { handle }, WheelRef(wheel_ref))
     }
 }

@@ -114,6 +114,7 @@ mod shutdown;
 mod sleep;
 mod start;
 mod stop;
+mod timer_ref;
 mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);
