@@ -1,4 +1,5 @@
-//! Copies the library's source to `OUT_DIR/src`, changed by the rows of `mutants.rs`. Also the build script of `shuttle/`.
+//! Copies the library's source to `OUT_DIR/src` and applies the rows of `mutants.rs`. It is also
+//! the build script of `shuttle/`.
 
 mod mutants;
 mod mutate;
@@ -11,7 +12,7 @@ use mutants::ROWS;
 pub fn main() {
     println!("cargo::rustc-cfg=hashed_wheel_loom");
     let package = env::var("CARGO_MANIFEST_DIR").unwrap();
-    // Of shuttle's package it is the folder above.
+    // For the package of shuttle, this is the parent folder.
     let here = Path::new(&package).ancestors().find(|folder| folder.join("mutants.rs").exists()).unwrap();
     let (source, inside) = (here.join("../src").canonicalize().unwrap(), here.join("inside"));
     let scripts = ["build.rs", "mutants.rs", "mutate.rs"].map(|file| here.join(file));
@@ -23,8 +24,8 @@ pub fn main() {
     let _ = fs::remove_dir_all(&copy);
     let (files, modules) = (files(&source), files(&inside));
     let named = ROWS.iter().map(|row| Path::new(row.file)).chain(modules.iter().map(PathBuf::as_path));
-    let gone = named.filter(|&file| !files.iter().any(|there| there == file));
-    let mut stale: Vec<_> = gone.map(|file| format!("there is no src/{}", file.display())).collect();
+    let missing = named.filter(|&name| !files.iter().any(|file| file == name));
+    let mut stale: Vec<_> = missing.map(|name| format!("there is no src/{}", name.display())).collect();
     for file in &files {
         let text = fs::read_to_string(source.join(file)).unwrap();
         let text = mutate::apply(&text, ROWS.iter().filter(|row| Path::new(row.file) == file));
@@ -34,7 +35,8 @@ pub fn main() {
         });
         // No model or mutant depends on the profile.
         text = text.replace("debug_assert", "assert");
-        // The pages of the documentation are not beside the copy, and what is included has no inner attributes.
+        // The copy is not next to the pages of the documentation. An included file cannot have
+        // inner attributes.
         let is_root = file == Path::new("lib.rs");
         let is_left_out = |line: &str| line.starts_with(if is_root { "#![" } else { "#![doc =" });
         text = text
@@ -54,7 +56,7 @@ pub fn main() {
     }
 }
 
-/// All files in and under a folder, by their path in it.
+/// Returns all files in and below a folder, by their paths relative to it.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];

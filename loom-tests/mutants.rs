@@ -1,109 +1,123 @@
-//! The mutants: ways to break the library's protocols. For each of them some model fails, which shows that the model can.
+//! The mutants: changes that break a protocol of the library. For each mutant some model fails, so
+//! the model is able to fail.
 //!
-//! A row names the mutant, the file, the text that changes, and what it changes into: [`Row`] has the rules. A mutant may have
-//! several rows.
+//! A row names the mutant, the file, the text that changes, and the code that replaces it: see
+//! [`Row`]. A mutant may have several rows.
 
 use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
     // --- engine/caller.rs -----------------------------------------------------------------------------------------
-    // `cancel` leaves it to the worker to count the timeout out: Netty's way.
-    mutant("CancelWithoutLeave", "engine/caller.rs", "Some(«self.state.deregister()»)", "self.state.snapshot()"),
-    // A caller does not look whether a driver sleeps once it has made the deadline of what is in a lane earlier.
-    mutant("EarlierWithoutLook", "engine/caller.rs", "Reset::Earlier if «self.waker.is_none()»", "true"),
-    // `reset` to an earlier deadline does not tell the worker, nor does a run that is over elsewhere.
+    // `cancel` leaves it to the worker to deregister the timeout, as in Netty.
+    mutant(
+        "CancelWithoutDeregister",
+        "engine/caller.rs",
+        "Some(«self.state.deregister()»)",
+        "self.state.snapshot()",
+    ),
+    // A caller that makes a deadline in a lane earlier does not check whether the driver's loop
+    // sleeps.
+    mutant("EarlierResetWithoutRead", "engine/caller.rs", "Reset::Earlier if «self.waker.is_none()»", "true"),
+    // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
+    // either.
     mutant("ResetWithoutPush", "engine/caller.rs", "«»thread_cache::push(message);", "return;"),
     mutant("ResetWithoutPush", "node/transitions.rs", "push(Message { handle, kind: Kind::Moved });", ""),
     // --- engine/sleep.rs ------------------------------------------------------------------------------------------
-    // A caller does not look whether a driver sleeps once it has pushed.
-    mutant("PushWithoutLook", "engine/sleep.rs", "if «self.waker.is_some()» {", "false"),
+    // A caller that has pushed a new timeout does not check whether the driver's loop sleeps.
+    mutant("PushWithoutRead", "engine/sleep.rs", "if «self.waker.is_some()» {", "false"),
     // `cancel` does not wake the worker.
     mutant("CancelWithoutWake", "engine/sleep.rs", "state.is_asleep() && self.waker.is_none()", "false"),
-    // A caller calls the waker whether or not another one has.
-    mutant("WakeWithoutCompare", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
-    // The worker falls asleep whatever has happened since it looked at the lanes.
+    // A caller calls the waker even if another caller has cleared ASLEEP.
+    mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
+    // The worker falls asleep even if the state has changed since it looked at the lanes.
     mutant(
         "SleepWithoutCompare",
         "engine/sleep.rs",
         "self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()",
         "self.0.fetch_or(ASLEEP, Ordering::AcqRel); true",
     ),
-    // The worker does not look at the lanes again once it has said that it sleeps.
+    // The worker does not look at the lanes again after it has set ASLEEP.
     mutant("SleepWithoutSecondLook", "engine/sleep.rs", "if «lanes_are_empty()» {", "true"),
-    // A driver that looks again goes by that alone, whatever could be seen of its promise.
-    mutant("PromiseBroken", "engine/sleep.rs", "self.next_tick(shared).min(«next»)", "never"),
-    // A driver does not look at the lanes again once its promise can be seen.
-    mutant("PromiseWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
+    // The second look of a driver may answer with a later turn than the announced one.
+    mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«next»)", "never"),
+    // A driver does not look at the lanes again after it has announced its sleep.
+    mutant("AnnounceWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
     // --- engine/worker.rs -----------------------------------------------------------------------------------------
-    // A worker that was stopped in a turn takes messages in, beside what that has left to `stop`.
-    mutant("TakeInBesideDue", "engine/worker.rs", "|| «self.nodes.has_unfinished_step()»", "false"),
-    // The worker counts what `reset` has pushed again as a new timeout.
+    // A worker drains messages although a step that was cut short has left nodes to `stop`.
+    mutant("DrainBesideUnfinishedStep", "engine/worker.rs", "|| «self.nodes.has_unfinished_step()»", "false"),
+    // The worker counts the message of a `reset` as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
     // --- engine/end.rs --------------------------------------------------------------------------------------------
-    // Dropping the last handle does not ask whether it is the worker that does.
-    mutant("DropWithoutAsking", "engine/end.rs", "if «self.worker.is_held_by_this_thread()» {", "false"),
-    // A handle is counted out by a look and a store, with a gap in between.
+    // The drop of the last handle waits for the worker even if this thread is the worker.
+    mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.worker.is_held_by_this_thread()» {", "false"),
+    // The count of handles is lowered by a load and a store, with a gap in between.
     mutant(
-        "DropWithoutCompare",
+        "DropHandleWithoutCompare",
         "engine/end.rs",
         "self.handles.fetch_sub(1, Ordering::AcqRel) == 1",
         "let handles = self.handles.load(Ordering::SeqCst);
         self.handles.store(handles.saturating_sub(1), Ordering::SeqCst);
         handles == 1",
     ),
-    // `shutdown` does not wait for those who were counted in.
-    mutant("ShutdownWithoutThoseAdmitted", "engine/end.rs", "if «live == state.pending()» {", "true"),
-    // `shutdown` does not wait for anything: it stops at once.
+    // `shutdown` does not wait for callers that have registered a timeout and not pushed it yet.
+    mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == state.pending()» {", "true"),
+    // `shutdown` waits for nothing: it stops immediately.
     mutant("ShutdownWithoutGrace", "engine/end.rs", "state.is_stopped() || state.pending() == 0", "true"),
-    // `stop` leaves out what a turn had taken out of the wheel to expire it.
-    mutant("StopWithoutDue", "engine/end.rs", "«»nodes.stop_all(", "while nodes.next_due().is_some() {}"),
-    mutant("StopWithoutDue", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
-    // `stop` does not wait for those who were counted in.
+    // `stop` leaves out the nodes that a step which was cut short had taken out of the wheel.
+    mutant(
+        "StopIgnoresUnfinishedStep",
+        "engine/end.rs",
+        "«»nodes.stop_all(",
+        "while nodes.next_due().is_some() {}",
+    ),
+    mutant("StopIgnoresUnfinishedStep", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
+    // `stop` does not wait for callers that have registered a timeout and not pushed it yet.
     mutant("StopWithoutWaiting", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
-    // A `stop` that is not the first takes what is left as well.
-    mutant("SecondStopTakes", "engine/end.rs", "if «!is_first» {", "false"),
-    // A second `stop` does not wait for the first.
+    // A `stop` that is not the first one drains the timer too.
+    mutant("SecondStopDrains", "engine/end.rs", "if «!is_first» {", "false"),
+    // A `stop` that is not the first one does not wait for the first.
     mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().is_drained()» {", "false"),
     // `stop` does not wake the worker.
-    mutant("StopWithoutUnparking", "engine/end.rs", "self.notify_worker();", ""),
+    mutant("StopWithoutNotify", "engine/end.rs", "self.notify_worker();", ""),
     // --- engine/state.rs ------------------------------------------------------------------------------------------
-    // A timeout is counted in by an addition and a look, and out again if it is refused: Netty's way.
+    // A timeout is registered before the limit is checked, and deregistered if it is rejected, as
+    // in Netty.
     mutant(
-        "AdmitBeforeLook",
+        "RegisterBeforeCheck",
         "engine/state.rs",
         "«»let mut word = self.0.load(Ordering::Relaxed);",
         "let word = StateSnapshot(self.0.fetch_add(PENDING, Ordering::AcqRel));
         self.deregister();
         if word.pending() >= limit { return Err(Rejection::Full); }",
     ),
-    // A timeout is counted in by a look and an addition, with a gap in between.
+    // A timeout is registered by a check and an addition, with a gap in between.
     mutant(
-        "AdmitWithoutCompare",
+        "RegisterWithoutCompare",
         "engine/state.rs",
         "«»let counted = word.wrapping_add(PENDING + REGISTERED);",
         "return Ok(StateSnapshot(self.0.fetch_add(PENDING + REGISTERED, Ordering::AcqRel)));",
     ),
-    // A timeout that is replaced is counted out first, and the new one in.
+    // A timeout that is replaced is deregistered before the new one is registered.
     mutant(
-        "ReplaceLeavesFirst",
+        "ReplaceDeregistersFirst",
         "engine/state.rs",
         "StateSnapshot(self.0.fetch_add(REGISTERED, Ordering::AcqRel))",
         "self.deregister(); StateSnapshot(self.0.fetch_add(PENDING + REGISTERED, Ordering::AcqRel))",
     ),
     // --- engine/thread.rs, engine/timeouts.rs ---------------------------------------------------------------------
-    // Whoever starts the worker thread does not look again once it has the lock.
+    // `start` does not read the state again after it has taken the lock.
     mutant(
         "StartWithoutSecondLook",
         "engine/thread.rs",
         "let mut handle = self.thread.handle.lock(); if let Some(known) = «self.is_started()» {",
         "None",
     ),
-    // A thread's lane goes when the thread has gone, whatever is in it.
-    mutant("RetiredLaneGoes", "engine/timeouts.rs", "lane.waiting() != (0, true)", "!lane.waiting().1"),
+    // The worker drops a retired lane that still has messages.
+    mutant("RetiredLaneDroppedEarly", "engine/timeouts.rs", "lane.waiting() != (0, true)", "!lane.waiting().1"),
     // --- node/word.rs ---------------------------------------------------------------------------------------------
-    // The end of a run gives a task that repeats its next deadline whatever has become of it.
-    mutant("RearmBringsBack", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
-    // A node's word changes by a load and a store, with a gap in between.
+    // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
+    mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
+    // The state word changes by a load and a store, with a gap in between.
     mutant(
         "ChangeWithoutCompare",
         "node/word.rs",
@@ -111,27 +125,29 @@ pub const ROWS: &[Row] = &[
         "self.0.store(after, Ordering::SeqCst); return Some(seen);",
     ),
     // --- node/transitions.rs --------------------------------------------------------------------------------------
-    // Who cancels a task that repeats while it runs takes the task as well.
-    mutant("CancelTakesWhatRuns", "node/transitions.rs", "if «before.is_running()» {", "false"),
-    mutant("CancelTakesWhatRuns", "node/transitions.rs", "match «before.is_running()» {", "false"),
-    // The worker does not leave the entry to the message that is under way when it expires what is due.
-    mutant("ExpiryTakesTheEntry", "node/transitions.rs", "if «was_in_wheel» {", "true"),
-    // The worker gives up the entry of what has ended when the wheel gives it out, though a message about it is under way.
+    // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
+    mutant("CancelTakesRunningTask", "node/transitions.rs", "if «before.is_running()» {", "false"),
+    mutant("CancelTakesRunningTask", "node/transitions.rs", "match «before.is_running()» {", "false"),
+    // The worker expires a timeout with the reference that belongs to the message under way.
+    mutant("ExpiryTakesLeftReference", "node/transitions.rs", "if «was_in_wheel» {", "true"),
+    // The worker meets an ended timeout in the wheel, and releases the reference that belongs to
+    // the message under way.
     mutant(
-        "GoneWithItsEntry",
+        "ReleaseLeftReference",
         "node/transitions.rs",
         "Expire::LeftToMessage => «Expired::LeftToMessage»",
         "_ = self.release(); Expired::LeftToMessage",
     ),
-    // `stop` does not leave the entry to the message that is under way.
-    mutant("StopTakesTheEntry", "node/transitions.rs", "if «is_told» {", "true"),
-    mutant("StopTakesTheEntry", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
+    // `stop` takes the reference that belongs to the message under way.
+    mutant("StopTakesLeftReference", "node/transitions.rs", "if «is_told» {", "true"),
+    mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
     // --- node/local.rs --------------------------------------------------------------------------------------------
-    // `cancel` does not tell the worker of a timeout that is in the wheel.
+    // `cancel` does not tell the worker about a timeout that is in the wheel.
     mutant("CancelWithoutPush", "node/local.rs", "self.push(Message { handle, kind: Kind::Ended });", ""),
-    // Who takes a message back counts down, with a gap in between, as if a handle could not be lent to another thread.
+    // A thread that has taken its message back counts down by a load and a store, as if no other
+    // thread could borrow the handle.
     mutant(
-        "TakeBackAsIfAlone",
+        "TakeBackWithoutMerge",
         "node/local.rs",
         "unsafe { handle.merge_wheel_ref() };",
         "use crate::sync::Ordering::SeqCst;
@@ -139,53 +155,66 @@ pub const ROWS: &[Row] = &[
         handle.references.store(references - 1, SeqCst);",
     ),
     // --- node/refs.rs ---------------------------------------------------------------------------------------------
-    // A node's references are counted down by a look and a store, with a gap in between.
+    // The references of a node are counted down by a load and a store, with a gap in between.
     mutant(
         "ReleaseWithoutCompare",
         "node/refs.rs",
         "let mut count = references.load_count(Ordering::Acquire); «»",
         "references.store(count - 1, Ordering::Release); return (count == 1).then_some(FreeNode(node));",
     ),
-    // Whether the entry is merged is looked at when the reference is counted down already, and the node perhaps used again.
+    // `merged` is read after the reference was counted down, when the node may hold another
+    // timeout.
     mutant(
-        "LookAfterRelease",
+        "MergedReadAfterRelease",
         "node/refs.rs",
         "let mut count = references.load_count(Ordering::Acquire); «»",
         "let is_last = |count| count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
         return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel))).then_some(FreeNode(node));",
     ),
     // --- node/timer_ref.rs ----------------------------------------------------------------------------------------
-    // References are added to a shared count by a load and a store, with a gap in between.
+    // References are added to the shared count by a load and a store, with a gap in between.
     mutant(
-        "AddReferencesWithoutCompare",
+        "SharedCountAddWithoutCompare",
         "node/timer_ref.rs",
         "self.0.fetch_add(references, Ordering::Relaxed)",
         "let before = self.0.load(Ordering::SeqCst);
         self.0.store(before + references, Ordering::SeqCst);
         before",
     ),
-    // The first references take no strong reference.
-    mutant("FirstReferencesKeepNothing", "node/timer_ref.rs", "if «value.count().add_some(references) == 0» {",
-        "value.count().add_some(references); false"),
-    // Whether references are the first ones is decided before they are counted, with a gap in between.
-    mutant("FirstReferencesDecidedEarly", "node/timer_ref.rs", "if «value.count().add_some(references) == 0» {",
-        "let are_first = value.count().0.load(Ordering::SeqCst) == 0;
-        value.count().add_some(references);
-        are_first"),
-    // Each batch of references takes a strong reference.
-    mutant("EachBatchKeepsValue", "node/timer_ref.rs", "if «value.count().add_some(references) == 0» {",
-        "value.count().add_some(references); true"),
-    // References are given back by a load and a store, with a gap in between.
+    // References are subtracted from the shared count by a load and a store, with a gap in between.
     mutant(
-        "GiveReferencesBackWithoutCompare",
+        "SharedCountReleaseWithoutCompare",
         "node/timer_ref.rs",
         "count.0.fetch_sub(references, Ordering::AcqRel) == references",
         "let before = count.0.load(Ordering::SeqCst);
         count.0.store(before - references, Ordering::SeqCst);
         before == references",
     ),
+    // The first batch takes no strong reference.
+    mutant(
+        "FirstBatchTakesNoReference",
+        "node/timer_ref.rs",
+        "if «value.count().add_some(references) == 0» {",
+        "value.count().add_some(references); false",
+    ),
+    // Whether a batch is the first one is decided before it is counted, with a gap in between.
+    mutant(
+        "FirstBatchDecidedBeforeAdd",
+        "node/timer_ref.rs",
+        "if «value.count().add_some(references) == 0» {",
+        "let is_first = value.count().0.load(Ordering::SeqCst) == 0;
+        value.count().add_some(references);
+        is_first",
+    ),
+    // Each batch takes a strong reference.
+    mutant(
+        "EachBatchTakesReference",
+        "node/timer_ref.rs",
+        "if «value.count().add_some(references) == 0» {",
+        "value.count().add_some(references); true",
+    ),
     // --- node/lane.rs ---------------------------------------------------------------------------------------------
-    // A message is taken back by a look and a store, with a gap in between.
+    // A message is taken back by a load and a store, with a gap in between.
     mutant(
         "TakeBackWithoutCompare",
         "node/lane.rs",
@@ -194,12 +223,12 @@ pub const ROWS: &[Row] = &[
         if is_there { slot.store(0, Ordering::Relaxed); }
         is_there",
     ),
-    // A lane gives out its messages in another order than they were pushed in.
+    // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
-    // --- the others ---------------------------------------------------------------------------------------------------
-    // Who asks what is in the wheel looks whether the timer is stopped before it has the worker's lock, and not again.
+    // --- the others -----------------------------------------------------------------------------------------------
+    // `occupancy` reads the state before it takes the worker's lock, and not again.
     mutant(
-        "OccupancyBeforeLock",
+        "StateReadBeforeLock",
         "stats.rs",
         "«»let worker = self.worker.try_look()?;",
         "let state = self.state.snapshot();
@@ -208,22 +237,33 @@ pub const ROWS: &[Row] = &[
         let levels = levels.into_iter().map(LevelOccupancy::of).collect();
         return (!state.is_stopped()).then_some(Occupancy { tick, levels, queued });",
     ),
-    // A keyed timeout takes the place of another one in two steps, with a gap in between.
-    mutant("ReplaceInTwoSteps", "keyed.rs", "«»if coming.is_some() {", "drop(items); items = shard.lock();"),
-    // A keyed timeout is put under its key though it has ended meanwhile.
-    mutant("PlacedForEver", "keyed.rs", "if «coming.is_some()» {", "true"),
-    // A keyed timeout does not run its task if it is faster than the call that is to put it there.
-    mutant("BeginOnlyPlaced", "keyed.rs", "iter_mut().find(|coming| «coming.item == self.item»)", "false"),
-    // A keyed timeout runs its task whatever has become of its key.
-    mutant("BeginWithoutLook", "keyed.rs", "(«own.is_some()», own)", "true"),
-    // A future that is polled again keeps to the waker that it has.
-    mutant("RepollKeepsTheWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
-    // --- no mutants ---------------------------------------------------------------------------------------------------
-    // Atomics of which the environment may weaken an order: inside/sync/model.rs.
+    // A keyed timeout replaces another one in two steps, with a gap in between.
+    mutant(
+        "KeyedReplaceInTwoSteps",
+        "keyed.rs",
+        "«»if coming.is_some() {",
+        "drop(items); items = shard.lock();",
+    ),
+    // An item becomes current although its timeout has ended.
+    mutant("EndedItemStaysCurrent", "keyed.rs", "if «coming.is_some()» {", "true"),
+    // The task of an item does not start while its `schedule` is in progress.
+    mutant(
+        "PendingItemDoesNotStart",
+        "keyed.rs",
+        "iter_mut().find(|coming| «coming.item == self.item»)",
+        "false",
+    ),
+    // The task of an item starts although the item was replaced or removed.
+    mutant("RemovedItemStarts", "keyed.rs", "(«own.is_some()», own)", "true"),
+    // A future that is polled again keeps the waker of the first poll.
+    mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
+    // --- no mutants -----------------------------------------------------------------------------------------------
+    // Atomics whose orders the environment can weaken: inside/sync/model.rs.
     always("sync/model.rs", "struct $name(«loom::sync::atomic::$name», Gate)", "inside::$name"),
     always("sync/model.rs", "Self(«loom::sync::atomic::$name»::new(value)", "inside::$name"),
-    // The batched reference counts, which loom sees only in their own models: inside/sync/model.rs.
+    // The batched reference counts, which loom explores only in their own models:
+    // inside/sync/model.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),
-    // How many threads were started: inside/sync/model.rs.
-    always("sync/model.rs", "«»Ok(loom::thread::spawn(body))", "inside::count_a_spawn();"),
+    // The number of started threads: inside/sync/model.rs.
+    always("sync/model.rs", "«»Ok(loom::thread::spawn(body))", "inside::count_spawn();"),
 ];

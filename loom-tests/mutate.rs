@@ -1,19 +1,20 @@
-//! Applies rows of `mutants.rs` to the text of a source file. Shared by the build script and its tests.
+//! Applies rows of `mutants.rs` to the text of a source file. The build script and its tests use
+//! it.
 
-/// One change to one place of one file of the library.
+/// A change of one place in one file of the library.
 pub struct Row {
-    /// The mutant that the change belongs to. `None`: the change is always there.
+    /// The mutant that the change belongs to. `None`: the change is always applied.
     pub mutant: Option<&'static str>,
-    /// The file, in `../src`.
+    /// The path of the file, relative to `../src`.
     pub file: &'static str,
-    /// A text that occurs exactly once in the file, comments aside. `«` and `»` enclose the part that changes; without them, all of
-    /// it does. White space and line breaks do not matter.
+    /// A text that occurs exactly once in the file. Comments, white space and line breaks are
+    /// ignored. `«` and `»` enclose the part that changes; without them, the whole text changes.
     pub original: &'static str,
-    /// What takes the place of that part, or, if that part is empty, comes before what follows.
+    /// The code that replaces that part. If the part is empty, the code is inserted there.
     pub wrong: &'static str,
 }
 
-/// A mutant's row: `if mutant("Name") { wrong } else { right }`.
+/// Makes the row of a mutant: `if mutant("Name") { wrong } else { right }`.
 pub const fn mutant(
     name: &'static str,
     file: &'static str,
@@ -23,28 +24,28 @@ pub const fn mutant(
     Row { mutant: Some(name), file, original, wrong }
 }
 
-/// A row for all mutants and none.
+/// Makes a row that is always applied.
 pub const fn always(file: &'static str, original: &'static str, wrong: &'static str) -> Row {
     Row { mutant: None, file, original, wrong }
 }
 
 impl Row {
-    /// The text before and after the part that changes, in the place of that part. `part` is what is there now.
+    /// Returns the text to insert before and after the part that changes. `part` is that part.
     fn around(&self, part: &str) -> (String, String) {
-        // On one line: the copy has the lines of its original.
+        // On one line, so that the copy has the same lines as the original.
         let wrong = self.wrong.split_whitespace().collect::<Vec<_>>().join(" ");
         let Some(name) = self.mutant else { return (wrong, String::new()) };
-        let asked = format!("if crate::inside::mutant(\"{name}\") {{ {wrong} }}");
+        let branch = format!("if crate::inside::mutant(\"{name}\") {{ {wrong} }}");
         match part.trim_end().chars().last() {
-            None => (format!("{asked}; "), String::new()),
+            None => (format!("{branch}; "), String::new()),
             // Statements.
-            Some(';' | '}') => (format!("{asked} else {{ "), " }".to_owned()),
+            Some(';' | '}') => (format!("{branch} else {{ "), " }".to_owned()),
             // An expression.
-            Some(_) => (format!("({asked} else {{ "), " })".to_owned()),
+            Some(_) => (format!("({branch} else {{ "), " })".to_owned()),
         }
     }
 
-    /// The bytes of `text` that change.
+    /// Returns the range of bytes of `text` that changes.
     fn range(&self, text: &str) -> Result<std::ops::Range<usize>, String> {
         let Self { file, original, .. } = *self;
         let name = self.mutant.unwrap_or("(always)");
@@ -58,26 +59,27 @@ impl Row {
         };
         let [before, part, after] = [before, part, after].map(significant);
         let sought: Vec<_> = [&before[..], &part, &after].concat().iter().map(|(_, char)| *char).collect();
-        let there = significant(text);
+        let chars = significant(text);
         let is_here = |window: &[(usize, char)]| window.iter().map(|(_, char)| char).eq(&sought);
-        let mut found = (0..).zip(there.windows(sought.len().max(1))).filter(|(_, window)| is_here(window));
+        let mut found = (0..).zip(chars.windows(sought.len().max(1))).filter(|(_, window)| is_here(window));
         let (first, _) = found.next().ok_or_else(|| stale("the text is not in the file"))?;
         if found.next().is_some() {
             return Err(stale("the text is in the file more than once"));
         }
-        let at = |index: usize| there.get(index).map_or(text.len(), |(at, _)| *at);
+        let at = |index: usize| chars.get(index).map_or(text.len(), |(at, _)| *at);
         let begin = first + before.len();
         Ok(match part.len() {
             0 => at(begin)..at(begin),
             length => {
-                let (last, char) = there[begin + length - 1];
+                let (last, char) = chars[begin + length - 1];
                 at(begin)..last + char.len_utf8()
             }
         })
     }
 }
 
-/// All of a text that is neither white space nor comment, and where that is.
+/// Returns the characters of a text that are neither white space nor part of a comment, with their
+/// positions.
 fn significant(text: &str) -> Vec<(usize, char)> {
     let mut chars = Vec::new();
     let mut start = 0;
@@ -90,14 +92,16 @@ fn significant(text: &str) -> Vec<(usize, char)> {
     chars
 }
 
-/// The text of a file with these rows' changes, line by line where it was before. Rows may change the same part, or a part of it.
+/// Applies rows to the text of a file. Each line keeps its number. Several rows may change the same
+/// part, or one row a part of what another row changes.
 ///
 /// # Errors
 ///
-/// For each row whose text is not in the file, or more than once: the file has changed, and the row has to follow.
+/// One error for each row whose text does not occur exactly once: the file was edited, and the row
+/// has to be adapted.
 pub fn apply<'a>(text: &str, rows: impl IntoIterator<Item = &'a Row>) -> Result<String, Vec<String>> {
-    // What is inserted where; at one place first what ends there (the inner ones first), then what is only inserted, then what
-    // begins there (the outer ones first).
+    // The insertions, in this order at one position: ends of parts (inner parts first), code for
+    // empty parts, beginnings of parts (outer parts first).
     let mut inserts = Vec::new();
     let (mut removed, mut stale) = (Vec::new(), Vec::new());
     for (number, row) in rows.into_iter().enumerate() {

@@ -1,27 +1,27 @@
-//! Runs a test over a mutant, in a process of its own: it may end as it likes, but it has to end.
+//! Runs a test with a mutant in a process of its own, because the mutant may abort or never end.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a process may take.
+/// The limits of a process.
 #[derive(Clone, Copy)]
 pub struct Bounds {
     pub time: Duration,
-    /// The address space. (Only where there is a shell that can limit it.)
+    /// The limit of the address space. (It needs a shell with `ulimit`.)
     pub mebibytes: u64,
 }
 
-/// How a process has ended.
+/// How a process ended.
 pub struct Ended {
-    /// `None`: it ran out of time.
+    /// `None`: it was killed because its time was over.
     pub status: Option<ExitStatus>,
-    /// What it has written to stderr; of much, the beginning.
+    /// The first mebibyte of its standard error output.
     pub errors: String,
 }
 
-/// Runs the one test with this name, of this very program, with these changes to the environment.
+/// Runs one test of this test program, with changes to the environment.
 pub fn run(test: &str, environment: &[(&str, &str)], bounds: Bounds) -> Ended {
     let program = std::env::current_exe().unwrap();
     let mut command = if cfg!(unix) {

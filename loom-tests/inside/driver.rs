@@ -11,12 +11,12 @@ impl crate::Driver {
     }
 
     /// Returns whether a `shutdown` would wait for a timeout that falls due up to the tick `last`.
-    pub fn keeps_a_shutdown_waiting(&self, last: u64) -> bool {
+    pub fn keeps_shutdown_waiting(&self, last: u64) -> bool {
         self.shared.next_due(last).is_some()
     }
 
     /// Returns whether the worker is asleep although messages wait.
-    pub fn misses_something(&self) -> bool {
-        self.shared.misses_something()
+    pub fn misses_messages(&self) -> bool {
+        self.shared.misses_messages()
     }
 }

@@ -1,4 +1,5 @@
-//! What the models see of the library's inside. `inside/FILE` is a module in the copy of `src/FILE`, and sees what is private there.
+//! What the models see of the library's internals. `inside/FILE` becomes a module of the copy of
+//! `src/FILE`, so it can use the private items of that file.
 
 use std::sync::LazyLock;
 
@@ -6,11 +7,12 @@ pub use crate::engine::inside::{Lane, Lanes};
 pub use crate::node::inside::{FreeNode, LocalCount, Nodes, SharedValue, TimerRef, WheelRef};
 pub use crate::sync::inside::take_spawned;
 
-/// What the environment asks for: a mutant, or an order to weaken. Each is a process of its own, for it may end as it likes.
-pub(crate) static ASKED: LazyLock<Option<String>> =
+/// The request in the environment: the name of a mutant, or an order to weaken. Each request runs
+/// in a process of its own, because the process may abort.
+pub(crate) static REQUEST: LazyLock<Option<String>> =
     LazyLock::new(|| std::env::var("HASHED_WHEEL_MUTANT").ok());
 
-/// Whether this process runs this mutant.
+/// Returns whether this process runs with this mutant.
 pub fn mutant(name: &str) -> bool {
-    ASKED.as_ref().is_some_and(|asked| asked == name)
+    REQUEST.as_ref().is_some_and(|requested| requested == name)
 }

@@ -3,6 +3,6 @@ mod copy;
 
 fn main() {
     copy::main();
-    // A model like loom's, with another engine in it.
+    // shuttle's types replace loom's.
     println!("cargo::rustc-cfg=hashed_wheel_shuttle");
 }

@@ -1,5 +1,5 @@
-//! The library, changed by `mutants.rs` (see `build.rs`), and what its models see of its inside.
+//! The library with the changes of `mutants.rs` and the modules of `inside/`; see `build.rs`.
 
-#![allow(unused_parens, clippy::double_parens, reason = "where a mutant takes the place of an expression")]
+#![allow(unused_parens, clippy::double_parens, reason = "a mutant is put around an expression")]
 
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));

@@ -1,4 +1,4 @@
-//! What the build script makes of a row.
+//! Tests of `mutate.rs`: the code that the build script generates for a row.
 
 #[path = "../mutants.rs"]
 mod mutants;
@@ -18,7 +18,7 @@ fn wait(count: &Count) -> bool {
 }
 ";
 
-/// The lines that a row changes; all others stay where they are.
+/// Returns the lines that the rows change. All other lines stay the same.
 fn changed(rows: &[Row]) -> Vec<String> {
     let text = apply(TEXT, rows).unwrap();
     assert_eq!(text.lines().count(), TEXT.lines().count());
@@ -31,7 +31,7 @@ fn stale(original: &'static str) -> String {
 }
 
 #[test]
-fn an_expression_gets_an_alternative() {
+fn expression_gets_an_alternative() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "while «!is_over(count)» {", "false")]),
         ["while (if crate::inside::mutant(\"Name\") { false } else { !is_over(count) }) {"]
@@ -39,7 +39,7 @@ fn an_expression_gets_an_alternative() {
 }
 
 #[test]
-fn a_statement_gets_an_alternative() {
+fn statement_gets_an_alternative() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "park();", "spin();\n            spin();")]),
         ["if crate::inside::mutant(\"Name\") { spin(); spin(); } else { park(); }"]
@@ -47,7 +47,7 @@ fn a_statement_gets_an_alternative() {
 }
 
 #[test]
-fn an_empty_part_is_where_something_comes() {
+fn code_for_an_empty_part_is_inserted_there() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "«»park();", "return true;")]),
         ["if crate::inside::mutant(\"Name\") { return true; }; park();"]
@@ -55,12 +55,12 @@ fn an_empty_part_is_where_something_comes() {
 }
 
 #[test]
-fn a_row_for_all_takes_the_place() {
+fn row_without_mutant_replaces_the_part() {
     assert_eq!(changed(&[always("a.rs", "«park»();", "spin")]), ["spin();"]);
 }
 
 #[test]
-fn line_breaks_and_comments_do_not_matter() {
+fn line_breaks_and_comments_are_ignored() {
     assert_eq!(
         changed(&[mutant("Name", "a.rs", "bool { while !is_over(count) { «»", "break;")]),
         ["if crate::inside::mutant(\"Name\") { break; }; park();"]
@@ -72,7 +72,7 @@ fn line_breaks_and_comments_do_not_matter() {
 }
 
 #[test]
-fn rows_may_change_the_same_or_a_part_of_it() {
+fn rows_may_change_the_same_part_or_nested_parts() {
     let rows = [
         mutant("Part", "a.rs", "while «!is_over(count)» {", "false"),
         mutant("All", "a.rs", "while !is_over(count) { park(); }", ""),
@@ -89,7 +89,7 @@ fn rows_may_change_the_same_or_a_part_of_it() {
 }
 
 #[test]
-fn a_stale_row_is_named() {
+fn error_names_the_stale_row() {
     assert_eq!(
         stale("unpark();"),
         "loom-tests/mutants.rs, Name in a.rs: the text is not in the file: unpark();"
@@ -101,15 +101,15 @@ fn a_stale_row_is_named() {
     assert_eq!(stale("«park();"), "loom-tests/mutants.rs, Name in a.rs: there is no »: «park();");
 }
 
-/// What the build script sees to as well; here it is said of the whole table.
+/// The build script checks this too. Here a failure is a failed test.
 #[test]
-fn each_row_is_of_a_file_and_of_one_place() {
+fn each_row_changes_one_place_of_a_file() {
     assert!(mutants::ROWS.len() > 40);
     for row in mutants::ROWS {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/").to_owned() + row.file;
         let text = std::fs::read_to_string(path).unwrap();
         let copy = apply(&text, [row]).unwrap();
         assert_ne!(copy, text);
-        assert_eq!(copy.lines().count(), text.lines().count(), "the lines stay where they are");
+        assert_eq!(copy.lines().count(), text.lines().count(), "each line keeps its number");
     }
 }

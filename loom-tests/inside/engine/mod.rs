@@ -15,7 +15,7 @@ impl Shared {
         matches!(self.idle(), Idle::Parked(_))
     }
 
-    pub(crate) fn misses_something(&self) -> bool {
+    pub(crate) fn misses_messages(&self) -> bool {
         self.state.snapshot().is_asleep() && !self.worker.lock().queue.is_empty(&self.new_lanes)
     }
 }

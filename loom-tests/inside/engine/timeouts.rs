@@ -24,8 +24,8 @@ impl Lanes {
         Lane(self.new.open())
     }
 
-    /// Takes at most `most` messages. Returns them, with a zero for each message that was taken back,
-    /// and whether more wait.
+    /// Takes at most `most` messages. Returns them, with a zero for each message that was taken
+    /// back, and whether more wait.
     pub fn take(&self, most: usize) -> (Vec<u64>, bool) {
         let mut taken = Vec::new();
         let (count, more) = self.queue.lock().take(&self.new, most, |group| taken.extend(messages(group)));

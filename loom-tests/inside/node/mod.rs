@@ -34,7 +34,8 @@ impl Nodes {
     pub fn fill<T: TimerTask>(&self, node: FreeNode, task: T, delay: Duration) -> (Timeout, WheelRef) {
         let deadline = crate::ticks::deadline(self.0.time.now_or_soon(), delay);
         // SAFETY: each model has one timer, so the node belongs to it.
-        let (handle, wheel_ref) = unsafe { node.0.fill(OfType(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };
+        let (handle, wheel_ref) =
+            unsafe { node.0.fill(OfType(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };
         (Timeout { handle }, WheelRef(wheel_ref))
     }
 }
@@ -84,7 +85,7 @@ impl Timeout {
 
     /// Returns whether the worker has released its reference, and there is no other handle.
     #[must_use]
-    pub fn is_the_only_handle(&self) -> bool {
+    pub fn is_only_handle(&self) -> bool {
         self.references() == 1
     }
 }

@@ -1,4 +1,4 @@
-//! Atomics of which the environment may weaken an order; how many threads were started.
+//! Atomics whose orders the environment can weaken, and a count of started threads.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -8,10 +8,10 @@ use std::sync::LazyLock;
 #[cfg(hashed_wheel_shuttle)]
 use shuttle as loom;
 
-use crate::inside::ASKED;
+use crate::inside::REQUEST;
 use crate::sync::Ordering;
 
-/// loom's atomics, but for the [weakened] orders.
+/// Defines a wrapper of one of loom's atomics, with [weakened] orders.
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
         pub(crate) struct $name(loom::sync::atomic::$name);
@@ -84,8 +84,9 @@ atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
 
-/// The count of a `SharedCount`: to the models of whole timers an ordinary atomic, which loom does not
-/// see. Only `node::timer_ref` changes it, and the models of that are given a modelled one.
+/// The word of a `SharedCount`. The models of `node::timer_ref` use a modelled one. In all other
+/// models it is an ordinary atomic, which loom does not explore: it is part of none of their
+/// protocols.
 pub(crate) enum Count {
     Unmodelled(std::sync::atomic::AtomicUsize),
     Modelled(AtomicUsize),
@@ -135,8 +136,8 @@ impl Count {
     }
 }
 
-/// One side of an order that the environment takes away from the atomic operations in some lines of a file:
-/// `life.rs:149-153:release`.
+/// The request to take one side of an order away from the atomic operations in some lines of a
+/// file, for example `engine/state.rs:149-153:release`.
 struct Weakness {
     file: String,
     lines: RangeInclusive<u32>,
@@ -145,7 +146,7 @@ struct Weakness {
 
 impl Weakness {
     fn from_environment() -> Option<Self> {
-        let mut parts = ASKED.as_ref()?.split(':');
+        let mut parts = REQUEST.as_ref()?.split(':');
         let (file, lines, side) = (parts.next()?, parts.next()?, parts.next()?);
         let (first, last) = lines.split_once('-')?;
         let lines = first.parse().ok()?..=last.parse().ok()?;
@@ -153,13 +154,13 @@ impl Weakness {
     }
 }
 
-/// The order that an operation has: the one it asks for, unless the environment weakens it.
+/// Returns the order of an operation: the given one, unless the environment weakens it.
 #[track_caller]
 fn weakened(order: Ordering) -> Ordering {
     static WEAKNESS: LazyLock<Option<Weakness>> = LazyLock::new(Weakness::from_environment);
     let at = Location::caller();
-    let is_meant = |weak: &&Weakness| at.file().ends_with(&weak.file) && weak.lines.contains(&at.line());
-    match (WEAKNESS.as_ref().filter(is_meant), order) {
+    let is_here = |weak: &&Weakness| at.file().ends_with(&weak.file) && weak.lines.contains(&at.line());
+    match (WEAKNESS.as_ref().filter(is_here), order) {
         (None, _) => order,
         (Some(Weakness { releases: true, .. }), Ordering::AcqRel) => Ordering::Acquire,
         (Some(Weakness { releases: true, .. }), Ordering::Release) => Ordering::Relaxed,
@@ -171,11 +172,11 @@ fn weakened(order: Ordering) -> Ordering {
 
 std::thread_local!(static SPAWNED: Cell<usize> = const { Cell::new(0) });
 
-/// How many threads the library has started since this was last called.
+/// Returns how many threads the library has started since the last call.
 pub fn take_spawned() -> usize {
     SPAWNED.take()
 }
 
-pub(super) fn count_a_spawn() {
+pub(super) fn count_spawn() {
     SPAWNED.set(SPAWNED.get() + 1);
 }

@@ -1,7 +1,8 @@
-//! What loom cannot hold: a whole timer, with its worker, four producers, and an end at a random moment, under thousands of
-//! schedules. Each is drawn from a seed, and so is what the threads do in it.
+//! A whole timer, which is too large for loom: its worker, four producers and an end at a random
+//! moment, under thousands of schedules. A seed determines each schedule, and what the threads do
+//! in it.
 //!
-//! A failure names its seed, and the command that runs that schedule alone, again.
+//! A failure names its seed, and the command that runs that schedule again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -17,7 +18,7 @@ use shuttle::sync::Condvar;
 use shuttle::thread::{self, JoinHandle};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-mod meetings;
+mod mixed;
 #[path = "../../process.rs"]
 mod process;
 
@@ -25,65 +26,68 @@ use process::{Bounds, Ended};
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// So far away that nobody waits for it: whoever sleeps until then sleeps until it is woken.
+/// So far away that no test waits for it: a thread that sleeps until then sleeps until it is woken.
 const FAR: Duration = Duration::from_secs(7_200);
 
-/// Runs one test.
+/// The command that runs one test.
 const COMMAND: &str =
     "cargo test --manifest-path loom-tests/shuttle/Cargo.toml --test schedules -- --nocapture --exact";
 
-/// How many seeds for each story.
+/// The number of seeds per scenario.
 const SEEDS: u64 = 25_000;
 
-/// Runs `story` with each seed, or with the one that the environment has. It takes its decisions from what it is given.
+/// Runs `scenario` with each seed, or with the seed in the environment. The scenario takes all its
+/// random decisions from its argument.
 #[track_caller]
-fn explore(story: fn(&mut Rng) -> Tally) {
-    let asked = std::env::var("HASHED_WHEEL_SEED").ok().filter(|seed| !seed.is_empty());
-    let asked = asked.map(|seed| seed.parse().expect("a seed is a number"));
-    let seeds = asked.map_or(0..SEEDS, |seed| seed..seed + 1);
+fn explore(scenario: fn(&mut Rng) -> Counts) {
+    let requested = std::env::var("HASHED_WHEEL_SEED").ok().filter(|seed| !seed.is_empty());
+    let requested = requested.map(|seed| seed.parse().expect("a seed is a number"));
+    let seeds = requested.map_or(0..SEEDS, |seed| seed..seed + 1);
     let name = std::thread::current().name().unwrap_or_default().to_owned();
-    let sum = Arc::new(Mutex::new(Tally::default()));
+    let sum = Arc::new(Mutex::new(Counts::default()));
     let mut schedules = 0;
     for seed in seeds {
         let total = Arc::clone(&sum);
-        let failing = Failing(seed);
+        let on_failure = OnFailure(seed);
         let mut config = Config::new();
         config.failure_persistence = FailurePersistence::None;
-        // It says that it knows no order weaker than SeqCst. Loom does.
+        // shuttle warns that it treats every order as SeqCst. loom explores the weaker orders.
         config.silence_warnings = true;
-        // Who is never woken is found out by those who wait for it.
+        // If a wake-up is lost, a thread that waits in a loop for its effect reaches this limit.
         config.max_steps = MaxSteps::FailAfter(100_000);
-        let story = move || total.lock().unwrap().add(&story(&mut Rng::with_seed(seed)));
-        // Either each step is anybody's, or one thread runs until it has to wait but for a few changes: that holds one up
-        // in the middle of something for long. (The second takes a run to know when; that one counts too.)
+        let scenario = move || total.lock().unwrap().add(&scenario(&mut Rng::with_seed(seed)));
+        // Even seeds choose a random thread at each step. Odd seeds run one thread until it blocks,
+        // except for a few preemptions, so that a thread stops for long in the middle of an
+        // operation. (That scheduler needs a first run to place the preemptions, which counts too.)
         schedules += match seed % 2 {
-            0 => Runner::new(RandomScheduler::new_from_seed(seed, 1), config).run(story),
-            _ => Runner::new(PctScheduler::new_from_seed(seed, 4, 2), config).run(story),
+            0 => Runner::new(RandomScheduler::new_from_seed(seed, 1), config).run(scenario),
+            _ => Runner::new(PctScheduler::new_from_seed(seed, 4, 2), config).run(scenario),
         };
-        std::mem::forget(failing);
+        std::mem::forget(on_failure);
     }
     let sum = sum.lock().unwrap();
     println!("{name}: {schedules} schedules, {sum:?}");
-    assert!(asked.is_some() || sum.0.values().all(|ends| *ends > 0), "an end that never came: {sum:?}");
+    assert!(requested.is_some() || sum.0.values().all(|count| *count > 0), "an end never came: {sum:?}");
 }
 
 /// How often each end came, by name.
 #[derive(Debug, Default)]
-struct Tally(BTreeMap<&'static str, u64>);
+struct Counts(BTreeMap<&'static str, u64>);
 
-impl Tally {
-    fn of<const N: usize>(ends: [(&'static str, usize); N]) -> Self {
-        Self(ends.map(|(name, ends)| (name, ends as u64)).into())
+impl Counts {
+    fn of<const N: usize>(counts: [(&'static str, usize); N]) -> Self {
+        Self(counts.map(|(name, count)| (name, count as u64)).into())
     }
 
     fn add(&mut self, other: &Self) {
-        other.0.iter().for_each(|(name, ends)| *self.0.entry(name).or_default() += ends);
+        other.0.iter().for_each(|(name, count)| *self.0.entry(name).or_default() += count);
     }
 }
 
-struct Failing(u64);
+/// Prints the seed when a schedule panics.
+struct OnFailure(u64);
 
-impl Drop for Failing {
+impl Drop for OnFailure {
     fn drop(&mut self) {
         eprintln!("HASHED_WHEEL_SEED={} fails", self.0);
         let test = std::thread::current();
@@ -91,18 +95,18 @@ impl Drop for Failing {
     }
 }
 
-/// The schedules of a test in a process of their own, over code with a mutant in it: one has to fail, and again if its seed
-/// is given.
+/// Runs the schedules of a test with a mutant, in a process of their own. One schedule has to fail,
+/// and has to fail again when its seed is given.
 #[track_caller]
 fn is_detected_by(test: &str, mutant: &str) {
     let bounds = Bounds { time: Duration::from_secs(600), mebibytes: 8 << 10 };
     let run = |seed: Option<&str>| {
-        // Set to nothing it is as good as removed.
+        // An empty variable counts as unset.
         let environment = [("HASHED_WHEEL_MUTANT", mutant), ("HASHED_WHEEL_SEED", seed.unwrap_or_default())];
         let Ended { status, errors } = process::run(test, &environment, bounds);
         let status = status.unwrap_or_else(|| {
             panic!(
-                "test {test} does not detect mutant {mutant}: it was ended after {:?}: {errors}",
+                "test {test} does not detect mutant {mutant}: it was killed after {:?}: {errors}",
                 bounds.time
             )
         });
@@ -118,11 +122,12 @@ fn is_detected_by(test: &str, mutant: &str) {
     assert!(!status.success() && again == Some(seed), "{test} passes with {mutant} when its seed is given");
 }
 
-// --- what became of each --------------------------------------------------------------------------------------------
+// --- timeouts and how they end --------------------------------------------------------------------------------------
 
-/// None of this is seen by shuttle: it switches threads in the library's own primitives alone.
+/// How one timeout ended. shuttle does not see these counts: it switches threads only in the
+/// library's primitives.
 #[derive(Default)]
-struct Fate {
+struct Outcome {
     runs: AtomicUsize,
     hooks: AtomicUsize,
     drops: AtomicUsize,
@@ -134,7 +139,7 @@ fn get(count: &AtomicUsize) -> usize {
     count.load(Relaxed)
 }
 
-struct Task(Arc<Fate>);
+struct Task(Arc<Outcome>);
 
 impl TimerTask for Task {
     fn run(self, _: &Timeout) {
@@ -152,90 +157,91 @@ impl Drop for Task {
     }
 }
 
-/// A timeout and what became of it. (To clone the handle itself is a step of its own, in which shuttle may switch threads,
-/// and is not to with the list of all locked.)
+/// A timeout and its outcome. The handles are in `Arc`s because shuttle may switch threads in the
+/// clone of a handle, and must not do so while the list of all timeouts is locked.
 #[derive(Clone)]
-struct Entry {
+struct Scheduled {
     timeout: Arc<Timeout>,
-    /// A second one, so that a reference that is given up twice is missed.
+    /// A second handle, so that a reference that is released twice is missing at the end.
     second: Arc<Timeout>,
-    fate: Arc<Fate>,
-    /// It was due then, or before, if nobody has reset it.
+    outcome: Arc<Outcome>,
+    /// It is due by this time if no thread resets it.
     due: Duration,
 }
 
-impl Entry {
+impl Scheduled {
     fn cancel(&self) {
         if self.timeout.cancel() {
-            self.fate.cancels.fetch_add(1, Relaxed);
+            self.outcome.cancels.fetch_add(1, Relaxed);
         }
     }
 
     fn reset(&self, delay: Duration) {
-        self.fate.resets.fetch_add(1, Relaxed);
+        self.outcome.resets.fetch_add(1, Relaxed);
         self.timeout.reset(delay);
     }
 }
 
-// --- a timer and all that is at work on it --------------------------------------------------------------------------
+// --- a timer and its threads ----------------------------------------------------------------------------------------
 
-/// What all threads of a schedule know of.
+/// What the threads of a schedule share.
 #[derive(Clone)]
 struct World {
     clock: ManualClock,
     limit: usize,
-    known: Arc<Mutex<Vec<Entry>>>,
-    /// Of timeouts that nobody has a handle of any more: their nodes are used again.
-    forgotten: Arc<Mutex<Vec<Arc<Fate>>>>,
+    known: Arc<Mutex<Vec<Scheduled>>>,
+    /// Timeouts without a handle: their nodes are recycled.
+    without_handle: Arc<Mutex<Vec<Arc<Outcome>>>>,
     /// How many tasks the executor has dropped.
-    turned_away: Arc<AtomicUsize>,
-    /// What runs elsewhere.
-    elsewhere: Arc<Mutex<Vec<JoinHandle<()>>>>,
-    /// Somebody shuts the timer down: it refuses, and may not be stopped yet.
-    closes: Arc<AtomicBool>,
+    rejected: Arc<AtomicUsize>,
+    /// Threads that run a task.
+    on_other_threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    /// A thread shuts the timer down: it rejects new timeouts, and may not be stopped yet.
+    is_closing: Arc<AtomicBool>,
 }
 
-/// Where who turns a driver sleeps. (Shuttle's `park` wakes up by itself, and would hide a wake-up that is lost.)
+/// The event for which an event loop sleeps. (shuttle's `park` may wake up by itself, which would
+/// hide a lost wake-up.)
 #[derive(Default)]
-struct Bell {
-    has_rung: shuttle::sync::Mutex<bool>,
-    rings: Condvar,
+struct Event {
+    is_set: shuttle::sync::Mutex<bool>,
+    condition: Condvar,
 }
 
-impl Bell {
-    fn ring(&self) {
-        *self.has_rung.lock().unwrap() = true;
-        self.rings.notify_one();
+impl Event {
+    fn set(&self) {
+        *self.is_set.lock().unwrap() = true;
+        self.condition.notify_one();
     }
 
     fn wait(&self) {
-        let mut has_rung = self.has_rung.lock().unwrap();
-        while !*has_rung {
-            has_rung = self.rings.wait(has_rung).unwrap();
+        let mut is_set = self.is_set.lock().unwrap();
+        while !*is_set {
+            is_set = self.condition.wait(is_set).unwrap();
         }
-        *has_rung = false;
+        *is_set = false;
     }
 }
 
-/// Who turns the worker.
-struct Turner {
+/// A loop that turns a driver.
+struct EventLoop {
     driver: Driver,
-    bell: Arc<Bell>,
-    /// It drops the driver then, whatever is pending.
+    event: Arc<Event>,
+    /// After this many turns it drops the driver, even if timeouts are pending.
     turns: usize,
 }
 
 impl World {
-    /// A timer of any kind, with a thread or driven by one.
-    fn new(random: &mut Rng) -> (Self, HashedWheelTimer, Option<Turner>) {
+    /// Returns a random kind of timer: with a worker thread, or with an event loop.
+    fn new(random: &mut Rng) -> (Self, HashedWheelTimer, Option<EventLoop>) {
         let world = Self {
             clock: ManualClock::new(),
             limit: *random.choice(&[0, 0, 2, 5]).unwrap(),
             known: Arc::default(),
-            forgotten: Arc::default(),
-            turned_away: Arc::default(),
-            elsewhere: Arc::default(),
-            closes: Arc::default(),
+            without_handle: Arc::default(),
+            rejected: Arc::default(),
+            on_other_threads: Arc::default(),
+            is_closing: Arc::default(),
         };
         let mut builder = HashedWheelTimer::builder()
             .tick(TICK)
@@ -251,80 +257,82 @@ impl World {
         if random.bool() {
             return (world, builder.build().unwrap(), None);
         }
-        let bell = Arc::new(Bell::default());
-        let rung = Arc::clone(&bell);
-        let (timer, driver) = builder.waker(move || rung.ring()).build_driven().unwrap();
-        (world, timer, Some(Turner { driver, bell, turns: usize::MAX }))
+        let event = Arc::new(Event::default());
+        let event_to_set = Arc::clone(&event);
+        let (timer, driver) = builder.waker(move || event_to_set.set()).build_driven().unwrap();
+        (world, timer, Some(EventLoop { driver, event, turns: usize::MAX }))
     }
 
-    /// Drops the first one; runs the others here and elsewhere by turns.
+    /// Returns an executor that drops the first task, and runs the others alternately on this
+    /// thread and on another one.
     fn executor(&self) -> impl Fn(ExpiredTask) + Send + Sync + 'static {
-        let (taken, turned_away) = (AtomicUsize::new(0), Arc::clone(&self.turned_away));
-        let elsewhere = Arc::clone(&self.elsewhere);
+        let (taken, rejected) = (AtomicUsize::new(0), Arc::clone(&self.rejected));
+        let on_other_threads = Arc::clone(&self.on_other_threads);
         move |task| match taken.fetch_add(1, Relaxed) {
             0 => {
-                turned_away.fetch_add(1, Relaxed);
+                rejected.fetch_add(1, Relaxed);
                 drop(task);
             }
             taken if taken % 2 == 0 => task.run(),
             _ => {
                 let run = thread::spawn(|| task.run());
-                elsewhere.lock().unwrap().push(run);
+                on_other_threads.lock().unwrap().push(run);
             }
         }
     }
 
-    fn schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<Entry> {
-        let (timeout, fate) = self.try_to_schedule(timer, delay)?;
+    fn schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<Scheduled> {
+        let (timeout, outcome) = self.try_to_schedule(timer, delay)?;
         let second = Arc::new(timeout.clone());
         let due = self.clock.now() + delay;
-        let entry = Entry { timeout: Arc::new(timeout), second, fate, due };
-        self.known.lock().unwrap().push(entry.clone());
-        Some(entry)
+        let scheduled = Scheduled { timeout: Arc::new(timeout), second, outcome, due };
+        self.known.lock().unwrap().push(scheduled.clone());
+        Some(scheduled)
     }
 
-    /// One whose handle goes at once, or when it is cancelled.
-    fn schedule_and_forget(&self, timer: &HashedWheelTimer, delay: Duration, cancels: bool) {
-        let Some((timeout, fate)) = self.try_to_schedule(timer, delay) else { return };
+    /// Schedules a timeout and drops its handle, perhaps after a cancel.
+    fn schedule_and_drop_handle(&self, timer: &HashedWheelTimer, delay: Duration, cancels: bool) {
+        let Some((timeout, outcome)) = self.try_to_schedule(timer, delay) else { return };
         if cancels {
             timeout.cancel();
         }
-        self.forgotten.lock().unwrap().push(fate);
+        self.without_handle.lock().unwrap().push(outcome);
     }
 
-    fn try_to_schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<(Timeout, Arc<Fate>)> {
-        let fate = Arc::new(Fate::default());
-        let outcome = timer.new_timeout_task(Task(Arc::clone(&fate)), delay);
+    fn try_to_schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<(Timeout, Arc<Outcome>)> {
+        let outcome = Arc::new(Outcome::default());
+        let scheduled = timer.new_timeout_task(Task(Arc::clone(&outcome)), delay);
         assert!(self.limit == 0 || timer.pending_timeouts() <= self.limit, "more than the limit");
-        match outcome {
-            Ok(timeout) => Some((timeout, fate)),
+        match scheduled {
+            Ok(timeout) => Some((timeout, outcome)),
             Err(error) => {
-                assert_eq!(fate.drops.load(Relaxed), 1, "a refused task is dropped");
-                self.refuses(timer, &error);
+                assert_eq!(outcome.drops.load(Relaxed), 1, "a rejected task is dropped");
+                self.assert_may_reject(timer, &error);
                 None
             }
         }
     }
 
-    /// There is a reason for it.
-    fn refuses(&self, timer: &HashedWheelTimer, error: &NewTimeoutError) {
+    /// The timer has a reason to reject a timeout with this error.
+    fn assert_may_reject(&self, timer: &HashedWheelTimer, error: &NewTimeoutError) {
         match error {
             NewTimeoutError::TooManyPending { limit } => assert_eq!(*limit, self.limit),
-            error => assert!(timer.is_stopped() || self.closes.load(Relaxed), "{error}"),
+            error => assert!(timer.is_stopped() || self.is_closing.load(Relaxed), "{error}"),
         }
     }
 
-    /// One that any thread has scheduled: through the handle that others may be using, or one of its own.
-    fn any(&self, random: &mut Rng) -> Option<Entry> {
-        let mut entry = random.choice(&*self.known.lock().unwrap()).cloned()?;
+    /// Picks a timeout of any thread: with a handle that other threads may be using, or with a
+    /// clone.
+    fn pick(&self, random: &mut Rng) -> Option<Scheduled> {
+        let mut scheduled = random.choice(&*self.known.lock().unwrap()).cloned()?;
         if random.bool() {
-            entry.timeout = Arc::new(Timeout::clone(&entry.timeout));
+            scheduled.timeout = Arc::new(Timeout::clone(&scheduled.timeout));
         }
-        Some(entry)
+        Some(scheduled)
     }
 
-    /// The time goes on for a few ticks.
-    fn tick_on(&self, random: &mut Rng) -> JoinHandle<()> {
+    /// Advances the clock by a few ticks, on another thread.
+    fn advance_clock(&self, random: &mut Rng) -> JoinHandle<()> {
         let (clock, ticks) = (self.clock.clone(), random.u8(0..5));
         thread::spawn(move || {
             for _ in 0..ticks {
@@ -334,28 +342,29 @@ impl World {
         })
     }
 
-    /// Nothing else was on the timer.
-    fn settle(self, returned: Option<&[Timeout]>) -> Tally {
-        let ends @ Ends { expired, cancelled, runs, .. } = self.ends(returned);
-        assert_eq!(expired - runs, get(&self.turned_away), "all run that the executor did not drop");
+    /// Checks all timeouts and the statistics, if the timer had only plain timeouts.
+    fn check(self, returned: Option<&[Timeout]>) -> Counts {
+        let totals @ Totals { expired, cancelled, runs, .. } = self.totals(returned);
+        assert_eq!(expired - runs, get(&self.rejected), "each task runs unless the executor drops it");
         if let Some(first) = self.known.lock().unwrap().first() {
             let stats = first.timeout.timer().stats();
-            let [expired, cancelled, runs] = [expired, cancelled, runs].map(|ends| ends as u64);
+            let [expired, cancelled, runs] = [expired, cancelled, runs].map(|count| count as u64);
             assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0));
             assert_eq!((stats.dropped_tasks, stats.panics), (expired - runs, 0));
         }
-        ends.tally(returned.is_some())
+        totals.counts(returned.is_some())
     }
 
-    /// Each has ended in exactly one way. `returned` is what `stop` did, if anybody called it.
-    fn ends(&self, returned: Option<&[Timeout]>) -> Ends {
-        let runs_elsewhere = std::mem::take(&mut *self.elsewhere.lock().unwrap());
-        let elsewhere = runs_elsewhere.len();
-        runs_elsewhere.into_iter().for_each(|run| run.join().unwrap());
-        let Ends { mut expired, mut cancelled, mut runs, mut stopped, .. } = Ends::default();
-        for Entry { timeout, second, fate, .. } in &*self.known.lock().unwrap() {
+    /// Checks that each timeout has ended in exactly one way. `returned` has the timeouts that
+    /// `stop` has returned, if a thread called it.
+    fn totals(&self, returned: Option<&[Timeout]>) -> Totals {
+        let threads = std::mem::take(&mut *self.on_other_threads.lock().unwrap());
+        let on_other_threads = threads.len();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let Totals { mut expired, mut cancelled, mut runs, mut stopped, .. } = Totals::default();
+        for Scheduled { timeout, second, outcome, .. } in &*self.known.lock().unwrap() {
             let is_expired = usize::from(timeout.is_expired());
-            let cancels = get(&fate.cancels);
+            let cancels = get(&outcome.cancels);
             let stops = match returned {
                 Some(returned) => returned.iter().filter(|other| **other == **timeout).count(),
                 None => usize::from(timeout.is_cancelled()) - cancels,
@@ -365,45 +374,52 @@ impl World {
                 1,
                 "{is_expired} expired, {cancels} cancels, {stops} in stop"
             );
-            assert_eq!(get(&fate.hooks), cancels + stops, "each cancelled one's hook, once");
-            assert_eq!(get(&fate.drops), 1, "the task is gone");
-            assert!(get(&fate.runs) <= is_expired, "it runs once, if it is expired");
+            assert_eq!(
+                get(&outcome.hooks),
+                cancels + stops,
+                "the hook of each cancelled task is called once"
+            );
+            assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
+            assert!(
+                get(&outcome.runs) <= is_expired,
+                "a task runs at most once, and only if its timeout is expired"
+            );
             let handles = if returned.is_some() { 2 + stops } else { 2 };
-            assert!(second.references() as usize >= handles, "a reference was given up twice");
+            assert!(second.references() as usize >= handles, "no reference is released twice");
             expired += is_expired;
             cancelled += cancels + stops;
-            runs += get(&fate.runs);
+            runs += get(&outcome.runs);
             stopped += stops;
         }
-        for fate in &*self.forgotten.lock().unwrap() {
-            assert_eq!(get(&fate.drops), 1, "the task is gone");
-            assert!(get(&fate.runs) + get(&fate.hooks) <= 1, "exactly one end");
-            expired += 1 - get(&fate.hooks);
-            cancelled += get(&fate.hooks);
-            runs += get(&fate.runs);
+        for outcome in &*self.without_handle.lock().unwrap() {
+            assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
+            assert!(get(&outcome.runs) + get(&outcome.hooks) <= 1, "each timeout ends once");
+            expired += 1 - get(&outcome.hooks);
+            cancelled += get(&outcome.hooks);
+            runs += get(&outcome.runs);
         }
-        Ends { expired, cancelled, runs, stopped, elsewhere }
+        Totals { expired, cancelled, runs, stopped, on_other_threads }
     }
 }
 
-/// How many have ended in which way.
+/// How many timeouts have ended in which way.
 #[derive(Clone, Copy, Default)]
-struct Ends {
+struct Totals {
     expired: usize,
     cancelled: usize,
-    /// Of those that are expired.
+    /// Those of the expired ones whose task ran.
     runs: usize,
-    /// Of those that are cancelled, with the timer.
+    /// Those of the cancelled ones that ended with the timer.
     stopped: usize,
-    /// How many runs there were in another thread, also of what else was on the timer.
-    elsewhere: usize,
+    /// Runs on other threads, including those of periodic tasks and of keyed timeouts.
+    on_other_threads: usize,
 }
 
-impl Ends {
-    fn tally(self, is_returned: bool) -> Tally {
-        Tally::of([
+impl Totals {
+    fn counts(self, is_returned: bool) -> Counts {
+        Counts::of([
             ("run", self.runs),
-            ("run elsewhere", self.elsewhere),
+            ("run on another thread", self.on_other_threads),
             ("dropped by the executor", self.expired - self.runs),
             ("cancelled", self.cancelled - self.stopped),
             (if is_returned { "returned by stop" } else { "dropped with the timer" }, self.stopped),
@@ -411,31 +427,32 @@ impl Ends {
     }
 }
 
-impl Turner {
-    /// Drops the driver as soon as the timer is stopped: what is left goes to who has stopped it all the same.
+impl EventLoop {
+    /// Turns the driver until the timer is stopped, and drops it. That drop must take no timeout
+    /// from the thread that has stopped the timer.
     fn turn(mut self) {
         for _ in 0..self.turns {
             self.driver.turn();
             match self.driver.next_turn() {
                 Some(time) if time < FAR / 2 => thread::yield_now(),
                 None if self.driver.is_stopped() => return,
-                _ => self.bell.wait(),
+                _ => self.event.wait(),
             }
         }
     }
 }
 
-// --- the stories ----------------------------------------------------------------------------------------------------
+// --- the scenarios --------------------------------------------------------------------------------------------------
 
 #[test]
-fn exactly_one_end() {
+fn each_timeout_ends_once() {
     explore(|random| {
-        let (world, timer, mut turner) = World::new(random);
+        let (world, timer, mut event_loop) = World::new(random);
         let ending = random.u8(0..4);
-        if let (3, Some(turner)) = (ending, &mut turner) {
-            turner.turns = random.usize(0..4);
+        if let (3, Some(event_loop)) = (ending, &mut event_loop) {
+            event_loop.turns = random.usize(0..4);
         }
-        let turner = turner.map(|turner| thread::spawn(|| turner.turn()));
+        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
         let producers: Vec<_> = (0..4)
             .map(|_| {
                 let (world, timer, mut random) = (world.clone(), timer.clone(), random.fork());
@@ -444,51 +461,51 @@ fn exactly_one_end() {
                         let delay = TICK * random.u32(0..4);
                         match random.u8(0..10) {
                             0..4 => drop(world.schedule(&timer, delay)),
-                            4..6 => world.schedule_and_forget(&timer, delay, random.bool()),
+                            4..6 => world.schedule_and_drop_handle(&timer, delay, random.bool()),
                             6 => drop(world.schedule(&timer, FAR)),
-                            7..9 => drop(world.any(&mut random).map(|one| one.cancel())),
-                            _ => drop(world.any(&mut random).map(|one| one.reset(delay))),
+                            7..9 => drop(world.pick(&mut random).map(|one| one.cancel())),
+                            _ => drop(world.pick(&mut random).map(|one| one.reset(delay))),
                         }
                     }
                 })
             })
             .collect();
-        let clock = world.tick_on(random);
-        // While they are all at work, or when much has fired.
-        let most = *random.choice(&[20, 200]).unwrap();
-        (0..random.u8(0..most)).for_each(|_| thread::yield_now());
+        let clock = world.advance_clock(random);
+        // The end comes while the threads work, or after many timeouts have fired.
+        let max = *random.choice(&[20, 200]).unwrap();
+        (0..random.u8(0..max)).for_each(|_| thread::yield_now());
 
         let mut returned = None;
         match ending {
             0 => {
                 returned = Some(timer.stop());
-                assert_eq!(timer.pending_timeouts(), 0, "it returns when it is over");
+                assert_eq!(timer.pending_timeouts(), 0, "stop returns after the end");
             }
             1 => {
                 let other = timer.clone();
                 let stop = thread::spawn(move || other.stop());
                 let mut all = timer.stop();
-                assert_eq!(timer.pending_timeouts(), 0, "both return when it is over");
+                assert_eq!(timer.pending_timeouts(), 0, "both calls return after the end");
                 let others = stop.join().unwrap();
-                assert!(all.is_empty() || others.is_empty(), "one gets all");
+                assert!(all.is_empty() || others.is_empty(), "one of the two returns all");
                 all.extend(others);
                 returned = Some(all);
             }
             _ => drop(timer),
         }
-        for thread in producers.into_iter().chain([clock]).chain(turner) {
+        for thread in producers.into_iter().chain([clock]).chain(event_loop) {
             thread.join().unwrap();
         }
-        world.settle(returned.as_deref())
+        world.check(returned.as_deref())
     });
 }
 
 #[test]
-fn nothing_is_forgotten() {
+fn no_timeout_is_forgotten() {
     explore(|random| {
-        let (world, timer, turner) = World::new(random);
-        let turner = turner.map(|turner| thread::spawn(|| turner.turn()));
-        // So that the worker, when it sleeps, sleeps for good.
+        let (world, timer, event_loop) = World::new(random);
+        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
+        // With this timeout the worker's sleep does not end by itself.
         let rest = world.schedule(&timer, FAR);
         let producers: Vec<_> = (0..random.u8(1..=4))
             .map(|_| {
@@ -498,15 +515,15 @@ fn nothing_is_forgotten() {
                         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
                         let delay = TICK * random.u32(0..3);
                         let far = random.bool();
-                        let Some(entry) = world.schedule(&timer, if far { FAR } else { delay }) else {
+                        let Some(scheduled) = world.schedule(&timer, if far { FAR } else { delay }) else {
                             continue;
                         };
                         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
-                        // One that is far away has to come near, or to go: else it would never end.
+                        // Otherwise the timeout would not end.
                         if far && random.u8(0..4) > 0 {
-                            entry.reset(delay);
+                            scheduled.reset(delay);
                         } else if far {
-                            entry.cancel();
+                            scheduled.cancel();
                         }
                     }
                 })
@@ -515,18 +532,18 @@ fn nothing_is_forgotten() {
         for producer in producers {
             producer.join().unwrap();
         }
-        let mut patience = 3_000;
+        let mut attempts_left = 3_000;
         while timer.pending_timeouts() > usize::from(rest.is_some()) {
             world.clock.advance(TICK / 4);
             thread::yield_now();
-            patience -= 1;
-            assert!(patience > 0, "something that is due is forgotten");
+            attempts_left -= 1;
+            assert!(attempts_left > 0, "a due timeout is forgotten");
         }
         let returned = timer.stop();
-        if let Some(turner) = turner {
-            turner.join().unwrap();
+        if let Some(event_loop) = event_loop {
+            event_loop.join().unwrap();
         }
-        world.settle(Some(&returned))
+        world.check(Some(&returned))
     });
 }
 
@@ -542,29 +559,29 @@ macro_rules! mutants {
 }
 
 mutants! {
-    a_change_without_compare_is_found: exactly_one_end, "ChangeWithoutCompare";
-    a_limit_without_compare_is_found: exactly_one_end, "AdmitWithoutCompare";
-    a_stop_that_does_not_wait_is_found: exactly_one_end, "StopWithoutWaiting";
-    a_stop_that_does_not_wake_is_found: exactly_one_end, "StopWithoutUnparking";
-    a_second_worker_is_found: exactly_one_end, "StartWithoutSecondLook";
-    a_drop_without_compare_is_found: exactly_one_end, "DropWithoutCompare";
-    a_reset_that_nobody_hears_of_is_found: nothing_is_forgotten, "ResetWithoutPush";
-    a_sleep_without_compare_is_found: nothing_is_forgotten, "SleepWithoutCompare";
-    a_sleep_without_a_second_look_is_found: nothing_is_forgotten, "SleepWithoutSecondLook";
-    a_promise_without_a_second_look_is_found: nothing_is_forgotten, "PromiseWithoutSecondLook";
-    a_push_without_a_look_is_found: nothing_is_forgotten, "PushWithoutLook";
-    a_second_stop_that_takes_is_found: exactly_one_end, "SecondStopTakes";
-    an_earlier_deadline_without_a_look_is_found: nothing_is_forgotten, "EarlierWithoutLook";
-    a_message_taken_back_without_compare_is_found: exactly_one_end, "TakeBackWithoutCompare";
-    a_lent_handle_taken_for_one_alone_is_found: exactly_one_end, "TakeBackAsIfAlone";
-    an_entry_that_is_gone_and_given_up_is_found: exactly_one_end, "GoneWithItsEntry";
-    an_expiry_that_takes_the_entry_is_found: exactly_one_end, "ExpiryTakesTheEntry";
-    a_stop_that_takes_the_entry_is_found: exactly_one_end, "StopTakesTheEntry";
-    a_lane_that_goes_with_its_thread_is_found: nothing_is_forgotten, "RetiredLaneGoes";
-    a_replacement_that_leaves_first_is_found: meetings::everything_meets, "ReplaceLeavesFirst";
-    a_waker_that_stays_is_found: meetings::everything_meets, "RepollKeepsTheWaker";
-    a_run_that_brings_back_is_found: meetings::everything_meets, "RearmBringsBack";
-    a_shutdown_without_those_admitted_is_found: meetings::everything_meets, "ShutdownWithoutThoseAdmitted";
-    a_replacement_in_two_steps_is_found: meetings::everything_meets, "ReplaceInTwoSteps";
-    a_beginning_without_a_look_is_found: meetings::everything_meets, "BeginWithoutLook";
+    detects_change_without_compare: each_timeout_ends_once, "ChangeWithoutCompare";
+    detects_register_without_compare: each_timeout_ends_once, "RegisterWithoutCompare";
+    detects_stop_without_waiting: each_timeout_ends_once, "StopWithoutWaiting";
+    detects_stop_without_notify: each_timeout_ends_once, "StopWithoutNotify";
+    detects_start_without_second_look: each_timeout_ends_once, "StartWithoutSecondLook";
+    detects_drop_handle_without_compare: each_timeout_ends_once, "DropHandleWithoutCompare";
+    detects_reset_without_push: no_timeout_is_forgotten, "ResetWithoutPush";
+    detects_sleep_without_compare: no_timeout_is_forgotten, "SleepWithoutCompare";
+    detects_sleep_without_second_look: no_timeout_is_forgotten, "SleepWithoutSecondLook";
+    detects_announce_without_second_look: no_timeout_is_forgotten, "AnnounceWithoutSecondLook";
+    detects_push_without_read: no_timeout_is_forgotten, "PushWithoutRead";
+    detects_second_stop_drains: each_timeout_ends_once, "SecondStopDrains";
+    detects_earlier_reset_without_read: no_timeout_is_forgotten, "EarlierResetWithoutRead";
+    detects_take_back_without_compare: each_timeout_ends_once, "TakeBackWithoutCompare";
+    detects_take_back_without_merge: each_timeout_ends_once, "TakeBackWithoutMerge";
+    detects_release_left_reference: each_timeout_ends_once, "ReleaseLeftReference";
+    detects_expiry_takes_left_reference: each_timeout_ends_once, "ExpiryTakesLeftReference";
+    detects_stop_takes_left_reference: each_timeout_ends_once, "StopTakesLeftReference";
+    detects_retired_lane_dropped_early: no_timeout_is_forgotten, "RetiredLaneDroppedEarly";
+    detects_replace_deregisters_first: mixed::all_operations_end_once, "ReplaceDeregistersFirst";
+    detects_repoll_keeps_old_waker: mixed::all_operations_end_once, "RepollKeepsOldWaker";
+    detects_run_revives_cancelled: mixed::all_operations_end_once, "RunRevivesCancelled";
+    detects_shutdown_ignores_registered: mixed::all_operations_end_once, "ShutdownIgnoresRegistered";
+    detects_keyed_replace_in_two_steps: mixed::all_operations_end_once, "KeyedReplaceInTwoSteps";
+    detects_removed_item_starts: mixed::all_operations_end_once, "RemovedItemStarts";
 }

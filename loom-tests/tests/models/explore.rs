@@ -1,4 +1,4 @@
-//! Explores a model, and sees it fail over each of its mutants.
+//! Explores a model, and checks that it fails with each of its mutants.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -11,7 +11,7 @@ use loom::thread;
 
 #[path = "../../mutants.rs"]
 mod mutants;
-#[allow(dead_code, reason = "of the rows only the names matter here")]
+#[allow(dead_code, reason = "only the names of the rows are used here")]
 #[path = "../../mutate.rs"]
 mod mutate;
 #[path = "../../process.rs"]
@@ -19,81 +19,84 @@ mod process;
 
 use process::{Bounds, Ended};
 
-/// Where the library, compiled for models, looks for what is to be wrong: a mutant's name, or `life.rs:149-153:release`.
+/// The variable in which the library finds the request: the name of a mutant, or an order to
+/// weaken, for example `engine/state.rs:149-153:release`.
 const MUTANT: &str = "HASHED_WHEEL_MUTANT";
 
-/// After so many executions that all pass, a mutant counts as not detected.
-const MOST_EXECUTIONS: &str = "HASHED_WHEEL_MOST_EXECUTIONS";
+/// After this many executions without a failure, a mutant counts as not detected.
+const MAX_EXECUTIONS: &str = "HASHED_WHEEL_MAX_EXECUTIONS";
 
-/// How the process of a mutant ends when anything panics: the mutant is detected.
+/// The exit code of a mutant's process when anything panics: the mutant is detected.
 const DETECTED: i32 = 90;
 
-/// How it ends after [`MOST_EXECUTIONS`].
+/// The exit code after [`MAX_EXECUTIONS`].
 const TOO_MANY: i32 = 91;
 
-/// The address space of a mutant's process.
+/// The limit of the address space of a mutant's process.
 const MEBIBYTES: u64 = 4 << 10;
 
-/// Explores `model` whole, or (mostly for two producers) every interleaving with at most `preemptions` of them; then sees
-/// it fail over each of its mutants. Called by the test that gives the model its name.
+/// Explores every execution of `model`, or those with at most `preemptions` preemptions (mostly
+/// models with two producers). Then checks that the model fails with each of its mutants. The name
+/// of the test that calls this is the name of the model.
 #[track_caller]
 pub(crate) fn explore<const N: usize, M>(preemptions: Option<usize>, mutants: [Mutant; N], model: M)
 where
     M: Fn() + Sync + Send + 'static,
 {
-    const { assert!(N > 0, "a model that cannot fail says nothing") };
-    let asked = std::env::var(MUTANT).ok();
-    if let Some(name) = &asked {
+    const { assert!(N > 0, "a model without mutants may be unable to fail") };
+    let requested = std::env::var(MUTANT).ok();
+    if let Some(name) = &requested {
         assert!(name.contains(':') || is_known(name), "there is no mutant {name}");
     }
-    watch_panics(asked.is_some());
-    let most = std::env::var(MOST_EXECUTIONS).map_or(usize::MAX, |most| most.parse().unwrap());
+    watch_panics(requested.is_some());
+    let max = std::env::var(MAX_EXECUTIONS).map_or(usize::MAX, |max| max.parse().unwrap());
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
-    // None of these may cut a model short, whatever the environment says: it would pass.
+    // No variable of the environment may cut a model short, because the model would pass.
     builder.max_permutations = None;
     builder.max_duration = None;
     builder.checkpoint_file = None;
-    // More than that is a failure of the model.
+    // An execution with more branches than this fails.
     builder.max_branches = 10_000;
     builder.preemption_bound = preemptions;
-    let begun = Instant::now();
+    let began = Instant::now();
     builder.check(move || {
-        if counter.fetch_add(1, Relaxed) == most {
+        if counter.fetch_add(1, Relaxed) == max {
             std::process::exit(TOO_MANY);
         }
         model();
     });
 
-    let healthy = Healthy { executions: executions.load(Relaxed), took: begun.elapsed() };
+    let baseline = Baseline { executions: executions.load(Relaxed), took: began.elapsed() };
     let name = name_of_test::<M>();
-    let fails = match asked {
+    let fails = match requested {
         Some(mutant) => format!("passes with: {mutant}"),
         None => {
-            assert!(healthy.executions > 1, "there is something to interleave");
-            // A mutant's process ends at the first panic, so without one there may be none.
-            assert_eq!(PANICS.get(), 0, "{name} passes, though something panics in it");
+            assert!(baseline.executions > 1, "the model has only one execution");
+            // A mutant's process ends at the first panic, so the model itself must not panic.
+            assert_eq!(PANICS.get(), 0, "{name} passes, although code in it panics");
             for mutant in &mutants {
-                mutant.is_detected_by(name, healthy.bounds()).unwrap_or_else(|why| panic!("{why}"));
+                mutant.is_detected_by(name, baseline.bounds()).unwrap_or_else(|why| panic!("{why}"));
             }
-            format!("fails with: {}", mutants.map(|mutant| mutant.what).join(", "))
+            format!("fails with: {}", mutants.map(|mutant| mutant.name).join(", "))
         }
     };
     let bound = preemptions.map_or(String::new(), |bound| format!(" (at most {bound} preemptions)"));
-    println!("{name}: {} executions{bound}; {fails}", healthy.executions);
+    println!("{name}: {} executions{bound}; {fails}", baseline.executions);
 }
 
-/// The name of the test that this closure is written in, as the test harness has it.
+/// Returns the name of the test that contains this closure, as the test harness knows it.
 fn name_of_test<M>() -> &'static str {
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
-    name.split_once("::").expect("the crate's name comes first").1
+    name.split_once("::").expect("a path starts with the name of the crate").1
 }
 
 std::thread_local!(static PANICS: Cell<usize> = const { Cell::new(0) });
 
-/// Counts this thread's panics from now on, those included that are caught; or ends the process at the first one: what has
-/// gone wrong by then may do anything when a stack unwinds.
+/// Counts this thread's panics from now on, including those that are caught. If `ends`, ends the
+/// process at the first panic instead, because unwinding may do anything after a mutant has done
+/// damage.
 fn watch_panics(ends: bool) {
     static WATCHED: Once = Once::new();
     PANICS.set(0);
@@ -111,35 +114,37 @@ fn watch_panics(ends: bool) {
 
 // --- mutants ----------------------------------------------------------------------------------------------------------
 
-/// A model over code with one thing taken out, in a process of its own, for it may end as it likes.
+/// A mutant of a model. It runs in a process of its own, because it may abort or never end.
 pub(crate) struct Mutant {
-    what: String,
-    /// As the library wants it.
-    asked: String,
+    /// The name for reports.
+    name: String,
+    /// The request for the library.
+    request: String,
     /// See [`Mutant::never_ends`].
     never_ends: bool,
 }
 
-/// The mutant with this name in `mutants.rs`.
+/// Returns the mutant with this name in `mutants.rs`.
 #[track_caller]
 pub(crate) fn mutant(name: &str) -> Mutant {
     assert!(is_known(name), "there is no mutant {name}");
-    Mutant { what: name.to_owned(), asked: name.to_owned(), never_ends: false }
+    Mutant { name: name.to_owned(), request: name.to_owned(), never_ends: false }
 }
 
-/// No atomic operation in this function of this file ("engine/state.rs deregister") releases anything.
+/// No atomic operation in this function of this file ("engine/state.rs deregister") releases
+/// anything.
 pub(crate) fn no_release(of: &str) -> Mutant {
     weak(of, "release")
 }
 
-/// None acquires anything.
+/// No atomic operation in this function of this file acquires anything.
 pub(crate) fn no_acquire(of: &str) -> Mutant {
     weak(of, "acquire")
 }
 
 fn weak(of: &str, side: &str) -> Mutant {
     let (file, function) = of.split_once(' ').expect("a file and a function");
-    // What is compiled, whose lines the library knows.
+    // The copy is compiled, and the library knows the line numbers of the copy.
     let copy = Path::new(env!("OUT_DIR")).join("src").join(file);
     let source = std::fs::read_to_string(copy).expect(file);
     let begins = |line: &str| {
@@ -149,8 +154,8 @@ fn weak(of: &str, side: &str) -> Mutant {
     let line = source.lines().nth(first - 1).expect(of);
     let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
     let last = first + source.lines().skip(first).position(|line| line == end).expect(of) + 1;
-    let (what, asked) = (format!("{of} without {side}"), format!("{file}:{first}-{last}:{side}"));
-    Mutant { what, asked, never_ends: false }
+    let (name, request) = (format!("{of} without {side}"), format!("{file}:{first}-{last}:{side}"));
+    Mutant { name, request, never_ends: false }
 }
 
 /// Returns the path and the text of each file of the library.
@@ -173,17 +178,17 @@ pub(crate) fn sources() -> Vec<(String, String)> {
 }
 
 fn is_known(name: &str) -> bool {
-    mutants::ROWS.iter().any(|row| row.mutant == Some(name)) || OF_THE_HARNESS.contains(&name)
+    mutants::ROWS.iter().any(|row| row.mutant == Some(name)) || HARNESS_MUTANTS.contains(&name)
 }
 
-/// What a model takes without a mutant.
-struct Healthy {
+/// The cost of a model without a mutant.
+struct Baseline {
     executions: usize,
     took: Duration,
 }
 
-impl Healthy {
-    /// What it may take with one: far more than it should.
+impl Baseline {
+    /// Returns the limits of the model with a mutant, which are generous.
     fn bounds(&self) -> (usize, Bounds) {
         let time = Duration::from_secs(60) + self.took * 20;
         (1_000 + self.executions * 20, Bounds { time, mebibytes: MEBIBYTES })
@@ -191,37 +196,37 @@ impl Healthy {
 }
 
 impl Mutant {
-    /// What comes of it is that an execution never ends. With others that is an error, for a model that is too large looks the
-    /// same.
+    /// The mutant is expected to make an execution endless. For other mutants that is an error,
+    /// because a model that is too large looks the same.
     pub(crate) fn never_ends(self) -> Self {
         Self { never_ends: true, ..self }
     }
 
     /// # Errors
     ///
-    /// If the model does not fail, or fails in another way than it should.
+    /// If the model does not fail, or fails in an unexpected way.
     fn is_detected_by(&self, model: &str, (executions, bounds): (usize, Bounds)) -> Result<(), String> {
-        let most = executions.to_string();
-        let environment = [(MUTANT, self.asked.as_str()), (MOST_EXECUTIONS, &most)];
+        let max = executions.to_string();
+        let environment = [(MUTANT, self.request.as_str()), (MAX_EXECUTIONS, &max)];
         let Ended { status, errors } = process::run(model, &environment, bounds);
-        let undetected = format!("model {model} does not detect mutant {}", self.what);
+        let undetected = format!("model {model} does not detect mutant {}", self.name);
         let Some(status) = status else {
-            return Err(format!("{undetected}: it was ended after {:?}: {errors}", bounds.time));
+            return Err(format!("{undetected}: it was killed after {:?}: {errors}", bounds.time));
         };
         match status.code() {
             Some(DETECTED) if errors.contains("exceeded maximum number of branches") == self.never_ends => {
                 Ok(())
             }
-            Some(DETECTED) => Err(format!("model {model} with mutant {}: {errors}", self.what)),
+            Some(DETECTED) => Err(format!("model {model} with mutant {}: {errors}", self.name)),
             Some(TOO_MANY) => Err(format!("{undetected}: {executions} executions pass")),
             Some(0) => Err(format!("{undetected}: it passes")),
-            // It may have wanted more memory than it may have.
+            // The process may have reached its memory limit.
             _ => Err(format!("{undetected}: {status}, and nothing panicked: {errors}")),
         }
     }
 }
 
-/// Each mutant of the table has a model that detects it.
+/// Each mutant of the table is a mutant of some model.
 #[test]
 fn each_mutant_has_a_model() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
@@ -234,14 +239,14 @@ fn each_mutant_has_a_model() {
     }
 }
 
-// --- of the harness itself --------------------------------------------------------------------------------------------
+// --- tests of the harness ---------------------------------------------------------------------------------------------
 
-/// Mutants that only `a_model_of_the_harness` knows.
-const OF_THE_HARNESS: &[&str] = &["Fails", "Passes", "NeverEnds", "TakesAllMemory", "HasTooManyExecutions"];
+/// Mutants that only `harness_model` knows.
+const HARNESS_MUTANTS: &[&str] = &["Fails", "Passes", "NeverEnds", "TakesAllMemory", "HasTooManyExecutions"];
 
 /// A model with mutants of all kinds.
 #[test]
-fn a_model_of_the_harness() {
+fn harness_model() {
     explore(None, [mutant("Fails")], || {
         let is = hashed_wheel::inside::mutant;
         let shared = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
@@ -261,10 +266,10 @@ fn a_model_of_the_harness() {
     });
 }
 
-/// A mutant that its model does not detect ends all the same, and the test says what it is.
+/// A mutant that its model does not detect is ended, and the error names it.
 #[test]
-fn a_mutant_that_is_not_detected_ends_and_is_named() {
-    let model = "explore::a_model_of_the_harness";
+fn undetected_mutant_ends_and_is_named() {
+    let model = "explore::harness_model";
     let bounds = Bounds { time: Duration::from_secs(60), mebibytes: 512 };
     let why = |name: &str, bounds| mutant(name).is_detected_by(model, (100, bounds)).unwrap_err();
     mutant("Fails").is_detected_by(model, (100, bounds)).unwrap();
@@ -276,22 +281,22 @@ fn a_mutant_that_is_not_detected_ends_and_is_named() {
         "{too_many}"
     );
     let never = why("NeverEnds", Bounds { time: Duration::from_secs(2), ..bounds });
-    assert!(never.contains("does not detect mutant NeverEnds: it was ended after 2s"), "{never}");
+    assert!(never.contains("does not detect mutant NeverEnds: it was killed after 2s"), "{never}");
     if cfg!(target_os = "linux") {
         let memory = why("TakesAllMemory", bounds);
         assert!(memory.contains("does not detect mutant TakesAllMemory: signal"), "{memory}");
     }
-    // One that never ends is not taken for one that fails in another way.
+    // A mutant that fails does not pass for a mutant that never ends.
     let other = mutant("Fails").never_ends();
     assert!(other.is_detected_by(model, (100, bounds)).is_err());
 }
 
-/// Whatever the environment says, a model is explored to its end.
+/// loom's variables in the environment do not change how a model is explored.
 #[test]
-fn nothing_cuts_a_model_short() {
+fn environment_does_not_cut_a_model_short() {
     const PLAIN: (&str, &str) = ("HASHED_WHEEL_PLAIN", "1");
     if std::env::var_os(PLAIN.0).is_some() {
-        return a_model_that_can_be_cut_short();
+        return model_that_can_be_cut_short();
     }
     let explored = |test: &str, environment: &[(&str, &str)]| {
         let output = Command::new(std::env::current_exe().unwrap())
@@ -301,11 +306,11 @@ fn nothing_cuts_a_model_short() {
             .unwrap();
         let out = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{out}");
-        let (before, _) = out.split_once(" executions").expect("it says how many");
+        let (before, _) = out.split_once(" executions").expect("the number of executions is printed");
         before.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok()).expect("a number")
     };
     let cut = [
-        // How often loom looks at the others.
+        // How often loom checks the other variables.
         ("LOOM_CHECKPOINT_INTERVAL", "1"),
         ("LOOM_MAX_PERMUTATIONS", "2"),
         ("LOOM_MAX_DURATION", "0"),
@@ -313,15 +318,15 @@ fn nothing_cuts_a_model_short() {
         ("LOOM_MAX_BRANCHES", "1"),
         ("LOOM_CHECKPOINT_FILE", "/dev/null"),
     ];
-    let model = "ends::one_of_cancel_and_stop_wins";
+    let model = "ends::cancel_or_stop_wins";
     assert_eq!(explored(model, &cut), explored(model, &[]));
-    // They would cut one that is not explored by `explore`.
-    let this = "explore::nothing_cuts_a_model_short";
+    // They cut a model short that is not explored by `explore`.
+    let this = "explore::environment_does_not_cut_a_model_short";
     assert!(explored(this, &[PLAIN]) > 1);
     assert_eq!(explored(this, &[PLAIN, cut[0], cut[1]]), 1);
 }
 
-fn a_model_that_can_be_cut_short() {
+fn model_that_can_be_cut_short() {
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&executions);
     loom::model(move || {

@@ -1,21 +1,21 @@
-//! Timeouts by key: what decides is the lock of the shard, which loom sees.
+//! Timeouts by key. The lock of the shard decides how an item ends, and loom sees that lock.
 
 use hashed_wheel::KeyedTimeouts;
 
 use super::*;
 
-/// Of `KeyedTimeouts::schedule`, what a test knows of one call.
-struct Item(Arc<Ends>);
+/// One call of `KeyedTimeouts::schedule`, as the model sees it.
+struct Item(Arc<Outcome>);
 
 impl Item {
     fn schedule(keyed: &KeyedTimeouts<u8>, ticks: u32) -> (bool, Self) {
-        let ends = Arc::new(Ends::default());
-        let task = Task(Arc::clone(&ends));
-        let replaced = keyed.schedule(7, move |_| task.run_it(), TICK * ticks).unwrap();
-        (replaced, Self(ends))
+        let outcome = Arc::new(Outcome::default());
+        let task = Task(Arc::clone(&outcome));
+        let replaced = keyed.schedule(7, move |_| task.count_run(), TICK * ticks).unwrap();
+        (replaced, Self(outcome))
     }
 
-    /// It ran, or was dropped.
+    /// The task was dropped once, and ran before if `ran`.
     #[track_caller]
     fn assert(&self, ran: bool) {
         self.0.assert(usize::from(ran), 0);
@@ -27,13 +27,13 @@ impl Item {
 }
 
 impl Task {
-    fn run_it(self) {
+    fn count_run(self) {
         self.0.runs.fetch_add(1, Relaxed);
     }
 }
 
-/// What is placed under the key and in the wheel, due at once.
-fn due() -> (Driven, KeyedTimeouts<u8>, Item) {
+/// Returns a timer with an item that is current and due.
+fn with_due_item() -> (Driven, KeyedTimeouts<u8>, Item) {
     let mut driven = Driven::new();
     let keyed = KeyedTimeouts::new(&driven.timer);
     let (replaced, item) = Item::schedule(&keyed, 1);
@@ -44,9 +44,9 @@ fn due() -> (Driven, KeyedTimeouts<u8>, Item) {
 }
 
 #[test]
-fn of_a_cancel_and_the_expiry_one_wins() {
-    explore(None, [mutant("BeginWithoutLook")], || {
-        let (driven, keyed, item) = due();
+fn cancel_or_expiry_wins() {
+    explore(None, [mutant("RemovedItemStarts")], || {
+        let (driven, keyed, item) = with_due_item();
         let turn = Driven::turn(driven.driver);
         let cancelled = keyed.cancel(&7);
         let (_, _driver) = turn.join().unwrap();
@@ -57,15 +57,15 @@ fn of_a_cancel_and_the_expiry_one_wins() {
 }
 
 #[test]
-fn of_a_replacement_and_the_expiry_one_wins() {
-    explore(Some(4), [mutant("BeginWithoutLook")], || {
-        let (driven, keyed, old) = due();
+fn replacement_or_expiry_wins() {
+    explore(Some(4), [mutant("RemovedItemStarts")], || {
+        let (driven, keyed, old) = with_due_item();
         let turn = Driven::turn(driven.driver);
         let (replaced, new) = Item::schedule(&keyed, 5);
         let (_, mut driver) = turn.join().unwrap();
         old.assert(!replaced);
         assert!(!new.ran() && keyed.contains(&7) && keyed.len() == 1);
-        assert_eq!(driven.timer.pending_timeouts(), 1, "no orphan");
+        assert_eq!(driven.timer.pending_timeouts(), 1, "a replaced timeout is cancelled");
         driven.clock.advance(TICK * 6);
         assert_eq!(driver.turn(), 1);
         new.assert(true);
@@ -74,13 +74,13 @@ fn of_a_replacement_and_the_expiry_one_wins() {
 }
 
 #[test]
-fn a_reset_that_was_in_time_moves_the_deadline() {
+fn reset_in_time_moves_the_deadline() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
-        let (driven, keyed, item) = due();
+        let (driven, keyed, item) = with_due_item();
         let turn = Driven::turn(driven.driver);
         let reset = keyed.reset(&7, TICK * 3);
         let (expired, mut driver) = turn.join().unwrap();
-        assert_eq!(usize::from(reset) + expired, 1, "re-armed, or expired before");
+        assert_eq!(usize::from(reset) + expired, 1, "either the reset was in time or the expiry");
         assert_eq!((item.ran(), keyed.contains(&7)), (!reset, reset));
         driven.clock.advance(TICK * 3);
         driver.turn();
@@ -89,12 +89,12 @@ fn a_reset_that_was_in_time_moves_the_deadline() {
     });
 }
 
-/// It may have expired before it is under its key.
+/// The timeout may expire before `schedule` has made its item current.
 #[test]
-fn a_task_that_is_faster_than_its_schedule_runs_once_and_leaves_nothing() {
-    explore(Some(3), [mutant("BeginOnlyPlaced")], || {
-        let clock = Seen::default();
-        let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
+fn task_that_starts_before_schedule_returns_runs_once() {
+    explore(Some(3), [mutant("PendingItemDoesNotStart")], || {
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let keyed = KeyedTimeouts::new(&timer);
         let turn = thread::spawn(move || {
             clock.0.fetch_add(1, AcqRel);
@@ -112,12 +112,12 @@ fn a_task_that_is_faster_than_its_schedule_runs_once_and_leaves_nothing() {
     });
 }
 
-/// Then what it replaces is replaced before it begins.
+/// In that case the old item is replaced before the task starts.
 #[test]
-fn a_task_that_is_faster_than_its_schedule_replaces_what_is_there() {
-    explore(Some(3), [mutant("BeginOnlyPlaced")], || {
-        let clock = Seen::default();
-        let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
+fn task_that_starts_before_schedule_returns_replaces_the_current_item() {
+    explore(Some(3), [mutant("PendingItemDoesNotStart")], || {
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let keyed = KeyedTimeouts::new(&timer);
         let (_, old) = Item::schedule(&keyed, 1);
         driver.turn();
@@ -133,21 +133,21 @@ fn a_task_that_is_faster_than_its_schedule_replaces_what_is_there() {
         old.assert(!replaced);
         new.assert(true);
         assert!(keyed.is_empty());
-        assert_eq!(timer.pending_timeouts(), 0, "no orphan");
+        assert_eq!(timer.pending_timeouts(), 0, "a replaced timeout is cancelled");
     });
 }
 
 #[test]
-fn of_two_schedules_of_a_key_one_is_left() {
-    explore(Some(2), [mutant("ReplaceInTwoSteps")], || {
+fn one_of_two_schedules_of_a_key_remains() {
+    explore(Some(2), [mutant("KeyedReplaceInTwoSteps")], || {
         let mut driven = Driven::new();
         let keyed = KeyedTimeouts::new(&driven.timer);
         let other = keyed.clone();
         let schedule = thread::spawn(move || Item::schedule(&other, 1));
         let (replaced, item) = Item::schedule(&keyed, 1);
         let (others_replaced, others) = schedule.join().unwrap();
-        assert_ne!(replaced, others_replaced, "the later one replaces the earlier one");
-        assert_eq!((keyed.len(), driven.timer.pending_timeouts()), (1, 1), "no orphan");
+        assert_ne!(replaced, others_replaced, "the later call replaces the earlier one");
+        assert_eq!((keyed.len(), driven.timer.pending_timeouts()), (1, 1), "a replaced timeout is cancelled");
         driven.driver.turn();
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 1);
@@ -157,37 +157,37 @@ fn of_two_schedules_of_a_key_one_is_left() {
     });
 }
 
-/// Whichever timeout `stop` finds, its item is gone: placed, coming, or refused.
+/// The item is dropped, whether `stop` finds its timeout or `schedule` is rejected.
 #[test]
-fn a_schedule_leaves_nothing_to_a_stopped_timer() {
-    explore(None, [mutant("PlacedForEver")], || {
+fn schedule_during_stop_leaves_nothing() {
+    explore(None, [mutant("EndedItemStaysCurrent")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let keyed = KeyedTimeouts::new(&timer);
         let stop = thread::spawn(move || timer.stop().len());
-        let ends = Arc::new(Ends::default());
-        let task = Task(Arc::clone(&ends));
-        let scheduled = keyed.schedule(7, move |_| task.run_it(), TICK);
+        let outcome = Arc::new(Outcome::default());
+        let task = Task(Arc::clone(&outcome));
+        let scheduled = keyed.schedule(7, move |_| task.count_run(), TICK);
         let stopped = stop.join().unwrap();
         assert_eq!(stopped, usize::from(scheduled.is_ok()));
-        ends.assert(0, 0);
+        outcome.assert(0, 0);
         assert!(keyed.is_empty());
     });
 }
 
-/// Of both the key's timeouts: a replacement, and what it replaces.
+/// Both items of the key are dropped: the replaced one and the new one.
 #[test]
-fn a_replacement_and_stop_leave_nothing() {
-    explore(Some(3), [mutant("PlacedForEver")], || {
+fn replacement_during_stop_leaves_nothing() {
+    explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let keyed = KeyedTimeouts::new(&timer);
         let (_, old) = Item::schedule(&keyed, 1);
         let stop = thread::spawn(move || timer.stop().len());
-        let ends = Arc::new(Ends::default());
-        let task = Task(Arc::clone(&ends));
-        let _either = keyed.schedule(7, move |_| task.run_it(), TICK);
+        let outcome = Arc::new(Outcome::default());
+        let task = Task(Arc::clone(&outcome));
+        let _either = keyed.schedule(7, move |_| task.count_run(), TICK);
         stop.join().unwrap();
         old.assert(false);
-        ends.assert(0, 0);
+        outcome.assert(0, 0);
         assert!(keyed.is_empty());
     });
 }

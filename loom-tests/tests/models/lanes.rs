@@ -1,137 +1,146 @@
-//! The lanes by themselves: what threads push, the worker takes, each message once.
+//! The `timeouts` queue without a timer: the worker takes each message that a thread pushes, once.
 
 use hashed_wheel::inside::{Lane, Lanes};
 use loom::sync::atomic::AtomicUsize;
 
 use super::*;
 
-/// Some lanes, and what was done before a message was pushed, by its number: to be seen only if some order says so.
-struct Post {
+/// A queue, and a flag per message that is set before the push. An order has to make the flag
+/// visible.
+struct Queue {
     lanes: Lanes,
-    done: [AtomicUsize; 8],
+    written: [AtomicUsize; 8],
 }
 
-impl Post {
+impl Queue {
     fn new() -> Arc<Self> {
-        Arc::new(Self { lanes: Lanes::new(), done: std::array::from_fn(|_| AtomicUsize::new(0)) })
+        Arc::new(Self { lanes: Lanes::new(), written: std::array::from_fn(|_| AtomicUsize::new(0)) })
     }
 
     fn push(&self, lane: &mut Lane, message: u64) -> u64 {
-        self.done[message as usize].store(1, Relaxed);
+        self.written[message as usize].store(1, Relaxed);
         lane.push(message)
     }
 
-    /// Takes so many at most. Zeros are what was taken back.
+    /// Takes at most `most` messages. Zeros are messages that were taken back.
     #[track_caller]
     fn take(&self, most: usize, taken: &mut Vec<u64>) {
         let messages = self.lanes.take(most).0;
         for &message in messages.iter().filter(|message| **message != 0) {
-            assert_eq!(self.done[message as usize].load(Relaxed), 1, "it was done before {message}");
+            assert_eq!(
+                self.written[message as usize].load(Relaxed),
+                1,
+                "the flag was set before {message} was pushed"
+            );
         }
         taken.extend(messages);
     }
 }
 
-/// All of these, in this order, whatever lies between them.
+/// All messages of this range were taken, in order. Messages of other lanes may be between them.
 #[track_caller]
-fn assert_in_order(taken: &[u64], of_one: std::ops::RangeInclusive<u64>) {
-    let came: Vec<_> = taken.iter().copied().filter(|message| of_one.contains(message)).collect();
-    assert_eq!(came, Vec::from_iter(of_one), "each once, in their order");
+fn assert_in_order(taken: &[u64], range: std::ops::RangeInclusive<u64>) {
+    let arrived: Vec<_> = taken.iter().copied().filter(|message| range.contains(message)).collect();
+    assert_eq!(arrived, Vec::from_iter(range), "each message arrives once, in order");
 }
 
-/// (A block holds two, in a model.)
+/// A block has two slots in a model, so the lane has three blocks.
 #[test]
-fn what_a_thread_pushes_comes_in_its_order() {
+fn messages_of_one_thread_arrive_in_order() {
     explore(
         None,
         [no_release("node/lane.rs push"), no_acquire("node/lane.rs waiting"), mutant("LaneOutOfOrder")],
         || {
-            let post = Post::new();
-            let other = Arc::clone(&post);
+            let queue = Queue::new();
+            let other = Arc::clone(&queue);
             let producer = thread::spawn(move || {
                 let mut lane = other.lanes.open();
                 (1..=5).for_each(|message| _ = other.push(&mut lane, message));
             });
             let mut taken = Vec::new();
-            post.take(2, &mut taken);
-            post.take(2, &mut taken);
+            queue.take(2, &mut taken);
+            queue.take(2, &mut taken);
             producer.join().unwrap();
-            post.take(8, &mut taken);
+            queue.take(8, &mut taken);
             assert_in_order(&taken, 1..=5);
         },
     );
 }
 
 #[test]
-fn what_two_threads_push_comes_in_the_order_of_each() {
+fn messages_of_two_threads_arrive_in_order_of_each() {
     explore(Some(3), [no_release("node/lane.rs push"), no_acquire("node/lane.rs waiting")], || {
-        let post = Post::new();
+        let queue = Queue::new();
         let producers = [1, 4].map(|first| {
-            let other = Arc::clone(&post);
+            let other = Arc::clone(&queue);
             thread::spawn(move || {
                 let mut lane = other.lanes.open();
                 (first..first + 3).for_each(|message| _ = other.push(&mut lane, message));
             })
         });
         let mut taken = Vec::new();
-        post.take(2, &mut taken);
-        post.take(2, &mut taken);
+        queue.take(2, &mut taken);
+        queue.take(2, &mut taken);
         producers.into_iter().for_each(|producer| producer.join().unwrap());
-        post.take(8, &mut taken);
-        assert_eq!(taken.len(), 6, "nothing comes twice: {taken:?}");
+        queue.take(8, &mut taken);
+        assert_eq!(taken.len(), 6, "no message arrives twice: {taken:?}");
         assert_in_order(&taken, 1..=3);
         assert_in_order(&taken, 4..=6);
     });
 }
 
-/// The last one, one in the block before, and none that is further back.
+/// The thread takes back the last message and one in the block before.
 #[test]
-fn a_message_is_taken_or_taken_back() {
+fn message_is_taken_or_taken_back() {
     explore(None, [mutant("TakeBackWithoutCompare")], || {
-        let post = Post::new();
-        let other = Arc::clone(&post);
+        let queue = Queue::new();
+        let other = Arc::clone(&queue);
         let producer = thread::spawn(move || {
             let mut lane = other.lanes.open();
             let tickets = [1, 2, 3].map(|message| other.push(&mut lane, message));
             [1, 3].map(|message| lane.take_back(tickets[message as usize - 1], message))
         });
         let mut taken = Vec::new();
-        post.take(8, &mut taken);
+        queue.take(8, &mut taken);
         let back = producer.join().unwrap();
-        post.take(8, &mut taken);
-        assert_eq!(taken.len(), 3, "what was taken back leaves a gap");
+        queue.take(8, &mut taken);
+        assert_eq!(taken.len(), 3, "a message that was taken back leaves a zero");
         for (message, is_back) in [1, 3].into_iter().zip(back) {
-            assert_ne!(taken.contains(&message), is_back, "one of both has {message}");
+            assert_ne!(taken.contains(&message), is_back, "message {message} is either taken or taken back");
         }
         assert!(taken.contains(&2));
     });
 }
 
 #[test]
-fn a_lane_goes_when_all_is_taken() {
+fn retired_lane_is_dropped_when_it_is_empty() {
     explore(
         None,
-        [no_release("node/lane.rs retire"), no_acquire("node/lane.rs waiting"), mutant("RetiredLaneGoes")],
+        [
+            no_release("node/lane.rs retire"),
+            no_acquire("node/lane.rs waiting"),
+            mutant("RetiredLaneDroppedEarly"),
+        ],
         || {
-            let post = Post::new();
+            let queue = Queue::new();
             let mut taken = Vec::new();
-            post.take(1, &mut taken);
-            let (other, lanes) = (Arc::clone(&post), post.lanes.count());
+            queue.take(1, &mut taken);
+            let (other, lanes) = (Arc::clone(&queue), queue.lanes.count());
             let producer = thread::spawn(move || {
                 let mut lane = other.lanes.open();
                 (1..=3).for_each(|message| _ = other.push(&mut lane, message));
                 lane.retire();
             });
             for _ in 0..2 {
-                post.take(2, &mut taken);
-                if post.lanes.count() < lanes {
+                queue.take(2, &mut taken);
+                if queue.lanes.count() < lanes {
                     assert_in_order(&taken, 1..=3);
                 }
             }
             producer.join().unwrap();
-            post.take(8, &mut taken);
+            queue.take(8, &mut taken);
             assert_in_order(&taken, 1..=3);
-            assert_eq!(post.lanes.count(), lanes - 1);
+            assert_eq!(queue.lanes.count(), lanes - 1);
         },
     );
 }

@@ -1,28 +1,28 @@
-//! The limit on how many are pending.
+//! The limit of pending timeouts.
 
 use super::*;
 
 #[test]
-fn the_limit_is_exact() {
-    explore(None, [mutant("AdmitWithoutCompare"), mutant("AdmitBeforeLook")], || {
+fn limit_is_exact() {
+    explore(None, [mutant("RegisterWithoutCompare"), mutant("RegisterBeforeCheck")], || {
         let driven = Driven::with_limit(1);
         let other = driven.timer.clone();
         let schedule = thread::spawn(move || {
             let accepted = other.new_timeout(|_| (), TICK).is_ok();
-            assert!(other.pending_timeouts() <= 1, "a reader never sees more");
+            assert!(other.pending_timeouts() <= 1, "a reader never sees more than the limit");
             accepted
         });
         let accepted = driven.timer.new_timeout(|_| (), TICK).is_ok();
-        assert!(driven.timer.pending_timeouts() <= 1, "a reader never sees more");
+        assert!(driven.timer.pending_timeouts() <= 1, "a reader never sees more than the limit");
 
-        assert_ne!(accepted, schedule.join().unwrap(), "one place, and it is not refused to both");
+        assert_ne!(accepted, schedule.join().unwrap(), "there is one place, and one caller gets it");
         assert_eq!(driven.timer.pending_timeouts(), 1);
     });
 }
 
 #[test]
-fn a_cancel_makes_room_before_it_returns() {
-    explore(None, [mutant("CancelWithoutLeave")], || {
+fn cancel_makes_room_before_it_returns() {
+    explore(None, [mutant("CancelWithoutDeregister")], || {
         let driven = Driven::with_limit(1);
         let (timeout, _) = driven.schedule(5);
         let done = Arc::new(loom::sync::Mutex::new(false));
@@ -34,36 +34,40 @@ fn a_cancel_makes_room_before_it_returns() {
         assert!(timeout.cancel());
         *done.lock().unwrap() = true;
         let (was_free, accepted) = schedule.join().unwrap();
-        assert!(accepted || !was_free, "nobody is refused while a place is free");
+        assert!(accepted || !was_free, "no caller is rejected while a place is free");
         assert_eq!(driven.timer.pending_timeouts(), usize::from(accepted));
     });
 }
 
-/// Also of two that come at once, the very moment a place becomes free.
+/// Two callers schedule at the moment when a place becomes free.
 #[test]
-fn a_cancel_makes_room_for_one_of_two() {
-    explore(Some(2), [mutant("AdmitWithoutCompare"), mutant("CancelWithoutLeave")], || {
+fn cancel_makes_room_for_one_of_two() {
+    explore(Some(2), [mutant("RegisterWithoutCompare"), mutant("CancelWithoutDeregister")], || {
         let driven = Driven::with_limit(1);
         let (timeout, _) = driven.schedule(5);
         let producers = [driven.timer.clone(), driven.timer.clone()].map(|timer| {
             thread::spawn(move || {
                 let accepted = timer.new_timeout(|_| (), TICK).is_ok();
-                assert!(timer.pending_timeouts() <= 1, "a reader never sees more");
+                assert!(timer.pending_timeouts() <= 1, "a reader never sees more than the limit");
                 accepted
             })
         });
         assert!(timeout.cancel());
         let accepted: usize = producers.map(|producer| usize::from(producer.join().unwrap())).iter().sum();
-        assert!(accepted <= 1, "one place");
+        assert!(accepted <= 1, "there is one place");
         assert_eq!(driven.timer.pending_timeouts(), accepted);
-        assert_eq!(driven.timer.new_timeout(|_| (), TICK).is_ok(), accepted == 0, "it is free, or taken");
+        assert_eq!(
+            driven.timer.new_timeout(|_| (), TICK).is_ok(),
+            accepted == 0,
+            "the place is free, or one of them has it"
+        );
     });
 }
 
-/// Before its task runs, so that the task finds room for what it schedules.
+/// The task finds room for a timeout that it schedules.
 #[test]
-fn an_expiry_makes_room_before_the_task_runs() {
-    explore(None, [mutant("AdmitWithoutCompare")], || {
+fn expiry_makes_room_before_the_task_runs() {
+    explore(None, [mutant("RegisterWithoutCompare")], || {
         let mut driven = Driven::with_limit(1);
         let accepted = Arc::new(AtomicUsize::new(0));
         let inside = Arc::clone(&accepted);
@@ -76,31 +80,31 @@ fn an_expiry_makes_room_before_the_task_runs() {
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
         let outside = driven.timer.new_timeout(|_| (), TICK * 5).is_ok();
-        assert!(driven.timer.pending_timeouts() <= 1, "a reader never sees more");
+        assert!(driven.timer.pending_timeouts() <= 1, "a reader never sees more than the limit");
         let (expired, _driver) = turn.join().unwrap();
 
         assert_eq!(expired, 1);
         assert_eq!(
             usize::from(outside) + accepted.load(Relaxed),
             1,
-            "one place, and it is not refused to both"
+            "there is one place, and one caller gets it"
         );
         assert_eq!(driven.timer.pending_timeouts(), 1);
     });
 }
 
 #[test]
-fn a_refusal_leaves_the_count_to_stop() {
-    explore(None, [mutant("AdmitBeforeLook")], || {
+fn rejection_leaves_the_count_unchanged() {
+    explore(None, [mutant("RegisterBeforeCheck")], || {
         let driven = Driven::with_limit(1);
-        let (timeout, ends) = driven.schedule(5);
+        let (timeout, outcome) = driven.schedule(5);
         let other = driven.timer.clone();
-        let refused = thread::spawn(move || other.new_timeout(|_| (), TICK).unwrap_err());
+        let rejected = thread::spawn(move || other.new_timeout(|_| (), TICK).unwrap_err());
         assert_eq!(driven.timer.stop(), [timeout]);
         assert_eq!(driven.timer.pending_timeouts(), 0);
-        let why = refused.join().unwrap();
-        assert!(matches!(why, NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { limit: 1 }));
-        ends.assert(0, 1);
+        let error = rejected.join().unwrap();
+        assert!(matches!(error, NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { limit: 1 }));
+        outcome.assert(0, 1);
         assert_eq!(driven.timer.stats().rejected, 1);
     });
 }

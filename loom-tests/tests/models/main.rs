@@ -1,91 +1,97 @@
-//! Each race that a reviewer would ask about, explored over every interleaving that the memory model allows (where `explore`
-//! is given a number: over those with at most so many preemptions); and mutants of each, the same model over code
-//! with one thing taken out, which has to fail.
+//! The races of the timer, explored over every execution that the memory model allows. (If
+//! `explore` is given a number, over the executions with at most so many preemptions.) Each model
+//! has mutants, with which it has to fail.
 //!
-//! Everything runs the library's own code: the timer is driven, so that a turn of the worker is a call, and its clock stands
-//! where the model puts it. Only the models of starting and sleeping have a real (loom) worker thread.
+//! The models run the library's own code. The timer is driven, so a turn of the worker is a call,
+//! and the model sets its clock. Only the models of starting and sleeping have a real worker
+//! thread, which is one of loom's threads.
 //!
-//! # Who meets whom
+//! # Pairs of operations
 //!
-//! Each pair of operations, and the models of it (without their module where it is the row's). *Turn* is transfer and expiry;
-//! *last drop* is that of the last handle.
+//! Each pair of operations, and its models. *Drain* means that the worker takes a message out of a
+//! lane and puts the node into the wheel; *turn* is drain and expiry; *last drop* is the drop of
+//! the last handle. A dash means that the pair needs no model, and why.
 //!
 //! | | | models |
 //! |---|---|---|
-//! | new timeout | new timeout | `limit::the_limit_is_exact`, `sleep::two_new_timeouts_wake_…`, `promise::two_new_timeouts_wake_…` |
-//! | | start | `start::a_start_and_a_new_timeout_start_one_worker` |
-//! | | transfer | `ends::what_two_threads_schedule_fires_…`, `ends::a_cancel_in_the_queue_…`; by themselves, `lanes::what_two_threads_push_…` |
-//! | | expiry | `limit::an_expiry_makes_room_…`: they share the count alone |
-//! | | falling asleep | `sleep::a_new_timeout_wakes_…`, `a_worker_sees_two_new_timeouts_…`, `…_so_many_new_timeouts_…`; `promise::…`, with a cancel `a_promise_is_not_taken_back` |
-//! | | stop | `stop::nothing_is_lost_between_…`, also of two; with a turn `what_comes_in_a_turn_…`; not started `start::a_new_timeout_that_starts_…` |
-//! | | last drop | `stop::…_through_a_timeout_and_the_last_drop`; who has a handle of the other kind holds up the last drop |
-//! | | driver's drop | `stop::…_and_the_drivers_drop` |
-//! | | hand-off | –: they meet in the count alone, and it falls before the hand-off |
-//! | cancel | new timeout | `limit::a_cancel_makes_room_…`, of one and of two |
-//! | | cancel | `ends::one_of_two_cancels_wins`, through one handle `…_through_one_handle_wins` |
-//! | | clone of the handle | `ends::a_handle_that_is_cloned_…` |
-//! | | reset, earlier | `reset::a_reset_does_not_bring_back_…`, of what is in the wheel and of what is taken back; with a turn `a_cancel_against_a_reset_against_a_turn_…` |
-//! | | reset, later | `reset::a_reset_to_a_later_deadline_does_not_bring_back_…` |
-//! | | transfer | `ends::a_cancel_during_the_transfer_…`, `a_cancel_elsewhere_…`; with a new timeout `a_cancel_in_the_queue_…`, in the same node `arena::a_node_that_was_taken_back_…`; by itself, `lanes::a_message_is_taken_or_taken_back` |
-//! | | expiry, hand-off, refusal | `ends::one_of_cancel_and_expire_wins`, `handoff::of_cancel_and_the_hand_off_…`, `of_cancel_and_a_refusal_…` |
-//! | | falling asleep | `sleep::a_cancel_wakes_…`, `a_worker_sees_a_cancel_…`; –: a driver is not woken for it |
-//! | | stop, last drop, driver's drop | `ends::one_of_cancel_and_stop_wins`, `one_of_cancel_in_the_queue_…`, `…_the_last_drop_wins`, `stop::…_the_drivers_drop_wins` |
-//! | reset, earlier | reset, either | `reset::resets_both_ways_…`, `promise::two_resets_…` |
-//! | | transfer, expiry | `reset::a_reset_to_an_earlier_deadline_reaches_…`, `…_meets_the_expiry`, `a_reset_while_a_backlog_…` |
-//! | | falling asleep | `sleep::a_reset_to_an_earlier_…`, `a_worker_sees_a_reset_…`; `promise::two_resets_…` |
-//! | | stop | `reset::a_reset_keeps_nothing_from_stop`; the drops end in a stop |
-//! | reset, later | reset, later | –: one compare-exchange each, the same as of cancel and cancel |
-//! | | transfer, expiry | `reset::a_reset_to_a_later_deadline_meets_the_transfer`, `a_reset_that_was_in_time_…` |
-//! | | falling asleep | –: it tells nobody |
-//! | | stop | `reset::a_reset_to_a_later_deadline_keeps_nothing_…` |
-//! | reset, either | drop of its handle, turn | `arena::a_reset_is_not_undone_…`, `a_reset_whose_handle_goes_…` |
-//! | | new timeout, start, hand-off | –: no word in common but `look`'s, which changes nothing; expired before the hand-off |
-//! | turn | turn | –: the worker's lock; a driver turns by `&mut` |
-//! | | stop, last drop | `stop::stop_takes_what_…`, `what_comes_in_a_turn_…`; `the_last_handle_ends_…` |
-//! | | driver's drop | –: it has the driver |
-//! | hand-off, refusal | stop | `handoff::stop_leaves_alone_…`, `a_refusal_keeps_nothing_from_stop` |
-//! | | last drop | `handoff::the_last_drop_leaves_alone_…`, by a task itself `stop::a_task_that_drops_…` |
-//! | start | start, stop | `start::two_starts_…`, `a_stop_ends_…` |
-//! | | last drop | –: who starts has a handle |
-//! | stop | stop | `stop::of_two_stops_…` |
-//! | | falling asleep | `sleep::a_stop_wakes_…` |
-//! | | last drop | `stop::a_stop_through_a_timeout_…`, by a task `a_task_that_drops_the_last_handle_meets_a_stop` |
-//! | | driver's drop | `stop::a_stop_and_the_drivers_drop_…`, `who_stops_a_loop_…` |
-//! | | limit's refusal | `limit::a_refusal_leaves_the_count_to_stop` |
-//! | a run of what repeats, and its end | cancel | `periodic::a_cancel_during_…`, here and elsewhere; where it panics `of_a_cancel_and_a_panic_…` |
-//! | | turn | `periodic::a_run_elsewhere_is_followed_…` |
-//! | | stop | `periodic::of_stop_and_a_turn_…`, elsewhere `stop_ends_what_…` |
-//! | | falling asleep | as a reset to an earlier deadline |
-//! | shutdown | new timeout | `shutdown::what_is_accepted_and_due_…`, `what_is_accepted_and_not_due_…`; of its clock `…_has_read_the_clock_…` |
-//! | | cancel | `shutdown::one_of_cancel_and_shutdown_wins` |
-//! | | reset, earlier | `shutdown::a_reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
-//! | | turn, falling asleep | `shutdown::a_turn_is_not_cut_short_…`; `a_worker_that_falls_asleep_…`; one that `stop` has cut short `what_a_turn_leaves_…` |
-//! | | poll with another waker | `shutdown::a_poll_with_another_waker_…` |
-//! | | start | `shutdown::a_shutdown_ends_a_worker_…` |
-//! | | stop, driver's drop, shutdown | `shutdown::a_stop_ends_…`, `the_drivers_drop_ends_…`, `of_two_shutdowns_…` |
-//! | | last drop | –: who shuts it down has a handle |
-//! | drop or clone of a timeout's handle | the same, turn | `arena::of_a_handle_and_the_entry_…`, `of_a_handle_its_clone_…`, `a_node_is_used_again_…`; of one that was taken back `of_two_handles_…`, `a_node_that_is_merged_…` |
-//! | thread's end | turn | `lanes::a_lane_goes_…`; in a whole timer, only under shuttle |
-//! | first poll of a future | turn, stop | `wakers::a_first_poll_…`; it is a new timeout, and meets all else as that does |
-//! | poll with another waker | turn | `wakers::who_polls_last_…`: transfer by the same thread and another, expiry |
-//! | | new timeout | `wakers::a_poll_with_another_waker_takes_no_second_place`: they share the count alone |
-//! | | falling asleep | `wakers::a_worker_sees_so_many_polls_…`, `…_keeps_a_loop_to_its_promise` |
-//! | | stop | `wakers::a_poll_with_another_waker_meets_a_stop`, `…_of_what_is_placed_…`; the drops end in a stop |
-//! | drop of a future | turn, stop | `wakers::a_drop_meets_…`; it is a cancel, and meets all else as that does |
-//! | by key: schedule | schedule, expiry, stop | `keyed::of_two_schedules_…`, `of_a_replacement_…`, `a_task_that_is_faster_…`, `a_schedule_leaves_…`, `a_replacement_and_stop_…` |
-//! | by key: cancel, reset | expiry | `keyed::of_a_cancel_…`, `a_reset_that_was_…` |
-//! | by key: clear, last drop | expiry | –: the same as of cancel, under the same lock |
-//! | a look at the wheel | turn | –: the worker's lock; who finds it taken does not look |
-//! | | stop | `stop::who_looks_at_the_wheel_…` |
-//! | last drop | last drop, a timeout's handle | `stop::of_two_last_handles_…`, `a_handle_from_a_timeout_…` |
-//! | | driver's drop | –: both are a stop and no more |
+//! | new timeout | new timeout | `limit::limit_is_exact`, `sleep::two_new_timeouts_wake_a_worker_that_falls_asleep`, `announce::two_new_timeouts_wake_a_loop_that_turns_in_between`, `announce::loop_is_woken_once_per_announced_sleep` |
+//! | | start | `start::start_and_new_timeout_start_one_worker` |
+//! | | drain | `ends::timeouts_of_two_threads_fire_in_order_of_each`, `ends::cancel_in_lane_keeps_the_timeout_behind_it`; lanes alone: `lanes::messages_of_one_thread_arrive_in_order`, `lanes::messages_of_two_threads_arrive_in_order_of_each` |
+//! | | expiry | `limit::expiry_makes_room_before_the_task_runs`: they share the count alone |
+//! | | falling asleep | `sleep::new_timeout_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_two_new_timeouts_or_is_woken`, `sleep::worker_sees_new_timeouts_whose_count_overflows`; driver: `announce::new_timeout_wakes_a_loop_that_announced_a_later_turn`, with a cancel `announce::announced_turn_is_kept` |
+//! | | stop | `stop::new_timeout_is_not_lost_by_stop`, `stop::two_new_timeouts_are_not_lost_by_stop`; with a turn: `stop::new_timeout_during_a_stopped_turn_ends_once`; timer not started: `start::timeout_that_starts_the_worker_ends_with_it` |
+//! | | last drop | `stop::new_timeout_through_a_timeout_is_not_lost_by_last_drop`; –: a caller with a handle of the timer prevents the last drop |
+//! | | driver's drop | `stop::new_timeout_is_not_lost_by_driver_drop` |
+//! | | dispatch to an executor | –: they share the count alone, and the timeout is deregistered before the dispatch |
+//! | cancel | new timeout | `limit::cancel_makes_room_before_it_returns`, `limit::cancel_makes_room_for_one_of_two` |
+//! | | cancel | `ends::one_of_two_cancels_wins`, through one handle `ends::one_of_two_cancels_through_one_handle_wins` |
+//! | | clone of the handle | `ends::merged_wheel_ref_is_not_taken_for_a_handle` |
+//! | | reset, earlier | `reset::reset_does_not_revive_a_cancelled_timeout`, `reset::reset_does_not_revive_a_timeout_that_was_taken_back`; with a turn: `reset::cancel_during_reset_and_turn_leaves_nothing` |
+//! | | reset, later | `reset::reset_to_later_deadline_does_not_revive_a_cancelled_timeout` |
+//! | | drain | `ends::cancel_during_drain_leaves_nothing`, `ends::cancel_on_another_thread_during_drain_leaves_nothing`; with a new timeout: `ends::cancel_in_lane_keeps_the_timeout_behind_it`, in the same node: `refs::taken_back_node_is_recycled_once`; lanes alone: `lanes::message_is_taken_or_taken_back` |
+//! | | expiry, dispatch, rejection by the executor | `ends::cancel_or_expiry_wins`, `dispatch::cancel_or_dispatch_wins`, `dispatch::cancel_or_rejection_by_executor_wins` |
+//! | | falling asleep | `sleep::cancel_wakes_a_sleeping_worker`, `sleep::worker_sees_a_cancel_or_is_woken`; –: a cancel does not wake a driver's loop |
+//! | | stop, last drop, driver's drop | `ends::cancel_or_stop_wins`, `ends::cancel_in_lane_or_stop_wins`, `ends::cancel_or_last_drop_wins`, `stop::cancel_or_driver_drop_wins` |
+//! | reset, earlier | reset, either | `reset::resets_in_both_directions_leave_one_deadline`, `announce::two_resets_wake_a_loop_that_announced_a_later_turn` |
+//! | | drain, expiry | `reset::reset_to_earlier_deadline_reaches_the_worker`, `reset::reset_to_earlier_deadline_during_expiry_ends_once`, `reset::reset_during_a_backlog_inserts_the_node_once` |
+//! | | falling asleep | `sleep::reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_a_reset_or_is_woken`; driver: `announce::two_resets_wake_a_loop_that_announced_a_later_turn` |
+//! | | stop | `reset::reset_keeps_nothing_from_stop`; –: the drops end in a stop |
+//! | reset, later | reset, later | –: one compare-exchange each, as in two cancels |
+//! | | drain, expiry | `reset::reset_to_later_deadline_during_drain_moves_the_deadline`, `reset::reset_in_time_moves_the_deadline` |
+//! | | falling asleep | –: it tells the worker nothing |
+//! | | stop | `reset::reset_to_later_deadline_keeps_nothing_from_stop` |
+//! | reset, either | drop of its handle, turn | `refs::reset_survives_drop_of_its_handle`, `refs::reset_and_drop_of_its_handle_move_the_deadline` |
+//! | | new timeout, start, dispatch | –: they share only the word of `publish_and_read`, which changes nothing; the timeout has expired before the dispatch |
+//! | turn | turn | –: a turn has the worker's lock, and a driver turns by `&mut self` |
+//! | | stop, last drop | `stop::stop_returns_timeouts_that_a_turn_has_not_expired`, `stop::new_timeout_during_a_stopped_turn_ends_once`; `stop::last_drop_ends_the_rest` |
+//! | | driver's drop | –: a turn borrows the driver |
+//! | dispatch, rejection by the executor | stop | `dispatch::stop_leaves_dispatched_tasks_alone`, `dispatch::rejecting_executor_keeps_nothing_from_stop` |
+//! | | last drop | `dispatch::last_drop_leaves_dispatched_tasks_alone`, by a task itself: `stop::task_that_drops_the_last_handle_ends_the_worker` |
+//! | start | start, stop | `start::two_starts_start_one_worker`, `start::stop_ends_a_worker_that_is_being_started` |
+//! | | last drop | –: the caller of `start` has a handle |
+//! | stop | stop | `stop::one_of_two_stops_returns_all_and_the_other_waits` |
+//! | | falling asleep | `sleep::stop_wakes_a_worker_that_falls_asleep` |
+//! | | last drop | `stop::stop_through_a_timeout_waits_for_the_last_drop`, by a task: `stop::stop_while_a_task_drops_the_last_handle_ends_each_once` |
+//! | | driver's drop | `stop::stop_and_driver_drop_wait_for_each_other`, `stop::stop_of_a_loop_returns_the_rest` |
+//! | | rejection by the limit | `limit::rejection_leaves_the_count_unchanged` |
+//! | run of a periodic task, and its end | cancel | `periodic::cancel_during_run_is_final`, `periodic::cancel_during_run_on_executor_is_final`, `periodic::dropped_task_sees_writes_before_cancel`; with a panic: `periodic::cancel_or_panic_ends_the_task`, `periodic::cancel_or_panic_on_executor_ends_the_task` |
+//! | | turn | `periodic::run_on_executor_is_followed_by_the_next` |
+//! | | stop | `periodic::stop_during_a_turn_ends_the_task_once`, `periodic::stop_ends_a_task_that_runs_on_executor` |
+//! | | falling asleep | –: the same as a reset to an earlier deadline |
+//! | shutdown | new timeout | `shutdown::accepted_due_timeout_runs_before_shutdown_returns`, `shutdown::accepted_later_timeout_is_returned_by_shutdown`; the clock: `shutdown::accepted_caller_reads_the_clock_before_shutdown` |
+//! | | cancel | `shutdown::cancel_or_shutdown_wins` |
+//! | | reset, earlier | `shutdown::reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
+//! | | turn, falling asleep | `shutdown::shutdown_does_not_cut_a_turn_short`, `shutdown::shutdown_waits_for_a_worker_that_falls_asleep`; a turn that `stop` has cut short: `shutdown::shutdown_takes_no_message_about_nodes_left_to_stop` |
+//! | | poll with another waker | `shutdown::poll_with_another_waker_keeps_shutdown_waiting` |
+//! | | start | `shutdown::shutdown_ends_a_worker_that_is_being_started` |
+//! | | stop, driver's drop, shutdown | `shutdown::stop_ends_a_shutdown`, `shutdown::driver_drop_ends_a_shutdown`, `shutdown::one_of_two_shutdowns_returns_the_rest` |
+//! | | last drop | –: the caller of `shutdown` has a handle |
+//! | drop or clone of a timeout's handle | the same, turn | `refs::last_of_handle_and_wheel_ref_frees_the_node`, `refs::last_of_handle_clone_and_wheel_ref_frees_the_node`, `refs::cancelled_or_expired_node_is_recycled_once`; after its message was taken back: `refs::last_of_two_handles_frees_a_merged_node`, `refs::release_does_not_read_a_recycled_node` |
+//! | its reference to the timer: take, clone, give back | the same | `timer_ref::last_of_two_references_drops_the_value`, `timer_ref::last_of_two_reserves_drops_the_value`, `timer_ref::new_references_keep_the_value_when_the_last_one_goes`, `timer_ref::clone_keeps_the_value_when_another_reference_goes` |
+//! | end of a thread | turn | `lanes::retired_lane_is_dropped_when_it_is_empty`; in a whole timer, only with shuttle |
+//! | first poll of a future | turn, stop | `wakers::first_poll_is_woken_or_ready`, `wakers::first_poll_during_stop_is_woken_or_rejected`; otherwise it is a new timeout |
+//! | poll with another waker | turn | `wakers::last_waker_is_woken_or_its_poll_is_ready`, `wakers::last_waker_is_woken_although_the_worker_drains`, `wakers::last_waker_is_woken_after_a_poll_on_another_thread` |
+//! | | new timeout | `wakers::poll_with_another_waker_takes_no_second_place`: they share the count alone |
+//! | | falling asleep | `wakers::worker_sees_polls_whose_count_overflows`, `wakers::poll_with_another_waker_keeps_the_announced_turn` |
+//! | | stop | `wakers::poll_with_another_waker_in_lane_is_ended_by_stop`, `wakers::poll_with_another_waker_in_wheel_is_ended_by_stop`; –: the drops end in a stop |
+//! | drop of a future | turn, stop | `wakers::drop_or_expiry_ends_the_sleep`, `wakers::drop_or_stop_ends_the_sleep`; otherwise it is a cancel |
+//! | by key: schedule | schedule, expiry, stop | `keyed::one_of_two_schedules_of_a_key_remains`, `keyed::replacement_or_expiry_wins`, `keyed::task_that_starts_before_schedule_returns_runs_once`, `keyed::task_that_starts_before_schedule_returns_replaces_the_current_item`, `keyed::schedule_during_stop_leaves_nothing`, `keyed::replacement_during_stop_leaves_nothing` |
+//! | by key: cancel, reset | expiry | `keyed::cancel_or_expiry_wins`, `keyed::reset_in_time_moves_the_deadline` |
+//! | by key: clear, last drop | expiry | –: the same as a cancel by key, under the same lock |
+//! | occupancy | turn | –: it takes the worker's lock, or returns `None` |
+//! | | stop | `stop::occupancy_sees_the_whole_wheel_or_nothing` |
+//! | last drop | last drop, drop of a timeout's handle | `stop::one_of_two_last_handles_stops_the_timer`, `stop::handle_from_a_timeout_does_not_undo_the_last_drop` |
+//! | | driver's drop | –: both end in a stop |
 //!
-//! What one sees of what another did before is in `orders`. In `lanes` and `arena` are parts of the timer by themselves. Where
-//! a node has its task is no atomic, but loom sees who is there: in each model, nobody is who nothing orders after the one
-//! before.
+//! `orders` has the models of what one thread sees of another thread's writes. `lanes`, `refs` and
+//! `timer_ref` have models of parts of the timer.
 //!
-//! In loom's models a thread that ends keeps its lane and its vacant nodes (or each look of the worker's would be tried before
-//! and after each thread's end), and the worker knows all lanes from the beginning.
+//! A node's task is not an atomic. loom sees each access to it: in every model, an access fails if
+//! no order puts it after the access before.
+//!
+//! In loom's models a thread that ends keeps its lane and its free nodes. Otherwise loom would
+//! explore each look of the worker before and after the end of each thread. For a similar reason
+//! the worker knows all lanes from the beginning.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
@@ -99,16 +105,16 @@ use loom::thread;
 
 use explore::{explore, mutant, no_acquire, no_release};
 
-mod arena;
+mod announce;
+mod dispatch;
 mod ends;
 mod explore;
-mod handoff;
 mod keyed;
 mod lanes;
 mod limit;
 mod orders;
 mod periodic;
-mod promise;
+mod refs;
 mod reset;
 mod shutdown;
 mod sleep;
@@ -119,17 +125,17 @@ mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);
 
-// --- what the models are made of --------------------------------------------------------------------------------------
+// --- parts of the models ----------------------------------------------------------------------------------------------
 
-/// What became of one timeout: each count is of calls, and all together may make one.
+/// How one timeout ended: counts of calls.
 #[derive(Default)]
-struct Ends {
+struct Outcome {
     runs: AtomicUsize,
     hooks: AtomicUsize,
     drops: AtomicUsize,
 }
 
-struct Task(Arc<Ends>);
+struct Task(Arc<Outcome>);
 
 impl TimerTask for Task {
     fn run(self, _: &Timeout) {
@@ -147,22 +153,22 @@ impl Drop for Task {
     }
 }
 
-impl Ends {
+impl Outcome {
     #[track_caller]
     fn assert(&self, runs: usize, hooks: usize) {
-        let ends = (self.runs.load(Relaxed), self.hooks.load(Relaxed), self.drops.load(Relaxed));
-        assert_eq!(ends, (runs, hooks, 1), "exactly one end");
+        let outcome = (self.runs.load(Relaxed), self.hooks.load(Relaxed), self.drops.load(Relaxed));
+        assert_eq!(outcome, (runs, hooks, 1), "a timeout ends once");
     }
 }
 
-/// What every timer here has in common.
-fn small() -> Builder {
+/// Returns a builder with the settings that all timers of the models have in common.
+fn small_wheel() -> Builder {
     HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(2)
 }
 
-fn schedule(timer: &HashedWheelTimer, ticks: u32) -> (Timeout, Arc<Ends>) {
-    let ends = Arc::new(Ends::default());
-    (timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * ticks).unwrap(), ends)
+fn schedule(timer: &HashedWheelTimer, ticks: u32) -> (Timeout, Arc<Outcome>) {
+    let outcome = Arc::new(Outcome::default());
+    (timer.new_timeout_task(Task(Arc::clone(&outcome)), TICK * ticks).unwrap(), outcome)
 }
 
 /// A timer that the model turns.
@@ -183,57 +189,57 @@ impl Driven {
 
     fn build(settings: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = ManualClock::new();
-        let (timer, driver) = settings(small().clock(clock.clone())).build_driven().unwrap();
+        let (timer, driver) = settings(small_wheel().clock(clock.clone())).build_driven().unwrap();
         Self { timer, driver, clock }
     }
 
-    fn schedule(&self, ticks: u32) -> (Timeout, Arc<Ends>) {
+    fn schedule(&self, ticks: u32) -> (Timeout, Arc<Outcome>) {
         schedule(&self.timer, ticks)
     }
 
-    /// Turns `driver` on a thread of its own; how many timeouts expired. (The driver comes back, for dropping it stops the
-    /// timer.)
+    /// Turns `driver` on another thread. Returns how many timeouts expired, and the driver, because
+    /// its drop would stop the timer.
     fn turn(mut driver: Driver) -> thread::JoinHandle<(usize, Driver)> {
         thread::spawn(move || (driver.turn(), driver))
     }
 
-    /// A timeout that the worker has put into the wheel.
-    fn schedule_placed(&mut self, ticks: u32) -> (Timeout, Arc<Ends>) {
+    /// Schedules a timeout, and lets the worker put it into the wheel.
+    fn schedule_in_wheel(&mut self, ticks: u32) -> (Timeout, Arc<Outcome>) {
         let scheduled = self.schedule(ticks);
         assert_eq!(self.driver.turn(), 0);
         scheduled
     }
 }
 
-/// A clock whose time the model sees: a thread may have read it and not gone on.
+/// A clock that loom sees. So loom explores that time passes after a thread has read the clock.
 #[derive(Clone, Default)]
-struct Seen(Arc<loom::sync::atomic::AtomicU64>);
+struct ModelClock(Arc<loom::sync::atomic::AtomicU64>);
 
-impl Clock for Seen {
+impl Clock for ModelClock {
     fn now(&self) -> Duration {
         TICK * self.0.fetch_add(0, AcqRel) as u32
     }
 }
 
-/// Waited for, for as long as it takes.
+/// An event that threads wait for.
 #[derive(Default)]
-struct Bell(loom::sync::Mutex<bool>, loom::sync::Condvar);
+struct Event(loom::sync::Mutex<bool>, loom::sync::Condvar);
 
-impl Bell {
-    fn ring(&self) {
+impl Event {
+    fn set(&self) {
         *self.0.lock().unwrap() = true;
         self.1.notify_one();
     }
 
-    fn ring_when_dropped(&self, handle: HashedWheelTimer) {
+    fn set_after_drop(&self, handle: HashedWheelTimer) {
         drop(handle);
-        self.ring();
+        self.set();
     }
 
     fn wait(&self) {
-        let mut rung = self.0.lock().unwrap();
-        while !*rung {
-            rung = self.1.wait(rung).unwrap();
+        let mut is_set = self.0.lock().unwrap();
+        while !*is_set {
+            is_set = self.1.wait(is_set).unwrap();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What the orders of the atomic operations are for: what a thread did before is seen by who learns of it. And that each of
-//! them is for something.
+//! The orders of the atomic operations: a thread that learns of an operation sees what was written
+//! before it. Each order is needed by a model, or is listed with the reason why it stays.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,68 +7,69 @@ use std::path::Path;
 use super::explore::sources;
 use super::*;
 
-/// What a thread has done, to be seen by others only if some order says so.
+/// A flag that is set without any order. Another thread sees it only if some other operation orders
+/// it.
 #[derive(Clone, Default)]
-struct Deed(Arc<loom::sync::atomic::AtomicUsize>);
+struct Flag(Arc<loom::sync::atomic::AtomicUsize>);
 
-impl Deed {
-    fn done(&self) {
+impl Flag {
+    fn set(&self) {
         self.0.store(1, Relaxed);
     }
 
-    /// On a thread of its own, which then cancels.
-    fn done_before_a_cancel(&self, timeout: &Timeout) -> thread::JoinHandle<bool> {
-        let (deed, timeout) = (self.clone(), timeout.clone());
+    /// Sets the flag on another thread, which then cancels the timeout.
+    fn set_before_cancel(&self, timeout: &Timeout) -> thread::JoinHandle<bool> {
+        let (flag, timeout) = (self.clone(), timeout.clone());
         thread::spawn(move || {
-            deed.done();
+            flag.set();
             timeout.cancel()
         })
     }
 
     #[track_caller]
     fn assert_seen(&self) {
-        assert_eq!(self.0.load(Relaxed), 1, "it was done before");
+        assert_eq!(self.0.load(Relaxed), 1, "the flag was set before");
     }
 }
 
-/// Does its deed when it runs; sees what was done before when its hook is called, or it is run.
-struct Witness {
-    before: Deed,
+/// A task that reads a flag when it runs, or when its hook is called.
+struct ReadingTask {
+    flag: Flag,
     saw: Arc<AtomicUsize>,
 }
 
-impl Witness {
-    /// And what it saw.
-    fn of(before: &Deed) -> (Self, Arc<AtomicUsize>) {
+impl ReadingTask {
+    /// Returns the task, and the place for the value that it reads.
+    fn of(flag: &Flag) -> (Self, Arc<AtomicUsize>) {
         let saw = Arc::new(AtomicUsize::new(usize::MAX));
-        (Self { before: before.clone(), saw: Arc::clone(&saw) }, saw)
+        (Self { flag: flag.clone(), saw: Arc::clone(&saw) }, saw)
     }
 
-    // Asserts nothing, for the timer catches its panics.
-    fn look(self) {
-        self.saw.store(self.before.0.load(Relaxed), Relaxed);
+    // No assertion here, because the timer catches panics of a task.
+    fn read(self) {
+        self.saw.store(self.flag.0.load(Relaxed), Relaxed);
     }
 }
 
-impl TimerTask for Witness {
+impl TimerTask for ReadingTask {
     fn run(self, _: &Timeout) {
-        self.look();
+        self.read();
     }
 
     fn cancelled(self, _: &Timeout) {
-        self.look();
+        self.read();
     }
 }
 
 #[test]
-fn a_task_sees_what_was_done_before_it_was_re_armed() {
+fn task_sees_writes_before_reset() {
     explore(None, [no_release("node/word.rs reset"), no_acquire("node/word.rs expire")], || {
-        let (deed, mut driven) = (Deed::default(), Driven::new());
-        let (task, saw) = Witness::of(&deed);
+        let (flag, mut driven) = (Flag::default(), Driven::new());
+        let (task, saw) = ReadingTask::of(&flag);
         let timeout = driven.timer.new_timeout_task(task, TICK).unwrap();
         driven.driver.turn();
         let reset = thread::spawn(move || {
-            deed.done();
+            flag.set();
             timeout.reset(TICK * 3)
         });
         driven.clock.advance(TICK);
@@ -76,81 +77,80 @@ fn a_task_sees_what_was_done_before_it_was_re_armed() {
         driven.clock.advance(TICK * 3);
         driven.driver.turn();
         if reset.join().unwrap() {
-            assert_eq!(saw.load(Relaxed), 1, "it was done before");
+            assert_eq!(saw.load(Relaxed), 1, "the flag was set before");
         }
     });
 }
 
-/// A hook too.
 #[test]
-fn a_hook_sees_what_was_done_before_it_was_re_armed() {
+fn hook_sees_writes_before_reset() {
     explore(None, [no_release("node/word.rs reset"), no_acquire("node/word.rs cancel")], || {
-        let (deed, mut driven) = (Deed::default(), Driven::new());
-        let (task, saw) = Witness::of(&deed);
+        let (flag, mut driven) = (Flag::default(), Driven::new());
+        let (task, saw) = ReadingTask::of(&flag);
         let timeout = driven.timer.new_timeout_task(task, TICK).unwrap();
         driven.driver.turn();
         let reset = thread::spawn(move || {
-            deed.done();
+            flag.set();
             timeout.reset(TICK * 3)
         });
         assert_eq!(driven.timer.stop().len(), 1);
         if reset.join().unwrap() {
-            assert_eq!(saw.load(Relaxed), 1, "it was done before");
+            assert_eq!(saw.load(Relaxed), 1, "the flag was set before");
         }
     });
 }
 
 #[test]
-fn who_sees_it_cancelled_by_stop_sees_what_was_done_before() {
+fn is_cancelled_sees_writes_before_stop() {
     explore(None, [no_release("node/word.rs cancel"), no_acquire("node/word.rs end")], || {
-        let (deed, mut driven) = (Deed::default(), Driven::new());
-        let (timeout, _) = driven.schedule_placed(1);
-        let (before, timer) = (deed.clone(), driven.timer.clone());
+        let (flag, mut driven) = (Flag::default(), Driven::new());
+        let (timeout, _) = driven.schedule_in_wheel(1);
+        let (copy, timer) = (flag.clone(), driven.timer.clone());
         let stop = thread::spawn(move || {
-            before.done();
+            copy.set();
             timer.stop()
         });
         if timeout.is_cancelled() {
-            deed.assert_seen();
+            flag.assert_seen();
         }
         assert_eq!(stop.join().unwrap().len(), 1);
     });
 }
 
 #[test]
-fn who_sees_it_cancelled_sees_what_was_done_before() {
+fn is_cancelled_sees_writes_before_cancel() {
     explore(None, [no_release("node/word.rs cancel_seen"), no_acquire("node/word.rs end")], || {
-        let (deed, mut driven) = (Deed::default(), Driven::new());
-        let (timeout, _) = driven.schedule_placed(1);
-        let cancel = deed.done_before_a_cancel(&timeout);
+        let (flag, mut driven) = (Flag::default(), Driven::new());
+        let (timeout, _) = driven.schedule_in_wheel(1);
+        let cancel = flag.set_before_cancel(&timeout);
         if timeout.is_cancelled() {
-            deed.assert_seen();
+            flag.assert_seen();
         }
         assert!(cancel.join().unwrap());
     });
 }
 
 #[test]
-fn who_sees_it_expired_sees_what_was_done_before() {
+fn is_expired_sees_writes_before_the_turn() {
     explore(None, [no_release("node/word.rs expire"), no_acquire("node/word.rs end")], || {
-        let (deed, mut driven) = (Deed::default(), Driven::new());
-        let (timeout, _) = driven.schedule_placed(1);
+        let (flag, mut driven) = (Flag::default(), Driven::new());
+        let (timeout, _) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
-        let (before, mut driver) = (deed.clone(), driven.driver);
+        let (copy, mut driver) = (flag.clone(), driven.driver);
         let turn = thread::spawn(move || {
-            before.done();
+            copy.set();
             driver.turn();
             driver
         });
         if timeout.is_expired() {
-            deed.assert_seen();
+            flag.assert_seen();
         }
         turn.join().unwrap();
     });
 }
 
 #[test]
-fn who_cancels_too_late_sees_what_was_done_before() {
+fn late_cancel_sees_writes_before_the_end() {
     explore(
         None,
         [
@@ -159,11 +159,11 @@ fn who_cancels_too_late_sees_what_was_done_before() {
             no_acquire("node/word.rs cancel_seen"),
         ],
         || {
-            let (deed, mut driven) = (Deed::default(), Driven::new());
-            let (timeout, _) = driven.schedule_placed(1);
-            let cancel = deed.done_before_a_cancel(&timeout);
+            let (flag, mut driven) = (Flag::default(), Driven::new());
+            let (timeout, _) = driven.schedule_in_wheel(1);
+            let cancel = flag.set_before_cancel(&timeout);
             if !timeout.cancel() {
-                deed.assert_seen();
+                flag.assert_seen();
             }
             let _either = cancel.join().unwrap();
         },
@@ -171,50 +171,50 @@ fn who_cancels_too_late_sees_what_was_done_before() {
 }
 
 #[test]
-fn who_resets_too_late_sees_what_was_done_before() {
+fn late_reset_sees_writes_before_the_end() {
     explore(None, [no_release("node/word.rs cancel_seen"), no_acquire("node/word.rs reset")], || {
-        let (deed, mut driven) = (Deed::default(), Driven::new());
-        let (timeout, _) = driven.schedule_placed(1);
-        let cancel = deed.done_before_a_cancel(&timeout);
+        let (flag, mut driven) = (Flag::default(), Driven::new());
+        let (timeout, _) = driven.schedule_in_wheel(1);
+        let cancel = flag.set_before_cancel(&timeout);
         if !timeout.reset(TICK * 3) {
-            deed.assert_seen();
+            flag.assert_seen();
         }
         assert!(cancel.join().unwrap());
     });
 }
 
 #[test]
-fn who_sees_it_stopped_sees_what_was_done_before() {
+fn is_stopped_sees_writes_before_stop() {
     explore(None, [no_release("engine/end.rs stop"), no_acquire("engine/state.rs snapshot")], || {
-        let (deed, driven) = (Deed::default(), Driven::new());
-        let (before, other) = (deed.clone(), driven.timer.clone());
+        let (flag, driven) = (Flag::default(), Driven::new());
+        let (copy, other) = (flag.clone(), driven.timer.clone());
         let stop = thread::spawn(move || {
-            before.done();
+            copy.set();
             other.stop()
         });
         if driven.timer.is_stopped() {
-            deed.assert_seen();
+            flag.assert_seen();
         }
         assert!(stop.join().unwrap().is_empty());
     });
 }
 
-/// As with an `Arc`: the last owner sees what the others did.
+/// The last drop of a handle sees what was written before the other drops, as with an `Arc`.
 #[test]
-fn the_last_drop_sees_what_was_done_before_the_others() {
+fn last_drop_sees_writes_before_other_drops() {
     explore(None, [no_release("engine/end.rs drop_handle"), no_acquire("engine/end.rs drop_handle")], || {
-        let (deed, Driven { timer, driver: _driver, .. }) = (Deed::default(), Driven::new());
-        let (task, saw) = Witness::of(&deed);
+        let (flag, Driven { timer, driver: _driver, .. }) = (Flag::default(), Driven::new());
+        let (task, saw) = ReadingTask::of(&flag);
         let timeout = timer.new_timeout_task(task, TICK).unwrap();
         let other = timer.clone();
         let drops = thread::spawn(move || {
-            deed.done();
+            flag.set();
             drop(other);
         });
         drop(timer);
         drops.join().unwrap();
         assert!(timeout.is_cancelled());
-        assert_eq!(saw.load(Relaxed), 1, "it was done before");
+        assert_eq!(saw.load(Relaxed), 1, "the flag was set before");
     });
 }
 
@@ -246,8 +246,8 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
     ("timer.rs from_timeout release", "it counts one more handle, as the clone of an `Arc` does"),
 ];
 
-/// Some model fails without each order in the library's source, one side of it at a time; or the list
-/// above says why none does.
+/// Some model fails without each order in the library's source, one side of it at a time; or the
+/// list above says why none does.
 #[test]
 fn each_order_has_a_mutant() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
@@ -271,8 +271,8 @@ fn each_order_has_a_mutant() {
     }
 }
 
-/// Returns each function of the library that acquires or releases something:
-/// "engine/state.rs deregister", "release".
+/// Returns each function of the library that acquires or releases something: "engine/state.rs
+/// deregister", "release".
 fn orders() -> BTreeSet<(String, &'static str)> {
     // The primitives themselves, and files with unmodelled atomics alone.
     let is_left_out =

@@ -1,208 +1,216 @@
-//! A task that repeats: its runs, here or with an executor, against whatever ends it.
+//! Periodic tasks: their runs, on the worker or on an executor's thread, and their end.
 
-use super::handoff::Pool;
+use super::dispatch::ThreadPerTask;
 use super::*;
 use hashed_wheel::Periodic;
 
-/// What became of a chain.
+/// Counts of what happened to a periodic task.
 #[derive(Default)]
-struct Chain {
+struct RunLog {
     runs: AtomicUsize,
     drops: AtomicUsize,
 }
 
-/// Goes with the task.
-struct Held(Arc<Chain>);
+/// Is dropped with the task.
+struct DropCounter(Arc<RunLog>);
 
-impl Drop for Held {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         self.0.drops.fetch_add(1, Relaxed);
     }
 }
 
-/// Each tick, from the next one on; in the wheel.
-fn schedule_placed(driven: &mut Driven, panics: bool) -> (Periodic, Arc<Chain>) {
-    let chain = Arc::new(Chain::default());
-    let held = Held(Arc::clone(&chain));
+/// Schedules a task for each tick from the next one on, and lets the worker put it into the wheel.
+/// The first run is due on return.
+fn schedule_in_wheel(driven: &mut Driven, panics: bool) -> (Periodic, Arc<RunLog>) {
+    let log = Arc::new(RunLog::default());
+    let counter = DropCounter(Arc::clone(&log));
     let task = move || {
-        held.0.runs.fetch_add(1, Relaxed);
+        counter.0.runs.fetch_add(1, Relaxed);
         if panics {
-            // As a panic does, but says nothing: there is one in each execution.
+            // A panic without a message, because each execution has one.
             std::panic::resume_unwind(Box::new(()));
         }
     };
     let periodic = driven.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
     assert_eq!(driven.driver.turn(), 0);
     driven.clock.advance(TICK);
-    (periodic, chain)
+    (periodic, log)
 }
 
-impl Chain {
+impl RunLog {
     fn runs(&self) -> usize {
         self.runs.load(Relaxed)
     }
 
     #[track_caller]
-    fn assert_over(&self, timer: &HashedWheelTimer) {
+    fn assert_ended(&self, timer: &HashedWheelTimer) {
         assert_eq!(timer.pending_timeouts(), 0);
-        assert_eq!(self.drops.load(Relaxed), 1, "dropped once");
+        assert_eq!(self.drops.load(Relaxed), 1, "the task is dropped once");
     }
 
-    /// And nothing runs any more.
+    /// Checks too that the task does not run again.
     #[track_caller]
-    fn assert_over_for_good(&self, mut driver: Driver, clock: &ManualClock, timer: &HashedWheelTimer) {
-        self.assert_over(timer);
+    fn assert_does_not_run_again(&self, mut driver: Driver, clock: &ManualClock, timer: &HashedWheelTimer) {
+        self.assert_ended(timer);
         let runs = self.runs();
         clock.advance(TICK * 3);
         assert_eq!(driver.turn(), 0);
         assert_eq!(self.runs(), runs);
-        assert_eq!(driver.next_turn(), None, "nothing is left in the wheel");
+        assert_eq!(driver.next_turn(), None, "the wheel is empty");
     }
 }
 
 #[test]
-fn a_cancel_during_a_run_is_for_good() {
-    let mutants =
-        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node/word.rs finish_run")];
+fn cancel_during_run_is_final() {
+    let mutants = [
+        mutant("CancelTakesRunningTask"),
+        mutant("RunRevivesCancelled"),
+        no_release("node/word.rs finish_run"),
+    ];
     explore(None, mutants, || {
         let mut driven = Driven::new();
-        let (periodic, chain) = schedule_placed(&mut driven, false);
+        let (periodic, log) = schedule_in_wheel(&mut driven, false);
         let turn = Driven::turn(driven.driver);
         assert!(periodic.cancel());
         let (runs, driver) = turn.join().unwrap();
-        assert_eq!(chain.runs(), runs);
-        chain.assert_over_for_good(driver, &driven.clock, &driven.timer);
+        assert_eq!(log.runs(), runs);
+        log.assert_does_not_run_again(driver, &driven.clock, &driven.timer);
     });
 }
 
 #[test]
-fn a_cancel_during_a_run_elsewhere_is_for_good() {
-    let mutants =
-        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node/word.rs finish_run")];
+fn cancel_during_run_on_executor_is_final() {
+    let mutants = [
+        mutant("CancelTakesRunningTask"),
+        mutant("RunRevivesCancelled"),
+        no_release("node/word.rs finish_run"),
+    ];
     explore(None, mutants, || {
-        let pool = Pool::default();
-        let mut driven = pool.driven();
-        let (periodic, chain) = schedule_placed(&mut driven, false);
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (periodic, log) = schedule_in_wheel(&mut driven, false);
         assert_eq!(driven.driver.turn(), 1);
         assert!(periodic.cancel());
-        pool.join();
-        assert!(chain.runs() <= 1, "not if it had not begun");
-        chain.assert_over_for_good(driven.driver, &driven.clock, &driven.timer);
+        executor.join();
+        assert!(log.runs() <= 1, "at most the run that had begun");
+        log.assert_does_not_run_again(driven.driver, &driven.clock, &driven.timer);
     });
 }
 
-/// The worker hears of the end of a run elsewhere, before its next turn, in the middle of it, or after.
+/// The message about the end of the run reaches the worker before, during or after its next turn.
 #[test]
-fn a_run_elsewhere_is_followed_by_the_next() {
+fn run_on_executor_is_followed_by_the_next() {
     explore(Some(3), [mutant("ResetWithoutPush"), no_release("node/lane.rs push")], || {
-        let pool = Pool::default();
-        let mut driven = pool.driven();
-        let (periodic, chain) = schedule_placed(&mut driven, false);
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (periodic, log) = schedule_in_wheel(&mut driven, false);
         assert_eq!(driven.driver.turn(), 1);
         driven.clock.advance(TICK);
         let turned = driven.driver.turn();
-        pool.clone().join();
+        executor.clone().join();
         driven.clock.advance(TICK * 2);
         let turned_again = driven.driver.turn();
-        pool.join();
-        // (The first may have been behind, and made up for the second.)
+        executor.join();
+        // The first run may have been late, and made up for the second one.
         assert!(turned + turned_again >= 1);
-        assert_eq!(chain.runs(), 4);
+        assert_eq!(log.runs(), 4);
         assert!(periodic.cancel());
         driven.driver.turn();
-        chain.assert_over(&driven.timer);
+        log.assert_ended(&driven.timer);
     });
 }
 
 #[test]
-fn stop_ends_what_runs_elsewhere() {
-    explore(Some(3), [mutant("CancelTakesWhatRuns")], || {
-        let pool = Pool::default();
-        let mut driven = pool.driven();
-        let (periodic, chain) = schedule_placed(&mut driven, false);
+fn stop_ends_a_task_that_runs_on_executor() {
+    explore(Some(3), [mutant("CancelTakesRunningTask")], || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (periodic, log) = schedule_in_wheel(&mut driven, false);
         assert_eq!(driven.driver.turn(), 1);
-        assert_eq!(driven.timer.stop().len(), 1, "run or not, it is pending");
+        assert_eq!(driven.timer.stop().len(), 1, "the timeout is pending during its run");
         assert!(periodic.is_cancelled());
         assert_eq!(driven.timer.pending_timeouts(), 0);
-        pool.join();
-        assert!(chain.runs() <= 1, "not if it had not begun");
-        chain.assert_over(&driven.timer);
+        executor.join();
+        assert!(log.runs() <= 1, "at most the run that had begun");
+        log.assert_ended(&driven.timer);
     });
 }
 
 #[test]
-fn of_stop_and_a_turn_one_leaves_it_to_the_other() {
-    explore(Some(3), [mutant("StopWithoutDue")], || {
+fn stop_during_a_turn_ends_the_task_once() {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedStep")], || {
         let mut driven = Driven::new();
-        let (periodic, chain) = schedule_placed(&mut driven, false);
+        let (periodic, log) = schedule_in_wheel(&mut driven, false);
         let turn = Driven::turn(driven.driver);
         assert_eq!(driven.timer.stop().len(), 1);
         assert!(periodic.is_cancelled());
         let (runs, _driver) = turn.join().unwrap();
-        assert_eq!(chain.runs(), runs);
-        chain.assert_over(&driven.timer);
+        assert_eq!(log.runs(), runs);
+        log.assert_ended(&driven.timer);
     });
 }
 
 #[test]
-fn of_a_cancel_and_a_panic_one_ends_it() {
-    explore(None, [mutant("RearmBringsBack")], || {
+fn cancel_or_panic_ends_the_task() {
+    explore(None, [mutant("RunRevivesCancelled")], || {
         let mut driven = Driven::new();
-        let (periodic, chain) = schedule_placed(&mut driven, true);
+        let (periodic, log) = schedule_in_wheel(&mut driven, true);
         let turn = Driven::turn(driven.driver);
         let cancelled = periodic.cancel();
         let (runs, driver) = turn.join().unwrap();
         assert_eq!(periodic.is_cancelled(), cancelled);
         assert!(cancelled || periodic.has_panicked());
-        assert_eq!(chain.runs(), runs);
-        chain.assert_over_for_good(driver, &driven.clock, &driven.timer);
+        assert_eq!(log.runs(), runs);
+        log.assert_does_not_run_again(driver, &driven.clock, &driven.timer);
     });
 }
 
 #[test]
-fn of_a_cancel_and_a_panic_elsewhere_one_ends_it() {
-    explore(None, [mutant("RearmBringsBack"), mutant("CancelTakesWhatRuns")], || {
-        let pool = Pool::default();
-        let mut driven = pool.driven();
-        let (periodic, chain) = schedule_placed(&mut driven, true);
+fn cancel_or_panic_on_executor_ends_the_task() {
+    explore(None, [mutant("RunRevivesCancelled"), mutant("CancelTakesRunningTask")], || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (periodic, log) = schedule_in_wheel(&mut driven, true);
         assert_eq!(driven.driver.turn(), 1);
         let cancelled = periodic.cancel();
-        pool.join();
+        executor.join();
         assert_eq!(periodic.is_cancelled(), cancelled);
         assert!(cancelled || periodic.has_panicked());
-        assert_eq!(chain.runs(), usize::from(periodic.has_panicked()));
-        chain.assert_over_for_good(driven.driver, &driven.clock, &driven.timer);
+        assert_eq!(log.runs(), usize::from(periodic.has_panicked()));
+        log.assert_does_not_run_again(driven.driver, &driven.clock, &driven.timer);
     });
 }
 
-/// The task, dropped at the end of its run, sees what was done before it was cancelled.
+/// The task is dropped at the end of its run, and its `Drop` sees what was written before the
+/// cancel.
 #[test]
-fn a_task_that_is_dropped_sees_what_was_done_before_the_cancel() {
-    struct Looks {
-        done: Arc<loom::sync::atomic::AtomicUsize>,
+fn dropped_task_sees_writes_before_cancel() {
+    struct ReadsWhenDropped {
+        written: Arc<loom::sync::atomic::AtomicUsize>,
         saw: Arc<AtomicUsize>,
     }
-    impl Drop for Looks {
+    impl Drop for ReadsWhenDropped {
         fn drop(&mut self) {
-            self.saw.store(self.done.load(Relaxed), Relaxed);
+            self.saw.store(self.written.load(Relaxed), Relaxed);
         }
     }
     explore(None, [no_acquire("node/word.rs finish_run"), no_release("node/word.rs cancel_seen")], || {
         let mut driven = Driven::new();
-        let (done, saw) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
-        let looks = Looks { done: Arc::clone(&done), saw: Arc::clone(&saw) };
+        let (written, saw) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
+        let reads = ReadsWhenDropped { written: Arc::clone(&written), saw: Arc::clone(&saw) };
         let task = move || {
-            let _held = &looks;
+            let _captured = &reads;
         };
         let periodic = driven.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
         driven.driver.turn();
         driven.clock.advance(TICK);
         let cancel = thread::spawn(move || {
-            done.store(1, Relaxed);
+            written.store(1, Relaxed);
             assert!(periodic.cancel());
         });
         driven.driver.turn();
         cancel.join().unwrap();
-        assert_eq!(saw.load(Relaxed), 1, "it was done before");
+        assert_eq!(saw.load(Relaxed), 1, "the write came before the cancel");
     });
 }

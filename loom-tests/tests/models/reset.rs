@@ -1,32 +1,32 @@
-//! Moving a deadline.
+//! `reset`: a deadline that moves.
 
 use super::*;
 
 #[test]
-fn a_reset_that_was_in_time_moves_the_deadline() {
+fn reset_in_time_moves_the_deadline() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule_placed(1);
+        let (timeout, outcome) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
         let mut driver = driven.driver;
         let turn = thread::spawn(move || (driver.turn(), driver));
         let reset = timeout.reset(TICK * 3);
         let (expired, mut driver) = turn.join().unwrap();
 
-        assert_eq!(usize::from(reset) + expired, 1, "re-armed, or expired before");
+        assert_eq!(usize::from(reset) + expired, 1, "either the reset was in time or the expiry");
         driven.clock.advance(TICK * 2);
         assert_eq!(driver.turn(), 0, "not before the new deadline");
         driven.clock.advance(TICK);
         assert_eq!(driver.turn(), usize::from(reset), "at the new deadline");
-        ends.assert(1, 0);
+        outcome.assert(1, 0);
     });
 }
 
 #[test]
-fn a_reset_to_an_earlier_deadline_reaches_the_worker() {
+fn reset_to_earlier_deadline_reaches_the_worker() {
     explore(None, [mutant("ResetWithoutPush")], || {
         let driven = Driven::new();
-        let (timeout, ends) = driven.schedule(5);
+        let (timeout, outcome) = driven.schedule(5);
         let mut driver = driven.driver;
         let turn = thread::spawn(move || {
             assert_eq!(driver.turn(), 0);
@@ -39,53 +39,53 @@ fn a_reset_to_an_earlier_deadline_reaches_the_worker() {
         assert_eq!(driver.turn(), 0, "not before the new deadline");
         driven.clock.advance(TICK);
         assert_eq!(driver.turn(), 1, "at the new deadline");
-        ends.assert(1, 0);
+        outcome.assert(1, 0);
         assert_eq!(driver.next_turn(), None);
     });
 }
 
 #[test]
-fn a_reset_does_not_bring_back_what_was_cancelled() {
+fn reset_does_not_revive_a_cancelled_timeout() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule_placed(5);
+        let (timeout, outcome) = driven.schedule_in_wheel(5);
         let other = timeout.clone();
         let reset = thread::spawn(move || other.reset(TICK));
         assert!(timeout.cancel());
         reset.join().unwrap();
 
-        assert!(timeout.is_cancelled(), "for good");
-        ends.assert(0, 1);
+        assert!(timeout.is_cancelled(), "a cancel is final");
+        outcome.assert(0, 1);
         driven.clock.advance(TICK * 10);
-        assert_eq!(driven.driver.turn(), 0, "cancelled for good");
-        assert_eq!(driven.driver.next_turn(), None, "nothing of it is left in the wheel");
+        assert_eq!(driven.driver.turn(), 0, "a cancelled timeout does not expire");
+        assert_eq!(driven.driver.next_turn(), None, "the wheel is empty");
     });
 }
 
-/// Who cancels has its message back before it has ended.
+/// The cancel takes its message back before it changes the state word.
 #[test]
-fn a_reset_does_not_bring_back_what_was_taken_back() {
+fn reset_does_not_revive_a_timeout_that_was_taken_back() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule(5);
+        let (timeout, outcome) = driven.schedule(5);
         let other = timeout.clone();
         let reset = thread::spawn(move || (other.reset(TICK), other));
         assert!(timeout.cancel());
         let (_either, _other) = reset.join().unwrap();
-        assert!(timeout.is_cancelled(), "for good");
-        ends.assert(0, 1);
-        assert_eq!(timeout.references(), 2, "its entry was given back, once");
+        assert!(timeout.is_cancelled(), "a cancel is final");
+        outcome.assert(0, 1);
+        assert_eq!(timeout.references(), 2, "the wheel's reference is released once");
         driven.driver.turn();
-        assert_eq!(driven.driver.next_turn(), None, "nothing of it is left in the wheel");
+        assert_eq!(driven.driver.next_turn(), None, "the wheel is empty");
         assert!(driven.driver.could_sleep());
     });
 }
 
 #[test]
-fn a_reset_keeps_nothing_from_stop() {
-    explore(None, [mutant("ChangeWithoutCompare"), mutant("StopTakesTheEntry")], || {
+fn reset_keeps_nothing_from_stop() {
+    explore(None, [mutant("ChangeWithoutCompare"), mutant("StopTakesLeftReference")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule_placed(5);
+        let (timeout, outcome) = driven.schedule_in_wheel(5);
         let other = timeout.clone();
         let reset = thread::spawn(move || {
             other.reset(TICK);
@@ -93,24 +93,24 @@ fn a_reset_keeps_nothing_from_stop() {
         });
         let rest = driven.timer.stop();
         let other = reset.join().unwrap();
-        assert!(timeout.references() >= 3, "the entry that was left to a message is not given up twice");
+        assert!(timeout.references() >= 3, "the reference that was left to a message is not released twice");
         assert_eq!(rest, [timeout]);
         drop(other);
-        ends.assert(0, 1);
+        outcome.assert(0, 1);
     });
 }
 
 #[test]
-fn a_reset_while_a_backlog_is_taken_in_does_not_put_it_in_twice() {
+fn reset_during_a_backlog_inserts_the_node_once() {
     explore(Some(5), [mutant("ResetTakenForNew")], || {
-        let clock = Seen::default();
-        let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
-        // As many as a turn takes in, in a model; the third is owed its tick.
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+        // A turn takes two messages in a model. The third message is owed its tick.
         for _ in 0..2 {
             timer.new_timeout(|_| (), TICK).unwrap();
         }
-        let ends = Arc::new(Ends::default());
-        let owed = timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * 2).unwrap();
+        let outcome = Arc::new(Outcome::default());
+        let owed = timer.new_timeout_task(Task(Arc::clone(&outcome)), TICK * 2).unwrap();
         let reset = thread::spawn(move || owed.reset(TICK));
         for ticks in [4, 0, 0, 4] {
             clock.0.fetch_add(ticks, AcqRel);
@@ -119,17 +119,17 @@ fn a_reset_while_a_backlog_is_taken_in_does_not_put_it_in_twice() {
         reset.join().unwrap();
         clock.0.fetch_add(4, AcqRel);
         driver.turn();
-        ends.assert(1, 0);
+        outcome.assert(1, 0);
         assert_eq!(driver.next_turn(), None);
         assert!(driver.could_sleep());
     });
 }
 
 #[test]
-fn resets_both_ways_end_at_one_of_the_deadlines() {
+fn resets_in_both_directions_leave_one_deadline() {
     explore(Some(2), [mutant("ChangeWithoutCompare"), mutant("ResetWithoutPush")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule_placed(3);
+        let (timeout, outcome) = driven.schedule_in_wheel(3);
         let resets = [1, 4].map(|ticks| {
             let timeout = timeout.clone();
             thread::spawn(move || timeout.reset(TICK * ticks))
@@ -142,16 +142,16 @@ fn resets_both_ways_end_at_one_of_the_deadlines() {
             expired += driven.driver.turn();
         }
         assert_eq!(expired, 1);
-        ends.assert(1, 0);
+        outcome.assert(1, 0);
         assert_eq!(driven.driver.next_turn(), None);
     });
 }
 
 #[test]
-fn a_cancel_against_a_reset_against_a_turn_leaves_nothing() {
+fn cancel_during_reset_and_turn_leaves_nothing() {
     explore(Some(3), [mutant("CancelWithoutPush")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule_placed(5);
+        let (timeout, outcome) = driven.schedule_in_wheel(5);
         let other = timeout.clone();
         let reset = thread::spawn(move || other.reset(TICK));
         let mut driver = driven.driver;
@@ -162,17 +162,17 @@ fn a_cancel_against_a_reset_against_a_turn_leaves_nothing() {
         assert!(timeout.cancel());
         reset.join().unwrap();
         let mut driver = turn.join().unwrap();
-        ends.assert(0, 1);
+        outcome.assert(0, 1);
         driver.turn();
         assert_eq!(driver.next_turn(), None);
     });
 }
 
 #[test]
-fn a_reset_to_a_later_deadline_meets_the_transfer() {
+fn reset_to_later_deadline_during_drain_moves_the_deadline() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let driven = Driven::new();
-        let (timeout, ends) = driven.schedule(1);
+        let (timeout, outcome) = driven.schedule(1);
         let turn = Driven::turn(driven.driver);
         assert!(timeout.reset(TICK * 3));
         let (_, mut driver) = turn.join().unwrap();
@@ -181,51 +181,51 @@ fn a_reset_to_a_later_deadline_meets_the_transfer() {
         assert_eq!(driver.turn(), 0, "not before the new deadline");
         driven.clock.advance(TICK);
         assert_eq!(driver.turn(), 1, "at the new deadline");
-        ends.assert(1, 0);
+        outcome.assert(1, 0);
         assert_eq!(driver.next_turn(), None);
         assert!(driver.could_sleep());
     });
 }
 
 #[test]
-fn a_reset_to_a_later_deadline_keeps_nothing_from_stop() {
+fn reset_to_later_deadline_keeps_nothing_from_stop() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule_placed(5);
+        let (timeout, outcome) = driven.schedule_in_wheel(5);
         let other = timeout.clone();
         let reset = thread::spawn(move || other.reset(TICK * 9));
         assert_eq!(driven.timer.stop().len(), 1);
         reset.join().unwrap();
-        assert!(timeout.is_cancelled(), "for good");
-        ends.assert(0, 1);
+        assert!(timeout.is_cancelled(), "a cancel is final");
+        outcome.assert(0, 1);
     });
 }
 
 #[test]
-fn a_reset_to_a_later_deadline_does_not_bring_back_what_was_cancelled() {
+fn reset_to_later_deadline_does_not_revive_a_cancelled_timeout() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (timeout, ends) = driven.schedule_placed(5);
+        let (timeout, outcome) = driven.schedule_in_wheel(5);
         let other = timeout.clone();
         let reset = thread::spawn(move || other.reset(TICK * 9));
         assert!(timeout.cancel());
         reset.join().unwrap();
-        assert!(timeout.is_cancelled(), "for good");
-        ends.assert(0, 1);
+        assert!(timeout.is_cancelled(), "a cancel is final");
+        outcome.assert(0, 1);
         driven.clock.advance(TICK * 10);
-        assert_eq!(driven.driver.turn(), 0, "cancelled for good");
-        assert_eq!(driven.driver.next_turn(), None, "nothing of it is left in the wheel");
+        assert_eq!(driven.driver.turn(), 0, "a cancelled timeout does not expire");
+        assert_eq!(driven.driver.next_turn(), None, "the wheel is empty");
     });
 }
 
-/// The caller has read the clock, and time passes before it gets on.
+/// The caller has read the clock, and time passes before it goes on.
 #[test]
-fn a_reset_to_an_earlier_deadline_meets_the_expiry() {
-    explore(None, [mutant("ChangeWithoutCompare"), mutant("ExpiryTakesTheEntry")], || {
-        let clock = Seen::default();
-        let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
-        let ends = Arc::new(Ends::default());
-        let timeout = timer.new_timeout_task(Task(Arc::clone(&ends)), TICK * 2).unwrap();
+fn reset_to_earlier_deadline_during_expiry_ends_once() {
+    explore(None, [mutant("ChangeWithoutCompare"), mutant("ExpiryTakesLeftReference")], || {
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+        let outcome = Arc::new(Outcome::default());
+        let timeout = timer.new_timeout_task(Task(Arc::clone(&outcome)), TICK * 2).unwrap();
         let clone = timeout.clone();
         driver.turn();
         let reset = thread::spawn(move || {
@@ -235,14 +235,14 @@ fn a_reset_to_an_earlier_deadline_meets_the_expiry() {
         clock.0.fetch_add(2, AcqRel);
         assert!(driver.turn() <= 1);
         let _timeout = reset.join().unwrap();
-        // By now the deadline of a reset that came late is over as well.
+        // Also the deadline of a reset that came late has passed now.
         clock.0.fetch_add(1, AcqRel);
         driver.turn();
-        ends.assert(1, 0);
+        outcome.assert(1, 0);
         assert_eq!(timer.pending_timeouts(), 0);
         driver.turn();
         assert_eq!(driver.next_turn(), None);
-        assert_eq!(clone.references(), 2, "its entry was given back, once");
+        assert_eq!(clone.references(), 2, "the wheel's reference is released once");
         assert!(driver.could_sleep());
     });
 }

@@ -1,35 +1,36 @@
-//! The worker thread's sleep: no wake-up is lost.
+//! The sleep of the worker thread: no wake-up is lost.
 
 use std::sync::atomic::AtomicU32;
 
 use super::*;
 
-/// Each look at this clock takes part of a tick, so that time passes in a model without anybody's doing.
+/// A clock that moves by a quarter of a tick each time it is read, so that time passes in a model.
 #[derive(Default)]
-struct Passing(AtomicU32);
+struct PassingClock(AtomicU32);
 
-impl Clock for Passing {
+impl Clock for PassingClock {
     fn now(&self) -> Duration {
         TICK / 4 * self.0.fetch_add(1, Relaxed)
     }
 }
 
-/// A timer with a (loom) thread, which may be anywhere between its first turn and its sleep. With nothing to wait for it
-/// sleeps for ever: a wake-up that is lost is a deadlock, and loom says so.
+/// Returns a timer with a worker thread, which may be anywhere between its first turn and its
+/// sleep. If nothing is pending, the sleep has no end: a lost wake-up is a deadlock, which loom
+/// reports.
 pub(super) fn threaded() -> HashedWheelTimer {
-    let timer = small().clock(Passing::default()).build().unwrap();
+    let timer = small_wheel().clock(PassingClock::default()).build().unwrap();
     timer.start().unwrap();
     timer
 }
 
 #[test]
-fn a_new_timeout_wakes_a_worker_that_falls_asleep() {
+fn new_timeout_wakes_a_worker_that_falls_asleep() {
     explore(Some(3), [mutant("SleepWithoutCompare")], || {
         let timer = threaded();
-        let bell = Arc::new(Bell::default());
-        let task = Arc::clone(&bell);
-        let timeout = timer.new_timeout(move |_| task.ring(), TICK).unwrap();
-        bell.wait();
+        let event = Arc::new(Event::default());
+        let task = Arc::clone(&event);
+        let timeout = timer.new_timeout(move |_| task.set(), TICK).unwrap();
+        event.wait();
         assert!(timeout.is_expired());
         assert!(timer.stop().is_empty());
     });
@@ -39,44 +40,44 @@ fn a_new_timeout_wakes_a_worker_that_falls_asleep() {
 fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
     explore(Some(2), [mutant("SleepWithoutCompare")], || {
         let timer = threaded();
-        let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
-        let [mine, others] = bells.clone();
+        let events = [Arc::new(Event::default()), Arc::new(Event::default())];
+        let [mine, others] = events.clone();
         let other = timer.clone();
-        let producer = thread::spawn(move || other.new_timeout(move |_| others.ring(), TICK).unwrap());
-        timer.new_timeout(move |_| mine.ring(), TICK).unwrap();
-        bells.iter().for_each(|bell| bell.wait());
+        let producer = thread::spawn(move || other.new_timeout(move |_| others.set(), TICK).unwrap());
+        timer.new_timeout(move |_| mine.set(), TICK).unwrap();
+        events.iter().for_each(|event| event.wait());
         assert!(producer.join().unwrap().is_expired());
         assert!(timer.stop().is_empty());
     });
 }
 
 #[test]
-fn a_reset_to_an_earlier_deadline_wakes_a_worker_that_falls_asleep() {
+fn reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep() {
     explore(Some(3), [mutant("SleepWithoutSecondLook")], || {
         let timer = threaded();
-        let bell = Arc::new(Bell::default());
-        let task = Arc::clone(&bell);
-        // For ever, so that the sleep is, unless the reset ends it.
-        let timeout = timer.new_timeout(move |_| task.ring(), Duration::MAX).unwrap();
+        let event = Arc::new(Event::default());
+        let task = Arc::clone(&event);
+        // The delay has no end, and so has the sleep unless the reset ends it.
+        let timeout = timer.new_timeout(move |_| task.set(), Duration::MAX).unwrap();
         assert!(timeout.reset(TICK));
-        bell.wait();
+        event.wait();
         assert!(timeout.is_expired());
         assert!(timer.stop().is_empty());
     });
 }
 
 #[test]
-fn a_cancel_wakes_a_worker_that_sleeps_for_long() {
+fn cancel_wakes_a_sleeping_worker() {
     let mutants = ["CancelWithoutPush", "CancelWithoutWake"].map(|name| mutant(name).never_ends());
     explore(Some(3), mutants, || {
         let timer = threaded();
-        let memory = Arc::new(Ends::default());
+        let memory = Arc::new(Outcome::default());
         let timeout = timer.new_timeout_task(Task(Arc::clone(&memory)), Duration::MAX).unwrap();
         let node = timeout.clone();
         assert!(timeout.cancel());
         drop(timeout);
-        // Until nobody but this handle holds the entry: the worker gives it back, and nothing else wakes it.
-        while !node.is_the_only_handle() {
+        // Wait until the worker has released its reference. Nothing but the cancel wakes it.
+        while !node.is_only_handle() {
             thread::yield_now();
         }
         assert!(timer.stop().is_empty());
@@ -85,18 +86,20 @@ fn a_cancel_wakes_a_worker_that_sleeps_for_long() {
 }
 
 #[test]
-fn a_stop_wakes_a_worker_that_falls_asleep() {
-    explore(None, [mutant("StopWithoutUnparking")], || {
+fn stop_wakes_a_worker_that_falls_asleep() {
+    explore(None, [mutant("StopWithoutNotify")], || {
         let timer = threaded();
         assert!(timer.stop().is_empty());
     });
 }
 
-// --- the same without the thread ----------------------------------------------------------------------------------------
-// Where loom's threads yield, they see what is newest; so these show more of what may be seen late.
+// --- the same without the thread --------------------------------------------------------------------------------------
+// A loom thread that yields sees the newest values afterwards. These models do not yield, so they
+// show more of what a thread may see late.
 
-/// A turn, and what the worker does after it, on a thread of its own; whether it fell asleep.
-pub(super) fn turn_and_rest(mut driver: Driver) -> thread::JoinHandle<(bool, Driver)> {
+/// Does a turn on another thread, and what the worker thread does after it. Returns whether it fell
+/// asleep.
+pub(super) fn turn_and_idle(mut driver: Driver) -> thread::JoinHandle<(bool, Driver)> {
     thread::spawn(move || {
         driver.turn();
         (driver.falls_asleep(), driver)
@@ -104,22 +107,22 @@ pub(super) fn turn_and_rest(mut driver: Driver) -> thread::JoinHandle<(bool, Dri
 }
 
 #[test]
-fn a_worker_sees_a_cancel_or_is_woken_by_it() {
+fn worker_sees_a_cancel_or_is_woken() {
     let mutants = [no_release("engine/state.rs deregister"), mutant("CancelWithoutPush")];
     explore(None, mutants, || {
         let mut driven = Driven::new();
-        let (timeout, _) = driven.schedule_placed(5);
-        let worker = turn_and_rest(driven.driver);
+        let (timeout, _) = driven.schedule_in_wheel(5);
+        let worker = turn_and_idle(driven.driver);
         assert!(timeout.cancel());
         let (asleep, mut driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_something()));
+        assert!(!(asleep && driver.misses_messages()));
         driver.turn();
-        assert!(timeout.is_the_only_handle(), "its entry was given back");
+        assert!(timeout.is_only_handle(), "the worker has released its reference");
     });
 }
 
 #[test]
-fn a_worker_sees_a_reset_or_is_woken_by_it() {
+fn worker_sees_a_reset_or_is_woken() {
     let mutants = [
         mutant("SleepWithoutSecondLook"),
         no_release("engine/sleep.rs publish_and_read"),
@@ -127,16 +130,16 @@ fn a_worker_sees_a_reset_or_is_woken_by_it() {
     ];
     explore(None, mutants, || {
         let mut driven = Driven::new();
-        let (timeout, _) = driven.schedule_placed(5);
-        let worker = turn_and_rest(driven.driver);
+        let (timeout, _) = driven.schedule_in_wheel(5);
+        let worker = turn_and_idle(driven.driver);
         assert!(timeout.reset(TICK));
         let (asleep, driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_something()));
+        assert!(!(asleep && driver.misses_messages()));
     });
 }
 
 #[test]
-fn a_worker_sees_two_new_timeouts_or_is_woken_by_them() {
+fn worker_sees_two_new_timeouts_or_is_woken() {
     explore(Some(3), [mutant("SleepWithoutCompare")], || {
         let driven = Driven::new();
         let producers = [driven.timer.clone(), driven.timer.clone()]
@@ -145,20 +148,21 @@ fn a_worker_sees_two_new_timeouts_or_is_woken_by_them() {
         driver.turn();
         let asleep = driver.falls_asleep();
         producers.into_iter().for_each(|producer| producer.join().unwrap());
-        assert!(!(asleep && driver.misses_something()));
+        assert!(!(asleep && driver.misses_messages()));
     });
 }
 
-/// The count of those admitted runs over, in a model after four: with as many on their way it looks as if there were none.
+/// The count of registrations overflows after four in a model. With four messages under way it
+/// looks as if there were none.
 #[test]
-fn a_worker_sees_so_many_new_timeouts_that_their_count_runs_over() {
+fn worker_sees_new_timeouts_whose_count_overflows() {
     explore(Some(3), [no_release("engine/state.rs register")], || {
         let driven = Driven::new();
-        let worker = turn_and_rest(driven.driver);
+        let worker = turn_and_idle(driven.driver);
         for _ in 0..4 {
             driven.timer.new_timeout(|_| (), TICK).unwrap();
         }
         let (asleep, driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_something()));
+        assert!(!(asleep && driver.misses_messages()));
     });
 }

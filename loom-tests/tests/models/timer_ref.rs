@@ -1,16 +1,25 @@
-//! Batched reference counts without a timer: the last reference to go drops the value, once. A batch
-//! has two references in a model.
+//! Batched reference counts without a timer: the last reference drops the value, once.
+//!
+//! A batch has two references in a model. loom sees the shared count, each use of the value, and
+//! its drop.
 
 use hashed_wheel::inside::{LocalCount, SharedValue, TimerRef};
 
 use super::*;
 
-/// What a model knows of its value.
+/// What a model knows about its value.
 #[derive(Default)]
 struct Log {
-    /// How many references there are outside a reserve.
+    /// The number of references outside a reserve.
     references: AtomicUsize,
     drops: AtomicUsize,
+}
+
+impl Log {
+    #[track_caller]
+    fn assert_dropped(&self) {
+        assert_eq!(self.drops.load(Relaxed), 1, "the last reference drops the value");
+    }
 }
 
 /// A value that checks its drop.
@@ -18,15 +27,20 @@ struct Value(Arc<Log>);
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // In front of all else that goes wrong with a value that is dropped too early.
-        assert_eq!(self.0.references.load(Relaxed), 0, "the value is dropped after its references");
+        // A mutant fails here, before it uses memory that was freed.
+        assert_eq!(self.0.references.load(Relaxed), 0, "a reference keeps the value");
         self.0.drops.fetch_add(1, Relaxed);
     }
 }
 
-/// A reference, which the log knows of.
+fn value() -> (Arc<SharedValue<Value>>, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    (SharedValue::new(Value(Arc::clone(&log))), log)
+}
+
+/// A reference that the log counts.
 struct Reference {
-    /// `None` when it is given back.
+    /// `None` once it was put into a reserve.
     reference: Option<TimerRef<Value>>,
     log: Arc<Log>,
 }
@@ -42,25 +56,29 @@ impl Reference {
         Self::of(count.take())
     }
 
-    fn use_value(&self) {
-        let log = &self.reference.as_ref().expect("it was not given back").get().0;
-        assert_eq!(log.drops.load(Relaxed), 0, "a reference keeps the value");
+    fn reference(&self) -> &TimerRef<Value> {
+        self.reference.as_ref().expect("the reference is not in a reserve")
     }
 
-    fn put(mut self, count: &mut LocalCount<Value>) {
-        self.log.references.fetch_sub(1, Relaxed);
-        self.reference.take().into_iter().for_each(|reference| count.put(reference));
+    fn use_value(&self) {
+        assert_eq!(self.reference().get().0.drops.load(Relaxed), 0, "a reference keeps the value");
     }
 
     fn use_and_drop(self) {
         self.use_value();
         drop(self);
     }
+
+    fn use_and_put(mut self, count: &mut LocalCount<Value>) {
+        self.use_value();
+        self.log.references.fetch_sub(1, Relaxed);
+        self.reference.take().into_iter().for_each(|reference| count.put(reference));
+    }
 }
 
 impl Clone for Reference {
     fn clone(&self) -> Self {
-        Self::of(self.reference.as_ref().expect("it was not given back").clone())
+        Self::of(self.reference().clone())
     }
 }
 
@@ -73,22 +91,10 @@ impl Drop for Reference {
     }
 }
 
-fn value() -> (Arc<SharedValue<Value>>, Arc<Log>) {
-    let log = Arc::new(Log::default());
-    (SharedValue::new(Value(Arc::clone(&log))), log)
-}
-
-impl Log {
-    #[track_caller]
-    fn assert_dropped(&self) {
-        assert_eq!(self.drops.load(Relaxed), 1, "the last reference drops the value");
-    }
-}
-
 #[test]
 fn last_of_two_references_drops_the_value() {
     let mutants = [
-        mutant("GiveReferencesBackWithoutCompare"),
+        mutant("SharedCountReleaseWithoutCompare"),
         no_release("node/timer_ref.rs release"),
         no_acquire("node/timer_ref.rs release"),
     ];
@@ -104,33 +110,30 @@ fn last_of_two_references_drops_the_value() {
     });
 }
 
-/// One thread gives back a batch, and then the rest of its reserve. The other takes a batch, drops a
-/// reference that the first one took, and gives its reserve back.
+/// One thread gives back a batch, and then the rest of its reserve. The other thread takes a batch,
+/// drops a reference from the reserve of the first thread, and gives its own reserve back.
 #[test]
 fn last_of_two_reserves_drops_the_value() {
     let mutants = [
-        mutant("GiveReferencesBackWithoutCompare"),
-        mutant("AddReferencesWithoutCompare"),
-        mutant("EachBatchKeepsValue"),
+        mutant("SharedCountReleaseWithoutCompare"),
+        mutant("SharedCountAddWithoutCompare"),
+        mutant("EachBatchTakesReference"),
         no_release("node/timer_ref.rs release"),
         no_acquire("node/timer_ref.rs release"),
     ];
     explore(None, mutants, || {
         let (value, log) = value();
-        let mut counts = [(); 2].map(|()| LocalCount::new(&value));
-        let [first, second, third] = [(); 3].map(|()| Reference::take(&mut counts[0]));
-        let [fourth, fifth] = [(); 2].map(|()| Reference::take(&mut counts[1]));
-        let [mut mine, mut others] = counts;
+        let [mut mine, mut others] = [(); 2].map(|()| LocalCount::new(&value));
+        let [first, second, third] = [(); 3].map(|()| Reference::take(&mut mine));
+        let [fourth, fifth] = [(); 2].map(|()| Reference::take(&mut others));
         drop(value);
         let other = thread::spawn(move || {
             let sixth = Reference::take(&mut others);
             first.use_and_drop();
-            sixth.use_value();
-            sixth.put(&mut others);
+            sixth.use_and_put(&mut others);
         });
         for reference in [second, third, fourth, fifth] {
-            reference.use_value();
-            reference.put(&mut mine);
+            reference.use_and_put(&mut mine);
         }
         drop(mine);
         other.join().unwrap();
@@ -138,13 +141,13 @@ fn last_of_two_reserves_drops_the_value() {
     });
 }
 
-/// The count goes up from zero, or from one, while another thread drops the last reference.
+/// The count is raised from zero, or from one, while another thread drops the last reference.
 #[test]
 fn new_references_keep_the_value_when_the_last_one_goes() {
     let mutants = [
-        mutant("FirstReferencesKeepNothing"),
-        mutant("FirstReferencesDecidedEarly"),
-        mutant("AddReferencesWithoutCompare"),
+        mutant("FirstBatchTakesNoReference"),
+        mutant("FirstBatchDecidedBeforeAdd"),
+        mutant("SharedCountAddWithoutCompare"),
         no_release("node/timer_ref.rs release"),
         no_acquire("node/timer_ref.rs release"),
     ];
@@ -155,8 +158,7 @@ fn new_references_keep_the_value_when_the_last_one_goes() {
         let mut count = LocalCount::new(&value);
         let new = Reference::take(&mut count);
         drop(value);
-        new.use_value();
-        new.put(&mut count);
+        new.use_and_put(&mut count);
         drop(count);
         other.join().unwrap();
         log.assert_dropped();
@@ -165,7 +167,7 @@ fn new_references_keep_the_value_when_the_last_one_goes() {
 
 #[test]
 fn clone_keeps_the_value_when_another_reference_goes() {
-    let mutants = [mutant("AddReferencesWithoutCompare"), mutant("GiveReferencesBackWithoutCompare")];
+    let mutants = [mutant("SharedCountAddWithoutCompare"), mutant("SharedCountReleaseWithoutCompare")];
     explore(None, mutants, || {
         let (value, log) = value();
         let first = Reference::of(TimerRef::new(&value));

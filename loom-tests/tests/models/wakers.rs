@@ -1,26 +1,26 @@
-//! Futures that wait, and their wakers: who polled last is woken, or has been told that there is nothing to wait for.
+//! Futures and their wakers: the waker of the last poll is called, or that poll was ready.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use hashed_wheel::Sleep;
 
-use super::sleep::turn_and_rest;
+use super::sleep::turn_and_idle;
 use super::*;
 
-/// A task of some executor.
+/// A task that polls futures and counts how often it is woken.
 #[derive(Default)]
-pub(super) struct Sleeper {
+pub(super) struct Poller {
     wakes: AtomicUsize,
 }
 
-impl Wake for Sleeper {
+impl Wake for Poller {
     fn wake(self: Arc<Self>) {
         self.wakes.fetch_add(1, Relaxed);
     }
 }
 
-impl Sleeper {
+impl Poller {
     pub(super) fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -29,15 +29,15 @@ impl Sleeper {
         Pin::new(sleep).poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
     }
 
-    /// How often it was woken; nobody is to have a waker of it any more.
+    /// Returns how often the task was woken. All its wakers have to be dropped.
     #[track_caller]
     fn wakes(self: &Arc<Self>) -> usize {
-        assert_eq!(Arc::strong_count(self), 1, "its waker is gone");
+        assert_eq!(Arc::strong_count(self), 1, "all its wakers are dropped");
         self.wakes.load(Relaxed)
     }
 }
 
-fn is_over<E>(poll: &Poll<Result<(), E>>) -> bool {
+fn is_elapsed<E>(poll: &Poll<Result<(), E>>) -> bool {
     matches!(poll, Poll::Ready(Ok(())))
 }
 
@@ -46,15 +46,15 @@ fn is_stopped(poll: &Poll<Result<(), NewTimeoutError>>) -> bool {
 }
 
 impl Driven {
-    /// One that waits, in the lane.
-    fn sleep(&self, ticks: u32) -> (Sleep, Arc<Sleeper>) {
-        let (mut sleep, sleeper) = (self.timer.sleep(TICK * ticks), Sleeper::new());
-        assert!(sleeper.polls(&mut sleep).is_pending());
-        (sleep, sleeper)
+    /// Returns a sleep that was polled once. Its message is in the lane.
+    fn sleep(&self, ticks: u32) -> (Sleep, Arc<Poller>) {
+        let (mut sleep, poller) = (self.timer.sleep(TICK * ticks), Poller::new());
+        assert!(poller.polls(&mut sleep).is_pending());
+        (sleep, poller)
     }
 
-    /// In the wheel.
-    pub(super) fn sleep_placed(&mut self, ticks: u32) -> (Sleep, Arc<Sleeper>) {
+    /// Returns a sleep that was polled once and is in the wheel.
+    pub(super) fn sleep_in_wheel(&mut self, ticks: u32) -> (Sleep, Arc<Poller>) {
         let sleep = self.sleep(ticks);
         assert_eq!(self.driver.turn(), 0);
         sleep
@@ -64,39 +64,39 @@ impl Driven {
 // --- the first poll ---------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_first_poll_is_woken_or_ready() {
+fn first_poll_is_woken_or_ready() {
     explore(None, [no_release("node/lane.rs push")], || {
-        let clock = Seen::default();
-        let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
-        let (mut sleep, sleeper) = (timer.sleep(TICK), Sleeper::new());
-        let task = Arc::clone(&sleeper);
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+        let (mut sleep, poller) = (timer.sleep(TICK), Poller::new());
+        let task = Arc::clone(&poller);
         let polls = thread::spawn(move || (task.polls(&mut sleep), sleep));
         clock.0.fetch_add(1, AcqRel);
         driver.turn();
         let (first, mut sleep) = polls.join().unwrap();
         clock.0.fetch_add(1, AcqRel);
         driver.turn();
-        assert_eq!(sleeper.wakes(), usize::from(first.is_pending()), "woken, or it need not be");
-        assert!(is_over(&sleeper.polls(&mut sleep)));
+        assert_eq!(poller.wakes(), usize::from(first.is_pending()), "a pending poll is woken");
+        assert!(is_elapsed(&poller.polls(&mut sleep)));
         assert_eq!(timer.pending_timeouts(), 0);
     });
 }
 
 #[test]
-fn a_first_poll_meets_a_stop() {
-    explore(None, [mutant("StopWithoutWaiting"), mutant("AdmitWithoutCompare")], || {
+fn first_poll_during_stop_is_woken_or_rejected() {
+    explore(None, [mutant("StopWithoutWaiting"), mutant("RegisterWithoutCompare")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
-        let (mut sleep, sleeper) = (timer.sleep(TICK), Sleeper::new());
+        let (mut sleep, poller) = (timer.sleep(TICK), Poller::new());
         let other = timer.clone();
         let stop = thread::spawn(move || other.stop().len());
-        let first = sleeper.polls(&mut sleep);
+        let first = poller.polls(&mut sleep);
         let rest = stop.join().unwrap();
         assert!(first.is_pending() || is_stopped(&first));
         assert_eq!(
-            (sleeper.wakes(), rest),
+            (poller.wakes(), rest),
             (usize::from(first.is_pending()), usize::from(first.is_pending()))
         );
-        assert!(is_stopped(&sleeper.polls(&mut sleep)));
+        assert!(is_stopped(&poller.polls(&mut sleep)));
         assert_eq!(timer.pending_timeouts(), 0);
     });
 }
@@ -104,37 +104,37 @@ fn a_first_poll_meets_a_stop() {
 // --- a poll with another waker ----------------------------------------------------------------------------------------
 
 #[test]
-fn who_polls_last_is_woken_or_finds_it_expired() {
-    explore(None, [mutant("RepollKeepsTheWaker"), mutant("ChangeWithoutCompare")], || {
+fn last_waker_is_woken_or_its_poll_is_ready() {
+    explore(None, [mutant("RepollKeepsOldWaker"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (mut sleep, first) = driven.sleep_placed(1);
+        let (mut sleep, first) = driven.sleep_in_wheel(1);
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
-        let second = Sleeper::new();
+        let second = Poller::new();
         let poll = second.polls(&mut sleep);
         let (expired, mut driver) = turn.join().unwrap();
 
-        assert!(poll.is_pending() || is_over(&poll) && expired == 1);
-        // What was pushed after the turn is due at the next tick.
+        assert!(poll.is_pending() || is_elapsed(&poll) && expired == 1);
+        // A timeout that was pushed after the turn is due at the next tick.
         driven.clock.advance(TICK);
-        assert_eq!(driver.turn() + expired, 1, "one of the two");
+        assert_eq!(driver.turn() + expired, 1, "one of the two timeouts expires");
         assert_eq!((first.wakes(), second.wakes()), if poll.is_pending() { (0, 1) } else { (1, 0) });
-        assert!(is_over(&second.polls(&mut sleep)));
+        assert!(is_elapsed(&second.polls(&mut sleep)));
         assert_eq!(driven.timer.pending_timeouts(), 0);
         driver.turn();
-        assert_eq!(driver.next_turn(), None, "nothing is left in the wheel");
+        assert_eq!(driver.next_turn(), None, "the wheel is empty");
         assert!(driver.could_sleep());
     });
 }
 
-/// It is in the lane, and the thread that has put it there takes it back, or comes too late.
+/// The message is in the lane. The thread that pushed it takes it back, or comes too late.
 #[test]
-fn who_polls_last_is_woken_though_the_worker_takes_it_in() {
-    explore(None, [mutant("RepollKeepsTheWaker"), mutant("TakeBackWithoutCompare")], || {
+fn last_waker_is_woken_although_the_worker_drains() {
+    explore(None, [mutant("RepollKeepsOldWaker"), mutant("TakeBackWithoutCompare")], || {
         let driven = Driven::new();
         let (mut sleep, first) = driven.sleep(1);
         let turn = Driven::turn(driven.driver);
-        let second = Sleeper::new();
+        let second = Poller::new();
         assert!(second.polls(&mut sleep).is_pending());
         let (_, mut driver) = turn.join().unwrap();
         assert_eq!(first.wakes(), 0);
@@ -142,20 +142,20 @@ fn who_polls_last_is_woken_though_the_worker_takes_it_in() {
         driven.clock.advance(TICK);
         assert_eq!(driver.turn(), 1);
         assert_eq!(second.wakes(), 1);
-        assert!(is_over(&second.polls(&mut sleep)));
+        assert!(is_elapsed(&second.polls(&mut sleep)));
         assert_eq!(driven.timer.pending_timeouts(), 0);
-        assert_eq!(driver.next_turn(), None, "nothing is left in the wheel");
+        assert_eq!(driver.next_turn(), None, "the wheel is empty");
         assert!(driver.could_sleep());
     });
 }
 
-/// By a thread that has not put it there.
+/// The second poll comes from a thread that did not push the message.
 #[test]
-fn who_polls_last_elsewhere_is_woken() {
-    explore(None, [mutant("RepollKeepsTheWaker"), mutant("ChangeWithoutCompare")], || {
+fn last_waker_is_woken_after_a_poll_on_another_thread() {
+    explore(None, [mutant("RepollKeepsOldWaker"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep(1);
-        let second = Sleeper::new();
+        let second = Poller::new();
         let task = Arc::clone(&second);
         let polls = thread::spawn(move || {
             assert!(task.polls(&mut sleep).is_pending());
@@ -167,147 +167,147 @@ fn who_polls_last_elsewhere_is_woken() {
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 1);
         assert_eq!((first.wakes(), second.wakes()), (0, 1));
-        assert!(is_over(&second.polls(&mut sleep)));
+        assert!(is_elapsed(&second.polls(&mut sleep)));
         assert_eq!(driven.timer.pending_timeouts(), 0);
         driven.driver.turn();
-        assert_eq!(driven.driver.next_turn(), None, "nothing is left in the wheel");
+        assert_eq!(driven.driver.next_turn(), None, "the wheel is empty");
     });
 }
 
-/// While there is neither the one nor the other, `stop` waits.
+/// Between the cancel of the old timeout and the push of the new one, `stop` waits.
 #[test]
-fn a_poll_with_another_waker_meets_a_stop() {
-    explore(None, [mutant("ReplaceLeavesFirst"), mutant("StopWithoutWaiting")], || {
+fn poll_with_another_waker_in_lane_is_ended_by_stop() {
+    explore(None, [mutant("ReplaceDeregistersFirst"), mutant("StopWithoutWaiting")], || {
         let driven = Driven::new();
         let (sleep, first) = driven.sleep(5);
-        meets_a_stop(&driven, sleep, &first);
+        is_ended_by_stop(&driven, sleep, &first);
     });
 }
 
-/// In the wheel.
 #[test]
-fn a_poll_with_another_waker_of_what_is_placed_meets_a_stop() {
-    explore(Some(4), [mutant("ReplaceLeavesFirst"), mutant("StopWithoutWaiting")], || {
+fn poll_with_another_waker_in_wheel_is_ended_by_stop() {
+    explore(Some(4), [mutant("ReplaceDeregistersFirst"), mutant("StopWithoutWaiting")], || {
         let mut driven = Driven::new();
-        let (sleep, first) = driven.sleep_placed(5);
-        meets_a_stop(&driven, sleep, &first);
+        let (sleep, first) = driven.sleep_in_wheel(5);
+        is_ended_by_stop(&driven, sleep, &first);
     });
 }
 
-fn meets_a_stop(driven: &Driven, mut sleep: Sleep, first: &Arc<Sleeper>) {
+fn is_ended_by_stop(driven: &Driven, mut sleep: Sleep, first: &Arc<Poller>) {
     let other = driven.timer.clone();
     let stop = thread::spawn(move || {
         let rest = other.stop().len();
-        assert_eq!(other.pending_timeouts(), 0, "stop waits for who has replaced one");
+        assert_eq!(other.pending_timeouts(), 0, "stop waits for a thread that replaces a timeout");
         rest
     });
-    let second = Sleeper::new();
+    let second = Poller::new();
     let poll = second.polls(&mut sleep);
-    assert_eq!(stop.join().unwrap(), 1, "one of the two");
+    assert_eq!(stop.join().unwrap(), 1, "stop returns one of the two timeouts");
     assert!(poll.is_pending() || is_stopped(&poll));
     assert_eq!((first.wakes(), second.wakes()), if poll.is_pending() { (0, 1) } else { (1, 0) });
     assert!(is_stopped(&second.polls(&mut sleep)));
     assert_eq!(driven.timer.pending_timeouts(), 0);
 }
 
-/// It has its place, and nobody else gets it meanwhile.
+/// The new timeout takes the place of the old one. Another caller does not get that place
+/// meanwhile.
 #[test]
-fn a_poll_with_another_waker_takes_no_second_place() {
-    explore(None, [mutant("ReplaceLeavesFirst")], || {
+fn poll_with_another_waker_takes_no_second_place() {
+    explore(None, [mutant("ReplaceDeregistersFirst")], || {
         let driven = Driven::with_limit(1);
         let (mut sleep, _first) = driven.sleep(5);
         let other = driven.timer.clone();
         let schedule = thread::spawn(move || {
-            let is_refused = other.new_timeout(|_| (), TICK).is_err();
+            let is_rejected = other.new_timeout(|_| (), TICK).is_err();
             assert_eq!(other.pending_timeouts(), 1, "a reader never sees another count");
-            is_refused
+            is_rejected
         });
-        assert!(Sleeper::new().polls(&mut sleep).is_pending());
+        assert!(Poller::new().polls(&mut sleep).is_pending());
         assert!(schedule.join().unwrap(), "no place was free");
         assert_eq!(driven.timer.pending_timeouts(), 1);
     });
 }
 
-/// As with new timeouts: in a model the count runs over after four.
+/// As with new timeouts, the count of registrations overflows after four in a model.
 #[test]
-fn a_worker_sees_so_many_polls_that_their_count_runs_over() {
+fn worker_sees_polls_whose_count_overflows() {
     explore(Some(3), [no_release("engine/state.rs transfer"), mutant("CancelWithoutPush")], || {
         let mut driven = Driven::new();
-        let (mut sleep, first) = driven.sleep_placed(5);
-        let worker = turn_and_rest(driven.driver);
-        let second = Sleeper::new();
-        for sleeper in [&second, &first, &second, &first] {
-            assert!(sleeper.polls(&mut sleep).is_pending());
+        let (mut sleep, first) = driven.sleep_in_wheel(5);
+        let worker = turn_and_idle(driven.driver);
+        let second = Poller::new();
+        for poller in [&second, &first, &second, &first] {
+            assert!(poller.polls(&mut sleep).is_pending());
         }
         let (asleep, mut driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_something()));
+        assert!(!(asleep && driver.misses_messages()));
         drop(sleep);
         while driver.next_turn() == Some(Duration::ZERO) {
             driver.turn();
         }
-        assert_eq!(driver.next_turn(), None, "nothing is left in the wheel");
+        assert_eq!(driver.next_turn(), None, "the wheel is empty");
     });
 }
 
-/// Its loop has promised a turn for the timeout that goes, or none for the one that comes.
+/// The loop may have announced a turn for the old timeout, and none for the new one.
 #[test]
-fn a_poll_with_another_waker_keeps_a_loop_to_its_promise() {
-    explore(Some(3), [mutant("PushWithoutLook"), mutant("PromiseWithoutSecondLook")], || {
+fn poll_with_another_waker_keeps_the_announced_turn() {
+    explore(Some(3), [mutant("PushWithoutRead"), mutant("AnnounceWithoutSecondLook")], || {
         let woken = Arc::new(AtomicUsize::new(0));
         let wakes = Arc::clone(&woken);
         let driven = Driven::build(|builder| builder.waker(move || _ = wakes.fetch_add(1, Relaxed)));
         let (mut sleep, _first) = driven.sleep(5);
         let polls = thread::spawn(move || {
-            assert!(Sleeper::new().polls(&mut sleep).is_pending());
+            assert!(Poller::new().polls(&mut sleep).is_pending());
             sleep
         });
-        let promised = driven.driver.next_turn();
+        let announced = driven.driver.next_turn();
         let _sleep = polls.join().unwrap();
-        let is_in_time = promised.is_some_and(|promised| promised <= TICK * 5);
-        assert!(is_in_time || woken.load(Relaxed) > 0, "{promised:?} and nobody wakes it");
+        let is_in_time = announced.is_some_and(|announced| announced <= TICK * 5);
+        assert!(is_in_time || woken.load(Relaxed) > 0, "{announced:?}, and the loop is not woken");
     });
 }
 
 // --- the drop ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_drop_meets_the_expiry() {
+fn drop_or_expiry_ends_the_sleep() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (sleep, sleeper) = driven.sleep_placed(1);
+        let (sleep, poller) = driven.sleep_in_wheel(1);
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
         drop(sleep);
         let pending = driven.timer.pending_timeouts();
         let (expired, mut driver) = turn.join().unwrap();
 
-        assert!(pending <= expired, "gone at once, or with its expiry");
+        assert!(pending <= expired, "the drop ends the timeout, or the expiry");
         assert_eq!(driven.timer.pending_timeouts(), 0);
-        assert_eq!(sleeper.wakes(), expired, "woken by the worker, or not at all");
-        // Its node is used again, once.
-        let (next, ends) = schedule(&driven.timer, 1);
+        assert_eq!(poller.wakes(), expired, "only the worker wakes it");
+        // The node is recycled once.
+        let (next, outcome) = schedule(&driven.timer, 1);
         driver.turn();
         driven.clock.advance(TICK);
         assert_eq!(driver.turn(), 1);
-        ends.assert(1, 0);
-        assert!(next.is_the_only_handle());
-        assert_eq!(driver.next_turn(), None, "nothing is left in the wheel");
+        outcome.assert(1, 0);
+        assert!(next.is_only_handle());
+        assert_eq!(driver.next_turn(), None, "the wheel is empty");
         assert!(driver.could_sleep());
     });
 }
 
 #[test]
-fn a_drop_meets_a_stop() {
+fn drop_or_stop_ends_the_sleep() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
-        let (sleep, sleeper) = driven.sleep_placed(5);
+        let (sleep, poller) = driven.sleep_in_wheel(5);
         let timer = driven.timer.clone();
         let stop = thread::spawn(move || timer.stop().len());
         drop(sleep);
         let pending = driven.timer.pending_timeouts();
         let stopped = stop.join().unwrap();
-        assert!(pending <= stopped, "gone at once, or with the stop");
-        assert_eq!(sleeper.wakes(), stopped, "woken by the stop, or not at all");
+        assert!(pending <= stopped, "the drop ends the timeout, or the stop");
+        assert_eq!(poller.wakes(), stopped, "only the stop wakes it");
         assert_eq!(driven.timer.pending_timeouts(), 0);
     });
 }

@@ -1,19 +1,21 @@
-//! The hand-off to a task executor: what it has taken is its own affair, what it refuses has ended all the same.
+//! The dispatch to a task executor. A task that the executor has taken is no longer the timer's. A
+//! timeout whose task the executor rejects has ended too.
 
 use super::*;
 
-/// Runs each task on a (loom) thread of its own.
+/// An executor that runs each task on a loom thread of its own.
 #[derive(Clone, Default)]
-pub(crate) struct Pool(Arc<std::sync::Mutex<Vec<thread::JoinHandle<()>>>>);
+pub(crate) struct ThreadPerTask(Arc<std::sync::Mutex<Vec<thread::JoinHandle<()>>>>);
 
-impl Pool {
+impl ThreadPerTask {
     pub(crate) fn driven(&self) -> Driven {
-        let pool = self.clone();
+        let executor = self.clone();
         Driven::build(|builder| {
             builder.task_executor(move |task: ExpiredTask| {
-                // First, for loom may go elsewhere here, and it does not see the lock.
+                // Before the lock is taken: loom may switch threads here, and does not see the
+                // lock.
                 let thread = thread::spawn(move || task.run());
-                pool.0.lock().unwrap().push(thread);
+                executor.0.lock().unwrap().push(thread);
             })
         })
     }
@@ -24,12 +26,12 @@ impl Pool {
     }
 }
 
-/// Refuses everything: by dropping it, or by a panic.
-fn refusing(panics: bool) -> Driven {
+/// Returns a timer whose executor rejects each task: it drops the task, or panics.
+fn rejecting(panics: bool) -> Driven {
     Driven::build(|builder| {
         builder.task_executor(move |task: ExpiredTask| {
             if panics {
-                // As a panic does, but says nothing: there is one in each execution.
+                // A panic without a message, because each execution has one.
                 std::panic::resume_unwind(Box::new(task));
             }
         })
@@ -37,70 +39,70 @@ fn refusing(panics: bool) -> Driven {
 }
 
 #[test]
-fn of_cancel_and_the_hand_off_one_wins() {
+fn cancel_or_dispatch_wins() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
-        let pool = Pool::default();
-        let mut driven = pool.driven();
-        let (timeout, ends) = driven.schedule_placed(1);
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (timeout, outcome) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
         let cancelled = timeout.cancel();
         let (expired, _driver) = turn.join().unwrap();
-        pool.join();
-        assert_eq!(usize::from(cancelled) + expired, 1, "exactly one wins");
-        ends.assert(expired, usize::from(cancelled));
+        executor.join();
+        assert_eq!(usize::from(cancelled) + expired, 1, "exactly one of the two wins");
+        outcome.assert(expired, usize::from(cancelled));
     });
 }
 
-/// One is in the executor's hands, perhaps, the other was to follow.
+/// The executor may have the first task when `stop` comes, while the second one has not expired.
 #[test]
-fn stop_leaves_alone_what_the_executor_has_taken() {
-    explore(Some(3), [mutant("StopWithoutDue")], || {
-        let pool = Pool::default();
-        let mut driven = pool.driven();
+fn stop_leaves_dispatched_tasks_alone() {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedStep")], || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
         let (_, first) = driven.schedule(1);
-        let (_, second) = driven.schedule_placed(1);
+        let (_, second) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
         let rest = driven.timer.stop();
         assert_eq!(driven.timer.pending_timeouts(), 0);
         let (expired, _driver) = turn.join().unwrap();
-        pool.join();
-        assert_eq!(rest.len() + expired, 2, "each ends once");
+        executor.join();
+        assert_eq!(rest.len() + expired, 2, "each timeout ends once");
         first.assert(usize::from(expired > 0), usize::from(expired == 0));
         second.assert(usize::from(expired > 1), usize::from(expired < 2));
     });
 }
 
 #[test]
-fn the_last_drop_leaves_alone_what_the_executor_has_taken() {
-    explore(Some(3), [mutant("StopWithoutDue")], || {
-        let pool = Pool::default();
-        let mut driven = pool.driven();
-        let (timeout, ends) = driven.schedule_placed(1);
+fn last_drop_leaves_dispatched_tasks_alone() {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedStep")], || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (timeout, outcome) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
         drop(driven.timer);
         assert_eq!(timeout.timer().pending_timeouts(), 0);
         let (expired, _driver) = turn.join().unwrap();
-        pool.join();
-        ends.assert(expired, 1 - expired);
+        executor.join();
+        outcome.assert(expired, 1 - expired);
     });
 }
 
 #[test]
-fn of_cancel_and_a_refusal_one_wins() {
+fn cancel_or_rejection_by_executor_wins() {
     for panics in [false, true] {
         explore(None, [mutant("ChangeWithoutCompare")], move || {
-            let mut driven = refusing(panics);
-            let (timeout, ends) = driven.schedule_placed(1);
+            let mut driven = rejecting(panics);
+            let (timeout, outcome) = driven.schedule_in_wheel(1);
             driven.clock.advance(TICK);
             let turn = Driven::turn(driven.driver);
             let cancelled = timeout.cancel();
             let (expired, _driver) = turn.join().unwrap();
-            assert_eq!(usize::from(cancelled) + expired, 1, "exactly one wins");
-            ends.assert(0, usize::from(cancelled));
-            assert_eq!(timeout.is_expired(), !cancelled, "refused is expired, though nothing ran");
+            assert_eq!(usize::from(cancelled) + expired, 1, "exactly one of the two wins");
+            outcome.assert(0, usize::from(cancelled));
+            assert_eq!(timeout.is_expired(), !cancelled, "a timeout whose task was rejected is expired");
             let stats = driven.timer.stats();
             assert_eq!(
                 (stats.dropped_tasks, stats.panics),
@@ -112,18 +114,18 @@ fn of_cancel_and_a_refusal_one_wins() {
 }
 
 #[test]
-fn a_refusal_keeps_nothing_from_stop() {
+fn rejecting_executor_keeps_nothing_from_stop() {
     for panics in [false, true] {
-        explore(None, [mutant("StopWithoutDue")], move || {
-            let mut driven = refusing(panics);
+        explore(None, [mutant("StopIgnoresUnfinishedStep")], move || {
+            let mut driven = rejecting(panics);
             let (_, first) = driven.schedule(1);
-            let (_, second) = driven.schedule_placed(1);
+            let (_, second) = driven.schedule_in_wheel(1);
             driven.clock.advance(TICK);
             let turn = Driven::turn(driven.driver);
             let rest = driven.timer.stop();
             assert_eq!(driven.timer.pending_timeouts(), 0);
             let (expired, _driver) = turn.join().unwrap();
-            assert_eq!(rest.len() + expired, 2, "each ends once");
+            assert_eq!(rest.len() + expired, 2, "each timeout ends once");
             first.assert(0, usize::from(expired == 0));
             second.assert(0, usize::from(expired < 2));
             assert_eq!(driven.timer.stats().dropped_tasks, expired as u64);
