@@ -247,7 +247,7 @@ impl Worker {
     /// more are accepted. Zero if that is not known yet, because a thread is about to push.
     fn next_due(&mut self, shared: &Arc<Shared>, last: u64) -> Option<u64> {
         self.drain_messages_unless_behind(shared);
-        if self.has_backlog {
+        if self.intake.has_backlog {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
@@ -268,14 +268,14 @@ impl Worker {
     pub(super) fn drain(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
-        let Self { nodes, queue, .. } = self;
+        let Self { nodes, intake, .. } = self;
         let mut nodes = nodes.of(shared);
         nodes.stop_all(|stopped| {
             shared.state.deregister();
             all.push(stopped);
         });
         loop {
-            queue.take(&shared.new_lanes, usize::MAX, |group| {
+            intake.queue.take(&shared.new_lanes, usize::MAX, |group| {
                 nodes.receive(group, |arrival, _| {
                     let (Arrival::New(node) | Arrival::Known(node)) = arrival else { return };
                     if let Some(stopped) = node.stop() {
@@ -290,10 +290,10 @@ impl Worker {
             backoff.snooze();
         }
         // Every registered timeout has ended. Messages that are left in lanes were taken back.
-        self.taken = shared.state.snapshot().registered(self.taken);
+        intake.taken = shared.state.snapshot().registered(intake.taken);
         let counters = &shared.counters.worker;
         counters.in_wheel_or_expired.set_alone(counters.expired.get());
-        counters.taken.set_alone(self.taken);
+        counters.taken.set_alone(intake.taken);
         shared.worker.set_draining();
         let cancelled = |stopped| match stopped {
             Stopped::WithTask(claimed) => {

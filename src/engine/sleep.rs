@@ -212,12 +212,12 @@ impl Worker {
         if state.is_stopped() {
             return Idle::Ended;
         }
-        if self.has_backlog {
+        if self.intake.has_backlog {
             return Idle::UntilNextTick(Duration::ZERO);
         }
-        let lanes_are_empty = || self.queue.is_empty(&shared.new_lanes);
-        if self.taken_last == 0
-            && state.has_registered(self.taken)
+        let lanes_are_empty = || self.intake.queue.is_empty(&shared.new_lanes);
+        if self.intake.taken_last == 0
+            && state.has_registered(self.intake.taken)
             && lanes_are_empty()
             && shared.state.fall_asleep(state)
         {
@@ -256,6 +256,6 @@ impl Worker {
     /// have come since the last turn, so that the answer is exact.
     fn next_tick(&mut self, shared: &Arc<Shared>) -> u64 {
         self.drain_messages_unless_behind(shared);
-        if self.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
+        if self.intake.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
     }
 }

@@ -87,18 +87,13 @@ impl TimeoutsQueue {
         let (first, mut next) = (self.first, None);
         let count = self.lanes.len();
         for at in (first..count).chain(0..first) {
-            let lane = &mut self.lanes[at];
-            let (mut waiting, is_retired) = lane.look();
-            any_retired |= is_retired;
-            if waiting > left && next.is_none() {
+            let waiting = self.lanes[at].look();
+            any_retired |= waiting.is_retired();
+            if waiting.count() > left && next.is_none() {
                 // A lane that was left out is the first one next time.
                 next = Some(if left > 0 { at + 1 } else { at });
             }
-            waiting = waiting.min(left);
-            left -= waiting;
-            while waiting > 0 {
-                waiting -= lane.take_group(waiting, &mut apply);
-            }
+            left -= waiting.take(left, &mut apply);
         }
         self.first = next.unwrap_or(0);
         if any_retired {

@@ -64,12 +64,12 @@ impl<S: Owner> LocalNodes<S> {
         Lent { nodes: self, pool }
     }
 
-    /// Takes what a handle has released; returns it if the handle was one of another timer.
+    /// Takes what a handle has released, if the handle was one of this timer.
     #[inline]
-    pub(crate) fn recycle(&mut self, released: Released<S>) -> Option<Released<S>> {
-        if !self.is_of(released.timer()) {
-            return Some(released);
-        }
+    pub(crate) fn recycle(&mut self, released: &mut Option<Released<S>>) {
+        let Some(released) = released.take_if(|released| self.is_of(released.timer())) else {
+            return;
+        };
         let Released { node, timer } = released;
         if let Some(node) = node {
             if self.free.len() > 2 * PAGE {
@@ -78,7 +78,6 @@ impl<S: Owner> LocalNodes<S> {
             self.free.push(node);
         }
         self.count.put(timer);
-        None
     }
 
     /// Gives up the nodes that were freed first, which are no longer in the processor's cache.

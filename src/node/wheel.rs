@@ -8,14 +8,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::ptr;
 
 use super::arena::{Arena, FreeList};
 use super::lane::{Group, Received};
 use super::layout::{NOT_IN_WHEEL, Node};
 use super::message::Kind;
 use super::pool::{Pool, PoolId};
-use super::refs::{Handle, Owner, WheelRef};
+use super::refs::{Handle, Owner, Released, WheelRef};
 use super::task::{NextRun, TaskContext};
 use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, Expired, Stopped, TaskClaim};
@@ -230,20 +229,16 @@ impl<S: Owner> WheelOf<'_, S> {
         Arrival::Known(ArrivedRef(self.hold(node)))
     }
 
-    /// Takes back the handle of a timeout whose task has run.
-    ///
-    /// # Panics
-    ///
-    /// If the handle is of another timer.
+    /// Takes back the handle of a timeout whose task has run. (A handle of another timer is dropped,
+    /// and its node never used again.)
     #[inline]
     pub(crate) fn recycle(&mut self, handle: Handle<S>) {
-        assert!(ptr::eq(handle.timer(), &**self.pool), "the handle is one of this timer");
-        let released = handle.release();
-        if let Some(node) = released.node {
+        let Released { node, timer } = handle.release();
+        let is_of_this_pool = self.own.count.put(timer);
+        if let Some(node) = node.filter(|_| is_of_this_pool) {
             // SAFETY: the handle was one of this pool, whose arena is the only one of this list.
             unsafe { self.own.free.put(&self.pool.arena, node) };
         }
-        self.own.count.put(released.timer);
     }
 
     /// The first tick up to `last` at which a timeout fires, and how many timeouts have not ended. The
