@@ -1,12 +1,12 @@
 //! Runs the program as a user would, on a PostgreSQL that it starts.
 
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 
-/// Few seconds: the program's own minute is a test by itself. (A misfire is what a machine that has other things to do is not
-/// late by.)
+/// Few seconds: the program's own minute is a test by itself. (A misfire is what a machine that has
+/// other things to do is not late by.)
 const SHORT: &str = "--seconds 6 --jobs 60 --lead 2s --lease 1s --misfire-after 5s --max-late 10s";
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_job_scheduler"), options)
 }
 
@@ -21,7 +21,7 @@ fn passes(options: &str) -> Option<String> {
     if ran.was_skipped() {
         return None;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(0), "{text}");
     // (Behind it may be what a scheduler has complained of.)
     assert!(text.contains("\nPASS\n"), "{text}");
@@ -36,7 +36,7 @@ fn fails(sabotage: &str, reason: &str) {
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("\nFAIL\n") && text.contains(reason), "{text}");
 }
@@ -71,13 +71,13 @@ fn what_nobody_takes_over_is_missed() {
 
 #[test]
 fn a_server_that_is_not_there_is_named() {
-    let Ran { status, text } = run("--url postgresql://nobody@127.0.0.1:1/nothing");
+    let RunResult { status, text } = run("--url postgresql://nobody@127.0.0.1:1/nothing");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("\nFAIL\n  error connecting"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--schedulers 0", "'--schedulers <N>'"),
         ("--lease 10ms", "--lease is at least 500ms"),
@@ -85,7 +85,7 @@ fn bad_options_get_a_reason_and_status_2() {
         ("--misfire-after 1s", "--misfire-after 1s is shorter than --lease 3s"),
         ("--url nonsense://", "'--url <URL>'"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 
 /// Long timeouts for so small a trial: the machine may have other things to do.
 const TIMEOUTS: &str =
     "--connect-timeout 2s --header-timeout 2s --idle-timeout 5s --total-timeout 6s --max-late 20s";
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_proxy"), options)
 }
 
@@ -19,7 +19,7 @@ fn each_timeout_fires_when_it_should_on_each_timer() {
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(0), "{text}");
     let fired = "fired: connect 20, header 20, idle 220, total 20;";
     assert_eq!(text.matches(fired).count(), 3, "{text}");
@@ -37,7 +37,7 @@ fn a_timeout_that_fires_early_or_never_is_noticed() {
         if ran.was_skipped() {
             return;
         }
-        let Ran { status, text } = ran;
+        let RunResult { status, text } = ran;
         assert_eq!(status, Some(1), "{text}");
         assert!(text.contains("FAIL") && text.contains(why), "{why}: {text}");
     }
@@ -46,13 +46,13 @@ fn a_timeout_that_fires_early_or_never_is_noticed() {
 #[test]
 fn without_wrk_it_says_what_to_do() {
     let program = env!("CARGO_BIN_EXE_proxy");
-    let Ran { status, text } = testing::run_command(Command::new(program).env("PATH", ""));
+    let RunResult { status, text } = testing::run_command(Command::new(program).env("PATH", ""));
     assert_eq!(status, Some(77), "{text}");
     assert!(text.contains("apt install wrk"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--connections 0", "'--connections <N>'"),
         ("--idle-timeout 1s", "shorter than --idle-timeout"),
@@ -61,7 +61,7 @@ fn bad_options_get_a_reason_and_status_2() {
         ("--tick 0s", "tick is zero"),
         ("--timers none", "'--timers <WHOSE>'"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_redis_lock");
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(PROGRAM, options)
 }
 
@@ -16,7 +16,7 @@ fn nobody_is_let_in_while_somebody_is_in() {
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(0), "{text}");
     assert!(text.ends_with("\nPASS\n"), "{text}");
     for part in [
@@ -45,14 +45,14 @@ fn to_unlock_what_is_somebody_elses_is_noticed() {
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("\nFAIL\n") && text.contains("robbed of the lock: "), "{text}");
 }
 
 #[test]
 fn without_redis_it_has_not_passed() {
-    let Ran { status, text } = testing::run_command(Command::new(PROGRAM).env("PATH", ""));
+    let RunResult { status, text } = testing::run_command(Command::new(PROGRAM).env("PATH", ""));
     assert_eq!(status, Some(77), "{text}");
     assert!(text.starts_with("SKIPPED: ") && text.contains("apt install redis-server"), "{text}");
 }
@@ -60,20 +60,20 @@ fn without_redis_it_has_not_passed() {
 /// Port 1 is nobody's.
 #[test]
 fn a_redis_that_does_not_answer_is_a_failure() {
-    let Ran { status, text } = run("--url redis://127.0.0.1:1/");
+    let RunResult { status, text } = run("--url redis://127.0.0.1:1/");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL\n  ") && text.contains("Connection refused"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--lease 299ms", "'--lease <TIME>': it is between 300ms and 10s"),
         ("--seconds 0", "'--seconds <S>'"),
         ("--url http://127.0.0.1/", "'--url <URL>'"),
         ("--sabotage all", "'--sabotage <SABOTAGE>'"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

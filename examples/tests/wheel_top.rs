@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, HashedWheelTimer, Timeout};
 use hashed_wheel_examples::process::{self, Process};
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 use hashed_wheel_examples::top::{Frame, Show, merge};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wheel-top");
@@ -21,7 +21,7 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST
 /// For what should come at once, on a machine that may be busy with something else.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(PROGRAM, options)
 }
 
@@ -194,7 +194,7 @@ fn an_example_can_be_looked_at() {
     notes.read_line(&mut first).unwrap();
     let address = first.trim().strip_prefix("To look at the timer: wheel-top ").expect(&first);
 
-    let Ran { status, text: picture } = run(&format!("{address} --once --size 80x24"));
+    let RunResult { status, text: picture } = run(&format!("{address} --once --size 80x24"));
     assert_eq!(status, Some(0), "{picture}");
     for part in ["idle_connections: connections", "● live", "512 slots of 10 ms", "▲", "pending", "scheduled"]
     {
@@ -214,7 +214,7 @@ fn it_has_timers_of_its_own() {
         ("--once --size 120x40", ["wheel-top: hashed (1 of 2", "512 slots of 10 ms"]),
         ("--once --timer hierarchical", ["wheel-top: hierarchical (2 of 2", "levels of 64 slots"]),
     ] {
-        let Ran { status, text: picture } = run(options);
+        let RunResult { status, text: picture } = run(options);
         assert_eq!(status, Some(0), "{picture}");
         assert!(parts.iter().all(|part| picture.contains(part)), "{picture}");
     }
@@ -224,7 +224,7 @@ fn it_has_timers_of_its_own() {
 fn it_says_when_nobody_is_there() {
     // Not listened to any more.
     let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
-    let Ran { status, text } = run(&format!("{address} --once"));
+    let RunResult { status, text } = run(&format!("{address} --once"));
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains(&format!("nobody is at {address}: start an example with --top")), "{text}");
 }
@@ -243,7 +243,7 @@ fn it_says_when_somebody_else_is_there() {
                 open.push(stream);
             }
         });
-        let Ran { status, text } = run(&format!("{address} --once"));
+        let RunResult { status, text } = run(&format!("{address} --once"));
         assert_eq!(status, Some(1), "{text}");
         assert!(text.contains(answer), "{text}");
     };
@@ -281,7 +281,7 @@ fn it_says_that_the_worker_is_stuck() {
 
 #[test]
 fn it_says_when_there_is_no_such_timer() {
-    let Ran { status, text } = run("--once --timer nope");
+    let RunResult { status, text } = run("--once --timer nope");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("no timer there is named \"nope\""), "{text}");
 }
@@ -300,20 +300,20 @@ fn who_closes_the_pipe_has_seen_enough() {
 
 #[test]
 fn without_a_terminal_it_says_so() {
-    let Ran { status, text } = run("127.0.0.1:1");
+    let RunResult { status, text } = run("127.0.0.1:1");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("no terminal") && text.contains("--once"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("nowhere", "'[ADDRESS]'"),
         ("--once --size 0x1", "from 1 to 1000"),
         ("--once --size 80", "100x32"),
         ("--size 80x24", "--once"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
@@ -321,7 +321,7 @@ fn bad_options_get_a_reason_and_status_2() {
     let address = taken.local_addr().unwrap().to_string();
     for (address, reason) in [(&*address, "--top 127.0.0.1:"), ("here", "'--top <ADDRESS>'")] {
         let mut example = Command::new(env!("CARGO_BIN_EXE_bounded_pool"));
-        let Ran { status, text } = testing::run_command(example.args(["--top", address]));
+        let RunResult { status, text } = testing::run_command(example.args(["--top", address]));
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{text}");
     }

@@ -270,7 +270,7 @@ impl Tally {
             p99 <= options.max_late,
             format!("1 in 100 was {p99:.1?} late, of those that nobody took over"),
         );
-        verdict.pronounce()
+        verdict.print()
     }
 }
 

@@ -245,7 +245,7 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
         }
         Err(error) => verdict.expect(false, error.to_string()),
     }
-    Ok(verdict.pronounce())
+    Ok(verdict.print())
 }
 
 #[cfg(unix)]

@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         return worker::run(url, name, &options);
     }
     match trial::run(&options) {
-        Ok(verdict) => verdict.pronounce(),
+        Ok(verdict) => verdict.print(),
         Err(error) if error.is::<Missing>() => {
             eprintln!("{error}");
             ExitCode::from(NO_SERVER)

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use hashed_wheel_examples::top::{Frame, Level, MOST_SLOTS, Snapshot};
+use hashed_wheel_examples::top::{Frame, Level, MAX_SENT_SLOTS, Snapshot};
 
 /// What comes of it.
 pub(crate) enum Heard {
@@ -75,7 +75,7 @@ pub(crate) fn is_sane(frame: &Frame) -> bool {
     let level_is_sane = |level: &Level| {
         level.present < level.size
             && (level.size as u64) < MOST
-            && level.slots.len() <= MOST_SLOTS.min(level.size)
+            && level.slots.len() <= MAX_SENT_SLOTS.min(level.size)
             && level.slots.iter().all(|entries| (*entries as u64) < MOST)
     };
     let is_sane = |timer: &Snapshot| {

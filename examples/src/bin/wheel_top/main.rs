@@ -132,7 +132,7 @@ enum Key {
 
 /// What was pressed, if anything was for a while.
 fn key() -> io::Result<Option<Key>> {
-    if !event::poll(hashed_wheel_examples::top::EVERY)? {
+    if !event::poll(hashed_wheel_examples::top::INTERVAL)? {
         return Ok(None);
     }
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event::read()? else {

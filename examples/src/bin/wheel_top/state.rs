@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::top::{EVERY, Frame, Snapshot, Wheel};
+use hashed_wheel_examples::top::{Frame, INTERVAL, Snapshot, Wheel};
 
 use crate::attach::{Heard, WAITING, Why};
 
@@ -13,7 +13,7 @@ use crate::attach::{Heard, WAITING, Why};
 pub(crate) const PAST: Duration = Duration::from_secs(60);
 
 /// In so many frames at most: twice as many as come.
-pub(crate) const MOST_FRAMES: usize = 2 * (PAST.as_millis() / EVERY.as_millis()) as usize;
+pub(crate) const MOST_FRAMES: usize = 2 * (PAST.as_millis() / INTERVAL.as_millis()) as usize;
 
 /// A turn that has taken so long already is said to be in progress.
 const LONG_TURN: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::top::{Frame, Level, MOST_SLOTS, Snapshot, Wheel};
+use hashed_wheel_examples::top::{Frame, Level, MAX_SENT_SLOTS, Snapshot, Wheel};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
@@ -107,7 +107,7 @@ fn any_size_will_do_for_any_state() {
         lateness: vec![(Some(Duration::MAX), most); 64],
         ..Snapshot::default()
     };
-    let [one, some] = [(1, MOST_SLOTS), (64, 9)].map(|(levels, count)| {
+    let [one, some] = [(1, MAX_SENT_SLOTS), (64, 9)].map(|(levels, count)| {
         let most = most as usize;
         let level =
             Level { ticks_per_slot: u64::MAX, size: most, present: most - 1, slots: vec![most; count] };
@@ -379,7 +379,7 @@ fn what_cannot_be_drawn_is_not_let_in() {
         of_level(Level { size: 0, present: 0, ..level(1, vec![], 0) }),
         of_level(Level { size: most, ..few.clone() }),
         of_level(Level { size: 7, ..few.clone() }),
-        of_level(level(1, vec![0; MOST_SLOTS + 1], 3)),
+        of_level(level(1, vec![0; MAX_SENT_SLOTS + 1], 3)),
         of_level(level(1, vec![most], 0)),
         frame(snapshot(1, wheel(vec![few; 65]))),
         frame(Snapshot { pending: 1 << 48, ..snapshot(1, None) }),
