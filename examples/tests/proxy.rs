@@ -4,7 +4,7 @@ use std::process::Command;
 
 use hashed_wheel_examples::testing::{self, RunResult};
 
-/// Long timeouts for so small a trial: the machine may have other things to do.
+/// Long timeouts for a small test, because the machine may be busy.
 const TIMEOUTS: &str =
     "--connect-timeout 2s --header-timeout 2s --idle-timeout 5s --total-timeout 6s --max-late 20s";
 
@@ -13,7 +13,7 @@ fn run(options: &str) -> RunResult {
 }
 
 #[test]
-fn each_timeout_fires_when_it_should_on_each_timer() {
+fn every_timeout_fires_on_every_timer() {
     let trial = "--connections 100 --idle 200 --offenders 20 --seconds 2 --rounds 1";
     let ran = run(&format!("{trial} {TIMEOUTS}"));
     if ran.was_skipped() {
@@ -27,7 +27,7 @@ fn each_timeout_fires_when_it_should_on_each_timer() {
 }
 
 #[test]
-fn a_timeout_that_fires_early_or_never_is_noticed() {
+fn early_or_missing_timeouts_are_detected() {
     let trial = "--timers wheel --connections 2 --idle 2 --offenders 2 --seconds 1 --rounds 1";
     for (sabotage, why) in [
         ("early", "clients were not treated as they should be"),
@@ -44,7 +44,7 @@ fn a_timeout_that_fires_early_or_never_is_noticed() {
 }
 
 #[test]
-fn without_wrk_it_says_what_to_do() {
+fn missing_wrk_is_reported() {
     let program = env!("CARGO_BIN_EXE_proxy");
     let RunResult { status, text } = testing::run_command(Command::new(program).env("PATH", ""));
     assert_eq!(status, Some(77), "{text}");

@@ -69,7 +69,7 @@ struct Options {
     #[command(flatten)]
     top: Top,
 
-    /// Do something errors, to show that it is detected
+    /// Do something wrong, to show that it is detected
     #[arg(long, hide = true)]
     sabotage: Option<Sabotage>,
 }

@@ -20,9 +20,9 @@ pub(crate) struct Target {
     /// The limit of pending timeouts; 0 is none.
     pub(crate) limit: usize,
     pub(crate) sabotage: Option<Sabotage>,
-    /// The max_delay time for which a task may block the worker.
+    /// The longest time for which a task may block the worker.
     pub(crate) stall: Duration,
-    /// The max_delay delay of timeouts that will fire.
+    /// The longest delay of timeouts that will fire.
     pub(crate) max_delay: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Producer {
         match self.random.u8(0..20) {
             0..8 => thread::yield_now(),
             8..19 => thread::sleep(Duration::from_micros(self.random.u64(0..10_000))),
-            // Long cleanup_length for an idle worker to fall asleep.
+            // Long enough for an idle worker to fall asleep.
             _ => thread::sleep(Duration::from_millis(self.random.u64(0..200))),
         }
     }
