@@ -23,15 +23,15 @@ fn every_timeout_fires_on_every_timer() {
     assert_eq!(status, Some(0), "{text}");
     let fired = "fired: connect 20, header 20, idle 220, total 20;";
     assert_eq!(text.matches(fired).count(), 3, "{text}");
-    assert!(text.contains("| requests a second |") && text.contains("PASS"), "{text}");
+    assert!(text.contains("| requests per second |") && text.contains("PASS"), "{text}");
 }
 
 #[test]
 fn early_or_missing_timeouts_are_detected() {
     let trial = "--timers wheel --connections 2 --idle 2 --offenders 2 --seconds 1 --rounds 1";
     for (sabotage, why) in [
-        ("early", "clients were not treated as they should be"),
-        ("never-idle --max-late 2s", "timeouts have fired, not [2, 2, 4, 2]"),
+        ("early", "clients got a wrong result"),
+        ("never-idle --max-late 2s", "timeouts have fired instead of [2, 2, 4, 2]"),
     ] {
         let ran = run(&format!("{trial} {} --sabotage {sabotage}", TIMEOUTS.replace("--max-late 20s", "")));
         if ran.was_skipped() {
@@ -57,7 +57,7 @@ fn bad_options_are_rejected_with_status_2() {
         ("--connections 0", "'--connections <N>'"),
         ("--idle-timeout 1s", "shorter than --idle-timeout"),
         ("--total-timeout 5s", "shorter than --total-timeout"),
-        ("--total-timeout 2days", "a day is the longest"),
+        ("--total-timeout 2days", "the maximum is one day"),
         ("--tick 0s", "tick is zero"),
         ("--timers none", "'--timers <WHOSE>'"),
     ] {

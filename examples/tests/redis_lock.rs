@@ -30,7 +30,7 @@ fn only_one_process_has_the_lock() {
         "Redis does not answer",
         "the call to Redis failed: ",
         "0 holders lost the lock during their lease",
-        "lost data    Redis restarted without data; the holder of a lock detected it  ",
+        "lost data    Redis restarted without data; the holder of a lock detected it ",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
