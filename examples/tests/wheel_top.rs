@@ -33,7 +33,7 @@ fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
     }
 }
 
-// --- what is shown --------------------------------------------------------------------------------------------------
+// --- the view -------------------------------------------------------------------------------------------------------
 
 fn next_frame(lines: &mut BufReader<TcpStream>) -> Frame {
     let mut line = String::new();

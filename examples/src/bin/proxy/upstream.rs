@@ -64,8 +64,8 @@ async fn answer(mut stream: TcpStream, every: Duration) -> io::Result<()> {
     }
 }
 
-/// A listener that accepts nobody and has no place for one more to wait: on Linux, who knocks there
-/// hears nothing.
+/// A listener that accepts no connection and whose backlog is full. On Linux, an attempt to connect
+/// to it gets no answer.
 pub(crate) struct Unreachable {
     pub(crate) address: SocketAddr,
     _listener: TcpListener,
@@ -82,7 +82,7 @@ impl Unreachable {
         while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
             waiting.push(stream?);
             if waiting.len() > 100 {
-                return Err(io::Error::other("a listener that accepts nobody can be reached here"));
+                return Err(io::Error::other("this system answers connections to a listener with a full backlog"));
             }
         }
         Ok(Self { address, _listener: listener, _waiting: waiting })
