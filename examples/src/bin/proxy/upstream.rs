@@ -82,7 +82,9 @@ impl Unreachable {
         while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
             waiting.push(stream?);
             if waiting.len() > 100 {
-                return Err(io::Error::other("this system answers connections to a listener with a full backlog"));
+                return Err(io::Error::other(
+                    "this system answers connections to a listener with a full backlog",
+                ));
             }
         }
         Ok(Self { address, _listener: listener, _waiting: waiting })
