@@ -92,8 +92,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a folder whose name starts with `name`, for a server that ends by `signal`. If this
-    /// process runs as root, the server runs as the first of `users` that exists.
+    /// Creates a folder whose name starts with `name`. Its server ends by `signal`. If this process
+    /// runs as root, the server runs as the first of `users` that exists.
     ///
     /// # Errors
     ///

@@ -76,7 +76,7 @@ impl Top {
         self.address.into_iter().flat_map(|address| ["--top".to_owned(), address.to_string()])
     }
 
-    /// Starts the thread before there is a timer, for a program that counts its threads.
+    /// Starts the thread before there is a timer. Programs that count their threads need that.
     pub fn start(&self) -> Option<&Show> {
         let address = self.address?;
         let show = self.show.get_or_init(|| match Show::at(address) {

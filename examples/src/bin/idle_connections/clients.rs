@@ -42,7 +42,7 @@ pub(crate) struct Seen {
     pub(crate) longest_gap: u64,
 }
 
-/// Formats the counts as one line, for the other process.
+/// Formats the counts as one line that the other process parses.
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { closed, not_closed, kept, wrongly_closed, early, longest_gap } = self;

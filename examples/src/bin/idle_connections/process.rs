@@ -16,7 +16,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Starts this program again with the same options, for the clients of this server.
+    /// Starts this program again with the same options. It runs the clients of this server.
     pub(crate) fn start(server: SocketAddr) -> io::Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.args(env::args_os().skip(1)).arg("--clients-of").arg(server.to_string());

@@ -16,15 +16,15 @@
 //! one with another number, and the runs of the first one are taken over. So all errors have the
 //! same recovery: that of a killed process.
 //!
-//! **Guarantees.** Each due time has its run. A run that was not started when its scheduler
-//! was lost is started elsewhere, once. A run that was started and not finished is started again
-//! and marked: by its `attempt`, the task detects that it may have been done before. The same holds
-//! if the scheduler was not dead but stopped for longer than its lease (a suspended machine, a
-//! network failure). It can no longer start runs that it had not started. But it may finish runs
-//! that it had started, while another scheduler repeats them. No database can prevent that. A task
-//! that must not be done twice at the same time has to check `attempt` where it takes effect.
-//! A task that kills its scheduler would kill one after the other: such a task should give up
-//! according to its `attempt`.
+//! **Guarantees.** Each due time has its run. A run that was not started when its scheduler was
+//! lost is started elsewhere, once. A run that was started and not finished is started again and
+//! marked: by its `attempt`, the task detects that it may have been done before. The same holds if
+//! the scheduler was not dead but stopped for longer than its lease (a suspended machine, a network
+//! failure). It can no longer start runs that it had not started. But it may finish runs that it
+//! had started, while another scheduler repeats them. No database can prevent that. A task that
+//! must not be done twice at the same time has to check `attempt` where it takes effect. A task
+//! that kills its scheduler would kill one after the other: such a task should give up according to
+//! its `attempt`.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,8 +46,7 @@ pub(crate) struct Settings {
     /// How far in advance it reads. It is longer than the lease, because rows that a stopped
     /// scheduler has locked stay locked for the duration of the lease.
     pub(crate) lead: Duration,
-    /// The runs of a scheduler are taken over when it has not renewed its lease for this
-    /// time.
+    /// The runs of a scheduler are taken over when it has not renewed its lease for this time.
     pub(crate) lease: Duration,
     /// A due time without a scheduler is a misfire when it is older than this.
     pub(crate) misfire_after: Duration,
@@ -81,9 +80,9 @@ pub(crate) fn timer() -> HashedWheelTimer {
     HashedWheelTimer::new(Duration::from_millis(1), 8_192)
 }
 
-/// Runs until `stop` is set, which it checks at each beat. It still executes the runs that it
-/// has already read. Each of the `tasks` gets a thread with its own connection and executes
-/// runs: `Ok` is the result, and `Err` or a panic is the reason for a failure.
+/// Runs until `stop` is set, which it checks at each beat. It still executes the runs that it has
+/// already read. Each of the `tasks` gets a thread with its own connection and executes runs: `Ok`
+/// is the result, and `Err` or a panic is the reason for a failure.
 ///
 /// A task that never ends blocks its thread, because the lease is renewed independently. If all
 /// threads are blocked, the runs that were read are blocked too. Therefore tasks need their own

@@ -193,8 +193,8 @@ impl Store {
         self.client.execute(LEAVE, &[&scheduler]).map(drop)
     }
 
-    /// Adds a job and returns its number. Its first run is at `time`, or, for a cron job, when the
-    /// pattern first matches after that.
+    /// Adds a job and returns its number. Its first run is at `time`. The first run of a cron job
+    /// is when its pattern first matches after that.
     pub(crate) fn add(
         &mut self,
         task: &str,

@@ -34,7 +34,7 @@ const REMAINING_TIME: Duration = Duration::from_secs(2);
 /// The time limit for pending runs, in addition to takeovers.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What was done to the schedulers, and when.
+/// The events of the trial and their times.
 pub(crate) struct Outcome {
     /// The jobs with their numbers in the database.
     pub(crate) jobs: Vec<(i64, Job)>,
@@ -189,8 +189,8 @@ fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Erro
     Ok(true)
 }
 
-/// Waits until the query returns no rows. If it takes too long, the results will show what
-/// is missing.
+/// Waits until the query returns no rows. If it takes too long, the results will show what is
+/// missing.
 fn wait_for_none(
     client: &mut Client,
     timeout: Duration,

@@ -8,7 +8,7 @@ use redis::{Client, Commands, Connection, RedisResult, Script};
 
 /// An access. It is rejected if there was an access with a greater token before.
 ///
-/// KEYS: the counter. ARGV: the token and, for a write, the value. Returns the value, or nothing if
+/// KEYS: the counter. ARGV: the token, and the value of a write. Returns the value, or nothing if
 /// the access was rejected.
 const ACCESS: &str = r"
     if tonumber(ARGV[1]) < tonumber(redis.call('hget', KEYS[1], 'token') or 0) then

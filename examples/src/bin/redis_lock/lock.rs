@@ -237,7 +237,7 @@ impl LockManager {
         })
     }
 
-    /// Returns the lock with this name, for a new owner.
+    /// Returns the lock with this name and a new owner.
     pub(crate) fn get(&self, name: &str) -> RedisLock {
         let key = key(name);
         RedisLock {

@@ -71,7 +71,7 @@ struct Options {
     #[arg(long)]
     sabotage: Option<Sabotage>,
 
-    /// Run as one of the three processes, for the lock with this name
+    /// Run as one of the three processes that use the lock with this name
     #[arg(long, hide = true, requires = "url")]
     worker: Option<String>,
 }
