@@ -1,9 +1,9 @@
 //! What a timer counts: per timer, per worker, per thread. `stats.rs` makes [`Stats`](crate::Stats)
 //! of it.
 
-use super::shared::Shared;
 use crate::sync::unmodelled::{AtomicU64, OnceLock};
 use crate::sync::{Arc, CachePadded, Ordering, SegQueue};
+use crate::ticks::Ticks;
 
 /// The number of buckets of a lateness histogram: one per bound, and one above all bounds.
 pub(crate) const LATENESS_BUCKETS: usize = 16;
@@ -92,7 +92,7 @@ pub(crate) struct LatenessSampler {
 }
 
 /// The clock is read again after so many tasks.
-const TASKS_PER_SAMPLE: u64 = 64;
+pub(super) const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
     pub(super) fn set_now(&mut self, now: u64) {
@@ -102,28 +102,13 @@ impl LatenessSampler {
     /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.
     // Not in the worker's loop, which needs its registers.
     #[inline(never)]
-    pub(super) fn count(&mut self, shared: &Shared, tick: u64) {
-        let counters = &shared.counters.worker;
+    pub(super) fn count(&mut self, counters: &WorkerCounters, ticks: Ticks, tick: u64) {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
-            let late = shared.ticks.since(tick, self.now);
-            counters.lateness.add_alone(late, shared.ticks.nanos(), handed_over - self.counted);
+            let late = ticks.since(tick, self.now);
+            counters.lateness.add_alone(late, ticks.nanos(), handed_over - self.counted);
             self.counted = handed_over;
         }
-    }
-
-    /// A task was handed over at this tick: reads the clock if it was the last one of a sample.
-    #[inline]
-    pub(super) fn sample(&mut self, shared: &Shared, tick: u64) {
-        if shared.counters.worker.handed_over() % TASKS_PER_SAMPLE == 0 {
-            self.read_clock(shared, tick);
-        }
-    }
-
-    #[cold]
-    fn read_clock(&mut self, shared: &Shared, tick: u64) {
-        self.count(shared, tick);
-        self.now = shared.now_in_turn().unwrap_or(self.now);
     }
 }
 

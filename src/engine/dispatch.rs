@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use super::shared::{Shared, SharedFields, Timeout};
+use super::shared::{DispatchedTask, Executor, Shared, SharedFields, Timeout};
 use super::thread_cache;
-use super::worker::Executor;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
 use crate::ticks::DEADLINE_NEVER;
@@ -112,10 +111,6 @@ impl Shared {
         }
     }
 }
-
-/// An expired task that a task executor has.
-#[must_use = "it has to be run or rejected"]
-pub(crate) struct DispatchedTask(ClaimedTask<SharedFields>);
 
 impl DispatchedTask {
     pub(crate) fn timeout(&self) -> &Timeout {

@@ -47,9 +47,7 @@ mod worker;
 mod worker_lock;
 
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
-pub(crate) use dispatch::DispatchedTask;
 pub use shared::Timeout;
-pub(crate) use shared::{Settings, Shared, SharedFields};
+pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
 pub(crate) use sleep::Waker;
 pub(crate) use state::MAX_PENDING;
-pub(crate) use worker::Executor;

@@ -9,10 +9,10 @@ use super::sleep::Waker;
 use super::state::{MAX_PENDING, TimerState};
 use super::thread::Thread;
 use super::timeouts::NewLanes;
-use super::worker::{Executor, Worker};
+use super::worker::Worker;
 use super::worker_lock::WorkerLock;
 use crate::clock::{Clock, Time};
-use crate::node::{self, Pool, TaskContext, new_pool};
+use crate::node::{self, ClaimedTask, Pool, TaskContext, new_pool};
 use crate::report;
 use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
 use crate::ticks::Ticks;
@@ -53,6 +53,14 @@ pub(crate) type Handle = node::Handle<SharedFields>;
 pub struct Timeout {
     pub(crate) handle: Handle,
 }
+
+/// An expired task that a task executor has.
+// It is defined here because the worker has the executor; its methods are in `dispatch.rs`.
+#[must_use = "it has to be run or rejected"]
+pub(crate) struct DispatchedTask(pub(super) ClaimedTask<SharedFields>);
+
+/// Runs expired tasks elsewhere than on the worker.
+pub(crate) type Executor = Box<dyn Fn(DispatchedTask) + Send + Sync>;
 
 impl TaskContext for SharedFields {
     type Timeout = Timeout;

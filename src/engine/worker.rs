@@ -4,9 +4,8 @@
 //! thread, a [`Driver`](crate::Driver), the tests and loom's models all call the same
 //! [`turn`](Worker::turn).
 
-use super::counters::LatenessSampler;
-use super::dispatch::DispatchedTask;
-use super::shared::{Shared, SharedFields};
+use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
+use super::shared::{Executor, Shared, SharedFields};
 use super::state::StateSnapshot;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, WheelOf};
@@ -17,9 +16,6 @@ use crate::wheel::SlotCounts;
 /// The most messages of all kinds that a turn takes, Netty's number for its new timeouts: a caller in
 /// a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
-
-/// Runs expired tasks elsewhere than on the worker.
-pub(crate) type Executor = Box<dyn Fn(DispatchedTask) + Send + Sync>;
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
@@ -118,7 +114,7 @@ fn expire_tick(
     loop {
         if shared.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
-            lateness.count(shared, tick);
+            lateness.count(&shared.counters.worker, shared.ticks, tick);
             return false;
         }
         let Some(node) = nodes.next_due() else { break };
@@ -134,7 +130,7 @@ fn expire_tick(
                 if let Some(timeout) = timeout {
                     nodes.recycle(timeout.handle);
                 }
-                lateness.sample(shared, tick);
+                sample_lateness(shared, lateness, tick);
             }
             Expiry::Run(run) => {
                 shared.counters.worker.runs.add_one_alone();
@@ -145,13 +141,13 @@ fn expire_tick(
                         shared.dispatch(executor, claimed);
                     }
                 }
-                lateness.sample(shared, tick);
+                sample_lateness(shared, lateness, tick);
             }
             Expiry::Later(node, deadline) => node.insert(shared.ticks.of(deadline)),
             Expiry::LeftToMessage => {}
         }
     }
-    lateness.count(shared, tick);
+    lateness.count(&shared.counters.worker, shared.ticks, tick);
     true
 }
 
@@ -208,6 +204,18 @@ fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool) -> 
         shared.ticks.of(deadline).max(earliest)
     });
     is_new
+}
+
+/// A task was handed over at this tick: reads the clock again if it was the last one of a sample.
+#[inline]
+fn sample_lateness(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) {
+    let counters = &shared.counters.worker;
+    if counters.handed_over() % TASKS_PER_SAMPLE == 0 {
+        lateness.count(counters, shared.ticks, tick);
+        if let Some(now) = shared.now_in_turn() {
+            lateness.set_now(now);
+        }
+    }
 }
 
 /// Runs a periodic task once, on the worker.
