@@ -83,8 +83,8 @@ impl LatenessCounters {
 }
 
 /// Measures how late a turn is with what it expires.
-#[derive(Default)]
 pub(crate) struct LatenessSampler {
+    ticks: Ticks,
     /// The time when the clock was read last.
     now: u64,
     /// How many tasks were ever counted.
@@ -95,6 +95,10 @@ pub(crate) struct LatenessSampler {
 pub(super) const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
+    pub(super) fn new(ticks: Ticks) -> Self {
+        Self { ticks, now: 0, counted: 0 }
+    }
+
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
     }
@@ -102,11 +106,11 @@ impl LatenessSampler {
     /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.
     // Not in the worker's loop, which needs its registers.
     #[inline(never)]
-    pub(super) fn count(&mut self, counters: &WorkerCounters, ticks: Ticks, tick: u64) {
+    pub(super) fn count(&mut self, counters: &WorkerCounters, tick: u64) {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
-            let late = ticks.since(tick, self.now);
-            counters.lateness.add_alone(late, ticks.nanos(), handed_over - self.counted);
+            let late = self.ticks.since(tick, self.now);
+            counters.lateness.add_alone(late, self.ticks.nanos(), handed_over - self.counted);
             self.counted = handed_over;
         }
     }

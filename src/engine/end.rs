@@ -275,14 +275,14 @@ impl Worker {
             all.push(stopped);
         });
         loop {
-            intake.queue.take(&shared.new_lanes, usize::MAX, |group| {
-                nodes.receive(group, |arrival, _| {
+            intake.queue.take(&shared.new_lanes, usize::MAX, |waiting, most| {
+                nodes.receive(waiting, most, |arrival, _| {
                     let (Arrival::New(node) | Arrival::Known(node)) = arrival else { return };
                     if let Some(stopped) = node.stop() {
                         shared.state.deregister();
                         all.push(stopped);
                     }
-                });
+                })
             });
             if shared.state.snapshot().pending() == 0 {
                 break;

@@ -134,6 +134,7 @@ impl Shared {
         if live > MANY_TIMERS && !WARNED.swap(true, Ordering::Relaxed) {
             report::too_many_timers(live);
         }
+        let ticks = Ticks::new(settings.tick);
         let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
         new_pool(settings.wheel, |nodes, pool| SharedFields {
             state: CachePadded::new(TimerState::new()),
@@ -141,12 +142,12 @@ impl Shared {
             stopped: Arc::default(),
             ticks_per_wheel,
             wheel,
-            worker: WorkerLock::new(Worker::new(nodes, settings.executor)),
+            worker: WorkerLock::new(Worker::new(nodes, settings.executor, ticks)),
             thread: Thread::new(settings.thread_name),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
             counters: Counters::default(),
-            ticks: Ticks::new(settings.tick),
+            ticks,
             limit: match settings.limit {
                 0 => MAX_PENDING,
                 limit => MAX_PENDING.min(limit as u64),

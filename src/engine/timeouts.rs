@@ -5,7 +5,7 @@
 //! its lane in [`NewLanes`]; the worker adopts it and takes messages from all lanes, at most so many
 //! at a time. Netty's queue of cancelled timeouts is this queue too: a cancellation is a message.
 
-use crate::node::{Consumer, Group, PoolId, Producer, lane};
+use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
 use crate::sync::ModelQueue as Lanes;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
@@ -73,13 +73,14 @@ impl TimeoutsQueue {
         }
     }
 
-    /// Takes what waits now, at most `most` messages, and gives them to `apply` in groups. Returns how
-    /// many these were, and whether more wait.
+    /// Takes what waits now, at most `most` messages. `take` is given a lane in which messages wait and
+    /// how many of them to take at most; it returns how many it has taken. Returns how many these were
+    /// together, and whether more wait.
     pub(crate) fn take(
         &mut self,
         new: &NewLanes,
         most: usize,
-        mut apply: impl FnMut(&mut Group),
+        mut take: impl FnMut(Waiting<'_>, u64) -> u64,
     ) -> (usize, bool) {
         self.adopt_new_lanes(new);
         let mut left = most as u64;
@@ -93,7 +94,9 @@ impl TimeoutsQueue {
                 // A lane that was left out is the first one next time.
                 next = Some(if left > 0 { at + 1 } else { at });
             }
-            left -= waiting.take(left, &mut apply);
+            if left > 0 && waiting.count() > 0 {
+                left -= take(waiting, left);
+            }
         }
         self.first = next.unwrap_or(0);
         if any_retired {

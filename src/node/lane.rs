@@ -160,21 +160,6 @@ pub(super) struct Received {
     pub(super) is_owed: bool,
 }
 
-/// Messages that the worker has taken from one lane.
-pub(crate) struct Group {
-    pub(super) pool: PoolId,
-    received: [Received; GROUP],
-    len: usize,
-}
-
-impl Group {
-    /// Takes the messages out.
-    #[inline]
-    pub(super) fn take(&mut self) -> &[Received] {
-        &self.received[..std::mem::take(&mut self.len)]
-    }
-}
-
 impl Consumer {
     /// How many messages wait, and whether the lane is retired.
     #[inline]
@@ -233,21 +218,26 @@ impl Waiting<'_> {
         self.is_retired
     }
 
+    /// The pool whose nodes the messages are about.
+    #[inline]
+    pub(super) fn pool(&self) -> PoolId {
+        self.lane.lane.pool
+    }
+
     /// Takes at most `most` of the messages, and gives them to `apply` in groups. Returns how many
     /// these were.
-    #[inline]
-    pub(crate) fn take(self, most: u64, apply: &mut impl FnMut(&mut Group)) -> u64 {
+    #[inline(always)]
+    pub(super) fn take(self, most: u64, mut apply: impl FnMut(&[Received])) -> u64 {
         let Self { lane, count, .. } = self;
         let count = count.min(most);
         let mut left = count;
         while left > 0 {
+            let mut group = [Received::default(); GROUP];
             let len = GROUP.min(left as usize);
-            let received = [Received::default(); GROUP];
-            let mut group = Group { pool: lane.lane.pool, received, len };
-            for each in &mut group.received[..len] {
+            for each in &mut group[..len] {
                 *each = Received { is_owed: lane.taken < lane.owed, message: lane.take() };
             }
-            apply(&mut group);
+            apply(&group[..len]);
             left -= len as u64;
         }
         count

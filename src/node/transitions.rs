@@ -95,9 +95,7 @@ impl<S: Owner> ClaimedTask<S> {
 
     #[inline]
     fn node(&self) -> &Node<S> {
-        let node: &Node<S> = S::handle(&self.timeout);
-        assert!(ptr::eq(node, self.node.as_ptr()), "the timeout is the one that was expired");
-        node
+        claimed_node::<S>(&self.timeout, self.node)
     }
 
     /// Whether the worker itself runs the task.
@@ -109,9 +107,10 @@ impl<S: Owner> ClaimedTask<S> {
     /// Lends the claim to `work`, and returns the timeout.
     #[inline]
     pub(crate) fn with(self, work: impl FnOnce(TaskClaim<'_, S>, &S::Timeout)) -> S::Timeout {
+        let Self { timeout, node } = self;
         // SAFETY: this value is the right to the task, and does not pass it on again.
-        work(unsafe { TaskClaim::new(self.node()) }, &self.timeout);
-        self.timeout
+        work(unsafe { TaskClaim::new(claimed_node(&timeout, node)) }, &timeout);
+        timeout
     }
 
     /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or `None`
@@ -139,6 +138,14 @@ impl<S: Owner> ClaimedTask<S> {
             Finish::Cancelled => RunOutcome::Cancelled(self),
         }
     }
+}
+
+/// The node of a claimed task, which its timeout keeps.
+#[inline]
+fn claimed_node<S: Owner>(timeout: &S::Timeout, claimed: NonNull<Node<S>>) -> &Node<S> {
+    let node: &Node<S> = S::handle(timeout);
+    assert!(ptr::eq(node, claimed.as_ptr()), "the timeout is the one that was claimed");
+    node
 }
 
 /// The result of a run that a task executor had.

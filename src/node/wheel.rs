@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 
 use super::arena::{Arena, FreeList};
-use super::lane::{Group, Received};
+use super::lane::{Received, Waiting};
 use super::layout::{NOT_IN_WHEEL, Node};
 use super::message::Kind;
 use super::pool::{Pool, PoolId};
@@ -188,23 +188,31 @@ impl<S: Owner> WheelOf<'_, S> {
         unsafe { self.own.free.collect_remote_frees(&self.pool.arena) };
     }
 
-    /// Gives `apply` each message of a group, and says whether it is owed.
+    /// Takes at most `most` of the messages that wait in a lane. Gives each to `apply`, and whether it
+    /// is owed. Returns how many these were.
     ///
     /// # Panics
     ///
-    /// If the group comes from a lane of another pool.
-    #[inline]
-    pub(crate) fn receive(&mut self, group: &mut Group, mut apply: impl FnMut(Arrival<'_, S>, bool)) {
-        assert_eq!(group.pool, self.pool.id(), "the lane is that of this timer");
-        let group = group.take();
-        for &Received { message, .. } in group {
-            if message != 0 {
-                self.pool.arena.prefetch(Kind::decode(message).1);
+    /// If the lane is one of another pool.
+    // Inlined into the loop over the lanes: most lanes have one message or none.
+    #[inline(always)]
+    pub(crate) fn receive(
+        &mut self,
+        waiting: Waiting<'_>,
+        most: u64,
+        mut apply: impl FnMut(Arrival<'_, S>, bool),
+    ) -> u64 {
+        assert_eq!(waiting.pool(), self.pool.id(), "the lane is one of this timer");
+        waiting.take(most, |group| {
+            for &Received { message, .. } in group {
+                if message != 0 {
+                    self.pool.arena.prefetch(Kind::decode(message).1);
+                }
             }
-        }
-        for &Received { message, is_owed } in group {
-            apply(self.arrival(message), is_owed);
-        }
+            for &Received { message, is_owed } in group {
+                apply(self.arrival(message), is_owed);
+            }
+        })
     }
 
     /// `message` was taken out of a lane of this pool, and is given up.
