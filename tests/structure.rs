@@ -1,4 +1,5 @@
-//! The structure of the sources: who imports whom, where `unsafe` code is, how comments are written.
+//! The structure of the sources: who imports whom, where `unsafe` code is, how comments are
+//! written.
 //!
 //! These are rules for the people who change the code; CONTRIBUTING.md has them in prose.
 
@@ -230,7 +231,7 @@ fn only_adapters_name_types_of_optional_dependencies() {
     }
 }
 
-/// Tables and links cannot be wrapped.
+/// Tables, links and code in comments are not wrapped.
 #[test]
 #[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn comment_lines_end_at_column_100() {
@@ -239,11 +240,15 @@ fn comment_lines_end_at_column_100() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = ["src", "tests", "loom-tests", "benches", "examples"];
     for path in folders.iter().flat_map(|folder| rust_files(&root.join(folder))) {
+        let mut is_code = false;
         for (number, line) in (1..).zip(fs::read_to_string(&path).unwrap().lines()) {
-            let line = line.trim_end();
-            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
-            let comment = comment.trim_start_matches(['/', '!']).trim_start();
-            let cannot_be_wrapped = comment.starts_with(['|', '[', '<']) || !comment.contains(' ');
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_code = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim();
+            is_code ^= comment.starts_with("```");
+            let cannot_be_wrapped = is_code || comment.starts_with('|') || !comment.contains(' ');
             let columns = line.chars().count();
             assert!(columns <= COLUMNS || cannot_be_wrapped, "{}:{number}: {columns}", path.display());
         }

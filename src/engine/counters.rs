@@ -45,9 +45,9 @@ pub(crate) struct WorkerCounters {
     pub(crate) runs: Counter,
     pub(crate) turns: Counter,
     pub(crate) wake_ups: Counter,
-    /// The number of nodes in the wheel when messages were last taken, plus `expired` at that time. An
-    /// expiry takes a node out of the wheel, so the sum holds until messages are taken again. (A node
-    /// that the worker finds cancelled counts until its message arrives.)
+    /// The number of nodes in the wheel when messages were last taken, plus `expired` at that time.
+    /// An expiry takes a node out of the wheel, so the sum holds until messages are taken again. (A
+    /// node that the worker finds cancelled counts until its message arrives.)
     pub(crate) in_wheel_or_expired: Counter,
     pub(crate) slow_tasks: Counter,
     pub(crate) long_turns: Counter,
@@ -142,8 +142,8 @@ impl Drop for ThreadCounter {
     }
 }
 
-/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread that
-/// ends gives its part back, and the next thread goes on counting there.
+/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread
+/// that ends gives its part back, and the next thread goes on counting there.
 pub(crate) struct StripedCounter {
     /// The first part, its `next` and so on are all parts. None ever leaves this list.
     first: OnceLock<Arc<ThreadCounter>>,

@@ -1,4 +1,5 @@
-//! The state that the handles of a timer, its timeouts and its worker share: fields and construction.
+//! The state that the handles of a timer, its timeouts and its worker share: fields and
+//! construction.
 //!
 //! The operations are in the other files of the engine, as methods of [`Shared`].
 
@@ -18,8 +19,8 @@ use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
 use crate::ticks::Ticks;
 use crate::wheel::EitherWheel;
 
-/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is in
-/// an `Arc`.
+/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is
+/// in an `Arc`.
 pub(crate) type Shared = Pool<SharedFields>;
 
 /// A user's reference to a node of a timer.
@@ -73,8 +74,8 @@ pub(crate) struct SharedFields {
     pub(crate) state: CachePadded<TimerState>,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
-    /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because their
-    /// caches look at it without keeping the timer.
+    /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
+    /// their caches look at it without keeping the timer.
     pub(super) stopped: Arc<unmodelled::AtomicBool>,
     pub(crate) worker: WorkerLock<Worker>,
     pub(crate) thread: Thread,

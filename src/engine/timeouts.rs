@@ -1,9 +1,9 @@
 //! Netty's `timeouts` queue: from all callers to the worker.
 //!
-//! The queue has many producers and one consumer. It is built from one
-//! [lane](crate::node::lane) per thread, so a push contends with no other thread. Each thread opens
-//! its lane in [`NewLanes`]; the worker adopts it and takes messages from all lanes, at most so many
-//! at a time. Netty's queue of cancelled timeouts is this queue too: a cancellation is a message.
+//! The queue has many producers and one consumer. It is built from one [lane](crate::node::lane)
+//! per thread, so a push contends with no other thread. Each thread opens its lane in [`NewLanes`];
+//! the worker adopts it and takes messages from all lanes, at most so many at a time. Netty's queue
+//! of cancelled timeouts is this queue too: a cancellation is a message.
 
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
@@ -13,10 +13,10 @@ use crate::sync::SegQueue as Lanes;
 
 /// The lanes that the worker has not adopted yet.
 ///
-/// If the worker has not adopted a lane, it has seen nothing of what is in it. So in loom's models the
-/// worker knows all lanes from the beginning. Otherwise loom, which compares operations on the same
-/// atomic, would not try that a thread pushes to a lane that the worker does not know before the
-/// worker looks.
+/// If the worker has not adopted a lane, it has seen nothing of what is in it. So in loom's models
+/// the worker knows all lanes from the beginning. Otherwise loom, which compares operations on the
+/// same atomic, would not try that a thread pushes to a lane that the worker does not know before
+/// the worker looks.
 pub(crate) struct NewLanes {
     lanes: Lanes<Consumer>,
     #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
@@ -61,8 +61,8 @@ impl NewLanes {
 #[derive(Default)]
 pub(crate) struct TimeoutsQueue {
     lanes: Vec<Consumer>,
-    /// The lane that is looked at first. If more messages wait than may be taken at a time, each lane
-    /// gets its turn.
+    /// The lane that is looked at first. If more messages wait than may be taken at a time, each
+    /// lane gets its turn.
     first: usize,
 }
 
@@ -73,9 +73,9 @@ impl TimeoutsQueue {
         }
     }
 
-    /// Takes what waits now, at most `most` messages. `take` is given a lane in which messages wait and
-    /// how many of them to take at most; it returns how many it has taken. Returns how many these were
-    /// together, and whether more wait.
+    /// Takes what waits now, at most `most` messages. `take` is given a lane in which messages wait
+    /// and how many of them to take at most; it returns how many it has taken. Returns how many
+    /// these were together, and whether more wait.
     pub(crate) fn take(
         &mut self,
         new: &NewLanes,

@@ -13,14 +13,14 @@ use crate::sync::Arc;
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
 
-/// The most messages of all kinds that a turn takes, Netty's number for its new timeouts: a caller in
-/// a tight loop cannot hold up the wheel.
+/// The most messages of all kinds that a turn takes, Netty's number for its new timeouts: a caller
+/// in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
-    /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it is
-    /// dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
+    /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it
+    /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
     executor: Option<Executor>,
     pub(super) nodes: NodeWheel<SharedFields>,
     pub(super) intake: Intake,
@@ -75,8 +75,8 @@ impl Worker {
         }
     }
 
-    /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and how
-    /// many messages of new timeouts wait. `state` is that of the timer.
+    /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
+    /// how many messages of new timeouts wait. `state` is that of the timer.
     pub(crate) fn occupancy(&self, state: StateSnapshot, now: u64) -> (u64, Vec<SlotCounts>, usize) {
         let tick = now.max(self.nodes.tick());
         let queued = (state.registered(self.intake.taken) - self.intake.taken) as usize;
@@ -103,8 +103,8 @@ fn expire_tick(
     lateness: &mut LatenessSampler,
     tick: u64,
 ) -> bool {
-    // First the whole tick comes out of the wheel, so that no task runs while the wheel changes. Then
-    // it is decided node by node, so that each timeout can be cancelled until its own turn.
+    // First the whole tick comes out of the wheel, so that no task runs while the wheel changes.
+    // Then it is decided node by node, so that each timeout can be cancelled until its own turn.
     let is_owed = tick == nodes.tick();
     nodes.advance(tick);
     if is_owed {
@@ -167,8 +167,8 @@ impl Intake {
     /// Takes in at most [`MAX_MESSAGES_PER_TURN`] messages.
     #[inline]
     fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>) {
-        // A thread that found the timer not stopped may get here after a `stop` has cut a turn short.
-        // A message could be about a node that this turn had taken out of the wheel.
+        // A thread that found the timer not stopped may get here after a `stop` has cut a turn
+        // short. A message could be about a node that this turn had taken out of the wheel.
         if nodes.has_unfinished_step() {
             return;
         }

@@ -2,8 +2,8 @@
 //!
 //! A lane has one producer, the thread, and one consumer, the worker, so a push is two stores. The
 //! messages of a thread arrive in the order in which it pushed them. The thread can take back a
-//! message that the worker has not seen: most timeouts are cancelled, many of them before the worker
-//! has looked. All lanes of a timer together are its `timeouts` queue
+//! message that the worker has not seen: most timeouts are cancelled, many of them before the
+//! worker has looked. All lanes of a timer together are its `timeouts` queue
 //! ([`TimeoutsQueue`](crate::engine::TimeoutsQueue)).
 //!
 //! | word | written by | how | order | pairs with |
@@ -97,7 +97,8 @@ impl Producer {
         self.pushed
     }
 
-    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about nodes.
+    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about
+    /// nodes.
     #[inline]
     pub(super) fn push(&mut self, message: u64) {
         let place = self.pushed % BLOCK;
@@ -144,8 +145,8 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // Each thread of a model ends some time, and loom would try that at each look of the worker.
-        // Retiring has a model of its own.
+        // Each thread of a model ends some time, and loom would try that at each look of the
+        // worker. Retiring has a model of its own.
         if !IS_EXPLORED {
             self.retire();
         }
@@ -193,8 +194,8 @@ impl Consumer {
         slot.swap(0, Ordering::Relaxed)
     }
 
-    /// From now on the messages that wait now are owed, or none are. An owed message was waiting when
-    /// the wheel reached its tick, in a step that could not take all messages.
+    /// From now on the messages that wait now are owed, or none are. An owed message was waiting
+    /// when the wheel reached its tick, in a step that could not take all messages.
     pub(crate) fn owe(&mut self, all: bool) {
         self.owed = if all { self.taken + self.waiting().0 } else { 0 };
     }

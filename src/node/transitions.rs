@@ -2,8 +2,8 @@
 //! has to be pushed.
 //!
 //! A thread that ends a timeout owns its task. Here this right is a value: a [`TaskClaim`], which
-//! borrows the node, or a [`ClaimedTask`], which keeps it. Each can be used once. If one is lost, the
-//! task is never dropped; nothing worse happens.
+//! borrows the node, or a [`ClaimedTask`], which keeps it. Each can be used once. If one is lost,
+//! the task is never dropped; nothing worse happens.
 
 #![allow(unsafe_code)]
 
@@ -51,8 +51,8 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
         unsafe { self.0.task.discard() }
     }
 
-    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or `None`
-    /// after a panic.
+    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or
+    /// `None` after a panic.
     pub(crate) fn repeat(&mut self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
         // SAFETY: a claim is the right to the task, which stays in the node.
         unsafe { self.0.task.repeat(timer, runs) }
@@ -113,16 +113,16 @@ impl<S: Owner> ClaimedTask<S> {
         timeout
     }
 
-    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or `None`
-    /// after a panic.
+    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or
+    /// `None` after a panic.
     pub(crate) fn repeat(&mut self, runs: bool) -> Option<NextRun> {
         let timer = S::handle(&self.timeout).timer();
         // SAFETY: this value is the right to the task, which stays in the node.
         unsafe { self.node().task.repeat(timer, runs) }
     }
 
-    /// Ends a run on another thread than the worker. `push` pushes the message about it, if there is
-    /// one to push.
+    /// Ends a run on another thread than the worker. `push` pushes the message about it, if there
+    /// is one to push.
     pub(crate) fn finish_run(self, next: Option<u64>, push: impl FnOnce(Message<'_, S>)) -> RunOutcome<S> {
         let finish = self.node().word.finish_run(next, false);
         let handle = S::handle(&self.timeout);
@@ -216,8 +216,8 @@ impl<S: TaskContext> Node<S> {
         if before.is_running() {
             return CancelledTask::Running;
         }
-        // SAFETY: the caller has changed the word to `CANCELLED`, which one thread does, and the task
-        // was not running, so its owner is the caller.
+        // SAFETY: the caller has changed the word to `CANCELLED`, which one thread does, and the
+        // task was not running, so its owner is the caller.
         CancelledTask::Owned(unsafe { TaskClaim::new(self) })
     }
 }
@@ -262,8 +262,8 @@ impl<S: Owner> WheelRef<S> {
                     unsafe { self.into_handle(timer()) }
                 } else {
                     // The message that is under way finds the timeout expired, and has this
-                    // reference.
-                    // SAFETY: the caller promises that `timer` is of the pool of this node.
+                    // reference. SAFETY: the caller promises that `timer` is of the pool of this
+                    // node.
                     unsafe { self.another_handle(timer()) }
                 };
                 // SAFETY: this thread has changed the word to `EXPIRED`, so it owns the task.
@@ -274,8 +274,8 @@ impl<S: Owner> WheelRef<S> {
         }
     }
 
-    /// Cancels the timeout on behalf of `stop`, unless it has ended. `is_told`: the message about it
-    /// has arrived, so its reference is this one.
+    /// Cancels the timeout on behalf of `stop`, unless it has ended. `is_told`: the message about
+    /// it has arrived, so its reference is this one.
     ///
     /// # Safety
     ///
@@ -292,14 +292,14 @@ impl<S: Owner> WheelRef<S> {
             // SAFETY: the caller promises that `timer` is of the pool of this node.
             unsafe { self.into_handle(timer) }
         } else {
-            // The reference is left to the message that is under way.
-            // SAFETY: the caller promises that `timer` is of the pool of this node.
+            // The reference is left to the message that is under way. SAFETY: the caller promises
+            // that `timer` is of the pool of this node.
             unsafe { self.another_handle(timer) }
         };
         Some(match before.is_running() {
             true => Stopped::Running(S::timeout(handle)),
-            // SAFETY: this thread has changed the word to `CANCELLED`, and the task was not running,
-            // so its owner is this thread.
+            // SAFETY: this thread has changed the word to `CANCELLED`, and the task was not
+            // running, so its owner is this thread.
             false => Stopped::WithTask(unsafe { ClaimedTask::new(handle) }),
         })
     }
