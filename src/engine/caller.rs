@@ -46,8 +46,8 @@ impl Shared {
         Ok(Timeout { handle })
     }
 
-    /// Registers a timeout that was rejected at first, if that was because the timer is not started.
-    /// Returns the state before.
+    /// Registers a timeout that was rejected at first, if that was because the timer is not
+    /// started: the worker is lazily started here. Returns the state before.
     #[cold]
     fn register_after(self: &Arc<Self>, mut rejection: Rejection) -> Result<StateSnapshot, NewTimeoutError> {
         loop {

@@ -1,9 +1,9 @@
 //! Netty's `timeouts` queue: from all callers to the worker.
 //!
-//! The queue has many producers and one consumer. It is built from one
-//! [lane](crate::node::lane) per thread, so a push contends with no other thread. Each thread opens
-//! its lane in [`NewLanes`]; the worker adopts it and takes messages from all lanes, at most so many
-//! at a time. Netty's queue of cancelled timeouts is this queue too: a cancellation is a message.
+//! The queue has many producers and one consumer. It is built from one [lane](crate::node::lane)
+//! per thread, so a push contends with no other thread. Each thread opens its lane in [`NewLanes`];
+//! the worker adopts it and takes messages from all lanes, at most so many at a time. There is no
+//! cancellation queue (Netty's `cancelledTimeouts`): a cancellation is a message in this queue.
 
 use crate::node::{Consumer, Group, PoolId, Producer, lane};
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
