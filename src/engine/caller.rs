@@ -47,7 +47,7 @@ impl Shared {
     }
 
     /// Registers a timeout that was rejected at first, if that was because the timer is not
-    /// started. Returns the state before.
+    /// started: the worker is lazily started here. Returns the state before.
     #[cold]
     fn register_after(self: &Arc<Self>, mut rejection: Rejection) -> Result<StateSnapshot, NewTimeoutError> {
         loop {

@@ -1,4 +1,4 @@
-//! The worker thread: started lazily, once; parked until there is work; ended by `stop`.
+//! The worker thread: lazily started, once; parked until there is work; ended by `stop`.
 
 use super::shared::Shared;
 use super::sleep::Idle;

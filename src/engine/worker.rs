@@ -13,8 +13,8 @@ use crate::sync::Arc;
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
 
-/// The most messages of all kinds that a turn takes, Netty's number for its new timeouts: a caller
-/// in a tight loop cannot hold up the wheel.
+/// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
+/// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
