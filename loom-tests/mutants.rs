@@ -8,7 +8,7 @@ use super::mutate::{Row, always, mutant};
 pub const ROWS: &[Row] = &[
     // --- engine/caller.rs -----------------------------------------------------------------------------------------
     // `cancel` leaves it to the worker to count the timeout out: Netty's way.
-    mutant("CancelWithoutLeave", "engine/caller.rs", "Some(«self.state.deregister()»)", "self.state.snapshot()"),
+    mutant("CancelWithoutLeave", "engine/caller.rs", "let state = «self.state.deregister()»;", "self.state.snapshot()"),
     // A caller does not look whether a driver sleeps once it has made the deadline of what is in a lane earlier.
     mutant("EarlierWithoutLook", "engine/caller.rs", "Reset::Earlier if «self.waker.is_none()»", "true"),
     // `reset` to an earlier deadline does not tell the worker, nor does a run that is over elsewhere.
@@ -36,7 +36,7 @@ pub const ROWS: &[Row] = &[
     mutant("PromiseWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
     // --- engine/worker.rs -----------------------------------------------------------------------------------------
     // A worker that was stopped in a turn takes messages in, beside what that has left to `stop`.
-    mutant("TakeInBesideDue", "engine/worker.rs", "|| «self.nodes.has_unfinished_step()»", "false"),
+    mutant("TakeInBesideDue", "engine/worker.rs", "if «nodes.has_unfinished_step()» {", "false"),
     // The worker counts what `reset` has pushed again as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
     // --- engine/end.rs --------------------------------------------------------------------------------------------
