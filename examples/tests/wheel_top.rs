@@ -33,7 +33,7 @@ fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
     }
 }
 
-// --- the view -------------------------------------------------------------------------------------------------------
+// --- the view ------------------------------------------------------------------------------------
 
 fn next_frame(lines: &mut BufReader<TcpStream>) -> Frame {
     let mut line = String::new();
@@ -181,7 +181,7 @@ fn adjacent_slots_are_added() {
     assert!(merge(&[1, 2, 3], 0).is_empty() && merge(&[], 3).is_empty());
 }
 
-// --- wheel-top ------------------------------------------------------------------------------------------------------
+// --- wheel-top -----------------------------------------------------------------------------------
 
 #[test]
 fn example_can_be_watched() {
@@ -330,7 +330,7 @@ fn bad_options_are_rejected_with_status_2() {
     }
 }
 
-// --- in a terminal --------------------------------------------------------------------------------------------------
+// --- in a terminal -------------------------------------------------------------------------------
 
 /// `wheel-top` in its own terminal, which util-linux's `script` creates.
 #[cfg(target_os = "linux")]

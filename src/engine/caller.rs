@@ -66,8 +66,8 @@ impl Shared {
         }
     }
 
-    /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the caller
-    /// of `stop` expects them.
+    /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the
+    /// caller of `stop` expects them.
     #[cold]
     fn count_rejection(&self, error: &NewTimeoutError) {
         let rejected = self.counters.rejected.add_one();
@@ -92,8 +92,8 @@ impl Shared {
         }
     }
 
-    /// Cancels a timeout, if it has not ended, and counts it out. The caller owns the task, unless it
-    /// runs.
+    /// Cancels a timeout, if it has not ended, and counts it out. The caller owns the task, unless
+    /// it runs.
     #[inline]
     fn end<'a>(&self, timeout: &'a Timeout) -> Option<CancelledTask<'a, SharedFields>> {
         let handle = &timeout.handle;
@@ -113,9 +113,9 @@ impl Shared {
         Some(task)
     }
 
-    /// Replaces a timeout that has not ended by another one with the same deadline, and drops the old
-    /// task. If the timeout has ended, drops the new task and returns `None`. For `stop` and for the
-    /// limit there is one of the two at all times.
+    /// Replaces a timeout that has not ended by another one with the same deadline, and drops the
+    /// old task. If the timeout has ended, drops the new task and returns `None`. For `stop` and
+    /// for the limit there is one of the two at all times.
     #[cfg(feature = "async")]
     pub(crate) fn replace<T: Task<SharedFields>>(
         self: &Arc<Self>,

@@ -45,9 +45,9 @@ pub(crate) struct WorkerCounters {
     pub(crate) runs: Counter,
     pub(crate) turns: Counter,
     pub(crate) wake_ups: Counter,
-    /// The number of nodes in the wheel when messages were last taken, plus `expired` at that time. An
-    /// expiry takes a node out of the wheel, so the sum holds until messages are taken again. (A node
-    /// that the worker finds cancelled counts until its message arrives.)
+    /// The number of nodes in the wheel when messages were last taken, plus `expired` at that time.
+    /// An expiry takes a node out of the wheel, so the sum holds until messages are taken again. (A
+    /// node that the worker finds cancelled counts until its message arrives.)
     pub(crate) in_wheel_or_expired: Counter,
     pub(crate) slow_tasks: Counter,
     pub(crate) long_turns: Counter,
@@ -83,8 +83,8 @@ impl LatenessCounters {
 }
 
 /// Measures how late a turn is with what it expires.
-#[derive(Default)]
 pub(crate) struct LatenessSampler {
+    ticks: Ticks,
     /// The time when the clock was read last.
     now: u64,
     /// How many tasks were ever counted.
@@ -95,6 +95,10 @@ pub(crate) struct LatenessSampler {
 pub(super) const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
+    pub(super) fn new(ticks: Ticks) -> Self {
+        Self { ticks, now: 0, counted: 0 }
+    }
+
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
     }
@@ -102,11 +106,11 @@ impl LatenessSampler {
     /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.
     // Not in the worker's loop, which needs its registers.
     #[inline(never)]
-    pub(super) fn count(&mut self, counters: &WorkerCounters, ticks: Ticks, tick: u64) {
+    pub(super) fn count(&mut self, counters: &WorkerCounters, tick: u64) {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
-            let late = ticks.since(tick, self.now);
-            counters.lateness.add_alone(late, ticks.nanos(), handed_over - self.counted);
+            let late = self.ticks.since(tick, self.now);
+            counters.lateness.add_alone(late, self.ticks.nanos(), handed_over - self.counted);
             self.counted = handed_over;
         }
     }
@@ -138,8 +142,8 @@ impl Drop for ThreadCounter {
     }
 }
 
-/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread that
-/// ends gives its part back, and the next thread goes on counting there.
+/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread
+/// that ends gives its part back, and the next thread goes on counting there.
 pub(crate) struct StripedCounter {
     /// The first part, its `next` and so on are all parts. None ever leaves this list.
     first: OnceLock<Arc<ThreadCounter>>,

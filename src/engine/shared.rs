@@ -1,4 +1,5 @@
-//! The state that the handles of a timer, its timeouts and its worker share: fields and construction.
+//! The state that the handles of a timer, its timeouts and its worker share: fields and
+//! construction.
 //!
 //! The operations are in the other files of the engine, as methods of [`Shared`].
 
@@ -18,8 +19,8 @@ use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
 use crate::ticks::Ticks;
 use crate::wheel::EitherWheel;
 
-/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is in
-/// an `Arc`.
+/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is
+/// in an `Arc`.
 pub(crate) type Shared = Pool<SharedFields>;
 
 /// A user's reference to a node of a timer.
@@ -73,8 +74,8 @@ pub(crate) struct SharedFields {
     pub(crate) state: CachePadded<TimerState>,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
-    /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because their
-    /// caches look at it without keeping the timer.
+    /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
+    /// their caches look at it without keeping the timer.
     pub(super) stopped: Arc<unmodelled::AtomicBool>,
     pub(crate) worker: WorkerLock<Worker>,
     pub(crate) thread: Thread,
@@ -134,6 +135,7 @@ impl Shared {
         if live > MANY_TIMERS && !WARNED.swap(true, Ordering::Relaxed) {
             report::too_many_timers(live);
         }
+        let ticks = Ticks::new(settings.tick);
         let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
         new_pool(settings.wheel, |nodes, pool| SharedFields {
             state: CachePadded::new(TimerState::new()),
@@ -141,12 +143,12 @@ impl Shared {
             stopped: Arc::default(),
             ticks_per_wheel,
             wheel,
-            worker: WorkerLock::new(Worker::new(nodes, settings.executor)),
+            worker: WorkerLock::new(Worker::new(nodes, settings.executor, ticks)),
             thread: Thread::new(settings.thread_name),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
             counters: Counters::default(),
-            ticks: Ticks::new(settings.tick),
+            ticks,
             limit: match settings.limit {
                 0 => MAX_PENDING,
                 limit => MAX_PENDING.min(limit as u64),

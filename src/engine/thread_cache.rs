@@ -72,8 +72,8 @@ impl Caches {
         self.others.iter_mut().find(|cache| cache.nodes.is_of(timer))
     }
 
-    /// Makes the cache of this timer the first one. Returns those of stopped timers, which the caller
-    /// drops when the caches are no longer borrowed, because user code may go with them.
+    /// Makes the cache of this timer the first one. Returns those of stopped timers, which the
+    /// caller drops when the caches are no longer borrowed, because user code may go with them.
     #[cold]
     fn switch_to(&mut self, timer: &Arc<Shared>) -> Vec<ThreadCache> {
         let at = self.others.iter().position(|cache| cache.nodes.is_of(&**timer));
@@ -104,16 +104,16 @@ impl Caches {
     }
 }
 
-/// Lends `work` the thread's cache of this timer, if there is one. `None` too if the thread is ending,
-/// or uses its caches already.
+/// Lends `work` the thread's cache of this timer, if there is one. `None` too if the thread is
+/// ending, or uses its caches already.
 #[inline]
 fn with_existing<R>(timer: &Shared, work: impl FnOnce(&mut ThreadCache) -> R) -> Option<R> {
     let found = CACHES.try_with(|caches| caches.try_borrow_mut().ok()?.of(timer).map(work));
     found.ok().flatten()
 }
 
-/// Lends `work` the thread's cache of this timer, which is opened if there is none. `arc` returns the
-/// timer. `work` does not run user code.
+/// Lends `work` the thread's cache of this timer, which is opened if there is none. `arc` returns
+/// the timer. `work` does not run user code.
 #[inline]
 fn with_cache<R>(
     timer: &Shared,
@@ -168,9 +168,9 @@ pub(super) fn push(message: Message<'_, SharedFields>) {
     with_handle(message.handle(), |nodes| nodes.push(message));
 }
 
-/// Counts `more` resets of timeouts of this handle's timer. Returns false, and counts nothing, if this
-/// thread caches nothing of the timer. It does not make the cache the first one: a thread that resets
-/// timeouts of one timer and schedules those of another does not switch between them.
+/// Counts `more` resets of timeouts of this handle's timer. Returns false, and counts nothing, if
+/// this thread caches nothing of the timer. It does not make the cache the first one: a thread that
+/// resets timeouts of one timer and schedules those of another does not switch between them.
 #[inline]
 pub(super) fn count_resets(handle: &Handle, more: i64) -> bool {
     with_existing(handle.timer(), |cache| cache.counter.add(more)).is_some()

@@ -8,9 +8,9 @@ use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
 use super::shared::{Executor, Shared, SharedFields};
 use super::state::StateSnapshot;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, WheelOf};
+use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
 use crate::sync::Arc;
-use crate::ticks::DEADLINE_RUNNING;
+use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
 
 /// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
@@ -19,8 +19,8 @@ const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
-    /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it is
-    /// dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
+    /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it
+    /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
     executor: Option<Executor>,
     pub(super) nodes: NodeWheel<SharedFields>,
     pub(super) intake: Intake,
@@ -30,12 +30,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(nodes: NodeWheel<SharedFields>, executor: Option<Executor>) -> Self {
+    pub(super) fn new(nodes: NodeWheel<SharedFields>, executor: Option<Executor>, ticks: Ticks) -> Self {
         Self {
             executor,
             nodes,
             intake: Intake::default(),
-            lateness: LatenessSampler::default(),
+            lateness: LatenessSampler::new(ticks),
             is_drained: false,
         }
     }
@@ -75,8 +75,8 @@ impl Worker {
         }
     }
 
-    /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and how
-    /// many messages of new timeouts wait. `state` is that of the timer.
+    /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
+    /// how many messages of new timeouts wait. `state` is that of the timer.
     pub(crate) fn occupancy(&self, state: StateSnapshot, now: u64) -> (u64, Vec<SlotCounts>, usize) {
         let tick = now.max(self.nodes.tick());
         let queued = (state.registered(self.intake.taken) - self.intake.taken) as usize;
@@ -103,8 +103,8 @@ fn expire_tick(
     lateness: &mut LatenessSampler,
     tick: u64,
 ) -> bool {
-    // First the whole tick comes out of the wheel, so that no task runs while the wheel changes. Then
-    // it is decided node by node, so that each timeout can be cancelled until its own turn.
+    // First the whole tick comes out of the wheel, so that no task runs while the wheel changes.
+    // Then it is decided node by node, so that each timeout can be cancelled until its own turn.
     let is_owed = tick == nodes.tick();
     nodes.advance(tick);
     if is_owed {
@@ -114,7 +114,7 @@ fn expire_tick(
     loop {
         if shared.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
-            lateness.count(&shared.counters.worker, shared.ticks, tick);
+            lateness.count(&shared.counters.worker, tick);
             return false;
         }
         let Some(node) = nodes.next_due() else { break };
@@ -147,7 +147,7 @@ fn expire_tick(
             Expiry::LeftToMessage => {}
         }
     }
-    lateness.count(&shared.counters.worker, shared.ticks, tick);
+    lateness.count(&shared.counters.worker, tick);
     true
 }
 
@@ -167,18 +167,18 @@ impl Intake {
     /// Takes in at most [`MAX_MESSAGES_PER_TURN`] messages.
     #[inline]
     fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>) {
-        // A thread that found the timer not stopped may get here after a `stop` has cut a turn short.
-        // A message could be about a node that this turn had taken out of the wheel.
+        // A thread that found the timer not stopped may get here after a `stop` has cut a turn
+        // short. A message could be about a node that this turn had taken out of the wheel.
         if nodes.has_unfinished_step() {
             return;
         }
         let Self { queue, taken, .. } = self;
         nodes.collect_remote_frees();
         let before = *taken;
-        let take = |group: &mut _| {
-            nodes.receive(group, |arrival, is_owed| {
+        let take = |waiting: Waiting<'_>, most| {
+            nodes.receive(waiting, most, |arrival, is_owed| {
                 *taken += u64::from(apply(shared, arrival, is_owed));
-            });
+            })
         };
         (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
         if self.taken_last > 0 {
@@ -209,12 +209,16 @@ fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool) -> 
 /// A task was handed over at this tick: reads the clock again if it was the last one of a sample.
 #[inline]
 fn sample_lateness(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) {
-    let counters = &shared.counters.worker;
-    if counters.handed_over() % TASKS_PER_SAMPLE == 0 {
-        lateness.count(counters, shared.ticks, tick);
-        if let Some(now) = shared.now_in_turn() {
-            lateness.set_now(now);
-        }
+    if shared.counters.worker.handed_over() % TASKS_PER_SAMPLE == 0 {
+        end_sample(shared, lateness, tick);
+    }
+}
+
+#[cold]
+fn end_sample(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) {
+    lateness.count(&shared.counters.worker, tick);
+    if let Some(now) = shared.now_in_turn() {
+        lateness.set_now(now);
     }
 }
 

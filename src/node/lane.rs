@@ -2,8 +2,8 @@
 //!
 //! A lane has one producer, the thread, and one consumer, the worker, so a push is two stores. The
 //! messages of a thread arrive in the order in which it pushed them. The thread can take back a
-//! message that the worker has not seen: most timeouts are cancelled, many of them before the worker
-//! has looked. All lanes of a timer together are its `timeouts` queue
+//! message that the worker has not seen: most timeouts are cancelled, many of them before the
+//! worker has looked. All lanes of a timer together are its `timeouts` queue
 //! ([`TimeoutsQueue`](crate::engine::TimeoutsQueue)).
 //!
 //! | word | written by | how | order | pairs with |
@@ -97,7 +97,8 @@ impl Producer {
         self.pushed
     }
 
-    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about nodes.
+    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about
+    /// nodes.
     #[inline]
     pub(super) fn push(&mut self, message: u64) {
         let place = self.pushed % BLOCK;
@@ -144,8 +145,8 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // Each thread of a model ends some time, and loom would try that at each look of the worker.
-        // Retiring has a model of its own.
+        // Each thread of a model ends some time, and loom would try that at each look of the
+        // worker. Retiring has a model of its own.
         if !IS_EXPLORED {
             self.retire();
         }
@@ -158,21 +159,6 @@ pub(super) struct Received {
     /// Zero if it was taken back.
     pub(super) message: u64,
     pub(super) is_owed: bool,
-}
-
-/// Messages that the worker has taken from one lane.
-pub(crate) struct Group {
-    pub(super) pool: PoolId,
-    received: [Received; GROUP],
-    len: usize,
-}
-
-impl Group {
-    /// Takes the messages out.
-    #[inline]
-    pub(super) fn take(&mut self) -> &[Received] {
-        &self.received[..std::mem::take(&mut self.len)]
-    }
 }
 
 impl Consumer {
@@ -208,8 +194,8 @@ impl Consumer {
         slot.swap(0, Ordering::Relaxed)
     }
 
-    /// From now on the messages that wait now are owed, or none are. An owed message was waiting when
-    /// the wheel reached its tick, in a step that could not take all messages.
+    /// From now on the messages that wait now are owed, or none are. An owed message was waiting
+    /// when the wheel reached its tick, in a step that could not take all messages.
     pub(crate) fn owe(&mut self, all: bool) {
         self.owed = if all { self.taken + self.waiting().0 } else { 0 };
     }
@@ -233,21 +219,26 @@ impl Waiting<'_> {
         self.is_retired
     }
 
+    /// The pool whose nodes the messages are about.
+    #[inline]
+    pub(super) fn pool(&self) -> PoolId {
+        self.lane.lane.pool
+    }
+
     /// Takes at most `most` of the messages, and gives them to `apply` in groups. Returns how many
     /// these were.
-    #[inline]
-    pub(crate) fn take(self, most: u64, apply: &mut impl FnMut(&mut Group)) -> u64 {
+    #[inline(always)]
+    pub(super) fn take(self, most: u64, mut apply: impl FnMut(&[Received])) -> u64 {
         let Self { lane, count, .. } = self;
         let count = count.min(most);
         let mut left = count;
         while left > 0 {
+            let mut group = [Received::default(); GROUP];
             let len = GROUP.min(left as usize);
-            let received = [Received::default(); GROUP];
-            let mut group = Group { pool: lane.lane.pool, received, len };
-            for each in &mut group.received[..len] {
+            for each in &mut group[..len] {
                 *each = Received { is_owed: lane.taken < lane.owed, message: lane.take() };
             }
-            apply(&mut group);
+            apply(&group[..len]);
             left -= len as u64;
         }
         count

@@ -2,8 +2,8 @@
 //! worker.
 //!
 //! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
-//! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot mix
-//! nodes of different timers. Only they push messages.
+//! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot
+//! mix nodes of different timers. Only they push messages.
 
 #![allow(unsafe_code)]
 
@@ -149,8 +149,9 @@ impl<S: Owner> Lent<'_, S> {
         // Most often the worker has not seen the message, and never will.
         if seen.is_in_flight() && self.take_back(handle) {
             // The worker cannot find the node any more. But other threads may have borrowed the
-            // handle, even if it is the only one: they may end the timeout at the same time, or clone
-            // the handle. So the word decides here too, and the wheel's reference is only marked.
+            // handle, even if it is the only one: they may end the timeout at the same time, or
+            // clone the handle. So the word decides here too, and the wheel's reference is only
+            // marked.
             let cancel = handle.cancel_seen(seen);
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };

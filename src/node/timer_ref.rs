@@ -12,8 +12,8 @@
 //! | n → n + m | a thread that has a strong reference or a `TimerRef` | `Relaxed` | the same |
 //! | n → n − m | a thread that gives m references back | `AcqRel` | itself: the thread that finds m sees all uses of the others before it drops the strong reference |
 //!
-//! A thread may find 0 and take a strong reference while another thread, which has just counted down
-//! to 0, still drops its own. That is another strong reference, so the order of the two is
+//! A thread may find 0 and take a strong reference while another thread, which has just counted
+//! down to 0, still drops its own. That is another strong reference, so the order of the two is
 //! irrelevant.
 
 #![allow(unsafe_code)]
@@ -66,8 +66,8 @@ impl SharedCount {
     ///
     /// # Safety
     ///
-    /// `value` comes from `Arc::as_ptr`, and the caller owns so many counted references to it, which
-    /// it does not use afterwards.
+    /// `value` comes from `Arc::as_ptr`, and the caller owns so many counted references to it,
+    /// which it does not use afterwards.
     unsafe fn release<T: Counted>(value: NonNull<T>, references: usize) {
         if references == 0 {
             return;

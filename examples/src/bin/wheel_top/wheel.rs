@@ -62,7 +62,7 @@ pub(crate) fn is_one_ring(timer: &Timer) -> bool {
     matches!(levels, [level] if level.ticks_per_slot == 1)
 }
 
-// --- the circle -------------------------------------------------------------------------------------------------------
+// --- the circle ----------------------------------------------------------------------------------
 
 /// The inner end of the bars and their maximum length. The canvas extends from -1 to 1.
 const INNER: f64 = 0.42;
@@ -136,7 +136,7 @@ fn rings(context: &mut Context<'_>, level: &Level, parts: &[(u64, Color)]) {
     }
 }
 
-// --- rows -------------------------------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
 /// The rows of a level: its name, bars, the hand.
 const ROW: u16 = 3;
