@@ -1,21 +1,22 @@
 impl crate::Driver {
-    /// Whether the worker knows that nothing is on its way. It would never sleep otherwise.
+    /// Returns whether the worker knows that it has seen all new timeouts. Otherwise it would not
+    /// sleep.
     pub fn could_sleep(&self) -> bool {
-        self.core.post.enter().could_sleep(&self.core)
+        self.shared.could_sleep()
     }
 
-    /// What the worker thread does after a turn; says whether it would go to sleep now until somebody wakes it.
+    /// Does what the worker thread does after a turn. Returns whether the thread would park now.
     pub fn falls_asleep(&self) -> bool {
-        self.core.falls_asleep()
+        self.shared.falls_asleep()
     }
 
-    /// Whether a `shutdown` would go on waiting for what falls due up to this tick.
+    /// Returns whether a `shutdown` would wait for a timeout that falls due up to the tick `last`.
     pub fn keeps_a_shutdown_waiting(&self, last: u64) -> bool {
-        self.core.keeps_a_shutdown_waiting(last)
+        self.shared.next_due(last).is_some()
     }
 
-    /// Whether the worker is asleep, and nobody has woken it for what is in the lanes.
+    /// Returns whether the worker is asleep although messages wait.
     pub fn misses_something(&self) -> bool {
-        self.core.life.word().is_asleep() && self.core.post.enter().anything_waits(&self.core)
+        self.shared.misses_something()
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-pub use crate::lanes::inside::{Lane, Lanes};
-pub use crate::node::inside::{NodeEntry, Nodes, VacantNode};
+pub use crate::engine::inside::{Lane, Lanes};
+pub use crate::node::inside::{FreeNode, LocalCount, Nodes, SharedValue, TimerRef, WheelRef};
 pub use crate::sync::inside::take_spawned;
 
 /// What the environment asks for: a mutant, or an order to weaken. Each is a process of its own, for it may end as it likes.

@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 use crate::sync::{Arc, AtomicUsize, Ordering, Weak};
 
 /// How many references a thread takes from the shared count at a time.
-const BATCH: usize = 1_024;
+const BATCH: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
 
 /// More references than this are leaked ones: the process ends before the count overflows, as with
 /// an `Arc`.

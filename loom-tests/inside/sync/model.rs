@@ -84,6 +84,57 @@ atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
 
+/// The count of a `SharedCount`: to the models of whole timers an ordinary atomic, which loom does not
+/// see. Only `node::timer_ref` changes it, and the models of that are given a modelled one.
+pub(crate) enum Count {
+    Unmodelled(std::sync::atomic::AtomicUsize),
+    Modelled(AtomicUsize),
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Unmodelled(std::sync::atomic::AtomicUsize::new(0))
+    }
+}
+
+impl Count {
+    pub(crate) fn modelled() -> Self {
+        Self::Modelled(AtomicUsize::new(0))
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> usize {
+        match self {
+            Self::Unmodelled(count) => count.load(order),
+            Self::Modelled(count) => count.load(order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: usize, order: Ordering) {
+        match self {
+            Self::Unmodelled(count) => count.store(value, order),
+            Self::Modelled(count) => count.store(value, order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
+        match self {
+            Self::Unmodelled(count) => count.fetch_add(value, order),
+            Self::Modelled(count) => count.fetch_add(value, order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
+        match self {
+            Self::Unmodelled(count) => count.fetch_sub(value, order),
+            Self::Modelled(count) => count.fetch_sub(value, order),
+        }
+    }
+}
+
 /// One side of an order that the environment takes away from the atomic operations in some lines of a file:
 /// `life.rs:149-153:release`.
 struct Weakness {

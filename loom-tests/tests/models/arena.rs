@@ -22,7 +22,7 @@ fn look_at(timeout: &Timeout) {
 }
 
 /// What whoever has it alone may do: fill it. (loom sees that, and complains if somebody could still look.)
-fn use_again(nodes: &Nodes, vacant: Option<VacantNode>) -> Option<Timeout> {
+fn use_again(nodes: &Nodes, vacant: Option<FreeNode>) -> Option<Timeout> {
     let (again, _entry) = nodes.fill(vacant?, Idle, TICK);
     assert!(!again.is_cancelled() && !again.is_expired());
     assert_eq!(again.references(), 2);
@@ -35,12 +35,12 @@ fn of_a_handle_and_the_entry_the_last_to_go_has_the_node() {
         None,
         [
             mutant("ReleaseWithoutCompare"),
-            no_release("node/arena.rs release"),
-            no_acquire("node/arena.rs release"),
+            no_release("node/refs.rs release"),
+            no_acquire("node/refs.rs release"),
         ],
         || {
             let (nodes, _driven) = nodes();
-            let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
+            let (timeout, entry) = nodes.fill(nodes.free(), Idle, TICK);
             let other = nodes.clone();
             let user = thread::spawn(move || {
                 look_at(&timeout);
@@ -60,12 +60,12 @@ fn of_a_handle_its_clone_and_the_entry_the_last_to_go_has_the_node() {
         None,
         [
             mutant("ReleaseWithoutCompare"),
-            no_release("node/arena.rs release"),
-            no_acquire("node/arena.rs release"),
+            no_release("node/refs.rs release"),
+            no_acquire("node/refs.rs release"),
         ],
         || {
             let (nodes, _driven) = nodes();
-            let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
+            let (timeout, entry) = nodes.fill(nodes.free(), Idle, TICK);
             let (other, third) = (nodes.clone(), nodes.clone());
             let user = thread::spawn(move || {
                 let clone = timeout.clone();
@@ -88,7 +88,7 @@ fn of_a_handle_its_clone_and_the_entry_the_last_to_go_has_the_node() {
 fn a_node_that_is_merged_is_its_last_handles() {
     explore(None, [mutant("LookAfterRelease")], || {
         let (nodes, _driven) = nodes();
-        let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
+        let (timeout, entry) = nodes.fill(nodes.free(), Idle, TICK);
         let user = thread::spawn(move || timeout.release().is_some());
         let worker = entry.release();
         let is_workers = worker.is_some();
@@ -104,10 +104,10 @@ fn a_node_that_is_merged_is_its_last_handles() {
 /// Of two handles of what was taken back, the last one has the node, whichever has taken it back.
 #[test]
 fn of_two_handles_of_a_merged_node_the_last_has_it() {
-    let mutants = [mutant("ReleaseWithoutCompare"), no_acquire("node/arena.rs release")];
+    let mutants = [mutant("ReleaseWithoutCompare"), no_acquire("node/refs.rs release")];
     explore(None, mutants, || {
         let (nodes, _driven) = nodes();
-        let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
+        let (timeout, entry) = nodes.fill(nodes.free(), Idle, TICK);
         let (other, clone) = (nodes.clone(), timeout.clone());
         let user = thread::spawn(move || {
             look_at(&clone);
@@ -122,16 +122,16 @@ fn of_two_handles_of_a_merged_node_the_last_has_it() {
 /// The worker finds that it has the last reference: it knows what the handle did that was there before.
 #[test]
 fn a_reset_is_not_undone_when_its_handle_goes() {
-    let mutants = [no_acquire("node/arena.rs is_alone"), no_release("node/arena.rs release")];
+    let mutants = [no_acquire("node/refs.rs is_alone"), no_release("node/refs.rs release")];
     explore(None, mutants, || {
         let (nodes, _driven) = nodes();
-        let (timeout, entry) = nodes.fill(nodes.vacant(), Idle, TICK);
+        let (timeout, entry) = nodes.fill(nodes.free(), Idle, TICK);
         let before = entry.deadline();
         let user = thread::spawn(move || {
             assert!(timeout.reset(TICK * 3));
             timeout.release().is_some()
         });
-        let placed = entry.place().expect("it has not ended");
+        let placed = entry.enter_wheel().expect("it has not ended");
         assert!(!user.join().unwrap(), "the entry is there");
         assert!(placed == before || placed == before * 3);
         assert_eq!(entry.deadline(), before * 3, "the reset was in time");
@@ -141,7 +141,7 @@ fn a_reset_is_not_undone_when_its_handle_goes() {
 /// The same when it expires.
 #[test]
 fn a_reset_whose_handle_goes_moves_the_deadline() {
-    explore(None, [no_acquire("node/arena.rs is_alone"), mutant("ChangeWithoutCompare")], || {
+    explore(None, [no_acquire("node/refs.rs is_alone"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, ends) = driven.schedule_placed(1);
         driven.clock.advance(TICK);
@@ -198,6 +198,8 @@ fn a_node_that_was_taken_back_is_used_again() {
         ends.assert(0, 1);
         assert_eq!(driven.timer.pending_timeouts(), 1);
         driver.turn();
+        let wheel = driven.timer.occupancy().unwrap();
+        assert_eq!(wheel.levels.iter().flat_map(|level| &level.slots).sum::<usize>(), 1, "the next one");
         driven.clock.advance(TICK);
         assert_eq!(driver.turn(), 0, "cancelled for good");
         driven.clock.advance(TICK);

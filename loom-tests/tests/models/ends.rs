@@ -205,7 +205,7 @@ fn a_cancel_in_the_queue_takes_nothing_else_with_it() {
 /// The worker takes in two at a time here.
 #[test]
 fn what_two_threads_schedule_fires_in_the_order_of_each() {
-    explore(Some(2), [mutant("LaneOutOfOrder"), no_release("lanes.rs push")], || {
+    explore(Some(2), [mutant("LaneOutOfOrder"), no_release("node/lane.rs push")], || {
         let driven = Driven::new();
         let fired = Arc::new(std::sync::Mutex::new(Vec::new()));
         let producers = [0, 10].map(|first| {

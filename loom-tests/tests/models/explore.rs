@@ -127,7 +127,7 @@ pub(crate) fn mutant(name: &str) -> Mutant {
     Mutant { what: name.to_owned(), asked: name.to_owned(), never_ends: false }
 }
 
-/// No atomic operation in this function of this file ("life.rs leave") releases anything.
+/// No atomic operation in this function of this file ("engine/state.rs deregister") releases anything.
 pub(crate) fn no_release(of: &str) -> Mutant {
     weak(of, "release")
 }
@@ -153,9 +153,23 @@ fn weak(of: &str, side: &str) -> Mutant {
     Mutant { what, asked, never_ends: false }
 }
 
-/// A file of the library, as it is.
-pub(crate) fn source(file: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../src").join(file)).expect(file)
+/// Returns the path and the text of each file of the library.
+pub(crate) fn sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
+    let mut sources = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(&root).unwrap().components();
+                let name: Vec<_> = name.map(|part| part.as_os_str().to_str().unwrap()).collect();
+                sources.push((name.join("/"), std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    sources
 }
 
 fn is_known(name: &str) -> bool {

@@ -44,7 +44,7 @@ fn assert_in_order(taken: &[u64], of_one: std::ops::RangeInclusive<u64>) {
 fn what_a_thread_pushes_comes_in_its_order() {
     explore(
         None,
-        [no_release("lanes.rs push"), no_acquire("lanes.rs waiting"), mutant("LaneOutOfOrder")],
+        [no_release("node/lane.rs push"), no_acquire("node/lane.rs waiting"), mutant("LaneOutOfOrder")],
         || {
             let post = Post::new();
             let other = Arc::clone(&post);
@@ -64,7 +64,7 @@ fn what_a_thread_pushes_comes_in_its_order() {
 
 #[test]
 fn what_two_threads_push_comes_in_the_order_of_each() {
-    explore(Some(3), [no_release("lanes.rs push"), no_acquire("lanes.rs waiting")], || {
+    explore(Some(3), [no_release("node/lane.rs push"), no_acquire("node/lane.rs waiting")], || {
         let post = Post::new();
         let producers = [1, 4].map(|first| {
             let other = Arc::clone(&post);
@@ -111,7 +111,7 @@ fn a_message_is_taken_or_taken_back() {
 fn a_lane_goes_when_all_is_taken() {
     explore(
         None,
-        [no_release("lanes.rs retire"), no_acquire("lanes.rs waiting"), mutant("RetiredLaneGoes")],
+        [no_release("node/lane.rs retire"), no_acquire("node/lane.rs waiting"), mutant("RetiredLaneGoes")],
         || {
             let post = Post::new();
             let mut taken = Vec::new();

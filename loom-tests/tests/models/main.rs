@@ -91,7 +91,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::Duration;
 
-use hashed_wheel::inside::{Nodes, VacantNode, take_spawned};
+use hashed_wheel::inside::{FreeNode, Nodes, take_spawned};
 use hashed_wheel::{
     Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
@@ -114,6 +114,7 @@ mod shutdown;
 mod sleep;
 mod start;
 mod stop;
+mod timer_ref;
 mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);

@@ -63,7 +63,7 @@ impl Chain {
 #[test]
 fn a_cancel_during_a_run_is_for_good() {
     let mutants =
-        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node.rs run_is_over")];
+        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node/word.rs finish_run")];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (periodic, chain) = schedule_placed(&mut driven, false);
@@ -78,7 +78,7 @@ fn a_cancel_during_a_run_is_for_good() {
 #[test]
 fn a_cancel_during_a_run_elsewhere_is_for_good() {
     let mutants =
-        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node.rs run_is_over")];
+        [mutant("CancelTakesWhatRuns"), mutant("RearmBringsBack"), no_release("node/word.rs finish_run")];
     explore(None, mutants, || {
         let pool = Pool::default();
         let mut driven = pool.driven();
@@ -94,7 +94,7 @@ fn a_cancel_during_a_run_elsewhere_is_for_good() {
 /// The worker hears of the end of a run elsewhere, before its next turn, in the middle of it, or after.
 #[test]
 fn a_run_elsewhere_is_followed_by_the_next() {
-    explore(Some(3), [mutant("ResetWithoutPush"), no_release("lanes.rs push")], || {
+    explore(Some(3), [mutant("ResetWithoutPush"), no_release("node/lane.rs push")], || {
         let pool = Pool::default();
         let mut driven = pool.driven();
         let (periodic, chain) = schedule_placed(&mut driven, false);
@@ -187,7 +187,7 @@ fn a_task_that_is_dropped_sees_what_was_done_before_the_cancel() {
             self.saw.store(self.done.load(Relaxed), Relaxed);
         }
     }
-    explore(None, [no_acquire("node.rs run_is_over"), no_release("node.rs cancel_with")], || {
+    explore(None, [no_acquire("node/word.rs finish_run"), no_release("node/word.rs cancel_seen")], || {
         let mut driven = Driven::new();
         let (done, saw) = (Arc::default(), Arc::new(AtomicUsize::new(usize::MAX)));
         let looks = Looks { done: Arc::clone(&done), saw: Arc::clone(&saw) };

@@ -21,10 +21,10 @@ fn a_new_timeout_wakes_a_loop_that_was_promised_a_later_turn() {
     let mutants = [
         mutant("PushWithoutLook"),
         mutant("PromiseWithoutSecondLook"),
-        no_release("life.rs look"),
-        no_acquire("life.rs look"),
-        no_release("life.rs promise"),
-        no_acquire("life.rs promise"),
+        no_release("engine/sleep.rs publish_and_read"),
+        no_acquire("engine/sleep.rs publish_and_read"),
+        no_release("engine/sleep.rs announce_sleep"),
+        no_acquire("engine/sleep.rs announce_sleep"),
     ];
     explore(None, mutants, || {
         let (driven, woken) = promising();

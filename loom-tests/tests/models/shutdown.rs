@@ -54,7 +54,7 @@ impl Clock for Told {
 
 #[test]
 fn who_was_let_in_has_read_the_clock_before_a_shutdown_does() {
-    explore(None, [no_acquire("life.rs close"), no_release("life.rs admit")], || {
+    explore(None, [no_acquire("engine/end.rs close"), no_release("engine/state.rs register")], || {
         let clock = Told::default();
         let (timer, _driver) = small().clock(clock.clone()).build_driven().unwrap();
         let (ends, other) = (Arc::new(Ends::default()), timer.clone());

@@ -105,7 +105,7 @@ pub(super) fn turn_and_rest(mut driver: Driver) -> thread::JoinHandle<(bool, Dri
 
 #[test]
 fn a_worker_sees_a_cancel_or_is_woken_by_it() {
-    let mutants = [no_release("life.rs leave"), mutant("CancelWithoutPush")];
+    let mutants = [no_release("engine/state.rs deregister"), mutant("CancelWithoutPush")];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_placed(5);
@@ -120,7 +120,11 @@ fn a_worker_sees_a_cancel_or_is_woken_by_it() {
 
 #[test]
 fn a_worker_sees_a_reset_or_is_woken_by_it() {
-    let mutants = [mutant("SleepWithoutSecondLook"), no_release("life.rs look"), no_acquire("life.rs sleep")];
+    let mutants = [
+        mutant("SleepWithoutSecondLook"),
+        no_release("engine/sleep.rs publish_and_read"),
+        no_acquire("engine/sleep.rs fall_asleep"),
+    ];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_placed(5);
@@ -148,7 +152,7 @@ fn a_worker_sees_two_new_timeouts_or_is_woken_by_them() {
 /// The count of those admitted runs over, in a model after four: with as many on their way it looks as if there were none.
 #[test]
 fn a_worker_sees_so_many_new_timeouts_that_their_count_runs_over() {
-    explore(Some(3), [no_release("life.rs admit")], || {
+    explore(Some(3), [no_release("engine/state.rs register")], || {
         let driven = Driven::new();
         let worker = turn_and_rest(driven.driver);
         for _ in 0..4 {

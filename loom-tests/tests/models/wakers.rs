@@ -65,7 +65,7 @@ impl Driven {
 
 #[test]
 fn a_first_poll_is_woken_or_ready() {
-    explore(None, [no_release("lanes.rs push")], || {
+    explore(None, [no_release("node/lane.rs push")], || {
         let clock = Seen::default();
         let (timer, mut driver) = small().clock(clock.clone()).build_driven().unwrap();
         let (mut sleep, sleeper) = (timer.sleep(TICK), Sleeper::new());
@@ -231,7 +231,7 @@ fn a_poll_with_another_waker_takes_no_second_place() {
 /// As with new timeouts: in a model the count runs over after four.
 #[test]
 fn a_worker_sees_so_many_polls_that_their_count_runs_over() {
-    explore(Some(3), [no_release("life.rs readmit"), mutant("CancelWithoutPush")], || {
+    explore(Some(3), [no_release("engine/state.rs transfer"), mutant("CancelWithoutPush")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep_placed(5);
         let worker = turn_and_rest(driven.driver);

@@ -1,1 +1,2 @@
+pub(crate) use super::model::inside::Count;
 pub use super::model::inside::take_spawned;

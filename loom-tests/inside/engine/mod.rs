@@ -1,0 +1,21 @@
+//! What the worker knows and does.
+
+use super::shared::Shared;
+use super::sleep::Idle;
+
+pub use super::timeouts::inside::{Lane, Lanes};
+
+impl Shared {
+    pub(crate) fn could_sleep(&self) -> bool {
+        let worker = self.worker.lock();
+        self.state.snapshot().has_registered(worker.taken)
+    }
+
+    pub(crate) fn falls_asleep(&self) -> bool {
+        matches!(self.idle(), Idle::Parked(_))
+    }
+
+    pub(crate) fn misses_something(&self) -> bool {
+        self.state.snapshot().is_asleep() && !self.worker.lock().queue.is_empty(&self.new_lanes)
+    }
+}

@@ -1,0 +1,57 @@
+//! The `timeouts` queue without a timer.
+
+use super::{NewLanes, TimeoutsQueue};
+use crate::node::Producer;
+use crate::node::inside::{messages, new_pool_id, push};
+use crate::sync::Mutex;
+
+/// A queue with its lanes.
+pub struct Lanes {
+    new: NewLanes,
+    queue: Mutex<TimeoutsQueue>,
+}
+
+/// A thread's end of a lane. Messages are numbers that are not zero.
+pub struct Lane(Producer);
+
+impl Lanes {
+    #[allow(clippy::new_without_default, reason = "only models use it")]
+    pub fn new() -> Self {
+        Self { new: NewLanes::new(new_pool_id()), queue: Mutex::default() }
+    }
+
+    pub fn open(&self) -> Lane {
+        Lane(self.new.open())
+    }
+
+    /// Takes at most `most` messages. Returns them, with a zero for each message that was taken back,
+    /// and whether more wait.
+    pub fn take(&self, most: usize) -> (Vec<u64>, bool) {
+        let mut taken = Vec::new();
+        let (count, more) = self.queue.lock().take(&self.new, most, |group| taken.extend(messages(group)));
+        assert_eq!(count, taken.len());
+        (taken, more)
+    }
+
+    /// Returns how many lanes the worker has adopted and not dropped.
+    pub fn count(&self) -> usize {
+        self.queue.lock().lanes.len()
+    }
+}
+
+impl Lane {
+    /// Pushes a message. Returns its ticket.
+    pub fn push(&mut self, message: u64) -> u64 {
+        let ticket = self.0.ticket();
+        push(&mut self.0, message);
+        ticket
+    }
+
+    pub fn take_back(&self, ticket: u64, message: u64) -> bool {
+        self.0.take_back(ticket, message)
+    }
+
+    pub fn retire(&self) {
+        self.0.retire();
+    }
+}

@@ -1,0 +1,104 @@
+//! Nodes without a worker, and lanes without nodes.
+
+use std::time::Duration;
+
+use super::lane::{Group, Producer};
+use super::{PoolId, arena, refs, timer_ref};
+use crate::engine::{Shared, SharedFields};
+use crate::sync::{Arc, Ordering};
+use crate::task::OfType;
+use crate::{HashedWheelTimer, Timeout, TimerTask};
+
+pub use super::timer_ref::inside::{LocalCount, SharedValue, TimerRef};
+
+/// The nodes of a timer.
+#[derive(Clone)]
+pub struct Nodes(Arc<Shared>);
+
+/// The wheel's reference to a node.
+pub struct WheelRef(refs::WheelRef<SharedFields>);
+
+/// A node without other references.
+pub struct FreeNode(arena::FreeNode<SharedFields>);
+
+impl Nodes {
+    pub fn of(timer: &HashedWheelTimer) -> Self {
+        Self(Arc::clone(&timer.shared))
+    }
+
+    pub fn free(&self) -> FreeNode {
+        FreeNode(self.0.arena.take_page().next().expect("a page of one node"))
+    }
+
+    /// Makes a timeout whose message is about to be pushed.
+    pub fn fill<T: TimerTask>(&self, node: FreeNode, task: T, delay: Duration) -> (Timeout, WheelRef) {
+        let deadline = crate::ticks::deadline(self.0.time.now_or_soon(), delay);
+        // SAFETY: each model has one timer, so the node belongs to it.
+        let (handle, wheel_ref) = unsafe { node.0.fill(OfType(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };
+        (Timeout { handle }, WheelRef(wheel_ref))
+    }
+}
+
+impl WheelRef {
+    /// The worker has the message: returns the deadline, unless the timeout has ended.
+    pub fn enter_wheel(&self) -> Option<u64> {
+        self.0.word.enter_wheel(self.0.is_alone())
+    }
+
+    /// Returns the deadline as it is now.
+    pub fn deadline(&self) -> u64 {
+        self.0.deadline()
+    }
+
+    /// Returns the name of the task's type.
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Releases the reference. Returns the node if it was the last one.
+    pub fn release(self) -> Option<FreeNode> {
+        self.0.release().map(FreeNode)
+    }
+}
+
+impl Timeout {
+    /// Gives up the wheel's reference as a thread does that has taken back the message.
+    pub fn merge(&self, _: WheelRef) {
+        // SAFETY: no message about the node is under way, so the wheel's reference is the caller's.
+        unsafe { self.handle.merge_wheel_ref() };
+    }
+
+    /// Drops the handle, and keeps the node from the thread's cache. Returns the node if it was the
+    /// last reference.
+    #[must_use]
+    pub fn release(self) -> Option<FreeNode> {
+        self.handle.release().node.map(FreeNode)
+    }
+
+    /// Returns how many references to the node there are.
+    #[must_use]
+    pub fn references(&self) -> u32 {
+        let node = &self.handle;
+        node.references.load_count(Ordering::Relaxed) - node.merged.load_of_another(Ordering::Relaxed)
+    }
+
+    /// Returns whether the worker has released its reference, and there is no other handle.
+    #[must_use]
+    pub fn is_the_only_handle(&self) -> bool {
+        self.references() == 1
+    }
+}
+
+pub(crate) fn new_pool_id() -> PoolId {
+    PoolId::new()
+}
+
+/// Pushes a message that is about no node.
+pub(crate) fn push(producer: &mut Producer, message: u64) {
+    producer.push(message);
+}
+
+/// Takes the messages out of a group.
+pub(crate) fn messages(group: &mut Group) -> Vec<u64> {
+    group.take().iter().map(|received| received.message).collect()
+}
