@@ -1,7 +1,7 @@
 //! The state word of a timeout: 2 bits of state and 62 bits of deadline in one atomic.
 //!
 //! State and deadline share a word so that a thread that changes one of them also decides about the
-//! other. In the table, "message" means a message about the node in a [lane](super::lane).
+//! other. In the table, "message" means a message about the node in a [lane](mod@super::lane).
 //!
 //! | from | to | changed by | order |
 //! |---|---|---|---|
