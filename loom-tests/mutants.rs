@@ -37,6 +37,7 @@ pub const ROWS: &[Row] = &[
     // --- engine/worker.rs -----------------------------------------------------------------------------------------
     // A worker that was stopped in a turn takes messages in, beside what that has left to `stop`.
     mutant("TakeInBesideDue", "engine/worker.rs", "if «nodes.has_unfinished_step()» {", "false"),
+    mutant("TakeInBesideDue", "node/wheel.rs", "«assert!(!self.has_unfinished_step(), \"no step has left nodes that it had taken out\");»", ""),
     // The worker counts what `reset` has pushed again as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
     // --- engine/end.rs --------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@
 //! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` does not raise it from zero |
 //! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`abandon`](Shared::abandon)). The turn sees it before the next task, and drains before it releases the lock |
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
-//! | a panic of the clock on the worker thread | as a last drop there, but nobody gets the timeouts |
+//! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |
 //!
 //! # `shutdown`
 //!
@@ -70,7 +70,7 @@ use crate::node::{Arrival, Stopped};
 use crate::sync::{Arc, Backoff, Ordering, Parker, is_current};
 use crate::ticks::{self, DEADLINE_NEVER};
 
-/// How often a `shutdown` looks whether it still has to wait: a `cancel` tells nobody.
+/// How often a `shutdown` looks whether it still has to wait. A `cancel` does not notify it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// It does not look more often than this, so that it does not keep the worker from its lock.

@@ -128,7 +128,7 @@ impl Waker {
 
 /// What the worker thread does after a turn.
 pub(crate) enum Idle {
-    /// Sleep for this time, until the next tick. Callers rely on it and wake nobody.
+    /// Sleep for this time, until the next tick. Callers rely on it and do not wake the worker.
     UntilNextTick(Duration),
     /// Sleep for this time, or without end, unless a caller ends the sleep; they have been told.
     Parked(Option<Duration>),
@@ -223,9 +223,10 @@ impl Worker {
             && lanes_are_empty()
             && shared.state.fall_asleep(state)
         {
-            // A caller that read the state before `fall_asleep` wakes nobody, so look again:
-            // worker: lanes empty | fall_asleep | lanes empty? caller: push, publish_and_read →
-            // awake
+            // Look again. A caller that read the state before `fall_asleep` does not wake the
+            // worker:
+            // - worker: finds the lanes empty; falls asleep; looks at the lanes again.
+            // - caller, after the first of these: pushes; reads that the worker is awake.
             if lanes_are_empty() {
                 let next = self.nodes.next_deadline();
                 return Idle::Parked(next.map(|tick| shared.ticks.until(tick, now)));
@@ -246,9 +247,9 @@ impl Worker {
             waker.announce(if next <= earliest { 0 } else { next });
             shared.state.announce_sleep();
             // Look again, for a caller that read the state before `announce_sleep`. The answer is
-            // not later than announced, because another caller may have relied on that: loop: next
-            // turn = 5 | announce 5 | its timeout is reset: next turn = 9 caller: tick 6 is after
-            // 5: wakes nobody
+            // not later than announced, because another caller may have relied on that:
+            // - loop: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.
+            // - caller, between the two: pushes a timeout for tick 6, and does not wake the loop.
             next = self.next_tick(shared).min(next);
         }
         (next < never).then_some(next)

@@ -1,8 +1,8 @@
 //! Netty's `timeouts` queue: from all callers to the worker.
 //!
-//! The queue has many producers and one consumer. It is built from one [lane](crate::node::lane)
-//! per thread, so a push contends with no other thread. Each thread opens its lane in [`NewLanes`];
-//! the worker adopts it and takes messages from all lanes, at most so many at a time. There is no
+//! The queue has many producers and one consumer. It is built from one lane (`node/lane.rs`) per
+//! thread, so a push contends with no other thread. Each thread opens its lane in [`NewLanes`]; the
+//! worker adopts it and takes messages from all lanes, at most so many at a time. There is no
 //! cancellation queue (Netty's `cancelledTimeouts`): a cancellation is a message in this queue.
 
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};

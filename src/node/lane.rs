@@ -3,8 +3,7 @@
 //! A lane has one producer, the thread, and one consumer, the worker, so a push is two stores. The
 //! messages of a thread arrive in the order in which it pushed them. The thread can take back a
 //! message that the worker has not seen: most timeouts are cancelled, many of them before the
-//! worker has looked. All lanes of a timer together are its `timeouts` queue
-//! ([`TimeoutsQueue`](crate::engine::TimeoutsQueue)).
+//! worker has looked. All lanes of a timer together are its `timeouts` queue (`TimeoutsQueue`).
 //!
 //! | word | written by | how | order | pairs with |
 //! |---|---|---|---|---|
@@ -170,7 +169,7 @@ impl Consumer {
         ((pushed & !RETIRED) - self.taken, pushed & RETIRED != 0)
     }
 
-    /// As [`waiting`](Self::waiting), for a worker that then takes messages.
+    /// Looks at the lane for a worker that then takes messages.
     #[inline]
     pub(crate) fn look(&mut self) -> Waiting<'_> {
         let (count, is_retired) = self.waiting();

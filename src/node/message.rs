@@ -2,7 +2,7 @@
 //!
 //! At most one message about a node is under way at a time, and the node is not recycled until the
 //! worker has it; the [state word](super::word) says why. A message travels through a
-//! [lane](super::lane) as a number that is not zero: its kind, and the number of the node.
+//! [lane](mod@super::lane) as a number that is not zero: its kind, and the number of the node.
 
 use super::refs::{Handle, Owner};
 

@@ -13,7 +13,7 @@
 //! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; a timer together with that memory |
 //! | [`task`] | a task of any type inside a node |
 //! | [`transitions`] | who gets the task, the reference and the message when the word changes |
-//! | [`message`], [`lane`] | from a caller's thread to the worker |
+//! | [`message`], [`lane`](mod@lane) | from a caller's thread to the worker |
 //! | [`local`] | the callers' side: schedule, cancel, recycle |
 //! | [`wheel`] | the worker's side: the wheel whose entries are nodes |
 //!

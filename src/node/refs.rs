@@ -52,8 +52,8 @@ pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
     fn recycle(released: Released<Self>);
 }
 
-/// What is left of a handle: its reference to the timer, and the node if this was the last
-/// reference.
+/// What a dropped handle had: its reference to the timer, and the node if this was the last
+/// reference to it.
 pub(crate) struct Released<S: Owner> {
     pub(super) node: Option<FreeNode<S>>,
     // Dropped last: it keeps the memory of the node.
@@ -90,7 +90,7 @@ unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>>
         // another timeout, which may be merged. With a count of 2 no other thread has a handle
         // whose message could still be taken back, so `merged` does not change any more.
         if count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1 {
-            // The only reference: there is nobody to count down for.
+            // This is the only reference, so no other thread needs the count.
             return Some(FreeNode(node));
         }
         // Release: pairs with the `Acquire` of the thread that finds the last reference.
@@ -231,7 +231,7 @@ impl<S: Owner> Handle<S> {
         self.word.not_ended()
     }
 
-    /// Releases the references of the handle, for a caller that recycles them itself.
+    /// Releases the references of the handle. The caller recycles them.
     #[inline]
     pub(super) fn release(self) -> Released<S> {
         let mut this = ManuallyDrop::new(self);

@@ -148,7 +148,7 @@ impl<S: Owner> WheelOf<'_, S> {
         HeldRef { wheel: WheelOf { own: self.own, pool: self.pool }, node }
     }
 
-    /// Moves the time on. What is due then is for [`next_due`](Self::next_due).
+    /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
     pub(crate) fn advance(&mut self, tick: u64) {
         self.own.wheel.advance(&mut Nodes(&self.pool.arena), tick);
     }
@@ -195,7 +195,7 @@ impl<S: Owner> WheelOf<'_, S> {
     ///
     /// # Panics
     ///
-    /// If the lane is one of another pool.
+    /// If the lane is one of another pool, or a step that was cut short has left nodes.
     // Inlined into the loop over the lanes: most lanes have one message or none.
     #[inline(always)]
     pub(crate) fn receive(
@@ -205,6 +205,8 @@ impl<S: Owner> WheelOf<'_, S> {
         mut apply: impl FnMut(Arrival<'_, S>, bool),
     ) -> u64 {
         assert_eq!(waiting.pool(), self.pool.id(), "the lane is one of this timer");
+        // A message about one of these nodes could free it.
+        assert!(!self.has_unfinished_step(), "no step has left nodes that it had taken out");
         waiting.take(most, |group| {
             for &Received { message, .. } in group {
                 if message != 0 {

@@ -1,7 +1,7 @@
 //! The state word of a timeout: 2 bits of state and 62 bits of deadline in one atomic.
 //!
 //! State and deadline share a word so that a thread that changes one of them also decides about the
-//! other. In the table, "message" means a message about the node in a [lane](super::lane).
+//! other. In the table, "message" means a message about the node in a [lane](mod@super::lane).
 //!
 //! | from | to | changed by | order |
 //! |---|---|---|---|
@@ -243,7 +243,9 @@ impl StateWord {
     /// [`expire`](Self::expire) for a periodic task, which is due, because no thread moves its
     /// deadline while it is in the wheel. Returns whether the run may begin.
     pub(super) fn begin_run(&self) -> bool {
-        let run = |seen: SeenWord| seen.is_in_wheel().then_some((IN_WHEEL, DEADLINE_RUNNING));
+        let run = |seen: SeenWord| {
+            (seen.is_in_wheel() && !seen.is_running()).then_some((IN_WHEEL, DEADLINE_RUNNING))
+        };
         self.change(Ordering::Relaxed, run).is_some()
     }
 
