@@ -12,7 +12,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "CancelWithoutDeregister",
         "engine/caller.rs",
-        "Some(«self.state.deregister()»)",
+        "let state = «self.state.deregister()»;",
         "self.state.snapshot()",
     ),
     // A caller that makes a deadline in a lane earlier does not check whether the driver's loop
@@ -44,7 +44,13 @@ pub const ROWS: &[Row] = &[
     mutant("AnnounceWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
     // --- engine/worker.rs -----------------------------------------------------------------------------------------
     // A worker drains messages although a step that was cut short has left nodes to `stop`.
-    mutant("DrainBesideUnfinishedStep", "engine/worker.rs", "|| «self.nodes.has_unfinished_step()»", "false"),
+    mutant("DrainBesideUnfinishedStep", "engine/worker.rs", "if «nodes.has_unfinished_step()» {", "false"),
+    mutant(
+        "DrainBesideUnfinishedStep",
+        "node/wheel.rs",
+        "assert!(!self.has_unfinished_step(), \"no step has left nodes that it had taken out\");",
+        "",
+    ),
     // The worker counts the message of a `reset` as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
     // --- engine/end.rs --------------------------------------------------------------------------------------------

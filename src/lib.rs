@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![deny(unsafe_code)]
+#![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 
 // | module | content |
 // |---|---|
@@ -8,9 +8,10 @@
 // | `keyed`, `periodic/`, `future/` | API, built on the above: timeouts by key, periodic tasks, async code |
 // | `adapters/` | tokio, rayon, hyper, `Stream`, metrics: the only files that name types of optional dependencies |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
-// | `node/` | one timeout: its state word, memory, references, task and messages; all `unsafe` code |
+// | `node/` | one timeout: state word, memory, references, messages; with `platform`, all `unsafe` |
 // | `wheel/` | the timing wheels: plain data structures |
 // | `sync/`, `ticks`, `report`, `platform` | foundation: primitives, arithmetic of time, logging, platform |
+// | `must_not_compile` | code that must not compile, as doc tests |
 
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "rayon", feature = "stream", feature = "tokio"))]
 mod adapters;

@@ -251,9 +251,9 @@ impl LevelOccupancy {
 impl Shared {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
-        // One word has the number of registrations and the number that are pending. A thread that ends
-        // a timeout counts that before it deregisters it. So what ends between the reads is counted as
-        // expired, and not as cancelled.
+        // One word has the number of registrations and the number that are pending. A thread that
+        // ends a timeout counts that before it deregisters it. So what ends between the reads is
+        // counted as expired, and not as cancelled.
         let worker = &counters.worker;
         let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
         let state = self.state.snapshot();
@@ -287,7 +287,8 @@ impl Shared {
         // Without any lock, because the clock may be the user's.
         let now = self.ticks.reached(self.time.now());
         let worker = self.worker.try_look()?;
-        // After the lock: a thread that stops the timer sets the bit, then empties the wheel under it.
+        // After the lock: a thread that stops the timer sets the bit, then empties the wheel under
+        // it.
         let state = self.state.snapshot();
         if state.is_stopped() {
             return None;

@@ -54,8 +54,8 @@ use crate::task::{Closure, OfType, TimerTask};
 /// ```
 pub struct HashedWheelTimer {
     pub(crate) shared: Arc<Shared>,
-    /// Whether `SharedFields::handles` counts this handle. False if [`Timeout::timer`] made it after the
-    /// last counted handle was dropped.
+    /// Whether `SharedFields::handles` counts this handle. False if [`Timeout::timer`] made it
+    /// after the last counted handle was dropped.
     counts: bool,
 }
 

@@ -1,15 +1,36 @@
 //! `docs/design.md` names only items that exist, so an outdated name fails a test.
+//! `CONTRIBUTING.md` names only files that exist.
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The folders that contain models and tests.
-const FOLDERS: [&str; 5] =
-    ["loom-tests/tests/models", "loom-tests/shuttle/tests", "tests", "src", "src/wheel"];
+const FOLDERS: [&str; 9] = [
+    "loom-tests/tests/models",
+    "loom-tests/shuttle/tests",
+    "tests",
+    "src",
+    "src/engine",
+    "src/future",
+    "src/node",
+    "src/periodic",
+    "src/wheel",
+];
+
+/// The section whose tables map Netty's class to files and their items.
+const NETTY: &str = "From Netty's class to this code";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn page() -> String {
+    read(&root().join("docs/design.md"))
 }
 
 /// Returns the text of all Rust files in and below a folder.
@@ -24,11 +45,57 @@ fn sources(folder: &Path) -> String {
         .collect()
 }
 
+/// Returns the names in backticks.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Returns the section with this heading.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let mut sections = page.split("\n## ").filter_map(|section| section.strip_prefix(heading));
+    sections.next().unwrap_or_else(|| panic!("docs/design.md has no section {heading:?}"))
+}
+
+/// Returns the cells of each row of the section's tables, without the heads of the tables.
+fn rows(section: &str) -> impl Iterator<Item = Vec<&str>> {
+    let mut after_head = false;
+    section.lines().filter_map(move |line| {
+        let Some(row) = line.strip_prefix("| ") else {
+            after_head = line.starts_with("|---");
+            return None;
+        };
+        after_head.then(|| row.trim_end_matches(" |").split(" | ").collect())
+    })
+}
+
+/// Whether the text declares a function, a type, a constant or a field of this name.
+fn declares(text: &str, name: &str) -> bool {
+    const WORDS: [&str; 7] = ["fn", "struct", "enum", "trait", "type", "const", "static"];
+    let ends_here = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let is_item = |line: &str| {
+        WORDS.iter().any(|word| {
+            line.split_once(&format!("{word} {name}")).is_some_and(|(before, rest)| {
+                ends_here(rest) && !before.ends_with(|c: char| c.is_alphanumeric())
+            })
+        })
+    };
+    let is_field = |line: &str| {
+        let line = line.trim_start();
+        let line = match line.strip_prefix("pub") {
+            Some(rest) => rest.trim_start_matches("(super)").trim_start_matches("(crate)").trim_start(),
+            None => line,
+        };
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": "))
+    };
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .any(|line| is_item(line) || is_field(line))
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn names_in_the_design_document_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = read(&root.join("docs/design.md"));
+    let (root, page) = (root(), page());
     let code = sources(&root.join("src")) + &sources(&root.join("loom-tests/tests"));
     let words: HashSet<_> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     // `module::function`, a test or a model of that file.
@@ -41,13 +108,85 @@ fn names_in_the_design_document_exist() {
         Some((module, function)) if module.starts_with(char::is_lowercase) => is_test(module, function),
         _ => name.split("::").all(|word| words.contains(word)),
     };
-    let names: Vec<_> = page.split('`').skip(1).step_by(2).collect();
-    assert!(names.len() > 100, "too few names were found: {names:?}");
-    let gone: Vec<_> = names.into_iter().filter(|name| !is_there(name)).collect();
+    // The first cell of a row of Netty's tables has names of Netty's.
+    let of_netty: HashSet<_> = rows(section(&page, NETTY)).flat_map(|row| names(row[0])).collect();
+    // `unsafe fn` is no name.
+    let names: Vec<_> = names(&page).filter(|name| !name.contains(' ')).collect();
+    assert!(names.len() > 400, "too few names were found: {names:?}");
+    let gone: Vec<_> = names.into_iter().filter(|name| !of_netty.contains(name) && !is_there(name)).collect();
     assert!(gone.is_empty(), "docs/design.md names items that do not exist: {gone:?}");
+}
 
-    let links = page.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    for (link, _) in links.filter(|(link, _)| !link.starts_with('#')) {
-        assert!(root.join("docs").join(link).exists(), "docs/design.md: no {link}");
+/// A row of these tables names files, and after each file some of its items.
+#[test]
+#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
+fn items_in_the_map_of_nettys_class_are_in_their_files() {
+    let (root, page) = (root(), page());
+    let mut items = 0;
+    for row in rows(section(&page, NETTY)) {
+        let (netty, here) = (row[0], row[1]);
+        let mut file: Option<(&str, String)> = None;
+        for name in names(here) {
+            if name.contains('/') {
+                file = Some((name, read(&root.join(name))));
+                continue;
+            }
+            let Some((path, text)) = &file else { panic!("{netty}: `{name}` comes before any file") };
+            assert!(declares(text, name), "docs/design.md, {netty}: {path} does not declare `{name}`");
+            items += 1;
+        }
+        assert!(file.is_some(), "docs/design.md, {netty}: the row names no file");
     }
+    assert!(items > 80, "too few items were found: {items}");
+}
+
+/// The names after a minus sign are mutants.
+#[test]
+#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
+fn mutants_in_the_design_document_exist() {
+    let mutants = read(&root().join("loom-tests/mutants.rs"));
+    let mut count = 0;
+    for list in page().split('−').skip(1) {
+        // A list ends at a semicolon, at the end of a sentence, or before the next model.
+        let list = list.split([';', '.']).next().unwrap();
+        for name in names(list).take_while(|name| !name.contains("::")) {
+            assert!(mutants.contains(&format!("\"{name}\"")), "docs/design.md: there is no mutant {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 30, "too few mutants were found: {count}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
+fn links_in_the_design_document_lead_somewhere() {
+    let page = page();
+    let anchors: HashSet<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .map(|heading| {
+            let kept = |c: &char| c.is_alphanumeric() || [' ', '-'].contains(c);
+            heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+        })
+        .collect();
+    let links = page.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    for (link, _) in links {
+        let leads_somewhere = match link.strip_prefix('#') {
+            Some(anchor) => anchors.contains(anchor),
+            None => root().join("docs").join(link).exists(),
+        };
+        assert!(leads_somewhere, "docs/design.md: there is no {link}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
+fn files_in_the_contribution_guide_exist() {
+    let page = read(&root().join("CONTRIBUTING.md"));
+    let is_path = |name: &&str| {
+        let folders = ["src/", "loom-tests/", "tests/", "docs/", "benches/", ".ci/"];
+        folders.iter().any(|folder| name.starts_with(folder)) && !name.contains([' ', '*'])
+    };
+    let gone: Vec<_> = names(&page).filter(is_path).filter(|name| !root().join(name).exists()).collect();
+    assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
 }

@@ -1,5 +1,5 @@
-//! What the examples have in common: how they report, how they start a process or a server, how they are tested, and how they
-//! show their timers to `wheel-top`.
+//! The code that the examples share: reporting, starting processes and servers, testing, and
+//! showing timers to `wheel-top`.
 
 pub mod process;
 pub mod server;
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// In nanoseconds: no lateness is longer.
+/// The largest lateness that the histogram records, in nanoseconds.
 const A_DAY: u64 = 86_400_000_000_000;
 
-/// How late things were. Shows p50, p99 and the greatest.
+/// A distribution of lateness. `Display` shows p50, p99 and the maximum.
 #[derive(Debug, Clone)]
 pub struct Lateness(Histogram<u64>);
 
@@ -28,12 +28,12 @@ impl Lateness {
         self.0 += &other.0;
     }
 
-    /// Zero if nothing was recorded.
+    /// Returns zero if nothing was recorded.
     pub fn p50(&self) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(0.5))
     }
 
-    /// Zero if nothing was recorded.
+    /// Returns zero if nothing was recorded.
     pub fn p99(&self) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(0.99))
     }
@@ -41,7 +41,7 @@ impl Lateness {
 
 impl Default for Lateness {
     fn default() -> Self {
-        Self(Histogram::new_with_max(A_DAY, 3).expect("3 digits can be had"))
+        Self(Histogram::new_with_max(A_DAY, 3).expect("3 significant digits are supported"))
     }
 }
 
@@ -53,21 +53,21 @@ impl fmt::Display for Lateness {
     }
 }
 
-/// What has to be true for a PASS, and what was not.
+/// Collects the failed expectations of an example. It has passed if there are none.
 #[derive(Debug, Default)]
 pub struct Verdict {
     failures: Vec<String>,
 }
 
 impl Verdict {
-    pub fn expect(&mut self, holds: bool, otherwise: impl Into<String>) {
+    pub fn expect(&mut self, holds: bool, failure: impl Into<String>) {
         if !holds {
-            self.failures.push(otherwise.into());
+            self.failures.push(failure.into());
         }
     }
 
-    /// Says PASS, or FAIL and why.
-    pub fn pronounce(self) -> ExitCode {
+    /// Prints PASS, or FAIL and the reasons.
+    pub fn print(self) -> ExitCode {
         if self.failures.is_empty() {
             println!("\nPASS");
             return ExitCode::SUCCESS;
@@ -78,7 +78,7 @@ impl Verdict {
     }
 }
 
-/// The Rust in it is run as doc tests.
+/// The Rust code in this page is compiled and run as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/from-netty.md")]
 struct FromNetty;

@@ -1,28 +1,33 @@
-//! Other processes: those that do not outlive who started them, and signals.
+//! Child processes that do not outlive their parent, and signals.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
-/// A child that is killed when this is dropped, also one that is stopped.
+/// A child process. It is killed when this value is dropped, even if it is stopped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// The shell that has stopped it last. It lets the child go on by its number, which is the child's until that is waited for:
-    /// so [`kill`](Self::kill) ends the shell first. (Whoever else waits for a child that is stopped, waits until it has gone on;
-    /// but if a third party has killed it, the number may be another's, to whom that means nothing, not being stopped.)
+    /// The shell that stopped the child last. It continues the child by process id.
+    ///
+    /// The id belongs to the child only until the child is waited for, so [`kill`](Self::kill) ends
+    /// the shell first. Another wait for a stopped child returns only after the child has
+    /// continued. If a third process killed the child, the id may belong to another process.
+    /// Continuing that process has no effect, because it is not stopped.
     shell: Option<Child>,
 }
 
-/// Its process goes on when this is dropped, or when we have ended, whichever way that comes about.
+/// A stopped process. It continues when this value is dropped, or when this process has ended for
+/// any reason.
 #[derive(Debug)]
 #[must_use]
 pub struct Stopped {
     _pipe: ChildStdin,
 }
 
-/// A shell that stops a process, says so, and lets it go on when there is nothing more to read.
-const STOP_AND_GO_ON: &str =
+/// A shell script that stops a process, reports that, and continues the process at the end of its
+/// own input.
+const STOP_AND_CONTINUE: &str =
     "trap '' INT TERM HUP QUIT PIPE; kill -STOP $0 || exit; echo; read -r line; kill -CONT $0";
 
 impl Process {
@@ -30,7 +35,7 @@ impl Process {
         Ok(Self { child: command.spawn()?, shell: None })
     }
 
-    /// Kills it, as `kill -9` does, and waits until it is gone.
+    /// Kills the process, as `kill -9` does, and waits until it has ended.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         if let Some(mut shell) = self.shell.take() {
@@ -40,24 +45,27 @@ impl Process {
         self.child.wait()
     }
 
-    /// Waits until an earlier stop is over: so not while you hold that one.
+    /// Stops the process. Waits until an earlier stop is over, so the caller must not hold the
+    /// result of that one.
     ///
     /// # Errors
     ///
-    /// If the process has ended, or there is no shell.
+    /// If the process has ended, or the shell cannot be started.
     pub fn stop(&mut self) -> io::Result<Stopped> {
         if let Some(mut shell) = self.shell.take() {
             shell.wait()?;
         }
         let id = self.id();
         if let Some(status) = self.child.try_wait()? {
-            return Err(io::Error::other(format!("process {id} cannot be stopped, it has ended: {status}")));
+            return Err(io::Error::other(format!(
+                "process {id} cannot be stopped because it has ended: {status}"
+            )));
         }
         let mut shell = Command::new("sh");
-        shell.args(["-c", STOP_AND_GO_ON, &id.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        shell.args(["-c", STOP_AND_CONTINUE, &id.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let shell = self.shell.insert(shell.spawn()?);
-        let stopped = Stopped { _pipe: shell.stdin.take().expect("it was asked for") };
-        shell.stdout.take().expect("it was asked for").read_exact(&mut [0])?;
+        let stopped = Stopped { _pipe: shell.stdin.take().expect("it was piped") };
+        shell.stdout.take().expect("it was piped").read_exact(&mut [0])?;
         Ok(stopped)
     }
 
@@ -69,7 +77,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Err(error) = self.kill() {
-            eprintln!("process {} is perhaps still there: {error}", self.id());
+            eprintln!("process {} may still be running: {error}", self.id());
         }
     }
 }
@@ -88,7 +96,7 @@ impl DerefMut for Process {
     }
 }
 
-/// By the shell's own `kill`, which is there wherever a shell is.
+/// Sends a signal with the shell's built-in `kill`, which exists in every shell.
 pub fn signal(process: u32, signal: &str) -> io::Result<()> {
     let status = Command::new("sh").args(["-c", &format!("kill -{signal} {process}")]).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill -{signal}: {status}"))) }

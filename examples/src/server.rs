@@ -1,4 +1,4 @@
-//! Servers from the system's packages, started for one run and gone after it.
+//! Servers from system packages, started for one run and removed after it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use crate::process::signal;
 
-/// The exit status of an example that cannot find the server it needs: neither PASS nor FAIL.
+/// The exit status of an example that does not find the server it needs: neither PASS nor FAIL.
 pub const NO_SERVER: u8 = 77;
 
-/// A program that is not on this machine.
+/// A program that is not installed.
 #[derive(Debug)]
 pub struct Missing {
     pub program: &'static str,
-    /// What installs it.
+    /// The package that contains it.
     pub package: &'static str,
-    /// What to do in place of that.
+    /// What the user can do instead of installing it.
     pub instead: &'static str,
 }
 
@@ -32,14 +32,14 @@ impl fmt::Display for Missing {
         let Self { program, package, instead } = self;
         write!(
             f,
-            "SKIPPED: there is no {program} here. Install {package} (apt install {package}), or {instead}"
+            "SKIPPED: {program} is not installed. Install {package} (apt install {package}), or {instead}"
         )
     }
 }
 
 impl std::error::Error for Missing {}
 
-/// Where a program is: in the search path, or in one of the folders where its packages put it.
+/// Searches a program in the search path and in the additional folders.
 pub fn find(program: &str, folders: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let file = format!("{program}{}", env::consts::EXE_SUFFIX);
@@ -55,18 +55,19 @@ fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.is_file() && may_run(&metadata))
 }
 
-/// A port of loopback that nobody listens on now. (Somebody else may be faster: who starts a server there looks whether it
-/// is the one.)
+/// Returns a free port of the loopback interface. Another process may take it before the caller
+/// does, so a caller that starts a server on the port must check that it reached its own server.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// How long a server may take to end before it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time that a server gets to end before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A shell that reads from us until we are gone, whichever way that comes about. Then it ends the server whose number it read
-/// last, and clears up after it. (Nobody may be there to take note of the end: so it does not wait for ever.)
-const CLEAR_UP: &str = r#"
+/// A shell script that reads from this process until this process has ended for any reason. Then it
+/// ends the server whose process id it read last, and removes the folder. If the server does not
+/// end in time, the script kills it.
+const CLEAN_UP: &str = r#"
     trap '' INT TERM HUP QUIT
     while read -r line; do server=$line; done
     if [ "$server" ]; then
@@ -79,24 +80,24 @@ const CLEAR_UP: &str = r#"
     fi
     rm -rf "$0""#;
 
-/// A folder for a server, and how that ends: both are gone when this is dropped, or when this process has ended otherwise, also
-/// by `kill -9`.
+/// A folder for a server. The server and the folder are removed when this value is dropped, and
+/// also when this process ends in another way, even by `kill -9`.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
     user: User,
-    /// Ends the server.
+    /// The signal that ends the server.
     signal: &'static str,
-    clears_up: Child,
+    cleaner: Child,
 }
 
 impl Scratch {
-    /// A folder of a name that begins so, for a server that ends by this signal. Where we are root, it is run by one of `users`, if there
-    /// are any.
+    /// Creates a folder whose name starts with `name`. Its server ends by `signal`. If this process
+    /// runs as root, the server runs as the first of `users` that exists.
     ///
     /// # Errors
     ///
-    /// If there is no such folder to be had, or no shell.
+    /// If the folder cannot be created, or the shell cannot be started.
     pub fn new(name: &str, signal: &'static str, users: &[&str]) -> io::Result<Arc<Self>> {
         let folder = fs::canonicalize(env::temp_dir())?.join(format!("{name}-{}", process::id()));
         let mut builder = DirBuilder::new();
@@ -106,17 +107,17 @@ impl Scratch {
             io::Error::new(error.kind(), format!("{}, for {user}: {error}", folder.display()))
         };
         builder.create(&folder).map_err(|error| failed(User(None), error))?;
-        let user = User::that_may(&folder, users);
-        let clear_up = || {
+        let user = User::for_folder(&folder, users);
+        let clean_up = || {
             user.give(&folder)?;
-            let mut clear_up = Command::new("sh");
-            clear_up.args(["-c", CLEAR_UP]).arg(&folder).arg(signal).current_dir(&folder);
-            clear_up.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-            user.run(&mut clear_up);
-            clear_up.spawn()
+            let mut clean_up = Command::new("sh");
+            clean_up.args(["-c", CLEAN_UP]).arg(&folder).arg(signal).current_dir(&folder);
+            clean_up.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            user.run(&mut clean_up);
+            clean_up.spawn()
         };
-        match clear_up() {
-            Ok(clears_up) => Ok(Arc::new(Self { folder, user, signal, clears_up })),
+        match clean_up() {
+            Ok(cleaner) => Ok(Arc::new(Self { folder, user, signal, cleaner })),
             Err(error) => {
                 let _ = fs::remove_dir(&folder);
                 Err(failed(user, error))
@@ -128,12 +129,12 @@ impl Scratch {
         &self.folder
     }
 
-    /// Who runs what is in it, in words.
+    /// Returns a description of the user who runs the server.
     pub fn user(&self) -> impl fmt::Display {
         self.user
     }
 
-    /// To be run in it, by its user.
+    /// Returns a command that runs in the folder as that user.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.folder);
@@ -141,27 +142,28 @@ impl Scratch {
         command
     }
 
-    /// From now on, this process is to be ended; or none.
+    /// Tells the shell which process it has to end, or that there is none.
     fn watch(&self, server: Option<u32>) -> io::Result<()> {
         let server = server.map(|id| id.to_string()).unwrap_or_default();
-        self.clears_up.stdin.as_ref().map_or(Ok(()), |mut stdin| writeln!(stdin, "{server}"))
+        self.cleaner.stdin.as_ref().map_or(Ok(()), |mut stdin| writeln!(stdin, "{server}"))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Its end of the pipe goes first.
-        let cleared_up = self.clears_up.wait();
-        // It has gone before its time, if there is something left.
+        // Closes this process's end of the pipe first, which makes the shell clean up.
+        let cleaned_up = self.cleaner.wait();
+        // If the folder still exists, the shell has ended early.
         if self.folder.exists() {
-            if let Err(error) = cleared_up.and_then(|_| fs::remove_dir_all(&self.folder)) {
-                eprintln!("{} is perhaps left: {error}", self.folder.display());
+            if let Err(error) = cleaned_up.and_then(|_| fs::remove_dir_all(&self.folder)) {
+                eprintln!("{} may not have been removed: {error}", self.folder.display());
             }
         }
     }
 }
 
-/// A process that ends when this is dropped, or when this process has ended otherwise.
+/// A server process. It ends when this value is dropped, or when this process has ended in another
+/// way.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -170,59 +172,61 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it, with nothing to read; waits until it is `ready`. One at a time in a folder.
+    /// Starts the server without input and waits until `ready` returns true. A folder can have only
+    /// one server at a time.
     ///
     /// # Errors
     ///
-    /// If it cannot be started, ends before it is ready, or takes longer than `patience`.
+    /// If the server cannot be started, ends before it is ready, or takes longer than `timeout`.
     pub fn start(
         scratch: &Arc<Scratch>,
         command: &mut Command,
-        patience: Duration,
+        timeout: Duration,
         mut ready: impl FnMut() -> bool,
     ) -> io::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).spawn();
-        let child =
-            child.map_err(|error| io::Error::new(error.kind(), format!("{name} does not start: {error}")))?;
+        let child = child
+            .map_err(|error| io::Error::new(error.kind(), format!("{name} cannot be started: {error}")))?;
         let mut server = Self { child, name, scratch: Arc::clone(scratch) };
         scratch.watch(Some(server.id()))?;
         let begin = Instant::now();
         while !ready() {
             let name = &server.name;
             if let Some(status) = server.child.try_wait()? {
-                return Err(io::Error::other(format!("{name} has ended before it was ready: {status}")));
+                return Err(io::Error::other(format!("{name} ended before it was ready: {status}")));
             }
-            if begin.elapsed() > patience {
-                return Err(io::Error::other(format!("{name} was not ready within {patience:?}")));
+            if begin.elapsed() > timeout {
+                return Err(io::Error::other(format!("{name} was not ready within {timeout:?}")));
             }
             thread::sleep(Duration::from_millis(10));
         }
         Ok(server)
     }
 
-    /// What the operating system knows it by.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it, as `kill -9` does, and waits until it is gone.
+    /// Kills the server, as `kill -9` does, and waits until it has ended.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.wait()
     }
 
-    /// By its folder's signal.
+    /// Ends the server with the signal of its folder.
     fn end(&mut self) -> io::Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
             signal(self.id(), self.scratch.signal)?;
-            // Where it is stopped.
+            // Continues the server, because it may be stopped.
             signal(self.id(), "CONT")?;
         }
-        // It may have been started with that signal ignored, as what is run in a shell's background is.
+        // The signal has no effect if the server was started with that signal ignored, as in the
+        // background of a shell.
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > STOP_TIMEOUT {
                 self.child.kill()?;
             }
             thread::sleep(Duration::from_millis(10));
@@ -231,7 +235,8 @@ impl Server {
     }
 
     fn wait(&mut self) -> io::Result<ExitStatus> {
-        // First, for its number may be somebody else's after that. Where nobody reads it, nobody will use it.
+        // Tells the shell first, because the id may belong to another process afterwards. An error
+        // means that the shell has ended.
         let _ = self.scratch.watch(None);
         self.child.wait()
     }
@@ -240,12 +245,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            eprintln!("{} is perhaps still there: {error}", self.name);
+            eprintln!("{} may still be running: {error}", self.name);
         }
     }
 }
 
-/// Who runs a server, which may refuse to be run by root: a user and a group, where it is not us.
+/// The user and group that run a server which refuses to run as root. `None`: the current user.
 #[derive(Debug, Clone, Copy)]
 struct User(Option<(u32, u32)>);
 
@@ -259,9 +264,9 @@ impl fmt::Display for User {
 }
 
 impl User {
-    /// `folder` is ours.
+    /// Returns the user for a server in `folder`, which the current user owns.
     #[cfg(unix)]
-    fn that_may(folder: &Path, names: &[&str]) -> Self {
+    fn for_folder(folder: &Path, names: &[&str]) -> Self {
         use std::os::unix::fs::MetadataExt;
 
         let is_root = fs::metadata(folder).is_ok_and(|folder| folder.uid() == 0);
@@ -289,7 +294,7 @@ impl User {
     }
 
     #[cfg(not(unix))]
-    fn that_may(_: &Path, _: &[&str]) -> Self {
+    fn for_folder(_: &Path, _: &[&str]) -> Self {
         Self(None)
     }
 

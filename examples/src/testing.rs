@@ -6,40 +6,41 @@ use std::process::{Command, Output};
 
 use crate::server::NO_SERVER;
 
-/// Where this variable is set, as in CI, a test fails when the server it needs is not there.
+/// If this variable is set, as in CI, a test fails when the server that it needs is not installed.
 const NEED_SERVERS: &str = "EXAMPLES_NEED_SERVERS";
 
-/// What a program said, and how it ended.
+/// The output and the exit status of a program.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     pub status: Option<i32>,
-    /// Both what it printed and what it complained of.
+    /// Standard output followed by standard error.
     pub text: String,
 }
 
-/// Runs `program` with `options`, which are apart by white space, to its end.
-pub fn run(program: &str, options: &str) -> Ran {
+/// Runs `program` with `options`, which are separated by white space, until it ends.
+pub fn run(program: &str, options: &str) -> RunResult {
     run_command(Command::new(program).args(options.split_whitespace()))
 }
 
-/// Runs `command` to its end.
-pub fn run_command(command: &mut Command) -> Ran {
-    let Output { status, stdout, stderr } = command.output().expect("it is there");
-    let [said, complained] = [&stdout, &stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    Ran { status: status.code(), text: format!("{said}{complained}") }
+/// Runs `command` until it ends.
+pub fn run_command(command: &mut Command) -> RunResult {
+    let Output { status, stdout, stderr } = command.output().expect("the program can be started");
+    let [output, errors] = [&stdout, &stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    RunResult { status: status.code(), text: format!("{output}{errors}") }
 }
 
-impl Ran {
-    /// Says so, also in a test that passes, if the program has not found its server.
+impl RunResult {
+    /// Returns whether the program did not find its server. Prints its message, even if the test
+    /// passes.
     ///
     /// # Panics
     ///
-    /// If it has not, and where `EXAMPLES_NEED_SERVERS` is set.
+    /// If the program did not find its server and `EXAMPLES_NEED_SERVERS` is set.
     pub fn was_skipped(&self) -> bool {
         let was_skipped = self.status == Some(NO_SERVER.into());
         if was_skipped {
             assert!(env::var_os(NEED_SERVERS).is_none(), "{NEED_SERVERS} is set: {}", self.text);
-            // Not by `eprintln!`: that is kept from who looks at tests that pass.
+            // Not with `eprintln!`: the test harness hides its output in tests that pass.
             let _ = writeln!(io::stderr(), "\n{}", self.text.trim_end());
         }
         was_skipped

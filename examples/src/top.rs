@@ -1,6 +1,7 @@
-//! How a running program shows its timers to `wheel-top`, in another terminal.
+//! Shows the timers of a running program to `wheel-top`, which runs in another terminal.
 //!
-//! Two lines make a program one that can be watched: a field of its options, and a call once the timer is built.
+//! A program needs two lines for that: a field in its options, and a call after it has built the
+//! timer.
 //!
 //! ```
 //! use clap::Parser;
@@ -18,7 +19,8 @@
 //! options.top.watch("connections", &timer);
 //! ```
 //!
-//! Who connects to that address is told of all timers ten times a second: a [`Frame`] a line, in JSON.
+//! A client of that address receives the state of all timers ten times per second, as one JSON
+//! [`Frame`] per line.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,10 +35,10 @@ use clap::error::ErrorKind;
 use hashed_wheel::HashedWheelTimer;
 use serde::{Deserialize, Serialize};
 
-/// How often viewers are told.
-pub const EVERY: Duration = Duration::from_millis(100);
+/// The interval between two frames.
+pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The option, for those of a program.
+/// The option `--top`, to be flattened into the options of a program.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Top {
     /// Show the timer to `wheel-top ADDRESS` while this runs, at an address such as 127.0.0.1:7070
@@ -48,16 +50,17 @@ pub struct Top {
 }
 
 impl Top {
-    /// Shows this timer from now on, as [`Show::watch`] does. Does nothing without `--top`; ends the program if the address
-    /// cannot be had.
+    /// Shows this timer from now on, like [`Show::watch`]. Does nothing without `--top`. Ends the
+    /// program if it cannot listen on the address.
     pub fn watch(&self, name: &str, timer: &HashedWheelTimer) {
         if let Some(show) = self.start() {
             show.watch(name, timer);
         }
     }
 
-    /// The same where several processes have the option: the first one that gets the address shows its timer there, and when it
-    /// ends, the next one that begins.
+    /// Like `watch`, for several processes with the same address. The first process that gets the
+    /// address shows its timer there. After it has ended, the next process that starts gets the
+    /// address.
     pub fn watch_one_of_several(&self, name: &str, timer: &HashedWheelTimer) {
         if self.show.get().is_none() {
             let show = self.address.and_then(|address| Show::at(address).ok());
@@ -68,18 +71,18 @@ impl Top {
         }
     }
 
-    /// The option again, for a process that this one starts.
+    /// Returns the option as arguments for a child process.
     pub fn option(&self) -> impl Iterator<Item = String> {
         self.address.into_iter().flat_map(|address| ["--top".to_owned(), address.to_string()])
     }
 
-    /// Starts to show before there is a timer: for who counts threads.
+    /// Starts the thread before there is a timer. Programs that count their threads need that.
     pub fn start(&self) -> Option<&Show> {
         let address = self.address?;
         let show = self.show.get_or_init(|| match Show::at(address) {
             Ok(show) => {
-                // Not among the results.
-                eprintln!("To look at the timer: wheel-top {}", show.address);
+                // Standard error, because standard output contains only the results.
+                eprintln!("To watch the timer: wheel-top {}", show.address);
                 show
             }
             Err(error) => clap::Error::raw(ErrorKind::Io, format!("--top {address}: {error}\n")).exit(),
@@ -88,14 +91,14 @@ impl Top {
     }
 }
 
-/// A thread that shows timers to whoever connects.
+/// A thread that sends the state of timers to its clients.
 #[derive(Debug, Clone)]
 pub struct Show {
     address: SocketAddr,
     watch: Sender<Watched>,
 }
 
-/// A timer that is shown. Once it is stopped, only what was last seen of it is kept.
+/// A watched timer. After the timer has been stopped, only its last state is kept.
 #[derive(Debug)]
 struct Watched {
     timer: Option<HashedWheelTimer>,
@@ -103,17 +106,17 @@ struct Watched {
 }
 
 impl Show {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     ///
-    /// If the address, or a thread, cannot be had.
+    /// If it cannot listen on the address, or the thread cannot be started.
     pub fn at(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let (watch, new) = mpsc::channel();
         let show = Self { address: listener.local_addr()?, watch };
-        thread::Builder::new().name("top".into()).spawn(move || tell(&listener, &new))?;
+        thread::Builder::new().name("top".into()).spawn(move || serve(&listener, &new))?;
         Ok(show)
     }
 
@@ -122,17 +125,19 @@ impl Show {
         self.address
     }
 
-    /// Shows this timer, until it is stopped, beside the others.
+    /// Shows this timer together with the others until it is stopped.
     ///
-    /// It has a handle of it, so the timer has to be [stopped](HashedWheelTimer::stop), or to last as long as the program.
+    /// `Show` holds a handle of the timer. Therefore the program must
+    /// [stop](HashedWheelTimer::stop) the timer, unless the timer should live as long as the
+    /// program.
     pub fn watch(&self, name: &str, timer: &HashedWheelTimer) {
         let last = Snapshot { name: name.to_owned(), ..Snapshot::default() };
-        // The thread is there as long as the program is.
+        // This cannot fail: the thread runs as long as the program.
         let _ = self.watch.send(Watched { timer: Some(timer.clone()), last });
     }
 }
 
-fn tell(listener: &TcpListener, new: &Receiver<Watched>) {
+fn serve(listener: &TcpListener, new: &Receiver<Watched>) {
     let program = std::env::args().next().unwrap_or_default();
     let program = Path::new(&program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let began = Instant::now();
@@ -146,22 +151,22 @@ fn tell(listener: &TcpListener, new: &Receiver<Watched>) {
             watched.retain(|other| other.timer.is_some());
             watched.push(new);
         }
-        watched.retain_mut(|watched| watched.look(!viewers.is_empty()));
+        watched.retain_mut(|watched| watched.update(!viewers.is_empty()));
         if !viewers.is_empty() {
             let timers = watched.iter().map(|watched| watched.last.clone()).collect();
             let frame = Frame { program: program.clone(), age: began.elapsed(), timers };
-            let mut line = serde_json::to_vec(&frame).expect("a frame can be written");
+            let mut line = serde_json::to_vec(&frame).expect("a frame can be serialised");
             line.push(b'\n');
-            viewers.retain_mut(|viewer| viewer.tell(&line).is_ok());
+            viewers.retain_mut(|viewer| viewer.send(&line).is_ok());
         }
-        thread::sleep(EVERY);
+        thread::sleep(INTERVAL);
     }
 }
 
-/// Nobody waits for it.
+/// A client. The thread never blocks on it.
 struct Viewer {
     stream: TcpStream,
-    /// Of a line, what there was no room for.
+    /// The rest of a line that the socket's buffer had no space for.
     unsent: Vec<u8>,
 }
 
@@ -171,8 +176,9 @@ impl Viewer {
         Ok(Self { stream, unsent: Vec::new() })
     }
 
-    /// Sends as much as there is room for. Who has not got the last line misses this one.
-    fn tell(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Sends as much as the buffer has space for. A client that has not received the previous line
+    /// completely misses this one.
+    fn send(&mut self, line: &[u8]) -> io::Result<()> {
         if self.unsent.is_empty() {
             self.unsent.extend(line);
         }
@@ -190,8 +196,9 @@ impl Viewer {
 }
 
 impl Watched {
-    /// Says whether it is to be looked at again: not if its clock has panicked.
-    fn look(&mut self, has_viewers: bool) -> bool {
+    /// Updates the last state. Returns false if the clock of the timer has panicked: the timer is
+    /// then no longer watched.
+    fn update(&mut self, has_viewers: bool) -> bool {
         let Some(timer) = &self.timer else { return true };
         if has_viewers || timer.is_stopped() {
             let seen = panic::catch_unwind(AssertUnwindSafe(|| Snapshot::of(&self.last.name, timer)));
@@ -205,24 +212,26 @@ impl Watched {
     }
 }
 
-/// A program and its timers, at one moment.
+/// The state of a program and its timers at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
     pub program: String,
-    /// Since it began to serve.
+    /// The time since the thread was started.
     pub age: Duration,
     pub timers: Vec<Snapshot>,
 }
 
-/// A timer at one moment: [`Stats`](hashed_wheel::Stats) and [`Occupancy`](hashed_wheel::Occupancy), as far as they are shown.
+/// The state of a timer at one time: the displayed part of [`Stats`](hashed_wheel::Stats) and
+/// [`Occupancy`](hashed_wheel::Occupancy).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub name: String,
-    /// And all its timeouts have ended.
+    /// The timer is stopped and all of its timeouts have ended.
     pub is_stopped: bool,
     pub tick: Duration,
     pub ticks_per_wheel: usize,
-    /// `None`: it was in the middle of a turn, is stopped, or has [too many slots](Self::has_too_many_slots).
+    /// `None` if the timer was in the middle of a turn, is stopped, or has [too many
+    /// slots](Self::has_too_many_slots).
     pub wheel: Option<Wheel>,
     pub pending: u64,
     pub scheduled: u64,
@@ -240,37 +249,40 @@ pub struct Snapshot {
     pub longest_turn: Duration,
     pub busy: Duration,
     pub worst_lateness: Duration,
-    /// How many were so late: up to a bound, and more than the one before. The last has none.
+    /// A histogram: the upper bound of each bucket and its count. The last bucket has no bound.
     pub lateness: Vec<(Option<Duration>, u64)>,
 }
 
-/// What is in the wheel.
+/// The content of the wheel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wheel {
-    /// The tick that it is.
+    /// The current tick.
     pub tick: u64,
     pub on_the_way: usize,
     pub levels: Vec<Level>,
 }
 
-/// One ring of slots.
+/// One level of the wheel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     pub ticks_per_slot: u64,
-    /// How many slots there are.
+    /// The number of slots.
     pub size: usize,
     pub present: usize,
-    /// The number of entries in each slot; where there are very many slots, in some that are next to each other.
+    /// The number of entries in each slot. If there are very many slots, each number is a sum over
+    /// adjacent slots.
     pub slots: Vec<usize>,
 }
 
-/// More slots than this are not told one by one.
-pub const MOST_SLOTS: usize = 1_024;
+/// A level with more slots is sent as sums over adjacent slots.
+pub const MAX_SENT_SLOTS: usize = 1_024;
 
-/// A wheel with more slots than this is not looked at: its worker would wait for that, some milliseconds or seconds long.
-const MOST_LOOKED_AT: usize = 1 << 16;
+/// The state of a wheel with more slots is not read: that would block the worker for milliseconds
+/// or seconds.
+const MAX_READ_SLOTS: usize = 1 << 16;
 
-/// A turn is over soon, most often: so often is tried to see the wheel after it.
+/// The number of attempts to read the wheel. Most turns are short, so a later attempt usually
+/// succeeds.
 const TRIES: usize = 5;
 
 impl Snapshot {
@@ -278,7 +290,7 @@ impl Snapshot {
     pub fn of(name: &str, timer: &HashedWheelTimer) -> Self {
         let is_closed = timer.is_stopped();
         let stats = timer.stats();
-        // `stop` may be ending the last ones.
+        // `stop` may still be ending the last timeouts.
         let is_stopped = is_closed && stats.pending == 0;
         let mut seen = Self {
             name: name.to_owned(),
@@ -310,10 +322,10 @@ impl Snapshot {
         seen
     }
 
-    /// Whether its wheel is too large to be looked at.
+    /// Whether the wheel has too many slots to be read.
     #[must_use]
     pub fn has_too_many_slots(&self) -> bool {
-        self.ticks_per_wheel > MOST_LOOKED_AT
+        self.ticks_per_wheel > MAX_READ_SLOTS
     }
 }
 
@@ -329,16 +341,16 @@ impl Wheel {
             ticks_per_slot: level.ticks_per_slot,
             size: level.slots.len(),
             present: level.current_slot,
-            slots: merge(&level.slots, MOST_SLOTS),
+            slots: merge(&level.slots, MAX_SENT_SLOTS),
         });
         Some(Self { tick: occupancy.tick, on_the_way: occupancy.queued, levels: levels.collect() })
     }
 }
 
-/// Adds up neighbours until no more than `most` numbers are left.
+/// Adds adjacent numbers until there are at most `max` numbers.
 #[must_use]
-pub fn merge(slots: &[usize], most: usize) -> Vec<usize> {
-    let count = slots.len().min(most);
+pub fn merge(slots: &[usize], max: usize) -> Vec<usize> {
+    let count = slots.len().min(max);
     let begin = |part| part * slots.len() / count;
     (0..count).map(|part| slots[begin(part)..begin(part + 1)].iter().sum()).collect()
 }

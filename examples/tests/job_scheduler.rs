@@ -1,91 +1,91 @@
 //! Runs the program as a user would, on a PostgreSQL that it starts.
 
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 
-/// Few seconds: the program's own minute is a test by itself. (A misfire is what a machine that has other things to do is not
-/// late by.)
+/// A short run with a large misfire limit, because the machine may be busy. The program's default
+/// of a minute is a separate test.
 const SHORT: &str = "--seconds 6 --jobs 60 --lead 2s --lease 1s --misfire-after 5s --max-late 10s";
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_job_scheduler"), options)
 }
 
-/// What comes after `name` on its line.
-fn said<'a>(text: &'a str, name: &str) -> &'a str {
+/// Returns the rest of the line that starts with `name`.
+fn value<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim()
 }
 
-/// What it said. None: there is no server.
+/// Returns the output. `None`: there is no server.
 fn passes(options: &str) -> Option<String> {
     let ran = run(options);
     if ran.was_skipped() {
         return None;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(0), "{text}");
-    // (Behind it may be what a scheduler has complained of.)
+    // (Error messages of a scheduler may follow.)
     assert!(text.contains("\nPASS\n"), "{text}");
-    assert_eq!(said(&text, "missing"), "0", "{text}");
-    assert_eq!(said(&text, "doubled"), "0 without a mark", "{text}");
+    assert_eq!(value(&text, "missing"), "0", "{text}");
+    assert_eq!(value(&text, "repeated"), "0 without a mark", "{text}");
     Some(text)
 }
 
-/// What is sabotaged is found, and for this reason.
+/// Checks that the sabotage is detected, with this reason.
 fn fails(sabotage: &str, reason: &str) {
     let ran = run(&format!("{SHORT} --sabotage {sabotage}"));
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("\nFAIL\n") && text.contains(reason), "{text}");
 }
 
 #[test]
-fn a_minute_of_kills_loses_nothing_and_doubles_nothing_unmarked() {
+fn kills_cause_no_missing_and_no_unmarked_repetitions() {
     if let Some(text) = passes("--misfire-after 12s --max-late 10s") {
-        // Some thirty are killed, and two or three things are being done at a time.
-        assert!(!said(&text, "marked").starts_with("0 "), "{text}");
+        // Enough schedulers are killed that some jobs are running at that time.
+        assert!(!value(&text, "marked").starts_with("0 "), "{text}");
     }
 }
 
 #[test]
-fn so_do_short_leases() {
+fn short_leases_pass() {
     passes(&format!("{SHORT} --seed 2"));
 }
 
 #[test]
-fn a_lease_may_be_half_a_second() {
+fn minimum_lease_passes() {
     passes("--seconds 3 --jobs 60 --lead 1s --lease 500ms --misfire-after 5s --max-late 10s");
 }
 
 #[test]
-fn who_begins_what_is_no_longer_his_is_found_out() {
-    fails("no-check", "were done twice, and do not say so");
+fn start_of_a_job_of_another_owner_is_detected() {
+    fails("no-check", "were done twice without a mark");
 }
 
 #[test]
-fn what_nobody_takes_over_is_missed() {
-    fails("no-takeover", "of what was due was not done");
+fn jobs_without_takeover_are_missing() {
+    fails("no-takeover", "due times were not done");
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
-    let Ran { status, text } = run("--url postgresql://nobody@127.0.0.1:1/nothing");
+fn unreachable_server_is_reported() {
+    let RunResult { status, text } = run("--url postgresql://nobody@127.0.0.1:1/nothing");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("\nFAIL\n  error connecting"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--schedulers 0", "'--schedulers <N>'"),
-        ("--lease 10ms", "--lease is at least 500ms"),
+        ("--lease 10ms", "--lease must be at least 500ms"),
         ("--lead 1s --lease 2s", "--lead 1s is shorter than --lease 2s"),
         ("--misfire-after 1s", "--misfire-after 1s is shorter than --lease 3s"),
         ("--url nonsense://", "'--url <URL>'"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

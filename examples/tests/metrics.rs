@@ -1,14 +1,14 @@
 //! Runs the program as a user would.
 
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_metrics"), options)
 }
 
 #[test]
-fn the_page_says_what_the_timer_does() {
-    let Ran { status, text } = run("--requests 12000 --connections 3 --page");
+fn page_agrees_with_the_timer() {
+    let RunResult { status, text } = run("--requests 12000 --connections 3 --page");
     assert_eq!(status, Some(0), "{text}");
     for line in [
         "# TYPE hashed_wheel_pending gauge",
@@ -21,11 +21,11 @@ fn the_page_says_what_the_timer_does() {
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in
         [("--requests 0", "'--requests <N>'"), ("--connections 65", "'--connections <N>'")]
     {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

@@ -1,4 +1,4 @@
-//! How examples stop and kill processes.
+//! Tests of stopping and killing child processes.
 
 #![cfg(target_os = "linux")]
 
@@ -9,13 +9,13 @@ use std::{env, fs, thread};
 
 use hashed_wheel_examples::process::{self, Process};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn sleep() -> Process {
     Process::start(Command::new("sleep").arg("3600")).unwrap()
 }
 
-/// As Linux has it: `T` is stopped. None: it is not there.
+/// Returns the process state as in /proc: `T` is stopped. `None`: the process does not exist.
 fn state(process: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
@@ -25,15 +25,15 @@ fn state(process: u32) -> Option<char> {
 fn wait_until(mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < PATIENCE);
+        assert!(begin.elapsed() < TIMEOUT);
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn what_is_stopped_goes_on() {
+fn stopped_process_continues() {
     let mut process = sleep();
-    // Again at once: the second does not lose against the first.
+    // Stops it repeatedly without a pause. A later stop must not fail because of an earlier one.
     for _ in 0..10 {
         let stopped = process.stop().unwrap();
         wait_until(|| state(process.id()) == Some('T'));
@@ -45,49 +45,51 @@ fn what_is_stopped_goes_on() {
 }
 
 #[test]
-fn none_is_left_when_it_is_dropped() {
+fn drop_kills_the_process() {
     let mut processes = [sleep(), sleep(), sleep()];
     let ids = processes.each_ref().map(|process| process.id());
     let stopped = processes[0].stop().unwrap();
     drop(processes[1].stop().unwrap());
-    // Without waiting for it.
+    // Drops the process without waiting for it first.
     drop(processes);
     assert_eq!(ids.map(state), [None; 3]);
     drop(stopped);
 }
 
 #[test]
-fn what_has_ended_cannot_be_stopped() {
+fn ended_process_cannot_be_stopped() {
     let mut process = sleep();
     assert!(!process.kill().unwrap().success());
     let error = process.stop().unwrap_err().to_string();
-    assert!(error.contains("cannot be stopped, it has ended: signal: 9"), "{error}");
+    assert!(error.contains("cannot be stopped because it has ended: signal: 9"), "{error}");
     assert!(!process.is_stopped());
 }
 
-/// This runs itself once more, with this set.
-const STOPS: &str = "PROCESS_TEST_STOPS";
+/// Set in a child process that runs this test again.
+const STOP_AND_EXIT: &str = "PROCESS_TEST_STOPS";
 
 #[test]
-fn what_is_stopped_goes_on_without_us() {
-    if env::var_os(STOPS).is_some() {
+fn stopped_process_continues_after_its_parent_has_ended() {
+    if env::var_os(STOP_AND_EXIT).is_some() {
         let mut process =
-            Process::start(Command::new("sleep").arg((PATIENCE * 2).as_secs().to_string())).unwrap();
+            Process::start(Command::new("sleep").arg((TIMEOUT * 2).as_secs().to_string())).unwrap();
         let stopped = process.stop().unwrap();
         println!("\nstopped {}", process.id());
-        thread::sleep(PATIENCE);
+        thread::sleep(TIMEOUT);
         drop(stopped);
         return;
     }
     for signal in ["KILL", "TERM"] {
-        let mut itself = Command::new(env::current_exe().unwrap());
-        itself.args(["--exact", "what_is_stopped_goes_on_without_us", "--nocapture"]).env(STOPS, "");
-        let mut itself = Process::start(itself.stdout(Stdio::piped())).unwrap();
-        let mut lines = BufReader::new(itself.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut child = Command::new(env::current_exe().unwrap());
+        child
+            .args(["--exact", "stopped_process_continues_after_its_parent_has_ended", "--nocapture"])
+            .env(STOP_AND_EXIT, "");
+        let mut child = Process::start(child.stdout(Stdio::piped())).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let stopped = lines.find_map(|line| Some(line.strip_prefix("stopped ")?.parse().unwrap())).unwrap();
         wait_until(|| state(stopped) == Some('T'));
-        process::signal(itself.id(), signal).unwrap();
-        itself.wait().unwrap();
+        process::signal(child.id(), signal).unwrap();
+        child.wait().unwrap();
         wait_until(|| state(stopped) == Some('S'));
         process::signal(stopped, "KILL").unwrap();
     }

@@ -2,66 +2,66 @@
 
 use std::process::Command;
 
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 
-/// Long timeouts for so small a trial: the machine may have other things to do.
+/// Long timeouts for a small test, because the machine may be busy.
 const TIMEOUTS: &str =
     "--connect-timeout 2s --header-timeout 2s --idle-timeout 5s --total-timeout 6s --max-late 20s";
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_proxy"), options)
 }
 
 #[test]
-fn each_timeout_fires_when_it_should_on_each_timer() {
+fn every_timeout_fires_on_every_timer() {
     let trial = "--connections 100 --idle 200 --offenders 20 --seconds 2 --rounds 1";
     let ran = run(&format!("{trial} {TIMEOUTS}"));
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(0), "{text}");
     let fired = "fired: connect 20, header 20, idle 220, total 20;";
     assert_eq!(text.matches(fired).count(), 3, "{text}");
-    assert!(text.contains("| requests a second |") && text.contains("PASS"), "{text}");
+    assert!(text.contains("| requests per second |") && text.contains("PASS"), "{text}");
 }
 
 #[test]
-fn a_timeout_that_fires_early_or_never_is_noticed() {
+fn early_or_missing_timeouts_are_detected() {
     let trial = "--timers wheel --connections 2 --idle 2 --offenders 2 --seconds 1 --rounds 1";
     for (sabotage, why) in [
-        ("early", "clients were not treated as they should be"),
-        ("never-idle --max-late 2s", "timeouts have fired, not [2, 2, 4, 2]"),
+        ("early", "clients got a wrong result"),
+        ("never-idle --max-late 2s", "timeouts have fired instead of [2, 2, 4, 2]"),
     ] {
         let ran = run(&format!("{trial} {} --sabotage {sabotage}", TIMEOUTS.replace("--max-late 20s", "")));
         if ran.was_skipped() {
             return;
         }
-        let Ran { status, text } = ran;
+        let RunResult { status, text } = ran;
         assert_eq!(status, Some(1), "{text}");
         assert!(text.contains("FAIL") && text.contains(why), "{why}: {text}");
     }
 }
 
 #[test]
-fn without_wrk_it_says_what_to_do() {
+fn missing_wrk_is_reported() {
     let program = env!("CARGO_BIN_EXE_proxy");
-    let Ran { status, text } = testing::run_command(Command::new(program).env("PATH", ""));
+    let RunResult { status, text } = testing::run_command(Command::new(program).env("PATH", ""));
     assert_eq!(status, Some(77), "{text}");
     assert!(text.contains("apt install wrk"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--connections 0", "'--connections <N>'"),
         ("--idle-timeout 1s", "shorter than --idle-timeout"),
         ("--total-timeout 5s", "shorter than --total-timeout"),
-        ("--total-timeout 2days", "a day is the longest"),
+        ("--total-timeout 2days", "the maximum is one day"),
         ("--tick 0s", "tick is zero"),
         ("--timers none", "'--timers <WHOSE>'"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

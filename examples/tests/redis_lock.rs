@@ -1,22 +1,22 @@
-//! Runs the program as a user would, and as one who breaks something.
+//! Runs the program as a user would, also with an intentional error.
 
 use std::process::Command;
 
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_redis_lock");
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(PROGRAM, options)
 }
 
 #[test]
-fn nobody_is_let_in_while_somebody_is_in() {
+fn only_one_process_has_the_lock() {
     let ran = run("--seconds 3");
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(0), "{text}");
     assert!(text.ends_with("\nPASS\n"), "{text}");
     for part in [
@@ -28,52 +28,52 @@ fn nobody_is_let_in_while_somebody_is_in() {
         "kill -9",
         "stopped",
         "Redis does not answer",
-        "Redis could not be asked: ",
-        "0 holders were robbed",
-        "lost data    Redis came back with none; the holder of a lock knew ",
+        "the call to Redis failed: ",
+        "0 holders lost the lock during their lease",
+        "lost data    Redis restarted without data; the holder of a lock detected it ",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Which is not what it says where only the lease was over.
+    // The message differs from that for a lease that has only ended.
     let mut taken_away = text.lines().filter(|line| line.starts_with("taken away"));
-    assert!(taken_away.any(|line| line.contains("Redis has it for somebody else")), "{text}");
+    assert!(taken_away.any(|line| line.contains("Redis has another owner for it")), "{text}");
 }
 
 #[test]
-fn to_unlock_what_is_somebody_elses_is_noticed() {
+fn unlock_by_a_former_owner_is_detected() {
     let ran = run("--seconds 1 --sabotage no-owner-check");
     if ran.was_skipped() {
         return;
     }
-    let Ran { status, text } = ran;
+    let RunResult { status, text } = ran;
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("\nFAIL\n") && text.contains("robbed of the lock: "), "{text}");
+    assert!(text.contains("\nFAIL\n") && text.contains("lost the lock during their lease: "), "{text}");
 }
 
 #[test]
-fn without_redis_it_has_not_passed() {
-    let Ran { status, text } = testing::run_command(Command::new(PROGRAM).env("PATH", ""));
+fn missing_redis_is_not_a_pass() {
+    let RunResult { status, text } = testing::run_command(Command::new(PROGRAM).env("PATH", ""));
     assert_eq!(status, Some(77), "{text}");
     assert!(text.starts_with("SKIPPED: ") && text.contains("apt install redis-server"), "{text}");
 }
 
-/// Port 1 is nobody's.
+/// No process listens on port 1.
 #[test]
-fn a_redis_that_does_not_answer_is_a_failure() {
-    let Ran { status, text } = run("--url redis://127.0.0.1:1/");
+fn unreachable_redis_is_a_failure() {
+    let RunResult { status, text } = run("--url redis://127.0.0.1:1/");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL\n  ") && text.contains("Connection refused"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
-        ("--lease 299ms", "'--lease <TIME>': it is between 300ms and 10s"),
+        ("--lease 299ms", "'--lease <TIME>': the lease must be between 300ms and 10s"),
         ("--seconds 0", "'--seconds <S>'"),
         ("--url http://127.0.0.1/", "'--url <URL>'"),
         ("--sabotage all", "'--sabotage <SABOTAGE>'"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

@@ -1,4 +1,4 @@
-//! Shows a timer to some, and runs `wheel-top` as a user would.
+//! Tests of the view that a program provides, and of `wheel-top`, run as a user would.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, HashedWheelTimer, Timeout};
 use hashed_wheel_examples::process::{self, Process};
-use hashed_wheel_examples::testing::{self, Ran};
+use hashed_wheel_examples::testing::{self, RunResult};
 use hashed_wheel_examples::top::{Frame, Show, merge};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wheel-top");
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// For what should come at once, on a machine that may be busy with something else.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit for expected events, on a machine that may be busy.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-fn run(options: &str) -> Ran {
+fn run(options: &str) -> RunResult {
     testing::run(PROGRAM, options)
 }
 
 fn wait_until(mut holds: impl FnMut() -> bool, what: &str) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-// --- what is shown --------------------------------------------------------------------------------------------------
+// --- the view ------------------------------------------------------------------------------------
 
 fn next_frame(lines: &mut BufReader<TcpStream>) -> Frame {
     let mut line = String::new();
@@ -43,12 +43,12 @@ fn next_frame(lines: &mut BufReader<TcpStream>) -> Frame {
 
 fn look(show: &Show) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(show.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     BufReader::new(stream)
 }
 
 #[test]
-fn each_viewer_sees_all_timers() {
+fn every_viewer_sees_all_timers() {
     let show = Show::at(ANY).unwrap();
     let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
     (0..5).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap()));
@@ -59,14 +59,14 @@ fn each_viewer_sees_all_timers() {
 
     for mut viewer in [look(&show), look(&show)] {
         let mut frame = next_frame(&mut viewer);
-        // The worker takes them in when it next turns.
+        // The worker inserts the timeouts at its next turn.
         let is_seen = |frame: &Frame| {
             let wheel = frame.timers[0].wheel.as_ref();
             wheel.is_some_and(|wheel| wheel.levels[0].slots.iter().sum::<usize>() == 5)
         };
         let began = Instant::now();
         while !is_seen(&frame) {
-            assert!(began.elapsed() < PATIENCE, "{frame:?}");
+            assert!(began.elapsed() < TIMEOUT, "{frame:?}");
             frame = next_frame(&mut viewer);
         }
         assert!(frame.program.starts_with("wheel_top"), "{}", frame.program);
@@ -79,9 +79,9 @@ fn each_viewer_sees_all_timers() {
     timer.stop();
 }
 
-/// Its clock lives as long as any part of a timer does.
+/// The clock lives as long as any part of its timer.
 #[test]
-fn a_stopped_timer_is_let_go() {
+fn stopped_timer_is_released() {
     struct Now {
         origin: Instant,
         _life: Arc<()>,
@@ -100,13 +100,13 @@ fn a_stopped_timer_is_let_go() {
     show.watch("it", &timer);
     assert_eq!(timer.stop().len(), 1);
     drop(timer);
-    // Though nobody looks.
-    wait_until(|| Arc::strong_count(&life) == 1, "it is still there");
+    // Even without a viewer.
+    wait_until(|| Arc::strong_count(&life) == 1, "the timer still exists");
 
     let timer = next_frame(&mut look(&show)).timers.remove(0);
     assert!(timer.is_stopped && timer.wheel.is_none(), "{timer:?}");
     assert_eq!((timer.pending, timer.cancelled), (0, 1));
-    // It makes room for the next one.
+    // The next timer takes its place.
     let next = HashedWheelTimer::default();
     show.watch("next", &next);
     let names: Vec<_> = next_frame(&mut look(&show)).timers.into_iter().map(|timer| timer.name).collect();
@@ -114,7 +114,7 @@ fn a_stopped_timer_is_let_go() {
 }
 
 #[test]
-fn a_clock_that_panics_ends_the_view_of_its_timer_alone() {
+fn panicking_clock_ends_only_the_view_of_its_timer() {
     struct Bad(Arc<AtomicBool>);
 
     impl Clock for Bad {
@@ -127,7 +127,7 @@ fn a_clock_that_panics_ends_the_view_of_its_timer_alone() {
     let show = Show::at(ANY).unwrap();
     let timer = HashedWheelTimer::default();
     show.watch("good", &timer);
-    // It has no thread that would come to an end with its clock.
+    // A driven timer has no thread that the clock could end.
     let is_bad = Arc::<AtomicBool>::default();
     let clock = Bad(Arc::clone(&is_bad));
     let (bad, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
@@ -144,7 +144,7 @@ fn a_clock_that_panics_ends_the_view_of_its_timer_alone() {
 }
 
 #[test]
-fn a_large_wheel_is_not_looked_at() {
+fn large_wheel_is_not_read() {
     let show = Show::at(ANY).unwrap();
     for (bits, is_looked_at) in [(16, true), (17, false)] {
         let timer = HashedWheelTimer::builder().ticks_per_wheel(1 << bits).build().unwrap();
@@ -156,24 +156,24 @@ fn a_large_wheel_is_not_looked_at() {
 }
 
 #[test]
-fn a_viewer_that_stalls_or_goes_harms_nobody() {
+fn stalled_or_closed_viewer_does_not_affect_others() {
     let show = Show::at(ANY).unwrap();
     let timer = HashedWheelTimer::default();
-    // So much to say that the stalled one's buffers are full soon.
+    // A long name, so that the buffers of the stalled viewer are full soon.
     show.watch(&"long".repeat(1 << 18), &timer);
     let mut stalled = look(&show);
     drop(look(&show));
     let mut viewer = look(&show);
     let ages: Vec<_> = (0..40).map(|_| next_frame(&mut viewer).age).collect();
     assert!(ages.is_sorted());
-    // It has missed some, but has no part of a line; and goes on.
+    // The viewer has missed some frames but received no partial line, and continues to receive.
     let last = *ages.last().unwrap();
     let ages: Vec<_> = (0..40).map(|_| next_frame(&mut stalled).age).collect();
     assert!(ages.is_sorted() && *ages.last().unwrap() > last, "{ages:?}, {last:?}");
 }
 
 #[test]
-fn neighbours_are_added_up() {
+fn adjacent_slots_are_added() {
     assert_eq!(merge(&[1, 2, 3, 4], 10), [1, 2, 3, 4]);
     assert_eq!(merge(&[1, 2, 3, 4], 2), [3, 7]);
     assert_eq!(merge(&[1, 2, 3, 4, 5], 3), [1, 5, 9]);
@@ -181,10 +181,10 @@ fn neighbours_are_added_up() {
     assert!(merge(&[1, 2, 3], 0).is_empty() && merge(&[], 3).is_empty());
 }
 
-// --- wheel-top ------------------------------------------------------------------------------------------------------
+// --- wheel-top -----------------------------------------------------------------------------------
 
 #[test]
-fn an_example_can_be_looked_at() {
+fn example_can_be_watched() {
     let options = "--connections 50 --seconds 6 --max-late 5s --top 127.0.0.1:0";
     let mut example = Command::new(env!("CARGO_BIN_EXE_idle_connections"));
     example.args(options.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -192,16 +192,16 @@ fn an_example_can_be_looked_at() {
     let mut notes = BufReader::new(example.stderr.take().unwrap());
     let mut first = String::new();
     notes.read_line(&mut first).unwrap();
-    let address = first.trim().strip_prefix("To look at the timer: wheel-top ").expect(&first);
+    let address = first.trim().strip_prefix("To watch the timer: wheel-top ").expect(&first);
 
-    let Ran { status, text: picture } = run(&format!("{address} --once --size 80x24"));
+    let RunResult { status, text: picture } = run(&format!("{address} --once --size 80x24"));
     assert_eq!(status, Some(0), "{picture}");
     for part in ["idle_connections: connections", "● live", "512 slots of 10 ms", "▲", "pending", "scheduled"]
     {
         assert!(picture.contains(part), "no {part:?} in\n{picture}");
     }
     assert_eq!(picture.lines().count(), 24);
-    // It goes on as if nobody had looked.
+    // The example continues as without a viewer.
     let mut rest = String::new();
     example.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
     assert!(rest.contains("PASS"), "{rest}");
@@ -209,29 +209,32 @@ fn an_example_can_be_looked_at() {
 }
 
 #[test]
-fn it_has_timers_of_its_own() {
+fn wheel_top_has_its_own_timers() {
     for (options, parts) in [
         ("--once --size 120x40", ["wheel-top: hashed (1 of 2", "512 slots of 10 ms"]),
         ("--once --timer hierarchical", ["wheel-top: hierarchical (2 of 2", "levels of 64 slots"]),
     ] {
-        let Ran { status, text: picture } = run(options);
+        let RunResult { status, text: picture } = run(options);
         assert_eq!(status, Some(0), "{picture}");
         assert!(parts.iter().all(|part| picture.contains(part)), "{picture}");
     }
 }
 
 #[test]
-fn it_says_when_nobody_is_there() {
-    // Not listened to any more.
+fn missing_program_is_reported() {
+    // No program listens on this address any more.
     let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
-    let Ran { status, text } = run(&format!("{address} --once"));
+    let RunResult { status, text } = run(&format!("{address} --once"));
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains(&format!("nobody is at {address}: start an example with --top")), "{text}");
+    assert!(
+        text.contains(&format!("no program listens on {address}: start an example with --top")),
+        "{text}"
+    );
 }
 
 #[test]
-fn it_says_when_somebody_else_is_there() {
-    // As far as anybody can know.
+fn other_program_is_reported() {
+    // It cannot be distinguished from a very long frame.
     let endless = b"{\"program\":\"".iter().chain(&[b'a'; 2 << 20]).copied().collect();
     let answers = |words: Vec<u8>, answer| {
         let listener = TcpListener::bind(ANY).unwrap();
@@ -243,22 +246,22 @@ fn it_says_when_somebody_else_is_there() {
                 open.push(stream);
             }
         });
-        let Ran { status, text } = run(&format!("{address} --once"));
+        let RunResult { status, text } = run(&format!("{address} --once"));
         assert_eq!(status, Some(1), "{text}");
         assert!(text.contains(answer), "{text}");
     };
-    // Each takes as long as one picture may.
+    // Concurrently, because each of these takes as long as the time limit for a picture.
     thread::scope(|scope| {
-        scope.spawn(|| answers(b"220 mail.example.org\r\n".to_vec(), "does not speak of timers"));
-        scope.spawn(|| answers(b"\xff\xfe\n".to_vec(), "does not speak of timers"));
-        scope.spawn(|| answers(endless, "does not speak of timers"));
-        scope.spawn(|| answers(Vec::new(), "says nothing"));
+        scope.spawn(|| answers(b"220 mail.example.org\r\n".to_vec(), "does not send timer states"));
+        scope.spawn(|| answers(b"\xff\xfe\n".to_vec(), "does not send timer states"));
+        scope.spawn(|| answers(endless, "does not send timer states"));
+        scope.spawn(|| answers(Vec::new(), "sends nothing"));
     });
 }
 
-/// A task that does not return, in a timer that has much to do.
+/// A task that does not return, in a timer with high load.
 #[test]
-fn it_says_that_the_worker_is_stuck() {
+fn stuck_worker_is_reported() {
     let show = Show::at(ANY).unwrap();
     let timer = HashedWheelTimer::default();
     let (begin, begun) = mpsc::channel();
@@ -276,19 +279,19 @@ fn it_says_that_the_worker_is_stuck() {
     for part in ["the worker is in a turn", "● in a turn for "] {
         assert!(picture.contains(part), "no {part:?} in\n{picture}");
     }
-    assert!(!picture.contains("live") && !picture.contains("nothing was put in"), "{picture}");
+    assert!(!picture.contains("live") && !picture.contains("never used"), "{picture}");
 }
 
 #[test]
-fn it_says_when_there_is_no_such_timer() {
-    let Ran { status, text } = run("--once --timer nope");
+fn unknown_timer_is_reported() {
+    let RunResult { status, text } = run("--once --timer nope");
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("no timer there is named \"nope\""), "{text}");
+    assert!(text.contains("there is no timer named \"nope\""), "{text}");
 }
 
-/// As `| head -1` does.
+/// Like `| head -1`.
 #[test]
-fn who_closes_the_pipe_has_seen_enough() {
+fn closed_pipe_is_no_error() {
     let mut command = Command::new(PROGRAM);
     command.arg("--once").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Process::start(&mut command).unwrap();
@@ -299,21 +302,21 @@ fn who_closes_the_pipe_has_seen_enough() {
 }
 
 #[test]
-fn without_a_terminal_it_says_so() {
-    let Ran { status, text } = run("127.0.0.1:1");
+fn missing_terminal_is_reported() {
+    let RunResult { status, text } = run("127.0.0.1:1");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("no terminal") && text.contains("--once"), "{text}");
 }
 
 #[test]
-fn bad_options_get_a_reason_and_status_2() {
+fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("nowhere", "'[ADDRESS]'"),
         ("--once --size 0x1", "from 1 to 1000"),
         ("--once --size 80", "100x32"),
         ("--size 80x24", "--once"),
     ] {
-        let Ran { status, text } = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
@@ -321,15 +324,15 @@ fn bad_options_get_a_reason_and_status_2() {
     let address = taken.local_addr().unwrap().to_string();
     for (address, reason) in [(&*address, "--top 127.0.0.1:"), ("here", "'--top <ADDRESS>'")] {
         let mut example = Command::new(env!("CARGO_BIN_EXE_bounded_pool"));
-        let Ran { status, text } = testing::run_command(example.args(["--top", address]));
+        let RunResult { status, text } = testing::run_command(example.args(["--top", address]));
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{text}");
     }
 }
 
-// --- in a terminal --------------------------------------------------------------------------------------------------
+// --- in a terminal -------------------------------------------------------------------------------
 
-/// `wheel-top` in a terminal of its own, made by util-linux's `script`.
+/// `wheel-top` in its own terminal, which util-linux's `script` creates.
 #[cfg(target_os = "linux")]
 struct Terminal {
     script: Process,
@@ -339,14 +342,14 @@ struct Terminal {
 
 #[cfg(target_os = "linux")]
 impl Terminal {
-    /// `None` where there is no `script`.
+    /// Returns `None` if there is no `script`.
     fn with(options: &str) -> Option<Self> {
         let command = format!("stty rows 24 cols 80 && echo process $$ && exec '{PROGRAM}' {options}");
         let mut script = Command::new("script");
         script.args(["-qefc", &command, "/dev/null"]).env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
         let script = Process::start(script.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let Ok(mut script) = script else {
-            println!("SKIPPED: there is no `script` here (it is of util-linux), so nothing is known of it");
+            println!("SKIPPED: `script` of util-linux is not installed, so this is not tested");
             return None;
         };
         let mut output = script.stdout.take().unwrap();
@@ -366,29 +369,29 @@ impl Terminal {
     fn wait_for(&mut self, text: &str) {
         let began = Instant::now();
         while !self.seen.contains(text) {
-            let bytes = self.bytes.recv_timeout(PATIENCE.saturating_sub(began.elapsed()));
+            let bytes = self.bytes.recv_timeout(TIMEOUT.saturating_sub(began.elapsed()));
             let bytes = bytes.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.seen));
             self.seen += &String::from_utf8_lossy(&bytes);
         }
     }
 
-    /// Of `wheel-top`.
+    /// Returns the process id of `wheel-top`.
     fn process(&self) -> u32 {
-        let (_, behind) = self.seen.split_once("process ").unwrap();
-        behind.split_whitespace().next().unwrap().parse().unwrap()
+        let (_, rest) = self.seen.split_once("process ").unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
     }
 
-    /// Presses a key, and then as `restored`.
+    /// Presses a key and then waits like `restored`.
     #[track_caller]
-    fn leave(mut self, key: &[u8]) -> Option<i32> {
+    fn quit(mut self, key: &[u8]) -> Option<i32> {
         self.script.stdin.as_mut().unwrap().write_all(key).unwrap();
         self.restored()
     }
 
-    /// Sees the terminal restored, and says how it has ended.
+    /// Waits until the terminal is restored and returns the exit status.
     #[track_caller]
     fn restored(mut self) -> Option<i32> {
-        // The screen that was there before, with its cursor.
+        // The previous screen and its cursor.
         self.wait_for("\x1b[?1049l");
         self.wait_for("\x1b[?25h");
         self.script.wait().unwrap().code()
@@ -397,33 +400,34 @@ impl Terminal {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn it_waits_for_a_program_and_says_when_it_has_ended() {
+fn start_and_end_of_a_program_are_shown() {
     let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
     let Some(mut terminal) = Terminal::with(&address.to_string()) else { return };
     terminal.wait_for("\x1b[?1049h");
-    terminal.wait_for("nobody");
-    // (What is on the screen already is not written again: one word is enough.)
+    terminal.wait_for("listens");
+    // (Text that is already on the screen is not written again, so the test waits for single
+    // words.)
     let mut example = Command::new(env!("CARGO_BIN_EXE_bounded_pool"));
     let ran = testing::run_command(example.args(["--timeouts", "2000", "--top", &address.to_string()]));
     assert_eq!(ran.status, Some(0), "{}", ran.text);
     terminal.wait_for("bounded_pool");
     terminal.wait_for("ended");
-    assert_eq!(terminal.leave(b"q"), Some(0));
+    assert_eq!(terminal.quit(b"q"), Some(0));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn each_of_three_keys_leaves() {
+fn q_escape_and_ctrl_c_quit() {
     for key in [&b"q"[..], b"\x1b", b"\x03"] {
         let Some(mut terminal) = Terminal::with("") else { return };
         terminal.wait_for("live");
-        assert_eq!(terminal.leave(key), Some(0), "{key:?}");
+        assert_eq!(terminal.quit(key), Some(0), "{key:?}");
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn so_does_a_signal() {
+fn signals_quit() {
     for signal in ["TERM", "HUP", "INT", "QUIT"] {
         let Some(mut terminal) = Terminal::with("") else { return };
         terminal.wait_for("live");
@@ -434,12 +438,12 @@ fn so_does_a_signal() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn it_ends_with_its_terminal() {
+fn wheel_top_ends_with_its_terminal() {
     let listener = TcpListener::bind(ANY).unwrap();
     let Some(mut terminal) = Terminal::with(&listener.local_addr().unwrap().to_string()) else { return };
     terminal.wait_for("\x1b[?1049h");
     let (mut stream, _) = listener.accept().unwrap();
     drop(terminal);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }

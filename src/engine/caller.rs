@@ -46,8 +46,8 @@ impl Shared {
         Ok(Timeout { handle })
     }
 
-    /// Registers a timeout that was rejected at first, if that was because the timer is not started.
-    /// Returns the state before.
+    /// Registers a timeout that was rejected at first, if that was because the timer is not
+    /// started: the worker is lazily started here. Returns the state before.
     #[cold]
     fn register_after(self: &Arc<Self>, mut rejection: Rejection) -> Result<StateSnapshot, NewTimeoutError> {
         loop {
@@ -66,8 +66,8 @@ impl Shared {
         }
     }
 
-    /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the caller
-    /// of `stop` expects them.
+    /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the
+    /// caller of `stop` expects them.
     #[cold]
     fn count_rejection(&self, error: &NewTimeoutError) {
         let rejected = self.counters.rejected.add_one();
@@ -92,35 +92,30 @@ impl Shared {
         }
     }
 
-    /// Cancels a timeout, if it has not ended, and counts it out. The caller owns the task, unless it
-    /// runs.
+    /// Cancels a timeout, if it has not ended, and counts it out. The caller owns the task, unless
+    /// it runs.
     #[inline]
     fn end<'a>(&self, timeout: &'a Timeout) -> Option<CancelledTask<'a, SharedFields>> {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let (cancel, state) = thread_cache::with_handle(handle, |cache| {
-            let cancel = cache.cancel(handle, seen);
-            // Deregister after the push: `stop` waits for the count, and then finds the message.
-            let state = match cancel {
-                Cancel::HasEnded => None,
-                Cancel::InFlight(_) | Cancel::InWheel(_) => Some(self.state.deregister()),
-            };
-            (cancel, state)
-        });
-        match (cancel, state) {
-            (Cancel::InFlight(task), Some(_)) => Some(task),
-            (Cancel::InWheel(task), Some(state)) => {
-                self.wake_to_reclaim(state);
-                Some(task)
-            }
-            _ => None,
+        let cancel = thread_cache::with_handle(handle, |cache| cache.cancel(handle, seen));
+        let (task, was_in_wheel) = match cancel {
+            Cancel::HasEnded => return None,
+            Cancel::InFlight(task) => (task, false),
+            Cancel::InWheel(task) => (task, true),
+        };
+        // Deregister after the push: `stop` waits for the count, and then finds the message.
+        let state = self.state.deregister();
+        if was_in_wheel {
+            self.wake_to_reclaim(state);
         }
+        Some(task)
     }
 
-    /// Replaces a timeout that has not ended by another one with the same deadline, and drops the old
-    /// task. If the timeout has ended, drops the new task and returns `None`. For `stop` and for the
-    /// limit there is one of the two at all times.
+    /// Replaces a timeout that has not ended by another one with the same deadline, and drops the
+    /// old task. If the timeout has ended, drops the new task and returns `None`. For `stop` and
+    /// for the limit there is one of the two at all times.
     #[cfg(feature = "async")]
     pub(crate) fn replace<T: Task<SharedFields>>(
         self: &Arc<Self>,
@@ -162,25 +157,24 @@ impl Shared {
     #[inline]
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
         let handle = &timeout.handle;
-        // Count first, to overlap the cache miss on the node. (A `reset` that comes too late on a
-        // stopped timer needs no cache.)
-        let is_counted = !self.is_known_to_be_stopped();
-        if is_counted {
-            thread_cache::count_resets(handle, 1);
-        }
-        let reset = handle.reset(deadline);
-        let has_ended = matches!(reset, Reset::HasEnded);
-        if is_counted == has_ended {
-            thread_cache::count_resets(handle, if has_ended { -1 } else { 1 });
-        }
-        match reset {
-            Reset::HasEnded => return false,
+        // Count first, to overlap the cache miss on the node.
+        let is_counted = thread_cache::count_resets(handle, 1);
+        match handle.reset(deadline) {
+            Reset::HasEnded => {
+                if is_counted {
+                    thread_cache::count_resets(handle, -1);
+                }
+                return false;
+            }
             Reset::Later => {}
             // The worker thread takes in the message at the next tick, or was woken for it. A
-            // driver's loop may have been told of a later deadline.
+            // driver's loop may have announced a turn that is too late.
             Reset::Earlier if self.waker.is_none() => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => self.push_moved(timeout, message),
+        }
+        if !is_counted {
+            thread_cache::count_first_reset(handle);
         }
         true
     }

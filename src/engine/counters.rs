@@ -1,9 +1,9 @@
 //! What a timer counts: per timer, per worker, per thread. `stats.rs` makes [`Stats`](crate::Stats)
 //! of it.
 
-use super::shared::Shared;
 use crate::sync::unmodelled::{AtomicU64, OnceLock};
 use crate::sync::{Arc, CachePadded, Ordering, SegQueue};
+use crate::ticks::Ticks;
 
 /// The number of buckets of a lateness histogram: one per bound, and one above all bounds.
 pub(crate) const LATENESS_BUCKETS: usize = 16;
@@ -45,9 +45,9 @@ pub(crate) struct WorkerCounters {
     pub(crate) runs: Counter,
     pub(crate) turns: Counter,
     pub(crate) wake_ups: Counter,
-    /// The number of nodes in the wheel when messages were last taken, plus `expired` at that time. An
-    /// expiry takes a node out of the wheel, so the sum holds until messages are taken again. (A node
-    /// that the worker finds cancelled counts until its message arrives.)
+    /// The number of nodes in the wheel when messages were last taken, plus `expired` at that time.
+    /// An expiry takes a node out of the wheel, so the sum holds until messages are taken again. (A
+    /// node that the worker finds cancelled counts until its message arrives.)
     pub(crate) in_wheel_or_expired: Counter,
     pub(crate) slow_tasks: Counter,
     pub(crate) long_turns: Counter,
@@ -83,8 +83,8 @@ impl LatenessCounters {
 }
 
 /// Measures how late a turn is with what it expires.
-#[derive(Default)]
 pub(crate) struct LatenessSampler {
+    ticks: Ticks,
     /// The time when the clock was read last.
     now: u64,
     /// How many tasks were ever counted.
@@ -92,9 +92,13 @@ pub(crate) struct LatenessSampler {
 }
 
 /// The clock is read again after so many tasks.
-const TASKS_PER_SAMPLE: u64 = 64;
+pub(super) const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
+    pub(super) fn new(ticks: Ticks) -> Self {
+        Self { ticks, now: 0, counted: 0 }
+    }
+
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
     }
@@ -102,28 +106,13 @@ impl LatenessSampler {
     /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.
     // Not in the worker's loop, which needs its registers.
     #[inline(never)]
-    pub(super) fn count(&mut self, shared: &Shared, tick: u64) {
-        let counters = &shared.counters.worker;
+    pub(super) fn count(&mut self, counters: &WorkerCounters, tick: u64) {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
-            let late = shared.ticks.since(tick, self.now);
-            counters.lateness.add_alone(late, shared.ticks.nanos(), handed_over - self.counted);
+            let late = self.ticks.since(tick, self.now);
+            counters.lateness.add_alone(late, self.ticks.nanos(), handed_over - self.counted);
             self.counted = handed_over;
         }
-    }
-
-    /// A task was handed over at this tick: reads the clock if it was the last one of a sample.
-    #[inline]
-    pub(super) fn sample(&mut self, shared: &Shared, tick: u64) {
-        if shared.counters.worker.handed_over() % TASKS_PER_SAMPLE == 0 {
-            self.read_clock(shared, tick);
-        }
-    }
-
-    #[cold]
-    fn read_clock(&mut self, shared: &Shared, tick: u64) {
-        self.count(shared, tick);
-        self.now = shared.now_in_turn().unwrap_or(self.now);
     }
 }
 
@@ -153,8 +142,8 @@ impl Drop for ThreadCounter {
     }
 }
 
-/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread that
-/// ends gives its part back, and the next thread goes on counting there.
+/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread
+/// that ends gives its part back, and the next thread goes on counting there.
 pub(crate) struct StripedCounter {
     /// The first part, its `next` and so on are all parts. None ever leaves this list.
     first: OnceLock<Arc<ThreadCounter>>,

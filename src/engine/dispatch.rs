@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use super::shared::{Shared, SharedFields, Timeout};
+use super::shared::{DispatchedTask, Executor, Shared, SharedFields, Timeout};
 use super::thread_cache;
-use super::worker::Executor;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
 use crate::ticks::DEADLINE_NEVER;
@@ -32,8 +31,8 @@ impl Shared {
         self.time_task(name, || run_claimed(claimed))
     }
 
-    /// Hands a task to the executor; or runs it here, if it must not be rejected. Returns the timeout if
-    /// it is still here.
+    /// Hands a task to the executor; or runs it here, if it must not be rejected. Returns the
+    /// timeout if it is still here.
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
     pub(super) fn dispatch(
@@ -69,8 +68,8 @@ impl Shared {
         self.guard("when it was dropped", || name, || claim.discard());
     }
 
-    /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is a
-    /// threshold.
+    /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is
+    /// a threshold.
     #[inline]
     pub(super) fn watch<R>(&self, task: &str, run: impl FnOnce() -> R) -> R {
         if self.slow_task_threshold == DEADLINE_NEVER { run() } else { self.time_task(task, run) }
@@ -89,8 +88,8 @@ impl Shared {
         result
     }
 
-    /// Reads the time for statistics. The clock is user code: if it panics here, that is reported, and
-    /// the turn goes on. (A panic at the beginning of a turn ends it.)
+    /// Reads the time for statistics. The clock is user code: if it panics here, that is reported,
+    /// and the turn goes on. (A panic at the beginning of a turn ends it.)
     pub(super) fn now_in_turn(&self) -> Option<u64> {
         let mut now = None;
         let read = || now = Some(self.time.now());
@@ -112,10 +111,6 @@ impl Shared {
         }
     }
 }
-
-/// An expired task that a task executor has.
-#[must_use = "it has to be run or rejected"]
-pub(crate) struct DispatchedTask(ClaimedTask<SharedFields>);
 
 impl DispatchedTask {
     pub(crate) fn timeout(&self) -> &Timeout {

@@ -1,7 +1,7 @@
 //! The end of a timer: `stop`, `shutdown`, the drop of the last handle or of the driver.
 //!
-//! The words are [`STOPPED`] and [`CLOSING`] in the [`TimerState`], and the pending count beside them.
-//! The rows of the state word's table for the end:
+//! The words are [`STOPPED`] and [`CLOSING`] in the [`TimerState`], and the pending count beside
+//! them. The rows of the state word's table for the end:
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
@@ -12,9 +12,9 @@
 //!
 //! `new_timeout` registers and reads the bits by one compare-exchange, and then pushes. The first
 //! `stop` sets its bit, takes the worker's lock, cancels what is in the wheel, what an interrupted
-//! turn had taken out of it, and what is in the lanes; and looks at the lanes again until the count is
-//! zero ([`drain`](Worker::drain)). Every thread that ends a timeout deregisters it after it has pushed
-//! what it has to push.
+//! turn had taken out of it, and what is in the lanes; and looks at the lanes again until the count
+//! is zero ([`drain`](Worker::drain)). Every thread that ends a timeout deregisters it after it has
+//! pushed what it has to push.
 //!
 //! | `new_timeout`, `stop` | |
 //! |---|---|
@@ -32,10 +32,10 @@
 //! | the end of the last run on an executor's thread | made it `EXPIRED` | push; `deregister` |
 //! | a future that is polled with another waker | made the old timeout `CANCELLED`, without `deregister` | `transfer`, push the new one: one of them is counted at all times |
 //!
-//! A turn that is cut short may leave nodes that it had taken out of the wheel. A thread that read the
-//! state before the bit was set (a `shutdown` in `next_due`, a driver) may take the lock before `stop`
-//! does. While such nodes are left, it takes in no message: a message about such a node could free it;
-//! it could be used again, and `drain` would then cancel the new timeout.
+//! A turn that is cut short may leave nodes that it had taken out of the wheel. A thread that read
+//! the state before the bit was set (a `shutdown` in `next_due`, a driver) may take the lock before
+//! `stop` does. While such nodes are left, it takes in no message: a message about such a node
+//! could free it; it could be used again, and `drain` would then cancel the new timeout.
 //!
 //! # Who ends the timer
 //!
@@ -47,18 +47,18 @@
 //! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` does not raise it from zero |
 //! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`abandon`](Shared::abandon)). The turn sees it before the next task, and drains before it releases the lock |
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
-//! | a panic of the clock on the worker thread | as a last drop there, but nobody gets the timeouts |
+//! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |
 //!
 //! # `shutdown`
 //!
-//! It sets `CLOSING` alone: new timeouts are rejected, all else goes on. It reads the clock after that,
-//! so a timeout that was accepted with a delay of the grace falls due within it. It waits while
-//! something in the wheel falls due in time, by the deadline of each timeout; and while the timeouts
-//! in the wheel do not add up to the count, because then a thread is about to push. With a thread, it
-//! gives up a timeout that is not due by the timer's clock once real time should have reached it: each
-//! tick that is awaited gets the real time that it should take, and [`LOOK_INTERVAL`]. It wakes a
-//! worker that sleeps over a tick which its clock has jumped past. On a driven timer it lets no time
-//! pass, and runs what is due now. It ends in a `stop`.
+//! It sets `CLOSING` alone: new timeouts are rejected, all else goes on. It reads the clock after
+//! that, so a timeout that was accepted with a delay of the grace falls due within it. It waits
+//! while something in the wheel falls due in time, by the deadline of each timeout; and while the
+//! timeouts in the wheel do not add up to the count, because then a thread is about to push. With a
+//! thread, it gives up a timeout that is not due by the timer's clock once real time should have
+//! reached it: each tick that is awaited gets the real time that it should take, and
+//! [`LOOK_INTERVAL`]. It wakes a worker that sleeps over a tick which its clock has jumped past. On
+//! a driven timer it lets no time pass, and runs what is due now. It ends in a `stop`.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ use crate::node::{Arrival, Stopped};
 use crate::sync::{Arc, Backoff, Ordering, Parker, is_current};
 use crate::ticks::{self, DEADLINE_NEVER};
 
-/// How often a `shutdown` looks whether it still has to wait: a `cancel` tells nobody.
+/// How often a `shutdown` looks whether it still has to wait. A `cancel` does not notify it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// It does not look more often than this, so that it does not keep the worker from its lock.
@@ -93,9 +93,9 @@ impl TimerState {
 }
 
 impl Shared {
-    /// Ends all timeouts and then the worker; blocks while a task runs there. The first call returns
-    /// the timeouts. Others block until it has them: a loop that drops its driver because the timer is
-    /// stopped takes nothing from the caller of `stop`.
+    /// Ends all timeouts and then the worker; blocks while a task runs there. The first call
+    /// returns the timeouts. Others block until it has them: a loop that drops its driver because
+    /// the timer is stopped takes nothing from the caller of `stop`.
     ///
     /// Not to be called by the worker in a turn.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
@@ -109,8 +109,8 @@ impl Shared {
             }
             return Vec::new();
         }
-        // Before the waker is called and the thread is joined: both may run user code that stops the
-        // timer.
+        // Before the waker is called and the thread is joined: both may run user code that stops
+        // the timer.
         let timeouts = self.worker.lock().drain(self);
         self.notify_worker();
         // The worker thread itself gets here if the user's clock, which it runs, calls `stop`.
@@ -177,8 +177,8 @@ impl Shared {
     /// Not to be called by the worker in a turn.
     pub(crate) fn shutdown(self: &Arc<Self>, grace: Duration) -> Vec<Timeout> {
         self.state.close();
-        // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay of
-        // `grace` falls due within it.
+        // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay
+        // of `grace` falls due within it.
         let now = self.time.now_or_soon();
         let last = self.ticks.of(ticks::deadline(now, grace));
         let last = last.min(self.ticks.reached(DEADLINE_NEVER - 1));
@@ -190,8 +190,8 @@ impl Shared {
         self.stop()
     }
 
-    /// Waits until nothing is left that falls due up to the tick `last`; or for as long as that should
-    /// take in real time, if what is left is not due by the timer's clock then.
+    /// Waits until nothing is left that falls due up to the tick `last`; or for as long as that
+    /// should take in real time, if what is left is not due by the timer's clock then.
     fn wait_for_worker(self: &Arc<Self>, last: u64, at_most: Duration) {
         let parker = Parker::default();
         let (mut awaited, mut by) = (0, Instant::now() + at_most);
@@ -233,8 +233,8 @@ impl Shared {
         }
     }
 
-    /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a thread
-    /// is about to push it; `None` if there is none, or the timer is stopped.
+    /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a
+    /// thread is about to push it; `None` if there is none, or the timer is stopped.
     pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
         let state = self.state.snapshot();
         let is_over = state.is_stopped() || state.pending() == 0;
@@ -243,11 +243,11 @@ impl Shared {
 }
 
 impl Worker {
-    /// Returns the tick at which the first timeout fires that falls due up to the tick `last`, once no
-    /// more are accepted. Zero if that is not known yet, because a thread is about to push.
+    /// Returns the tick at which the first timeout fires that falls due up to the tick `last`, once
+    /// no more are accepted. Zero if that is not known yet, because a thread is about to push.
     fn next_due(&mut self, shared: &Arc<Shared>, last: u64) -> Option<u64> {
         self.drain_messages_unless_behind(shared);
-        if self.has_backlog {
+        if self.intake.has_backlog {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
@@ -263,26 +263,26 @@ impl Worker {
         self.is_drained
     }
 
-    /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with their
-    /// hooks called. Waits for callers that have registered and are about to push.
+    /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with
+    /// their hooks called. Waits for callers that have registered and are about to push.
     pub(super) fn drain(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
-        let Self { nodes, queue, .. } = self;
+        let Self { nodes, intake, .. } = self;
         let mut nodes = nodes.of(shared);
         nodes.stop_all(|stopped| {
             shared.state.deregister();
             all.push(stopped);
         });
         loop {
-            queue.take(&shared.new_lanes, usize::MAX, |group| {
-                nodes.receive(group, |arrival, _| {
+            intake.queue.take(&shared.new_lanes, usize::MAX, |waiting, most| {
+                nodes.receive(waiting, most, |arrival, _| {
                     let (Arrival::New(node) | Arrival::Known(node)) = arrival else { return };
                     if let Some(stopped) = node.stop() {
                         shared.state.deregister();
                         all.push(stopped);
                     }
-                });
+                })
             });
             if shared.state.snapshot().pending() == 0 {
                 break;
@@ -290,10 +290,10 @@ impl Worker {
             backoff.snooze();
         }
         // Every registered timeout has ended. Messages that are left in lanes were taken back.
-        self.taken = shared.state.snapshot().registered(self.taken);
+        intake.taken = shared.state.snapshot().registered(intake.taken);
         let counters = &shared.counters.worker;
         counters.in_wheel_or_expired.set_alone(counters.expired.get());
-        counters.taken.set_alone(self.taken);
+        counters.taken.set_alone(intake.taken);
         shared.worker.set_draining();
         let cancelled = |stopped| match stopped {
             Stopped::WithTask(claimed) => {

@@ -10,26 +10,26 @@
 //!                                       (a lane per thread)               dispatch.rs: task
 //! ```
 //!
-//! The two sides share [`Shared`] (`shared.rs`): the state word (`state.rs`), the lanes that are not
-//! adopted yet, the counters (`counters.rs`), the memory of the nodes (`node/`), and the worker itself
-//! behind its lock (`worker_lock.rs`). A thread becomes the worker by taking that lock: the worker
-//! thread (`thread.rs`), a `Driver` in its loop, a `stop` or a `shutdown`.
+//! The two sides share [`Shared`] (`shared.rs`): the state word (`state.rs`), the lanes that are
+//! not adopted yet, the counters (`counters.rs`), the memory of the nodes (`node/`), and the worker
+//! itself behind its lock (`worker_lock.rs`). A thread becomes the worker by taking that lock: the
+//! worker thread (`thread.rs`), a `Driver` in its loop, a `stop` or a `shutdown`.
 //!
 //! Two protocols have a file each, with word, table and proof: `sleep.rs` (no wake-up is lost) and
 //! `end.rs` (no timeout is lost). How one timeout ends is in `node/word.rs`.
 //!
 //! # Words for giving something up
 //!
-//! *Cancel* a timeout; *drop* a task; *release* a reference; *recycle* a node; *deregister* a timeout
-//! from the pending count; *retire* a lane.
+//! *Cancel* a timeout; *drop* a task; *release* a reference; *recycle* a node; *deregister* a
+//! timeout from the pending count; *retire* a lane.
 //!
 //! # The import cycle
 //!
 //! `shared.rs`, `sleep.rs`, `thread.rs` and `worker.rs` import each other: the shared state has the
-//! worker, the thread and the waker, and their methods take the shared state. It stays because a task
-//! receives `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the callers'
-//! side. All other imports of the crate lead from the API to the engine, to `node/`, to the wheels and
-//! the foundation; `tests/structure.rs` checks that.
+//! worker, the thread and the waker, and their methods take the shared state. It stays because a
+//! task receives `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the
+//! callers' side. All other imports of the crate lead from the API to the engine, to `node/`, to
+//! the wheels and the foundation; `tests/structure.rs` checks that.
 //!
 //! The engine has no `unsafe` code.
 
@@ -47,9 +47,7 @@ mod worker;
 mod worker_lock;
 
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
-pub(crate) use dispatch::DispatchedTask;
 pub use shared::Timeout;
-pub(crate) use shared::{Settings, Shared, SharedFields};
+pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
 pub(crate) use sleep::Waker;
 pub(crate) use state::MAX_PENDING;
-pub(crate) use worker::Executor;

@@ -1,4 +1,5 @@
-//! The state that the handles of a timer, its timeouts and its worker share: fields and construction.
+//! The state that the handles of a timer, its timeouts and its worker share: fields and
+//! construction.
 //!
 //! The operations are in the other files of the engine, as methods of [`Shared`].
 
@@ -9,17 +10,17 @@ use super::sleep::Waker;
 use super::state::{MAX_PENDING, TimerState};
 use super::thread::Thread;
 use super::timeouts::NewLanes;
-use super::worker::{Executor, Worker};
+use super::worker::Worker;
 use super::worker_lock::WorkerLock;
 use crate::clock::{Clock, Time};
-use crate::node::{self, Pool, TaskContext, new_pool};
+use crate::node::{self, ClaimedTask, Pool, TaskContext, new_pool};
 use crate::report;
 use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
 use crate::ticks::Ticks;
 use crate::wheel::EitherWheel;
 
-/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is in
-/// an `Arc`.
+/// What a timer's handles, timeouts and worker share, together with the memory of its nodes. It is
+/// in an `Arc`.
 pub(crate) type Shared = Pool<SharedFields>;
 
 /// A user's reference to a node of a timer.
@@ -54,6 +55,14 @@ pub struct Timeout {
     pub(crate) handle: Handle,
 }
 
+/// An expired task that a task executor has.
+// It is defined here because the worker has the executor; its methods are in `dispatch.rs`.
+#[must_use = "it has to be run or rejected"]
+pub(crate) struct DispatchedTask(pub(super) ClaimedTask<SharedFields>);
+
+/// Runs expired tasks elsewhere than on the worker.
+pub(crate) type Executor = Box<dyn Fn(DispatchedTask) + Send + Sync>;
+
 impl TaskContext for SharedFields {
     type Timeout = Timeout;
     type Timer = Shared;
@@ -65,8 +74,8 @@ pub(crate) struct SharedFields {
     pub(crate) state: CachePadded<TimerState>,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
-    /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because their
-    /// caches look at it without keeping the timer.
+    /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
+    /// their caches look at it without keeping the timer.
     pub(super) stopped: Arc<unmodelled::AtomicBool>,
     pub(crate) worker: WorkerLock<Worker>,
     pub(crate) thread: Thread,
@@ -126,6 +135,7 @@ impl Shared {
         if live > MANY_TIMERS && !WARNED.swap(true, Ordering::Relaxed) {
             report::too_many_timers(live);
         }
+        let ticks = Ticks::new(settings.tick);
         let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
         new_pool(settings.wheel, |nodes, pool| SharedFields {
             state: CachePadded::new(TimerState::new()),
@@ -133,12 +143,12 @@ impl Shared {
             stopped: Arc::default(),
             ticks_per_wheel,
             wheel,
-            worker: WorkerLock::new(Worker::new(nodes, settings.executor)),
+            worker: WorkerLock::new(Worker::new(nodes, settings.executor, ticks)),
             thread: Thread::new(settings.thread_name),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
             counters: Counters::default(),
-            ticks: Ticks::new(settings.tick),
+            ticks,
             limit: match settings.limit {
                 0 => MAX_PENDING,
                 limit => MAX_PENDING.min(limit as u64),

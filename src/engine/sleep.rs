@@ -1,7 +1,7 @@
 //! Sleep and wake-up of the worker: of its thread, and of a loop that turns a `Driver`.
 //!
-//! The word is [`ASLEEP`] in the [`TimerState`], and for a loop also `announced`, the tick of its next
-//! turn. The rows of the state word's table for sleeping:
+//! The word is [`ASLEEP`] in the [`TimerState`], and for a loop also `announced`, the tick of its
+//! next turn. The rows of the state word's table for sleeping:
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
@@ -21,26 +21,26 @@
 //! caller wakes it, because nothing can fire before that tick. To sleep longer, it
 //!
 //! 1. reads the word;
-//! 2. finds all lanes empty, and has taken in as many new timeouts as were ever `REGISTERED` (whether
-//!    they were taken back or not);
+//! 2. finds all lanes empty, and has taken in as many new timeouts as were ever `REGISTERED`
+//!    (whether they were taken back or not);
 //! 3. sets `ASLEEP` by a compare-exchange from the word of step 1;
 //! 4. looks at the lanes once more.
 //!
 //! Take a push that it has seen in neither look.
 //!
 //! * A new timeout: its `register` (or `transfer`) came after step 1, otherwise `REGISTERED` would
-//!   differ in step 2. So it came after step 3 as well, otherwise the compare-exchange would fail. It
-//!   saw `ASLEEP`, and its caller wakes the worker after the push. `REGISTERED` counts modulo 2^28:
-//!   it can look unchanged with pushes outstanding only if these are a multiple of 2^28. Then all of
-//!   them, except the last one of each thread, come before a later `register` or `transfer` of that
-//!   thread, so step 4 sees them.
+//!   differ in step 2. So it came after step 3 as well, otherwise the compare-exchange would fail.
+//!   It saw `ASLEEP`, and its caller wakes the worker after the push. `REGISTERED` counts modulo
+//!   2^28: it can look unchanged with pushes outstanding only if these are a multiple of 2^28. Then
+//!   all of them, except the last one of each thread, come before a later `register` or `transfer`
+//!   of that thread, so step 4 sees them.
 //! * A cancellation or a re-arm: its `deregister`, `transfer` or `publish_and_read` came after the
 //!   push. If it had come before step 3, step 4 would see the push. So it came after, and saw
 //!   `ASLEEP`.
 //!
-//! A worker that its own time has woken clears `ASLEEP` itself. A caller that had seen it set, and is
-//! about to push, has changed `REGISTERED` by then, so the worker does not sleep again before it has
-//! taken that push.
+//! A worker that its own time has woken clears `ASLEEP` itself. A caller that had seen it set, and
+//! is about to push, has changed `REGISTERED` by then, so the worker does not sleep again before it
+//! has taken that push.
 //!
 //! # The driver's loop: no announced turn is too late
 //!
@@ -51,12 +51,13 @@
 //! 3. sets `ASLEEP`, whatever has happened since;
 //! 4. looks at the lanes again, and sleeps until the earlier of the two ticks.
 //!
-//! Take a push, or a deadline made earlier in a lane, that it has seen in neither look. The caller's
-//! `publish_and_read` came after step 3, so it sees `ASLEEP` and the tick, and wakes the loop if that
-//! is too late. If it sees `ASLEEP` cleared, another caller is waking the loop, or the loop has turned;
-//! in both cases the loop announces its next sleep anew. If one thread pushes a node and another makes
-//! it earlier, the one whose `publish_and_read` comes last knows of both. If the waker panics, its
-//! caller sets `ASLEEP` again: the loop sleeps on, until the next caller that needs it.
+//! Take a push, or a deadline made earlier in a lane, that it has seen in neither look. The
+//! caller's `publish_and_read` came after step 3, so it sees `ASLEEP` and the tick, and wakes the
+//! loop if that is too late. If it sees `ASLEEP` cleared, another caller is waking the loop, or the
+//! loop has turned; in both cases the loop announces its next sleep anew. If one thread pushes a
+//! node and another makes it earlier, the one whose `publish_and_read` comes last knows of both. If
+//! the waker panics, its caller sets `ASLEEP` again: the loop sleeps on, until the next caller that
+//! needs it.
 
 use std::time::Duration;
 
@@ -68,8 +69,8 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::ticks::DEADLINE_NEVER;
 
 impl TimerState {
-    /// Reads the state by a write, so that a worker that falls asleep later sees what the caller has
-    /// pushed before.
+    /// Reads the state by a write, so that a worker that falls asleep later sees what the caller
+    /// has pushed before.
     #[inline]
     pub(crate) fn publish_and_read(&self) -> StateSnapshot {
         StateSnapshot(self.0.fetch_or(0, Ordering::AcqRel))
@@ -127,7 +128,7 @@ impl Waker {
 
 /// What the worker thread does after a turn.
 pub(crate) enum Idle {
-    /// Sleep for this time, until the next tick. Callers rely on it and wake nobody.
+    /// Sleep for this time, until the next tick. Callers rely on it and do not wake the worker.
     UntilNextTick(Duration),
     /// Sleep for this time, or without end, unless a caller ends the sleep; they have been told.
     Parked(Option<Duration>),
@@ -137,11 +138,12 @@ pub(crate) enum Idle {
 
 /// The callers' side.
 impl Shared {
-    /// A new timeout with this deadline was pushed. `registered` is the state before it was counted.
+    /// A new timeout with this deadline was pushed. `registered` is the state before it was
+    /// counted.
     #[inline]
     pub(super) fn wake_for_new(&self, registered: StateSnapshot, deadline: u64) {
-        // The thread needs no second look: the compare-exchange of `fall_asleep` fails if `register`
-        // came before it.
+        // The thread needs no second look: the compare-exchange of `fall_asleep` fails if
+        // `register` came before it.
         let state = if self.waker.is_some() { self.state.publish_and_read() } else { registered };
         self.wake_for(state, if registered.completes_wake_batch() { 0 } else { deadline });
     }
@@ -150,8 +152,8 @@ impl Shared {
     #[inline]
     pub(super) fn wake_for_earlier(&self, handle: &Handle) {
         let state = self.state.publish_and_read();
-        // The deadline as it is now: of two concurrent resets, the one that reads last has to act on
-        // the earlier deadline.
+        // The deadline as it is now: of two concurrent resets, the one that reads last has to act
+        // on the earlier deadline.
         self.wake_for(state, handle.deadline());
     }
 
@@ -212,18 +214,19 @@ impl Worker {
         if state.is_stopped() {
             return Idle::Ended;
         }
-        if self.has_backlog {
+        if self.intake.has_backlog {
             return Idle::UntilNextTick(Duration::ZERO);
         }
-        let lanes_are_empty = || self.queue.is_empty(&shared.new_lanes);
-        if self.taken_last == 0
-            && state.has_registered(self.taken)
+        let lanes_are_empty = || self.intake.queue.is_empty(&shared.new_lanes);
+        if self.intake.taken_last == 0
+            && state.has_registered(self.intake.taken)
             && lanes_are_empty()
             && shared.state.fall_asleep(state)
         {
-            // A caller that read the state before `fall_asleep` wakes nobody, so look again:
-            //   worker: lanes empty | fall_asleep | lanes empty?
-            //   caller:   push, publish_and_read → awake
+            // Look again. A caller that read the state before `fall_asleep` does not wake the
+            // worker:
+            // - worker: finds the lanes empty; falls asleep; looks at the lanes again.
+            // - caller, after the first of these: pushes; reads that the worker is awake.
             if lanes_are_empty() {
                 let next = self.nodes.next_deadline();
                 return Idle::Parked(next.map(|tick| shared.ticks.until(tick, now)));
@@ -243,10 +246,10 @@ impl Worker {
             let earliest = self.nodes.tick() + 1;
             waker.announce(if next <= earliest { 0 } else { next });
             shared.state.announce_sleep();
-            // Look again, for a caller that read the state before `announce_sleep`. The answer is not
-            // later than announced, because another caller may have relied on that:
-            //   loop:   next turn = 5 | announce 5 | its timeout is reset: next turn = 9
-            //   caller:                 tick 6 is after 5: wakes nobody
+            // Look again, for a caller that read the state before `announce_sleep`. The answer is
+            // not later than announced, because another caller may have relied on that:
+            // - loop: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.
+            // - caller, between the two: pushes a timeout for tick 6, and does not wake the loop.
             next = self.next_tick(shared).min(next);
         }
         (next < never).then_some(next)
@@ -256,6 +259,6 @@ impl Worker {
     /// have come since the last turn, so that the answer is exact.
     fn next_tick(&mut self, shared: &Arc<Shared>) -> u64 {
         self.drain_messages_unless_behind(shared);
-        if self.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
+        if self.intake.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
     }
 }

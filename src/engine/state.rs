@@ -1,13 +1,13 @@
-//! The state of a timer in one word: its lifecycle, whether the worker sleeps, and how many timeouts
-//! are pending.
+//! The state of a timer in one word: its lifecycle, whether the worker sleeps, and how many
+//! timeouts are pending.
 //!
 //! Because these share a word, a thread that publishes a step of its own learns by the same
 //! instruction what it has to know of the other threads, and no fence is needed:
 //!
-//! * `new_timeout` registers and learns whether the timer is stopped. So once `stop` has set its bit,
-//!   the count includes every caller that came before, and `stop` waits until all of them have pushed
-//!   their messages. `shutdown` does the same with a bit of its own: the timer is closing. It rejects
-//!   new timeouts and otherwise goes on.
+//! * `new_timeout` registers and learns whether the timer is stopped. So once `stop` has set its
+//!   bit, the count includes every caller that came before, and `stop` waits until all of them have
+//!   pushed their messages. `shutdown` does the same with a bit of its own: the timer is closing.
+//!   It rejects new timeouts and otherwise goes on.
 //! * `new_timeout` and `cancel` learn whether the worker sleeps, so that they have to wake it.
 //! * The worker goes to sleep by comparing the word with its value before it looked at the lanes.
 //!
@@ -46,8 +46,8 @@ const REGISTERED: u64 = 1 << if IS_EXPLORED { 62 } else { 36 };
 /// The number of values that `REGISTERED` counts.
 const REGISTERED_VALUES: u64 = u64::MAX / REGISTERED + 1;
 
-/// The most timeouts that can be pending at a time, without a limit: the wheel has room for as many,
-/// and for as many again that have ended and are still in it. (The word has room for 2^32.)
+/// The most timeouts that can be pending at a time, without a limit: the wheel has room for as
+/// many, and for as many again that have ended and are still in it. (The word has room for 2^32.)
 pub(crate) const MAX_PENDING: u64 = 1 << 31;
 
 /// After so many new timeouts a driver's loop is woken even if its next turn is far away, so that
@@ -93,8 +93,8 @@ impl StateSnapshot {
         (self.0 / REGISTERED + 1) % WAKE_BATCH == 0
     }
 
-    /// How many timeouts were ever registered, if the worker had taken in `taken` of them before this
-    /// snapshot and fewer than 2^28 wait.
+    /// How many timeouts were ever registered, if the worker had taken in `taken` of them before
+    /// this snapshot and fewer than 2^28 wait.
     pub(crate) fn registered(self, taken: u64) -> u64 {
         let waiting = (self.0 / REGISTERED).wrapping_sub(taken) % REGISTERED_VALUES;
         taken + waiting
@@ -156,8 +156,8 @@ impl TimerState {
         }
     }
 
-    /// Counts in a timeout that replaces another one, which is not counted out. So there is room for
-    /// it under the limit, and `stop` waits for it. Returns the state before.
+    /// Counts in a timeout that replaces another one, which is not counted out. So there is room
+    /// for it under the limit, and `stop` waits for it. Returns the state before.
     #[cfg(feature = "async")]
     pub(crate) fn transfer(&self) -> StateSnapshot {
         // An overflow of REGISTERED leaves the word at its end, which is harmless.

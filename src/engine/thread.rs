@@ -1,4 +1,4 @@
-//! The worker thread: started lazily, once; parked until there is work; ended by `stop`.
+//! The worker thread: lazily started, once; parked until there is work; ended by `stop`.
 
 use super::shared::Shared;
 use super::sleep::Idle;
@@ -76,14 +76,15 @@ impl Shared {
     }
 
     /// Whether a turn has nothing to do, or this thread is in a turn already and would wait for
-    /// itself: in a hook that `stop` calls, or in a task that `shutdown` runs and that has the driver.
+    /// itself: in a hook that `stop` calls, or in a task that `shutdown` runs and that has the
+    /// driver.
     pub(crate) fn turns_no_more(&self) -> bool {
         let state = self.state.snapshot();
         state.is_closing() && (state.is_stopped() || self.worker.is_held_by_this_thread())
     }
 
-    /// Does a turn of the worker, for its thread or for a driver. Returns how many tasks were handed to
-    /// the executor.
+    /// Does a turn of the worker, for its thread or for a driver. Returns how many tasks were
+    /// handed to the executor.
     pub(crate) fn turn(self: &Arc<Self>) -> usize {
         if self.turns_no_more() {
             return 0;

@@ -72,8 +72,8 @@ impl Caches {
         self.others.iter_mut().find(|cache| cache.nodes.is_of(timer))
     }
 
-    /// Makes the cache of this timer the first one. Returns those of stopped timers, which the caller
-    /// drops when the caches are no longer borrowed, because user code may go with them.
+    /// Makes the cache of this timer the first one. Returns those of stopped timers, which the
+    /// caller drops when the caches are no longer borrowed, because user code may go with them.
     #[cold]
     fn switch_to(&mut self, timer: &Arc<Shared>) -> Vec<ThreadCache> {
         let at = self.others.iter().position(|cache| cache.nodes.is_of(&**timer));
@@ -104,16 +104,16 @@ impl Caches {
     }
 }
 
-/// Lends `work` the thread's cache of this timer, if there is one. `None` too if the thread is ending,
-/// or uses its caches already.
+/// Lends `work` the thread's cache of this timer, if there is one. `None` too if the thread is
+/// ending, or uses its caches already.
 #[inline]
 fn with_existing<R>(timer: &Shared, work: impl FnOnce(&mut ThreadCache) -> R) -> Option<R> {
     let found = CACHES.try_with(|caches| caches.try_borrow_mut().ok()?.of(timer).map(work));
     found.ok().flatten()
 }
 
-/// Lends `work` the thread's cache of this timer, which is opened if there is none. `arc` returns the
-/// timer. `work` does not run user code.
+/// Lends `work` the thread's cache of this timer, which is opened if there is none. `arc` returns
+/// the timer. `work` does not run user code.
 #[inline]
 fn with_cache<R>(
     timer: &Shared,
@@ -168,19 +168,18 @@ pub(super) fn push(message: Message<'_, SharedFields>) {
     with_handle(message.handle(), |nodes| nodes.push(message));
 }
 
-/// Counts `more` resets of timeouts. It does not make the cache the first one: a thread that resets
-/// timeouts of one timer and schedules those of another does not switch between them.
+/// Counts `more` resets of timeouts of this handle's timer. Returns false, and counts nothing, if
+/// this thread caches nothing of the timer. It does not make the cache the first one: a thread that
+/// resets timeouts of one timer and schedules those of another does not switch between them.
 #[inline]
-pub(super) fn count_resets(handle: &Handle, more: i64) {
-    let counted = with_existing(handle.timer(), |cache| cache.counter.add(more));
-    if counted.is_none() {
-        count_first_resets(handle, more);
-    }
+pub(super) fn count_resets(handle: &Handle, more: i64) -> bool {
+    with_existing(handle.timer(), |cache| cache.counter.add(more)).is_some()
 }
 
+/// Counts a reset on a thread that caches nothing of the timer yet.
 #[cold]
-fn count_first_resets(handle: &Handle, more: i64) {
-    with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counter.add(more));
+pub(super) fn count_first_reset(handle: &Handle) {
+    with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counter.add(1));
 }
 
 /// Takes what a dropped handle has released.
@@ -190,19 +189,20 @@ fn recycle(released: Released<SharedFields>) {
         // Nothing is cached of a stopped timer.
         return clear(released.timer());
     }
+    let timer: *const Shared = released.timer();
     let mut left = Some(released);
     let _ = CACHES.try_with(|caches| {
-        let mut caches = caches.try_borrow_mut().ok()?;
-        let released = left.take()?;
-        left = match caches.of(released.timer()) {
-            Some(cache) => cache.nodes.recycle(released),
-            None => Some(released),
-        };
+        caches.try_borrow_mut().ok()?.of(timer)?.nodes.recycle(&mut left);
         Some(())
     });
     if let Some(released) = left {
-        released.free_remotely();
+        free_remotely(released);
     }
+}
+
+#[cold]
+fn free_remotely(released: Released<SharedFields>) {
+    released.free_remotely();
 }
 
 /// Drops what the thread caches of a stopped timer, which the caller keeps.

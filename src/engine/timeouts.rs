@@ -1,11 +1,11 @@
 //! Netty's `timeouts` queue: from all callers to the worker.
 //!
-//! The queue has many producers and one consumer. It is built from one
-//! [lane](crate::node::lane) per thread, so a push contends with no other thread. Each thread opens
-//! its lane in [`NewLanes`]; the worker adopts it and takes messages from all lanes, at most so many
-//! at a time. Netty's queue of cancelled timeouts is this queue too: a cancellation is a message.
+//! The queue has many producers and one consumer. It is built from one lane (`node/lane.rs`) per
+//! thread, so a push contends with no other thread. Each thread opens its lane in [`NewLanes`]; the
+//! worker adopts it and takes messages from all lanes, at most so many at a time. There is no
+//! cancellation queue (Netty's `cancelledTimeouts`): a cancellation is a message in this queue.
 
-use crate::node::{Consumer, Group, PoolId, Producer, lane};
+use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
 use crate::sync::ModelQueue as Lanes;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
@@ -13,10 +13,10 @@ use crate::sync::SegQueue as Lanes;
 
 /// The lanes that the worker has not adopted yet.
 ///
-/// If the worker has not adopted a lane, it has seen nothing of what is in it. So in loom's models the
-/// worker knows all lanes from the beginning. Otherwise loom, which compares operations on the same
-/// atomic, would not try that a thread pushes to a lane that the worker does not know before the
-/// worker looks.
+/// If the worker has not adopted a lane, it has seen nothing of what is in it. So in loom's models
+/// the worker knows all lanes from the beginning. Otherwise loom, which compares operations on the
+/// same atomic, would not try that a thread pushes to a lane that the worker does not know before
+/// the worker looks.
 pub(crate) struct NewLanes {
     lanes: Lanes<Consumer>,
     #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
@@ -61,8 +61,8 @@ impl NewLanes {
 #[derive(Default)]
 pub(crate) struct TimeoutsQueue {
     lanes: Vec<Consumer>,
-    /// The lane that is looked at first. If more messages wait than may be taken at a time, each lane
-    /// gets its turn.
+    /// The lane that is looked at first. If more messages wait than may be taken at a time, each
+    /// lane gets its turn.
     first: usize,
 }
 
@@ -73,13 +73,14 @@ impl TimeoutsQueue {
         }
     }
 
-    /// Takes what waits now, at most `most` messages, and gives them to `apply` in groups. Returns how
-    /// many these were, and whether more wait.
+    /// Takes what waits now, at most `most` messages. `take` is given a lane in which messages wait
+    /// and how many of them to take at most; it returns how many it has taken. Returns how many
+    /// these were together, and whether more wait.
     pub(crate) fn take(
         &mut self,
         new: &NewLanes,
         most: usize,
-        mut apply: impl FnMut(&mut Group),
+        mut take: impl FnMut(Waiting<'_>, u64) -> u64,
     ) -> (usize, bool) {
         self.adopt_new_lanes(new);
         let mut left = most as u64;
@@ -87,17 +88,14 @@ impl TimeoutsQueue {
         let (first, mut next) = (self.first, None);
         let count = self.lanes.len();
         for at in (first..count).chain(0..first) {
-            let lane = &mut self.lanes[at];
-            let (mut waiting, is_retired) = lane.look();
-            any_retired |= is_retired;
-            if waiting > left && next.is_none() {
+            let waiting = self.lanes[at].look();
+            any_retired |= waiting.is_retired();
+            if waiting.count() > left && next.is_none() {
                 // A lane that was left out is the first one next time.
                 next = Some(if left > 0 { at + 1 } else { at });
             }
-            waiting = waiting.min(left);
-            left -= waiting;
-            while waiting > 0 {
-                waiting -= lane.take_group(waiting, &mut apply);
+            if left > 0 && waiting.count() > 0 {
+                left -= take(waiting, left);
             }
         }
         self.first = next.unwrap_or(0);

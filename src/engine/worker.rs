@@ -4,51 +4,38 @@
 //! thread, a [`Driver`](crate::Driver), the tests and loom's models all call the same
 //! [`turn`](Worker::turn).
 
-use super::counters::LatenessSampler;
-use super::dispatch::DispatchedTask;
-use super::shared::{Shared, SharedFields};
+use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
+use super::shared::{Executor, Shared, SharedFields};
 use super::state::StateSnapshot;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel};
+use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
 use crate::sync::Arc;
-use crate::ticks::DEADLINE_RUNNING;
+use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
 
-/// The most messages of all kinds that a turn takes, Netty's number for its new timeouts: a caller in
-/// a tight loop cannot hold up the wheel.
+/// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
+/// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
-
-/// Runs expired tasks elsewhere than on the worker.
-pub(crate) type Executor = Box<dyn Fn(DispatchedTask) + Send + Sync>;
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
-    /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it is
-    /// dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
+    /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it
+    /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
     executor: Option<Executor>,
     pub(super) nodes: NodeWheel<SharedFields>,
-    pub(super) queue: TimeoutsQueue,
-    /// How many new timeouts were ever taken in.
-    pub(super) taken: u64,
+    pub(super) intake: Intake,
     lateness: LatenessSampler,
-    /// How many messages the last turn took.
-    pub(super) taken_last: usize,
-    /// More messages wait than may be taken at a time.
-    pub(super) has_backlog: bool,
     /// All timeouts have ended, and their hooks were called.
     pub(super) is_drained: bool,
 }
 
 impl Worker {
-    pub(super) fn new(nodes: NodeWheel<SharedFields>, executor: Option<Executor>) -> Self {
+    pub(super) fn new(nodes: NodeWheel<SharedFields>, executor: Option<Executor>, ticks: Ticks) -> Self {
         Self {
             executor,
             nodes,
-            queue: TimeoutsQueue::default(),
-            taken: 0,
-            lateness: LatenessSampler::default(),
-            taken_last: 0,
-            has_backlog: false,
+            intake: Intake::default(),
+            lateness: LatenessSampler::new(ticks),
             is_drained: false,
         }
     }
@@ -56,126 +43,149 @@ impl Worker {
     /// Does a turn at time `now`. Returns whether anything was due in the wheel.
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
         shared.counters.worker.turns.add_one_alone();
-        self.drain_messages(shared);
-        self.lateness.set_now(now);
+        let Self { executor, nodes, intake, lateness, is_drained } = self;
+        if !*is_drained {
+            intake.drain(shared, &mut nodes.of(shared));
+        }
+        lateness.set_now(now);
         let now = shared.ticks.reached(now);
-        if now > self.nodes.tick() {
+        if now > nodes.tick() {
             // Messages left over from a capped step must not fire a tick late, so they are owed.
-            self.queue.owe(self.has_backlog);
+            intake.queue.owe(intake.has_backlog);
         }
         let mut had_due = false;
-        while let Some(tick) = self.nodes.next_deadline().filter(|&tick| tick <= now) {
+        while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
             had_due = true;
-            if !self.expire_tick(shared, tick.max(self.nodes.tick())) {
+            let tick = tick.max(nodes.tick());
+            if !expire_tick(shared, nodes.of(shared), executor.as_ref(), lateness, tick) {
                 return true;
             }
         }
-        if now > self.nodes.tick() {
-            self.nodes.of(shared).advance(now);
+        if now > nodes.tick() {
+            nodes.of(shared).advance(now);
         }
         had_due
-    }
-
-    /// Expires what is due at `tick`. Returns false if the timer was stopped meanwhile.
-    // In the loop of `turn`, whose registers it uses.
-    #[inline(always)]
-    fn expire_tick(&mut self, shared: &Arc<Shared>, tick: u64) -> bool {
-        // First the whole tick comes out of the wheel, so that no task runs while the wheel changes.
-        // Then it is decided node by node, so that each timeout can be cancelled until its own turn.
-        let is_owed = tick == self.nodes.tick();
-        let mut nodes = self.nodes.of(shared);
-        nodes.advance(tick);
-        if is_owed {
-            // In the order in which they would have fired.
-            nodes.sort_due(shared.ticks);
-        }
-        loop {
-            if shared.state.snapshot().is_stopped() {
-                // The rest is for `stop` to return.
-                self.lateness.count(shared, tick);
-                return false;
-            }
-            let Some(node) = nodes.next_due() else { break };
-            match node.expire(|deadline| shared.ticks.of(deadline) <= tick) {
-                Expiry::Once(claimed) => {
-                    shared.counters.worker.expired.add_one_alone();
-                    shared.state.deregister();
-                    match &self.executor {
-                        None => nodes.recycle(shared.run(claimed).handle),
-                        Some(executor) => {
-                            if let Some(timeout) = shared.dispatch(executor, claimed) {
-                                nodes.recycle(timeout.handle);
-                            }
-                        }
-                    }
-                    self.lateness.sample(shared, tick);
-                }
-                Expiry::Run(run) => {
-                    shared.counters.worker.runs.add_one_alone();
-                    match &self.executor {
-                        None => run_once(shared, run),
-                        Some(executor) => {
-                            let claimed = run.hand_over(shared.ticks.of(DEADLINE_RUNNING));
-                            shared.dispatch(executor, claimed);
-                        }
-                    }
-                    self.lateness.sample(shared, tick);
-                }
-                Expiry::Later(node, deadline) => node.insert(shared.ticks.of(deadline)),
-                Expiry::LeftToMessage => {}
-            }
-        }
-        self.lateness.count(shared, tick);
-        true
     }
 
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
-        if !self.has_backlog {
-            self.drain_messages(shared);
+        if !self.intake.has_backlog && !self.is_drained {
+            self.intake.drain(shared, &mut self.nodes.of(shared));
         }
     }
 
-    /// Takes in at most [`MAX_MESSAGES_PER_TURN`] messages.
-    fn drain_messages(&mut self, shared: &Arc<Shared>) {
-        // A thread that found the timer not stopped may get here after a `stop` has cut a turn short.
-        // A message could be about a node that this turn had taken out of the wheel.
-        if self.is_drained || self.nodes.has_unfinished_step() {
-            return;
-        }
-        let Self { nodes, queue, taken, .. } = self;
-        let mut nodes = nodes.of(shared);
-        nodes.collect_remote_frees();
-        let before = *taken;
-        let take = |group: &mut _| {
-            nodes.receive(group, |arrival, is_owed| {
-                *taken += u64::from(apply(shared, arrival, is_owed));
-            });
-        };
-        (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
-        if self.taken_last > 0 {
-            let counters = &shared.counters.worker;
-            counters.in_wheel_or_expired.set_alone(self.nodes.len() as u64 + counters.expired.get());
-            counters.taken.add_alone(self.taken - before);
-        }
-    }
-
-    /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and how
-    /// many messages of new timeouts wait. `state` is that of the timer.
+    /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
+    /// how many messages of new timeouts wait. `state` is that of the timer.
     pub(crate) fn occupancy(&self, state: StateSnapshot, now: u64) -> (u64, Vec<SlotCounts>, usize) {
         let tick = now.max(self.nodes.tick());
-        let queued = (state.registered(self.taken) - self.taken) as usize;
+        let queued = (state.registered(self.intake.taken) - self.intake.taken) as usize;
         (tick, self.nodes.levels(tick), queued)
     }
 
     /// Whether the last turn took any messages.
     pub(crate) fn has_traffic(&self) -> bool {
-        self.taken_last > 0
+        self.intake.taken_last > 0
     }
 
     pub(super) fn take_executor(&mut self) -> Option<Executor> {
         self.executor.take()
+    }
+}
+
+/// Expires what is due at `tick`. Returns false if the timer was stopped meanwhile.
+// Not inlined: most turns expire nothing, and would save registers for it.
+#[inline(never)]
+fn expire_tick(
+    shared: &Arc<Shared>,
+    mut nodes: WheelOf<'_, SharedFields>,
+    executor: Option<&Executor>,
+    lateness: &mut LatenessSampler,
+    tick: u64,
+) -> bool {
+    // First the whole tick comes out of the wheel, so that no task runs while the wheel changes.
+    // Then it is decided node by node, so that each timeout can be cancelled until its own turn.
+    let is_owed = tick == nodes.tick();
+    nodes.advance(tick);
+    if is_owed {
+        // In the order in which they would have fired.
+        nodes.sort_due(shared.ticks);
+    }
+    loop {
+        if shared.state.snapshot().is_stopped() {
+            // The rest is for `stop` to return.
+            lateness.count(&shared.counters.worker, tick);
+            return false;
+        }
+        let Some(node) = nodes.next_due() else { break };
+        match node.expire(|deadline| shared.ticks.of(deadline) <= tick) {
+            Expiry::Once(claimed) => {
+                shared.counters.worker.expired.add_one_alone();
+                // Before the task runs: a task that schedules another one finds its place free.
+                shared.state.deregister();
+                let timeout = match executor {
+                    None => Some(shared.run(claimed)),
+                    Some(executor) => shared.dispatch(executor, claimed),
+                };
+                if let Some(timeout) = timeout {
+                    nodes.recycle(timeout.handle);
+                }
+                sample_lateness(shared, lateness, tick);
+            }
+            Expiry::Run(run) => {
+                shared.counters.worker.runs.add_one_alone();
+                match executor {
+                    None => run_once(shared, run),
+                    Some(executor) => {
+                        let claimed = run.hand_over(shared.ticks.of(DEADLINE_RUNNING));
+                        shared.dispatch(executor, claimed);
+                    }
+                }
+                sample_lateness(shared, lateness, tick);
+            }
+            Expiry::Later(node, deadline) => node.insert(shared.ticks.of(deadline)),
+            Expiry::LeftToMessage => {}
+        }
+    }
+    lateness.count(&shared.counters.worker, tick);
+    true
+}
+
+/// What the worker has of the callers' messages.
+#[derive(Default)]
+pub(super) struct Intake {
+    pub(super) queue: TimeoutsQueue,
+    /// How many new timeouts were ever taken in.
+    pub(super) taken: u64,
+    /// How many messages the last turn took.
+    pub(super) taken_last: usize,
+    /// More messages wait than may be taken at a time.
+    pub(super) has_backlog: bool,
+}
+
+impl Intake {
+    /// Takes in at most [`MAX_MESSAGES_PER_TURN`] messages.
+    #[inline]
+    fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>) {
+        // A thread that found the timer not stopped may get here after a `stop` has cut a turn
+        // short. A message could be about a node that this turn had taken out of the wheel.
+        if nodes.has_unfinished_step() {
+            return;
+        }
+        let Self { queue, taken, .. } = self;
+        nodes.collect_remote_frees();
+        let before = *taken;
+        let take = |waiting: Waiting<'_>, most| {
+            nodes.receive(waiting, most, |arrival, is_owed| {
+                *taken += u64::from(apply(shared, arrival, is_owed));
+            })
+        };
+        (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
+        if self.taken_last > 0 {
+            let counters = &shared.counters.worker;
+            counters.in_wheel_or_expired.set_alone(nodes.len() as u64 + counters.expired.get());
+            counters.taken.add_alone(self.taken - before);
+        }
     }
 }
 
@@ -194,6 +204,22 @@ fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool) -> 
         shared.ticks.of(deadline).max(earliest)
     });
     is_new
+}
+
+/// A task was handed over at this tick: reads the clock again if it was the last one of a sample.
+#[inline]
+fn sample_lateness(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) {
+    if shared.counters.worker.handed_over() % TASKS_PER_SAMPLE == 0 {
+        end_sample(shared, lateness, tick);
+    }
+}
+
+#[cold]
+fn end_sample(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) {
+    lateness.count(&shared.counters.worker, tick);
+    if let Some(now) = shared.now_in_turn() {
+        lateness.set_now(now);
+    }
 }
 
 /// Runs a periodic task once, on the worker.

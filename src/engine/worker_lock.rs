@@ -10,8 +10,8 @@
 //! | `draining` | true by `drain`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
 //! | `abandoned` | true, once, by the worker, in its turn | by the worker, after its turn, or when the driver is dropped | the same thread wrote it, or another one under the lock, which the reader has taken since |
 //!
-//! The lock itself orders everything else. loom need not know these three: only the thread that wrote
-//! one of them reads it for its value.
+//! The lock itself orders everything else. loom need not know these three: only the thread that
+//! wrote one of them reads it for its value.
 
 use std::ops::{Deref, DerefMut};
 
@@ -51,8 +51,8 @@ impl<W> WorkerLock<W> {
         WorkerGuard { lock: self, worker }
     }
 
-    /// For a look that runs no user code. The caller does not become the holder. (No thread relies on
-    /// finding the lock taken: threads that work wait for it.)
+    /// For a look that runs no user code. The caller does not become the holder. (No thread relies
+    /// on finding the lock taken: threads that work wait for it.)
     pub(crate) fn try_look(&self) -> Option<MutexGuard<'_, W>> {
         self.worker.try_lock()
     }

@@ -2,9 +2,8 @@
 //!
 //! A lane has one producer, the thread, and one consumer, the worker, so a push is two stores. The
 //! messages of a thread arrive in the order in which it pushed them. The thread can take back a
-//! message that the worker has not seen: most timeouts are cancelled, many of them before the worker
-//! has looked. All lanes of a timer together are its `timeouts` queue
-//! ([`TimeoutsQueue`](crate::engine::TimeoutsQueue)).
+//! message that the worker has not seen: most timeouts are cancelled, many of them before the
+//! worker has looked. All lanes of a timer together are its `timeouts` queue (`TimeoutsQueue`).
 //!
 //! | word | written by | how | order | pairs with |
 //! |---|---|---|---|---|
@@ -31,8 +30,11 @@ const RETIRED: u64 = 1 << 63;
 /// their nodes overlap.
 const GROUP: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
+/// What both ends of a lane share.
 struct Lane {
-    pushed: CachePadded<AtomicU64>,
+    pushed: AtomicU64,
+    /// The messages are about nodes of this pool.
+    pool: PoolId,
 }
 
 struct Block {
@@ -59,8 +61,7 @@ impl Drop for Block {
 
 /// The thread's end of a lane.
 pub(crate) struct Producer {
-    lane: Arc<Lane>,
-    pool: PoolId,
+    lane: Arc<CachePadded<Lane>>,
     /// The block of the last message, and the block before it.
     block: Arc<Block>,
     before: Option<Arc<Block>>,
@@ -69,28 +70,24 @@ pub(crate) struct Producer {
 
 /// The worker's end of a lane.
 pub(crate) struct Consumer {
-    lane: Arc<Lane>,
-    pool: PoolId,
+    lane: Arc<CachePadded<Lane>>,
     block: Arc<Block>,
     taken: u64,
-    /// What [`look`](Self::look) has seen of `pushed`.
-    seen: u64,
     /// Messages below this count are owed: see [`owe`](Self::owe).
     owed: u64,
 }
 
 /// Makes a lane for messages about the nodes of one pool.
 pub(crate) fn lane(pool: PoolId) -> (Producer, Consumer) {
-    let lane = Arc::new(Lane { pushed: CachePadded::new(AtomicU64::new(0)) });
+    let lane = Arc::new(CachePadded::new(Lane { pushed: AtomicU64::new(0), pool }));
     let block = Block::new();
-    let consumer =
-        Consumer { lane: Arc::clone(&lane), pool, block: Arc::clone(&block), taken: 0, seen: 0, owed: 0 };
-    (Producer { lane, pool, block, before: None, pushed: 0 }, consumer)
+    let consumer = Consumer { lane: Arc::clone(&lane), block: Arc::clone(&block), taken: 0, owed: 0 };
+    (Producer { lane, block, before: None, pushed: 0 }, consumer)
 }
 
 impl Producer {
     pub(super) fn pool(&self) -> PoolId {
-        self.pool
+        self.lane.pool
     }
 
     /// The ticket of the next message, by which it can be taken back.
@@ -99,7 +96,8 @@ impl Producer {
         self.pushed
     }
 
-    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about nodes.
+    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about
+    /// nodes.
     #[inline]
     pub(super) fn push(&mut self, message: u64) {
         let place = self.pushed % BLOCK;
@@ -146,8 +144,8 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // Each thread of a model ends some time, and loom would try that at each look of the worker.
-        // Retiring has a model of its own.
+        // Each thread of a model ends some time, and loom would try that at each look of the
+        // worker. Retiring has a model of its own.
         if !IS_EXPLORED {
             self.retire();
         }
@@ -162,21 +160,6 @@ pub(super) struct Received {
     pub(super) is_owed: bool,
 }
 
-/// Messages that the worker has taken from one lane.
-pub(crate) struct Group {
-    pub(super) pool: PoolId,
-    received: [Received; GROUP],
-    len: usize,
-}
-
-impl Group {
-    /// Takes the messages out.
-    #[inline]
-    pub(super) fn take(&mut self) -> &[Received] {
-        &self.received[..std::mem::take(&mut self.len)]
-    }
-}
-
 impl Consumer {
     /// How many messages wait, and whether the lane is retired.
     #[inline]
@@ -186,25 +169,11 @@ impl Consumer {
         ((pushed & !RETIRED) - self.taken, pushed & RETIRED != 0)
     }
 
-    /// As [`waiting`](Self::waiting), for a worker that then takes messages.
+    /// Looks at the lane for a worker that then takes messages.
     #[inline]
-    pub(crate) fn look(&mut self) -> (u64, bool) {
-        let (waiting, is_retired) = self.waiting();
-        self.seen = self.taken + waiting;
-        (waiting, is_retired)
-    }
-
-    /// Takes a group of the messages that the last [`look`](Self::look) has found, at most `most`.
-    /// Returns how many these were.
-    #[inline]
-    pub(crate) fn take_group(&mut self, most: u64, apply: &mut impl FnMut(&mut Group)) -> u64 {
-        let mut received = [Received::default(); GROUP];
-        let len = (GROUP as u64).min(most).min(self.seen - self.taken) as usize;
-        for each in &mut received[..len] {
-            *each = Received { is_owed: self.taken < self.owed, message: self.take() };
-        }
-        apply(&mut Group { pool: self.pool, received, len });
-        len as u64
+    pub(crate) fn look(&mut self) -> Waiting<'_> {
+        let (count, is_retired) = self.waiting();
+        Waiting { lane: self, count, is_retired }
     }
 
     /// Takes the next of the messages that wait; zero if it was taken back.
@@ -224,9 +193,53 @@ impl Consumer {
         slot.swap(0, Ordering::Relaxed)
     }
 
-    /// From now on the messages that wait now are owed, or none are. An owed message was waiting when
-    /// the wheel reached its tick, in a step that could not take all messages.
+    /// From now on the messages that wait now are owed, or none are. An owed message was waiting
+    /// when the wheel reached its tick, in a step that could not take all messages.
     pub(crate) fn owe(&mut self, all: bool) {
         self.owed = if all { self.taken + self.waiting().0 } else { 0 };
+    }
+}
+
+/// Messages that wait in a lane.
+pub(crate) struct Waiting<'a> {
+    lane: &'a mut Consumer,
+    count: u64,
+    is_retired: bool,
+}
+
+impl Waiting<'_> {
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    #[inline]
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired
+    }
+
+    /// The pool whose nodes the messages are about.
+    #[inline]
+    pub(super) fn pool(&self) -> PoolId {
+        self.lane.lane.pool
+    }
+
+    /// Takes at most `most` of the messages, and gives them to `apply` in groups. Returns how many
+    /// these were.
+    #[inline(always)]
+    pub(super) fn take(self, most: u64, mut apply: impl FnMut(&[Received])) -> u64 {
+        let Self { lane, count, .. } = self;
+        let count = count.min(most);
+        let mut left = count;
+        while left > 0 {
+            let mut group = [Received::default(); GROUP];
+            let len = GROUP.min(left as usize);
+            for each in &mut group[..len] {
+                *each = Received { is_owed: lane.taken < lane.owed, message: lane.take() };
+            }
+            apply(&group[..len]);
+            left -= len as u64;
+        }
+        count
     }
 }

@@ -29,8 +29,8 @@ pub(crate) struct Node<S: TaskContext> {
     pub(super) task: TaskCell<S>,
 }
 
-// A task is moved out before it runs, and a periodic one ends with its panic: no thread finds a task
-// that a panic has left half changed.
+// A task is moved out before it runs, and a periodic one ends with its panic: no thread finds a
+// task that a panic has left half changed.
 impl<S: TaskContext> RefUnwindSafe for Node<S> {}
 
 impl<S: TaskContext> Node<S> {

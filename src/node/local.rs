@@ -2,8 +2,8 @@
 //! worker.
 //!
 //! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
-//! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot mix
-//! nodes of different timers. Only they push messages.
+//! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot
+//! mix nodes of different timers. Only they push messages.
 
 #![allow(unsafe_code)]
 
@@ -64,12 +64,12 @@ impl<S: Owner> LocalNodes<S> {
         Lent { nodes: self, pool }
     }
 
-    /// Takes what a handle has released; returns it if the handle was one of another timer.
+    /// Takes what a handle has released, if the handle was one of this timer.
     #[inline]
-    pub(crate) fn recycle(&mut self, released: Released<S>) -> Option<Released<S>> {
-        if !self.is_of(released.timer()) {
-            return Some(released);
-        }
+    pub(crate) fn recycle(&mut self, released: &mut Option<Released<S>>) {
+        let Some(released) = released.take_if(|released| self.is_of(released.timer())) else {
+            return;
+        };
         let Released { node, timer } = released;
         if let Some(node) = node {
             if self.free.len() > 2 * PAGE {
@@ -78,7 +78,6 @@ impl<S: Owner> LocalNodes<S> {
             self.free.push(node);
         }
         self.count.put(timer);
-        None
     }
 
     /// Gives up the nodes that were freed first, which are no longer in the processor's cache.
@@ -150,8 +149,9 @@ impl<S: Owner> Lent<'_, S> {
         // Most often the worker has not seen the message, and never will.
         if seen.is_in_flight() && self.take_back(handle) {
             // The worker cannot find the node any more. But other threads may have borrowed the
-            // handle, even if it is the only one: they may end the timeout at the same time, or clone
-            // the handle. So the word decides here too, and the wheel's reference is only marked.
+            // handle, even if it is the only one: they may end the timeout at the same time, or
+            // clone the handle. So the word decides here too, and the wheel's reference is only
+            // marked.
             let cancel = handle.cancel_seen(seen);
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };

@@ -2,7 +2,7 @@
 //!
 //! At most one message about a node is under way at a time, and the node is not recycled until the
 //! worker has it; the [state word](super::word) says why. A message travels through a
-//! [lane](super::lane) as a number that is not zero: its kind, and the number of the node.
+//! [lane](mod@super::lane) as a number that is not zero: its kind, and the number of the node.
 
 use super::refs::{Handle, Owner};
 
@@ -11,8 +11,8 @@ use super::refs::{Handle, Owner};
 pub(super) enum Kind {
     /// A new timeout. The message owns the wheel's reference.
     New,
-    /// The deadline has become earlier. The wheel's reference is in the wheel, or the worker met the
-    /// node there and left the reference to this message.
+    /// The deadline has become earlier. The wheel's reference is in the wheel, or the worker met
+    /// the node there and left the reference to this message.
     Moved,
     /// The timeout has ended. The wheel's reference as for `Moved`.
     Ended,

@@ -13,7 +13,7 @@
 //! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; a timer together with that memory |
 //! | [`task`] | a task of any type inside a node |
 //! | [`transitions`] | who gets the task, the reference and the message when the word changes |
-//! | [`message`], [`lane`] | from a caller's thread to the worker |
+//! | [`message`], [`lane`](mod@lane) | from a caller's thread to the worker |
 //! | [`local`] | the callers' side: schedule, cancel, recycle |
 //! | [`wheel`] | the worker's side: the wheel whose entries are nodes |
 //!
@@ -32,12 +32,12 @@ mod transitions;
 mod wheel;
 mod word;
 
-pub(crate) use lane::{Consumer, Group, Producer, lane};
+pub(crate) use lane::{Consumer, Producer, Waiting, lane};
 pub(crate) use local::{Lent, LocalNodes};
 pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};
 pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{NextRun, Task, TaskContext};
 pub(crate) use transitions::{Cancel, CancelledTask, ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
-pub(crate) use wheel::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, new_pool};
+pub(crate) use wheel::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, WheelOf, new_pool};
 pub(crate) use word::End;

@@ -3,8 +3,8 @@
 //! * [`Handle`]: a user's reference. It keeps the timer too, by a [`TimerRef`], and with it the
 //!   memory of the node. It may be moved to any thread.
 //! * [`WheelRef`]: the timer's own reference, from the time the node is filled until the worker has
-//!   done with it. It belongs to the wheel or to the worker; or to the message about the node that is
-//!   under way. A `WheelRef` is given to that message by dropping it, which does not count down.
+//!   done with it. It belongs to the wheel or to the worker; or to the message about the node that
+//!   is under way. A `WheelRef` is given to that message by dropping it, which does not count down.
 //! * [`FreeNode`]: there is no other reference.
 //!
 //! | `references` | to | changed by | order |
@@ -16,8 +16,8 @@
 //! | 2, `merged` | free | [`release`] | the same: the wheel's reference was given up without counting down ([`Handle::merge_wheel_ref`]) |
 //!
 //! A thread that finds 1 has the only reference, if the reference is its own: a `WheelRef`, or a
-//! handle that is being dropped. For a borrowed handle the count says nothing, because other threads
-//! may have borrowed it too, and may clone it or end its timeout meanwhile.
+//! handle that is being dropped. For a borrowed handle the count says nothing, because other
+//! threads may have borrowed it too, and may clone it or end its timeout meanwhile.
 
 #![allow(unsafe_code)]
 
@@ -36,8 +36,8 @@ use super::word::{End, SeenWord};
 use crate::sync::Loads;
 use crate::sync::{Arc, Ordering};
 
-/// More references to a node than this are leaked ones: the process ends before the count overflows,
-/// as with an `Arc`.
+/// More references to a node than this are leaked ones: the process ends before the count
+/// overflows, as with an `Arc`.
 const MAX_REFERENCES: u32 = u32::MAX / 2;
 
 /// What a timer shares, as far as its nodes have to know it.
@@ -52,7 +52,8 @@ pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
     fn recycle(released: Released<Self>);
 }
 
-/// What is left of a handle: its reference to the timer, and the node if this was the last reference.
+/// What a dropped handle had: its reference to the timer, and the node if this was the last
+/// reference to it.
 pub(crate) struct Released<S: Owner> {
     pub(super) node: Option<FreeNode<S>>,
     // Dropped last: it keeps the memory of the node.
@@ -85,11 +86,11 @@ unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>>
     let Node { references, merged, .. } = unsafe { node.as_ref() };
     let mut count = references.load_count(Ordering::Acquire);
     loop {
-        // `merged` is read while the reference is still counted. Afterwards the node may hold another
-        // timeout, which may be merged. With a count of 2 no other thread has a handle whose message
-        // could still be taken back, so `merged` does not change any more.
+        // `merged` is read while the reference is still counted. Afterwards the node may hold
+        // another timeout, which may be merged. With a count of 2 no other thread has a handle
+        // whose message could still be taken back, so `merged` does not change any more.
         if count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1 {
-            // The only reference: there is nobody to count down for.
+            // This is the only reference, so no other thread needs the count.
             return Some(FreeNode(node));
         }
         // Release: pairs with the `Acquire` of the thread that finds the last reference.
@@ -120,8 +121,8 @@ impl<S: Owner> FreeNode<S> {
         node.references.store(2, Ordering::Relaxed);
         node.merged.store(0, Ordering::Relaxed);
         node.set_ticket(ticket);
-        // SAFETY: a `FreeNode` is the only reference to its node, and a node becomes free only after
-        // its task was moved out.
+        // SAFETY: a `FreeNode` is the only reference to its node, and a node becomes free only
+        // after its task was moved out.
         unsafe { node.task.put(task) };
         (Handle { node: self.0, timer: ManuallyDrop::new(timer) }, WheelRef(self.0))
     }
@@ -230,19 +231,20 @@ impl<S: Owner> Handle<S> {
         self.word.not_ended()
     }
 
-    /// Releases the references of the handle, for a caller that recycles them itself.
+    /// Releases the references of the handle. The caller recycles them.
     #[inline]
     pub(super) fn release(self) -> Released<S> {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: the handle is in a `ManuallyDrop`, so its counted reference is given up here once.
+        // SAFETY: the handle is in a `ManuallyDrop`, so its counted reference is given up here
+        // once.
         let node = unsafe { release(this.node) };
         // SAFETY: the handle is in a `ManuallyDrop`, so its `timer` is taken once.
         let timer = unsafe { ManuallyDrop::take(&mut this.timer) };
         Released { node, timer }
     }
 
-    /// Gives up the wheel's reference without counting it down, which saves a locked instruction. The
-    /// last handle to be dropped sees that it is gone.
+    /// Gives up the wheel's reference without counting it down, which saves a locked instruction.
+    /// The last handle to be dropped sees that it is gone.
     ///
     /// # Safety
     ///

@@ -130,7 +130,8 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
             // SAFETY: a `T` that fits lies in the space itself, and the caller has it alone.
             unsafe { &mut *space.cast::<T>() }
         } else {
-            // SAFETY: of a `T` that does not fit, the space has the box, and the caller has it alone.
+            // SAFETY: of a `T` that does not fit, the space has the box, and the caller has it
+            // alone.
             unsafe { &mut *space.cast::<Box<T>>() }
         }
     }

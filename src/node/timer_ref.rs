@@ -12,8 +12,8 @@
 //! | n → n + m | a thread that has a strong reference or a `TimerRef` | `Relaxed` | the same |
 //! | n → n − m | a thread that gives m references back | `AcqRel` | itself: the thread that finds m sees all uses of the others before it drops the strong reference |
 //!
-//! A thread may find 0 and take a strong reference while another thread, which has just counted down
-//! to 0, still drops its own. That is another strong reference, so the order of the two is
+//! A thread may find 0 and take a strong reference while another thread, which has just counted
+//! down to 0, still drops its own. That is another strong reference, so the order of the two is
 //! irrelevant.
 
 #![allow(unsafe_code)]
@@ -66,8 +66,8 @@ impl SharedCount {
     ///
     /// # Safety
     ///
-    /// `value` comes from `Arc::as_ptr`, and the caller owns so many counted references to it, which
-    /// it does not use afterwards.
+    /// `value` comes from `Arc::as_ptr`, and the caller owns so many counted references to it,
+    /// which it does not use afterwards.
     unsafe fn release<T: Counted>(value: NonNull<T>, references: usize) {
         if references == 0 {
             return;
@@ -135,21 +135,28 @@ impl<T: Counted> Drop for TimerRef<T> {
 
 /// The references that one thread, or the worker, has in reserve for one value.
 pub(crate) struct LocalCount<T: Counted> {
-    /// Keeps the address, so that no other value can have it.
     value: Weak<T>,
+    /// The address of the value. `value` keeps it, so that no other value can have it.
+    address: NonNull<T>,
     /// How many of the counted references belong to this reserve.
     references: usize,
 }
 
+// SAFETY: it gives out `TimerRef<T>` and `Arc<T>`, which are `Send` and `Sync` then.
+unsafe impl<T: Counted + Send + Sync> Send for LocalCount<T> {}
+// SAFETY: a shared one gives out `Arc<T>`, which is `Send` and `Sync` then.
+unsafe impl<T: Counted + Send + Sync> Sync for LocalCount<T> {}
+
 impl<T: Counted> LocalCount<T> {
     pub(crate) fn new(value: Weak<T>) -> Self {
-        Self { value, references: 0 }
+        let address = NonNull::new(value.as_ptr().cast_mut()).expect("a Weak is not null");
+        Self { value, address, references: 0 }
     }
 
     /// Whether this is the reserve of the value at this address.
     #[inline]
     pub(crate) fn is_of(&self, value: *const T) -> bool {
-        std::ptr::eq(self.value.as_ptr(), value)
+        std::ptr::eq(self.address.as_ptr(), value)
     }
 
     pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
@@ -167,9 +174,8 @@ impl<T: Counted> LocalCount<T> {
             self.refill();
         }
         self.references -= 1;
-        // SAFETY: the pointer of a `Weak` whose value is there, because a reference of this reserve
-        // is counted; it passes to the new `TimerRef`.
-        TimerRef(unsafe { NonNull::new_unchecked(self.value.as_ptr().cast_mut()) })
+        // One of the counted references of this reserve passes to the new `TimerRef`.
+        TimerRef(self.address)
     }
 
     #[cold]
@@ -179,11 +185,12 @@ impl<T: Counted> LocalCount<T> {
         self.references = BATCH;
     }
 
-    /// Takes a reference in. One to another value is dropped.
+    /// Takes a reference in, and returns true. Drops it, and returns false, if it is one to another
+    /// value.
     #[inline]
-    pub(crate) fn put(&mut self, reference: TimerRef<T>) {
+    pub(crate) fn put(&mut self, reference: TimerRef<T>) -> bool {
         if !self.is_of(reference.as_ptr()) {
-            return;
+            return false;
         }
         let reference = ManuallyDrop::new(reference);
         self.references += 1;
@@ -193,16 +200,15 @@ impl<T: Counted> LocalCount<T> {
             // given up a batch of them.
             unsafe { SharedCount::release(reference.0, BATCH) };
         }
+        true
     }
 
     /// Gives all references back.
     pub(crate) fn empty(&mut self) {
         let references = std::mem::take(&mut self.references);
-        if let Some(value) = NonNull::new(self.value.as_ptr().cast_mut()).filter(|_| references > 0) {
-            // SAFETY: these references belonged to this reserve, whose number is zero now. They are
-            // counted, so the value is there, and the pointer of its `Weak` is that of its `Arc`.
-            unsafe { SharedCount::release(value, references) };
-        }
+        // SAFETY: these references belonged to this reserve, whose number is zero now. They were
+        // counted for the value of this `Weak`, which has the same address as its `Arc`.
+        unsafe { SharedCount::release(self.address, references) };
     }
 }
 

@@ -2,8 +2,8 @@
 //! has to be pushed.
 //!
 //! A thread that ends a timeout owns its task. Here this right is a value: a [`TaskClaim`], which
-//! borrows the node, or a [`ClaimedTask`], which keeps it. Each can be used once. If one is lost, the
-//! task is never dropped; nothing worse happens.
+//! borrows the node, or a [`ClaimedTask`], which keeps it. Each can be used once. If one is lost,
+//! the task is never dropped; nothing worse happens.
 
 #![allow(unsafe_code)]
 
@@ -51,8 +51,8 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
         unsafe { self.0.task.discard() }
     }
 
-    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or `None`
-    /// after a panic.
+    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or
+    /// `None` after a panic.
     pub(crate) fn repeat(&mut self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
         // SAFETY: a claim is the right to the task, which stays in the node.
         unsafe { self.0.task.repeat(timer, runs) }
@@ -95,9 +95,7 @@ impl<S: Owner> ClaimedTask<S> {
 
     #[inline]
     fn node(&self) -> &Node<S> {
-        let node: &Node<S> = S::handle(&self.timeout);
-        assert!(ptr::eq(node, self.node.as_ptr()), "the timeout is the one that was expired");
-        node
+        claimed_node::<S>(&self.timeout, self.node)
     }
 
     /// Whether the worker itself runs the task.
@@ -109,21 +107,22 @@ impl<S: Owner> ClaimedTask<S> {
     /// Lends the claim to `work`, and returns the timeout.
     #[inline]
     pub(crate) fn with(self, work: impl FnOnce(TaskClaim<'_, S>, &S::Timeout)) -> S::Timeout {
+        let Self { timeout, node } = self;
         // SAFETY: this value is the right to the task, and does not pass it on again.
-        work(unsafe { TaskClaim::new(self.node()) }, &self.timeout);
-        self.timeout
+        work(unsafe { TaskClaim::new(claimed_node(&timeout, node)) }, &timeout);
+        timeout
     }
 
-    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or `None`
-    /// after a panic.
+    /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or
+    /// `None` after a panic.
     pub(crate) fn repeat(&mut self, runs: bool) -> Option<NextRun> {
         let timer = S::handle(&self.timeout).timer();
         // SAFETY: this value is the right to the task, which stays in the node.
         unsafe { self.node().task.repeat(timer, runs) }
     }
 
-    /// Ends a run on another thread than the worker. `push` pushes the message about it, if there is
-    /// one to push.
+    /// Ends a run on another thread than the worker. `push` pushes the message about it, if there
+    /// is one to push.
     pub(crate) fn finish_run(self, next: Option<u64>, push: impl FnOnce(Message<'_, S>)) -> RunOutcome<S> {
         let finish = self.node().word.finish_run(next, false);
         let handle = S::handle(&self.timeout);
@@ -139,6 +138,14 @@ impl<S: Owner> ClaimedTask<S> {
             Finish::Cancelled => RunOutcome::Cancelled(self),
         }
     }
+}
+
+/// The node of a claimed task, which its timeout keeps.
+#[inline]
+fn claimed_node<S: Owner>(timeout: &S::Timeout, claimed: NonNull<Node<S>>) -> &Node<S> {
+    let node: &Node<S> = S::handle(timeout);
+    assert!(ptr::eq(node, claimed.as_ptr()), "the timeout is the one that was claimed");
+    node
 }
 
 /// The result of a run that a task executor had.
@@ -209,8 +216,8 @@ impl<S: TaskContext> Node<S> {
         if before.is_running() {
             return CancelledTask::Running;
         }
-        // SAFETY: the caller has changed the word to `CANCELLED`, which one thread does, and the task
-        // was not running, so its owner is the caller.
+        // SAFETY: the caller has changed the word to `CANCELLED`, which one thread does, and the
+        // task was not running, so its owner is the caller.
         CancelledTask::Owned(unsafe { TaskClaim::new(self) })
     }
 }
@@ -255,8 +262,8 @@ impl<S: Owner> WheelRef<S> {
                     unsafe { self.into_handle(timer()) }
                 } else {
                     // The message that is under way finds the timeout expired, and has this
-                    // reference.
-                    // SAFETY: the caller promises that `timer` is of the pool of this node.
+                    // reference. SAFETY: the caller promises that `timer` is of the pool of this
+                    // node.
                     unsafe { self.another_handle(timer()) }
                 };
                 // SAFETY: this thread has changed the word to `EXPIRED`, so it owns the task.
@@ -267,8 +274,8 @@ impl<S: Owner> WheelRef<S> {
         }
     }
 
-    /// Cancels the timeout on behalf of `stop`, unless it has ended. `is_told`: the message about it
-    /// has arrived, so its reference is this one.
+    /// Cancels the timeout on behalf of `stop`, unless it has ended. `is_told`: the message about
+    /// it has arrived, so its reference is this one.
     ///
     /// # Safety
     ///
@@ -285,14 +292,14 @@ impl<S: Owner> WheelRef<S> {
             // SAFETY: the caller promises that `timer` is of the pool of this node.
             unsafe { self.into_handle(timer) }
         } else {
-            // The reference is left to the message that is under way.
-            // SAFETY: the caller promises that `timer` is of the pool of this node.
+            // The reference is left to the message that is under way. SAFETY: the caller promises
+            // that `timer` is of the pool of this node.
             unsafe { self.another_handle(timer) }
         };
         Some(match before.is_running() {
             true => Stopped::Running(S::timeout(handle)),
-            // SAFETY: this thread has changed the word to `CANCELLED`, and the task was not running,
-            // so its owner is this thread.
+            // SAFETY: this thread has changed the word to `CANCELLED`, and the task was not
+            // running, so its owner is this thread.
             false => Stopped::WithTask(unsafe { ClaimedTask::new(handle) }),
         })
     }

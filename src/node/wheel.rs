@@ -1,21 +1,21 @@
 //! The wheel of a timer, whose entries are nodes.
 //!
 //! This is the worker's side of the unsafe boundary. The wheel keeps nodes by number and gives each
-//! out once, as a [`HeldRef`]: the wheel's reference to a node, in the worker's hands, which borrows
-//! the wheel that it came from. So a node cannot be put into the wheel of another timer, nor twice.
+//! out once, as a [`HeldRef`]: the wheel's reference to a node, in the worker's hands, which
+//! borrows the wheel that it came from. So a node cannot be put into the wheel of another timer,
+//! nor twice.
 
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::ptr;
 
 use super::arena::{Arena, FreeList};
-use super::lane::{Group, Received};
+use super::lane::{Received, Waiting};
 use super::layout::{NOT_IN_WHEEL, Node};
 use super::message::Kind;
 use super::pool::{Pool, PoolId};
-use super::refs::{Handle, Owner, WheelRef};
+use super::refs::{Handle, Owner, Released, WheelRef};
 use super::task::{NextRun, TaskContext};
 use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, Expired, Stopped, TaskClaim};
@@ -28,8 +28,8 @@ use crate::wheel::{EitherWheel, Hashed, SlotCounts};
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
     wheel: EitherWheel,
-    /// Taken out of the wheel to be expired, in another order than the wheel's. Empty between steps,
-    /// unless a `stop` has cut a step short.
+    /// Taken out of the wheel to be expired, in another order than the wheel's. Empty between
+    /// steps, unless a `stop` has cut a step short.
     due: VecDeque<WheelRef<S>>,
     free: FreeList,
     count: LocalCount<Pool<S>>,
@@ -53,8 +53,8 @@ struct Nodes<'a, S: TaskContext>(&'a Arena<S>);
 impl<S: TaskContext> Nodes<'_, S> {
     #[inline]
     fn node(&self, number: u32) -> &Node<S> {
-        // SAFETY: a wheel asks only about the numbers that were put into it, which are those of nodes
-        // of this arena.
+        // SAFETY: a wheel asks only about the numbers that were put into it, which are those of
+        // nodes of this arena.
         unsafe { self.0.node(number) }
     }
 }
@@ -148,7 +148,7 @@ impl<S: Owner> WheelOf<'_, S> {
         HeldRef { wheel: WheelOf { own: self.own, pool: self.pool }, node }
     }
 
-    /// Moves the time on. What is due then is for [`next_due`](Self::next_due).
+    /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
     pub(crate) fn advance(&mut self, tick: u64) {
         self.own.wheel.advance(&mut Nodes(&self.pool.arena), tick);
     }
@@ -174,8 +174,9 @@ impl<S: Owner> WheelOf<'_, S> {
         Some(node)
     }
 
-    /// Takes all nodes out that are due, for [`next_due`](Self::next_due) to give out in the order of
-    /// the ticks of their deadlines. Each deadline is read once, because a `reset` may change it.
+    /// Takes all nodes out that are due, for [`next_due`](Self::next_due) to give out in the order
+    /// of the ticks of their deadlines. Each deadline is read once, because a `reset` may change
+    /// it.
     pub(crate) fn sort_due(&mut self, ticks: Ticks) {
         while let Some(node) = self.pop_due() {
             self.own.due.push_back(node);
@@ -189,23 +190,33 @@ impl<S: Owner> WheelOf<'_, S> {
         unsafe { self.own.free.collect_remote_frees(&self.pool.arena) };
     }
 
-    /// Gives `apply` each message of a group, and says whether it is owed.
+    /// Takes at most `most` of the messages that wait in a lane. Gives each to `apply`, and whether
+    /// it is owed. Returns how many these were.
     ///
     /// # Panics
     ///
-    /// If the group comes from a lane of another pool.
-    #[inline]
-    pub(crate) fn receive(&mut self, group: &mut Group, mut apply: impl FnMut(Arrival<'_, S>, bool)) {
-        assert_eq!(group.pool, self.pool.id(), "the lane is that of this timer");
-        let group = group.take();
-        for &Received { message, .. } in group {
-            if message != 0 {
-                self.pool.arena.prefetch(Kind::decode(message).1);
+    /// If the lane is one of another pool, or a step that was cut short has left nodes.
+    // Inlined into the loop over the lanes: most lanes have one message or none.
+    #[inline(always)]
+    pub(crate) fn receive(
+        &mut self,
+        waiting: Waiting<'_>,
+        most: u64,
+        mut apply: impl FnMut(Arrival<'_, S>, bool),
+    ) -> u64 {
+        assert_eq!(waiting.pool(), self.pool.id(), "the lane is one of this timer");
+        // A message about one of these nodes could free it.
+        assert!(!self.has_unfinished_step(), "no step has left nodes that it had taken out");
+        waiting.take(most, |group| {
+            for &Received { message, .. } in group {
+                if message != 0 {
+                    self.pool.arena.prefetch(Kind::decode(message).1);
+                }
             }
-        }
-        for &Received { message, is_owed } in group {
-            apply(self.arrival(message), is_owed);
-        }
+            for &Received { message, is_owed } in group {
+                apply(self.arrival(message), is_owed);
+            }
+        })
     }
 
     /// `message` was taken out of a lane of this pool, and is given up.
@@ -216,9 +227,9 @@ impl<S: Owner> WheelOf<'_, S> {
         }
         let (kind, number) = Kind::decode(message);
         let arena = &self.pool.arena;
-        // SAFETY: `local` pushes messages to the lanes of a pool about nodes of that pool alone, and a
-        // lane gives each out once. A new timeout's message owns the wheel's reference. Any other
-        // owns it too, or the number is in the wheel: then it is taken out below.
+        // SAFETY: `local` pushes messages to the lanes of a pool about nodes of that pool alone,
+        // and a lane gives each out once. A new timeout's message owns the wheel's reference. Any
+        // other owns it too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
         if kind == Kind::New {
             return Arrival::New(ArrivedRef(self.hold(node)));
@@ -230,24 +241,20 @@ impl<S: Owner> WheelOf<'_, S> {
         Arrival::Known(ArrivedRef(self.hold(node)))
     }
 
-    /// Takes back the handle of a timeout whose task has run.
-    ///
-    /// # Panics
-    ///
-    /// If the handle is of another timer.
+    /// Takes back the handle of a timeout whose task has run. (A handle of another timer is
+    /// dropped, and its node never used again.)
     #[inline]
     pub(crate) fn recycle(&mut self, handle: Handle<S>) {
-        assert!(ptr::eq(handle.timer(), &**self.pool), "the handle is one of this timer");
-        let released = handle.release();
-        if let Some(node) = released.node {
+        let Released { node, timer } = handle.release();
+        let is_of_this_pool = self.own.count.put(timer);
+        if let Some(node) = node.filter(|_| is_of_this_pool) {
             // SAFETY: the handle was one of this pool, whose arena is the only one of this list.
             unsafe { self.own.free.put(&self.pool.arena, node) };
         }
-        self.own.count.put(released.timer);
     }
 
-    /// The first tick up to `last` at which a timeout fires, and how many timeouts have not ended. The
-    /// tick is zero if a message about the timeout is under way. Looks at each node:
+    /// The first tick up to `last` at which a timeout fires, and how many timeouts have not ended.
+    /// The tick is zero if a message about the timeout is under way. Looks at each node:
     /// `next_deadline` also counts timeouts that have ended, and deadlines before a `reset`.
     pub(crate) fn first_due(&self, ticks: Ticks, last: u64) -> (Option<u64>, u64) {
         let nodes = Nodes(&self.pool.arena);
@@ -333,8 +340,8 @@ impl<S: Owner> HeldRef<'_, S> {
 pub(crate) struct ArrivedRef<'w, S: Owner>(HeldRef<'w, S>);
 
 impl<S: Owner> ArrivedRef<'_, S> {
-    /// Puts the node into the wheel at the tick that `tick` returns for its deadline and for the tick
-    /// that the wheel has reached. If the timeout has ended, recycles the node instead.
+    /// Puts the node into the wheel at the tick that `tick` returns for its deadline and for the
+    /// tick that the wheel has reached. If the timeout has ended, recycles the node instead.
     #[inline]
     pub(crate) fn accept(self, tick: impl FnOnce(u64, u64) -> u64) {
         let Self(held) = self;
@@ -444,8 +451,8 @@ pub(crate) struct EndedRun<'w, S: Owner> {
 }
 
 impl<S: Owner> EndedRun<'_, S> {
-    /// Lends the task to `discard`, which drops it, and then gives up the wheel's reference, or leaves
-    /// it to the message that is under way.
+    /// Lends the task to `discard`, which drops it, and then gives up the wheel's reference, or
+    /// leaves it to the message that is under way.
     pub(crate) fn discard(self, discard: impl FnOnce(TaskClaim<'_, S>)) {
         // SAFETY: this value is the right to the task, and ends here.
         discard(unsafe { self.held.node.claim() });

@@ -1,7 +1,7 @@
 //! The state word of a timeout: 2 bits of state and 62 bits of deadline in one atomic.
 //!
 //! State and deadline share a word so that a thread that changes one of them also decides about the
-//! other. In the table, "message" means a message about the node in a [lane](super::lane).
+//! other. In the table, "message" means a message about the node in a [lane](mod@super::lane).
 //!
 //! | from | to | changed by | order |
 //! |---|---|---|---|
@@ -18,30 +18,31 @@
 //!
 //! **The states.** `IN_FLIGHT`: one message is in a lane, or the thread that made this change is
 //! about to push it, or a thread that cancels the timeout has just taken it back. `IN_WHEEL`: the
-//! node is in the wheel (or was just taken out to be expired) at a tick no later than its deadline's
-//! tick, or at the next tick to be processed if that has passed. `CANCELLED` and `EXPIRED` are final.
-//! The thread that made one of these changes owns the task; no other thread touches it.
+//! node is in the wheel (or was just taken out to be expired) at a tick no later than its
+//! deadline's tick, or at the next tick to be processed if that has passed. `CANCELLED` and
+//! `EXPIRED` are final. The thread that made one of these changes owns the task; no other thread
+//! touches it.
 //!
 //! **Periodic tasks.** `DEADLINE_RUNNING` is not a deadline. It says that the task runs and is due
 //! again afterwards. The thread that runs it owns the task and gives it back together with the next
 //! deadline. A `cancel` meanwhile does not get the task: the runner finds `CANCELLED` and drops it.
-//! While the task runs on another thread than the worker, the node stays in the wheel at a tick that
-//! never comes. A periodic task is never reset, because its `Timeout` is given to nobody before it
-//! has ended.
+//! While the task runs on another thread than the worker, the node stays in the wheel at a tick
+//! that never comes. A periodic task is never reset, because its `Timeout` is given to nobody
+//! before it has ended.
 //!
 //! **At most one message.** Only a transition into `IN_FLIGHT`, or out of `IN_WHEEL` into a final
-//! state by another thread than the worker, pushes a message. So at most one message about a node is
-//! under way, and while there is one, the wheel's reference to the node belongs to that message: a
-//! worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves it alone.
+//! state by another thread than the worker, pushes a message. So at most one message about a node
+//! is under way, and while there is one, the wheel's reference to the node belongs to that message:
+//! a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves it alone.
 //!
-//! **What the orders are for.** The word publishes nothing but the deadline. The node itself reaches
-//! the worker through a lane, and the task belongs to one thread. The orders serve user code. What a
-//! thread did before a `reset` that returned true is visible to the task that runs at the new
-//! deadline (`Release` in `reset`, `Acquire` in `expire`). What was done before the end of a timeout
-//! is visible to a thread that learns of that end (`Release` in `cancel` and `expire`; `Acquire` in
-//! [`end`](StateWord::end), and in a `cancel` or `reset` that comes too late). Each order has a model
-//! in `loom-tests/tests/models/orders.rs`. Where no handle is left, the reference count orders what
-//! was done through the handles.
+//! **What the orders are for.** The word publishes nothing but the deadline. The node itself
+//! reaches the worker through a lane, and the task belongs to one thread. The orders serve user
+//! code. What a thread did before a `reset` that returned true is visible to the task that runs at
+//! the new deadline (`Release` in `reset`, `Acquire` in `expire`). What was done before the end of
+//! a timeout is visible to a thread that learns of that end (`Release` in `cancel` and `expire`;
+//! `Acquire` in [`end`](StateWord::end), and in a `cancel` or `reset` that comes too late). Each
+//! order has a model in `loom-tests/tests/models/orders.rs`. Where no handle is left, the reference
+//! count orders what was done through the handles.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::ticks::DEADLINE_RUNNING;
@@ -242,7 +243,9 @@ impl StateWord {
     /// [`expire`](Self::expire) for a periodic task, which is due, because no thread moves its
     /// deadline while it is in the wheel. Returns whether the run may begin.
     pub(super) fn begin_run(&self) -> bool {
-        let run = |seen: SeenWord| seen.is_in_wheel().then_some((IN_WHEEL, DEADLINE_RUNNING));
+        let run = |seen: SeenWord| {
+            (seen.is_in_wheel() && !seen.is_running()).then_some((IN_WHEEL, DEADLINE_RUNNING))
+        };
         self.change(Ordering::Relaxed, run).is_some()
     }
 

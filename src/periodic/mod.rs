@@ -1,9 +1,9 @@
 //! Periodic tasks.
 //!
 //! A periodic task is one timeout, in one node, from its first run to its last. While it runs, the
-//! node's state is DEADLINE_RUNNING ([`node`](crate::node) has the table). After the run the node gets the
-//! next deadline, and the worker inserts it into the wheel again. So there is one sequence of runs,
-//! whatever operations race, and no run allocates.
+//! node's deadline is `DEADLINE_RUNNING` (`node/word.rs` has the table). After the run the node
+//! gets the next deadline, and the worker inserts it into the wheel again. So there is one sequence
+//! of runs, whatever operations race, and no run allocates.
 
 mod schedule;
 

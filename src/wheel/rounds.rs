@@ -43,8 +43,8 @@ impl Item for RoundsItem {
 /// The bucket of a slot of the hashed wheel: the entries with their remaining rounds, in chunks,
 /// and the fewest rounds in each chunk.
 ///
-/// Netty decrements the rounds of each entry on each visit. A visit here compares instead: it reads
-/// the minimum of each chunk, and then only those chunks in which an entry may be due.
+/// Netty decrements `remainingRounds` of each entry on each visit. A visit here compares instead:
+/// it reads the minimum of each chunk, and then only those chunks in which an entry may be due.
 #[derive(Debug)]
 pub(super) struct RoundsBucket {
     items: TombstoneVec<RoundsItem>,

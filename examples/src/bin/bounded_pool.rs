@@ -1,17 +1,21 @@
-//! A pool of threads with a queue that is bounded, and what becomes of the timeouts that it refuses: nothing vanishes.
+//! A thread pool with a bounded queue, and three ways to handle the tasks that it rejects. No task
+//! is lost.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin bounded_pool
 //! ```
 //!
-//! Many timeouts fall due at once, far more than the pool takes. What to do then is for the program to say, so this one tries
-//! three ways: it drops what was refused, which the timer reports and counts; it runs it on the timer's worker, which holds
-//! up the others but loses nothing; or it asks the pool again a little later, by means of a second timer. Some
-//! timeouts are cancelled before, and some are left to `stop`. Each task knows its own fate; the timer's counters have to
-//! say the same, and all of it has to add up.
+//! Many timeouts are due at the same time, far more than the pool accepts. The program has to
+//! decide what happens to the rejected tasks. This example tries three ways. It drops them, which
+//! the timer reports and counts. It runs them on the timer's worker, which delays other timeouts.
+//! Or it offers them to the pool again a little later, with a second timer.
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options. `Refused::executor` is the
-//! part to copy.
+//! Some timeouts are cancelled earlier, and some are still pending when the timer is stopped. Each
+//! task records how it ended. The counters of the timer must agree with that, and all numbers must
+//! add up.
+//!
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options. `Rejected::executor` is the part to copy.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,31 +31,32 @@ use hashed_wheel_examples::top::Top;
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// When all that expires does so: there is time to schedule and cancel before.
+/// The delay of all timeouts that expire. It leaves enough time to schedule and cancel before.
 const DUE: Duration = Duration::from_millis(200);
 
-/// When the pool is asked again.
-const AGAIN: Duration = Duration::from_millis(10);
+/// The delay before a task is offered to the pool again.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// The threads of the pool are called so.
+/// The name of the pool's threads.
 const POOL: &str = "pool";
 
-/// How long it may take beside the work itself, on a machine that is busy with something else.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time that a busy machine gets in addition to the work itself.
+const EXTRA_TIME: Duration = Duration::from_secs(60);
 
-/// A bounded pool that runs a timer's tasks, and three answers to its refusals.
+/// A bounded pool that runs a timer's tasks, and three ways to handle the tasks that it rejects.
 #[derive(Debug, Parser)]
 #[command(name = "bounded_pool", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
-    /// How many timeouts are scheduled; one in ten is cancelled, and one in ten left to `stop`
+    /// How many timeouts are scheduled; one in ten is cancelled, and one in ten is pending at
+    /// `stop`
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     timeouts: u64,
 
-    /// How many threads the pool has
+    /// The number of threads of the pool
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
 
-    /// How many tasks can wait for them
+    /// The length of the pool's queue
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     queue: u16,
 
@@ -63,39 +68,40 @@ struct Options {
     top: Top,
 }
 
-/// What becomes of a task that the pool refuses.
+/// What happens to a task that the pool rejects.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Refused {
+enum Rejected {
     Drop,
-    RunHere,
-    AskAgain,
+    RunOnWorker,
+    Retry,
 }
 
-impl Refused {
-    /// Hands tasks to the pool's queue. Counts how often that was full.
+impl Rejected {
+    /// Returns an executor that sends tasks to the pool's queue. Counts how often the queue was
+    /// full.
     fn executor(
         self,
         pool: SyncSender<ExpiredTask>,
-        refusals: Arc<AtomicU64>,
+        rejections: Arc<AtomicU64>,
     ) -> Box<dyn Fn(ExpiredTask) + Send + Sync> {
         match self {
             Self::Drop => Box::new(move |task| {
                 if pool.try_send(task).is_err() {
-                    // The error had the task, and is dropped.
-                    refusals.fetch_add(1, Relaxed);
+                    // The error contains the task, which is dropped with it.
+                    rejections.fetch_add(1, Relaxed);
                 }
             }),
-            Self::RunHere => Box::new(move |task| {
+            Self::RunOnWorker => Box::new(move |task| {
                 if let Err(TrySendError::Full(task) | TrySendError::Disconnected(task)) = pool.try_send(task)
                 {
-                    refusals.fetch_add(1, Relaxed);
+                    rejections.fetch_add(1, Relaxed);
                     task.run();
                 }
             }),
-            Self::AskAgain => {
-                // One without an executor: what runs there takes no time.
+            Self::Retry => {
+                // The second timer has no executor, because its tasks take almost no time.
                 let timer = HashedWheelTimer::new(TICK, 64);
-                Box::new(move |task| offer(&timer, &pool, &refusals, task))
+                Box::new(move |task| offer(&timer, &pool, &rejections, task))
             }
         }
     }
@@ -103,8 +109,8 @@ impl Refused {
     fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop it",
-            Self::RunHere => "run it on the worker",
-            Self::AskAgain => "ask again later",
+            Self::RunOnWorker => "run it on the worker",
+            Self::Retry => "try again later",
         }
     }
 }
@@ -112,16 +118,17 @@ impl Refused {
 fn offer(
     timer: &HashedWheelTimer,
     pool: &SyncSender<ExpiredTask>,
-    refusals: &Arc<AtomicU64>,
+    rejections: &Arc<AtomicU64>,
     task: ExpiredTask,
 ) {
-    // (Of a pool that is gone there is nothing to ask.)
+    // (A pool that has ended gets no further offers.)
     let Err(TrySendError::Full(task)) = pool.try_send(task) else { return };
-    refusals.fetch_add(1, Relaxed);
-    let (pool, refusals) = (pool.clone(), Arc::clone(refusals));
-    let again = move |timeout: &Timeout| offer(&timeout.timer(), &pool, &refusals, task);
-    // If this timer refuses, the task goes with the closure, and is counted as dropped.
-    let _ = timer.new_timeout(again, AGAIN);
+    rejections.fetch_add(1, Relaxed);
+    let (pool, rejections) = (pool.clone(), Arc::clone(rejections));
+    let again = move |timeout: &Timeout| offer(&timeout.timer(), &pool, &rejections, task);
+    // If the timer rejects the timeout, the task is dropped with the closure and counted as
+    // dropped.
+    let _ = timer.new_timeout(again, RETRY_DELAY);
 }
 
 fn start_pool(options: &Options) -> (SyncSender<ExpiredTask>, Vec<JoinHandle<()>>) {
@@ -134,57 +141,57 @@ fn start_pool(options: &Options) -> (SyncSender<ExpiredTask>, Vec<JoinHandle<()>
                 let task = tasks.lock().unwrap().recv();
                 match task {
                     Ok(task) => task.run(),
-                    // The timer is stopped, and has dropped the other end.
+                    // The timer is stopped and has dropped the sender.
                     Err(_) => return,
                 }
             }
         };
-        thread::Builder::new().name(POOL.into()).spawn(work).expect("a thread can be had")
+        thread::Builder::new().name(POOL.into()).spawn(work).expect("the thread starts")
     });
     (queue, threads.collect())
 }
 
-/// What became of all tasks, as they see it.
+/// Counts how the tasks ended, as seen by the tasks.
 #[derive(Debug, Default)]
-struct Fates {
+struct Outcomes {
     in_pool: AtomicU64,
     on_worker: AtomicU64,
     dropped: AtomicU64,
-    /// Their hooks were called: by `cancel` or by `stop`.
+    /// Tasks whose `cancelled` hook was called, by `cancel` or by `stop`.
     cancelled: AtomicU64,
 }
 
 struct Task {
-    fates: Arc<Fates>,
+    outcomes: Arc<Outcomes>,
     work: Duration,
-    has_ended: bool,
+    is_recorded: bool,
 }
 
 impl TimerTask for Task {
     fn run(mut self, _: &Timeout) {
-        self.has_ended = true;
+        self.is_recorded = true;
         thread::sleep(self.work);
         let is_in_pool = thread::current().name() == Some(POOL);
-        let fate = if is_in_pool { &self.fates.in_pool } else { &self.fates.on_worker };
-        fate.fetch_add(1, Relaxed);
+        let outcome = if is_in_pool { &self.outcomes.in_pool } else { &self.outcomes.on_worker };
+        outcome.fetch_add(1, Relaxed);
     }
 
     fn cancelled(mut self, _: &Timeout) {
-        self.has_ended = true;
-        self.fates.cancelled.fetch_add(1, Relaxed);
+        self.is_recorded = true;
+        self.outcomes.cancelled.fetch_add(1, Relaxed);
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.fates.dropped.fetch_add(1, Relaxed);
+        if !self.is_recorded {
+            self.outcomes.dropped.fetch_add(1, Relaxed);
         }
     }
 }
 
-impl Fates {
-    /// In the pool, on the worker, dropped, cancelled.
+impl Outcomes {
+    /// Returns the counts: run in the pool, run on the worker, dropped, cancelled.
     fn counts(&self) -> [u64; 4] {
         [&self.in_pool, &self.on_worker, &self.dropped, &self.cancelled].map(|count| count.load(Relaxed))
     }
@@ -193,13 +200,13 @@ impl Fates {
 fn main() -> ExitCode {
     let options = Options::parse();
     println!(
-        "{} timeouts, of which most fall due at once. The pool has {} threads and a queue of {}; each task takes {} ms.\n",
+        "{} timeouts, most of which are due at the same time. The pool has {} threads and a queue of {} tasks; each task takes {} ms.\n",
         options.timeouts, options.threads, options.queue, options.work
     );
     println!(
         "{:<22}{:>10}{:>14}{:>11}{:>10}{:>11}{:>10}{:>10}",
-        "when the pool refuses",
-        "refusals",
+        "if the pool rejects",
+        "rejections",
         "ran in pool",
         "on worker",
         "dropped",
@@ -208,57 +215,58 @@ fn main() -> ExitCode {
         "sum"
     );
     let mut verdict = Verdict::default();
-    for refused in [Refused::Drop, Refused::RunHere, Refused::AskAgain] {
-        trial(refused, &options, &mut verdict);
+    for rejected in [Rejected::Drop, Rejected::RunOnWorker, Rejected::Retry] {
+        trial(rejected, &options, &mut verdict);
     }
-    verdict.pronounce()
+    verdict.print()
 }
 
-fn trial(refused: Refused, options: &Options, verdict: &mut Verdict) {
+fn trial(rejected: Rejected, options: &Options, verdict: &mut Verdict) {
     let (queue, threads) = start_pool(options);
-    let refusals = Arc::default();
-    let executor = refused.executor(queue, Arc::clone(&refusals));
+    let rejections = Arc::default();
+    let executor = rejected.executor(queue, Arc::clone(&rejections));
     let timer = HashedWheelTimer::builder().tick(TICK).task_executor(executor).build();
-    let timer = timer.expect("it can be built");
-    options.top.watch(refused.name(), &timer);
-    let fates = Arc::new(Fates::default());
+    let timer = timer.expect("the options are valid");
+    options.top.watch(rejected.name(), &timer);
+    let outcomes = Arc::new(Outcomes::default());
 
     let work = Duration::from_millis(options.work);
     let (mut cancelled, mut to_be_stopped) = (0, 0);
     for number in 0..options.timeouts {
-        let task = Task { fates: Arc::clone(&fates), work, has_ended: false };
+        let task = Task { outcomes: Arc::clone(&outcomes), work, is_recorded: false };
         let is_far = number % 10 == 1;
         let delay = if is_far { Duration::from_secs(3_600) } else { DUE };
-        let timeout = timer.new_timeout_task(task, delay).expect("the timer takes all");
+        let timeout = timer.new_timeout_task(task, delay).expect("the timer has no limit");
         to_be_stopped += u64::from(is_far);
         cancelled += u64::from(number % 10 == 0 && timeout.cancel());
     }
 
     let begin = Instant::now();
-    let patience = PATIENCE + work * options.timeouts as u32;
-    let ended = || fates.counts().iter().sum::<u64>();
-    while ended() < options.timeouts - to_be_stopped && begin.elapsed() < patience {
+    let timeout = EXTRA_TIME + work * options.timeouts as u32;
+    let ended = || outcomes.counts().iter().sum::<u64>();
+    while ended() < options.timeouts - to_be_stopped && begin.elapsed() < timeout {
         thread::sleep(Duration::from_millis(1));
     }
-    // Drops the executor, and with it the queue's end: the threads end once it is empty.
+    // Drops the executor and with it the sender of the queue. The threads end when the queue is
+    // empty.
     let stopped = timer.stop().len() as u64;
-    threads.into_iter().for_each(|thread| thread.join().expect("tasks that panic are the timer's affair"));
+    threads.into_iter().for_each(|thread| thread.join().expect("the timer catches panics of tasks"));
 
-    let refusals = refusals.load(Relaxed);
-    let counts @ [in_pool, on_worker, dropped, hooks] = fates.counts();
+    let rejections = rejections.load(Relaxed);
+    let counts @ [in_pool, on_worker, dropped, hooks] = outcomes.counts();
     let sum: u64 = counts.iter().sum();
     println!(
-        "{:<22}{refusals:>10}{in_pool:>14}{on_worker:>11}{dropped:>10}{cancelled:>11}{stopped:>10}{sum:>10}",
-        refused.name()
+        "{:<22}{rejections:>10}{in_pool:>14}{on_worker:>11}{dropped:>10}{cancelled:>11}{stopped:>10}{sum:>10}",
+        rejected.name()
     );
 
     let stats = timer.stats();
-    let mut expect = |holds, otherwise: String| {
-        verdict.expect(holds, format!("{}: {otherwise}", refused.name()));
+    let mut expect = |holds, failure: String| {
+        verdict.expect(holds, format!("{}: {failure}", rejected.name()));
     };
-    expect(sum == options.timeouts, format!("{sum} of {} tasks have a fate", options.timeouts));
-    expect(hooks == cancelled + stopped, format!("{hooks} hooks were called"));
-    expect(stopped == to_be_stopped, format!("stop returned {stopped}, and should have {to_be_stopped}"));
+    expect(sum == options.timeouts, format!("{sum} of {} tasks have ended", options.timeouts));
+    expect(hooks == cancelled + stopped, format!("the hook was called {hooks} times"));
+    expect(stopped == to_be_stopped, format!("stop returned {stopped} timeouts instead of {to_be_stopped}"));
     expect(
         (stats.scheduled, stats.pending) == (options.timeouts, 0),
         format!("the timer counts {} timeouts, {} of them pending", stats.scheduled, stats.pending),
@@ -269,14 +277,11 @@ fn trial(refused: Refused, options: &Options, verdict: &mut Verdict) {
     );
     expect(stats.dropped_tasks == dropped, format!("the timer counts {} as dropped", stats.dropped_tasks));
     expect(stats.panics == 0, format!("{} tasks panicked", stats.panics));
-    expect(
-        refusals > 0,
-        "the pool refused nothing: more --timeouts, or a shorter --queue, would show more".into(),
-    );
-    let is_as_asked = match refused {
-        Refused::Drop => (on_worker, dropped) == (0, refusals),
-        Refused::RunHere => (on_worker, dropped) == (refusals, 0),
-        Refused::AskAgain => (on_worker, dropped) == (0, 0),
+    expect(rejections > 0, "the pool rejected nothing: use more --timeouts or a shorter --queue".into());
+    let is_as_selected = match rejected {
+        Rejected::Drop => (on_worker, dropped) == (0, rejections),
+        Rejected::RunOnWorker => (on_worker, dropped) == (rejections, 0),
+        Rejected::Retry => (on_worker, dropped) == (0, 0),
     };
-    expect(is_as_asked, "what was refused had another fate".into());
+    expect(is_as_selected, "rejected tasks did not end as selected".into());
 }

@@ -1,17 +1,19 @@
-//! A service whose timer Prometheus watches.
+//! A service whose timer is monitored by Prometheus.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin metrics
 //! ```
 //!
-//! Some threads make requests. Each request has a deadline, which is cancelled when it is answered; each connection an idle
-//! timeout, which a request re-arms. Some requests are never answered, so their deadlines expire; some tasks are slow, one
-//! in a while panics, and now and then there are more deadlines than the timer takes. Meanwhile the service serves the page
-//! that Prometheus reads: `Metrics` below is the part to copy.
+//! Several threads make requests. Each request has a deadline, which is cancelled when the request
+//! is answered. Each connection has an idle timeout, which a request resets. Some requests are
+//! never answered, so their deadlines expire. Some tasks are slow, some panic, and sometimes there
+//! are more deadlines than the timer accepts. Meanwhile the service serves the page that Prometheus
+//! reads: `Metrics` below is the part to copy.
 //!
-//! The program reads its own page all the time, as Prometheus would. No counter may ever fall, and when the timer
-//! is stopped the page has to say what `stats()` says, and what the service has counted itself. At the end it says PASS or
-//! FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.
+//! The program reads its own page all the time, as Prometheus does. No counter may decrease. After
+//! the timer has been stopped, the page, `stats()` and the service's own counts must agree. At the
+//! end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL, 2 is
+//! bad options.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,15 +29,15 @@ use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-/// What the timer is called on the page, and its thread.
+/// The name of the timer on the page, and of its thread.
 const NAME: &str = "requests";
 
-/// More deadlines than these are refused.
+/// The maximum number of pending deadlines. The timer rejects more.
 const LIMIT: usize = 500;
 
 const SLOW: Duration = Duration::from_millis(5);
 
-/// A service whose timer Prometheus watches.
+/// A service whose timer is monitored by Prometheus.
 #[derive(Debug, Parser)]
 #[command(name = "metrics", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
@@ -43,7 +45,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     requests: u32,
 
-    /// How many connections there are, each with a thread
+    /// How many connections there are, each with its own thread
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     connections: u32,
 
@@ -56,7 +58,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    // What panics in a task is part of the service here, and the timer reports it.
+    // Silences the panics of tasks: they are part of the service here, and the timer reports them.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if thread::current().name() != Some(NAME) {
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
     }));
     let options = Options::parse();
     match run(&options) {
-        Ok(verdict) => verdict.pronounce(),
+        Ok(verdict) => verdict.print(),
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
@@ -83,11 +85,11 @@ impl Metrics {
     fn install(timer: HashedWheelTimer) -> Self {
         let recorder = PrometheusBuilder::new().build_recorder();
         let prometheus = recorder.handle();
-        metrics::set_global_recorder(recorder).expect("there is one recorder in a process");
+        metrics::set_global_recorder(recorder).expect("this is the only recorder in the process");
         Self { timer, prometheus }
     }
 
-    /// The timer's numbers as they are when the page is asked for.
+    /// Publishes the timer's current numbers and returns the page.
     fn page(&self) -> String {
         self.timer.stats().publish(NAME);
         self.prometheus.render()
@@ -104,7 +106,7 @@ impl Metrics {
     }
 }
 
-/// What the page says: each line's name and labels, and its value.
+/// The values on the page by name and labels.
 type Page = BTreeMap<String, f64>;
 
 fn fetch(from: SocketAddr) -> io::Result<(String, Page)> {
@@ -121,7 +123,7 @@ fn fetch(from: SocketAddr) -> io::Result<(String, Page)> {
     Ok((text, page))
 }
 
-/// What the service knows without the timer.
+/// What the service has counted itself.
 #[derive(Default)]
 struct Counts {
     scheduled: u64,
@@ -142,12 +144,12 @@ fn connection(timer: &HashedWheelTimer, idle: &Timeout, requests: u32) -> Result
             if is_slow {
                 thread::sleep(SLOW * 2);
             }
-            assert!(!panics, "a deadline that nobody was ready for");
+            assert!(!panics, "an intentional panic");
         };
         match timer.new_timeout(task, Duration::from_millis(20)) {
             Ok(deadline) => {
                 counts.scheduled += 1;
-                // These are never answered.
+                // These requests are never answered.
                 if is_slow || panics || request % 100 == 99 {
                     counts.slow += u64::from(is_slow);
                     counts.panics += u64::from(panics);
@@ -158,7 +160,7 @@ fn connection(timer: &HashedWheelTimer, idle: &Timeout, requests: u32) -> Result
             Err(NewTimeoutError::TooManyPending { .. }) => counts.refused += 1,
             Err(error) => return Err(error),
         }
-        // The answers come some at a time, and sometimes very many.
+        // Answers arrive in groups, and sometimes in very large ones.
         if open.len() >= if request % 10_000 < 9_000 { 50 } else { 2 * LIMIT } {
             counts.answered += open.drain(..).filter(Timeout::cancel).count() as u64;
         }
@@ -191,7 +193,7 @@ fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
         Ok(fell)
     };
     let mut counted = Counts::default();
-    // Before the first one makes requests: these may take all the room there is.
+    // Created before the requests, which may reach the limit.
     let idle = |_| timer.new_timeout(|_| (), Duration::from_secs(3_600));
     let idles = (0..options.connections).map(idle).collect::<Result<Vec<_>, _>>()?;
     let timer = &timer;
@@ -200,12 +202,12 @@ fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
         let connections: Vec<_> = idles.iter().map(|idle| scope.spawn(connection(idle))).collect();
         while !connections.iter().all(|connection| connection.is_finished()) {
             for name in read()? {
-                verdict.expect(false, format!("{name} has fallen"));
+                verdict.expect(false, format!("{name} has decreased"));
             }
             thread::sleep(Duration::from_millis(20));
         }
         for connection in connections {
-            let its = connection.join().expect("it does not panic")?;
+            let its = connection.join().expect("a connection does not panic")?;
             counted.scheduled += its.scheduled;
             counted.refused += its.refused;
             counted.answered += its.answered;
@@ -229,17 +231,17 @@ fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
     compare(&page, &stats, &counted, &mut verdict);
     let lateness = stats.lateness;
     println!(
-        "requests     {} deadlines, {} answered, {} too late, {} refused",
+        "requests     {} deadlines, {} answered, {} expired, {} rejected",
         HumanCount(stats.scheduled),
         HumanCount(stats.cancelled),
         HumanCount(stats.expired),
         HumanCount(stats.rejected)
     );
-    println!("re-armed     {} times", HumanCount(stats.resets));
+    println!("resets       {}", HumanCount(stats.resets));
     println!("tasks        {} slow, {} panics", stats.slow_tasks, stats.panics);
     println!("turns        {}, the longest {:.2?}", HumanCount(stats.turns), stats.longest_turn);
     let [p50, p99] = [0.5, 0.99].map(|part| lateness.quantile(part));
-    println!("lateness     p50 at most {p50:.2?}, p99 at most {p99:.2?}, worst {:.2?}", lateness.max);
+    println!("lateness     p50 at most {p50:.2?}, p99 at most {p99:.2?}, max {:.2?}", lateness.max);
     println!("page         {} lines, read {reads} times", text.lines().count());
     Ok(verdict)
 }
@@ -248,13 +250,13 @@ fn is_counter(name: &str) -> bool {
     name.contains("_total{") || name.contains("_bucket{") || name.contains("_count{")
 }
 
-/// Whether page, `stats()` and the service agree.
+/// Checks that the page, `stats()` and the service agree.
 fn compare(page: &Page, stats: &Stats, counted: &Counts, verdict: &mut Verdict) {
     let mut says = |name: &str, expected: f64| {
         let name = format!("hashed_wheel_{name}{{timer=\"{NAME}\"}}");
         let found = page.get(&name);
         let agrees = found.is_some_and(|found| (found - expected).abs() < 1e-9);
-        verdict.expect(agrees, format!("{name} is {found:?}, and should be {expected}"));
+        verdict.expect(agrees, format!("{name} is {found:?} instead of {expected}"));
     };
     for (name, of_stats, of_service) in [
         ("scheduled_total", stats.scheduled, counted.scheduled),
@@ -283,9 +285,9 @@ fn compare(page: &Page, stats: &Stats, counted: &Counts, verdict: &mut Verdict) 
     says("longest_turn_seconds", stats.longest_turn.as_secs_f64());
     says("max_lateness_seconds", stats.lateness.max.as_secs_f64());
 
-    // The machine may make a task slow that is not meant to be.
+    // A busy machine may make other tasks slow too.
     let (found, least) = (stats.slow_tasks, counted.slow);
-    verdict.expect(found >= least, format!("{found} slow tasks, and should be {least} at least"));
+    verdict.expect(found >= least, format!("{found} slow tasks instead of at least {least}"));
     verdict.expect(least == 0 || stats.longest_turn >= SLOW * 2, "no turn was as long as a slow task");
     let mut so_far = 0;
     for (bound, count) in stats.lateness.buckets() {
@@ -293,6 +295,6 @@ fn compare(page: &Page, stats: &Stats, counted: &Counts, verdict: &mut Verdict) 
         let bound = bound.map_or("+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
         let name = format!("hashed_wheel_lateness_seconds_bucket{{timer=\"{NAME}\",le=\"{bound}\"}}");
         let found = page.get(&name).copied();
-        verdict.expect(found == Some(so_far as f64), format!("{name} is {found:?}, and should be {so_far}"));
+        verdict.expect(found == Some(so_far as f64), format!("{name} is {found:?} instead of {so_far}"));
     }
 }

@@ -8,7 +8,7 @@ pub use super::timeouts::inside::{Lane, Lanes};
 impl Shared {
     pub(crate) fn could_sleep(&self) -> bool {
         let worker = self.worker.lock();
-        self.state.snapshot().has_registered(worker.taken)
+        self.state.snapshot().has_registered(worker.intake.taken)
     }
 
     pub(crate) fn falls_asleep(&self) -> bool {
@@ -16,6 +16,6 @@ impl Shared {
     }
 
     pub(crate) fn misses_messages(&self) -> bool {
-        self.state.snapshot().is_asleep() && !self.worker.lock().queue.is_empty(&self.new_lanes)
+        self.state.snapshot().is_asleep() && !self.worker.lock().intake.queue.is_empty(&self.new_lanes)
     }
 }

@@ -1,8 +1,8 @@
 //! The `timeouts` queue without a timer.
 
 use super::{NewLanes, TimeoutsQueue};
-use crate::node::Producer;
-use crate::node::inside::{messages, new_pool_id, push};
+use crate::node::inside::{new_pool_id, push, take_messages};
+use crate::node::{Producer, Waiting};
 use crate::sync::Mutex;
 
 /// A queue with its lanes.
@@ -28,7 +28,8 @@ impl Lanes {
     /// back, and whether more wait.
     pub fn take(&self, most: usize) -> (Vec<u64>, bool) {
         let mut taken = Vec::new();
-        let (count, more) = self.queue.lock().take(&self.new, most, |group| taken.extend(messages(group)));
+        let take = |waiting: Waiting<'_>, most| take_messages(waiting, most, &mut taken);
+        let (count, more) = self.queue.lock().take(&self.new, most, take);
         assert_eq!(count, taken.len());
         (taken, more)
     }

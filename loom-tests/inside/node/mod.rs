@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lane::{Group, Producer};
+use super::lane::{Producer, Waiting};
 use super::{PoolId, arena, refs, timer_ref};
 use crate::engine::{Shared, SharedFields};
 use crate::sync::{Arc, Ordering};
@@ -99,7 +99,7 @@ pub(crate) fn push(producer: &mut Producer, message: u64) {
     producer.push(message);
 }
 
-/// Takes the messages out of a group.
-pub(crate) fn messages(group: &mut Group) -> Vec<u64> {
-    group.take().iter().map(|received| received.message).collect()
+/// Takes at most `most` of the messages that wait into `taken`. Returns how many these were.
+pub(crate) fn take_messages(waiting: Waiting<'_>, most: u64, taken: &mut Vec<u64>) -> u64 {
+    waiting.take(most, |group| taken.extend(group.iter().map(|received| received.message)))
 }

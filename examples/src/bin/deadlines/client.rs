@@ -1,9 +1,10 @@
-//! The client: a deadline for the whole call, retries after a pause that grows, and a second request where the first one is
-//! slow.
+//! The client: a deadline for the whole call, retries with exponential backoff, and a hedged
+//! request if the first one is slow.
 //!
-//! The part to copy. It knows nothing of a network: a request is a future, and to drop it has to give the request up, as
-//! it does with a socket or with hyper's. What a call waits for is dropped with it, and so cancelled there and then: of all
-//! its timeouts none is left when it returns.
+//! This is the part to copy. It contains no network code: a request is a future, and dropping the
+//! future must abort the request, as with a socket or with hyper. When a call ends, it drops
+//! everything that it waits for. That cancels the timeouts immediately, so no timeout of the call
+//! is left when it returns.
 
 #[cfg(test)]
 mod tests;
@@ -16,17 +17,19 @@ use hashed_wheel::{HashedWheelTimer, TimeoutError};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
-    /// For the whole call: all attempts, and the pauses in between.
+    /// The limit for the whole call: all attempts, and the pauses between them.
     pub(crate) deadline: Duration,
-    /// For one attempt, its hedge included.
+    /// The limit for one attempt, including its hedge.
     pub(crate) attempt: Duration,
-    /// How many attempts there may be after the first one.
+    /// The maximum number of attempts after the first one.
     pub(crate) retries: u32,
-    /// How long the pause before the first retry is at most; before each further one it is twice that. How long it really is
-    /// is left to chance, or all who were cut off at the same moment would come back at the same moment.
+    /// The maximum pause before the first retry. It doubles for each further retry. The actual
+    /// pause is random. Otherwise all calls that failed at the same time would be retried at the
+    /// same time.
     pub(crate) backoff: Duration,
-    /// Who has no answer after so long asks a second time, and takes the answer that comes first. Best what 95 in 100
-    /// requests take: then 5 in 100 are sent twice.
+    /// The time after which a second request is sent (a hedge). The first answer to arrive is used.
+    /// A good value is the 95th percentile of the answer times: then 5 of 100 requests are sent
+    /// twice.
     pub(crate) hedge_after: Option<Duration>,
 }
 
@@ -41,13 +44,13 @@ pub(crate) enum Reason {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum GaveUp<E> {
-    /// The call has taken too long.
+    /// The deadline of the call has passed.
     Deadline,
-    /// The last attempt has taken too long.
+    /// The last attempt has timed out.
     Unanswered,
     /// The last attempt has failed.
     Failed(E),
-    /// The timer is stopped, or has refused a timeout.
+    /// The timer is stopped or has rejected a timeout.
     Timer(TimeoutError),
 }
 
@@ -62,8 +65,8 @@ impl Client {
         Self { timer, policy, budget: Budget::new() }
     }
 
-    /// For what may be done twice: `send` makes the same request as often as it is called. What comes as `Err` is tried again:
-    /// an answer that says no belongs into `Ok`.
+    /// Calls an operation that may be repeated. Each call of `send` must make the same request. An
+    /// `Err` is retried, so an answer that is negative belongs in `Ok`.
     pub(crate) async fn call<T, E, F>(&self, send: impl FnMut(Reason) -> F) -> Result<T, GaveUp<E>>
     where
         F: Future<Output = Result<T, E>>,
@@ -72,7 +75,8 @@ impl Client {
         self.timer.timeout(self.policy.deadline, self.attempts(send)).await?
     }
 
-    /// For what may not: one request, and the deadline. Whether it was done is not known if there is no answer.
+    /// Calls an operation that must not be repeated: one request with the deadline. Without an
+    /// answer it is unknown whether the operation was done.
     pub(crate) async fn call_once<T, E>(
         &self,
         request: impl Future<Output = Result<T, E>>,
@@ -109,14 +113,15 @@ impl Client {
     {
         let mut first = pin!(send(reason));
         let Some(after) = self.policy.hedge_after else { return first.await };
-        // By reference, so that it goes on when the time is over.
+        // By reference, so that the first request continues after the time has passed.
         match self.timer.timeout(after, first.as_mut()).await {
             Ok(end) => return end,
             Err(TimeoutError::Elapsed) if self.budget.spend() => {}
             Err(_) => return first.await,
         }
         let mut second = pin!(send(Reason::Hedge));
-        // An answer ends both; where one has failed, the other one may still be answered.
+        // The first answer ends both requests. If one request fails, the other one may still be
+        // answered.
         tokio::select! {
             end = &mut first => if end.is_ok() { end } else { second.await },
             end = &mut second => if end.is_ok() { end } else { first.await },
@@ -133,8 +138,9 @@ impl<E> From<TimeoutError> for GaveUp<E> {
     }
 }
 
-/// How many retries and hedges may be sent: one for so many calls, beside some in reserve. A server that is slow because it
-/// has too much to do would get several times as much to do otherwise.
+/// Limits the number of retries and hedges: one per `CALLS` calls, in addition to a reserve.
+/// Without a limit, a server that is slow because of overload would get several times as many
+/// requests.
 pub(crate) struct Budget(AtomicU32);
 
 impl Budget {

@@ -1,4 +1,5 @@
-//! The server: most answers take a few milliseconds, some take long, some never come, and some connections are dropped.
+//! The server. Most answers take a few milliseconds, some take long and some never arrive. Some
+//! connections are dropped.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,13 +12,13 @@ use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A request, as it is sent: a line.
+/// A request. It is sent as one line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) id: u32,
-    /// How often it was sent, this time included.
+    /// How often the request was sent, including this time.
     pub(crate) number: u32,
-    /// Not to be done twice.
+    /// Must not be done twice.
     pub(crate) is_write: bool,
 }
 
@@ -37,27 +38,28 @@ impl Request {
         format!("answer to {}\n", self.id)
     }
 
-    /// What lies where nobody answers, however often it is asked for.
+    /// Whether the record is lost: no request for it is ever answered.
     pub(crate) fn is_lost(&self) -> bool {
         self.id % 500 == 7
     }
 
-    /// The same in each run with the same seed, whatever comes first.
-    fn fate(&self, seed: u64) -> Fate {
+    /// Returns what happens to the request. It depends only on the seed and the request, not on the
+    /// order of requests.
+    fn behaviour(&self, seed: u64) -> Behaviour {
         let name = (u64::from(self.id) << 32) | u64::from(self.number);
         let mut random = Rng::with_seed(Rng::with_seed(seed).u64(..) ^ name);
         match random.u32(..1_000) {
-            _ if self.is_lost() => Fate::Silence,
-            0..5 => Fate::Silence,
-            5..10 => Fate::Drop,
-            10..30 => Fate::Answer(Duration::from_millis(random.u64(100..200))),
-            _ => Fate::Answer(Duration::from_micros(random.u64(1_000..5_000))),
+            _ if self.is_lost() => Behaviour::Silence,
+            0..5 => Behaviour::Silence,
+            5..10 => Behaviour::Drop,
+            10..30 => Behaviour::Answer(Duration::from_millis(random.u64(100..200))),
+            _ => Behaviour::Answer(Duration::from_micros(random.u64(1_000..5_000))),
         }
     }
 }
 
-/// What becomes of a request.
-enum Fate {
+/// What happens to a request.
+enum Behaviour {
     Answer(Duration),
     Silence,
     Drop,
@@ -67,7 +69,7 @@ enum Fate {
 pub(crate) struct Counts {
     pub(crate) requests: u64,
     pub(crate) answered: u64,
-    /// Whose client had gone before there was an answer.
+    /// Requests whose client had disconnected before the answer.
     pub(crate) abandoned: u64,
     pub(crate) dropped: u64,
     /// Writes that were done more than once.
@@ -76,7 +78,7 @@ pub(crate) struct Counts {
 
 pub(crate) struct Server {
     seed: u64,
-    /// Its own: the client's counts its timeouts alone.
+    /// The server's own timer, so that the client's timer counts only the client's timeouts.
     timer: HashedWheelTimer,
     state: Mutex<State>,
 }
@@ -89,7 +91,7 @@ struct State {
 }
 
 impl Server {
-    /// Starts it on a free port.
+    /// Starts the server on a free port.
     pub(crate) async fn start(seed: u64) -> io::Result<(Arc<Self>, SocketAddr)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -97,7 +99,7 @@ impl Server {
         let server = Arc::new(Self { seed, timer, state: Mutex::default() });
         let accepting = Arc::clone(&server);
         tokio::spawn(async move {
-            // An error is of one connection, whose client sees it too.
+            // An error affects only one connection, and its client sees it too.
             loop {
                 if let Ok((stream, _)) = listener.accept().await {
                     let server = Arc::clone(&accepting);
@@ -120,7 +122,7 @@ impl Server {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line).await?;
-        // Who has gone before it was sent.
+        // The client has disconnected before it sent a request.
         let Some(request) = Request::parse(&line) else { return Ok(()) };
         self.with(|state| {
             state.counts.requests += 1;
@@ -130,15 +132,15 @@ impl Server {
                 state.counts.repeated += u64::from(*times == 2);
             }
         });
-        let delay = match request.fate(self.seed) {
-            Fate::Drop => {
+        let delay = match request.behaviour(self.seed) {
+            Behaviour::Drop => {
                 self.with(|state| state.counts.dropped += 1);
                 return Ok(());
             }
-            Fate::Answer(delay) => delay,
-            Fate::Silence => Duration::MAX,
+            Behaviour::Answer(delay) => delay,
+            Behaviour::Silence => Duration::MAX,
         };
-        // Nothing more comes, but the end.
+        // The client sends nothing more. The read ends when it disconnects.
         match self.timer.timeout(delay, stream.read_u8()).await {
             Err(TimeoutError::Elapsed) => {
                 stream.write_all(request.answer().as_bytes()).await?;

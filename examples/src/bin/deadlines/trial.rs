@@ -1,4 +1,4 @@
-//! Calls by the thousand, and what became of them.
+//! Makes all calls and collects the results.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use crate::client::{Client, GaveUp, Policy, Reason};
 use crate::server::{self, Request, Server};
 
-/// How long a caller thinks before each call, in microseconds.
-const THINKS: Range<u64> = 5_000..25_000;
+/// The pause of a caller before each call, in microseconds.
+const PAUSE_MICROS: Range<u64> = 5_000..25_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
@@ -28,11 +28,12 @@ pub(crate) struct Load {
     pub(crate) repeat_writes: bool,
 }
 
-/// What became of all calls.
+/// The results of all calls.
 pub(crate) struct Outcome {
     pub(crate) counts: Counts,
     pub(crate) server: server::Counts,
-    /// Of the client's timer, when all calls have ended; and what was pending then.
+    /// The statistics of the client's timer after all calls have ended, and the number of timeouts
+    /// that were pending then.
     pub(crate) stats: Stats,
     pub(crate) left: usize,
 }
@@ -41,26 +42,26 @@ pub(crate) struct Outcome {
 pub(crate) struct Counts {
     pub(crate) answered: u64,
     pub(crate) deadlines: u64,
-    /// Calls that gave up when the last attempt was not answered in its time, or failed.
+    /// Calls whose last attempt timed out.
     pub(crate) unanswered: u64,
     pub(crate) failed: u64,
-    /// Of these two, those that had retries left: the budget was used up.
+    /// Of these two, the calls that had retries left when the budget was exhausted.
     pub(crate) out_of_budget: u64,
     /// Calls that may be sent more than once.
     pub(crate) repeatable: u64,
     pub(crate) retries: u64,
     pub(crate) hedges: u64,
     pub(crate) hedges_that_won: u64,
-    /// What must not happen, in words.
+    /// Descriptions of events that must not happen.
     pub(crate) wrong: Vec<String>,
-    /// What these took that may be sent more than once, and were answered. In the end in order.
+    /// The durations of answered calls that may be repeated. Sorted at the end.
     pub(crate) times: Vec<Duration>,
-    /// Of those that gave up at the deadline.
+    /// The lateness of calls that failed at the deadline.
     pub(crate) lateness: Lateness,
 }
 
 impl Counts {
-    /// What this part of the answers took at most.
+    /// Returns a quantile of the durations.
     pub(crate) fn quantile(&self, part: f64) -> Duration {
         let last = self.times.len().saturating_sub(1);
         self.times.get((part * last as f64) as usize).copied().unwrap_or_default()
@@ -76,22 +77,22 @@ struct Trial {
     counts: Mutex<Counts>,
 }
 
-/// Makes all the calls, over real sockets.
+/// Makes all calls over real sockets.
 pub(crate) async fn run(load: Load, policy: Policy, top: &Top) -> io::Result<Outcome> {
     let (server, address) = Server::start(load.seed).await?;
-    let [timer, thinking] = [(); 2].map(|()| HashedWheelTimer::new(Duration::from_millis(1), 512));
+    let [timer, pausing] = [(); 2].map(|()| HashedWheelTimer::new(Duration::from_millis(1), 512));
     top.watch("calls", &timer);
     let client = Client::new(timer.clone(), policy);
     let trial =
         Arc::new(Trial { load, policy, client, address, next: AtomicU32::new(0), counts: Mutex::default() });
     let callers: Vec<_> = (0..load.callers)
         .map(|caller| {
-            let (trial, thinking) = (Arc::clone(&trial), thinking.clone());
+            let (trial, pausing) = (Arc::clone(&trial), pausing.clone());
             let mut random = Rng::with_seed(load.seed.wrapping_add(caller.into()));
             tokio::spawn(async move {
                 loop {
-                    let pause = Duration::from_micros(random.u64(THINKS));
-                    thinking.sleep(pause).await.map_err(io::Error::other)?;
+                    let pause = Duration::from_micros(random.u64(PAUSE_MICROS));
+                    pausing.sleep(pause).await.map_err(io::Error::other)?;
                     let id = trial.next.fetch_add(1, Ordering::Relaxed);
                     if id >= load.calls {
                         return io::Result::Ok(());
@@ -106,13 +107,13 @@ pub(crate) async fn run(load: Load, policy: Policy, top: &Top) -> io::Result<Out
     }
     let mut counts = std::mem::take(&mut *trial.counts.lock().unwrap_or_else(PoisonError::into_inner));
     counts.times.sort_unstable();
-    // Before the numbers are read, for what was on the worker is over then.
+    // Stops the timer before the statistics are read, so that the worker has finished all work.
     let left = timer.stop().len();
     Ok(Outcome { counts, server: server.counts(), stats: timer.stats(), left })
 }
 
 impl Trial {
-    /// One call, and whether it went as it should.
+    /// Makes one call and checks it.
     async fn call(&self, id: u32) {
         let (policy, address) = (self.policy, self.address);
         let is_write = id % 10 == 0;
@@ -131,16 +132,16 @@ impl Trial {
         };
         let took = began.elapsed();
 
-        let count = |what| sent.iter().filter(|(reason, _)| *reason == what).count() as u64;
+        let count = |kind| sent.iter().filter(|(reason, _)| *reason == kind).count() as u64;
         let (retries, hedges) = (count(Reason::Retry), count(Reason::Hedge));
         let was_last = !is_repeatable || retries == u64::from(policy.retries);
         let counts = &mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.repeatable += u64::from(is_repeatable);
         counts.retries += retries;
         counts.hedges += hedges;
-        let mut expect = |holds: bool, otherwise: &str| {
+        let mut expect = |holds: bool, failure: &str| {
             if !holds {
-                counts.wrong.push(format!("call {id}, after {took:.1?}: {otherwise}"));
+                counts.wrong.push(format!("call {id}, after {took:.1?}: {failure}"));
             }
         };
         let after = policy.hedge_after.unwrap_or(Duration::MAX);
@@ -152,7 +153,7 @@ impl Trial {
             Ok((reason, answer)) => {
                 expect(
                     answer == Request { id, number: 0, is_write }.answer(),
-                    "the answer is to another call",
+                    "the answer belongs to another call",
                 );
                 counts.answered += 1;
                 counts.hedges_that_won += u64::from(reason == Reason::Hedge);
@@ -161,7 +162,7 @@ impl Trial {
                 }
             }
             Err(GaveUp::Deadline) => {
-                expect(took >= policy.deadline, "given up before the deadline");
+                expect(took >= policy.deadline, "failed before the deadline");
                 counts.deadlines += 1;
                 counts.lateness.record(took.saturating_sub(policy.deadline));
             }
@@ -169,7 +170,7 @@ impl Trial {
                 let last = sent.iter().rfind(|(reason, _)| *reason != Reason::Hedge);
                 expect(
                     last.is_some_and(|(_, sent)| began + took >= *sent + policy.attempt),
-                    "an attempt was given up before its time",
+                    "an attempt timed out too early",
                 );
                 counts.unanswered += 1;
                 counts.out_of_budget += u64::from(!was_last);
@@ -183,7 +184,8 @@ impl Trial {
     }
 }
 
-/// Asks, and hears what is said until the server closes the connection. Who drops this closes it.
+/// Sends a request and reads the answer until the server closes the connection. Dropping the future
+/// closes it as well.
 async fn ask(server: SocketAddr, request: Request) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(request.line().as_bytes()).await?;

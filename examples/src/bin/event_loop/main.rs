@@ -1,16 +1,17 @@
-//! An event loop that turns a timer itself, and other threads that use the timer.
+//! An event loop that drives a timer, and other threads that use the timer.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin event_loop
 //! ```
 //!
-//! The loop is an echo server that closes idle connections. It has a [`Driver`](hashed_wheel::Driver), so there is no timer
-//! thread: it sleeps in epoll for exactly as long as `next_turn` says, for ever if nothing will be due, and calls `turn` when
-//! it wakes. Other threads have handles of the same timer. When one of them needs the loop earlier than it has promised to
-//! wake, the timer rings it up: `Builder::waker` has been given a [`mio::Waker`].
+//! The loop is an echo server that closes idle connections. It owns a
+//! [`Driver`](hashed_wheel::Driver), so there is no timer thread. It sleeps in epoll exactly as
+//! long as `next_turn` returns, without a time limit if nothing is pending, and calls `turn` when
+//! it wakes up. Other threads have handles of the same timer. If one of them needs the loop earlier
+//! than announced, the timer calls the waker that was passed to `Builder::waker`: a [`mio::Waker`].
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options. `server.rs` is the part to
-//! copy.
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options. `server.rs` is the part to copy.
 
 mod clients;
 mod server;
@@ -23,14 +24,14 @@ use std::time::Duration;
 use clap::Parser;
 use hashed_wheel_examples::top::Top;
 
-/// How long to wait for what should have happened.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for an expected event.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An event loop that turns a timer itself, and is woken when another thread needs it earlier.
+/// An event loop that drives a timer, and is woken when another thread needs it earlier
 #[derive(Debug, Parser)]
 #[command(name = "event_loop", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
-    /// How many timeouts another thread schedules while the loop sleeps, one after the other
+    /// How many timeouts another thread schedules one after the other while the loop sleeps
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     timeouts: u32,
 
@@ -38,7 +39,8 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=500))]
     clients: u32,
 
-    /// FAIL if 1 in 100 comes later than so many milliseconds: what the machine may take to wake a thread
+    /// FAIL if the 99th percentile of the lateness, in milliseconds, is higher: what the machine
+    /// needs to wake a thread
     #[arg(long, value_name = "MS", default_value_t = 500)]
     max_late: u64,
 
@@ -58,7 +60,7 @@ impl Options {
 
 fn main() -> ExitCode {
     match trial::run(&Options::parse()) {
-        Ok(verdict) => verdict.pronounce(),
+        Ok(verdict) => verdict.print(),
         Err(error) => {
             println!("\nFAIL\n  {error}");
             ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! The server: an event loop that turns a timer itself.
+//! The server: an event loop that drives a timer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,14 +15,14 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::watch::Watch;
 
-/// A connection on which nothing came for so long is closed.
+/// A connection without input for this time is closed.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// Connections have the tokens from 0 up.
+/// Connections have the tokens from 0.
 const LISTENER: Token = Token(usize::MAX - 1);
-const BELL: Token = Token(usize::MAX - 2);
+const WAKE: Token = Token(usize::MAX - 2);
 
 pub(crate) struct Server {
     timer: HashedWheelTimer,
@@ -30,9 +30,11 @@ pub(crate) struct Server {
     poll: Poll,
     listener: TcpListener,
     connections: HashMap<Token, Connection>,
-    /// No token is used twice: word of an idle connection may come when it has gone.
+    /// The token of the next connection. Tokens are not reused, because an idle message may arrive
+    /// after its connection was closed.
     next_token: usize,
-    /// Tasks run on this thread, but cannot borrow the connections: they leave word here of which one is idle.
+    /// Sends tokens of idle connections to the loop. Tasks run on this thread but cannot borrow the
+    /// connections.
     to_close: Sender<Token>,
     idle: Receiver<Token>,
     watch: Arc<Watch>,
@@ -41,18 +43,18 @@ pub(crate) struct Server {
 
 struct Connection {
     stream: TcpStream,
-    /// Says that the connection is idle unless it is re-armed in time.
+    /// Reports the connection as idle unless it is reset in time.
     timeout: Timeout,
     last_read: Instant,
 }
 
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Closed for silence.
+    /// Connections that were closed because of silence.
     pub(crate) closed: u64,
-    /// Of these, before the time was over.
+    /// Of these, connections that were closed too early.
     pub(crate) early: u64,
-    /// Closed by the peer.
+    /// Connections that the peer has closed.
     pub(crate) left: u64,
     pub(crate) lateness: Lateness,
 }
@@ -63,12 +65,12 @@ impl Server {
         let mut listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
 
-        let bell = Waker::new(poll.registry(), BELL)?;
-        let rings = Arc::clone(&watch);
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let counters = Arc::clone(&watch);
         let wake = move || {
-            rings.ring();
-            // It fails only when there is nobody to be woken.
-            let _ = bell.wake();
+            counters.waker_called();
+            // An error means that the loop has ended.
+            let _ = waker.wake();
         };
         let (timer, driver) =
             HashedWheelTimer::builder().tick(TICK).waker(wake).build_driven().map_err(io::Error::other)?;
@@ -88,7 +90,7 @@ impl Server {
         })
     }
 
-    /// For other threads: what they schedule runs in the loop.
+    /// Returns a handle for other threads. The tasks that they schedule run in the loop.
     pub(crate) fn timer(&self) -> HashedWheelTimer {
         self.timer.clone()
     }
@@ -97,7 +99,7 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// The event loop. It ends when the timer is stopped, on whatever thread.
+    /// Runs the event loop. It ends when the timer is stopped, by any thread.
     pub(crate) fn run(mut self) -> io::Result<Counts> {
         let mut events = Events::with_capacity(256);
         while !self.driver.is_stopped() {
@@ -108,15 +110,16 @@ impl Server {
                 _ => {}
             }
             self.watch.wakes_up();
-            // At once, so that the timer knows that the loop is awake: what it schedules itself rings no bell.
+            // Turns first, so that the timer knows that the loop is awake. Timeouts that the loop
+            // schedules afterwards do not call the waker.
             let expired = self.driver.turn();
             if expired == 0 && events.is_empty() {
-                self.watch.in_vain();
+                self.watch.unneeded();
             }
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept()?,
-                    BELL => {}
+                    WAKE => {}
                     token => self.readable(token)?,
                 }
             }
@@ -145,7 +148,7 @@ impl Server {
     fn arm(&self, token: Token) -> io::Result<Timeout> {
         let to_close = self.to_close.clone();
         let task = move |_: &Timeout| {
-            // It fails only when the loop has ended.
+            // An error means that the loop has ended.
             let _ = to_close.send(token);
         };
         self.timer.new_timeout(task, IDLE).map_err(io::Error::other)
@@ -161,14 +164,16 @@ impl Server {
         }
         connection.last_read = Instant::now();
         if !connection.timeout.reset(IDLE) {
-            // It fired in this very turn, but the packet was here in time. `close_if_idle` will see a new timeout.
+            // The timeout has fired in this turn, but the packet arrived in time. `close_if_idle`
+            // will see the new timeout.
             let timeout = self.arm(token)?;
             self.connections.get_mut(&token).expect("it is open").timeout = timeout;
         }
         Ok(())
     }
 
-    /// Unless a packet has re-armed the timeout, or the peer was faster.
+    /// Closes the connection, unless a packet has reset the timeout or the peer has closed it
+    /// already.
     fn close_if_idle(&mut self, token: Token) {
         let Entry::Occupied(connection) = self.connections.entry(token) else { return };
         if !connection.get().timeout.is_expired() {
@@ -182,13 +187,14 @@ impl Server {
     }
 }
 
-/// Sends back all there is. False: the peer has closed the connection.
+/// Echoes all input. Returns false if the peer has closed the connection.
 fn echo(stream: &mut TcpStream) -> bool {
     let mut buffer = [0; 1024];
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return false,
-            // What these clients send fits into the socket's buffer. Otherwise a server has to wait until it is writable.
+            // The packets of these clients fit into the socket's buffer. A real server would have
+            // to wait until the socket is writable.
             Ok(read) if stream.write_all(&buffer[..read]).is_err() => return false,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,

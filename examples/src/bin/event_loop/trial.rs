@@ -1,4 +1,4 @@
-//! The trial: what other threads do to the loop, and what has to come of it.
+//! The trial: operations of other threads on the loop, and their expected effects.
 
 use std::error::Error;
 use std::io;
@@ -13,15 +13,15 @@ use hashed_wheel_examples::{Lateness, Verdict};
 
 use crate::server::{Counts, IDLE, Server};
 use crate::watch::Watch;
-use crate::{Options, PATIENCE, clients};
+use crate::{Options, TIMEOUT, clients};
 
-/// How long to look on while nothing should happen.
-const A_WHILE: Duration = Duration::from_millis(300);
+/// How long to check that nothing happens.
+const QUIET_TIME: Duration = Duration::from_millis(300);
 
-/// As far off as these are, the loop sleeps for long. They are pending until the end.
+/// Delays for which the loop sleeps long. These timeouts are pending until the end.
 const LONG: Duration = Duration::from_secs(60);
-const LONGER: Duration = Duration::from_secs(120);
-const LONGER_ONES: u64 = 100;
+const VERY_LONG: Duration = Duration::from_secs(120);
+const LATER_TIMEOUTS: u64 = 100;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -32,7 +32,7 @@ struct Trial<'a> {
     verdict: Verdict,
 }
 
-/// An error here means that it did not come to its end.
+/// Returns an error if the trial could not be completed.
 pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
     let watch = Arc::new(Watch::default());
     let server = Server::new(Arc::clone(&watch))?;
@@ -52,18 +52,22 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
 }
 
 impl Trial<'_> {
-    /// The loop sleeps for ever.
+    /// Checks that the loop sleeps without a time limit.
     fn nothing_pending(&mut self) -> Outcome {
         self.until_asleep()?;
-        thread::sleep(A_WHILE);
+        thread::sleep(QUIET_TIME);
         let seen = self.watch.seen();
-        println!("nothing pending  the loop sleeps with no end; {} wake-ups in {A_WHILE:?}", seen.wake_ups);
-        self.verdict.expect(seen.for_ever == 1, "with nothing pending, next_turn was not None");
-        self.verdict.expect(seen.wake_ups == 0, "with nothing pending, the loop woke");
+        println!(
+            "nothing pending  the loop sleeps without a time limit; {} wake-ups in {QUIET_TIME:?}",
+            seen.wake_ups
+        );
+        self.verdict.expect(seen.unlimited == 1, "with nothing pending, next_turn was not None");
+        self.verdict.expect(seen.wake_ups == 0, "with nothing pending, the loop woke up");
         Ok(())
     }
 
-    /// Each comes while the loop sleeps for long, has to wake it, and has to fire in time.
+    /// Schedules timeouts while the loop sleeps for long. Each one has to wake the loop and to fire
+    /// in time.
     fn earlier_timeouts(&mut self) -> Outcome {
         let count = u64::from(self.options.timeouts);
         let mut random = fastrand::Rng::with_seed(1);
@@ -77,9 +81,9 @@ impl Trial<'_> {
             let (fired, firing) = mpsc::channel();
             let delay = Duration::from_micros(random.u64(1_000..10_000));
             let due = Instant::now() + delay;
-            let task = move |_: &Timeout| fired.send(Instant::now()).expect("it is waited for");
+            let task = move |_: &Timeout| fired.send(Instant::now()).expect("the receiver exists");
             self.timer.new_timeout(task, delay)?;
-            let at = firing.recv_timeout(PATIENCE)?;
+            let at = firing.recv_timeout(TIMEOUT)?;
             early += u64::from(at < due);
             lateness.record(at.saturating_duration_since(due));
         }
@@ -87,61 +91,64 @@ impl Trial<'_> {
         println!("{:<16} {seen}", format!("{count} earlier"));
         println!("                 fired late: {lateness}");
         self.verdict.expect(early == 0, format!("{early} timeouts fired early"));
-        self.verdict.expect(seen.rings == count, "earlier timeouts did not call the waker once each");
-        self.expect_in_time("timeouts of another thread fired", &lateness);
+        self.verdict.expect(
+            seen.waker_calls == count,
+            "the earlier timeouts did not call the waker exactly once each",
+        );
+        self.expect_in_time("timeouts of another thread", &lateness);
         Ok(())
     }
 
-    /// The loop need not know of them yet.
+    /// Schedules timeouts after the loop's next wake-up. They must not wake the loop.
     fn later_timeouts(&mut self) -> Outcome {
         self.until_asleep()?;
         let before = self.watch.seen();
-        for _ in 0..LONGER_ONES {
-            self.timer.new_timeout(|_| (), LONGER)?;
+        for _ in 0..LATER_TIMEOUTS {
+            self.timer.new_timeout(|_| (), VERY_LONG)?;
         }
-        thread::sleep(A_WHILE);
+        thread::sleep(QUIET_TIME);
         let seen = self.watch.seen().since(before);
-        println!("{:<16} {seen}", format!("{LONGER_ONES} later"));
-        self.verdict.expect(seen.rings == 0, "later timeouts called the waker");
+        println!("{:<16} {seen}", format!("{LATER_TIMEOUTS} later"));
+        self.verdict.expect(seen.waker_calls == 0, "later timeouts called the waker");
         self.verdict.expect(seen.wake_ups == 0, "later timeouts woke the loop");
         Ok(())
     }
 
-    /// The loop closes those that fall silent, and no others.
+    /// Checks that the loop disconnects the silent clients and no others.
     fn clients(&mut self, server: SocketAddr) -> Result<clients::Seen, Box<dyn Error>> {
         let before = self.watch.seen();
         let seen = clients::run(server, self.options.silent(), self.options.busy())?;
-        self.until("the server has noticed that the clients left", |trial| {
-            trial.timer.pending_timeouts() as u64 == 1 + LONGER_ONES
+        self.until("the server has noticed that the clients have disconnected", |trial| {
+            trial.timer.pending_timeouts() as u64 == 1 + LATER_TIMEOUTS
         })?;
         let woken = self.watch.seen().since(before);
         println!(
-            "clients          {} silent ones closed (should be {}), {} busy ones kept (should be {})",
+            "clients          {} silent ones closed (expected {}), {} busy ones kept (expected {})",
             seen.closed,
             self.options.silent(),
             seen.kept,
             self.options.busy()
         );
         println!("                 {woken}");
-        self.verdict.expect(woken.rings == 0, "the loop's own timeouts called the waker");
+        self.verdict.expect(woken.waker_calls == 0, "the loop's own timeouts called the waker");
         Ok(seen)
     }
 
-    /// The loop ends.
+    /// Checks that the loop ends when the timer is stopped.
     fn stop(&mut self, ended: &Receiver<io::Result<Counts>>) -> Result<Counts, Box<dyn Error>> {
         self.until_asleep()?;
         let stopped = Instant::now();
         let pending = self.timer.stop().len() as u64;
-        let counts = ended.recv_timeout(PATIENCE).map_err(|_| "the loop did not end")??;
+        let counts = ended.recv_timeout(TIMEOUT).map_err(|_| "the loop did not end")??;
         println!(
             "stop             returned {pending} timeouts; the loop ended after {:.1?}",
             stopped.elapsed()
         );
-        self.verdict.expect(pending == 1 + LONGER_ONES, format!("stop returned {pending} timeouts"));
+        self.verdict.expect(pending == 1 + LATER_TIMEOUTS, format!("stop returned {pending} timeouts"));
         Ok(counts)
     }
 
-    /// Server and clients have to agree.
+    /// Compares the observations of the server and the clients.
     fn compare(&mut self, server: &Counts, clients: &clients::Seen) {
         println!("closed late      {}", server.lateness);
         let (silent, busy) = (self.options.silent(), self.options.busy());
@@ -154,18 +161,18 @@ impl Trial<'_> {
         verdict.expect(
             clients.kept == busy,
             format!(
-                "not all busy clients were kept (at most {gap:.1?} between two packets; {IDLE:?} are allowed)"
+                "not all busy clients stayed connected (the longest pause between packets was {gap:.1?}, the limit is {IDLE:?})"
             ),
         );
         verdict.expect((server.closed, server.left) == (silent, busy), "server and clients do not agree");
         verdict.expect(server.early == 0, format!("{} connections were closed early", server.early));
-        self.expect_in_time("connections were closed", &server.lateness);
+        self.expect_in_time("closed connections", &server.lateness);
     }
 
     fn expect_in_time(&mut self, what: &str, lateness: &Lateness) {
         let late = lateness.p99();
         let is_in_time = late.as_millis() <= self.options.max_late.into();
-        self.verdict.expect(is_in_time, format!("1 in 100 {what} {late:.1?} late or more"));
+        self.verdict.expect(is_in_time, format!("{what}: the 99th percentile of the lateness is {late:.1?}"));
     }
 
     fn until_asleep(&self) -> Outcome {
@@ -175,8 +182,8 @@ impl Trial<'_> {
     fn until(&self, what: &str, is_true: impl Fn(&Self) -> bool) -> Outcome {
         let began = Instant::now();
         while !is_true(self) {
-            if began.elapsed() > PATIENCE {
-                return Err(format!("waited in vain until {what}").into());
+            if began.elapsed() > TIMEOUT {
+                return Err(format!("timed out waiting until {what}").into());
             }
             thread::sleep(Duration::from_micros(100));
         }

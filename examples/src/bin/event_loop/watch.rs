@@ -1,4 +1,4 @@
-//! How the trial sees, from its own thread, when the loop sleeps and what wakes it.
+//! Counters that show the trial's thread when the loop sleeps and what wakes it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -7,18 +7,18 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Watch {
     sleeps: AtomicU64,
-    /// Sleeps with no end: nothing was pending.
-    for_ever: AtomicU64,
+    /// Sleeps without a time limit, because nothing was pending.
+    unlimited: AtomicU64,
     wake_ups: AtomicU64,
-    /// Wake-ups with no socket ready, and nothing due.
-    in_vain: AtomicU64,
+    /// Wake-ups without a ready socket or a due timeout.
+    unneeded: AtomicU64,
     /// Calls of the waker.
-    rings: AtomicU64,
+    waker_calls: AtomicU64,
 }
 
 impl Watch {
     pub(crate) fn falls_asleep(&self, wait: Option<Duration>) {
-        self.for_ever.fetch_add(u64::from(wait.is_none()), SeqCst);
+        self.unlimited.fetch_add(u64::from(wait.is_none()), SeqCst);
         self.sleeps.fetch_add(1, SeqCst);
     }
 
@@ -26,54 +26,57 @@ impl Watch {
         self.wake_ups.fetch_add(1, SeqCst);
     }
 
-    pub(crate) fn in_vain(&self) {
-        self.in_vain.fetch_add(1, SeqCst);
+    pub(crate) fn unneeded(&self) {
+        self.unneeded.fetch_add(1, SeqCst);
     }
 
-    pub(crate) fn ring(&self) {
-        self.rings.fetch_add(1, SeqCst);
+    pub(crate) fn waker_called(&self) {
+        self.waker_calls.fetch_add(1, SeqCst);
     }
 
-    /// The loop has said how long it will sleep, and sleeps or is about to.
+    /// Whether the loop has announced how long it will sleep, and sleeps or is about to sleep.
     pub(crate) fn is_asleep(&self) -> bool {
         let wake_ups = self.wake_ups.load(SeqCst);
         self.sleeps.load(SeqCst) > wake_ups
     }
 
-    /// From the beginning until now.
+    /// Returns the counts since the start.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
-            for_ever: self.for_ever.load(SeqCst),
+            unlimited: self.unlimited.load(SeqCst),
             wake_ups: self.wake_ups.load(SeqCst),
-            in_vain: self.in_vain.load(SeqCst),
-            rings: self.rings.load(SeqCst),
+            unneeded: self.unneeded.load(SeqCst),
+            waker_calls: self.waker_calls.load(SeqCst),
         }
     }
 }
 
-/// What happened in some time.
+/// The counts of a period.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
-    pub(crate) for_ever: u64,
+    pub(crate) unlimited: u64,
     pub(crate) wake_ups: u64,
-    pub(crate) in_vain: u64,
-    pub(crate) rings: u64,
+    pub(crate) unneeded: u64,
+    pub(crate) waker_calls: u64,
 }
 
 impl Seen {
     pub(crate) fn since(self, before: Seen) -> Seen {
         Seen {
-            for_ever: self.for_ever - before.for_ever,
+            unlimited: self.unlimited - before.unlimited,
             wake_ups: self.wake_ups - before.wake_ups,
-            in_vain: self.in_vain - before.in_vain,
-            rings: self.rings - before.rings,
+            unneeded: self.unneeded - before.unneeded,
+            waker_calls: self.waker_calls - before.waker_calls,
         }
     }
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wake_ups, in_vain, rings, .. } = self;
-        write!(f, "{rings} calls of the waker, {wake_ups} wake-ups, of these {in_vain} in vain")
+        let Self { wake_ups, unneeded, waker_calls, .. } = self;
+        write!(
+            f,
+            "{waker_calls} calls of the waker, {wake_ups} wake-ups, {unneeded} of them without a reason"
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! The clients, each a connection: most behave, some send the head of their request so slowly that it never ends.
+//! The clients. Each one is a connection. Most behave well; some send the head of their request so
+//! slowly that it never ends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,28 +14,28 @@ use crate::server::Limits;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Client {
-    /// Asks, and is answered.
+    /// Sends a request and gets an answer.
     Quick,
-    /// Asks for what takes for ever.
+    /// Requests work that never ends.
     Stuck,
-    /// Sends a byte now and then, and never the last one.
+    /// Sends a byte from time to time, but never the last one.
     Slow,
 }
 
-/// What became of some clients.
+/// The results of some clients.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) served: u64,
     pub(crate) told_too_late: u64,
     pub(crate) cut_off: u64,
-    /// Before their time, or never.
+    /// Descriptions of connections that ended too early, or in the wrong way.
     pub(crate) wrong: Vec<String>,
-    /// Of what the timer ended.
+    /// The lateness of connections that the timer ended.
     pub(crate) lateness: Lateness,
 }
 
 impl Client {
-    /// Comes after a while and goes through with it; what came of it.
+    /// Connects after a delay, runs the client and returns its result.
     pub(crate) async fn run(
         self,
         after: Duration,
@@ -46,7 +47,7 @@ impl Client {
         let mut counts = Counts::default();
         let began = Instant::now();
         let stream = TcpStream::connect(server).await?;
-        // The server counts from some moment between the two.
+        // The server's time starts at some point between these two.
         let connected = Instant::now();
         let end = timer.timeout(Duration::from_secs(60), self.talk(stream, &timer, limits)).await;
         let (time, late) = (began.elapsed(), connected.elapsed());
@@ -69,7 +70,7 @@ impl Client {
         Ok(counts)
     }
 
-    /// Until the server closes the connection; what it said.
+    /// Talks until the server closes the connection, and returns the answer.
     async fn talk(
         self,
         mut stream: TcpStream,
@@ -83,17 +84,17 @@ impl Client {
         if matches!(self, Self::Slow) {
             let mut read = std::pin::pin!(from.read_to_string(&mut answer));
             for byte in head.bytes().cycle() {
-                // Until it is cut off, which is while it waits.
+                // The client is waiting here when the server disconnects it.
                 match timer.timeout(limits.header / 5, &mut read).await {
                     Ok(end) => {
                         end.or_else(is_closed)?;
                         break;
                     }
-                    // It may be too late for this one.
+                    // An error means that the server has closed the connection.
                     Err(_) => drop(to.write_all(&[if byte.is_ascii_control() { b'x' } else { byte }]).await),
                 }
             }
-            // A server has something to say to that, or just closes.
+            // A server may answer 408 or simply close the connection.
             return Ok(if answer.starts_with("HTTP/1.1 408") { String::new() } else { answer });
         }
         to.write_all(format!("{head}\r\n").as_bytes()).await?;
@@ -102,7 +103,7 @@ impl Client {
     }
 }
 
-/// Who sends while the other one closes is told so.
+/// Treats an error because of a closed connection as the end of the input.
 fn is_closed(error: io::Error) -> io::Result<usize> {
     if error.kind() == io::ErrorKind::ConnectionReset { Ok(0) } else { Err(error) }
 }

@@ -1,16 +1,17 @@
-//! An HTTP server on hyper and tokio that takes its timeouts from this timer: hyper's own, for heads that never end, and
-//! those of its handlers.
+//! An HTTP server on hyper and tokio that uses this timer for its timeouts: hyper's own timeouts
+//! for request heads, and those of the handlers.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin http_server
 //! ```
 //!
-//! Real clients ask it at once. Most are answered. Some send the head of their request a byte at a time, which keeps a
-//! connection open for ever where nobody looks at the clock: these are cut off. Some ask for what takes for ever, and are told
-//! that it took too long. tokio's timer is not even started; clients wait by this one too.
+//! Real clients send requests concurrently. Most are answered. Some send the head of their request
+//! one byte at a time, which would keep a connection open forever without a timeout: the server
+//! disconnects them. Some request work that never ends, and get an error after the time limit.
+//! tokio's timer is not even enabled; the clients use this timer too.
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options. `server.rs` is the part
-//! to copy.
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options. `server.rs` is the part to copy.
 
 mod clients;
 mod server;
@@ -31,30 +32,32 @@ use tokio::net::TcpListener;
 use crate::clients::{Client, Counts};
 use crate::server::{Limits, serve};
 
-/// Within so many milliseconds all clients have come: all at once, some would have to knock twice.
+/// All clients connect within this number of milliseconds. If they connected at the same time, some
+/// connections would fail at first.
 const ARRIVAL: u64 = 300;
 
-/// An HTTP server that cuts off who sends headers too slowly, and gives up work that takes too long.
+/// An HTTP server that disconnects clients with slow headers, and aborts work that takes too long
 #[derive(Debug, Parser)]
 #[command(name = "http_server", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
-    /// How many clients there are; each is two open files
+    /// How many clients there are; each one needs two open files
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: u32,
 
-    /// How long a client may take to send the head of a request
+    /// The time limit for the head of a request
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     header_timeout: Duration,
 
-    /// How long the server may take to answer
+    /// The time limit for an answer
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     answer_timeout: Duration,
 
-    /// FAIL if 1 in 100 is cut off, or told so, later than so many milliseconds: a tick, and what a busy machine takes
+    /// FAIL if the 99th percentile of the lateness, in milliseconds, is higher: a tick, and what a
+    /// busy machine needs
     #[arg(long, value_name = "MS", default_value_t = 500)]
     max_late: u64,
 
-    /// Who is slow
+    /// Determines which clients are slow
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -64,7 +67,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // As many as there may be; if these are too few, the error says so.
+    // Raises the limit as far as possible. If it is still too low, the error says so.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     match run(&options) {
         Ok(outcome) => outcome.report(&options),
@@ -79,7 +82,7 @@ struct Outcome {
     expected: [u64; 3],
     counts: Counts,
     time: Duration,
-    /// When the last client has gone.
+    /// The number of pending timeouts after the last client has disconnected.
     pending: usize,
     scheduled: u64,
 }
@@ -100,7 +103,7 @@ fn run(options: &Options) -> io::Result<Outcome> {
         })
         .collect();
     println!(
-        "{} clients, of whom {} send their headers for more than {:?}, and {} ask for what takes more than {:?}.",
+        "{} clients: {} send their headers for more than {:?}, and {} request work that takes more than {:?}.",
         HumanCount(options.clients.into()),
         HumanCount(expected[2]),
         limits.header,
@@ -124,7 +127,7 @@ fn run(options: &Options) -> io::Result<Outcome> {
         io::Result::Ok(counts)
     })?;
     let time = began.elapsed();
-    // With it go the server and its connections; what these have on the timer has gone with them.
+    // Drops the server and its connections, and thereby all of their timeouts.
     drop(runtime);
     let (pending, scheduled) = (timer.pending_timeouts(), timer.stats().scheduled);
     Ok(Outcome { expected, counts, time, pending, scheduled })
@@ -136,8 +139,12 @@ impl Outcome {
         let [quick, stuck, slow] = expected;
         let count = HumanCount;
         println!("served       {} of {} in {time:.1?}", count(counts.served), count(*quick));
-        println!("cut off      {} of {} who were too slow", count(counts.cut_off), count(*slow));
-        println!("given up     {} of {} answers", count(counts.told_too_late), count(*stuck));
+        println!("cut off      {} of {} slow clients", count(counts.cut_off), count(*slow));
+        println!(
+            "given up     {} of {} requests that take too long",
+            count(counts.told_too_late),
+            count(*stuck)
+        );
         println!("lateness     {}", counts.lateness);
         println!("timeouts     {} scheduled, {pending} left", count(*scheduled));
 
@@ -147,11 +154,14 @@ impl Outcome {
         }
         verdict.expect(
             [counts.served, counts.told_too_late, counts.cut_off] == *expected,
-            format!("{} clients were treated as they should not be", counts.wrong.len()),
+            format!("{} clients got a wrong result", counts.wrong.len()),
         );
-        verdict.expect(*pending == 0, format!("{pending} timeouts are left"));
+        verdict.expect(*pending == 0, format!("{pending} timeouts are still pending"));
         let late = counts.lateness.p99();
-        verdict.expect(late.as_millis() <= options.max_late.into(), format!("1 in 100 was {late:.1?} late"));
-        verdict.pronounce()
+        verdict.expect(
+            late.as_millis() <= options.max_late.into(),
+            format!("the 99th percentile of the lateness is {late:.1?}"),
+        );
+        verdict.print()
     }
 }

@@ -1,4 +1,4 @@
-//! The server: all of its timeouts are the timer's.
+//! The server. This timer provides all of its timeouts.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,7 +12,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// How long a client may take for the head of a request, and the server for an answer.
+/// The time limits for the head of a request and for an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) header: Duration,
@@ -20,7 +20,7 @@ pub(crate) struct Limits {
 }
 
 pub(crate) async fn serve(listener: TcpListener, timer: HashedWheelTimer, limits: Limits) -> io::Result<()> {
-    // hyper's own timeouts: all that it takes is to name the timer.
+    // hyper's own timeouts need only the timer.
     let mut http = http1::Builder::new();
     http.timer(timer.clone()).header_read_timeout(limits.header);
     loop {
@@ -28,12 +28,12 @@ pub(crate) async fn serve(listener: TcpListener, timer: HashedWheelTimer, limits
         let timer = timer.clone();
         let service = service_fn(move |request| answer(timer.clone(), limits.answer, request));
         let connection = http.serve_connection(TokioIo::new(stream), service);
-        // It ends with an error where a client was cut off.
+        // An error means that the client was disconnected.
         tokio::spawn(async move { drop(connection.await) });
     }
 }
 
-/// And the server's: work that takes too long is given up.
+/// The timeout of a handler: work that takes too long is aborted.
 async fn answer(
     timer: HashedWheelTimer,
     limit: Duration,
@@ -54,7 +54,7 @@ async fn work(timer: &HashedWheelTimer, path: &str) -> String {
     if path == "/stuck" {
         std::future::pending::<()>().await;
     }
-    // A database, say.
+    // Simulates a database query, for example.
     let _ = timer.sleep(Duration::from_millis(5)).await;
     format!("hello from {path}\n")
 }

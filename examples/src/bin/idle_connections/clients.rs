@@ -1,7 +1,7 @@
-//! The clients: one process, one thread, one event loop.
+//! The clients: one process with one thread and one event loop.
 //!
-//! Nothing here uses the timer that is on trial. All clients send equally often, so whose turn it is to send can be had
-//! by counting.
+//! The clients do not use the timer under test. All clients send at the same rate, so a counter
+//! determines which client sends next.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,50 +15,52 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::options::Options;
 
-/// How many connections may be on their way at a time: less than any listener's backlog.
-const AT_A_TIME: usize = 100;
+/// The maximum number of connection attempts at a time. It is less than the backlog of any
+/// listener.
+const MAX_CONNECTING: usize = 100;
 
-/// How long to wait for the next connection, and for a closing that is overdue.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the next connection, and for an overdue disconnection.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 const PACKET: &[u8] = b"still here\n";
 
-/// What the clients saw.
+/// What the clients observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Seen {
-    /// Fell silent and were closed, as it should be.
+    /// Clients that fell silent and were disconnected, as expected.
     pub(crate) closed: u64,
-    /// Fell silent and were not closed.
-    pub(crate) forgotten: u64,
-    /// Were not silent, and still connected at the end, as it should be.
+    /// Clients that fell silent and were not disconnected.
+    pub(crate) not_closed: u64,
+    /// Clients that were not silent and still connected at the end, as expected.
     pub(crate) kept: u64,
-    /// Were not silent, and closed all the same.
-    pub(crate) wronged: u64,
-    /// Fell silent and were closed before the idle time was over.
+    /// Clients that were not silent but were disconnected.
+    pub(crate) wrongly_closed: u64,
+    /// Clients that fell silent and were disconnected before the idle time had passed.
     pub(crate) early: u64,
-    /// The longest time that a client that was not silent left between two packets, in milliseconds. It tells a slow
-    /// machine from a wrong timer.
+    /// The longest pause of an active client between two packets, in milliseconds. It distinguishes
+    /// a slow machine from an incorrect timer.
     pub(crate) longest_gap: u64,
 }
 
-/// One line, for the other process.
+/// Formats the counts as one line that the other process parses.
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { closed, forgotten, kept, wronged, early, longest_gap } = self;
-        write!(f, "{closed} {forgotten} {kept} {wronged} {early} {longest_gap}")
+        let Self { closed, not_closed, kept, wrongly_closed, early, longest_gap } = self;
+        write!(f, "{closed} {not_closed} {kept} {wrongly_closed} {early} {longest_gap}")
     }
 }
 
 impl Seen {
-    /// What the clients' process said: this, or why it failed.
+    /// Parses the line that the clients' process printed: the counts, or the reason for its
+    /// failure.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
         let mut numbers = line.split(' ').map(str::parse::<u64>);
         let mut next = || numbers.next().and_then(Result::ok).ok_or(line);
         Ok(Self {
             closed: next()?,
-            forgotten: next()?,
+            not_closed: next()?,
             kept: next()?,
-            wronged: next()?,
+            wrongly_closed: next()?,
             early: next()?,
             longest_gap: next()?,
         })
@@ -69,25 +71,27 @@ impl Seen {
     }
 }
 
-/// The whole of the clients' process. What it has to say it says in one line: what the clients saw, or why they failed.
+/// The main function of the clients' process. It prints one line: what the clients observed, or why
+/// they failed.
 pub(crate) fn main(options: &Options, server: SocketAddr) -> ExitCode {
     let clients = Clients::new(options, server).and_then(Clients::run);
     let (line, status) = match &clients {
         Ok(clients) => (clients.seen().to_string(), ExitCode::SUCCESS),
         Err(error) => (error.to_string(), ExitCode::FAILURE),
     };
-    // Nobody may be there to read it any more. Only now are the connections closed that are left.
+    // An error means that no process reads the line. The remaining connections are closed only
+    // after it was printed.
     let _ = writeln!(io::stdout(), "{line}");
     drop(clients);
     status
 }
 
 struct Client {
-    /// `None` once it is closed.
+    /// `None` after the connection was closed.
     stream: Option<TcpStream>,
-    /// When, after the start, it falls silent.
+    /// When the client falls silent, relative to the start.
     silent: Option<Duration>,
-    /// Its last packet. `None` until the server has greeted it.
+    /// When it sent its last packet. `None` until the server has greeted it.
     sent: Option<Instant>,
 }
 
@@ -96,17 +100,17 @@ struct Clients<'a> {
     server: SocketAddr,
     poll: Poll,
     clients: Vec<Client>,
-    /// Those that are not connected yet: when they fall silent.
+    /// The clients that are not connected yet: when each one falls silent.
     to_come: VecDeque<Option<Duration>>,
     greeted: usize,
     last_greeted: Instant,
     began: Instant,
-    /// When all were connected: from here on some fall silent.
+    /// The time when all clients were connected. Clients fall silent only after it.
     start: Option<Instant>,
-    /// How often it was a client's turn to send.
-    turns: u64,
+    /// The number of packets that were due so far.
+    packets_due: u64,
     open: usize,
-    /// Those that are open and have to be closed.
+    /// The number of open connections that the server has to close.
     to_close: usize,
     seen: Seen,
 }
@@ -124,7 +128,7 @@ impl<'a> Clients<'a> {
             last_greeted: now,
             began: now,
             start: None,
-            turns: 0,
+            packets_due: 0,
             open: 0,
             to_close: options.silent() as usize,
             seen: Seen::default(),
@@ -141,7 +145,7 @@ impl<'a> Clients<'a> {
                 _ => {}
             }
             for event in &events {
-                self.hear(event.token().0)?;
+                self.receive(event.token().0)?;
             }
         }
         Ok(self)
@@ -151,27 +155,27 @@ impl<'a> Clients<'a> {
         match self.start {
             Some(start) => {
                 let length = self.options.length();
-                let patience = length + self.options.allowed() + PATIENCE;
+                let timeout = length + self.options.allowed() + TIMEOUT;
                 Ok(self.open == 0
                     || start.elapsed() >= length && self.to_close == 0
-                    || start.elapsed() >= patience)
+                    || start.elapsed() >= timeout)
             }
-            None if self.last_greeted.elapsed() < PATIENCE => Ok(false),
+            None if self.last_greeted.elapsed() < TIMEOUT => Ok(false),
             None => Err(io::Error::other(format!(
-                "{} of {} clients are connected, and the server has accepted no other for {PATIENCE:?}",
+                "{} of {} clients are connected; the server has accepted no further connection for {TIMEOUT:?}",
                 self.greeted, self.options.connections
             ))),
         }
     }
 
-    /// Opens connections, but not more at a time than the server's backlog takes.
+    /// Opens connections, but not more at a time than the server's backlog accepts.
     fn connect(&mut self) -> io::Result<()> {
-        while self.clients.len() - self.greeted < AT_A_TIME {
+        while self.clients.len() - self.greeted < MAX_CONNECTING {
             let Some(silent) = self.to_come.pop_front() else { break };
             let id = self.clients.len();
             let mut stream =
                 TcpStream::connect(self.server).map_err(|error| self.not_connected(id, &error))?;
-            // When the greeting can be read, the connection is made.
+            // The connection is established when the greeting arrives.
             self.poll.registry().register(&mut stream, Token(id), Interest::READABLE)?;
             self.clients.push(Client { stream: Some(stream), silent, sent: None });
             self.open += 1;
@@ -181,21 +185,22 @@ impl<'a> Clients<'a> {
 
     fn not_connected(&self, id: usize, error: &io::Error) -> io::Error {
         let hint = match error.kind() {
-            io::ErrorKind::AddrNotAvailable => " (no local port is left: use fewer --connections)",
+            io::ErrorKind::AddrNotAvailable => " (no free local port: use fewer --connections)",
             _ => "",
         };
         io::Error::other(format!("client {} of {}: {error}{hint}", id + 1, self.options.connections))
     }
 
-    /// Sends all packets that are due. The clients take turns, evenly; who has missed a turn altogether sends once.
+    /// Sends all packets that are due. The clients send one after the other at equal intervals. A
+    /// client that has missed its time sends only once.
     fn send(&mut self) {
         let clients = u64::from(self.options.connections);
-        let turns_per_nano = clients as f64 / self.options.packet_every.as_nanos() as f64;
-        let due = (self.began.elapsed().as_nanos() as f64 * turns_per_nano) as u64;
-        for turn in self.turns.max(due.saturating_sub(clients))..due {
+        let packets_per_nano = clients as f64 / self.options.packet_every.as_nanos() as f64;
+        let due = (self.began.elapsed().as_nanos() as f64 * packets_per_nano) as u64;
+        for turn in self.packets_due.max(due.saturating_sub(clients))..due {
             self.send_one((turn % clients) as usize);
         }
-        self.turns = due;
+        self.packets_due = due;
     }
 
     fn send_one(&mut self, id: usize) {
@@ -203,16 +208,17 @@ impl<'a> Clients<'a> {
         let silent = |client: &Client| client.is_silent(self.start, now);
         let Some(client) = self.clients.get_mut(id).filter(|client| !silent(client)) else { return };
         let (Some(stream), Some(sent)) = (&mut client.stream, client.sent) else { return };
-        // If the connection is gone, `hear` will be told.
+        // If the connection is closed, `receive` handles that.
         if stream.write(PACKET).is_ok() {
             client.sent = Some(now);
-            // Counted until the packet is out for certain: this thread may have had to wait.
+            // The gap is measured after the write, because this thread may have been delayed before
+            // it.
             self.seen.note_gap(sent.elapsed());
         }
     }
 
-    /// The server has greeted a client, or closed the connection.
-    fn hear(&mut self, id: usize) -> io::Result<()> {
+    /// Handles the greeting of the server, or the end of the connection.
+    fn receive(&mut self, id: usize) -> io::Result<()> {
         let client = &mut self.clients[id];
         let Some(stream) = &mut client.stream else { return Ok(()) };
         let end = loop {
@@ -245,7 +251,7 @@ impl<'a> Clients<'a> {
         self.open -= 1;
         self.to_close -= usize::from(client.silent.is_some());
         if !client.is_silent(self.start, now) {
-            self.seen.wronged += 1;
+            self.seen.wrongly_closed += 1;
             self.seen.note_gap(now - sent);
         } else if now < sent + self.options.idle {
             self.seen.early += 1;
@@ -257,7 +263,7 @@ impl<'a> Clients<'a> {
 
     fn seen(&self) -> Seen {
         let open = self.open - self.to_close;
-        Seen { forgotten: self.to_close as u64, kept: open as u64, ..self.seen }
+        Seen { not_closed: self.to_close as u64, kept: open as u64, ..self.seen }
     }
 }
 

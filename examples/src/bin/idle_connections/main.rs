@@ -1,18 +1,21 @@
-//! A server that closes idle connections: what a hashed wheel timer is for.
+//! A server that closes idle connections: the typical use of a hashed wheel timer.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin idle_connections -- --connections 10000
 //! ```
 //!
-//! A TCP server on loopback guards each of its connections with an idle timeout, as Netty's `IdleStateHandler` does:
-//! [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout) when it accepts one,
-//! [`reset`](hashed_wheel::Timeout::reset) at each packet, [`cancel`](hashed_wheel::Timeout::cancel) when the peer
-//! closes first. The clients are real ones, in a process of their own (this program starts itself again, so that each
-//! side has its own limit on open files). They send small packets until some of them, chosen by a seed, fall silent:
-//! exactly those the server has to close, not early, and not late. Both sides keep count, and have to agree.
+//! A TCP server on the loopback interface has an idle timeout for each connection, like Netty's
+//! `IdleStateHandler`. It calls [`new_timeout`](hashed_wheel::HashedWheelTimer::new_timeout) when
+//! it accepts a connection, [`reset`](hashed_wheel::Timeout::reset) for each packet, and
+//! [`cancel`](hashed_wheel::Timeout::cancel) when the peer disconnects first. The clients are in a
+//! separate process: this program starts itself again, so that each side has its own limit on open
+//! files. They send small packets until some of them, chosen by a seed, fall silent. The server has
+//! to close exactly these connections, neither early nor late. Both sides count, and their counts
+//! must agree.
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is that it could not be tried (bad
-//! options, or a limit on open files that is too low). `server.rs` is the part to copy from.
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 means that the test could not run: bad options, or a limit on open files that is too low.
+//! `server.rs` is the part to copy.
 
 mod clients;
 mod files;

@@ -14,7 +14,7 @@ use crate::worker;
 
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// A TCP server that closes the connections that have fallen silent, and only those, on time.
+/// A TCP server that closes the connections that have fallen silent, and only those, on time
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "idle_connections",
@@ -26,11 +26,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
 
-    /// The server closes a connection on which nothing came for so long
+    /// The server closes a connection without input for this time
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub(crate) idle: Duration,
 
-    /// How often each client sends a packet
+    /// The interval between the packets of a client
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration)]
     pub(crate) packet_every: Duration,
 
@@ -38,12 +38,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = share)]
     pub(crate) silent_share: f64,
 
-    /// How long it runs once all are connected; the last client falls silent in time to be closed by then
+    /// The running time after all clients have connected; the last client falls silent early enough
+    /// to be disconnected
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=A_DAY.as_secs()))]
     pub(crate) seconds: u64,
 
-    /// The timer's tick: how late it may fire
+    /// The timer's tick: the maximum lateness of the timer itself
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = duration)]
     pub(crate) tick: Duration,
 
@@ -51,24 +52,25 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(crate) ticks_per_wheel: usize,
 
-    /// FAIL if 1 in 100 closings comes later than a tick and this: what the machine may take to wake threads
+    /// FAIL if the 99th percentile of the lateness of disconnections exceeds a tick and this: what
+    /// the machine needs to wake threads
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration)]
     pub(crate) max_late: Duration,
 
-    /// Which clients fall silent, and when
+    /// Determines which clients fall silent, and when
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
     #[command(flatten)]
     pub(crate) top: Top,
 
-    /// This is the process with the clients of the server at this address
+    /// Run the clients of the server at this address
     #[arg(long, hide = true)]
     pub(crate) clients_of: Option<SocketAddr>,
 }
 
 impl Options {
-    /// What is wrong with options that are right one by one.
+    /// Returns what is wrong with a combination of valid options.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { idle, packet_every, tick, seconds, .. } = *self;
         if packet_every.is_zero() {
@@ -87,13 +89,13 @@ impl Options {
         }
         if tick > idle {
             return Err(format!(
-                "--tick {tick:?} is longer than --idle {idle:?}: connections would be closed a whole idle time late"
+                "--tick {tick:?} is longer than --idle {idle:?}: connections would be closed too late by a whole idle time"
             ));
         }
         Ok(())
     }
 
-    /// The timer that these options ask for.
+    /// Returns the timer with these options.
     pub(crate) fn timer(&self) -> Result<HashedWheelTimer, BuildError> {
         HashedWheelTimer::builder()
             .tick(self.tick)
@@ -106,12 +108,12 @@ impl Options {
         Duration::from_secs(self.seconds)
     }
 
-    /// How many clients fall silent.
+    /// Returns how many clients fall silent.
     pub(crate) fn silent(&self) -> u32 {
         (f64::from(self.connections) * self.silent_share).round() as u32
     }
 
-    /// When each client falls silent, if it does.
+    /// Returns when each client falls silent, if it does.
     pub(crate) fn silences(&self) -> Vec<Option<Duration>> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let latest = self.length() - self.idle;
@@ -122,7 +124,7 @@ impl Options {
         silences
     }
 
-    /// How late the 99th percentile of the closings may be.
+    /// Returns the permitted 99th percentile of the lateness of disconnections.
     pub(crate) fn allowed(&self) -> Duration {
         self.tick.saturating_add(self.max_late)
     }
@@ -143,7 +145,7 @@ impl fmt::Display for Options {
     }
 }
 
-/// Ends the process as clap does for what it finds wrong itself: the reason, and exit status 2.
+/// Ends the process like clap for an invalid option: prints the reason and exits with status 2.
 pub(crate) fn refuse(wrong: &str) -> ! {
     Options::command().error(ErrorKind::ValueValidation, wrong).exit()
 }
@@ -157,7 +159,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     match duration <= A_DAY {
         true => Ok(duration),
-        false => Err("a day is the longest".into()),
+        false => Err("the maximum is one day".into()),
     }
 }
 
@@ -172,7 +174,7 @@ fn share(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    /// The options that a command line gives, or what is said of it.
+    /// Parses a command line, or returns the error message.
     fn parse(line: &str) -> Result<Options, String> {
         let words = std::iter::once("idle_connections").chain(line.split_whitespace());
         let options = Options::try_parse_from(words).map_err(|error| error.to_string())?;
@@ -182,25 +184,25 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_right() {
+    fn defaults_are_valid() {
         let options = parse("").unwrap();
         assert_eq!((options.connections, options.silent()), (2_000, 600));
     }
 
     #[test]
-    fn durations_come_with_a_unit_or_in_milliseconds() {
+    fn durations_have_a_unit_or_are_milliseconds() {
         for text in ["3s", "3000ms", "3000"] {
             assert_eq!(parse(&format!("--idle {text}")).unwrap().idle, Duration::from_secs(3));
         }
     }
 
     #[test]
-    fn nonsense_is_refused_with_a_reason() {
+    fn invalid_options_are_rejected_with_a_reason() {
         for (line, reason) in [
             ("--connections 0", "0 is not in 1.."),
             ("--connections many", "invalid digit"),
             ("--idle 3parsecs", "unknown time unit"),
-            ("--idle 2days", "a day is the longest"),
+            ("--idle 2days", "the maximum is one day"),
             ("--idle 900ms", "less than twice --packet-every"),
             ("--packet-every 0", "--packet-every is zero"),
             ("--seconds 2", "not longer than --idle"),
@@ -212,13 +214,13 @@ mod tests {
             ("--ticks-per-wheel 1073741825", "at most 1073741824"),
             ("--speed 3", "unexpected argument"),
         ] {
-            let said = parse(line).expect_err(line);
-            assert!(said.contains(reason), "{line}: {said}");
+            let message = parse(line).expect_err(line);
+            assert!(message.contains(reason), "{line}: {message}");
         }
     }
 
     #[test]
-    fn as_many_fall_silent_as_should_and_the_same_ones_for_a_seed() {
+    fn share_and_seed_determine_the_silent_clients() {
         let options = parse("--connections 1000 --silent-share 0.25 --seed 7").unwrap();
         let silences = options.silences();
         assert_eq!(silences, options.silences());

@@ -1,4 +1,4 @@
-//! The clients' process, seen from the server's.
+//! The clients' process, from the point of view of the server.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use std::{env, io, thread};
 
 use hashed_wheel_examples::process::Process;
 
-/// Killed when dropped.
+/// The process. It is killed when this value is dropped.
 pub(crate) struct Clients {
     process: Process,
     lines: Receiver<String>,
 }
 
 impl Clients {
-    /// Starts this program again, with the same options, for the clients of this server.
+    /// Starts this program again with the same options. It runs the clients of this server.
     pub(crate) fn start(server: SocketAddr) -> io::Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.args(env::args_os().skip(1)).arg("--clients-of").arg(server.to_string());
         let mut process = Process::start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
-        let output = process.stdout.take().expect("it was asked for");
+        let output = process.stdout.take().expect("it was piped");
         let (sender, lines) = mpsc::channel();
         // Ends with the process.
         thread::spawn(move || {
@@ -30,12 +30,13 @@ impl Clients {
         Ok(Self { process, lines })
     }
 
-    /// What it has said, if it has. `Disconnected` when it can say no more.
+    /// Returns the next line of its output, if there is one. `Disconnected` if its output has
+    /// ended.
     pub(crate) fn line(&self) -> Result<String, TryRecvError> {
         self.lines.try_recv()
     }
 
-    /// How it ended, which should be about now.
+    /// Returns how the process has ended. It is expected to end about now.
     pub(crate) fn status(&mut self) -> String {
         for _ in 0..100 {
             if let Ok(Some(status)) = self.process.try_wait() {
@@ -43,6 +44,6 @@ impl Clients {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        "but goes on running".into()
+        "still running".into()
     }
 }

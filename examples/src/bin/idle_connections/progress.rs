@@ -1,4 +1,4 @@
-//! The progress bar; where there is no terminal, a line every second.
+//! A progress bar. Without a terminal, it prints a line every second instead.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) struct Progress {
     bar: ProgressBar,
-    what: &'static str,
+    label: &'static str,
     next: Instant,
 }
 
 impl Progress {
-    pub(crate) fn new(what: &'static str, length: u64) -> Self {
+    pub(crate) fn new(label: &'static str, length: u64) -> Self {
         let style =
-            ProgressStyle::with_template("{prefix} [{bar:16}] {wide_msg}").expect("the template is right");
-        // Hides itself where standard error is not a terminal.
-        let bar = ProgressBar::new(length).with_style(style.progress_chars("=> ")).with_prefix(what);
-        let mut progress = Self { bar, what, next: Instant::now() };
+            ProgressStyle::with_template("{prefix} [{bar:16}] {wide_msg}").expect("the template is valid");
+        // The bar is hidden if standard error is not a terminal.
+        let bar = ProgressBar::new(length).with_style(style.progress_chars("=> ")).with_prefix(label);
+        let mut progress = Self { bar, label, next: Instant::now() };
         progress.wait();
         progress
     }
 
-    /// To be called as often as one likes: shows something every now and then.
+    /// Shows the progress. May be called at any rate: it limits the output itself.
     pub(crate) fn show(&mut self, position: u64, message: impl FnOnce() -> String) {
         if Instant::now() < self.next {
             return;
         }
         if self.bar.is_hidden() {
-            eprintln!("{}: {}", self.what, message());
+            eprintln!("{}: {}", self.label, message());
         } else {
             self.bar.set_position(position);
             self.bar.set_message(message());

@@ -1,4 +1,4 @@
-//! What is printed at the end.
+//! The report that is printed at the end.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub(crate) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Why it is a FAIL. Empty: it is a PASS.
+    /// Returns the reasons for a FAIL. If there are none, it is a PASS.
     pub(crate) fn failures(&self) -> Vec<String> {
         let Self { options, outcome } = self;
-        if let Some(trouble) = &outcome.trouble {
-            // All else would follow from it.
-            return vec![trouble.clone()];
+        if let Some(error) = &outcome.error {
+            // All other failures would be consequences of this one.
+            return vec![error.clone()];
         }
         let (server, timer) = (&outcome.server, &outcome.timer);
         let clients = outcome.clients.unwrap_or_default();
@@ -31,31 +31,38 @@ impl Report<'_> {
                 failures.push(format!("{} {why}", HumanCount(what)));
             }
         };
-        count(clients.forgotten, "silent clients were not closed");
-        count(clients.wronged, "clients were closed without being silent");
-        count(server.early, "were closed before the idle time was over, says the server");
-        count(clients.early, "were closed before the idle time was over, say the clients");
+        count(clients.not_closed, "silent clients were not closed");
+        count(clients.wrongly_closed, "clients were closed without being silent");
+        count(
+            server.early,
+            "connections were closed before the idle time had passed, according to the server",
+        );
+        count(
+            clients.early,
+            "connections were closed before the idle time had passed, according to the clients",
+        );
         count(timer.pending, "timeouts are still pending");
         count(timer.panics, "tasks of the timer panicked");
 
         let gap = Duration::from_millis(clients.longest_gap);
-        if gap >= options.idle && clients.wronged + clients.early > 0 {
-            failures
-                .push(format!("(A client left {gap:?} between packets: the machine is too slow for this.)"));
+        if gap >= options.idle && clients.wrongly_closed + clients.early > 0 {
+            failures.push(format!(
+                "(A client paused for {gap:?} between packets: the machine is too slow for these options.)"
+            ));
         }
-        if server.closed != clients.closed + clients.wronged + clients.early
-            || server.left != clients.kept + clients.forgotten
+        if server.closed != clients.closed + clients.wrongly_closed + clients.early
+            || server.left != clients.kept + clients.not_closed
             || server.accepted != u64::from(options.connections)
         {
             failures.push(format!(
-                "the server closed {} and kept {}, but {clients:?}",
+                "the server closed {} and kept {} connections, but the clients counted {clients:?}",
                 server.closed, server.left
             ));
         }
         let late = Duration::from_nanos(server.closed_late.value_at_quantile(0.99));
         if late > options.allowed() {
             failures.push(format!(
-                "1 in 100 was closed {late:.1?} late or more; {:?} are allowed",
+                "the 99th percentile of the lateness is {late:.1?}; the limit is {:?}",
                 options.allowed()
             ));
         }
@@ -72,17 +79,17 @@ impl fmt::Display for Report<'_> {
         let silent = u64::from(options.silent());
 
         writeln!(f, "connected    {} of {} in {connecting:.1?}", count(server.accepted), count(all))?;
-        writeln!(f, "closed       {} for silence (should be {})", count(server.closed), count(silent))?;
+        writeln!(f, "closed       {} because of silence (expected {})", count(server.closed), count(silent))?;
         writeln!(
             f,
-            "kept         {} until they left (should be {})",
+            "kept         {} until they disconnected (expected {})",
             count(server.left),
             count(all - silent)
         )?;
         if let Some(Seen { closed, kept, longest_gap, .. }) = outcome.clients {
             let (closed, kept) = (count(closed), count(kept));
-            writeln!(f, "clients      saw {closed} rightly closed and {kept} rightly kept;")?;
-            writeln!(f, "             at most {longest_gap} ms between packets before they fell silent")?;
+            writeln!(f, "clients      observed {closed} correctly closed and {kept} correctly kept;")?;
+            writeln!(f, "             longest pause between packets of active clients: {longest_gap} ms")?;
         }
         if server.closed > 0 {
             writeln!(f, "lateness             p50        p99      p99.9        max")?;
@@ -90,9 +97,13 @@ impl fmt::Display for Report<'_> {
             writeln!(f, "  closed      {}", Lateness(&server.closed_late))?;
         }
         let rate = per_second(*rearms, *running);
-        writeln!(f, "re-armed     {} times in {running:.1?}: {rate} per second", count(*rearms))?;
+        writeln!(f, "resets       {} in {running:.1?}: {rate} per second", count(*rearms))?;
         if server.rescued > 0 {
-            writeln!(f, "rescued      {} by a packet that came as the timeout fired", count(server.rescued))?;
+            writeln!(
+                f,
+                "rescued      {} by a packet that arrived while the timeout fired",
+                count(server.rescued)
+            )?;
         }
         match outcome.worker_cpu {
             Some(cpu) => {
@@ -114,7 +125,7 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// p50, p99, p99.9 and the greatest, in milliseconds.
+/// Formats p50, p99, p99.9 and the maximum in milliseconds.
 struct Lateness<'a>(&'a Histogram<u64>);
 
 impl fmt::Display for Lateness<'_> {
@@ -128,6 +139,6 @@ impl fmt::Display for Lateness<'_> {
 }
 
 fn per_second(count: u64, time: Duration) -> HumanCount {
-    // Not a number becomes 0.
+    // `as` converts NaN to 0.
     HumanCount((count as f64 / time.as_secs_f64()).round() as u64)
 }

@@ -1,4 +1,4 @@
-//! The server: an event loop on one thread, and a timer that tells it which connections are idle.
+//! The server: an event loop on one thread, and a timer that reports idle connections to it.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,11 +11,11 @@ use hdrhistogram::Histogram;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-/// Connections have the tokens from 0 up.
+/// Connections have the tokens from 0.
 const LISTENER: Token = Token(usize::MAX - 1);
-const BELL: Token = Token(usize::MAX - 2);
+const WAKE: Token = Token(usize::MAX - 2);
 
-/// In nanoseconds: no lateness is longer.
+/// The largest lateness that the histograms record, in nanoseconds.
 const A_DAY: u64 = 86_400_000_000_000;
 
 pub(crate) struct Server {
@@ -24,47 +24,49 @@ pub(crate) struct Server {
     limit: Duration,
     poll: Poll,
     listener: TcpListener,
-    /// By number. A closed one leaves `None`, and its number is not used again.
+    /// The connections by number. A closed connection leaves `None`, and its number is not reused.
     connections: Vec<Option<Connection>>,
-    bell: Bell,
+    notifier: Notifier,
     idle: Receiver<Idle>,
     pub(crate) counts: Counts,
 }
 
 struct Connection {
     stream: TcpStream,
-    /// Closes the connection unless it is re-armed in time.
+    /// Closes the connection unless it is reset in time.
     timeout: Timeout,
     last_read: Instant,
 }
 
-/// Word from the timer: this timeout of this connection fired at this time.
+/// A message of the timer: this timeout of this connection fired at this time.
 struct Idle {
     id: usize,
     timeout: Timeout,
     at: Instant,
 }
 
-/// How the timer's thread reaches the event loop.
+/// Sends messages from the timer's thread to the event loop.
 #[derive(Clone)]
-struct Bell {
+struct Notifier {
     idle: Sender<Idle>,
     waker: Arc<Waker>,
 }
 
-/// What the server has seen.
+/// What the server has observed.
 pub(crate) struct Counts {
     pub(crate) accepted: u64,
     pub(crate) rearms: u64,
-    /// A packet came when the timeout had just fired, and before the connection was closed.
+    /// Connections that received a packet after their timeout had fired and before they were
+    /// closed.
     pub(crate) rescued: u64,
-    /// Closed for silence.
+    /// Connections that were closed because of silence.
     pub(crate) closed: u64,
-    /// Of these, before the time was over.
+    /// Of these, connections that were closed too early.
     pub(crate) early: u64,
-    /// Closed by the peer.
+    /// Connections that the peer has closed.
     pub(crate) left: u64,
-    /// Nanoseconds from when a connection should have been closed until the timer said so, and until it was.
+    /// The nanoseconds from the deadline of a connection until its timeout fired, and until it was
+    /// closed.
     pub(crate) fired_late: Histogram<u64>,
     pub(crate) closed_late: Histogram<u64>,
 }
@@ -74,7 +76,7 @@ impl Server {
         let poll = Poll::new()?;
         let mut listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let waker = Arc::new(Waker::new(poll.registry(), BELL)?);
+        let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
         let (sender, idle) = mpsc::channel();
         Ok(Self {
             timer,
@@ -82,7 +84,7 @@ impl Server {
             poll,
             listener,
             connections: Vec::new(),
-            bell: Bell { idle: sender, waker },
+            notifier: Notifier { idle: sender, waker },
             idle,
             counts: Counts::default(),
         })
@@ -96,17 +98,17 @@ impl Server {
         self.counts.accepted - self.counts.closed - self.counts.left
     }
 
-    /// One turn of the event loop, which waits for at most so long.
+    /// Runs one step of the event loop. It waits for events for at most `wait`.
     pub(crate) fn turn(&mut self, events: &mut Events, wait: Duration) -> io::Result<()> {
         match self.poll.poll(events, Some(wait)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
-        // First what the peers sent, then who is idle: a packet that is here in time counts.
+        // Handles packets before idle connections: a packet that has arrived in time counts.
         for event in &*events {
             match event.token() {
                 LISTENER => self.accept()?,
-                BELL => {}
+                WAKE => {}
                 Token(id) => self.readable(id)?,
             }
         }
@@ -128,40 +130,44 @@ impl Server {
             self.poll.registry().register(&mut stream, Token(id), Interest::READABLE)?;
             let last_read = Instant::now();
             let timeout = self.arm(id)?;
-            // Tells the client that it is in. If it has gone away, reading will show.
+            // Tells the client that it is connected. A read will show if it has disconnected
+            // already.
             let _ = stream.write(b"hello\n");
             self.connections.push(Some(Connection { stream, timeout, last_read }));
             self.counts.accepted += 1;
         }
     }
 
-    /// A new timeout for a connection. Its task runs on the timer's thread, so it leaves the work to the event loop.
+    /// Returns a new timeout for a connection. Its task runs on the timer's thread, so it delegates
+    /// the work to the event loop.
     fn arm(&self, id: usize) -> io::Result<Timeout> {
-        let bell = self.bell.clone();
-        let task =
-            move |timeout: &Timeout| bell.ring(Idle { id, timeout: timeout.clone(), at: Instant::now() });
+        let notifier = self.notifier.clone();
+        let task = move |timeout: &Timeout| {
+            notifier.notify(Idle { id, timeout: timeout.clone(), at: Instant::now() })
+        };
         self.timer.new_timeout(task, self.limit).map_err(io::Error::other)
     }
 
     fn readable(&mut self, id: usize) -> io::Result<()> {
-        // `None`: closed by an earlier event of the same turn.
+        // `None`: an earlier event of the same step has closed the connection.
         let Some(connection) = &mut self.connections[id] else { return Ok(()) };
         match read(&mut connection.stream) {
-            Heard::Nothing => {}
-            Heard::Packet => self.rearm(id)?,
-            Heard::End => self.left(id),
+            Input::Nothing => {}
+            Input::Packet => self.rearm(id)?,
+            Input::End => self.left(id),
         }
         Ok(())
     }
 
-    /// A packet came: the time begins anew.
+    /// Resets the timeout after a packet.
     fn rearm(&mut self, id: usize) -> io::Result<()> {
         let Some(connection) = &mut self.connections[id] else { return Ok(()) };
         connection.last_read = Instant::now();
         self.counts.rearms += 1;
         if !connection.timeout.reset(self.limit) {
-            // It has fired, and word of it is on its way; but the packet was here first. With a new timeout the
-            // connection lives on, and `fired` will see that the word is about the old one.
+            // The timeout has fired and its message is in the channel, but the packet arrived
+            // before that. The connection gets a new timeout. `fired` will see that the message
+            // refers to the old one.
             let timeout = self.arm(id)?;
             self.connections[id].as_mut().expect("it is open").timeout = timeout;
             self.counts.rescued += 1;
@@ -169,20 +175,21 @@ impl Server {
         Ok(())
     }
 
-    /// The timer says that a connection is idle.
+    /// Handles the message that a connection is idle.
     fn fired(&mut self, idle: &Idle) -> io::Result<()> {
         let Some(connection) = &mut self.connections[idle.id] else {
-            // The peer was faster.
+            // The peer has closed it already.
             return Ok(());
         };
         if connection.timeout != idle.timeout {
             return Ok(());
         }
-        // A last look: what came while this word was on its way has not been read yet.
+        // Reads once more, because input that arrived while the message was in the channel has not
+        // been read yet.
         match read(&mut connection.stream) {
-            Heard::Nothing => self.close_idle(idle),
-            Heard::Packet => self.rearm(idle.id)?,
-            Heard::End => self.left(idle.id),
+            Input::Nothing => self.close_idle(idle),
+            Input::Packet => self.rearm(idle.id)?,
+            Input::End => self.left(idle.id),
         }
         Ok(())
     }
@@ -198,25 +205,26 @@ impl Server {
         counts.closed_late.saturating_record(nanos(due.elapsed()));
     }
 
-    /// The peer has closed the connection.
+    /// Handles a connection that the peer has closed.
     fn left(&mut self, id: usize) {
         let Some(connection) = self.take(id) else { return };
-        // False if it has just fired: then `fired` will find the connection gone.
+        // Returns false if the timeout has just fired. Then `fired` will not find the connection.
         connection.timeout.cancel();
         self.counts.left += 1;
     }
 
     fn take(&mut self, id: usize) -> Option<Connection> {
         let mut connection = self.connections[id].take()?;
-        // Closing it does the same on some systems, not on all. There is nothing to be done about a failure.
+        // On some systems closing the stream deregisters it, but not on all. An error has no
+        // consequence.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         Some(connection)
     }
 }
 
-impl Bell {
-    fn ring(&self, idle: Idle) {
-        // Either fails only when the event loop is gone.
+impl Notifier {
+    fn notify(&self, idle: Idle) {
+        // Both fail only if the event loop has ended.
         let _ = self.idle.send(idle);
         let _ = self.waker.wake();
     }
@@ -224,7 +232,7 @@ impl Bell {
 
 impl Default for Counts {
     fn default() -> Self {
-        let histogram = Histogram::new_with_max(A_DAY, 3).expect("3 digits can be had");
+        let histogram = Histogram::new_with_max(A_DAY, 3).expect("3 significant digits are supported");
         Self {
             accepted: 0,
             rearms: 0,
@@ -238,27 +246,27 @@ impl Default for Counts {
     }
 }
 
-enum Heard {
+enum Input {
     Nothing,
     Packet,
     End,
 }
 
-/// Reads all there is.
-fn read(stream: &mut TcpStream) -> Heard {
-    let mut heard = Heard::Nothing;
+/// Reads all available input.
+fn read(stream: &mut TcpStream) -> Input {
+    let mut input = Input::Nothing;
     loop {
         match stream.read(&mut [0; 1024]) {
-            Ok(0) => return Heard::End,
-            Ok(_) => heard = Heard::Packet,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return heard,
+            Ok(0) => return Input::End,
+            Ok(_) => input = Input::Packet,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return input,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Heard::End,
+            Err(_) => return Input::End,
         }
     }
 }
 
-/// Whether `accept` failed for a reason that says nothing about the next connection.
+/// Whether `accept` failed for a reason that concerns only one connection.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
 }

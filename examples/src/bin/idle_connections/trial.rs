@@ -1,4 +1,4 @@
-//! The trial: server and clients together, and how long to wait for either.
+//! The trial: runs the server and the clients, and limits how long it waits for either.
 
 use std::error::Error;
 use std::sync::mpsc::TryRecvError;
@@ -15,30 +15,31 @@ use crate::progress::Progress;
 use crate::server::{Counts, Server};
 use crate::worker;
 
-/// How long to wait for what should have happened. Longer than the clients wait, who know better what is wrong.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for an expected event. It is longer than the timeout of the clients, whose
+/// error messages are more precise.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the server may wait for its sockets between two looks at everything else.
+/// How long the server waits for its sockets before it does all other work.
 const REFRESH: Duration = Duration::from_millis(50);
 
-/// What came of it.
+/// The result of the trial.
 pub(crate) struct Outcome {
-    /// Why it did not come to its end, if it did not.
-    pub(crate) trouble: Option<String>,
+    /// Why the trial could not be completed, if so.
+    pub(crate) error: Option<String>,
     pub(crate) server: Counts,
     pub(crate) clients: Option<Seen>,
-    /// Until all were connected.
+    /// The time until all clients were connected.
     pub(crate) connecting: Duration,
-    /// From then until the clients had said what they saw, and the re-arms of that time.
+    /// The time from then until the clients reported, and the resets in that time.
     pub(crate) running: Duration,
     pub(crate) rearms: u64,
-    /// From the beginning to the end, which is the life of the timer's worker.
+    /// The time from the start to the end, which is the lifetime of the timer's worker.
     pub(crate) life: Duration,
     pub(crate) worker_cpu: Option<Duration>,
     pub(crate) timer: Stats,
 }
 
-/// An error here means that it could not begin.
+/// Returns an error if the trial could not start.
 pub(crate) fn run(options: &Options, timer: &HashedWheelTimer) -> Result<Outcome, Box<dyn Error>> {
     let server = Server::new(timer.clone(), options.idle)?;
     let clients = Clients::start(server.address()?)?;
@@ -46,7 +47,7 @@ pub(crate) fn run(options: &Options, timer: &HashedWheelTimer) -> Result<Outcome
 
     let began = Instant::now();
     let mut outcome = Outcome {
-        trouble: None,
+        error: None,
         server: Counts::default(),
         clients: None,
         connecting: Duration::ZERO,
@@ -56,7 +57,7 @@ pub(crate) fn run(options: &Options, timer: &HashedWheelTimer) -> Result<Outcome
         worker_cpu: None,
         timer: Stats::default(),
     };
-    outcome.trouble = trial.run(&mut outcome).err().map(|trouble| trouble.to_string());
+    outcome.error = trial.run(&mut outcome).err().map(|error| error.to_string());
     outcome.life = began.elapsed();
     outcome.worker_cpu = worker::cpu_time();
     outcome.timer = timer.stats();
@@ -88,7 +89,7 @@ impl Trial<'_> {
         self.wind_up()
     }
 
-    /// Until all are connected.
+    /// Runs until all clients are connected.
     fn connect(&mut self) -> Result<(), Box<dyn Error>> {
         let wanted = u64::from(self.options.connections);
         let mut progress = Progress::new("connecting", wanted);
@@ -97,31 +98,32 @@ impl Trial<'_> {
             self.turn()?;
             if self.server.counts.accepted > accepted {
                 (accepted, last) = (self.server.counts.accepted, Instant::now());
-            } else if last.elapsed() > PATIENCE {
-                return Err(
-                    format!("{accepted} of {wanted} connections came, then none for {PATIENCE:?}").into()
-                );
+            } else if last.elapsed() > TIMEOUT {
+                return Err(format!(
+                    "{accepted} of {wanted} clients have connected, then none for {TIMEOUT:?}"
+                )
+                .into());
             }
             progress.show(accepted, || format!("{} of {}", HumanCount(accepted), HumanCount(wanted)));
         }
         Ok(())
     }
 
-    /// Until the clients say what they saw.
+    /// Runs until the clients report.
     fn watch(&mut self, start: Instant, rearms: u64) -> Result<(), Box<dyn Error>> {
         let length = self.options.length();
-        let longest = length + self.options.allowed() + PATIENCE;
+        let longest = length + self.options.allowed() + TIMEOUT;
         let mut progress = Progress::new("running", length.as_millis() as u64);
         while self.seen.is_none() {
             self.turn()?;
             let time = start.elapsed();
             if time > longest {
-                return Err(format!("the clients have not said what they saw after {time:.0?}").into());
+                return Err(format!("the clients have not reported after {time:.0?}").into());
             }
             let Counts { closed, rearms: now, .. } = self.server.counts;
             progress.show(time.as_millis() as u64, || {
                 format!(
-                    "{:.0} of {} s, {} open, {} of {} closed, {} re-arms/s",
+                    "{:.0} of {} s, {} open, {} of {} closed, {} resets/s",
                     time.as_secs_f64(),
                     length.as_secs(),
                     HumanCount(self.server.open()),
@@ -134,14 +136,17 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Until the server has noticed that the rest of the clients are gone.
+    /// Runs until the server has noticed that the remaining clients have disconnected.
     fn wind_up(&mut self) -> Result<(), Box<dyn Error>> {
         let since = Instant::now();
         while self.server.open() > 0 {
             self.turn()?;
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > TIMEOUT {
                 let open = self.server.open();
-                return Err(format!("{open} connections are open {PATIENCE:?} after the clients left").into());
+                return Err(format!(
+                    "{open} connections are still open {TIMEOUT:?} after the clients disconnected"
+                )
+                .into());
             }
         }
         Ok(())
@@ -152,7 +157,9 @@ impl Trial<'_> {
         match self.clients.line() {
             Ok(line) => self.seen = Some(Seen::parse(&line)?),
             Err(TryRecvError::Disconnected) if self.seen.is_none() => {
-                return Err(format!("the clients' process ended too soon ({})", self.clients.status()).into());
+                return Err(
+                    format!("the clients' process ended too early ({})", self.clients.status()).into()
+                );
             }
             Err(_) => {}
         }

@@ -1,11 +1,11 @@
-//! What the timer's worker thread costs, as the operating system counts it.
+//! The cost of the timer's worker thread, as counted by the operating system.
 
 use std::time::Duration;
 
-/// The thread's name. Linux keeps 15 bytes of it.
+/// The name of the thread. Linux keeps 15 bytes of it.
 pub(crate) const NAME: &str = "idle-timer";
 
-/// The processor time of the worker thread. `None` where the system does not say.
+/// Returns the CPU time of the worker thread. `None` if the system does not provide it.
 #[cfg(target_os = "linux")]
 pub(crate) fn cpu_time() -> Option<Duration> {
     use std::fs;
@@ -14,7 +14,8 @@ pub(crate) fn cpu_time() -> Option<Duration> {
     let worker = threads
         .filter_map(|thread| Some(thread.ok()?.path()))
         .find(|thread| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim_end() == NAME))?;
-    // Nanoseconds on a processor, nanoseconds of waiting for one, number of slices.
+    // The fields: nanoseconds on a CPU, nanoseconds of waiting for one, number of time slices.
+    //
     let schedstat = fs::read_to_string(worker.join("schedstat")).ok()?;
     Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
 }

@@ -1,10 +1,11 @@
-//! The database's clock, seen from here.
+//! An estimate of the database's clock.
 
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// What the database's clock said, in an answer that came `at` and that had been asked for `trip` before.
+/// A time that the database returned. The answer arrived `at`, and the request was sent `trip`
+/// earlier.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     pub(crate) clock: Timestamp,
@@ -12,16 +13,20 @@ pub(crate) struct Reading {
     pub(crate) trip: Duration,
 }
 
-/// Knows by our monotonic clock when it is what time for the database. The wall clock of this machine is never looked at.
+/// Converts between the database's clock and this process's monotonic clock. The wall clock of this
+/// machine is never used.
 ///
-/// The database has read its clock at some time of the trip, so taking that for the moment when the answer came is to be
-/// late by no more than the trip, and never early. Of several readings that with the shortest trip counts; how much it is
-/// worth wears off, for two clocks do not run at quite the same speed.
+/// The database has read its clock at some time during the trip. This type assumes that it was when
+/// the answer arrived. Therefore the estimate is late by at most the trip, and never early. Of
+/// several readings, the one with the shortest trip counts. Its value decreases over time, because
+/// two clocks do not run at exactly the same speed.
 ///
-/// Somebody may set the database's clock. Then the next reading contradicts what was known, and replaces it. What is on the
-/// wheel by then was put there by the old one. Set forward, the clock makes it late, by no more than the wheel's few seconds;
-/// set back, it makes it early, which who takes it from the wheel sees, and puts it back. (What is taken between the set and
-/// the reading runs early.) And leases last longer by what it was set back: what the dead have is taken over so much later.
+/// The database's clock may be adjusted. Then the next reading contradicts the estimate and
+/// replaces it. Runs that are already on the wheel were scheduled by the old estimate. If the clock
+/// was set forward, they are late by at most the few seconds of the wheel. If it was set back, they
+/// are early: the thread that takes such a run from the wheel detects that and schedules it again.
+/// (Runs between the adjustment and the reading are early.) Leases last longer by the same amount,
+/// so the runs of lost schedulers are taken over later.
 #[derive(Debug)]
 pub(crate) struct Clock {
     best: Reading,
@@ -33,22 +38,24 @@ impl Clock {
     }
 
     pub(crate) fn learn(&mut self, reading: Reading) {
-        // One part in a thousand is far more than two clocks differ in speed, also where one is being corrected.
-        let worn = self.best.trip + reading.at.saturating_duration_since(self.best.at) / 1_000;
+        // One part in a thousand is far more than the speeds of two clocks differ, even if one is
+        // being corrected.
+        let uncertainty = self.best.trip + reading.at.saturating_duration_since(self.best.at) / 1_000;
         let off = self.at(reading.at).duration_since(reading.clock).unsigned_abs();
-        if reading.trip <= worn || off > worn + reading.trip {
+        if reading.trip <= uncertainty || off > uncertainty + reading.trip {
             self.best = reading;
         }
     }
 
-    /// What time it is for the database, at a time of ours.
+    /// Returns the database's time at a time of this process.
     fn at(&self, time: Instant) -> Timestamp {
         let since =
             SignedDuration::try_from(time.saturating_duration_since(self.best.at)).unwrap_or_default();
-        self.best.clock.saturating_add(since).expect("a duration is added, no calendar unit")
+        self.best.clock.saturating_add(since).expect("a duration has no calendar units")
     }
 
-    /// When it is `time` for the database. What is long past is some time that has passed.
+    /// Returns the time of this process at which the database's clock shows `time`. For times long
+    /// ago, it returns some time in the past.
     pub(crate) fn instant(&self, time: Timestamp) -> Instant {
         let ahead = Duration::try_from(time.duration_since(self.best.clock)).unwrap_or_default();
         self.best.at + ahead
@@ -66,27 +73,27 @@ mod tests {
         Reading { clock, at: origin + MS * at, trip: MS * trip }
     }
 
-    /// When the clock will show 100 000, in milliseconds from `origin`.
+    /// Returns when the clock will show 100 000, in milliseconds from `origin`.
     fn when(clock: &Clock, origin: Instant) -> u128 {
         let time = Timestamp::from_millisecond(100_000).unwrap();
         clock.instant(time).duration_since(origin).as_millis()
     }
 
     #[test]
-    fn the_shortest_trip_counts() {
+    fn reading_with_the_shortest_trip_counts() {
         let origin = Instant::now();
         let mut clock = Clock::new(reading(origin, 50_000, 0, 4));
         assert_eq!(when(&clock, origin), 50_000);
-        // Asked for at 2, answered at 10; read at 3, if the first is right.
+        // Requested at 2, answered at 10. Read at 3 if the first reading is exact.
         clock.learn(reading(origin, 50_003, 10, 8));
         assert_eq!(when(&clock, origin), 50_000);
-        // Read at most 1 ms before the answer came.
+        // Read at most 1 ms before the answer arrived.
         clock.learn(reading(origin, 50_022, 20, 1));
         assert_eq!(when(&clock, origin), 49_998);
     }
 
     #[test]
-    fn what_was_read_long_ago_is_worth_less() {
+    fn old_readings_lose_precision() {
         let origin = Instant::now();
         let mut clock = Clock::new(reading(origin, 50_000, 0, 1));
         clock.learn(reading(origin, 53_996, 4_000, 6));
@@ -96,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_believed() {
+    fn adjusted_clock_replaces_the_estimate() {
         for set_to in [10_000, 90_000] {
             let origin = Instant::now();
             let mut clock = Clock::new(reading(origin, 50_000, 0, 1));
@@ -106,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_past_is_past() {
+    fn past_times_are_in_the_past() {
         let origin = Instant::now();
         let clock = Clock::new(reading(origin, 50_000, 0, 1));
         assert!(clock.instant(Timestamp::MIN) <= origin);

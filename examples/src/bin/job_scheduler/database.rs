@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own, in a scratch folder, where no other is named.
+//! A PostgreSQL server in a temporary folder, for runs without `--url`.
 
 use std::cmp;
 use std::error::Error;
@@ -15,39 +15,40 @@ use postgres::{Config, NoTls};
 const MISSING: Missing = Missing {
     program: "postgres",
     package: "postgresql",
-    instead: "name a server that is there with --url postgresql://user:password@host/database",
+    instead: "use --url postgresql://user:password@host/database for a running server",
 };
 
-/// How long it may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for its start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Gone when this is dropped, or the process has ended otherwise, with its folder.
+/// A server with its folder. Both are removed when this value is dropped, or when the process has
+/// ended in another way.
 pub(crate) struct Database {
     pub(crate) url: String,
     server: Option<Server>,
     scratch: Arc<Scratch>,
-    /// Where its programs are.
+    /// The folder of its programs.
     bin: PathBuf,
 }
 
 impl Database {
     pub(crate) fn start() -> Result<Self, Box<dyn Error>> {
         let bin = server::find("postgres", folders()).ok_or(MISSING)?.with_file_name("");
-        // An immediate shutdown. It refuses to be run by root.
+        // SIGQUIT is an immediate shutdown. PostgreSQL refuses to run as root.
         let scratch = Scratch::new("job_scheduler", "QUIT", &["postgres", "nobody"])?;
         let mut database = Self { url: String::new(), server: None, scratch, bin };
         database.init()?;
-        // Who is faster to take the port makes us take another.
+        // If another process takes the port, the next attempt uses another port.
         let is_ready = (0..3).any(|_| database.listen().is_ok());
         if is_ready { Ok(database) } else { Err(database.log().into()) }
     }
 
     fn init(&self) -> Result<(), Box<dyn Error>> {
         let mut initdb = self.command("initdb");
-        // Nothing of this has to last.
+        // The data need not be durable.
         initdb.args(["--auth=trust", "--username=postgres", "--no-locale", "--encoding=UTF8", "--no-sync"]);
         let Output { status, stderr, .. } = initdb.output()?;
-        let why = || format!("initdb, {}:\n{}", self.place(), String::from_utf8_lossy(&stderr));
+        let why = || format!("initdb {}:\n{}", self.place(), String::from_utf8_lossy(&stderr));
         if status.success() { Ok(()) } else { Err(why().into()) }
     }
 
@@ -56,17 +57,18 @@ impl Database {
         self.url = format!("postgresql://postgres@127.0.0.1:{port}/postgres");
         let mut postgres = self.command("postgres");
         postgres.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k", ""]);
-        // The processes are what dies here, and not the machine.
+        // Only processes are killed here, not the machine, so fsync is not needed.
         postgres.args(["-c", "fsync=off", "-c", "max_connections=300"]);
         let log = File::create(self.log_file())?;
         postgres.stdout(log.try_clone()?).stderr(log);
         let config: Config = self.url.parse().map_err(io::Error::other)?;
         let data = self.data();
         let is_ours = || {
-            let shown = config.connect(NoTls).and_then(|mut it| it.query_one("SHOW data_directory", &[]));
+            let shown =
+                config.connect(NoTls).and_then(|mut client| client.query_one("SHOW data_directory", &[]));
             shown.is_ok_and(|row| Path::new(row.get::<_, &str>(0)) == data)
         };
-        self.server = Some(Server::start(&self.scratch, &mut postgres, PATIENCE, is_ours)?);
+        self.server = Some(Server::start(&self.scratch, &mut postgres, START_TIMEOUT, is_ours)?);
         Ok(())
     }
 
@@ -86,7 +88,7 @@ impl Database {
 
     fn log(&self) -> String {
         let log = fs::read_to_string(self.log_file()).unwrap_or_default();
-        format!("PostgreSQL does not start, {}:\n{log}", self.place())
+        format!("PostgreSQL cannot be started {}:\n{log}", self.place())
     }
 
     fn place(&self) -> String {
@@ -94,7 +96,7 @@ impl Database {
     }
 }
 
-/// Where packages put it, the newest first.
+/// Returns the folders where packages install it, the newest version first.
 fn folders() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (folder, prefix) in [

@@ -1,10 +1,11 @@
-//! The jobs of the trial, and when they have to run: by arithmetic that is not the schedulers' own.
+//! The jobs of the trial and their due times. The computation is independent of that in the
+//! schedulers.
 
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-/// By the database's clock, in microseconds, as it counts itself.
+/// A time of the database's clock in microseconds, in PostgreSQL's own unit.
 pub(crate) type Time = i64;
 
 const SECOND: Time = 1_000_000;
@@ -17,7 +18,7 @@ pub(crate) enum Due {
         first: Time,
         period: Time,
     },
-    /// At each second of a minute that is a multiple of this, from a time on.
+    /// At each second of a minute that is a multiple of this number, from a time on.
     Seconds {
         from: Time,
         multiple: Time,
@@ -45,7 +46,7 @@ impl Due {
         }
     }
 
-    /// All until `end`.
+    /// Returns all due times until `end`.
     pub(crate) fn times(self, end: Time) -> BTreeSet<Time> {
         match self {
             Self::Once(time) => (time..=end).take(1).collect(),
@@ -68,7 +69,8 @@ impl Due {
     }
 }
 
-/// Jobs of all kinds that fall due from `start` on; those that do so once, until `end`.
+/// Returns jobs of all kinds that are due from `start` on. Jobs that are due once are due before
+/// `end`.
 pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Vec<Job> {
     let mut job = |number| {
         let due = match number % 5 {

@@ -1,25 +1,30 @@
-//! xxl-job's scheduler: durable jobs in PostgreSQL, any number of schedulers that share them, and in each a wheel for the last
-//! seconds before a job is due.
+//! A distributed job scheduler like xxl-job: durable jobs in PostgreSQL, several schedulers that
+//! share them, and in each scheduler a wheel for the last seconds before a job is due.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin job_scheduler
 //! ```
 //!
-//! This is how the timer's users grow past one machine. A job is a row: with a cron pattern, at a fixed rate, or once. Each
-//! scheduler reads ahead what is due in the next 5 s with `FOR UPDATE SKIP LOCKED`, so that no two have the same; puts it on
-//! the wheel; runs it when it is due, by the database's clock; and writes the result. When a scheduler is lost, others take
-//! over what it had once its lease has run out.
+//! This design extends the timer to several machines. A job is a row with a cron pattern, a fixed
+//! rate, or a single time. Each scheduler reads the runs of the next 5 s in advance with
+//! `FOR UPDATE SKIP LOCKED`, so that no two schedulers get the same run. It schedules them on its
+//! wheel, starts each one when it is due by the clock of the database, and writes the result. When
+//! a scheduler is lost, others take over its runs after its lease has ended.
 //!
-//! Here schedulers are processes (this program starts itself again), and for a minute one after the other is killed, as by
-//! `kill -9`, or stopped for longer than its lease and let go on. Then all are gone for a while, and others come. What each run
-//! did is in a table of its own, and is held against what was due: exactly once, or, where a runner was lost half way, at
-//! least once and marked so; and what nobody was there for as each job's misfire policy says.
+//! Here the schedulers are processes: this program starts itself again. For a minute one after the
+//! other is killed, as by `kill -9`, or stopped for longer than its lease and then continued. Then
+//! all are killed, and new ones start after a while. A separate table records the effect of each
+//! run. At the end the effects are compared with the due times. Each due time must have exactly one
+//! effect. If a scheduler was lost during a run, it must have at least one, and the run must be
+//! marked. Due times without any scheduler must follow the misfire policy of their job.
 //!
-//! Needs PostgreSQL (tried with 15): one that is installed here, which is started on a scratch folder and a free port, or with
-//! `--url` any other, in which a schema of its own is made and dropped.
+//! The program needs PostgreSQL (tested with 15). If it is installed, the program starts it in a
+//! temporary folder on a free port. With `--url` it uses another server, where it creates and drops
+//! its own schema.
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 is that there is no
-//! PostgreSQL. `schema.sql`, `schedule.rs`, `clock.rs`, `store.rs` and `scheduler.rs` are the part to copy.
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options, 77 means that there is no PostgreSQL. `schema.sql`, `schedule.rs`, `clock.rs`,
+//! `store.rs` and `scheduler.rs` are the parts to copy.
 
 mod clock;
 mod database;
@@ -45,18 +50,18 @@ use crate::database::Database;
 use crate::scheduler::Settings;
 use crate::tally::Tally;
 
-/// Schedulers that share the jobs in a PostgreSQL, while one after the other is killed.
+/// Schedulers that share the jobs in a PostgreSQL database, while one after the other is killed
 #[derive(Debug, Parser)]
 #[command(
     name = "job_scheduler",
-    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 is that there is no PostgreSQL."
+    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 means that there is no PostgreSQL."
 )]
 struct Options {
-    /// For how long schedulers are killed
+    /// For how many seconds schedulers are killed
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 
-    /// How many schedulers there are at a time; each has 9 connections
+    /// How many schedulers there are at a time; each one has 9 connections
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20))]
     schedulers: u32,
 
@@ -64,47 +69,48 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     jobs: u32,
 
-    /// How far a scheduler reads ahead
+    /// How far in advance a scheduler reads
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     lead: Duration,
 
-    /// What a scheduler has is taken over when nothing was heard of it for so long
+    /// The runs of a scheduler that has not renewed its lease for this time are taken over
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     lease: Duration,
 
-    /// What fell due longer ago, and was nobody's, is a misfire
+    /// A due time without a scheduler is a misfire when it is older than this
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     misfire_after: Duration,
 
-    /// A PostgreSQL that is there already, without TLS: postgresql://user:password@host/database
+    /// The URL of a running PostgreSQL server, without TLS:
+    /// postgresql://user:password@host/database
     #[arg(long, value_name = "URL")]
     url: Option<Config>,
 
-    /// FAIL if 1 in 100 of what nobody had to take over is later than this
+    /// FAIL if the 99th percentile of the lateness is higher, without runs that were taken over
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     max_late: Duration,
 
-    /// Which scheduler is killed, and when
+    /// Determines which scheduler is killed, and when
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
     #[command(flatten)]
     top: Top,
 
-    /// Leaves something out, to show that it is noticed
+    /// Omit something, to show that it is detected
     #[arg(long, hide = true)]
     sabotage: Option<Sabotage>,
 
-    /// This process is a scheduler, with its tables in this schema
+    /// Run as a scheduler, with the tables in this schema
     #[arg(long, hide = true)]
     scheduler_in: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Sabotage {
-    /// A scheduler does not look whether what it begins is still its own.
+    /// A scheduler does not check whether it still owns a run before it starts it.
     NoCheck,
-    /// What a dead scheduler had stays where it is.
+    /// The runs of a lost scheduler are not taken over.
     NoTakeover,
 }
 
@@ -114,29 +120,29 @@ impl Options {
             lead: self.lead,
             lease: self.lease,
             misfire_after: self.misfire_after,
-            most: 25 * process::THREADS,
+            max_runs: 25 * process::THREADS,
             is_unchecked: self.sabotage == Some(Sabotage::NoCheck),
         }
     }
 
-    /// What is wrong with options that are right one by one.
+    /// Returns what is wrong with a combination of valid options.
     fn check(&self) -> Result<(), String> {
         let Self { lead, lease, misfire_after, .. } = *self;
         let a_minute = Duration::from_secs(60);
         if lease < Duration::from_millis(500)
             || [lead, lease, misfire_after].iter().any(|&time| time > a_minute)
         {
-            return Err("--lease is at least 500ms, and no time is longer than a minute".into());
+            return Err("--lease must be at least 500ms, and all times at most one minute".into());
         }
         if lead < lease {
             return Err(format!(
-                "--lead {lead:?} is shorter than --lease {lease:?}: what is due between two looks would be late"
+                "--lead {lead:?} is shorter than --lease {lease:?}: runs that are due between two reads would be late"
             ));
         }
         if misfire_after < lease {
             return Err(format!(
-                "--misfire-after {misfire_after:?} is shorter than --lease {lease:?}: what one scheduler holds up for \
-                 so long would misfire"
+                "--misfire-after {misfire_after:?} is shorter than --lease {lease:?}: runs of a lost scheduler \
+                 would misfire"
             ));
         }
         Ok(())
@@ -148,13 +154,13 @@ fn main() -> ExitCode {
     if let Err(wrong) = options.check() {
         Options::command().error(ErrorKind::ValueValidation, wrong).exit();
     }
-    let done = match (&options.scheduler_in, &options.url) {
+    let result = match (&options.scheduler_in, &options.url) {
         (Some(schema), Some(url)) => {
             Ok(process::main(&with_schema(url, schema), &options.settings(), &options.top))
         }
         _ => serve(&options),
     };
-    done.unwrap_or_else(|error| match error.downcast::<Missing>() {
+    result.unwrap_or_else(|error| match error.downcast::<Missing>() {
         Ok(missing) => {
             eprintln!("{missing}");
             ExitCode::from(NO_SERVER)
@@ -166,7 +172,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// An error and what it comes from: that of a database says only what kind of error it is.
+/// Formats an error and its sources: the error of a database call contains only its kind.
 fn chain(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
 }
@@ -182,7 +188,7 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
             more.extend(["--url".to_string(), own.url.clone()]);
             own.url.parse()?
         }
-        (None, None) => unreachable!("it is one or the other"),
+        (None, None) => unreachable!("without --url a server has been started"),
     };
     let config = with_schema(&url, &schema);
     let mut client = config.connect(NoTls)?;
@@ -190,8 +196,8 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     println!("PostgreSQL {version} at {}", own.as_ref().map_or("--url", |own| &own.url));
     let Options { schedulers, lead, lease, jobs, seconds, seed, .. } = options;
     println!(
-        "{schedulers} schedulers read {jobs} jobs {lead:?} ahead, with a lease of {lease:?}. For {seconds} s they are killed, \
-         or stopped, one after the other (seed {seed}).\n"
+        "{schedulers} schedulers read {jobs} jobs {lead:?} in advance, with a lease of {lease:?}. For {seconds} s they are killed \
+         or stopped one after the other (seed {seed}).\n"
     );
     client.batch_execute(&format!("CREATE SCHEMA {schema}"))?;
     let result = trial::create_tables(&mut client, options.sabotage != Some(Sabotage::NoTakeover))
@@ -205,7 +211,7 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     Ok(tally.report(options, &outcome))
 }
 
-/// Names without a schema are in this one.
+/// Sets the schema for names without one.
 fn with_schema(url: &Config, schema: &str) -> Config {
     let mut config = url.clone();
     let options = url.get_options().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A scheduler's process, from inside and from outside.
+//! The process of a scheduler: its main function, and its start by the trial.
 
 use std::io::{self, Read};
 use std::panic;
@@ -15,23 +15,24 @@ use postgres::{Client, Config, NoTls, Statement};
 use crate::scheduler::{self, Error, Settings};
 use crate::store::Run;
 
-/// How many tasks a scheduler does at a time.
+/// The number of tasks that a scheduler runs at a time.
 pub(crate) const THREADS: usize = 4;
 
-/// How long a slow task takes at most, in milliseconds.
+/// The maximum duration of a slow task in milliseconds.
 const SLOW: u64 = 300;
 
-/// Set once nobody holds the other end of the standard input any more.
+/// Set when the standard input has ended, because the parent has closed it or has ended.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The whole life of such a process. One scheduler after the other, if need be.
+/// The main function of the process. It starts a new scheduler after a loss of the lease or an
+/// error.
 pub(crate) fn main(config: &Config, settings: &Settings, top: &Top) -> ExitCode {
-    let patience = settings.lead + settings.lease * 10;
+    let timeout = settings.lead + settings.lease * 10;
     thread::spawn(move || {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         STOP.store(true, Relaxed);
-        thread::sleep(patience);
-        eprintln!("a scheduler cannot leave, and ends");
+        thread::sleep(timeout);
+        eprintln!("a scheduler cannot finish its runs and ends");
         process::exit(1);
     });
     while !STOP.load(Relaxed) {
@@ -46,11 +47,11 @@ pub(crate) fn main(config: &Config, settings: &Settings, top: &Top) -> ExitCode 
         let timer = scheduler::timer();
         top.watch_one_of_several("runs", &timer);
         let ended = scheduler::run(config, settings, &timer, tasks, &STOP);
-        // Where it did not come so far.
+        // Stops the timer if `run` failed before it stopped it.
         timer.stop();
         match ended {
             Ok(()) => return ExitCode::SUCCESS,
-            // That it was stopped for so long is the trial's doing.
+            // The trial has stopped this process for longer than its lease.
             Err(Error::LeaseLost) => {}
             Err(error) => give_time(&error),
         }
@@ -60,12 +61,13 @@ pub(crate) fn main(config: &Config, settings: &Settings, top: &Top) -> ExitCode 
 
 fn give_time(error: &Error) {
     if !STOP.load(Relaxed) {
-        eprintln!("a scheduler begins anew: {error}");
+        eprintln!("a scheduler is restarted: {error}");
         thread::sleep(Duration::from_millis(500));
     }
 }
 
-/// What jobs do here: each run leaves a row in a table that the schedulers know nothing of, by a transaction of its own.
+/// The task of all jobs. Each run inserts a row into a table that the schedulers do not use, in its
+/// own transaction.
 struct Task {
     client: Client,
     insert: Statement,
@@ -86,17 +88,17 @@ impl Task {
         let inserted = self.client.execute(&self.insert, &[&run.job, &run.due, &run.attempt]);
         inserted.map_err(|error| error.to_string())?;
         match run.task.as_str() {
-            // With what PostgreSQL's text does not take.
-            "fail" => Err("as it should\0".into()),
-            // A panic that says nothing on the terminal.
+            // Contains a character that PostgreSQL's text type does not support.
+            "fail" => Err("intentional\0".into()),
+            // A panic without a message on the terminal.
             "panic" => panic::resume_unwind(Box::new(())),
             _ => Ok("did it".into()),
         }
     }
 }
 
-/// Such a process, seen from the trial's: this program again, with the same options and some more. It ends by itself when the
-/// trial does.
+/// Starts this program again as a scheduler, with the same options and some more. The process ends
+/// by itself when the trial ends.
 pub(crate) fn start(more: &[String]) -> io::Result<Process> {
     let mut command = Command::new(env::current_exe()?);
     Process::start(

@@ -1,4 +1,4 @@
-//! When a job falls due. Nothing but arithmetic.
+//! Schedules and their due times. Only arithmetic.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,41 +11,41 @@ use jiff::{SignedDuration, Timestamp};
 #[derive(Debug, Clone)]
 pub(crate) enum Schedule {
     Once,
-    /// At a fixed rate, without drift: counted from when it was due, not from when it ran.
+    /// At a fixed rate without drift: relative to the due time, not to the time of the run.
     Every(SignedDuration),
     /// In UTC.
     Cron(Box<Cron>),
 }
 
-/// What becomes of what fell due when there was no scheduler for too long.
+/// What happens to due times that had no scheduler for too long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Misfire {
     Skip,
-    /// Once, now, for all that was missed.
+    /// Runs once, now, for all missed due times.
     FireOnce,
 }
 
-/// The time that a scheduler looks at.
+/// The period that a scheduler reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    /// What fell due before this is a misfire.
+    /// Earlier due times are misfires.
     pub(crate) oldest: Timestamp,
-    /// What falls due after this is for later.
+    /// Later due times are not read yet.
     pub(crate) horizon: Timestamp,
 }
 
-/// A run that is to be.
+/// A planned run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Planned {
     pub(crate) due: Timestamp,
-    /// Whether it is left out.
+    /// Whether the run is skipped.
     pub(crate) is_skipped: bool,
-    /// Of a misfire: it stands for all that fell due before this.
+    /// For a misfire: it stands for all due times before this one.
     pub(crate) misses_until: Option<Timestamp>,
 }
 
 impl Schedule {
-    /// The first due time at `time` or after it.
+    /// Returns the first due time at or after `time`.
     pub(crate) fn first(&self, time: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Once | Self::Every(_) => Some(time),
@@ -53,13 +53,14 @@ impl Schedule {
         }
     }
 
-    /// The first due time after `due`, which is one, and not before `earliest`.
+    /// Returns the first due time that is after `due` and not before `earliest`. `due` is a due
+    /// time.
     fn next(&self, due: Timestamp, earliest: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Once => None,
             Self::Every(period) => {
                 let (behind, period) = (earliest.duration_since(due).as_nanos(), period.as_nanos());
-                // Rounded up; what is negative, to zero.
+                // Rounded up. Negative values become zero.
                 let periods = (behind + period - 1).div_euclid(period).max(1);
                 let ahead = SignedDuration::from_nanos_i128(periods * period);
                 due.checked_add(ahead).ok()
@@ -71,7 +72,8 @@ impl Schedule {
         }
     }
 
-    /// What is to be done of what falls due from `next_run` on, at most `room` runs of it, and where to go on.
+    /// Returns the runs that are due from `next_run` on, at most `room`, and the next due time
+    /// after them.
     pub(crate) fn plan(
         &self,
         misfire: Misfire,
@@ -94,13 +96,13 @@ impl Schedule {
     }
 }
 
-/// The first time that fits the pattern, at `time` or after it. None: there is none.
+/// Returns the first time at or after `time` that matches the pattern, if there is one.
 fn occurrence(cron: &Cron, time: Timestamp) -> Option<Timestamp> {
-    // Patterns know no fractions of a second: rounded up.
+    // Rounded up, because patterns have no fractions of a second.
     let second = -(-time.as_nanosecond()).div_euclid(1_000_000_000);
     let time = Timestamp::from_second(second.try_into().ok()?).ok()?;
-    let found = cron.find_next_occurrence(&time.to_zoned(TimeZone::UTC), true).ok()?;
-    Some(found.timestamp())
+    let next = cron.find_next_occurrence(&time.to_zoned(TimeZone::UTC), true).ok()?;
+    Some(next.timestamp())
 }
 
 impl FromStr for Schedule {
@@ -115,16 +117,16 @@ impl FromStr for Schedule {
             let period = humantime::parse_duration(period).map_err(|error| error.to_string())?;
             let is_too_fine = period < Duration::from_millis(1) || period.subsec_nanos() % 1_000 != 0;
             if is_too_fine {
-                return Err("a period is at least 1ms, and microseconds are its finest part".into());
+                return Err("a period must be at least 1ms and a multiple of 1us".into());
             }
-            return Ok(Self::Every(period.try_into().map_err(|_| "that is too long a period")?));
+            return Ok(Self::Every(period.try_into().map_err(|_| "the period is too long")?));
         }
         if let Some(pattern) = text.strip_prefix("cron ") {
             let parser = CronParser::builder().seconds(Seconds::Required).build();
             let cron = parser.parse(pattern).map_err(|error| error.to_string())?;
             return Ok(Self::Cron(Box::new(cron)));
         }
-        Err("a schedule is 'once', 'every 500ms' or 'cron 0 30 3 * * *'".into())
+        Err("a schedule must be like 'once', 'every 500ms' or 'cron 0 30 3 * * *'".into())
     }
 }
 
@@ -135,7 +137,7 @@ impl FromStr for Misfire {
         match text {
             "skip" => Ok(Self::Skip),
             "fire once" => Ok(Self::FireOnce),
-            _ => Err("a misfire is to 'skip' or to 'fire once'".into()),
+            _ => Err("a misfire policy must be 'skip' or 'fire once'".into()),
         }
     }
 }
@@ -152,7 +154,7 @@ mod tests {
         Window { oldest: at(oldest), horizon: at(horizon) }
     }
 
-    /// When it runs, and where it goes on.
+    /// Returns the due times of the runs, and the next due time.
     fn plan(schedule: &str, next_run: i64, window: Window, room: usize) -> (Vec<i64>, Option<i64>) {
         let schedule: Schedule = schedule.parse().unwrap();
         let (runs, next_run) = schedule.plan(Misfire::FireOnce, at(next_run), window, room);
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_falls_due_up_to_the_horizon_is_planned() {
+    fn all_due_times_up_to_the_horizon_are_planned() {
         assert_eq!(plan("once", 700, window(0, 700), 9), (vec![700], None));
         assert_eq!(plan("once", 700, window(0, 699), 9), (vec![], Some(700)));
         assert_eq!(plan("every 300ms", 700, window(0, 1_300), 9), (vec![700, 1_000, 1_300], Some(1_600)));
@@ -170,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_left_for_later() {
+    fn runs_beyond_the_room_are_planned_later() {
         assert_eq!(plan("every 300ms", 700, window(0, 1_300), 2), (vec![700, 1_000], Some(1_300)));
         assert_eq!(plan("every 300ms", 700, window(0, 1_300), 0), (vec![], Some(700)));
     }
 
     #[test]
-    fn what_is_too_old_is_one_run_or_none_for_all_of_it() {
+    fn misfires_become_one_run_or_one_skipped_run() {
         for (misfire, is_skipped) in [(Misfire::Skip, true), (Misfire::FireOnce, false)] {
             for (schedule, dues, next) in [
                 ("once", vec![1_000], None),
@@ -195,26 +197,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_just_old_enough_is_no_misfire() {
+    fn due_time_at_the_limit_is_no_misfire() {
         assert_eq!(plan("every 1s", 1_000, window(1_000, 2_500), 9), (vec![1_000, 2_000], Some(3_000)));
         assert_eq!(plan("every 1s", 999, window(1_000, 2_500), 9), (vec![999, 1_999], Some(2_999)));
     }
 
     #[test]
-    fn the_first_time_is_as_asked_or_as_the_pattern_says() {
+    fn first_due_time_is_the_given_time_or_matches_the_pattern() {
         for (schedule, first) in [("once", 1_234), ("every 1s", 1_234), ("cron */10 * * * * *", 10_000)] {
             assert_eq!(schedule.parse::<Schedule>().unwrap().first(at(1_234)), Some(at(first)));
         }
         let whole: Schedule = "cron * * * * * *".parse().unwrap();
         assert_eq!(whole.first(at(7_000)), Some(at(7_000)));
-        // Before 1970 too.
+        // Also before 1970.
         assert_eq!(whole.first(at(-7_500)), Some(at(-7_000)));
         let never: Schedule = "cron 0 0 0 30 2 *".parse().unwrap();
         assert_eq!(never.first(at(0)), None);
     }
 
     #[test]
-    fn the_end_of_time_is_the_end() {
+    fn due_times_end_at_the_largest_timestamp() {
         let long: Schedule = "every 9000years".parse().unwrap();
         assert_eq!(long.next(Timestamp::MAX, at(0)), None);
         let short: Schedule = "every 1ms".parse().unwrap();
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_a_reason() {
+    fn invalid_schedules_are_rejected() {
         for text in [
             "",
             "sometimes",

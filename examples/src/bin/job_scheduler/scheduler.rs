@@ -1,4 +1,4 @@
-//! A scheduler: any number of them, on any number of machines, share the jobs of one database.
+//! A scheduler. Any number of schedulers on any number of machines share the jobs of one database.
 //!
 //! ```text
 //!                    beat: renew the lease, take over, read ahead          at the due time
@@ -7,20 +7,24 @@
 //!     └──────────────────────────────┴───────────── began, done or failed ◄─────────────────────────┘
 //! ```
 //!
-//! The database knows what falls due, the wheel when exactly that is. Each beat is a transaction that says that the
-//! scheduler is alive, takes over what the dead have left, and claims what falls due within the next seconds; the wheel
-//! has it until then. Nothing runs on the timer's worker: to hand a run to the pool is all it does.
+//! The database stores what is due, and the wheel waits for the exact time. Each beat is a
+//! transaction. It renews the lease of the scheduler, takes over the runs of lost schedulers, and
+//! claims the runs of the next seconds. The wheel holds these runs until they are due. No run
+//! executes on the timer's worker, which only sends it to the pool.
 //!
-//! What goes wrong with the database, or with the lease, ends the scheduler: its caller starts another, under another
-//! number, and what the first one had is taken over in time. So there is one way back from all troubles, and it is
-//! the one that a killed process takes.
+//! An error of the database or the loss of the lease ends the scheduler. Its caller starts another
+//! one with another number, and the runs of the first one are taken over. So all errors have the
+//! same recovery: that of a killed process.
 //!
-//! **What holds.** Each due time has its run. A run that was not begun when its scheduler was lost begins elsewhere, once. One
-//! that was begun and not ended begins again, and is marked: the task sees by its `attempt` that it may have been done before.
-//! That is so too where the scheduler was not dead but stopped for longer than its lease (a machine that sleeps, a network
-//! that is cut): what it has not begun it cannot begin any more, and what it had begun it may end, unseen, while
-//! another does the same. No database can prevent that; a task that must not be done twice at a time has to check `attempt`
-//! where it takes effect. And one that is its scheduler's death would go from one to the next: let it give up by its `attempt`.
+//! **Guarantees.** Each due time has its run. A run that was not started when its scheduler was
+//! lost is started elsewhere, once. A run that was started and not finished is started again and
+//! marked: by its `attempt`, the task detects that it may have been done before. The same holds if
+//! the scheduler was not dead but stopped for longer than its lease (a suspended machine, a network
+//! failure). It can no longer start runs that it had not started. But it may finish runs that it
+//! had started, while another scheduler repeats them. No database can prevent that. A task that
+//! must not be done twice at the same time has to check `attempt` where it takes effect. A task
+//! that kills its scheduler would kill one after the other: such a task should give up according to
+//! its `attempt`.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,22 +43,25 @@ use crate::store::{Run, Store};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// How far it reads ahead. Longer than the lease: what a scheduler had locked when it was stopped is locked for so long.
+    /// How far in advance it reads. It is longer than the lease, because rows that a stopped
+    /// scheduler has locked stay locked for the duration of the lease.
     pub(crate) lead: Duration,
-    /// What a scheduler has is taken over when nothing was heard of it for so long.
+    /// The runs of a scheduler are taken over when it has not renewed its lease for this time.
     pub(crate) lease: Duration,
-    /// What fell due longer ago, and was nobody's, is a misfire.
+    /// A due time without a scheduler is a misfire when it is older than this.
     pub(crate) misfire_after: Duration,
-    /// How many runs it has at a time, on the wheel and in the pool. What is more is left to others.
-    pub(crate) most: usize,
-    /// Begins also what is no longer its own: for the trial, to show that this would be seen.
+    /// The maximum number of runs that it has at a time, on the wheel and in the pool. Other
+    /// schedulers get the rest.
+    pub(crate) max_runs: usize,
+    /// Also starts runs that it no longer owns. The trial uses this to show that the error would be
+    /// detected.
     pub(crate) is_unchecked: bool,
 }
 
-/// Why a scheduler is over.
+/// Why a scheduler has ended.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// It was not heard of for too long, and others take over what it had.
+    /// It has not renewed its lease in time, and others take over its runs.
     LeaseLost,
     Database(postgres::Error),
     Timer(NewTimeoutError),
@@ -62,20 +69,24 @@ pub(crate) enum Error {
 
 enum Event {
     Beat,
-    /// The database's clock was set back while it was on the wheel.
+    /// The database's clock was set back while the run was on the wheel.
     Early(Run),
     Failed(Error),
 }
 
-/// One that fits: all that is on it is due within seconds, a turn of the wheel and no more.
+/// Returns a suitable timer: all of its timeouts are due within seconds, so one round of the wheel
+/// is enough.
 pub(crate) fn timer() -> HashedWheelTimer {
     HashedWheelTimer::new(Duration::from_millis(1), 8_192)
 }
 
-/// Works until `stop` is set, which it sees at its next beat; what it has read ahead it still runs. There is a thread, with a
-/// connection of its own, for each of the `tasks`, which do what a run asks for: `Ok` is its result, and `Err`, or a panic,
-/// why it has failed. A task that never ends keeps its thread, for the lease is renewed beside it; when all threads are kept,
-/// so is what was read ahead: tasks need a timeout of their own. The timer is stopped at the end.
+/// Runs until `stop` is set, which it checks at each beat. It still executes the runs that it has
+/// already read. Each of the `tasks` gets a thread with its own connection and executes runs: `Ok`
+/// is the result, and `Err` or a panic is the reason for a failure.
+///
+/// A task that never ends blocks its thread, because the lease is renewed independently. If all
+/// threads are blocked, the runs that were read are blocked too. Therefore tasks need their own
+/// timeouts. The timer is stopped at the end.
 pub(crate) fn run<T>(
     config: &Config,
     settings: &Settings,
@@ -88,36 +99,42 @@ where
 {
     let mut store = Store::connect(config, settings.lease)?;
     let (id, reading) = store.register()?;
-    let (events, inbox) = mpsc::channel();
+    let (events, receiver) = mpsc::channel();
     let (pool, due) = mpsc::channel();
-    let scheduler =
-        Scheduler { id, settings, clock: Mutex::new(Clock::new(reading)), has: AtomicUsize::new(0), events };
+    let scheduler = Scheduler {
+        id,
+        settings,
+        clock: Mutex::new(Clock::new(reading)),
+        run_count: AtomicUsize::new(0),
+        events,
+    };
     let due = Mutex::new(due);
     thread::scope(|scope| {
         for task in tasks {
             scope.spawn(|| {
                 let ended = Store::connect(config, settings.lease).map_err(Error::from);
                 if let Err(error) = ended.and_then(|store| scheduler.work(store, &due, task)) {
-                    // If nobody wants to know, it is over already.
+                    // An error means that the scheduler has already ended.
                     let _ = scheduler.events.send(Event::Failed(error));
                 }
             });
         }
-        let ended = scheduler.lead(&mut store, timer, &pool, inbox, stop);
-        // The wheel's tasks hold the pool's other ends: once all are gone the threads end.
+        let ended = scheduler.lead(&mut store, timer, &pool, receiver, stop);
+        // The wheel's tasks own the senders of the pool. When all senders are dropped, the threads
+        // end.
         timer.stop();
         drop(pool);
         ended
     })
 }
 
-/// What its threads share.
+/// The state that the threads of a scheduler share.
 struct Scheduler<'a> {
     id: i64,
     settings: &'a Settings,
     clock: Mutex<Clock>,
-    /// How many runs it has.
-    has: AtomicUsize,
+    /// The number of runs that it has.
+    run_count: AtomicUsize,
     events: Sender<Event>,
 }
 
@@ -127,7 +144,7 @@ impl Scheduler<'_> {
         store: &mut Store,
         timer: &HashedWheelTimer,
         pool: &Sender<Run>,
-        inbox: Receiver<Event>,
+        receiver: Receiver<Event>,
         stop: &AtomicBool,
     ) -> Result<(), Error> {
         let mut event = Event::Beat;
@@ -135,11 +152,11 @@ impl Scheduler<'_> {
             match event {
                 Event::Beat => {
                     let began = Instant::now();
-                    let is_leaving = stop.load(Relaxed);
-                    if is_leaving && self.has.load(Relaxed) == 0 {
+                    let is_stopping = stop.load(Relaxed);
+                    if is_stopping && self.run_count.load(Relaxed) == 0 {
                         return Ok(store.leave(self.id)?);
                     }
-                    for run in self.beat(store, is_leaving)? {
+                    for run in self.beat(store, is_stopping)? {
                         self.put_on_wheel(run, timer, pool)?;
                     }
                     let events = self.events.clone();
@@ -148,29 +165,30 @@ impl Scheduler<'_> {
                 Event::Early(run) => self.put_on_wheel(run, timer, pool)?,
                 Event::Failed(error) => return Err(error),
             }
-            event = inbox.recv().expect("one sender is ours");
+            event = receiver.recv().expect("`self` owns a sender");
         }
     }
 
-    /// Renews the lease. What it takes upon itself is what this returns.
-    fn beat(&self, store: &mut Store, is_leaving: bool) -> Result<Vec<Run>, Error> {
-        let Settings { lead, misfire_after, most, .. } = *self.settings;
+    /// Renews the lease. Returns the runs that it has claimed or taken over.
+    fn beat(&self, store: &mut Store, is_stopping: bool) -> Result<Vec<Run>, Error> {
+        let Settings { lead, misfire_after, max_runs, .. } = *self.settings;
         let mut beat = store.beat(self.id)?.ok_or(Error::LeaseLost)?;
         let reading = beat.reading;
         let mut runs = Vec::new();
-        if !is_leaving {
-            let room = most.saturating_sub(self.has.load(Relaxed));
+        if !is_stopping {
+            let room = max_runs.saturating_sub(self.run_count.load(Relaxed));
             runs = beat.take_over(room)?;
             let window = Window { oldest: reading.clock - misfire_after, horizon: reading.clock + lead };
             runs.extend(beat.read_ahead(window, room - runs.len())?);
         }
         beat.commit()?;
-        self.has.fetch_add(runs.len(), Relaxed);
+        self.run_count.fetch_add(runs.len(), Relaxed);
         self.clock.lock().unwrap().learn(reading);
         Ok(runs)
     }
 
-    /// Until the next beat: there are three or more to a lease. Not the same for all, so that all get something to do.
+    /// Returns the time until the next beat: there are at least three per lease. It is random, so
+    /// that all schedulers get a share of the runs.
     fn pause(&self) -> Duration {
         self.settings.lease.mul_f64(fastrand::f64().mul_add(0.5, 0.5) / 3.0)
     }
@@ -182,14 +200,14 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// One thread of the pool.
+    /// A thread of the pool.
     fn work<T>(&self, mut store: Store, due: &Mutex<Receiver<Run>>, mut task: T) -> Result<(), Error>
     where
         T: FnMut(&Run) -> Result<String, String>,
     {
         loop {
             let run = due.lock().unwrap().recv();
-            // The other ends are gone: it is over.
+            // All senders are dropped: the scheduler has ended.
             let Ok(run) = run else { return Ok(()) };
             if self.clock.lock().unwrap().instant(run.due) > Instant::now() {
                 let _ = self.events.send(Event::Early(run));
@@ -199,11 +217,11 @@ impl Scheduler<'_> {
                 return Err(Error::LeaseLost);
             }
             let result = catch_unwind(AssertUnwindSafe(|| task(&run)));
-            let result = result.unwrap_or_else(|_| Err("it panicked".into()));
+            let result = result.unwrap_or_else(|_| Err("the task panicked".into()));
             if !store.finish(self.id, &run, &result)? {
                 return Err(Error::LeaseLost);
             }
-            self.has.fetch_sub(1, Relaxed);
+            self.run_count.fetch_sub(1, Relaxed);
         }
     }
 }
@@ -211,13 +229,13 @@ impl Scheduler<'_> {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeaseLost => write!(f, "its lease has run out"),
+            Self::LeaseLost => write!(f, "its lease has ended"),
             Self::Database(error) => {
-                write!(f, "the database: {error}")?;
-                // That says only what kind of error it is.
+                write!(f, "database error: {error}")?;
+                // The error contains only its kind.
                 std::error::Error::source(error).map_or(Ok(()), |why| write!(f, ": {why}"))
             }
-            Self::Timer(error) => write!(f, "the timer: {error}"),
+            Self::Timer(error) => write!(f, "timer error: {error}"),
         }
     }
 }

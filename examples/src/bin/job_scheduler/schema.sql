@@ -1,38 +1,38 @@
--- What the schedulers share. All times are by this database's clock, and no other clock counts.
+-- The state that the schedulers share. All times are those of this database's clock.
 
--- What is to be done, and when next.
+-- The jobs and their next due times.
 CREATE TABLE job (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task     text NOT NULL,
-    -- 'once', 'every 500ms', 'cron 0 30 3 * * *' (with seconds; UTC, so that no hour is there twice or left out).
+    -- 'once', 'every 500ms', 'cron 0 30 3 * * *' (with seconds; in UTC, so that no hour is repeated or missing).
     schedule text NOT NULL,
-    -- What becomes of what fell due when there was no scheduler for too long.
+    -- What happens to due times that had no scheduler for too long.
     misfire  text NOT NULL DEFAULT 'fire once' CHECK (misfire IN ('fire once', 'skip')),
-    -- The first due time that nobody has claimed. None: never again.
+    -- The first due time that is not claimed. NULL: there is none.
     next_run timestamptz CHECK (isfinite(next_run)),
     enabled  boolean NOT NULL DEFAULT true,
-    -- Why a scheduler has disabled it.
+    -- Why a scheduler has disabled the job.
     trouble  text
 );
 CREATE INDEX job_next_run ON job (next_run) WHERE enabled;
 
--- Who is alive. A row goes when somebody else has taken over what its scheduler had; ids are not used again.
+-- The schedulers. A row is deleted after other schedulers have taken over all runs of a lost one. Ids are not reused.
 CREATE TABLE scheduler (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     alive_until timestamptz NOT NULL
 );
 
--- What fell due, and what became of it. As long as it is claimed or running, there is a scheduler that is its owner.
+-- The runs and their results. While a run is claimed or running, its owner has a row in `scheduler`.
 CREATE TABLE run (
     job          bigint NOT NULL REFERENCES job,
     due          timestamptz NOT NULL,
     state        text NOT NULL CHECK (state IN ('claimed', 'running', 'done', 'failed', 'skipped')),
     owner        bigint NOT NULL,
-    -- 1, and one more for each runner that was lost half way: from 2 on, it may have been done more than once.
+    -- 1, plus the number of schedulers that were lost during the run. From 2 on, it may have been done more than once.
     attempt      integer NOT NULL DEFAULT 1,
-    -- How often another scheduler took it over, whether it was running or only claimed.
+    -- How often another scheduler took over the run, whether it was running or only claimed.
     taken_over   integer NOT NULL DEFAULT 0,
-    -- Of a misfire: it stands for all that fell due before this.
+    -- For a misfire: it stands for all due times before this one.
     misses_until timestamptz,
     started      timestamptz,
     finished     timestamptz,

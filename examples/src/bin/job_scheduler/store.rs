@@ -1,17 +1,20 @@
-//! The tables, and all that is ever said to them.
+//! The tables, and all statements on them.
 //!
-//! Two things hold whatever stops where, and all else follows from them:
+//! Two invariants hold even if any process stops at any point. All guarantees follow from them:
 //!
-//! - **A run that is claimed or running has an owner with a row in `scheduler`.** A run is given to a scheduler only in a
-//!   transaction that holds a lock on that row ([`RENEW`] takes it), and a row goes only in one that has locked it and has
-//!   then seen that no such run is left. So what is read ahead while the lease runs out is either seen by who takes over,
+//! - **A run that is claimed or running has an owner with a row in `scheduler`.** A run is assigned
+//!   to a scheduler only in a transaction that holds a lock on that row ([`RENEW`] takes it). A row
+//!   is deleted only in a transaction that has locked it and then found no such run. Therefore a
+//!   run that is claimed while the lease ends is either visible to the scheduler that takes over,
 //!   or it is not written at all.
-//! - **Only its owner begins a run or ends it**, by an `UPDATE` that says so. It and the one that takes the run over meet at
-//!   the run's row: whoever comes second sees what the first has written. So a run that was claimed and never begun
-//!   begins at one place. A run that was begun by somebody who is lost begins again, and says so: its `attempt` is one more.
+//! - **Only its owner starts or finishes a run**, with an `UPDATE` that checks the owner. This
+//!   `UPDATE` and the one that takes over the run conflict on the row of the run: the later one
+//!   sees the changes of the earlier one. Therefore a run that was claimed and never started is
+//!   started once. A run that was started by a lost scheduler is started again and marked: its
+//!   `attempt` is incremented.
 //!
-//! A statement whose answer is lost may have been done or not. Nobody asks: the scheduler is over then, begins anew as
-//! another, and what it had is taken over.
+//! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
+//! find out. The scheduler ends, a new one is started, and the runs of the old one are taken over.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -29,21 +32,23 @@ const REGISTER: &str = "
     INSERT INTO scheduler (alive_until) VALUES (clock_timestamp() + make_interval(secs => $1))
     RETURNING id, clock_timestamp()";
 
-/// Not once the lease has run out, for then somebody may be about to take over.
+/// Fails after the lease has ended, because another scheduler may be about to take over.
 const RENEW: &str = "
     UPDATE scheduler SET alive_until = clock_timestamp() + make_interval(secs => $2)
     WHERE id = $1 AND alive_until > clock_timestamp()
     RETURNING clock_timestamp()";
 
-/// It has nothing left.
+/// The scheduler has no runs left.
 const LEAVE: &str = "UPDATE scheduler SET alive_until = clock_timestamp() WHERE id = $1";
 
-/// Who is about to renew, to read ahead or to take over has its own row locked, and is passed over.
+/// A scheduler that is renewing its lease, claiming runs or taking over has locked its own row, and
+/// is skipped.
 const LOCK_DEAD: &str = "
     SELECT id FROM scheduler WHERE alive_until <= clock_timestamp()
     FOR UPDATE SKIP LOCKED";
 
-/// A statement of its own: it has to see all that the dead have written before they were locked.
+/// A separate statement, because it must see everything that the lost schedulers wrote before they
+/// were locked.
 const TAKE_OVER: &str = "
     UPDATE run
     SET owner = $1, state = 'claimed', taken_over = taken_over + 1,
@@ -57,7 +62,8 @@ const TAKE_OVER: &str = "
     WHERE run.job = left_over.job AND run.due = left_over.due AND job.id = run.job
     RETURNING run.job, task, run.due, attempt";
 
-/// Those that have nothing left. The others are for whoever has room.
+/// Deletes lost schedulers without runs. The runs of the others are for schedulers with free
+/// capacity.
 const BURY: &str = "
     DELETE FROM scheduler WHERE id = ANY($1)
     AND NOT EXISTS (SELECT FROM run WHERE owner = scheduler.id AND state IN ('claimed', 'running'))";
@@ -68,7 +74,7 @@ const LOCK_DUE: &str = "
     ORDER BY next_run LIMIT $2
     FOR UPDATE SKIP LOCKED";
 
-/// A due time is there once, even where somebody has set `next_run` back.
+/// A due time has one row, even if `next_run` was set back.
 const CLAIM: &str = "
     WITH claimed AS (
         INSERT INTO run (job, due, state, owner, misses_until)
@@ -88,8 +94,8 @@ const MOVE_ON: &str = "
 
 const DISABLE: &str = "UPDATE job SET enabled = false, trouble = $2 WHERE id = $1";
 
-/// That it is the owner is what keeps a run from beginning twice; that it is alive keeps it from beginning what will be taken
-/// over in the middle.
+/// The check of the owner prevents that a run is started twice. The check of the lease prevents
+/// that a scheduler starts a run that will be taken over during its execution.
 const START: &str = "
     UPDATE run SET state = 'running', started = clock_timestamp()
     WHERE job = $1 AND due = $2 AND owner = $3 AND state = 'claimed'
@@ -101,14 +107,14 @@ const FINISH: &str = "
 
 const ADD: &str = "INSERT INTO job (task, schedule, misfire, next_run) VALUES ($1, $2, $3, $4) RETURNING id";
 
-/// A run that is ours.
+/// A run that this scheduler owns.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub(crate) job: i64,
-    /// What is to be done.
+    /// What to do.
     pub(crate) task: String,
     pub(crate) due: Timestamp,
-    /// From 2 on, it may have been done before, in part or in whole.
+    /// If it is 2 or more, the run may have been done before, partially or completely.
     pub(crate) attempt: i32,
 }
 
@@ -122,13 +128,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The server waits for no longer than the lease for a scheduler that has locked something and says no more. A scheduler
-    /// that is cut off from the server learns it within two leases (three seconds if these are shorter: TCP counts in whole
-    /// ones). But a server that stands still, and whose kernel answers for it, is waited for; what was begun meanwhile is taken
-    /// over.
+    /// Opens a connection. The server waits for at most a lease for a scheduler that has locked
+    /// rows and sends nothing. A scheduler that is disconnected from the server detects it within
+    /// two leases (or three seconds if that is longer, because TCP options are in whole seconds). A
+    /// stopped server whose kernel still answers is not detected. The runs that were started
+    /// meanwhile are taken over.
     pub(crate) fn connect(config: &Config, lease: Duration) -> Result<Self, Error> {
         let mut config = config.clone();
-        // Less than a second would be none, which is refused.
+        // Zero seconds would be rejected.
         let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
         config.connect_timeout(lease).tcp_user_timeout(lease);
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
@@ -142,28 +149,29 @@ impl Store {
         Ok(Self { renew: renew?, start: start?, finish: finish?, client, lease })
     }
 
-    /// A new scheduler.
+    /// Registers a new scheduler.
     pub(crate) fn register(&mut self) -> Result<(i64, Reading), Error> {
-        let asked = Instant::now();
+        let sent = Instant::now();
         let row = self.client.query_one(REGISTER, &[&self.lease.as_secs_f64()])?;
-        Ok((row.get(0), reading(&row, 1, asked)))
+        Ok((row.get(0), reading(&row, 1, sent)))
     }
 
-    /// Begins a transaction in which this scheduler is alive. None: its lease has run out.
+    /// Starts a transaction in which this scheduler is alive. Returns `None` if its lease has
+    /// ended.
     pub(crate) fn beat(&mut self, scheduler: i64) -> Result<Option<Beat<'_>>, Error> {
         let read_committed = IsolationLevel::ReadCommitted;
         let mut transaction = self.client.build_transaction().isolation_level(read_committed).start()?;
-        let asked = Instant::now();
+        let sent = Instant::now();
         let renewed = transaction.query_opt(&self.renew, &[&scheduler, &self.lease.as_secs_f64()])?;
-        Ok(renewed.map(|row| Beat { transaction, scheduler, reading: reading(&row, 0, asked) }))
+        Ok(renewed.map(|row| Beat { transaction, scheduler, reading: reading(&row, 0, sent) }))
     }
 
-    /// Whether the run begins here. False: it is another's, or about to be.
+    /// Starts a run. Returns false if another scheduler owns it or is about to take it over.
     pub(crate) fn start(&mut self, scheduler: i64, run: &Run) -> Result<bool, Error> {
         Ok(self.client.execute(&self.start, &[&run.job, &run.due, &scheduler])? == 1)
     }
 
-    /// Writes the result. False: it took too long, and the run is another's.
+    /// Writes the result. Returns false if it took too long and another scheduler owns the run.
     pub(crate) fn finish(
         &mut self,
         scheduler: i64,
@@ -174,17 +182,19 @@ impl Store {
             Ok(result) => ("done", result),
             Err(why) => ("failed", why),
         };
-        // PostgreSQL's text takes no NUL: whoever ran this would be lost, one after the other.
+        // PostgreSQL's text type does not support NUL. Without the replacement, every scheduler
+        // that runs this job would fail.
         let result = result.replace('\0', "\u{fffd}");
         Ok(self.client.execute(&self.finish, &[&run.job, &run.due, &scheduler, &state, &result])? == 1)
     }
 
-    /// What is left to a scheduler with nothing left.
+    /// Ends a scheduler that has no runs left.
     pub(crate) fn leave(&mut self, scheduler: i64) -> Result<(), Error> {
         self.client.execute(LEAVE, &[&scheduler]).map(drop)
     }
 
-    /// A new job, and its number. It runs first at `time` or, of a cron job, when the pattern first fits after that.
+    /// Adds a job and returns its number. Its first run is at `time`. The first run of a cron job
+    /// is when its pattern first matches after that.
     pub(crate) fn add(
         &mut self,
         task: &str,
@@ -192,13 +202,14 @@ impl Store {
         misfire: &str,
         time: Timestamp,
     ) -> Result<i64, Box<dyn std::error::Error>> {
-        let first = schedule.parse::<Schedule>()?.first(time).ok_or("it never falls due")?;
+        let first = schedule.parse::<Schedule>()?.first(time).ok_or("the schedule has no due time")?;
         misfire.parse::<Misfire>()?;
         Ok(self.client.query_one(ADD, &[&task, &schedule, &misfire, &first])?.get(0))
     }
 }
 
-/// The transaction in which a scheduler renews its lease, and may take more upon itself. Dropped, it has not happened.
+/// The transaction in which a scheduler renews its lease and may claim more runs. Dropping it is a
+/// rollback.
 pub(crate) struct Beat<'a> {
     transaction: postgres::Transaction<'a>,
     scheduler: i64,
@@ -206,7 +217,7 @@ pub(crate) struct Beat<'a> {
 }
 
 impl Beat<'_> {
-    /// What the dead have left, at most `room` runs of it.
+    /// Takes over runs of lost schedulers, at most `room`.
     pub(crate) fn take_over(&mut self, room: usize) -> Result<Vec<Run>, Error> {
         let dead = self.transaction.query(LOCK_DEAD, &[])?;
         if dead.is_empty() {
@@ -218,7 +229,7 @@ impl Beat<'_> {
         Ok(runs.iter().map(run).collect())
     }
 
-    /// What falls due within the window and is nobody's yet: the first `room` runs of it.
+    /// Claims the first `room` unclaimed runs that are due within the window.
     pub(crate) fn read_ahead(&mut self, window: Window, room: usize) -> Result<Vec<Run>, Error> {
         let mut planned = Vec::new();
         let mut next_runs = BTreeMap::new();
@@ -237,7 +248,7 @@ impl Beat<'_> {
             return Ok(Vec::new());
         }
         planned.sort_by_key(|(_, run)| run.due);
-        // Of each job, the first for which there is no room comes next.
+        // The first run of each job that exceeds the room determines the next due time of the job.
         for (job, run) in planned.drain(room.min(planned.len())..).rev() {
             next_runs.insert(job, Some(run.due));
         }
@@ -265,7 +276,7 @@ fn run(row: &Row) -> Run {
     Run { job: row.get(0), task: row.get(1), due: row.get(2), attempt: row.get(3) }
 }
 
-fn reading(row: &Row, column: usize, asked: Instant) -> Reading {
+fn reading(row: &Row, column: usize, sent: Instant) -> Reading {
     let at = Instant::now();
-    Reading { clock: row.get(column), at, trip: at - asked }
+    Reading { clock: row.get(column), at, trip: at - sent }
 }

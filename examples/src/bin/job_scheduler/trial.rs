@@ -1,4 +1,5 @@
-//! Schedulers are killed and stopped at random, then all are gone for a while; then it is counted.
+//! Kills and stops schedulers at random, then all of them for a while, and then collects the
+//! results.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -15,44 +16,44 @@ use crate::process;
 use crate::scheduler::Settings;
 use crate::store::{SCHEMA, Store};
 
-/// What the tasks do, and nobody else touches.
+/// The table with the effects of the tasks. The schedulers do not use it.
 const EFFECT: &str =
     "CREATE TABLE effect (job bigint NOT NULL, due timestamptz NOT NULL, attempt integer NOT NULL)";
 
-/// A dead scheduler's runs stay where they are.
+/// Prevents that the runs of a lost scheduler are taken over.
 const NO_TAKEOVER: &str = "
     CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
     CREATE TRIGGER stay BEFORE UPDATE ON run FOR EACH ROW WHEN (NEW.owner <> OLD.owner) EXECUTE FUNCTION stay()";
 
-/// Before the first job is due.
-const SETTLING: Duration = Duration::from_secs(1);
+/// The time before the first job is due.
+const LEAD_TIME: Duration = Duration::from_secs(1);
 
-/// For as long it goes on after all were gone.
-const AFTERWARDS: Duration = Duration::from_secs(2);
+/// The time after the restart until the end.
+const REMAINING_TIME: Duration = Duration::from_secs(2);
 
-/// How long what is due may take to its end, beside takeovers.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit for pending runs, in addition to takeovers.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What was done to the schedulers, and when.
+/// The events of the trial and their times.
 pub(crate) struct Outcome {
-    /// With the number that the database knows each by.
+    /// The jobs with their numbers in the database.
     pub(crate) jobs: Vec<(i64, Job)>,
     pub(crate) killed: u64,
     pub(crate) stopped: u64,
-    /// From then on there was none, for a while.
+    /// The start of the downtime.
     pub(crate) down: Time,
-    /// All that fell due until then is to be accounted for.
+    /// The end of the period that is checked.
     pub(crate) end: Time,
-    /// What fell due after this is too young for a misfire.
+    /// Later due times are too young for a misfire.
     pub(crate) last_misfire: Time,
-    /// Whether others went on while somebody else had a job locked.
-    pub(crate) went_on: bool,
-    /// How many schedulers left in peace, of those that were there at the end.
-    pub(crate) content: u64,
+    /// Whether other jobs were claimed while one job was locked.
+    pub(crate) claimed_others: bool,
+    /// The number of schedulers that ended regularly at the end.
+    pub(crate) ended_regularly: u64,
 }
 
-/// How long none is there: so long that some of what is due is not read ahead by those that are gone, and is too old when
-/// others come.
+/// Returns the downtime. It is so long that some due times are not claimed by the old schedulers,
+/// and are too old for the new ones.
 pub(crate) fn downtime(settings: &Settings) -> Duration {
     settings.lead + settings.misfire_after + Duration::from_millis(1_500)
 }
@@ -63,7 +64,7 @@ pub(crate) fn create_tables(client: &mut Client, has_takeover: bool) -> Result<(
     client.batch_execute(if has_takeover { "" } else { NO_TAKEOVER })
 }
 
-/// `more` is what a scheduler's process is to be told.
+/// Runs the trial. `more` are the additional arguments of a scheduler's process.
 pub(crate) fn run(
     options: &Options,
     config: &Config,
@@ -74,30 +75,38 @@ pub(crate) fn run(
     let length = Duration::from_secs(options.seconds);
     let mut random = Rng::with_seed(options.seed);
 
-    let start = now(client)? + micros(SETTLING);
+    let start = now(client)? + micros(LEAD_TIME);
     let last = start + micros(length + downtime(&settings));
-    let mut store = Store::connect(config, PATIENCE)?;
+    let mut store = Store::connect(config, TIMEOUT)?;
     let add = |job: Job| {
         let first = Timestamp::from_microsecond(job.due.first())?;
         Ok((store.add(job.task, &job.due.schedule(), job.misfire, first)?, job))
     };
     let jobs = jobs::seeded(&mut random, options.jobs, start, last).into_iter().map(add);
     let jobs = jobs.collect::<Result<_, Box<dyn Error>>>()?;
-    // Not by `add`, which would refuse it.
+    // Not with `add`, which would reject the schedule.
     client.execute(
         "INSERT INTO job (task, schedule, next_run) VALUES ('', 'now and then', clock_timestamp())",
         &[],
     )?;
 
-    let mut outcome =
-        Outcome { jobs, killed: 0, stopped: 0, down: 0, end: 0, last_misfire: 0, went_on: false, content: 0 };
+    let mut outcome = Outcome {
+        jobs,
+        killed: 0,
+        stopped: 0,
+        down: 0,
+        end: 0,
+        last_misfire: 0,
+        claimed_others: false,
+        ended_regularly: 0,
+    };
     let begin = || (0..options.schedulers).map(|_| process::start(more)).collect::<io::Result<Vec<_>>>();
     let mut schedulers = begin()?;
-    thread::sleep(SETTLING);
+    thread::sleep(LEAD_TIME);
     let middle = Instant::now() + length / 2;
-    harass(&mut schedulers, more, middle, settings.lease, &mut random, &mut outcome)?;
-    outcome.went_on = lock_one(client, settings.lease)?;
-    harass(&mut schedulers, more, middle + length / 2, settings.lease, &mut random, &mut outcome)?;
+    disturb(&mut schedulers, more, middle, settings.lease, &mut random, &mut outcome)?;
+    outcome.claimed_others = lock_one(client, settings.lease)?;
+    disturb(&mut schedulers, more, middle + length / 2, settings.lease, &mut random, &mut outcome)?;
     for scheduler in &mut schedulers {
         scheduler.kill()?;
     }
@@ -105,25 +114,26 @@ pub(crate) fn run(
     outcome.down = now(client)?;
     thread::sleep(downtime(&settings));
     let schedulers = begin()?;
-    thread::sleep(AFTERWARDS);
+    thread::sleep(REMAINING_TIME);
     outcome.end = now(client)?;
 
-    // What was sabotaged does not come right by waiting.
-    let patience = if options.sabotage.is_some() { Duration::ZERO } else { PATIENCE } + settings.lease * 3;
+    // Sabotage does not become correct by waiting.
+    let timeout = if options.sabotage.is_some() { Duration::ZERO } else { TIMEOUT } + settings.lease * 3;
     let end = Timestamp::from_microsecond(outcome.end)?;
-    wait_for_none(client, patience, "SELECT FROM job WHERE enabled AND next_run <= $1", &[&end])?;
+    wait_for_none(client, timeout, "SELECT FROM job WHERE enabled AND next_run <= $1", &[&end])?;
     client.execute("UPDATE job SET enabled = false", &[])?;
     outcome.last_misfire = now(client)? - micros(settings.misfire_after);
-    wait_for_none(client, patience, "SELECT FROM run WHERE state IN ('claimed', 'running')", &[])?;
+    wait_for_none(client, timeout, "SELECT FROM run WHERE state IN ('claimed', 'running')", &[])?;
     for mut scheduler in schedulers {
-        // That closes its standard input: so it leaves.
-        outcome.content += u64::from(scheduler.wait()?.success());
+        // Waiting closes its standard input, which makes it end.
+        outcome.ended_regularly += u64::from(scheduler.wait()?.success());
     }
     Ok(outcome)
 }
 
-/// Every half a lease or so one is killed, and another started in its place; or it is stopped until its lease has run out.
-fn harass(
+/// At random intervals of about half a lease, kills a scheduler and starts another one, or stops
+/// one until its lease has ended.
+fn disturb(
     schedulers: &mut [Process],
     more: &[String],
     end: Instant,
@@ -133,8 +143,10 @@ fn harass(
 ) -> io::Result<()> {
     let count = schedulers.len();
     while Instant::now() < end {
-        let mut running: Vec<_> =
-            schedulers.iter_mut().filter_map(|it| (!it.is_stopped()).then_some(it)).collect();
+        let mut running: Vec<_> = schedulers
+            .iter_mut()
+            .filter_map(|scheduler| (!scheduler.is_stopped()).then_some(scheduler))
+            .collect();
         let is_one_stopped = running.len() < count;
         if let Some(scheduler) = random.choice(&mut running) {
             if random.u32(..3) == 0 && !is_one_stopped {
@@ -155,8 +167,8 @@ fn harass(
     Ok(())
 }
 
-/// Locks the job that all schedulers want next, until more than what was under way is claimed beside it. False: it takes too
-/// long.
+/// Locks the first due job until more other runs are claimed than were in progress. Returns false
+/// if that takes too long.
 fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Error> {
     let mut transaction = client.transaction()?;
     transaction.execute("SELECT FROM job WHERE enabled ORDER BY next_run LIMIT 1 FOR UPDATE", &[])?;
@@ -167,25 +179,26 @@ fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Erro
     };
     let (before, begin) = (claimed()?, Instant::now());
     while claimed()? == before {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             return Ok(false);
         }
         thread::sleep(Duration::from_millis(10));
     }
-    // It was only locked.
+    // The transaction has only locked the row.
     transaction.rollback()?;
     Ok(true)
 }
 
-/// If it takes too long, what is missing will tell.
+/// Waits until the query returns no rows. If it takes too long, the results will show what is
+/// missing.
 fn wait_for_none(
     client: &mut Client,
-    patience: Duration,
+    timeout: Duration,
     query: &str,
     parameters: &[&(dyn postgres::types::ToSql + Sync)],
 ) -> Result<(), postgres::Error> {
     let begin = Instant::now();
-    while begin.elapsed() < patience && !client.query(query, parameters)?.is_empty() {
+    while begin.elapsed() < timeout && !client.query(query, parameters)?.is_empty() {
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())

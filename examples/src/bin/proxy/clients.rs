@@ -1,4 +1,5 @@
-//! The clients that each run into one of the proxy's timeouts. They wait by tokio's timer, whichever the proxy has.
+//! The clients that each trigger one of the proxy's timeouts. They use tokio's timer, independent
+//! of the timer of the proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,51 +15,51 @@ use crate::upstream::{ENDLESS, STUCK, UNREACHABLE};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
-    /// Says nothing at all.
-    Mute,
-    /// Asks, is answered, and says nothing any more.
+    /// Sends nothing.
+    NoRequest,
+    /// Sends a request, gets an answer, and then sends nothing.
     Silent,
-    /// Sends the head of its request a byte at a time, and never the last one.
+    /// Sends the head of its request one byte at a time, and never the last byte.
     Slow,
-    /// Asks for what is never answered.
+    /// Sends a request that is never answered.
     Stuck,
-    /// Asks for what never ends.
+    /// Sends a request whose answer never ends.
     Endless,
-    /// Asks for what nobody answers.
+    /// Sends a request to an upstream that does not respond.
     Unreachable,
 }
 
-/// One that is connected, and has been answered if it is one who wants that.
+/// A connected client. Clients that get an answer first have received it.
 pub(crate) struct Connected {
     client: Client,
     stream: TcpStream,
-    /// Before the last that was heard of it, and after.
+    /// The times before and after its last packet.
     since: [Instant; 2],
 }
 
 impl Client {
     pub(crate) fn timeout(self) -> Kind {
         match self {
-            Self::Mute | Self::Silent | Self::Stuck => Kind::Idle,
+            Self::NoRequest | Self::Silent | Self::Stuck => Kind::Idle,
             Self::Slow => Kind::Header,
             Self::Endless => Kind::Total,
             Self::Unreachable => Kind::Connect,
         }
     }
 
-    /// How the last that it hears begins; nothing if that is nothing.
-    fn last_words(self) -> &'static str {
+    /// Returns the beginning of the last message that it receives. Empty if it receives none.
+    fn expected_answer(self) -> &'static str {
         match self {
-            Self::Mute | Self::Silent => "",
+            Self::NoRequest | Self::Silent => "",
             Self::Slow => "HTTP/1.1 408 ",
             Self::Stuck | Self::Unreachable => "HTTP/1.1 504 ",
             Self::Endless => "HTTP/1.1 200 ",
         }
     }
 
-    fn asks_for(self) -> Option<&'static str> {
+    fn path(self) -> Option<&'static str> {
         match self {
-            Self::Mute | Self::Silent => None,
+            Self::NoRequest | Self::Silent => None,
             Self::Slow => Some("/"),
             Self::Stuck => Some(STUCK),
             Self::Endless => Some(ENDLESS),
@@ -81,14 +82,15 @@ impl Client {
 }
 
 impl Connected {
-    /// How late it was told, or hung up on; or what was wrong with that.
+    /// Waits for the timeout. Returns how late the client was told or disconnected, or a
+    /// description of the error.
     pub(crate) async fn watch(self, limits: Limits, max_late: Duration) -> Result<Duration, String> {
         let Self { client, mut stream, since: [mut before, mut after] } = self;
         let limit = limits.of(client.timeout());
         let (mut from, mut to) = stream.split();
-        let begun = if let Some(path) = client.asks_for() {
+        let begun = if let Some(path) = client.path() {
             let request = request(path);
-            // All of it; or a byte, and the others below.
+            // The whole request, or only its first byte. The other bytes follow below.
             let begin = if client == Client::Slow { &request[..1] } else { &request };
             before = Instant::now();
             let begun = to.write_all(begin.as_bytes()).await;
@@ -97,31 +99,32 @@ impl Connected {
         } else {
             Ok(())
         };
-        let mut heard = Vec::new();
-        let slowly = async {
+        let mut received = Vec::new();
+        let send_slowly = async {
             if client != Client::Slow {
                 std::future::pending::<()>().await;
             }
             loop {
                 sleep(limit / 5).await;
-                // It may be too late for this one; then there is something to read.
+                // An error means that the proxy has closed the connection. Then there is something
+                // to read.
                 let _ = to.write_all(b"E").await;
             }
         };
         let end = tokio::select! {
-            end = from.read_to_end(&mut heard) => end.map(drop),
-            never = slowly => never,
+            end = from.read_to_end(&mut received) => end.map(drop),
+            never = send_slowly => never,
             () = sleep((limit + max_late).saturating_sub(after.elapsed())) => Err(io::ErrorKind::TimedOut.into()),
         };
         let (earliest, late) = (before.elapsed(), after.elapsed().saturating_sub(limit));
-        let heard = String::from_utf8_lossy(&heard);
-        let words = client.last_words();
-        let is_right = heard.starts_with(words) && heard.is_empty() == words.is_empty();
+        let received = String::from_utf8_lossy(&received);
+        let expected = client.expected_answer();
+        let is_right = received.starts_with(expected) && received.is_empty() == expected.is_empty();
         if begun.is_ok() && end.is_ok() && is_right && earliest >= limit {
             return Ok(late);
         }
-        let heard: String = heard.chars().take(40).collect();
-        Err(format!("{client:?}, after {earliest:.2?} of {limit:?}: {heard:?}, {end:?}"))
+        let received: String = received.chars().take(40).collect();
+        Err(format!("{client:?}, after {earliest:.2?} of {limit:?}: {received:?}, {end:?}"))
     }
 }
 

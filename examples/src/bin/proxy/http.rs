@@ -1,13 +1,13 @@
-//! As much of HTTP/1.1 as it takes to know where a message ends. What is read is passed on as it is.
+//! The part of HTTP/1.1 that determines where a message ends. Messages are passed on unchanged.
 
 use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_buf};
 
-/// In bytes: no head, no line of a body's framing may be longer.
-const LONGEST_HEAD: u64 = 16 << 10;
+/// The maximum length in bytes of a head, and of a line in the framing of a body.
+const MAX_HEAD_LENGTH: u64 = 16 << 10;
 
-/// The first line of a message and its fields.
+/// The first line of a message and its header fields.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) bytes: Vec<u8>,
@@ -16,29 +16,33 @@ pub(crate) struct Head {
     close: bool,
 }
 
-/// What comes after a head.
+/// The kind of body after a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
     Length(u64),
     Chunked,
-    /// Whatever comes until the connection ends.
+    /// All data until the connection ends.
     Rest,
 }
 
 impl Head {
-    /// [`InvalidData`](io::ErrorKind::InvalidData) where it is not HTTP/1, or might be read in two ways.
+    /// Reads the head of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidData`](io::ErrorKind::InvalidData) if it is not HTTP/1 or is ambiguous.
     pub(crate) async fn request(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Self> {
         Self::read(from, Version::of_request).await
     }
 
-    /// Errors are the same.
+    /// Reads the head of an answer. The errors are the same.
     pub(crate) async fn answer(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Self> {
         Self::read(from, Version::of_answer).await
     }
 
     async fn read(from: &mut (impl AsyncBufRead + Unpin), version: FirstLine) -> io::Result<Self> {
         let mut bytes = Vec::new();
-        let mut from = from.take(LONGEST_HEAD);
+        let mut from = from.take(MAX_HEAD_LENGTH);
         while !bytes.ends_with(b"\r\n\r\n") {
             if from.read_until(b'\n', &mut bytes).await? == 0 {
                 return Err(if from.limit() == 0 { invalid() } else { io::ErrorKind::UnexpectedEof.into() });
@@ -50,7 +54,7 @@ impl Head {
     fn parse(bytes: Vec<u8>, version: FirstLine) -> Option<Self> {
         let mut lines = bytes.strip_suffix(b"\r\n")?.split_inclusive(|&byte| byte == b'\n');
         let version = version(text(lines.next()?)?)?;
-        // An old message ends with its connection.
+        // An HTTP/1.0 message ends with its connection.
         let close = version == Version::Old;
         let mut head = Self { bytes: Vec::new(), length: None, chunked: false, close };
         for line in lines {
@@ -75,12 +79,14 @@ impl Head {
                 head.close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
             }
         }
-        // Both at once, or chunks that an old one does not know: what one takes for a body is the next request to another.
+        // Rejects messages with both a length and chunks, and HTTP/1.0 messages with chunks. Two
+        // implementations could disagree about the end of such a message, so one of them would read
+        // its body as another request.
         let is_clear = !head.chunked || (head.length.is_none() && version == Version::New);
         is_clear.then_some(Self { bytes, ..head })
     }
 
-    /// The words of the first line: a method and a path, or a version and a status.
+    /// Returns a word of the first line: a method and a path, or a version and a status.
     pub(crate) fn word(&self, n: usize) -> &[u8] {
         self.bytes.split(u8::is_ascii_whitespace).nth(n).unwrap_or_default()
     }
@@ -90,12 +96,12 @@ impl Head {
         !self.close
     }
 
-    /// For a request.
+    /// Returns the kind of body of a request.
     pub(crate) fn body(&self) -> Body {
         if self.chunked { Body::Chunked } else { Body::Length(self.length.unwrap_or(0)) }
     }
 
-    /// For the answer to this request.
+    /// Returns the kind of body of the answer to this request.
     pub(crate) fn body_of(&self, answer: &Self) -> Body {
         match answer.word(1) {
             _ if self.word(0) == b"HEAD" => Body::Length(0),
@@ -106,7 +112,7 @@ impl Head {
     }
 }
 
-/// What the first line of a message says; `None` if it is not one.
+/// Parses the first line of a message. Returns `None` if it is invalid.
 type FirstLine = fn(&[u8]) -> Option<Version>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,13 +146,14 @@ impl Version {
     }
 }
 
-/// A line without its end; `None` if it has another one than it should, or what some take for the end of a line.
+/// Returns a line without its end. `None` if the end is invalid, or if the line contains a
+/// character that some implementations treat as a line end.
 fn text(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_suffix(b"\r\n")?;
     line.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control()).then_some(line)
 }
 
-/// Whether it is a method, or the name of a field.
+/// Whether the word is a valid method or field name.
 fn is_token(word: &[u8]) -> bool {
     let is_in_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !word.is_empty() && word.iter().all(is_in_token)
@@ -200,11 +207,11 @@ async fn copy_exactly(
 
 async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
-    from.take(LONGEST_HEAD).read_until(b'\n', &mut line).await?;
+    from.take(MAX_HEAD_LENGTH).read_until(b'\n', &mut line).await?;
     if text(&line).is_some() { Ok(line) } else { Err(invalid()) }
 }
 
-/// Digits and nothing else, not even a sign.
+/// Parses a number. It may contain only digits, not even a sign.
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
     u64::from_str_radix(digits, radix).ok()
@@ -226,7 +233,7 @@ mod tests {
         Head::parse(text.into(), Version::of_answer)
     }
 
-    /// What is passed on of `text`, and what is left of it.
+    /// Returns the part of `text` that is copied, and the rest.
     fn copy(body: Body, text: &str) -> (io::Result<String>, &str) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (mut from, mut to) = (text.as_bytes(), Vec::new());
@@ -235,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_says_what_follows() {
+    fn head_determines_the_body() {
         let get = request("GET /a HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
         assert_eq!((get.word(0), get.word(1)), (&b"GET"[..], &b"/a"[..]));
         assert_eq!((get.body(), get.keeps_alive()), (Body::Length(0), true));
@@ -258,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_might_be_read_in_two_ways_is_refused() {
+    fn ambiguous_messages_are_rejected() {
         for fields in [
             "content-length: 1\r\ncontent-length: 2",
             "content-length: 1\r\ntransfer-encoding: chunked",
@@ -299,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_copied_to_its_end_and_no_further() {
+    fn body_is_copied_exactly_to_its_end() {
         for (body, text) in [
             (Body::Length(5), "hello"),
             (Body::Chunked, "5\r\nhello\r\nA;name=value\r\n0123456789\r\n0\r\n\r\n"),

@@ -1,4 +1,4 @@
--- What the load came to, in one line; times are in microseconds.
+-- Prints the results in one line; times are in microseconds.
 done = function(summary, latency)
     local errors = summary.errors
     print("load", summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),

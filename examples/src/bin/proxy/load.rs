@@ -1,4 +1,4 @@
-//! The load: `wrk`, on connections that it keeps.
+//! The load: `wrk` on persistent connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,17 +9,18 @@ use std::time::Duration;
 use hashed_wheel_examples::server::{self, Missing};
 use tokio::process::Command;
 
-/// Has wrk say what it saw in a way that a program can read.
+/// A script that makes wrk print its results in a machine-readable form.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/proxy/load.lua");
 
-/// What wrk saw.
+/// The results of wrk.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) requests: u64,
     pub(crate) time: Duration,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
-    /// In connecting, reading, writing; other answers than "OK"; and none for a minute.
+    /// Errors in connecting, reading and writing, answers with another status than 200, and
+    /// timeouts of a minute.
     pub(crate) errors: [u64; 5],
 }
 
@@ -41,8 +42,8 @@ pub(crate) async fn run(wrk: &Path, proxy: SocketAddr, connections: u32, time: D
     let text = String::from_utf8_lossy(&output.stdout);
     let load = text.lines().find_map(|line| Load::parse(line.strip_prefix("load")?));
     load.ok_or_else(|| {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        io::Error::other(format!("wrk has not said what it saw ({}): {text}{complaint}", output.status))
+        let errors = String::from_utf8_lossy(&output.stderr);
+        io::Error::other(format!("wrk has not printed its results ({}): {text}{errors}", output.status))
     })
 }
 

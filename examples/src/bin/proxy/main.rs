@@ -1,22 +1,26 @@
-//! A reverse proxy with every timeout that a proxy has, for thousands of connections, on one wheel; and the same proxy on
-//! tokio's timer beside it.
+//! A reverse proxy with connect, header, idle and total timeouts for thousands of connections on
+//! one wheel, compared with the same proxy on tokio's timer.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin proxy
 //! ```
 //!
-//! Connect, header, idle and total timeouts: `proxy.rs` says what each is. The load is `wrk`, from the system's packages
-//! (`apt install wrk`), on thousands of connections that are kept. Beside it thousands of connections are idle, each
-//! guarded by its timeout, and hundreds of clients each run into one of the others: they send the head of a request a byte at
-//! a time, or ask for what is never answered, what never ends, and what cannot be reached.
+//! `proxy.rs` documents the timeouts. The load is `wrk`, from the system's packages
+//! (`apt install wrk`), on thousands of persistent connections. At the same time thousands of
+//! connections are idle, each with its idle timeout, and hundreds of clients trigger each of the
+//! other timeouts. They send the head of a request one byte at a time, or send requests that are
+//! never answered, whose answers never end, or whose upstream is unreachable.
 //!
-//! A proxy is a process of its own, which this program starts: one on the wheel, with tokio's timer not even started; one on a
-//! wheel without a thread, which a task of the runtime turns; and one on tokio's timer; in turn, several times over, and each
-//! time another one first. The code is the same but for `timers.rs`. The table at the end has medians.
+//! Each proxy is a separate process, which this program starts. There are three kinds. One uses a
+//! wheel with a thread, with tokio's timer disabled. One uses a wheel without a thread, which a
+//! task of the runtime drives. One uses tokio's timer. They are measured one after the other,
+//! several times, in changing order. Their code differs only in `timers.rs`. The table at the end
+//! contains medians.
 //!
-//! At the end it says PASS or FAIL and why: each timeout has fired as often as it should, when it should, and wrk has seen
-//! no error; who is faster has no part in it. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on
-//! open files, 77 is that there is no wrk. `proxy.rs` and `timers.rs` (and `http.rs`) are the part to copy. For Linux.
+//! At the end the program prints PASS, or FAIL and the reasons. It passes if each timeout has fired
+//! as often as expected and in time, and wrk has seen no error. The speed does not matter for that.
+//! Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files, 77 means
+//! that there is no wrk. `proxy.rs`, `timers.rs` and `http.rs` are the parts to copy. For Linux.
 
 mod clients;
 mod http;
@@ -46,101 +50,101 @@ use indicatif::HumanCount;
 use crate::process::On;
 use crate::proxy::Limits;
 use crate::report::Report;
-use crate::trial::Turn;
+use crate::trial::Measurement;
 use crate::upstream::Unreachable;
 
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// A proxy's timeouts on the wheel, and on tokio's timer, under load.
+/// A proxy's timeouts on the wheel, and on tokio's timer, under load
 #[derive(Debug, Parser)]
 #[command(
     name = "proxy",
-    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files, 77 is that there is no wrk."
+    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files, 77 means that there is no wrk."
 )]
 struct Options {
-    /// How many connections the load comes on
+    /// How many connections the load uses
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     connections: u32,
 
-    /// How many connections are idle beside it
+    /// How many idle connections there are in addition
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(..=20_000))]
     idle: u32,
 
-    /// How many clients run into each of the other timeouts
+    /// How many clients trigger each of the other timeouts
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=5_000))]
     offenders: u32,
 
-    /// How long there is load, each time. What is to fire under it has to be shorter
+    /// How many seconds the load lasts; timeouts that fire during it have to be shorter
     #[arg(long, value_name = "S", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 
-    /// How often each proxy has its turn
+    /// How often each proxy is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
-    /// Whose timers the proxies take, one proxy after the other
+    /// The timers to measure, one proxy per timer
     #[arg(long, value_name = "WHOSE", value_delimiter = ',', default_value = "wheel,task,tokio")]
     timers: Vec<On>,
 
-    /// How long the upstream may take to accept a connection
+    /// The time limit for a connection to the upstream
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     connect_timeout: Duration,
 
-    /// How long a client may take for the head of a request
+    /// The time limit for the head of a request
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
     header_timeout: Duration,
 
-    /// How long nothing may come from either side
+    /// The time without data from either side after which a connection is closed
     #[arg(long, value_name = "TIME", default_value = "7s", value_parser = humantime::parse_duration)]
     idle_timeout: Duration,
 
-    /// How long a request may take with all that belongs to it
+    /// The time limit for a request and its answer
     #[arg(long, value_name = "TIME", default_value = "9s", value_parser = humantime::parse_duration)]
     total_timeout: Duration,
 
-    /// The wheel's tick. tokio's is 1 ms
+    /// The wheel's tick; tokio's is 1 ms
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = humantime::parse_duration)]
     tick: Duration,
 
-    /// FAIL if a timeout is seen to fire later than that: what a busy machine takes
+    /// FAIL if a timeout fires later than this: what a busy machine needs
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     max_late: Duration,
 
     #[command(flatten)]
     top: Top,
 
-    /// Has the proxy do something wrong, to show that it is noticed
+    /// Make the proxy do something wrong, to show that it is detected
     #[arg(long, hide = true)]
     sabotage: Option<Sabotage>,
 
-    /// This is the process of the proxy
+    /// Run as the proxy
     #[arg(long, hide = true)]
     proxy_on: Option<On>,
 
-    /// What the proxy has behind it
+    /// The upstreams of the proxy
     #[arg(long, hide = true, value_delimiter = ',')]
     upstreams: Vec<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Sabotage {
-    /// All timeouts fire in half the time.
+    /// All timeouts fire after half of their time.
     Early,
-    /// Nobody looks for idle connections.
+    /// The proxy has no idle timeout.
     NeverIdle,
 }
 
 impl Options {
-    /// What is wrong with options that are right one by one.
+    /// Returns what is wrong with a combination of valid options.
     fn check(&self) -> Result<(), String> {
         let Limits { connect, header, idle, total } = self.limits();
         if connect.is_zero() || header.is_zero() || connect.max(header) >= idle || idle >= total {
-            return Err("--connect-timeout and --header-timeout have to be shorter than --idle-timeout, and that shorter than \
-                        --total-timeout: otherwise it is not known which one has to fire"
+            return Err("--connect-timeout and --header-timeout have to be shorter than --idle-timeout, and that has to be shorter than \
+                        --total-timeout: otherwise it is undefined which one fires"
                 .into());
         }
         if total.max(self.max_late) > A_DAY {
-            return Err("a day is the longest".into());
+            return Err("the maximum is one day".into());
         }
         self.wheel().build().map_err(|wrong| format!("--tick: {wrong}")).map(drop)
     }
@@ -158,7 +162,7 @@ impl Options {
         }
     }
 
-    /// Those that the proxy has.
+    /// Returns the limits of the proxy, which sabotage may change.
     fn proxy_limits(&self) -> Limits {
         let Limits { connect, header, idle, total } = self.limits();
         match self.sabotage {
@@ -170,7 +174,8 @@ impl Options {
         }
     }
 
-    /// How many files the proxy has open at most: nearly all connections have another one behind them.
+    /// Returns the maximum number of open files of the proxy: nearly all connections have a second
+    /// one to the upstream.
     fn files(&self) -> u64 {
         let connections = self.connections + self.idle + 4 * self.offenders;
         2 * u64::from(connections) + 100
@@ -183,7 +188,7 @@ impl fmt::Display for Options {
         let Limits { connect, header, idle, total } = self.limits();
         write!(
             f,
-            "{} connections with load, {} idle ones, and {} clients for each of the other timeouts: {} turns of {} s.\n\
+            "{} connections with load, {} idle ones, and {} clients for each of the other timeouts: {} measurements of {} s.\n\
              Timeouts: connect {connect:?}, header {header:?}, idle {idle:?}, total {total:?}. The wheel's tick: {:?}.",
             count(self.connections),
             count(self.idle),
@@ -222,34 +227,35 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
     let (needed, limit) = (options.files(), rlimit::increase_nofile_limit(u64::MAX)?);
     if limit < needed {
         eprintln!(
-            "error: {needed} open files are needed and {limit} allowed: ask for fewer --connections or --idle"
+            "error: the limit on open files is {limit}, but {needed} are needed: use fewer --connections or --idle"
         );
         return Ok(ExitCode::from(2));
     }
     println!("{options}\n");
     let runtime = tokio::runtime::Runtime::new()?;
     let mut verdict = Verdict::default();
-    // Who is told to end drops what runs, and so ends the proxy and wrk. (Who is killed leaves wrk, for the rest of its seconds.)
-    let turns = async {
+    // On a signal, this function returns and drops the running future, which ends the proxy and
+    // wrk. (After `kill -9`, wrk continues for its remaining time.)
+    let measurements = async {
         tokio::select! {
-            turns = take_turns(options, &wrk) => turns,
-            end = told_to_end() => end.and(Err(io::ErrorKind::Interrupted.into())),
+            measurements = measure_all(options, &wrk) => measurements,
+            end = termination_signal() => end.and(Err(io::ErrorKind::Interrupted.into())),
         }
     };
-    match runtime.block_on(turns) {
-        Ok(turns) => {
-            print!("\n{}", Report(&turns));
-            for (n, turn) in (0..).zip(&turns) {
-                turn.judge(options, n / options.timers.len() as u32 + 1, &mut verdict);
+    match runtime.block_on(measurements) {
+        Ok(measurements) => {
+            print!("\n{}", Report(&measurements));
+            for (n, measurement) in (0..).zip(&measurements) {
+                measurement.check(options, n / options.timers.len() as u32 + 1, &mut verdict);
             }
         }
         Err(error) => verdict.expect(false, error.to_string()),
     }
-    Ok(verdict.pronounce())
+    Ok(verdict.print())
 }
 
 #[cfg(unix)]
-async fn told_to_end() -> io::Result<()> {
+async fn termination_signal() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -261,31 +267,31 @@ async fn told_to_end() -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-async fn told_to_end() -> io::Result<()> {
+async fn termination_signal() -> io::Result<()> {
     tokio::signal::ctrl_c().await
 }
 
-async fn take_turns(options: &Options, wrk: &Path) -> io::Result<Vec<Turn>> {
+async fn measure_all(options: &Options, wrk: &Path) -> io::Result<Vec<Measurement>> {
     let upstream = upstream::listen()?;
     let unreachable = Unreachable::new().await?;
     let upstreams = [upstream.local_addr()?, unreachable.address];
-    // Often enough that it is never idle.
+    // It sends often enough that the connection is never idle.
     tokio::spawn(upstream::serve(upstream, options.idle_timeout / 10));
-    let (mut turns, mut proxies) = (Vec::new(), options.timers.clone());
+    let (mut measurements, mut proxies) = (Vec::new(), options.timers.clone());
     for round in 1..=options.rounds {
         for &on in &proxies {
-            let turn = trial::run(options, wrk, on, upstreams).await?;
-            let [connect, header, idle, total] = turn.said.timed_out.map(HumanCount);
+            let measurement = trial::run(options, wrk, on, upstreams).await?;
+            let [connect, header, idle, total] = measurement.counters.timed_out.map(HumanCount);
             println!(
                 "{round}. {on:<12}  {} requests; fired: connect {connect}, header {header}, idle {idle}, total {total}; \
                  late: {}",
-                HumanCount(turn.load.requests),
-                turn.lateness,
+                HumanCount(measurement.load.requests),
+                measurement.lateness,
             );
-            turns.push(turn);
+            measurements.push(measurement);
         }
-        // None is always the one after the other.
+        // The order changes, so that no proxy always follows the same other one.
         proxies.rotate_left(1);
     }
-    Ok(turns)
+    Ok(measurements)
 }

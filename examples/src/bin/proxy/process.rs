@@ -1,4 +1,4 @@
-//! The proxy's process: what it does, and how the other one sees it.
+//! The proxy's process: its main function, and its interface for the parent.
 
 use std::fmt;
 use std::fs;
@@ -18,17 +18,17 @@ use tokio::runtime::{self, Runtime};
 
 use crate::Options;
 use crate::proxy::{Counts, Proxy};
-use crate::timers::{Timers, Tokio, turned_by_a_task};
+use crate::timers::{Timers, Tokio, driven_by_task};
 use crate::upstream::{self, UNREACHABLE};
 
-/// Whose timers the proxy takes.
+/// The timer that the proxy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum On {
-    /// The wheel's, which has a thread of its own
+    /// A wheel with its own thread
     Wheel,
-    /// The wheel's, which a task of the runtime turns
+    /// A wheel that a task of the runtime drives
     Task,
-    /// The runtime's
+    /// The timer of the runtime
     Tokio,
 }
 
@@ -36,28 +36,28 @@ impl fmt::Display for On {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Wheel => "hashed-wheel",
-            Self::Task => "hashed-wheel, by a task",
+            Self::Task => "hashed-wheel, driven by a task",
             Self::Tokio => "tokio::time",
         })
     }
 }
 
-/// What a proxy says of itself. In one line, for the other process.
+/// The counters of a proxy, as one line for the parent.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct Counters {
     pub(crate) accepted: u64,
     pub(crate) ended: u64,
     pub(crate) answered: u64,
     pub(crate) timed_out: [u64; 4],
-    /// Of the wheel; tokio's timer does not say.
+    /// The counters of the wheel. tokio's timer has none.
     pub(crate) scheduled: u64,
     pub(crate) reset: u64,
     pub(crate) pending: u64,
-    /// How late it was itself, 99 % of the time, in microseconds: until it woke who waited.
+    /// The 99th percentile of the timer's own lateness in microseconds, until it woke the task.
     pub(crate) late: u64,
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { accepted, ended, answered, timed_out: [connect, header, idle, total], .. } = self;
         let Self { scheduled, reset, pending, late, .. } = self;
@@ -66,14 +66,14 @@ impl fmt::Display for Said {
     }
 }
 
-impl FromStr for Said {
+impl FromStr for Counters {
     type Err = io::Error;
 
     fn from_str(line: &str) -> io::Result<Self> {
         let mut numbers = line.split(' ').map(str::parse);
         let mut next = || {
             let number = numbers.next().and_then(Result::ok);
-            number.ok_or_else(|| io::Error::other(format!("the proxy has said {line:?}")))
+            number.ok_or_else(|| io::Error::other(format!("invalid line from the proxy: {line:?}")))
         };
         Ok(Self {
             accepted: next()?,
@@ -88,9 +88,9 @@ impl FromStr for Said {
     }
 }
 
-impl Said {
+impl Counters {
     fn new(counts: &Counts, wheel: &Stats) -> Self {
-        // In this order: what is accepted in between has not ended yet.
+        // In this order: a connection that is accepted in between has not ended yet.
         let ended = counts.ended.load(Relaxed);
         Self {
             accepted: counts.accepted.load(Relaxed),
@@ -105,23 +105,23 @@ impl Said {
     }
 }
 
-/// The whole of the proxy's process. It ends when nobody asks it any more.
+/// The main function of the proxy's process. It ends when its standard input is closed.
 pub(crate) fn main(on: On, options: &Options) -> io::Result<()> {
     let mut runtime = runtime::Builder::new_multi_thread();
     runtime.enable_io();
     match on {
-        // tokio's own timer is not even started.
-        On::Wheel => on_the_wheel(runtime.build()?, options, options.wheel().build()),
+        // tokio's own timer is not enabled.
+        On::Wheel => serve_on_wheel(runtime.build()?, options, options.wheel().build()),
         On::Task => {
             let runtime = runtime.enable_time().build()?;
-            let timer = turned_by_a_task(options.wheel(), &runtime);
-            on_the_wheel(runtime, options, timer)
+            let timer = driven_by_task(options.wheel(), &runtime);
+            serve_on_wheel(runtime, options, timer)
         }
         On::Tokio => serve(runtime.enable_time().build()?, options, Tokio, Stats::default),
     }
 }
 
-fn on_the_wheel(
+fn serve_on_wheel(
     runtime: Runtime,
     options: &Options,
     timer: Result<HashedWheelTimer, BuildError>,
@@ -138,7 +138,7 @@ fn serve<T: Timers>(
     wheel: impl Fn() -> Stats,
 ) -> io::Result<()> {
     let &[upstream, unreachable] = options.upstreams.as_slice() else {
-        return Err(io::Error::other("there are two upstreams"));
+        return Err(io::Error::other("expected two upstreams"));
     };
     let routes = vec![(UNREACHABLE.into(), unreachable), ("/".into(), upstream)];
     let proxy = Arc::new(Proxy { timers, limits: options.proxy_limits(), routes, counts: Counts::default() });
@@ -149,22 +149,23 @@ fn serve<T: Timers>(
     runtime.spawn(Arc::clone(&proxy).serve(listener));
     io::stdin().lines().try_for_each(|line| {
         line?;
-        writeln!(output, "{}", Said::new(&proxy.counts, &wheel()))
+        writeln!(output, "{}", Counters::new(&proxy.counts, &wheel()))
     })
 }
 
-/// It, seen from the other one. Killed when dropped.
+/// The proxy's process, from the point of view of the parent. It is killed when this value is
+/// dropped.
 pub(crate) struct Process {
     pub(crate) address: SocketAddr,
     child: Child,
-    questions: ChildStdin,
+    requests: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
-    /// Starts this program again, with the same options, as a proxy.
+    /// Starts this program again with the same options, as a proxy.
     pub(crate) async fn start(on: On, upstreams: [SocketAddr; 2]) -> io::Result<Self> {
-        let name = on.to_possible_value().expect("none is skipped");
+        let name = on.to_possible_value().expect("no variant is skipped");
         let mut child = Command::new(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
             .args(["--proxy-on", name.get_name()])
@@ -173,34 +174,35 @@ impl Process {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let questions = child.stdin.take().expect("it was asked for");
-        let output = child.stdout.take().expect("it was asked for");
+        let requests = child.stdin.take().expect("it was piped");
+        let output = child.stdout.take().expect("it was piped");
         let mut lines = BufReader::new(output).lines();
         let line = lines.next_line().await?.unwrap_or_default();
-        let address = line.parse().map_err(|_| io::Error::other("the proxy does not start"))?;
-        Ok(Self { address, child, questions, lines })
+        let address = line.parse().map_err(|_| io::Error::other("the proxy cannot be started"))?;
+        Ok(Self { address, child, requests, lines })
     }
 
-    pub(crate) async fn ask(&mut self) -> io::Result<Said> {
-        let asked = self.questions.write_all(b"\n").await;
-        let line = if asked.is_ok() { self.lines.next_line().await? } else { None };
-        line.ok_or_else(|| io::Error::other("the proxy's process has ended too soon"))?.parse()
+    pub(crate) async fn ask(&mut self) -> io::Result<Counters> {
+        let sent = self.requests.write_all(b"\n").await;
+        let line = if sent.is_ok() { self.lines.next_line().await? } else { None };
+        line.ok_or_else(|| io::Error::other("the proxy's process has ended too early"))?.parse()
     }
 
-    /// The processor time of all its threads. `None` where the system does not say.
+    /// Returns the CPU time of all threads. `None` if the system does not provide it.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
-        // All of them are there from beginning to end.
+        // All threads exist from the start to the end of the process.
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()?)).ok()?;
         threads
             .map(|thread| {
-                // Nanoseconds on a processor, nanoseconds of waiting for one, number of slices.
+                // The fields: nanoseconds on a CPU, nanoseconds of waiting for one, number of time
+                // slices.
                 let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
                 Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
             })
             .sum()
     }
 
-    /// The most memory that it has had, in bytes.
+    /// Returns the peak memory in bytes.
     pub(crate) fn peak_memory(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
         let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

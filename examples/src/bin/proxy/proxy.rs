@@ -1,5 +1,6 @@
-//! The proxy. Each connection of a client has one to the upstream behind it, and what is said on them is passed on as it is.
-//! (Who is cut off in an answer without a length cannot tell: that is what the length is for.)
+//! The proxy. Each client connection has a connection to the upstream. Messages are passed on
+//! unchanged. (A client that is disconnected in the middle of an answer can detect that only if the
+//! answer has a length.)
 //!
 //! | timeout | counts | when it is over |
 //! |---|---|---|
@@ -8,11 +9,13 @@
 //! | idle | from the last byte on either side, also between requests | 408 until the request is sent, then 504 until an answer has begun, or nothing |
 //! | total | from the first byte of a request to the last of its answer | the same |
 //!
-//! What cannot be read, or might be read in two ways, is a 400 where the client has said it and a 502 where the upstream has.
+//! An invalid or ambiguous message is a 400 if it came from the client, and a 502 if it came from
+//! the upstream.
 //!
-//! A proxy for all the world has more to do than this one. It takes no empty lines before a request, no `OPTIONS *`, no whole
-//! addresses in place of paths, and of transfer encodings only `chunked`; it does not upgrade to other protocols. That a client
-//! has left it sees when it next writes to it or when a timeout is over, and not while the upstream thinks.
+//! A general-purpose proxy needs more features than this one. It does not support empty lines
+//! before a request, `OPTIONS *`, absolute URLs in place of paths, transfer encodings other than
+//! `chunked`, and upgrades to other protocols. It detects that a client has disconnected at the
+//! next write or timeout, but not while it waits for the upstream.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,11 +32,12 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::http::{Body, Head};
 use crate::timers::{Sleep, Timers};
 
-/// How long a client has to take note of the end before its connection goes.
-const LINGER: Duration = Duration::from_secs(1);
+/// The time that a client has to notice the end before its connection is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Until the next try when a connection cannot be accepted: for want of files, say.
-const PAUSE: Duration = Duration::from_millis(10);
+/// The time until the next attempt after a connection could not be accepted, for example because of
+/// the limit on open files.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -43,7 +47,7 @@ pub(crate) struct Limits {
     pub(crate) total: Duration,
 }
 
-/// Of a timeout.
+/// The kind of a timeout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Connect,
@@ -61,7 +65,7 @@ impl Limits {
 pub(crate) struct Proxy<T> {
     pub(crate) timers: T,
     pub(crate) limits: Limits,
-    /// How a path begins, and who answers.
+    /// The prefix of a path, and the upstream for it.
     pub(crate) routes: Vec<(String, SocketAddr)>,
     pub(crate) counts: Counts,
 }
@@ -70,34 +74,34 @@ pub(crate) struct Proxy<T> {
 pub(crate) struct Counts {
     pub(crate) accepted: AtomicU64,
     pub(crate) ended: AtomicU64,
-    /// Requests that were answered by the upstream, to the end.
+    /// Requests whose answer was passed on completely.
     pub(crate) answered: AtomicU64,
-    /// By [`Kind`].
+    /// The number of timeouts by [`Kind`].
     pub(crate) timed_out: [AtomicU64; 4],
 }
 
 /// Why a connection ends.
-enum Cut {
+enum End {
     TimedOut(Kind),
-    /// The client says what cannot be understood, or nothing any more.
-    Refused,
-    /// The upstream cannot be reached, or does not answer as it should.
-    Failed,
-    /// As both sides wanted it.
-    Over,
+    /// The client has sent an invalid message or has disconnected.
+    InvalidRequest,
+    /// The upstream is unreachable or has sent an invalid answer.
+    InvalidAnswer,
+    /// Both sides have finished.
+    Finished,
 }
 
-/// How far a request has got.
+/// The progress of a request.
 struct Progress {
     waits_for: Side,
-    /// From then on the client can be told nothing else.
+    /// Whether the answer has started. After that the client cannot get another one.
     is_answered: bool,
 }
 
 enum Side {
-    /// To send its request.
+    /// The client has to send its request.
     Client,
-    /// To be reached, and to answer.
+    /// The upstream has to be reached and to answer.
     Upstream,
 }
 
@@ -109,38 +113,38 @@ impl<T: Timers> Proxy<T> {
                     self.counts.accepted.fetch_add(1, Relaxed);
                     let proxy = Arc::clone(&self);
                     tokio::spawn(async move {
-                        if let Cut::TimedOut(kind) = proxy.connection(client).await {
+                        if let End::TimedOut(kind) = proxy.connection(client).await {
                             proxy.counts.timed_out[kind as usize].fetch_add(1, Relaxed);
                         }
                         proxy.counts.ended.fetch_add(1, Relaxed);
                     });
                 }
-                Err(_) => drop(self.timers.timeout(PAUSE, std::future::pending::<()>()).await),
+                Err(_) => drop(self.timers.timeout(RETRY_DELAY, std::future::pending::<()>()).await),
             }
         }
     }
 
-    /// One request after the other.
-    async fn connection(&self, client: TcpStream) -> Cut {
+    /// Handles the requests of a connection one after the other.
+    async fn connection(&self, client: TcpStream) -> End {
         let idle = Idle::new(&self.timers, self.limits.idle);
-        let mut client = Leg::new(client, &idle);
+        let mut client = Endpoint::new(client, &idle);
         let mut upstream = None;
         loop {
             match idle.guard(client.from.fill_buf()).await {
-                None => return Cut::TimedOut(Kind::Idle),
-                Some(Err(_) | Ok([])) => return Cut::Over,
+                None => return End::TimedOut(Kind::Idle),
+                Some(Err(_) | Ok([])) => return End::Finished,
                 Some(Ok(_)) => {}
             }
             let mut progress = Progress { waits_for: Side::Client, is_answered: false };
             let request = self.request(&idle, &mut client, &mut upstream, &mut progress);
             let end = match self.timers.timeout(self.limits.total, idle.guard(request)).await {
-                None => Err(Cut::TimedOut(Kind::Total)),
-                Some(None) => Err(Cut::TimedOut(Kind::Idle)),
+                None => Err(End::TimedOut(Kind::Total)),
+                Some(None) => Err(End::TimedOut(Kind::Idle)),
                 Some(Some(end)) => end,
             };
             if let Err(cut) = end {
                 drop(upstream);
-                self.timers.timeout(LINGER, client.hang_up(cut.status(&progress))).await;
+                self.timers.timeout(CLOSE_TIMEOUT, client.close(cut.status(&progress))).await;
                 return cut;
             }
         }
@@ -149,12 +153,12 @@ impl<T: Timers> Proxy<T> {
     async fn request<'a>(
         &self,
         idle: &'a Idle<T::Sleep>,
-        client: &mut Leg<'a, T::Sleep>,
-        upstream: &mut Option<(SocketAddr, Leg<'a, T::Sleep>)>,
+        client: &mut Endpoint<'a, T::Sleep>,
+        upstream: &mut Option<(SocketAddr, Endpoint<'a, T::Sleep>)>,
         progress: &mut Progress,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), End> {
         let head = self.timers.timeout(self.limits.header, Head::request(&mut client.from)).await;
-        let request = head.ok_or(Cut::TimedOut(Kind::Header))?.map_err(|_| Cut::Refused)?;
+        let request = head.ok_or(End::TimedOut(Kind::Header))?.map_err(|_| End::InvalidRequest)?;
 
         progress.waits_for = Side::Upstream;
         let address = self.route(request.word(1))?;
@@ -162,8 +166,8 @@ impl<T: Timers> Proxy<T> {
             Some(open) if open.0 == address && open.1.is_quiet() => upstream.insert(open),
             _ => {
                 let stream = self.timers.timeout(self.limits.connect, TcpStream::connect(address)).await;
-                let stream = stream.ok_or(Cut::TimedOut(Kind::Connect))??;
-                upstream.insert((address, Leg::new(stream, idle)))
+                let stream = stream.ok_or(End::TimedOut(Kind::Connect))??;
+                upstream.insert((address, Endpoint::new(stream, idle)))
             }
         };
 
@@ -178,7 +182,7 @@ impl<T: Timers> Proxy<T> {
                 if status == b"101" {
                     return Err(io::Error::from(io::ErrorKind::Unsupported));
                 }
-                // "Go on", "early hints": there is another one to come.
+                // An interim answer such as 100 or 103: another answer follows.
                 let is_last = !status.starts_with(b"1");
                 progress.is_answered = is_last;
                 client.to.write_all(&answer.bytes).await?;
@@ -190,7 +194,8 @@ impl<T: Timers> Proxy<T> {
             body.copy(&mut upstream.from, &mut client.to).await?;
             Ok(answer.keeps_alive() && body != Body::Rest)
         };
-        // The upstream may have answered before it has read all: then it does not want the rest.
+        // The upstream may answer before it has read the whole request. Then it does not want the
+        // rest.
         tokio::pin!(there, back);
         progress.waits_for = Side::Client;
         let mut sent = None;
@@ -201,16 +206,17 @@ impl<T: Timers> Proxy<T> {
                 end = &mut there, if sent.is_none() => {
                     sent = Some(match end {
                         Ok(()) => true,
-                        // Nor then, if it has hung up; there may still be an answer to read.
+                        // A broken pipe means that the upstream has disconnected. There may still
+                        // be an answer to read.
                         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
-                        Err(_) => return Err(Cut::Refused),
+                        Err(_) => return Err(End::InvalidRequest),
                     });
                     progress.waits_for = Side::Upstream;
                 }
             }
         };
         self.counts.answered.fetch_add(1, Relaxed);
-        if stays && sent == Some(true) && request.keeps_alive() { Ok(()) } else { Err(Cut::Over) }
+        if stays && sent == Some(true) && request.keeps_alive() { Ok(()) } else { Err(End::Finished) }
     }
 
     fn route(&self, path: &[u8]) -> io::Result<SocketAddr> {
@@ -219,30 +225,31 @@ impl<T: Timers> Proxy<T> {
     }
 }
 
-impl Cut {
-    /// What the client is told. Nothing, when an answer has begun.
+impl End {
+    /// Returns the status for the client. `None` if an answer has started.
     fn status(&self, progress: &Progress) -> Option<&'static str> {
         match (self, &progress.waits_for) {
             _ if progress.is_answered => None,
-            (Self::Over, _) => None,
-            (Self::Refused, _) => Some("400 Bad Request"),
-            (Self::Failed, _) => Some("502 Bad Gateway"),
+            (Self::Finished, _) => None,
+            (Self::InvalidRequest, _) => Some("400 Bad Request"),
+            (Self::InvalidAnswer, _) => Some("502 Bad Gateway"),
             (Self::TimedOut(_), Side::Client) => Some("408 Request Timeout"),
             (Self::TimedOut(_), Side::Upstream) => Some("504 Gateway Timeout"),
         }
     }
 }
 
-impl From<io::Error> for Cut {
+impl From<io::Error> for End {
     fn from(_: io::Error) -> Self {
-        Self::Failed
+        Self::InvalidAnswer
     }
 }
 
-/// The idle timeout of a client's connection and of the one behind it: one sleep, which each byte re-arms.
+/// The idle timeout of a client connection and its upstream connection: one sleep, which each byte
+/// resets.
 struct Idle<S> {
     limit: Duration,
-    /// All that use it are one task, so nobody waits for this.
+    /// Only one task uses the mutex, so it is never contended.
     sleep: Mutex<Pin<Box<S>>>,
 }
 
@@ -251,7 +258,7 @@ impl<S: Sleep> Idle<S> {
         Self { limit, sleep: Mutex::new(Box::pin(timers.sleep(limit))) }
     }
 
-    /// `None` if nothing is heard for too long before it is ready.
+    /// Runs the future. Returns `None` if the connections are idle for too long before it is ready.
     async fn guard<F: Future>(&self, future: F) -> Option<F::Output> {
         let over = std::future::poll_fn(|context| self.sleep().as_mut().poll(context));
         tokio::select! {
@@ -261,7 +268,7 @@ impl<S: Sleep> Idle<S> {
         }
     }
 
-    fn heard(&self) {
+    fn activity(&self) {
         self.sleep().as_mut().reset(self.limit);
     }
 
@@ -271,29 +278,33 @@ impl<S: Sleep> Idle<S> {
 }
 
 /// One of the two connections.
-struct Leg<'a, S> {
-    from: BufReader<Heard<'a, OwnedReadHalf, S>>,
-    to: Heard<'a, OwnedWriteHalf, S>,
+struct Endpoint<'a, S> {
+    from: BufReader<Tracked<'a, OwnedReadHalf, S>>,
+    to: Tracked<'a, OwnedWriteHalf, S>,
 }
 
-impl<'a, S: Sleep> Leg<'a, S> {
+impl<'a, S: Sleep> Endpoint<'a, S> {
     fn new(stream: TcpStream, idle: &'a Idle<S>) -> Self {
-        // If it fails, it is slower.
+        // An error only makes the connection slower.
         let _ = stream.set_nodelay(true);
         let (from, to) = stream.into_split();
-        // Small, for most connections say little.
-        Self { from: BufReader::with_capacity(4096, Heard { io: from, idle }), to: Heard { io: to, idle } }
+        // A small buffer, because most connections transfer little data.
+        Self {
+            from: BufReader::with_capacity(4096, Tracked { io: from, idle }),
+            to: Tracked { io: to, idle },
+        }
     }
 
-    /// Whether it is there, and says nothing unasked.
+    /// Whether the connection is open and has no unread data.
     fn is_quiet(&self) -> bool {
         let read = self.from.get_ref().io.try_read(&mut [0]);
         self.from.buffer().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Says what is left to say, and waits until the other side has gone: to close while that still sends would take back
-    /// what it has not read yet.
-    async fn hang_up(&mut self, status: Option<&str>) -> io::Result<()> {
+    /// Sends the last answer, if there is one, and waits until the peer has disconnected. If the
+    /// proxy closed the connection while the peer still sends, the peer might lose data that it has
+    /// not read yet.
+    async fn close(&mut self, status: Option<&str>) -> io::Result<()> {
         if let Some(status) = status {
             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             self.to.write_all(answer.as_bytes()).await?;
@@ -303,13 +314,13 @@ impl<'a, S: Sleep> Leg<'a, S> {
     }
 }
 
-/// Re-arms the idle timeout when something was read or written.
-struct Heard<'a, I, S> {
+/// Resets the idle timeout when data was read or written.
+struct Tracked<'a, I, S> {
     io: I,
     idle: &'a Idle<S>,
 }
 
-impl<I: AsyncRead + Unpin, S: Sleep> AsyncRead for Heard<'_, I, S> {
+impl<I: AsyncRead + Unpin, S: Sleep> AsyncRead for Tracked<'_, I, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -317,13 +328,13 @@ impl<I: AsyncRead + Unpin, S: Sleep> AsyncRead for Heard<'_, I, S> {
     ) -> Poll<io::Result<()>> {
         let end = Pin::new(&mut self.io).poll_read(context, buffer);
         if end.is_ready() {
-            self.idle.heard();
+            self.idle.activity();
         }
         end
     }
 }
 
-impl<I: AsyncWrite + Unpin, S: Sleep> AsyncWrite for Heard<'_, I, S> {
+impl<I: AsyncWrite + Unpin, S: Sleep> AsyncWrite for Tracked<'_, I, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -331,9 +342,10 @@ impl<I: AsyncWrite + Unpin, S: Sleep> AsyncWrite for Heard<'_, I, S> {
     ) -> Poll<io::Result<usize>> {
         let end = Pin::new(&mut self.io).poll_write(context, bytes);
         if end.is_ready() {
-            self.idle.heard();
+            self.idle.activity();
         }
-        // It may be a reset, which reading can end with too: so it is known which of the two has failed.
+        // The error may be a connection reset, which a read can return too. The kind `BrokenPipe`
+        // marks errors of writes.
         end.map_err(|error| io::Error::new(io::ErrorKind::BrokenPipe, error))
     }
 

@@ -1,4 +1,4 @@
-//! What is printed at the end: a table, ready for a page.
+//! The report at the end: a table in Markdown.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,72 +6,79 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::process::On;
-use crate::trial::Turn;
+use crate::trial::Measurement;
 
-/// Of so many rounds it says something if those of one proxy are all above those of the other.
-const ENOUGH: usize = 5;
+/// The minimum number of rounds for a significant difference: all values of one proxy are above all
+/// values of the other.
+const MIN_ROUNDS: usize = 5;
 
-pub(crate) struct Report<'a>(pub(crate) &'a [Turn]);
+pub(crate) struct Report<'a>(pub(crate) &'a [Measurement]);
 
-/// What a row says of a turn. `None` where the system does not tell.
-type Figure = fn(&Turn) -> Option<f64>;
+/// The value of a row for a measurement. `None` if the system does not provide it.
+type Value = fn(&Measurement) -> Option<f64>;
 
-const ROWS: [(&str, Figure); 7] = [
-    ("requests a second", |turn| Some(turn.load.requests as f64 / turn.load.time.as_secs_f64())),
-    ("latency, median, ms", |turn| Some(millis(turn.load.p50))),
-    ("latency, 99 %, ms", |turn| Some(millis(turn.load.p99))),
-    ("CPU time of the proxy for a request, µs", |turn| {
-        Some(turn.cpu?.as_secs_f64() * 1e6 / turn.load.requests as f64)
+const ROWS: [(&str, Value); 7] = [
+    ("requests per second", |measurement| {
+        Some(measurement.load.requests as f64 / measurement.load.time.as_secs_f64())
     }),
-    ("memory of the proxy at most, MiB", |turn| Some(turn.memory? as f64 / f64::from(1 << 20))),
-    ("lateness of timeouts, seen by clients, median, ms", |turn| Some(millis(turn.lateness.p50()))),
-    ("lateness of timeouts, 99 %, ms", |turn| Some(millis(turn.lateness.p99()))),
+    ("latency, median, ms", |measurement| Some(millis(measurement.load.p50))),
+    ("latency, 99th percentile, ms", |measurement| Some(millis(measurement.load.p99))),
+    ("CPU time of the proxy per request, µs", |measurement| {
+        Some(measurement.cpu?.as_secs_f64() * 1e6 / measurement.load.requests as f64)
+    }),
+    ("peak memory of the proxy, MiB", |measurement| Some(measurement.memory? as f64 / f64::from(1 << 20))),
+    ("lateness of timeouts, seen by clients, median, ms", |measurement| {
+        Some(millis(measurement.lateness.p50()))
+    }),
+    ("lateness of timeouts, 99th percentile, ms", |measurement| Some(millis(measurement.lateness.p99()))),
 ];
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let proxies: Vec<_> =
             On::value_variants().iter().copied().filter(|&on| !self.of(on).is_empty()).collect();
-        let row = |name, figure: &dyn Fn(On) -> String, ratio: &dyn Fn(On) -> String| {
+        let row = |name, value: &dyn Fn(On) -> String, ratio: &dyn Fn(On) -> String| {
             let cells = proxies.iter().flat_map(|&on| match on {
-                On::Tokio => vec![figure(on)],
-                On::Wheel | On::Task => vec![figure(on), ratio(on)],
+                On::Tokio => vec![value(on)],
+                On::Wheel | On::Task => vec![value(on), ratio(on)],
             });
             let cells: Vec<_> = std::iter::once(String::from(name)).chain(cells).collect();
             format!("| {} |", cells.join(" | "))
         };
         writeln!(f, "{}", row("", &|on| on.to_string(), &|_| "ratio".into()))?;
         writeln!(f, "{}", row("---", &|_| "--:".into(), &|_| "--:".into()))?;
-        for (name, figure) in ROWS {
-            let spread = |on| Spread::new(&self.of(on), figure);
-            let ratio = |on| Some(spread(on)?.beside(spread(On::Tokio)?));
+        for (name, value) in ROWS {
+            let spread = |on| Spread::new(&self.of(on), value);
+            let ratio = |on| Some(spread(on)?.ratio_to(spread(On::Tokio)?));
             let text = |on| spread(on).map(|spread| spread.to_string());
             let or_none = |text: Option<String>| text.unwrap_or("–".into());
             writeln!(f, "{}", row(name, &|on| or_none(text(on)), &|on| or_none(ratio(on))))?;
         }
         let rounds = proxies.iter().map(|&on| self.of(on).len()).min().unwrap_or_default();
-        if proxies.len() > 1 && rounds >= ENOUGH {
+        if proxies.len() > 1 && rounds >= MIN_ROUNDS {
             writeln!(
                 f,
-                "\nMedians of {rounds} rounds, and what these range over. Where the ranges have nothing in common"
+                "\nMedians and ranges of {rounds} rounds. A ratio is bold if the ranges are disjoint and"
             )?;
-            writeln!(f, "the ratio is bold, unless it is 1.00; elsewhere no difference was seen.")?;
+            writeln!(f, "it is not 1.00. Other differences are not significant.")?;
         } else if proxies.len() > 1 {
-            writeln!(f, "\nToo few rounds to tell a difference from noise: that takes --rounds {ENOUGH}.")?;
+            writeln!(f, "\nToo few rounds for significant differences: use --rounds {MIN_ROUNDS}.")?;
         }
         for on in [On::Wheel, On::Task] {
             let wheel = self.of(on);
-            let Some(Turn { said, .. }) = wheel.last() else { continue };
-            let per_request = |count: u64| count as f64 / said.answered as f64;
-            let (scheduled, reset) = (per_request(said.scheduled), per_request(said.reset));
-            let late = wheel.iter().map(|turn| turn.said.late).max().unwrap_or_default() as f64 / 1e3;
+            let Some(Measurement { counters, .. }) = wheel.last() else { continue };
+            let per_request = |count: u64| count as f64 / counters.answered as f64;
+            let (scheduled, reset) = (per_request(counters.scheduled), per_request(counters.reset));
+            let late = wheel.iter().map(|measurement| measurement.counters.late).max().unwrap_or_default()
+                as f64
+                / 1e3;
             writeln!(
                 f,
-                "\n{on}: a request takes {scheduled:.1} timeouts and {reset:.1} re-arms of the idle one. The wheel itself was at most"
+                "\n{on}: a request takes {scheduled:.1} timeouts and {reset:.1} resets of the idle timeout. The 99th percentile of the wheel's own"
             )?;
             writeln!(
                 f,
-                "{late:.0} ms late, 99 % of the time; the rest is what it takes until a task that was woken has its turn, and the client hears of it."
+                "lateness was at most {late:.0} ms. The rest is the time until the woken task runs and the client receives the answer."
             )?;
         }
         Ok(())
@@ -79,44 +86,49 @@ impl fmt::Display for Report<'_> {
 }
 
 impl Report<'_> {
-    fn of(&self, on: On) -> Vec<&Turn> {
-        self.0.iter().filter(|turn| turn.on == on).collect()
+    fn of(&self, on: On) -> Vec<&Measurement> {
+        self.0.iter().filter(|measurement| measurement.on == on).collect()
     }
 }
 
-/// A figure over the rounds.
+/// The values over all rounds.
 #[derive(Clone, Copy)]
 struct Spread {
     rounds: usize,
-    least: f64,
+    min: f64,
     median: f64,
-    most: f64,
+    max: f64,
 }
 
 impl Spread {
-    fn new(turns: &[&Turn], figure: Figure) -> Option<Self> {
-        let mut figures = turns.iter().map(|turn| figure(turn)).collect::<Option<Vec<_>>>()?;
-        figures.sort_unstable_by(f64::total_cmp);
-        let (&least, &most) = (figures.first()?, figures.last()?);
-        let rounds = figures.len();
-        let median = (figures[(rounds - 1) / 2] + figures[rounds / 2]) / 2.0;
-        Some(Self { rounds, least, median, most })
+    fn new(measurements: &[&Measurement], value: Value) -> Option<Self> {
+        let mut values =
+            measurements.iter().map(|measurement| value(measurement)).collect::<Option<Vec<_>>>()?;
+        values.sort_unstable_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let rounds = values.len();
+        let median = (values[(rounds - 1) / 2] + values[rounds / 2]) / 2.0;
+        Some(Self { rounds, min, median, max })
     }
 
-    fn beside(self, other: Self) -> String {
+    fn ratio_to(self, other: Self) -> String {
         let ratio = format!("{:.2}", self.median / other.median);
-        let is_apart = self.most < other.least || other.most < self.least;
-        if is_apart && self.rounds >= ENOUGH && ratio != "1.00" { format!("**{ratio}**") } else { ratio }
+        let is_disjoint = self.max < other.min || other.max < self.min;
+        if is_disjoint && self.rounds >= MIN_ROUNDS && ratio != "1.00" {
+            format!("**{ratio}**")
+        } else {
+            ratio
+        }
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, least, median, most } = *self;
+        let Self { rounds, min, median, max } = *self;
         let digits = if median < 10.0 { 2 } else { usize::from(median < 1000.0) };
         write!(f, "{median:.digits$}")?;
         if rounds > 1 {
-            write!(f, " ({least:.digits$} – {most:.digits$})")?;
+            write!(f, " ({min:.digits$} – {max:.digits$})")?;
         }
         Ok(())
     }
@@ -131,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_bold_where_enough_rounds_tell_the_two_apart() {
-        let spread = |rounds, least, median, most| Spread { rounds, least, median, most };
-        let ratio = |rounds| spread(rounds, 1.9, 2.0, 2.1).beside(spread(rounds, 0.9, 1.0, 1.1));
-        assert_eq!(ratio(ENOUGH), "**2.00**");
-        assert_eq!(ratio(ENOUGH - 1), "2.00");
-        assert_eq!(spread(ENOUGH, 1.0, 2.0, 2.1).beside(spread(ENOUGH, 0.9, 1.0, 1.1)), "2.00");
-        let close = spread(ENOUGH, 1.0021, 1.0022, 1.0023).beside(spread(ENOUGH, 1.0, 1.0, 1.0));
+    fn significant_ratios_are_bold() {
+        let spread = |rounds, min, median, max| Spread { rounds, min, median, max };
+        let ratio = |rounds| spread(rounds, 1.9, 2.0, 2.1).ratio_to(spread(rounds, 0.9, 1.0, 1.1));
+        assert_eq!(ratio(MIN_ROUNDS), "**2.00**");
+        assert_eq!(ratio(MIN_ROUNDS - 1), "2.00");
+        assert_eq!(spread(MIN_ROUNDS, 1.0, 2.0, 2.1).ratio_to(spread(MIN_ROUNDS, 0.9, 1.0, 1.1)), "2.00");
+        let close = spread(MIN_ROUNDS, 1.0021, 1.0022, 1.0023).ratio_to(spread(MIN_ROUNDS, 1.0, 1.0, 1.0));
         assert_eq!(close, "1.00");
     }
 }

@@ -1,4 +1,4 @@
-//! What the proxy asks of a timer, and those that it can have: this crate's, and tokio's.
+//! The interface of the proxy to a timer, and its implementations: this crate's and tokio's.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) trait Timers: Send + Sync + 'static {
 
     fn sleep(&self, delay: Duration) -> Self::Sleep;
 
-    /// `None` if the delay is over first.
+    /// Returns `None` if the delay ends first.
     fn timeout<F: Future + Send>(
         &self,
         delay: Duration,
@@ -23,14 +23,15 @@ pub(crate) trait Timers: Send + Sync + 'static {
     ) -> impl Future<Output = Option<F::Output>> + Send;
 }
 
-/// tokio's has to stay where it is, so all are used as if they had to.
+/// tokio's `Sleep` must be pinned, so all of them are pinned.
 pub(crate) trait Sleep: Send + 'static {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()>;
 
     fn reset(self: Pin<&mut Self>, delay: Duration);
 }
 
-/// A timer that is stopped, or refuses, guards nothing any more: then all time is over.
+/// If a timer is stopped or rejects a timeout, it cannot enforce a limit any more. Therefore such a
+/// timeout ends immediately.
 impl Timers for HashedWheelTimer {
     type Sleep = hashed_wheel::Sleep;
 
@@ -43,18 +44,19 @@ impl Timers for HashedWheelTimer {
     }
 }
 
-/// A wheel without a thread. What falls due is woken from within the runtime then. Where that has more to do than it can, its
-/// threads have long queues of their own to go through before they look for what others have woken.
-pub(crate) fn turned_by_a_task(builder: Builder, runtime: &Runtime) -> Result<HashedWheelTimer, BuildError> {
-    let bell = Arc::new(Notify::new());
-    let ring = Arc::clone(&bell);
-    let (timer, mut driver) = builder.waker(move || ring.notify_one()).build_driven()?;
+/// Returns a wheel without a thread, which a task of the runtime drives. Its timeouts wake tasks
+/// from within the runtime. If the runtime is overloaded, that is faster: its threads process their
+/// own queues before they check for tasks that other threads have woken.
+pub(crate) fn driven_by_task(builder: Builder, runtime: &Runtime) -> Result<HashedWheelTimer, BuildError> {
+    let notify = Arc::new(Notify::new());
+    let waker = Arc::clone(&notify);
+    let (timer, mut driver) = builder.waker(move || waker.notify_one()).build_driven()?;
     runtime.spawn(async move {
         while !driver.is_stopped() {
             driver.turn();
             match driver.next_turn() {
-                Some(wait) => drop(timeout(wait, bell.notified()).await),
-                None => bell.notified().await,
+                Some(wait) => drop(timeout(wait, notify.notified()).await),
+                None => notify.notified().await,
             }
         }
     });

@@ -1,4 +1,4 @@
-//! One turn: a proxy, its clients and its load, from beginning to end.
+//! One measurement: a proxy, its clients and its load, from start to end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,26 +15,26 @@ use tokio::time::{sleep, timeout};
 use crate::Options;
 use crate::clients::Client;
 use crate::load::{self, Load};
-use crate::process::{On, Process, Said};
+use crate::process::{Counters, On, Process};
 
-/// How many clients connect at a time.
-const AT_A_TIME: usize = 200;
+/// How many clients connect at the same time.
+const MAX_CONNECTING: usize = 200;
 
-/// How long to wait for what should have happened.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for an expected event.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What came of it.
-pub(crate) struct Turn {
+/// The result of a measurement.
+pub(crate) struct Measurement {
     pub(crate) on: On,
     pub(crate) load: Load,
-    /// Of the proxy, while the load was on.
+    /// The CPU time of the proxy during the load.
     pub(crate) cpu: Option<Duration>,
     pub(crate) memory: Option<u64>,
-    pub(crate) said: Said,
-    /// By the kind of timeout.
+    pub(crate) counters: Counters,
+    /// The expected number of timeouts by kind.
     pub(crate) expected: [u64; 4],
     pub(crate) lateness: Lateness,
-    wrong: Vec<String>,
+    errors: Vec<String>,
 }
 
 pub(crate) async fn run(
@@ -42,13 +42,13 @@ pub(crate) async fn run(
     wrk: &Path,
     on: On,
     upstreams: [SocketAddr; 2],
-) -> io::Result<Turn> {
+) -> io::Result<Measurement> {
     let mut proxy = Process::start(on, upstreams).await?;
     let mut clients = Clients::new(options, proxy.address);
 
-    // They are there before the load comes.
+    // These clients connect before the load starts.
     for n in 0..options.idle {
-        clients.add(if n % 2 == 0 { Client::Silent } else { Client::Mute });
+        clients.add(if n % 2 == 0 { Client::Silent } else { Client::NoRequest });
     }
     clients.all_connected().await;
     let before = proxy.cpu_time();
@@ -56,27 +56,27 @@ pub(crate) async fn run(
         (0..options.offenders).for_each(|_| clients.add(client));
     }
     let time = Duration::from_secs(options.seconds);
-    let load = timeout(time + PATIENCE, load::run(wrk, proxy.address, options.connections, time)).await;
-    let load = load.unwrap_or_else(|_| Err(io::Error::other("wrk does not end")))?;
+    let load = timeout(time + TIMEOUT, load::run(wrk, proxy.address, options.connections, time)).await;
+    let load = load.unwrap_or_else(|_| Err(io::Error::other("wrk has not ended in time")))?;
     let cpu = proxy.cpu_time().zip(before).and_then(|(after, before)| after.checked_sub(before));
 
-    let (expected, lateness, wrong) = clients.watch().await?;
+    let (expected, lateness, errors) = clients.watch().await?;
     let since = Instant::now();
-    let mut said = proxy.ask().await?;
-    while said.ended < said.accepted && since.elapsed() < options.total_timeout + PATIENCE {
+    let mut counters = proxy.ask().await?;
+    while counters.ended < counters.accepted && since.elapsed() < options.total_timeout + TIMEOUT {
         sleep(Duration::from_millis(50)).await;
-        said = proxy.ask().await?;
+        counters = proxy.ask().await?;
     }
     let memory = proxy.peak_memory();
     proxy.end().await?;
-    Ok(Turn { on, load, cpu, memory, said, expected, lateness, wrong })
+    Ok(Measurement { on, load, cpu, memory, counters, expected, lateness, errors })
 }
 
 struct Clients<'a> {
     options: &'a Options,
     proxy: SocketAddr,
-    turn: Arc<Semaphore>,
-    /// Each has a clone of it until it is connected.
+    semaphore: Arc<Semaphore>,
+    /// Each client holds a clone until it is connected.
     connecting: mpsc::Sender<()>,
     connected: mpsc::Receiver<()>,
     running: JoinSet<Result<Duration, String>>,
@@ -86,18 +86,19 @@ struct Clients<'a> {
 impl<'a> Clients<'a> {
     fn new(options: &'a Options, proxy: SocketAddr) -> Self {
         let (connecting, connected) = mpsc::channel(1);
-        let (turn, running) = (Arc::new(Semaphore::new(AT_A_TIME)), JoinSet::new());
-        Self { options, proxy, turn, connecting, connected, running, expected: [0; 4] }
+        let (semaphore, running) = (Arc::new(Semaphore::new(MAX_CONNECTING)), JoinSet::new());
+        Self { options, proxy, semaphore, connecting, connected, running, expected: [0; 4] }
     }
 
     fn add(&mut self, client: Client) {
         self.expected[client.timeout() as usize] += 1;
-        let (turn, connecting, proxy) = (Arc::clone(&self.turn), self.connecting.clone(), self.proxy);
+        let (semaphore, connecting, proxy) =
+            (Arc::clone(&self.semaphore), self.connecting.clone(), self.proxy);
         let (limits, max_late) = (self.options.limits(), self.options.max_late);
         self.running.spawn(async move {
             let connected = {
-                let _turn = turn.acquire().await;
-                timeout(PATIENCE, client.connect(proxy)).await
+                let _permit = semaphore.acquire().await;
+                timeout(TIMEOUT, client.connect(proxy)).await
             };
             drop(connecting);
             let connected = connected.unwrap_or_else(|never| Err(never.into()));
@@ -106,53 +107,53 @@ impl<'a> Clients<'a> {
         });
     }
 
-    /// Until each of those so far is connected, or has failed.
+    /// Waits until all clients so far are connected or have failed.
     async fn all_connected(&mut self) {
         let (connecting, connected) = mpsc::channel(1);
         drop(std::mem::replace(&mut self.connecting, connecting));
-        // Nobody sends anything.
+        // No message is ever sent. The receiver returns when all senders are dropped.
         std::mem::replace(&mut self.connected, connected).recv().await;
     }
 
-    /// To their ends.
+    /// Waits until all clients have ended.
     async fn watch(mut self) -> io::Result<([u64; 4], Lateness, Vec<String>)> {
-        let (mut lateness, mut wrong) = (Lateness::default(), Vec::new());
+        let (mut lateness, mut errors) = (Lateness::default(), Vec::new());
         while let Some(end) = self.running.join_next().await {
             match end? {
                 Ok(late) => lateness.record(late),
-                Err(why) => wrong.push(why),
+                Err(why) => errors.push(why),
             }
         }
-        Ok((self.expected, lateness, wrong))
+        Ok((self.expected, lateness, errors))
     }
 }
 
-impl Turn {
-    pub(crate) fn judge(&self, options: &Options, round: u32, verdict: &mut Verdict) {
-        let Self { on, load, said, expected, wrong, .. } = self;
+impl Measurement {
+    pub(crate) fn check(&self, options: &Options, round: u32, verdict: &mut Verdict) {
+        let Self { on, load, counters, expected, errors, .. } = self;
         let mut expect =
-            |holds, otherwise: String| verdict.expect(holds, format!("{on}, round {round}: {otherwise}"));
-        wrong.iter().take(3).for_each(|wrong| expect(false, wrong.clone()));
+            |holds, failure: String| verdict.expect(holds, format!("{on}, round {round}: {failure}"));
+        errors.iter().take(3).for_each(|errors| expect(false, errors.clone()));
+        expect(errors.is_empty(), format!("{} clients got a wrong result", HumanCount(errors.len() as u64)));
         expect(
-            wrong.is_empty(),
-            format!("{} clients were not treated as they should be", HumanCount(wrong.len() as u64)),
-        );
-        expect(
-            said.timed_out == *expected,
-            format!("{:?} timeouts have fired, not {expected:?}", said.timed_out),
+            counters.timed_out == *expected,
+            format!("{:?} timeouts have fired instead of {expected:?}", counters.timed_out),
         );
         expect(load.errors == [0; 5], format!("wrk saw errors: {:?}", load.errors));
-        expect(load.requests > 0, "wrk was not answered".into());
+        expect(load.requests > 0, "wrk received no answers".into());
         expect(
-            said.answered >= load.requests,
-            format!("wrk saw {} answers, of {}", load.requests, said.answered),
+            counters.answered >= load.requests,
+            format!("wrk received {} of {} answers", load.requests, counters.answered),
         );
         let clients = u64::from(options.connections) + expected.iter().sum::<u64>();
-        expect(said.accepted >= clients, format!("{} of {clients} connections came", said.accepted));
         expect(
-            said.ended == said.accepted,
-            format!("{} of {} connections have ended", said.ended, said.accepted),
+            counters.accepted >= clients,
+            format!("{} of {clients} connections were accepted", counters.accepted),
         );
-        expect(said.pending == 0, format!("{} timeouts are left", said.pending));
+        expect(
+            counters.ended == counters.accepted,
+            format!("{} of {} connections have ended", counters.ended, counters.accepted),
+        );
+        expect(counters.pending == 0, format!("{} timeouts are still pending", counters.pending));
     }
 }

@@ -1,4 +1,5 @@
-//! The upstream: answers, never answers, answers for ever, or is not to be reached.
+//! The upstream. Depending on the path it answers, never answers, answers without end, or is
+//! unreachable.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,24 +15,24 @@ pub(crate) const STUCK: &str = "/stuck";
 pub(crate) const ENDLESS: &str = "/endless";
 pub(crate) const UNREACHABLE: &str = "/unreachable";
 
-/// How many bytes its answer has, beside the head.
+/// The length of its answer in bytes, without the head.
 const PAGE: usize = 500;
 
-/// Thousands come at once; the system may allow fewer.
+/// Thousands of clients connect at the same time. The system may impose a lower limit.
 const BACKLOG: u32 = 4096;
 
-/// Of a listener on loopback, on some port.
+/// Returns a listener on a free port of the loopback interface.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     socket.listen(BACKLOG)
 }
 
-/// `every` is how long the endless answer takes for a byte.
+/// Serves requests. `every` is the interval between the bytes of the endless answer.
 pub(crate) async fn serve(listener: TcpListener, every: Duration) {
     loop {
         match listener.accept().await {
-            // It ends with an error where the proxy has hung up.
+            // An error means that the proxy has closed the connection.
             Ok((stream, _)) => drop(tokio::spawn(async move { drop(answer(stream, every).await) })),
             Err(error) => {
                 eprintln!("the upstream cannot accept a connection: {error}");
@@ -63,7 +64,8 @@ async fn answer(mut stream: TcpStream, every: Duration) -> io::Result<()> {
     }
 }
 
-/// A listener that accepts nobody and has no place for one more to wait: on Linux, who knocks there hears nothing.
+/// A listener that accepts no connection and whose backlog is full. On Linux, an attempt to connect
+/// to it gets no answer.
 pub(crate) struct Unreachable {
     pub(crate) address: SocketAddr,
     _listener: TcpListener,
@@ -80,7 +82,9 @@ impl Unreachable {
         while let Ok(stream) = timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
             waiting.push(stream?);
             if waiting.len() > 100 {
-                return Err(io::Error::other("a listener that accepts nobody can be reached here"));
+                return Err(io::Error::other(
+                    "this system answers connections to a listener with a full backlog",
+                ));
             }
         }
         Ok(Self { address, _listener: listener, _waiting: waiting })

@@ -1,4 +1,4 @@
-//! What the lock guards: a counter that looks at fencing tokens.
+//! The resource that the lock protects: a counter that checks fencing tokens.
 
 use std::collections::HashMap;
 use std::thread;
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use redis::{Client, Commands, Connection, RedisResult, Script};
 
-/// An access, which is refused if somebody with a greater token was there before.
+/// An access. It is rejected if there was an access with a greater token before.
 ///
-/// KEYS: the counter. ARGV: the token and, to write, the value. Returns the value; nothing, if it was refused.
+/// KEYS: the counter. ARGV: the token, and the value of a write. Returns the value, or nothing if
+/// the access was rejected.
 const ACCESS: &str = r"
     if tonumber(ARGV[1]) < tonumber(redis.call('hget', KEYS[1], 'token') or 0) then
         redis.call('hincrby', KEYS[1], 'refused', 1)
@@ -22,24 +23,25 @@ const ACCESS: &str = r"
     return tonumber(redis.call('hget', KEYS[1], 'value') or 0)
 ";
 
-/// Between reading and writing: so there is time for somebody else to come between them.
+/// The pause between reading and writing. It gives another process time for an access in between.
 const WORK: Duration = Duration::from_millis(3);
 
 pub(crate) struct Counter {
     client: Client,
     connection: Option<Connection>,
-    patience: Duration,
+    timeout: Duration,
     key: String,
     access: Script,
 }
 
 impl Counter {
-    pub(crate) fn new(url: &str, name: &str, patience: Duration) -> RedisResult<Self> {
+    pub(crate) fn new(url: &str, name: &str, timeout: Duration) -> RedisResult<Self> {
         let (client, key, access) = (Client::open(url)?, key(name), Script::new(ACCESS));
-        Ok(Self { client, connection: None, patience, key, access })
+        Ok(Self { client, connection: None, timeout, key, access })
     }
 
-    /// Adds one, as who relies on the lock does it: reads, and writes what comes of that. False if it was refused.
+    /// Adds one like a program that relies on the lock: reads the value and writes the incremented
+    /// value. Returns false if an access was rejected.
     pub(crate) fn add_one(&mut self, token: u64) -> RedisResult<bool> {
         let Some(value) = self.access(token, None)? else { return Ok(false) };
         thread::sleep(WORK);
@@ -50,8 +52,8 @@ impl Counter {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                let connection = self.client.get_connection_with_timeout(self.patience)?;
-                connection.set_read_timeout(Some(self.patience))?;
+                let connection = self.client.get_connection_with_timeout(self.timeout)?;
+                connection.set_read_timeout(Some(self.timeout))?;
                 connection
             }
         };
@@ -61,16 +63,16 @@ impl Counter {
     }
 }
 
-/// What has become of a counter.
+/// The state of a counter.
 pub(crate) struct Count {
     pub(crate) value: u64,
-    /// More than the value, if one was made in vain.
+    /// More than the value if a write was overwritten.
     pub(crate) writes: u64,
     pub(crate) refused: u64,
 }
 
 impl Count {
-    /// Counts no more.
+    /// Reads the state and deletes the counter.
     pub(crate) fn take(name: &str, redis: &mut Connection) -> RedisResult<Self> {
         let fields: HashMap<String, u64> = redis.hgetall(key(name))?;
         let () = redis.del(key(name))?;

@@ -1,40 +1,47 @@
-//! A lock on Redis that several processes share: the part to copy.
+//! A lock on Redis that several processes share. This is the part to copy.
 //!
-//! Redis keeps a lock for the length of a *lease*. As long as its holder lives, a watchdog renews the lease each time a third of
-//! it is over; when the holder dies, nobody does, and the lock falls free. Redisson, the Redis client for Java, made this
-//! known, with Netty's wheel as the watchdog's clock.
+//! Redis keeps a lock for the duration of a *lease*. While its holder lives, a watchdog renews the
+//! lease after each third of it. If the holder dies, the lease ends and the lock becomes free.
+//! Redisson, the Redis client for Java, made this scheme popular. Its watchdog uses Netty's wheel.
 //!
-//! - **Who renews.** One periodic task on the wheel for each lock that is held, from its first [`Guard`] to its last. It only
-//!   says that the lock is due; a thread of the [`LockManager`] takes all that are due together and asks Redis once for up to
-//!   256 of them. The wheel's worker never waits for Redis. What falls into one tick comes together, so a coarse tick
-//!   makes large batches.
-//! - **When that ends.** With the last `Guard`; when Redis says that the lock is somebody else's, or nobody's; when the
-//!   lease is over by this process's own clock. A renewal never starts another one: whatever races with an unlock, there is
-//!   one task a lock, and who unlocks cancels it.
-//! - **Who owns.** A [`RedisLock`]: who has it may enter again, and leaves as often. (In Java that is a thread. Here a
-//!   `RedisLock` is not `Sync`, so one thread at a time it is.) Once it has left, it enters under a name that was never used
-//!   before, so nothing that was late on its way can touch what came after it.
-//! - **Who waits** asks again, after 2 ms at first and 50 ms in the end, or when the holder's lease is over. There is no queue:
-//!   who asks first gets it.
+//! - **Renewal.** Each held lock has one periodic task on the wheel, from its first [`Guard`] to
+//!   its last. The task only reports that the lock is due. A thread of the [`LockManager`] collects
+//!   all locks that are due and renews up to 256 of them with one call to Redis. The worker of the
+//!   wheel never waits for Redis. Locks that are due in the same tick form one batch, so a coarse
+//!   tick makes large batches.
+//! - **End of the renewal.** It ends with the last `Guard`; when Redis reports that the lock is
+//!   free or has another owner; or when the lease has ended by this process's own clock. A renewal
+//!   never starts another renewal. Therefore a race with an unlock is harmless: there is one task
+//!   per lock, and the unlock cancels it.
+//! - **Ownership.** The owner is a [`RedisLock`]. It may take its lock again, and must release it
+//!   equally often. (In Java the owner is a thread. Here a `RedisLock` is not `Sync`, so it belongs
+//!   to one thread at a time.) After the last release it gets a new owner name that was never used
+//!   before. Therefore delayed calls cannot affect a later hold.
+//! - **Waiting.** A waiting caller tries again, after 2 ms at first and after up to 50 ms later, or
+//!   when the lease of the holder ends. There is no queue: the first caller that tries gets the
+//!   lock.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! That the lock is handed to one at a time, as long as Redis keeps its data and its clock goes evenly. Not that the holder
-//! knows at each moment whether it still is the holder. Where a process stands still for longer than the lease (a page that
-//! comes from disk, a virtual machine that is moved, a stopped process), the lock has gone to somebody else when it goes on,
-//! in the middle of whatever it was doing. [`Guard::check`] finds out, before a step; no check can find out during one. (Nor
-//! where the whole machine was asleep: on Linux an `Instant` does not count that.)
+//! Only one owner at a time gets the lock, as long as Redis keeps its data and its clock runs
+//! evenly. It is not guaranteed that the holder always knows whether it still holds the lock. A
+//! process may stall for longer than the lease: a page fault, a migrated virtual machine, a stopped
+//! process. When it continues, in the middle of its work, the lock has another owner.
+//! [`Guard::check`] detects that before a step. No check can detect it during a step, or after a
+//! suspend of the whole machine: on Linux an `Instant` does not count that time.
 //!
-//! So what must not be harmed has to look for itself. Each time the lock is taken, there is a *fencing token*, greater than all
-//! before it. Send it with each access; what is guarded refuses a token less than the greatest it has seen. Where it cannot do
-//! that, the lock saves work that would be done twice now and then, and does not make it impossible.
+//! So a protected resource has to check for itself. Each acquisition returns a *fencing token* that
+//! is greater than all earlier ones. Send it with each access. The resource rejects a token that is
+//! less than the greatest one it has seen. If a resource cannot do that, the lock only makes
+//! duplicate work rare. It does not make it impossible.
 //!
-//! One Redis is one Redis. Where a replica takes over, what was not copied is forgotten, locks among it, and so is all after a
-//! restart without `appendonly`: then somebody else may have the lock before its holder is told. To ask several servers at
-//! once (Redlock) is against that, and not against what is said above; it needs the tokens too. The argument is in Martin
+//! A single Redis server has limits. If a replica takes over, everything that was not replicated is
+//! lost, including locks. The same holds after a restart without `appendonly`. Then another process
+//! may get the lock before its holder is told. The Redlock algorithm, which uses several servers,
+//! solves that problem but not the ones above: it needs the tokens too. The discussion is in Martin
 //! Kleppmann's "How to do distributed locking" and Salvatore Sanfilippo's "Is Redlock safe?".
 //!
-//! Tried with Redis 7.0. On Redis Cluster a batch would have to be one for each slot.
+//! Tested with Redis 7.0. On Redis Cluster, a batch may contain only the locks of one slot.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -52,15 +59,18 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Periodic};
 use redis::{Client, Connection, IntoConnectionInfo, RedisError, RedisResult, Script};
 
-/// Takes a lock that is free, or takes it again for its owner. As with Redisson it is a hash with one field, the owner, which
-/// says how often it has entered. That is set and not added to: a call that is made twice, for its answer was lost, counts once.
+/// Takes a free lock, or takes it again for its owner. Like in Redisson, the lock is a hash with
+/// one field: the owner and how often it holds the lock. The script sets that number instead of
+/// incrementing it. Therefore a call that is repeated after a lost answer counts once.
 ///
-/// KEYS: the lock, its last token. ARGV: the owner, how often it has entered now, the lease in milliseconds.
-/// Returns the token; or a token of 0, and what is left of somebody else's lease (-2: the owner has lost it, and nobody has it).
+/// KEYS: the lock, its last token. ARGV: the owner, how often it holds the lock now, the lease in
+/// milliseconds. Returns the token. Or it returns a token of 0 and the rest of another owner's
+/// lease (-2: the owner has lost the lock, and it is free).
 ///
-/// Tokens are the server's clock in microseconds, or one more than the last where that is behind: so they grow even if Redis
-/// has lost its data. (Numbers in Lua have 53 bits: 285 years of microseconds, since 1970.) The last one is forgotten after a
-/// day; who enters again then knows its own.
+/// A token is the server's clock in microseconds, or the last token plus one if the clock is
+/// behind. Therefore tokens increase even if Redis has lost its data. (Numbers in Lua have 53 bits:
+/// 285 years of microseconds since 1970.) The last token expires after a day. An owner that takes
+/// its lock again knows its own token.
 const LOCK: &str = r"
     if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
         if redis.call('exists', KEYS[1]) == 1 or ARGV[2] ~= '1' then
@@ -75,9 +85,11 @@ const LOCK: &str = r"
     return {tonumber(redis.call('get', KEYS[2]) or 1), 0}
 ";
 
-/// Renews many leases. `pcall`: a key of which somebody has made something else is lost, and takes no other with it.
+/// Renews several leases. It uses `pcall`: a key whose type another client has changed counts as
+/// lost and does not affect the others.
 ///
-/// KEYS: the locks. ARGV: the lease in milliseconds, then the owner of each lock. Returns 1 for each that is still its owner's.
+/// KEYS: the locks. ARGV: the lease in milliseconds, then the owner of each lock. Returns 1 for
+/// each lock that still has its owner.
 const RENEW: &str = r"
     local renewed = {}
     for i, lock in ipairs(KEYS) do
@@ -88,9 +100,10 @@ const RENEW: &str = r"
     return renewed
 ";
 
-/// Leaves once, and gives the lock back where that was the last time.
+/// Releases the lock once, and deletes it if that was the last time.
 ///
-/// KEYS: the lock. ARGV: the owner, how often it is still in, the lease in milliseconds. Returns 0 if it is not the owner.
+/// KEYS: the lock. ARGV: the owner, how often it still holds the lock, the lease in milliseconds.
+/// Returns 0 if the caller is not the owner.
 const UNLOCK: &str = r"
     if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
     if ARGV[2] == '0' then
@@ -102,36 +115,39 @@ const UNLOCK: &str = r"
     return 1
 ";
 
-/// So many leases are renewed at a time: Redis does nothing else meanwhile.
+/// The maximum number of leases per call. Redis processes nothing else during a call.
 const BATCH: usize = 256;
 
-/// How long who waits waits before it asks again: at first, and in the end.
+/// The pause of a waiting caller before it tries again: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
-/// Under what a lock is in Redis. (On a cluster, its last token is in the same slot.)
+/// Returns the key of a lock in Redis. (On a cluster, its last token is in the same slot.)
 pub(crate) fn key(name: &str) -> String {
     format!("lock:{{{name}}}")
 }
 
-/// Why there is no lock, or no more.
+/// Why there is no lock, or why it was lost.
 #[derive(Debug)]
 pub(crate) enum LockError {
-    /// Redis could not be asked. Whether it has done what it was asked to is not known; a lock that it has given out so, or has
-    /// not taken back, falls free after a lease. This comes also of a connection that Redis has closed because it was idle
-    /// (its option `timeout`, which is off unless it is set); the next call makes a new one.
+    /// The call to Redis failed. It is unknown whether Redis has executed it. If so, a lock that it
+    /// has granted, or has not released, becomes free after a lease. This error also occurs if
+    /// Redis has closed an idle connection (option `timeout`, off by default). The next call opens
+    /// a new connection.
     Redis(RedisError),
-    /// Somebody else has the lock, or may have.
+    /// Another owner has the lock, or may have it.
     Lost(Lost),
-    /// The timer does not take the renewal: it is stopped, or full. The lock was given back.
+    /// The timer rejects the renewal: it is stopped, or its limit is reached. The lock was
+    /// released.
     Timer(NewTimeoutError),
 }
 
 /// How a lock was lost.
 #[derive(Debug, Clone)]
 pub(crate) enum Lost {
-    /// The lease was over before it was renewed. If Redis was asked in vain, this is what came of it.
+    /// The lease ended before it was renewed. Contains the error if the call to Redis failed.
     RanOut(Option<String>),
-    /// Redis had it no more for this owner before the lease was over: it has lost its data, or somebody has deleted the lock.
+    /// Redis reported another owner, or none, before the lease ended: it has lost its data, or
+    /// another client has deleted the lock.
     Gone,
 }
 
@@ -139,15 +155,15 @@ impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Redis(error) if error.is_timeout() => f.write_str("Redis does not answer"),
-            Self::Redis(error) => write!(f, "Redis could not be asked: {error}"),
+            Self::Redis(error) => write!(f, "the call to Redis failed: {error}"),
             Self::Lost(Lost::RanOut(None)) => {
-                f.write_str("the lock is lost: its lease was over before it was renewed")
+                f.write_str("the lock is lost: its lease ended before it was renewed")
             }
             Self::Lost(Lost::RanOut(Some(error))) => {
                 write!(f, "the lock is lost: its lease could not be renewed: {error}")
             }
             Self::Lost(Lost::Gone) => {
-                f.write_str("the lock is lost: Redis has it for somebody else, or for nobody")
+                f.write_str("the lock is lost: Redis has another owner for it, or none")
             }
             Self::Timer(error) => write!(f, "the lock cannot be kept: {error}"),
         }
@@ -162,7 +178,7 @@ impl From<RedisError> for LockError {
     }
 }
 
-/// Locks on one Redis, and the thread that renews their leases.
+/// The locks on one Redis server, and the thread that renews their leases.
 pub(crate) struct LockManager {
     shared: Arc<Shared>,
 }
@@ -173,19 +189,20 @@ struct Shared {
     lock: Script,
     unlock: Script,
     due: Sender<Arc<Hold>>,
-    /// Nobody else's.
+    /// Unique to this manager.
     name: String,
     owners: AtomicU64,
 }
 
 impl LockManager {
-    /// Connects when the first lock is asked for. A call waits at most a third of the lease for each answer of Redis, and as long
-    /// again for a new connection. As a rule there is one answer; where Redis does not know the script yet there are three.
-    /// The lease is of whole milliseconds; what is beyond is cut off.
+    /// Creates a manager. It connects when the first lock is requested. A call waits for at most a
+    /// third of the lease for each answer of Redis, and for the same time for a new connection.
+    /// Usually there is one answer. If Redis does not know the script yet, there are three. The
+    /// lease is truncated to milliseconds.
     ///
     /// # Errors
     ///
-    /// If the URL is none, or there is no thread to be had.
+    /// If the URL is invalid, or the thread cannot be started.
     ///
     /// # Panics
     ///
@@ -195,9 +212,9 @@ impl LockManager {
         lease: Duration,
         timer: &HashedWheelTimer,
     ) -> Result<Self, LockError> {
-        let can_be = Duration::from_millis(100)..=Duration::from_secs(86_400);
-        assert!(can_be.contains(&lease), "a lease of {lease:?}");
-        // As Redis counts it: nobody here is to think that it is longer.
+        let permitted = Duration::from_millis(100)..=Duration::from_secs(86_400);
+        assert!(permitted.contains(&lease), "a lease of {lease:?}");
+        // Truncated like in Redis, so that this process never assumes a longer lease.
         let lease = Duration::from_millis(lease.as_millis() as u64);
         let redis = Arc::new(Redis { client: Client::open(url)?, lease, idle: Mutex::default() });
         let (due, take) = mpsc::channel();
@@ -220,7 +237,7 @@ impl LockManager {
         })
     }
 
-    /// The lock of this name, for one more owner.
+    /// Returns the lock with this name and a new owner.
     pub(crate) fn get(&self, name: &str) -> RedisLock {
         let key = key(name);
         RedisLock {
@@ -240,39 +257,40 @@ impl Shared {
     }
 }
 
-/// A lock, and an owner of it. See [`LockManager::get`].
+/// A lock and an owner of it. See [`LockManager::get`].
 pub(crate) struct RedisLock {
     shared: Arc<Shared>,
     key: Arc<str>,
     token_key: String,
-    /// A new one once the lock has been given back.
+    /// Replaced by a new name after the lock has been released.
     owner: RefCell<Arc<str>>,
     entered: Cell<u32>,
-    /// As long as it has entered.
+    /// `Some` while the lock is held.
     hold: RefCell<Option<Arc<Hold>>>,
 }
 
-/// What came of asking once.
-enum Asked<'a> {
+/// The result of one attempt.
+enum Attempt<'a> {
     Entered(Guard<'a>),
-    /// Somebody else has it, and keeps it for so long unless it is renewed.
+    /// Another owner has it. Its lease has this rest.
     Busy(Duration),
 }
 
 impl RedisLock {
-    /// Takes the lock, or waits for it for so long. `None` if somebody else had it all the time. Enters again where it is held
-    /// already.
+    /// Takes the lock, or waits for it for at most `wait`. Returns `None` if it had another owner
+    /// for the whole time. If this owner already holds the lock, it takes it once more.
     ///
     /// # Errors
     ///
-    /// [`Redis`](LockError::Redis), at once: to try again is the caller's decision. [`Lost`](LockError::Lost), where it was to
-    /// enter again. [`Timer`](LockError::Timer).
+    /// [`Redis`](LockError::Redis), immediately: the caller decides whether to try again.
+    /// [`Lost`](LockError::Lost), if the owner had lost the lock that it wanted to take again.
+    /// [`Timer`](LockError::Timer).
     pub(crate) fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard<'_>>, LockError> {
         let (begin, [mut pause, longest]) = (Instant::now(), PAUSES);
         loop {
             let busy = match self.ask()? {
-                Asked::Entered(guard) => return Ok(Some(guard)),
-                Asked::Busy(busy) => busy,
+                Attempt::Entered(guard) => return Ok(Some(guard)),
+                Attempt::Busy(busy) => busy,
             };
             let rest = wait.saturating_sub(begin.elapsed());
             if rest.is_zero() {
@@ -283,37 +301,37 @@ impl RedisLock {
         }
     }
 
-    /// As [`try_lock_for`](Self::try_lock_for), without waiting.
+    /// Like [`try_lock_for`](Self::try_lock_for), without waiting.
     pub(crate) fn try_lock(&self) -> Result<Option<Guard<'_>>, LockError> {
         self.try_lock_for(Duration::ZERO)
     }
 
-    fn ask(&self) -> Result<Asked<'_>, LockError> {
+    fn ask(&self) -> Result<Attempt<'_>, LockError> {
         let Shared { redis, lock, .. } = &*self.shared;
         let hold = self.hold.borrow().clone();
         if let Some(hold) = &hold {
             hold.check()?;
         }
-        let (owner, entered, asked) = (self.owner.borrow().clone(), self.entered.get() + 1, Instant::now());
+        let (owner, entered, start) = (self.owner.borrow().clone(), self.entered.get() + 1, Instant::now());
         let (token, left): (u64, i64) = redis.ask(|connection| {
             let mut lock = lock.key(&*self.key);
             lock.key(&self.token_key).arg(&*owner).arg(entered).arg(redis.lease_ms()).invoke(connection)
         })?;
         match hold {
             None if token == 0 => {
-                // Negative: it is not ours, and has no end.
+                // Negative: the key exists, has no expiry and is not a lock of this kind.
                 let left = u64::try_from(left).map_or(Duration::MAX, |left| Duration::from_millis(left + 1));
-                return Ok(Asked::Busy(left));
+                return Ok(Attempt::Busy(left));
             }
-            None => self.begin(Hold::new(&self.key, owner, token, asked + redis.lease))?,
+            None => self.begin(Hold::new(&self.key, owner, token, start + redis.lease))?,
             Some(hold) if token == 0 => return Err(hold.lose()),
-            Some(hold) => hold.renewed(asked + redis.lease),
+            Some(hold) => hold.renewed(start + redis.lease),
         }
         self.entered.set(entered);
-        Ok(Asked::Entered(Guard { lock: self }))
+        Ok(Attempt::Entered(Guard { lock: self }))
     }
 
-    /// From here on it is renewed.
+    /// Starts the renewal.
     fn begin(&self, hold: Arc<Hold>) -> Result<(), LockError> {
         let Shared { redis, timer, due, .. } = &*self.shared;
         let (third, renewed, due) = (redis.lease / 3, Arc::clone(&hold), due.clone());
@@ -324,27 +342,27 @@ impl RedisLock {
                 Ok(())
             }
             Err(error) => {
-                // If that fails, the lease is not renewed, and will be over.
-                let _ = self.tell_left(0);
+                // If that fails, the lease is not renewed and ends.
+                let _ = self.unlock_in_redis(0);
                 Err(LockError::Timer(error))
             }
         }
     }
 
-    /// Leaves once.
-    fn leave(&self) -> Result<(), LockError> {
-        let hold = self.hold.borrow().clone().expect("it has entered");
+    /// Releases the lock once.
+    fn release(&self) -> Result<(), LockError> {
+        let hold = self.hold.borrow().clone().expect("the lock is held");
         self.entered.set(self.entered.get() - 1);
         if self.entered.get() == 0 {
-            // First of all: whatever becomes of the rest, there is no renewal any more, and the lock falls free.
+            // Ends the renewal first. Even if the rest fails, the lock then becomes free.
             hold.end();
             self.hold.replace(None);
         }
-        if self.tell_left(self.entered.get())? { Ok(()) } else { Err(hold.lose()) }
+        if self.unlock_in_redis(self.entered.get())? { Ok(()) } else { Err(hold.lose()) }
     }
 
-    /// Says whether Redis had it as the owner's.
-    fn tell_left(&self, entered: u32) -> RedisResult<bool> {
+    /// Returns whether Redis had this owner.
+    fn unlock_in_redis(&self, entered: u32) -> RedisResult<bool> {
         let Shared { redis, unlock, .. } = &*self.shared;
         let owner = self.owner.borrow().clone();
         if entered == 0 {
@@ -356,7 +374,7 @@ impl RedisLock {
     }
 }
 
-/// A guard that was forgotten is not renewed for ever.
+/// A leaked guard is not renewed forever.
 impl Drop for RedisLock {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.get_mut() {
@@ -365,72 +383,75 @@ impl Drop for RedisLock {
     }
 }
 
-/// The lock is held until this is dropped, or lost; and again as often as there are guards of one [`RedisLock`].
+/// Holds the lock until it is dropped or lost. There may be several guards of one [`RedisLock`].
 ///
-/// To drop it is to [`unlock`](Self::unlock) it where nobody wants to know what came of that. Either way Redis is asked, and waited
-/// for.
-#[must_use = "the lock is given back when this is dropped"]
+/// Dropping it is like [`unlock`](Self::unlock) without the result. Both call Redis and wait for
+/// it.
+#[must_use = "dropping the guard releases the lock"]
 pub(crate) struct Guard<'a> {
     lock: &'a RedisLock,
 }
 
 impl Guard<'_> {
-    /// The fencing token: greater than that of all who had the lock before.
+    /// Returns the fencing token. It is greater than the tokens of all earlier holders.
     pub(crate) fn token(&self) -> u64 {
         self.hold().token
     }
 
-    /// Whether the lock was held until now, as far as is known here: the lease is not over, and Redis has not said otherwise.
-    /// Asks nobody, so it costs nothing: once before each step that would do harm.
+    /// Checks whether the lock was held until now, as far as this process knows: the lease has not
+    /// ended, and Redis has not reported a loss. It does not call Redis, so it is cheap. Call it
+    /// before each step that could do harm.
     ///
     /// # Errors
     ///
-    /// [`Lost`](LockError::Lost); from then on for good.
+    /// [`Lost`](LockError::Lost). All later calls return it too.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         self.hold().check()
     }
 
-    /// Leaves; the last guard gives the lock back. Then there is no renewal any more, whatever this says, so at worst the lock
-    /// falls free when the lease is over.
+    /// Releases the lock once. The last guard deletes the lock. After that there is no renewal,
+    /// whatever this returns. In the worst case the lock becomes free when the lease ends.
     ///
     /// # Errors
     ///
-    /// [`Lost`](LockError::Lost), if it was not held to the end: Redis had it no more, or for somebody else, who keeps it.
-    /// [`Redis`](LockError::Redis).
+    /// [`Lost`](LockError::Lost), if the lock was not held to the end: Redis reported another
+    /// owner, which keeps the lock, or none. [`Redis`](LockError::Redis).
     pub(crate) fn unlock(self) -> Result<(), LockError> {
-        let left = self.lock.leave();
+        let released = self.lock.release();
         mem::forget(self);
-        left
+        released
     }
 
     fn hold(&self) -> Arc<Hold> {
-        self.lock.hold.borrow().clone().expect("it has entered")
+        self.lock.hold.borrow().clone().expect("the lock is held")
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        let _ = self.lock.leave();
+        let _ = self.lock.release();
     }
 }
 
-/// From entering to leaving.
+/// One hold of the lock, from taking it to releasing it.
 struct Hold {
     key: Arc<str>,
     owner: Arc<str>,
     token: u64,
-    /// Set at once, before the first renewal is due.
+    /// Set before the first renewal is due.
     renewal: OnceLock<Periodic>,
-    /// Whether it waits for the renewer: where that one is slow, it need not wait there twice.
+    /// Whether the hold is in the queue of the renewal thread. A slow thread need not find it there
+    /// twice.
     is_due: AtomicBool,
     lease: Mutex<Lease>,
 }
 
 struct Lease {
-    /// Counted from when Redis was asked; Redis counts from when it answered, and so a little longer.
+    /// Counted from before the call to Redis. Redis counts from its answer, so its lease ends a
+    /// little later.
     until: Instant,
     /// Why the last renewal failed.
-    trouble: Option<String>,
+    error_text: Option<String>,
     lost: Option<Lost>,
 }
 
@@ -442,14 +463,14 @@ impl Hold {
             token,
             renewal: OnceLock::new(),
             is_due: AtomicBool::new(false),
-            lease: Mutex::new(Lease { until, trouble: None, lost: None }),
+            lease: Mutex::new(Lease { until, error_text: None, lost: None }),
         })
     }
 
-    /// On the timer's worker.
+    /// Runs on the timer's worker.
     fn is_due(self: &Arc<Self>, due: &Sender<Arc<Self>>) {
         if !self.is_due.swap(true, Relaxed) {
-            // The renewer goes with the last of those who could send.
+            // This cannot fail: the renewal thread lives as long as any sender.
             let _ = due.send(Arc::clone(self));
         }
     }
@@ -457,34 +478,35 @@ impl Hold {
     fn renewed(&self, until: Instant) {
         let mut lease = locked(&self.lease);
         lease.until = until;
-        lease.trouble = None;
+        lease.error_text = None;
     }
 
-    /// Redis could not be asked. After another third of the lease it is asked again, unless that is over.
-    fn failed(&self, trouble: &str) {
-        locked(&self.lease).trouble = Some(trouble.to_owned());
-        self.judge(false);
+    /// Redis could not be called. The next attempt is after another third of the lease, unless the
+    /// lease ends before.
+    fn failed(&self, error_text: &str) {
+        locked(&self.lease).error_text = Some(error_text.to_owned());
+        self.update_loss(false);
     }
 
-    /// Whether the lease is not over, and it was not lost before.
+    /// Checks that the lease has not ended and the lock was not lost before.
     fn check(&self) -> Result<(), LockError> {
-        match self.judge(false) {
+        match self.update_loss(false) {
             None => Ok(()),
             Some(how) => Err(LockError::Lost(how)),
         }
     }
 
-    /// Redis says that it is not the owner.
+    /// Records that Redis reported another owner.
     fn lose(&self) -> LockError {
-        LockError::Lost(self.judge(true).expect("it is gone"))
+        LockError::Lost(self.update_loss(true).expect("the lock is lost"))
     }
 
-    /// Whether it is lost, which is so for good, and how.
-    fn judge(&self, is_gone: bool) -> Option<Lost> {
-        let Lease { until, trouble, lost } = &mut *locked(&self.lease);
+    /// Returns whether and how the lock is lost. A loss is permanent.
+    fn update_loss(&self, is_gone: bool) -> Option<Lost> {
+        let Lease { until, error_text, lost } = &mut *locked(&self.lease);
         let is_over = Instant::now() >= *until;
         if lost.is_none() && (is_over || is_gone) {
-            *lost = Some(if is_over { Lost::RanOut(trouble.take()) } else { Lost::Gone });
+            *lost = Some(if is_over { Lost::RanOut(error_text.take()) } else { Lost::Gone });
         }
         if lost.is_some() {
             self.end();
@@ -492,26 +514,26 @@ impl Hold {
         lost.clone()
     }
 
-    /// There is no more renewal, but for one that is with Redis at this moment.
+    /// Ends the renewals. A renewal that was already sent to Redis may still be executed.
     fn end(&self) {
         if let Some(renewal) = self.renewal.get() {
             renewal.cancel();
         }
     }
 
-    /// On the renewer, which takes it up.
-    fn is_still_due(&self) -> bool {
+    /// Called by the renewal thread when it takes the hold from its queue.
+    fn take_due(&self) -> bool {
         self.is_due.store(false, Relaxed);
         !self.renewal.get().is_some_and(Periodic::is_cancelled)
     }
 }
 
-/// A thread of its own, until there is neither a manager nor a lock of it.
+/// The renewal thread. It runs until the manager and all of its locks have been dropped.
 fn renew(redis: &Redis, due: &Receiver<Arc<Hold>>) {
     let renew = Script::new(RENEW);
     while let Ok(first) = due.recv() {
         let batch = iter::once(first).chain(due.try_iter()).take(BATCH);
-        let batch: Vec<_> = batch.filter(|hold| hold.is_still_due()).collect();
+        let batch: Vec<_> = batch.filter(|hold| hold.take_due()).collect();
         if batch.is_empty() {
             continue;
         }
@@ -519,21 +541,21 @@ fn renew(redis: &Redis, due: &Receiver<Arc<Hold>>) {
         for hold in &batch {
             script.key(&*hold.key).arg(&*hold.owner);
         }
-        let asked = Instant::now();
+        let start = Instant::now();
         match redis.ask(|connection| script.invoke::<Vec<bool>>(connection)) {
             Ok(answers) => iter::zip(&batch, answers).for_each(|(hold, is_owner)| match is_owner {
-                true => hold.renewed(asked + redis.lease),
+                true => hold.renewed(start + redis.lease),
                 false => drop(hold.lose()),
             }),
             Err(error) => {
-                let trouble = LockError::from(error).to_string();
-                batch.iter().for_each(|hold| hold.failed(&trouble));
+                let error_text = LockError::from(error).to_string();
+                batch.iter().for_each(|hold| hold.failed(&error_text));
             }
         }
     }
 }
 
-/// As many connections as there are calls at a time.
+/// A pool of connections. It has as many connections as there are concurrent calls.
 struct Redis {
     client: Client,
     lease: Duration,
@@ -548,17 +570,17 @@ impl Redis {
         let mut idle = locked(&self.idle);
         match answer {
             Ok(_) => idle.push(connection),
-            // The others have probably come to the same end.
+            // The other connections have probably failed too.
             Err(_) => idle.clear(),
         }
         answer
     }
 
     fn connect(&self) -> RedisResult<Connection> {
-        let patience = self.lease / 3;
-        let connection = self.client.get_connection_with_timeout(patience)?;
-        connection.set_read_timeout(Some(patience))?;
-        connection.set_write_timeout(Some(patience))?;
+        let timeout = self.lease / 3;
+        let connection = self.client.get_connection_with_timeout(timeout)?;
+        connection.set_read_timeout(Some(timeout))?;
+        connection.set_write_timeout(Some(timeout))?;
         Ok(connection)
     }
 
@@ -567,7 +589,7 @@ impl Redis {
     }
 }
 
-/// No lock is held while something may panic.
+/// Locks a mutex. It is never poisoned, because nothing panics while it is locked.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,33 +1,38 @@
-//! A distributed lock on a real Redis whose lease the wheel renews, as Redisson's watchdog does.
+//! A distributed lock on a real Redis server. The wheel renews its lease, like Redisson's watchdog.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin redis_lock
 //! ```
 //!
-//! It starts a `redis-server` on a free port of loopback, and itself three more times. The three processes fight for one
-//! lock and count, in what it guards. Meanwhile holders are killed (`kill -9`), and stopped for longer than the lease; Redis
-//! is stopped, and killed and started again. What has to come of it:
+//! The program starts a `redis-server` on a free port of the loopback interface, and itself three
+//! more times. The three processes contend for one lock and increment a counter that it protects.
+//! Meanwhile, holders are killed (`kill -9`) or stopped for longer than the lease. Redis is
+//! stopped, killed and restarted. The program checks:
 //!
-//! - Nobody is let in while somebody is in: each access carries the holder's fencing token, and none is refused to a holder
-//!   whose lease is not over. Who was stopped for longer than that does not have the lock any more, and learns it: its accesses
-//!   are refused, and its unlock leaves the lock to whom it is.
-//! - The lock of a holder that was killed is free when the lease is over, and not before.
-//! - After a thousand quick pairs of lock and unlock there is one renewal for the lock that is kept, and none for what was given
-//!   back. (Redisson's `RenewalTask.java`, as of its commit 56bbaa3, reads otherwise: who unlocks clears a flag and leaves
-//!   the task on the wheel, the next lock sets the flag and puts one more there, and if it is set when they fire, all of them
-//!   go on. Its issue 7272 is another way for a renewal to outlive the lock: there the unlock overtakes the beginning of it.)
-//! - Renewals of many locks go to Redis together.
-//! - Without Redis nobody hangs, and all say what is the matter; with it they go on. Where it has lost its data, the holder is
-//!   told that the lock is lost.
+//! - Only one process has the lock at a time. Each access carries the holder's fencing token, and
+//!   no access of a holder within its lease is rejected. A process that was stopped for longer than
+//!   the lease has lost the lock and detects it. Its accesses are rejected, and its unlock does not
+//!   affect the new owner.
+//! - The lock of a killed holder becomes free when the lease ends, and not before.
+//! - After a thousand quick pairs of lock and unlock, there is one renewal for a held lock and none
+//!   for released ones. (Redisson's `RenewalTask.java`, commit 56bbaa3, appears to behave
+//!   differently. An unlock clears a flag and leaves the task on the wheel. The next lock sets the
+//!   flag and schedules another task. If the flag is set when the tasks fire, all of them continue.
+//!   In its issue 7272 a renewal outlives the lock in another way: the unlock overtakes the start
+//!   of the renewal.)
+//! - The renewals of many locks are sent to Redis in batches.
+//! - Without Redis no process hangs, and all report the problem. When Redis is back, they continue.
+//!   If Redis has lost its data, the holder detects that the lock is lost.
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 is no `redis-server`.
-//! `lock.rs` is the part to copy, and says what such a lock can promise and what it cannot.
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options, 77 means that there is no `redis-server`. `lock.rs` is the part to copy. It
+//! documents what such a lock guarantees.
 
-mod alone;
+mod contest;
 mod counter;
-mod fight;
 mod lock;
 mod redis_server;
+mod single_process;
 mod trial;
 mod worker;
 
@@ -38,40 +43,42 @@ use clap::{Parser, ValueEnum};
 use hashed_wheel_examples::server::{Missing, NO_SERVER};
 use hashed_wheel_examples::top::Top;
 
-/// A lock on Redis whose lease the wheel renews: three processes fight for it while holders and Redis are killed.
+/// A lock on Redis whose lease the wheel renews: three processes contend for it while holders and
+/// Redis are killed
 #[derive(Debug, Parser)]
 #[command(
     name = "redis_lock",
     after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 is no redis-server."
 )]
 struct Options {
-    /// A Redis that nobody else uses meanwhile, in place of one that this starts; then that is not killed
+    /// A Redis that no other program uses, instead of one that this program starts; it is not
+    /// killed
     #[arg(long, value_parser = redis_url)]
     url: Option<String>,
 
-    /// How long a lock is kept for a holder that does not renew it: longer than this machine ever stands still
+    /// How long Redis keeps a lock that is not renewed: longer than this machine ever stalls
     #[arg(long, value_name = "TIME", default_value = "900ms", value_parser = lease)]
     lease: Duration,
 
-    /// How long the three processes fight before Redis is killed
+    /// How many seconds the three processes contend before Redis is killed
     #[arg(long, value_name = "S", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 
     #[command(flatten)]
     top: Top,
 
-    /// Break something, to see that it is noticed
+    /// Do something wrong, to show that it is detected
     #[arg(long)]
     sabotage: Option<Sabotage>,
 
-    /// Be one of the three, for the lock of this name
+    /// Run as one of the three processes that use the lock with this name
     #[arg(long, hide = true, requires = "url")]
     worker: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sabotage {
-    /// Who has lost the lock unlocks it all the same, whosever it is
+    /// A process that has lost the lock unlocks it, whoever owns it
     NoOwnerCheck,
 }
 
@@ -81,8 +88,8 @@ fn redis_url(text: &str) -> Result<String, redis::RedisError> {
 
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let can_be = Duration::from_millis(300)..=Duration::from_secs(10);
-    if can_be.contains(&lease) { Ok(lease) } else { Err("it is between 300ms and 10s".into()) }
+    let permitted = Duration::from_millis(300)..=Duration::from_secs(10);
+    if permitted.contains(&lease) { Ok(lease) } else { Err("the lease must be between 300ms and 10s".into()) }
 }
 
 fn main() -> ExitCode {
@@ -91,7 +98,7 @@ fn main() -> ExitCode {
         return worker::run(url, name, &options);
     }
     match trial::run(&options) {
-        Ok(verdict) => verdict.pronounce(),
+        Ok(verdict) => verdict.print(),
         Err(error) if error.is::<Missing>() => {
             eprintln!("{error}");
             ExitCode::from(NO_SERVER)

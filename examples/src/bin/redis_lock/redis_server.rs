@@ -1,4 +1,4 @@
-//! A Redis for one run.
+//! A Redis server for one run.
 
 use std::error::Error;
 use std::fs;
@@ -12,10 +12,11 @@ use redis::{Client, Commands, Connection, InfoDict};
 
 use crate::trial::PATIENCE;
 
-/// So often another port is tried.
+/// The number of ports that are tried.
 const TRIES: u32 = 3;
 
-/// On a free port of loopback, with its data in a folder of its own. Both are gone when this is dropped.
+/// A Redis server on a free port of the loopback interface, with its data in its own folder. Both
+/// are removed when this value is dropped.
 pub(crate) struct RedisServer {
     server: Option<Server>,
     program: PathBuf,
@@ -26,22 +27,22 @@ pub(crate) struct RedisServer {
 impl RedisServer {
     /// # Errors
     ///
-    /// [`Missing`], or what keeps it from coming up.
+    /// [`Missing`], or the reason why it does not start.
     pub(crate) fn start() -> Result<Self, Box<dyn Error>> {
         let program = server::find("redis-server", []);
         let program = program.ok_or(Missing {
             program: "redis-server",
             package: "redis-server",
-            instead: "give the --url of a Redis that nobody uses",
+            instead: "use --url with a Redis that no other program uses",
         })?;
         let scratch = Scratch::new("redis_lock", "KILL", &[])?;
         let mut redis = Self { server: None, program, port: 0, scratch };
         let mut tries = 1..TRIES;
         loop {
             redis.port = server::free_port()?;
-            match redis.start_again() {
+            match redis.restart() {
                 Ok(()) => return Ok(redis),
-                // Somebody else may have taken the port.
+                // Another process may have taken the port.
                 Err(error) if tries.next().is_none() => return Err(error),
                 Err(_) => {}
             }
@@ -52,27 +53,28 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// On the same port, with what data there is. Without fsync, what was answered outlives Redis, though not the machine.
-    pub(crate) fn start_again(&mut self) -> Result<(), Box<dyn Error>> {
+    /// Starts Redis on the same port with the existing data. Without fsync, acknowledged data
+    /// survives a kill of Redis, but not a crash of the machine.
+    pub(crate) fn restart(&mut self) -> Result<(), Box<dyn Error>> {
         let mut command = self.scratch.command(&self.program);
         command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""]);
         command.args(["--appendonly", "yes", "--appendfsync", "no", "--logfile", "redis.log"]);
         let url = self.url();
-        // Not before it has read its data.
+        // Redis answers only after it has loaded its data.
         let is_ready = || connect(&url).and_then(|mut redis| redis.ping::<String>()).is_ok();
         let server = Server::start(&self.scratch, &mut command, PATIENCE, is_ready).map_err(|error| {
             let log = fs::read_to_string(self.scratch.path().join("redis.log")).unwrap_or_default();
-            format!("{error}. It has said:\n{log}")
+            format!("{error}. Its log:\n{log}")
         })?;
         let info: InfoDict = redis::cmd("INFO").arg("server").query(&mut connect(&url)?)?;
         if info.get::<u32>("process_id") != Some(server.id()) {
-            return Err(format!("somebody else listens on port {}", self.port).into());
+            return Err(format!("another process listens on port {}", self.port).into());
         }
         self.server = Some(server);
         Ok(())
     }
 
-    /// As `kill -9` does.
+    /// Kills Redis, as `kill -9` does.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         if let Some(mut server) = self.server.take() {
             server.kill()?;
@@ -80,12 +82,12 @@ impl RedisServer {
         Ok(())
     }
 
-    /// As if it had kept nothing, once it is killed.
+    /// Deletes the data of a killed Redis.
     pub(crate) fn lose_data(&self) -> io::Result<()> {
         fs::remove_dir_all(self.scratch.path().join("appendonlydir"))
     }
 
-    /// It takes connections and answers nothing.
+    /// Stops Redis: it accepts connections but does not answer.
     pub(crate) fn freeze(&self) -> io::Result<()> {
         self.server.as_ref().map_or(Ok(()), |server| signal(server.id(), "STOP"))
     }
@@ -95,7 +97,7 @@ impl RedisServer {
     }
 }
 
-/// For the trial's own questions.
+/// Opens a connection for the trial's own queries.
 pub(crate) fn connect(url: &str) -> redis::RedisResult<Connection> {
     let connection = Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
     connection.set_read_timeout(Some(PATIENCE))?;

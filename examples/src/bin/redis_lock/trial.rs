@@ -1,4 +1,4 @@
-//! The trial, and how Redis is asked what it has seen of it.
+//! The trial, and the queries to Redis about it.
 
 use std::error::Error;
 use std::process;
@@ -11,12 +11,12 @@ use redis::{Commands, Connection, InfoDict, RedisResult};
 
 use crate::lock::{LockError, LockManager};
 use crate::redis_server::{RedisServer, connect};
-use crate::{Options, alone, fight};
+use crate::{Options, contest, single_process};
 
-/// How long what should happen may take beside what it has to wait for, on a machine that is busy with something else.
+/// The additional time that a busy machine gets for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An error means that it did not come to its end.
+/// An error means that the trial could not be completed.
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
 pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
@@ -33,17 +33,17 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
         verdict: Verdict::default(),
     };
     println!(
-        "Redis on {}; a lease is {:?}, and is renewed each {:?}.\n",
+        "Redis on {}; a lease is {:?}, and is renewed every {:?}.\n",
         trial.url,
         options.lease,
         trial.third()
     );
-    alone::run(&mut trial)?;
-    fight::run(&mut trial, server.as_mut())?;
+    single_process::run(&mut trial)?;
+    contest::run(&mut trial, server.as_mut())?;
     match &mut server {
-        Some(server) => alone::lost_data(&mut trial, server)?,
+        Some(server) => single_process::lost_data(&mut trial, server)?,
         None => {
-            println!("left out     what would be done to Redis, for this one is not ours");
+            println!("skipped      tests that stop or kill Redis, because this program has not started it");
             trial.clean_up()?;
         }
     }
@@ -53,18 +53,18 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
 pub(crate) struct Trial<'a> {
     pub(crate) options: &'a Options,
     pub(crate) url: String,
-    /// Of the lock that is fought for; those of others begin with it.
+    /// The name of the contended lock, and the prefix of the names of other locks.
     pub(crate) name: String,
-    /// For what Redis itself knows.
+    /// The connection for the trial's own queries.
     pub(crate) redis: Connection,
     pub(crate) verdict: Verdict,
 }
 
-/// What Redis was called for.
+/// Counts of calls to Redis.
 pub(crate) struct Calls {
-    /// Scripts.
+    /// The number of script calls.
     pub(crate) scripts: u64,
-    /// In them: the beginnings and renewals of leases.
+    /// The number of leases that these scripts have started or renewed.
     pub(crate) leases: u64,
 }
 
@@ -77,14 +77,14 @@ impl Trial<'_> {
         LockManager::new(&*self.url, self.options.lease, timer)
     }
 
-    /// Forgets the tokens, which would go by themselves in a day.
+    /// Deletes the tokens, which would otherwise expire after a day.
     fn clean_up(&mut self) -> RedisResult<()> {
         let keys: RedisResult<Vec<String>> =
             self.redis.scan_match(format!("lock:{{{}*", self.name))?.collect();
         self.redis.del(keys?)
     }
 
-    /// By everybody, from now on and for so long.
+    /// Returns the calls of all clients during the given time.
     pub(crate) fn calls_within(&mut self, time: Duration) -> RedisResult<Calls> {
         let [scripts, leases] = self.calls()?;
         thread::sleep(time);
@@ -92,7 +92,7 @@ impl Trial<'_> {
         Ok(Calls { scripts: scripts_then - scripts, leases: leases_then - leases })
     }
 
-    /// Since Redis was started.
+    /// Returns the calls since Redis was started.
     fn calls(&mut self) -> RedisResult<[u64; 2]> {
         let stats: InfoDict = redis::cmd("INFO").arg("commandstats").query(&mut self.redis)?;
         let calls = |command| {

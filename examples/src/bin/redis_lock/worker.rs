@@ -1,4 +1,4 @@
-//! One of the three: takes the lock again and again, and counts.
+//! One of the three processes: takes the lock repeatedly and increments the counter.
 
 use std::io::{self, Read, Write};
 use std::process::{self, ExitCode};
@@ -13,38 +13,38 @@ use crate::counter::Counter;
 use crate::lock::{self, Guard, LockError, LockManager, Lost};
 use crate::{Options, Sabotage};
 
-/// How long it waits for the lock before it says so.
+/// How long it waits for the lock before it reports trouble.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What it tells of itself: a line each, with a reason where there is one.
+/// The events that it reports: one line each, with a reason if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Entered,
-    /// It has had the lock to the end.
-    Left,
-    /// And that for longer than a lease.
-    LeftLate,
-    /// It has lost the lock, for that was not renewed in time. May happen to anybody.
+    /// It held the lock to the end.
+    Released,
+    /// It held the lock to the end, for longer than a lease.
+    ReleasedLate,
+    /// It lost the lock because the lease was not renewed in time. This may happen.
     Lost,
-    /// It has lost the lock, or was treated so, within its lease. Must not happen.
-    Robbed,
-    /// Redis could not be asked.
+    /// It lost the lock, or an access was rejected, during its lease. This must not happen.
+    LostEarly,
+    /// A call to Redis failed.
     Trouble,
 }
 
 impl Event {
     const ALL: [Self; 6] =
-        [Self::Entered, Self::Left, Self::LeftLate, Self::Lost, Self::Robbed, Self::Trouble];
+        [Self::Entered, Self::Released, Self::ReleasedLate, Self::Lost, Self::LostEarly, Self::Trouble];
 
-    fn say(self, why: &str) {
+    fn print(self, why: &str) {
         let line = format!("{self:?} {}\n", why.replace('\n', " "));
-        // In one piece. Without anybody who listens there is nothing more to do.
+        // Writes the line in one piece. If no process reads it, there is nothing left to do.
         if io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush()).is_err() {
             process::exit(1);
         }
     }
 
-    /// `None` if nothing was said.
+    /// Returns `None` if the line is not an event.
     pub(crate) fn read(line: &str) -> Option<(Self, String)> {
         let (word, why) = line.split_once(' ')?;
         let event = Self::ALL.into_iter().find(|event| format!("{event:?}") == word)?;
@@ -52,7 +52,7 @@ impl Event {
     }
 }
 
-/// Until its standard input is closed, as it is when whoever has started it ends.
+/// Runs until its standard input is closed. That happens when the parent process ends.
 pub(crate) fn run(url: &str, name: &str, options: &Options) -> ExitCode {
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
@@ -76,35 +76,36 @@ fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
     loop {
         match lock.try_lock_for(WAIT) {
             Ok(Some(guard)) => {
-                Event::Entered.say("");
+                Event::Entered.print("");
                 entered += 1;
-                // Now and then for longer than a lease, which is what a watchdog is for.
+                // Sometimes for longer than a lease, because that requires renewals.
                 let is_long = entered % 20 == 0;
                 let short = Duration::from_millis(random.u64(1..40));
                 let time = if is_long { options.lease * 3 / 2 } else { short };
                 match count(guard, &mut counter, time) {
-                    Ok(()) if is_long => Event::LeftLate.say(""),
-                    Ok(()) => Event::Left.say(""),
+                    Ok(()) if is_long => Event::ReleasedLate.print(""),
+                    Ok(()) => Event::Released.print(""),
                     Err(error @ LockError::Lost(Lost::RanOut(_))) => {
                         if options.sabotage == Some(Sabotage::NoOwnerCheck) {
                             let mut redis = Client::open(url)?.get_connection()?;
                             while !redis.del::<_, bool>(lock::key(name))? {}
                         }
-                        Event::Lost.say(&error.to_string());
+                        Event::Lost.print(&error.to_string());
                     }
-                    Err(error @ LockError::Lost(Lost::Gone)) => Event::Robbed.say(&error.to_string()),
-                    Err(error) => Event::Trouble.say(&error.to_string()),
+                    Err(error @ LockError::Lost(Lost::Gone)) => Event::LostEarly.print(&error.to_string()),
+                    Err(error) => Event::Trouble.print(&error.to_string()),
                 }
             }
-            Ok(None) => Event::Trouble.say(&format!("no lock within {WAIT:?}")),
-            Err(error) => Event::Trouble.say(&error.to_string()),
+            Ok(None) => Event::Trouble.print(&format!("no lock within {WAIT:?}")),
+            Err(error) => Event::Trouble.print(&error.to_string()),
         }
-        // So that others get a chance; and time passes where Redis is not there.
+        // Gives other processes a chance, and limits the rate of attempts without Redis.
         thread::sleep(Duration::from_millis(random.u64(1..20)));
     }
 }
 
-/// Does not look whether the lock is held before it writes, as one does not that is stopped right after it has looked.
+/// Writes without checking the lock first, like a process that is stopped immediately after its
+/// check.
 fn count(guard: Guard<'_>, counter: &mut Counter, time: Duration) -> Result<(), LockError> {
     let begin = Instant::now();
     loop {
@@ -112,13 +113,13 @@ fn count(guard: Guard<'_>, counter: &mut Counter, time: Duration) -> Result<(), 
             Ok(true) if begin.elapsed() >= time => return guard.unlock(),
             Ok(true) => {}
             Ok(false) => {
-                // Either it says how the lock was lost, or it should not have been.
+                // Either `check` returns how the lock was lost, or the rejection was wrong.
                 guard.check()?;
-                Event::Robbed.say("an access was refused to who has the lock");
+                Event::LostEarly.print("an access of the holder was rejected");
                 return guard.unlock();
             }
             Err(error) => {
-                Event::Trouble.say(&LockError::from(error).to_string());
+                Event::Trouble.print(&LockError::from(error).to_string());
                 guard.check()?;
                 thread::sleep(Duration::from_millis(10));
             }

@@ -1,4 +1,5 @@
-//! The client: asks again when no answer comes, each time after twice as long, and gives up in the end.
+//! The client. It sends a request again if no answer arrives, doubles the waiting time each time,
+//! and finally gives up.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,46 +14,46 @@ use crate::server::if_ready;
 use crate::timers::{TICK, Timers};
 use crate::{Id, Timer};
 
-/// How many requests are on their way at a time: fewer than datagrams fit in a socket's buffer, so that only the server
-/// drops any.
-const AT_A_TIME: usize = 100;
+/// The maximum number of open requests. Fewer datagrams than that always fit into a socket's
+/// buffer, so only the server drops any.
+const MAX_OPEN: usize = 100;
 
-/// When to ask for the second time.
+/// The time until the first retransmission.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 
-/// When to give up, counted from the first time.
+/// The time limit of a request, from its first transmission.
 const LIMIT: Duration = Duration::from_millis(500);
 
 pub(crate) struct Client {
     pub(crate) socket: UdpSocket,
-    /// How many requests have not been begun.
-    to_come: u64,
-    /// Those that have not ended.
+    /// The number of requests that have not started.
+    unstarted: u64,
+    /// The requests that have not ended.
     open: HashMap<Id, Request>,
     pub(crate) counts: Counts,
 }
 
 struct Request {
-    /// How long to wait for the answer before asking again.
+    /// How long to wait for the answer before the next retransmission.
     wait: Duration,
-    ask_again_at: Instant,
-    ask_again: Key,
-    give_up_at: Instant,
-    give_up: Key,
+    retransmit_at: Instant,
+    retransmit: Key,
+    expires_at: Instant,
+    fail: Key,
 }
 
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) answered: u64,
-    pub(crate) given_up: u64,
-    pub(crate) asked_again: u64,
-    /// Answers that came when the request had ended: to a second asking, or too late.
+    pub(crate) failed: u64,
+    pub(crate) retransmitted: u64,
+    /// Answers to requests that have already ended.
     pub(crate) stray: u64,
     pub(crate) cancelled: u64,
-    /// Timers that came out before their time.
+    /// Timers that expired too early.
     pub(crate) early: u64,
-    /// Timers that did not come out, though their time had come before that of one that did; or that were not there to
-    /// be cancelled, though they had not come out.
+    /// Timers that did not expire although a later timer did, or that could not be cancelled
+    /// although they had not expired.
     pub(crate) missed: u64,
     pub(crate) lateness: Lateness,
 }
@@ -61,30 +62,30 @@ impl Client {
     pub(crate) fn new(server: SocketAddr, requests: u64) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into())?;
         socket.connect(server)?;
-        Ok(Self { socket, to_come: requests, open: HashMap::new(), counts: Counts::default() })
+        Ok(Self { socket, unstarted: requests, open: HashMap::new(), counts: Counts::default() })
     }
 
-    /// Begins as many requests as may be on their way.
+    /// Starts as many requests as the limit permits.
     pub(crate) fn begin(&mut self, timers: &mut Timers<Timer>) -> io::Result<()> {
-        while self.to_come > 0 && self.open.len() < AT_A_TIME {
-            let id = self.to_come.to_be_bytes();
-            self.to_come -= 1;
+        while self.unstarted > 0 && self.open.len() < MAX_OPEN {
+            let id = self.unstarted.to_be_bytes();
+            self.unstarted -= 1;
             self.socket.send(&id)?;
             let now = Instant::now();
-            let (ask_again_at, give_up_at) = (now + FIRST_WAIT, now + LIMIT);
+            let (retransmit_at, expires_at) = (now + FIRST_WAIT, now + LIMIT);
             let request = Request {
                 wait: FIRST_WAIT,
-                ask_again_at,
-                ask_again: timers.at(ask_again_at, Timer::AskAgain(id)),
-                give_up_at,
-                give_up: timers.at(give_up_at, Timer::GiveUp(id)),
+                retransmit_at,
+                retransmit: timers.at(retransmit_at, Timer::AskAgain(id)),
+                expires_at,
+                fail: timers.at(expires_at, Timer::GiveUp(id)),
             };
             self.open.insert(id, request);
         }
         Ok(())
     }
 
-    /// Answers have come. Here nearly all timers end.
+    /// Handles answers. Most timers end here.
     pub(crate) fn readable(&mut self, timers: &mut Timers<Timer>) -> io::Result<()> {
         let mut id = Id::default();
         while if_ready(self.socket.recv(&mut id))?.is_some() {
@@ -93,7 +94,7 @@ impl Client {
                 continue;
             };
             self.counts.answered += 1;
-            for timer in [request.ask_again, request.give_up] {
+            for timer in [request.retransmit, request.fail] {
                 match timers.cancel(timer) {
                     Some(_) => self.counts.cancelled += 1,
                     None => self.counts.missed += 1,
@@ -103,35 +104,36 @@ impl Client {
         Ok(())
     }
 
-    pub(crate) fn ask_again(&mut self, id: Id, timers: &mut Timers<Timer>) -> io::Result<()> {
-        // It may have ended since this timer came out of the wheel: by the one before it in the list.
+    pub(crate) fn retransmit(&mut self, id: Id, timers: &mut Timers<Timer>) -> io::Result<()> {
+        // The request may have ended since the wheel returned this timer, because of an earlier
+        // timer in the same list.
         let Some(request) = self.open.get_mut(&id) else { return Ok(()) };
-        self.counts.came_out(request.ask_again_at);
-        self.counts.asked_again += 1;
+        self.counts.record_expiry(request.retransmit_at);
+        self.counts.retransmitted += 1;
         self.socket.send(&id)?;
         request.wait *= 2;
-        request.ask_again_at = Instant::now() + request.wait;
-        request.ask_again = timers.at(request.ask_again_at, Timer::AskAgain(id));
+        request.retransmit_at = Instant::now() + request.wait;
+        request.retransmit = timers.at(request.retransmit_at, Timer::AskAgain(id));
         Ok(())
     }
 
-    pub(crate) fn give_up(&mut self, id: Id, timers: &mut Timers<Timer>) {
+    pub(crate) fn fail(&mut self, id: Id, timers: &mut Timers<Timer>) {
         let Some(request) = self.open.remove(&id) else {
-            // The answer has cancelled it.
+            // The answer must have cancelled this timer.
             self.counts.missed += 1;
             return;
         };
-        self.counts.given_up += 1;
-        self.counts.came_out(request.give_up_at);
-        self.counts.cancelled += u64::from(timers.cancel(request.ask_again).is_some());
-        // However busy the machine is, what is due first comes out first, tick by tick.
-        let was_due_before = request.ask_again_at + TICK <= request.give_up_at;
+        self.counts.failed += 1;
+        self.counts.record_expiry(request.expires_at);
+        self.counts.cancelled += u64::from(timers.cancel(request.retransmit).is_some());
+        // Even on a busy machine, timers expire in the order of their ticks.
+        let was_due_before = request.retransmit_at + TICK <= request.expires_at;
         self.counts.missed += u64::from(was_due_before);
     }
 }
 
 impl Counts {
-    fn came_out(&mut self, due: Instant) {
+    fn record_expiry(&mut self, due: Instant) {
         let now = Instant::now();
         self.early += u64::from(now < due);
         self.lateness.record(now.saturating_duration_since(due));

@@ -1,17 +1,18 @@
-//! An event loop that owns a plain wheel: one thread, no timer, no lock and no atomics.
+//! An event loop that owns a plain wheel: one thread, no timer, no lock and no atomic operations.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin single_threaded
 //! ```
 //!
-//! So libco keeps its timeouts, in as many slots: the loop sleeps in epoll until the next deadline, advances the wheel to
-//! the millisecond that the clock has reached, and does what came out. The job here is a client that asks a server
-//! over UDP. It asks again after 20 ms, after 40 ms more and so on, and gives up after 500 ms; when the answer comes, it
-//! takes both timers out of the wheel. The server is in the same loop. It drops some requests, chosen by a seed, and
-//! answers others late, by the same wheel.
+//! libco manages its timeouts in the same way, with the same number of slots. The loop sleeps in
+//! epoll until the next deadline, advances the wheel to the current millisecond, and handles the
+//! expired entries. Here they belong to a client that sends requests to a server over UDP. It sends
+//! a request again after 20 ms, after 40 ms more and so on, and gives up after 500 ms. When the
+//! answer arrives, it removes both timers from the wheel. The server runs in the same loop. It
+//! drops some requests, chosen by a seed, and answers others late, with the same wheel.
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options. `timers.rs` is the part
-//! to copy, and `run` below shows how to use it.
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options. `timers.rs` is the part to copy, and `run` below shows how to use it.
 
 mod client;
 mod server;
@@ -34,18 +35,18 @@ use crate::timers::Timers;
 const CLIENT: Token = Token(0);
 const SERVER: Token = Token(1);
 
-/// The number of a request: all there is in a datagram.
+/// The number of a request: the only content of a datagram.
 type Id = [u8; 8];
 
-/// What is to be done when the time comes.
+/// The action of a timer.
 enum Timer {
     AskAgain(Id),
     GiveUp(Id),
     Answer(Id, SocketAddr),
 }
 
-/// An event loop on one thread that keeps its timeouts in a plain wheel: a client that asks over a network that loses
-/// datagrams.
+/// An event loop on one thread that manages its timeouts in a plain wheel: a client with
+/// retransmissions, and a network that loses datagrams
 #[derive(Debug, Parser)]
 #[command(name = "single_threaded", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
@@ -57,11 +58,12 @@ struct Options {
     #[arg(long, value_name = "SHARE", default_value = "0.3", value_parser = share)]
     drop: f64,
 
-    /// FAIL if 1 in 100 timers comes out later than so many milliseconds: what the machine may take to wake a thread
+    /// FAIL if the 99th percentile of the lateness, in milliseconds, is higher: what the machine
+    /// needs to wake a thread
     #[arg(long, value_name = "MS", default_value_t = 500)]
     max_late: u64,
 
-    /// Which datagrams are dropped, and which answers are late
+    /// Determines which datagrams are dropped, and which answers are late
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -93,12 +95,12 @@ fn share(text: &str) -> Result<f64, String> {
 struct Outcome {
     client: client::Counts,
     server: Server,
-    /// What is left in the wheel.
+    /// The number of entries that are left in the wheel.
     left: usize,
     time: Duration,
     wake_ups: u64,
-    /// With no socket ready, and nothing due.
-    in_vain: u64,
+    /// Wake-ups without a ready socket or a due entry.
+    unneeded: u64,
 }
 
 fn run(options: &Options) -> io::Result<Outcome> {
@@ -111,16 +113,16 @@ fn run(options: &Options) -> io::Result<Outcome> {
     let mut timers = Timers::new();
     let mut due = Vec::new();
     let mut events = Events::with_capacity(16);
-    let (mut wake_ups, mut in_vain) = (0, 0);
+    let (mut wake_ups, mut unneeded) = (0, 0);
     let began = Instant::now();
     client.begin(&mut timers)?;
-    // As long as a request is open or an answer is late, there is a timer.
+    // There is a timer as long as a request is open or an answer is delayed.
     while let Some(wait) = timers.wait() {
         match poll.poll(&mut events, Some(wait)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => wake_ups += 1,
         }
-        // First what has come, then what is due: an answer that is here in time counts.
+        // Handles datagrams before due entries: an answer that has arrived in time counts.
         for event in &events {
             match event.token() {
                 CLIENT => client.readable(&mut timers)?,
@@ -128,62 +130,62 @@ fn run(options: &Options) -> io::Result<Outcome> {
             }
         }
         timers.take_due(&mut due);
-        in_vain += u64::from(events.is_empty() && due.is_empty());
+        unneeded += u64::from(events.is_empty() && due.is_empty());
         for timer in due.drain(..) {
             match timer {
-                Timer::AskAgain(id) => client.ask_again(id, &mut timers)?,
-                Timer::GiveUp(id) => client.give_up(id, &mut timers),
+                Timer::AskAgain(id) => client.retransmit(id, &mut timers)?,
+                Timer::GiveUp(id) => client.fail(id, &mut timers),
                 Timer::Answer(id, to) => server.answer(id, to)?,
             }
         }
         client.begin(&mut timers)?;
     }
     let (time, left) = (began.elapsed(), timers.len());
-    // A last retransmission may have crossed with the answer.
+    // The last retransmission may have been sent before the answer arrived.
     server.readable(&mut timers)?;
-    Ok(Outcome { client: client.counts, server, left, time, wake_ups, in_vain })
+    Ok(Outcome { client: client.counts, server, left, time, wake_ups, unneeded })
 }
 
 impl Outcome {
     fn report(&self, options: &Options) -> ExitCode {
-        let Self { client, server, left, time, wake_ups, in_vain } = self;
+        let Self { client, server, left, time, wake_ups, unneeded } = self;
         let count = HumanCount;
         let requests = u64::from(options.requests);
-        let sent = requests + client.asked_again;
+        let sent = requests + client.retransmitted;
         println!(
-            "answered     {} of {} in {time:.1?}; gave up on {}",
+            "answered     {} of {} in {time:.1?}; {} failed",
             count(client.answered),
             count(requests),
-            count(client.given_up)
+            count(client.failed)
         );
         println!(
-            "asked again  {} times; {} answers were not needed any more",
-            count(client.asked_again),
+            "sent again   {} times; {} answers were no longer needed",
+            count(client.retransmitted),
             count(client.stray)
         );
         println!(
-            "server       got {} datagrams (should be {}), dropped {}, answered {} late",
+            "server       received {} datagrams (expected {}), dropped {}, answered {} late",
             count(server.received),
             count(sent),
             count(server.dropped),
             count(server.late)
         );
-        let out = client.asked_again + client.given_up;
-        println!("timers       {} cancelled, {} came out, {left} left", count(client.cancelled), count(out));
+        let out = client.retransmitted + client.failed;
+        println!("timers       {} cancelled, {} expired, {left} left", count(client.cancelled), count(out));
         println!("lateness     {}", client.lateness);
-        println!("wake-ups     {}, of these {} in vain", count(*wake_ups), count(*in_vain));
+        println!("wake-ups     {}, {} of them without a reason", count(*wake_ups), count(*unneeded));
 
         let mut verdict = Verdict::default();
         let late = client.lateness.p99();
-        verdict.expect(client.answered + client.given_up == requests, "not every request ended once");
-        verdict.expect(server.received == sent, "the server got another number of datagrams than were sent");
-        verdict.expect(client.early == 0, format!("{} timers came out early", client.early));
+        verdict.expect(client.answered + client.failed == requests, "not every request ended exactly once");
+        verdict.expect(server.received == sent, "the server did not receive all datagrams that were sent");
+        verdict.expect(client.early == 0, format!("{} timers expired early", client.early));
         verdict.expect(client.missed == 0, format!("{} timers were missed", client.missed));
         verdict.expect(*left == 0, format!("{left} timers are still in the wheel"));
         verdict.expect(
             late.as_millis() <= options.max_late.into(),
-            format!("1 in 100 timers was {late:.1?} late"),
+            format!("the 99th percentile of the lateness is {late:.1?}"),
         );
-        verdict.pronounce()
+        verdict.print()
     }
 }

@@ -1,4 +1,5 @@
-//! The server, and with it the bad network: it drops some requests and answers others late.
+//! The server. It also simulates the unreliable network: it drops some requests and answers others
+//! late.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,8 +10,8 @@ use mio::net::UdpSocket;
 use crate::timers::Timers;
 use crate::{Id, Timer};
 
-/// Share of the requests that it answers late, and how late at most: for some the answer crosses with a retransmission,
-/// for some with their end.
+/// The share of late answers, and their maximum delay. Some of these answers arrive after a
+/// retransmission, and some after the request has failed.
 const LATE_SHARE: f64 = 0.1;
 const LATE: Duration = Duration::from_millis(400);
 
@@ -57,7 +58,7 @@ impl Server {
     }
 }
 
-/// `None` if the socket has nothing now: mio tells of it when it has.
+/// Returns `None` if the socket is not ready. mio reports when it is.
 pub(crate) fn if_ready<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

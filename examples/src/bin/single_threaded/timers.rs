@@ -1,4 +1,4 @@
-//! The timers of an event loop: a wheel, and the clock that it lacks.
+//! The timers of an event loop: a wheel and a clock.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,12 @@ use hashed_wheel::wheel::{HashedWheel, Key};
 
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// One minute of ticks. (The wheel rounds it up to 65 536.) A later deadline is no trouble: it stays for some turns.
+/// One minute of ticks. (The wheel rounds it up to 65 536.) Later deadlines are permitted: such an
+/// entry stays in its slot for several rounds.
 const SLOTS: usize = 60_000;
 
-/// Timers with a tick of a millisecond. `T` says what is to be done; what comes out is for the caller to do.
+/// Timers with a tick of a millisecond. `T` is the action of a timer. The caller performs the
+/// actions of expired timers.
 pub(crate) struct Timers<T> {
     wheel: HashedWheel<T>,
     start: Instant,
@@ -20,28 +22,29 @@ impl<T> Timers<T> {
         Self { wheel: HashedWheel::new(SLOTS), start: Instant::now() }
     }
 
-    /// Rounded up to the next tick: not early.
-    pub(crate) fn at(&mut self, when: Instant, what: T) -> Key {
+    /// Schedules a timer. The deadline is rounded up to the next tick, so the timer does not expire
+    /// early.
+    pub(crate) fn at(&mut self, when: Instant, action: T) -> Key {
         let deadline = when - self.start;
-        self.wheel.insert(deadline.as_nanos().div_ceil(TICK.as_nanos()) as u64, what)
+        self.wheel.insert(deadline.as_nanos().div_ceil(TICK.as_nanos()) as u64, action)
     }
 
-    /// `None` if it has come out already.
+    /// Returns `None` if the timer has already expired.
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         self.wheel.remove(key)
     }
 
-    /// How long the loop may sleep. `None`: until something else wakes it.
+    /// Returns how long the loop may sleep. `None`: until another event wakes it.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let deadline = Duration::from_millis(self.wheel.next_deadline()?);
         Some(deadline.saturating_sub(self.start.elapsed()))
     }
 
-    /// Takes out all that is due. It goes into a list since whoever handles it will want to set new timers.
+    /// Moves all due timers to a list. A list, because their handlers may schedule new timers.
     pub(crate) fn take_due(&mut self, due: &mut Vec<T>) {
-        // Rounded down to the tick that has been reached: not early.
+        // Rounded down to the last complete tick, so that timers do not expire early.
         let now = self.start.elapsed().as_millis() as u64;
-        self.wheel.advance(now, |what| due.push(what));
+        self.wheel.advance(now, |action| due.push(action));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What became of each timeout.
+//! Records how each timeout ended.
 
 use std::mem;
 use std::panic::panic_any;
@@ -10,85 +10,86 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, Stats, Timeout, TimerTask};
 use hashed_wheel_examples::Lateness;
 
-use crate::machine::Provoked;
+use crate::machine::IntentionalPanic;
 
-/// So many descriptions of what went wrong are kept.
-const WRONGS: usize = 10;
+/// The maximum number of error descriptions that are kept.
+const MAX_ERRORS: usize = 10;
 
-/// One lateness in so many is recorded, and each that is the greatest so far.
-const RECORDED: u64 = 64;
+/// One in this many lateness values is recorded, and every new maximum.
+const SAMPLE_INTERVAL: u64 = 64;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sum of all ledgers that are closed.
+/// The sum of all closed ledgers.
 #[derive(Debug, Default)]
 pub(crate) struct Total {
-    pub(crate) opened: u64,
+    pub(crate) scheduled: u64,
     pub(crate) ran: u64,
     pub(crate) cancelled: u64,
-    pub(crate) swept: u64,
+    pub(crate) ended_by_stop: u64,
     pub(crate) refused: u64,
-    pub(crate) discarded: u64,
+    pub(crate) task_dropped: u64,
     pub(crate) rearmed: u64,
-    pub(crate) provoked: u64,
+    pub(crate) intentional_panics: u64,
     pub(crate) turns: u64,
     pub(crate) wake_ups: u64,
     pub(crate) lateness: Lateness,
-    pub(crate) wrongs: u64,
-    pub(crate) wrong: Vec<String>,
+    pub(crate) error_count: u64,
+    pub(crate) errors: Vec<String>,
 }
 
 impl Total {
-    /// Takes over what is in a ledger.
+    /// Adds the content of a ledger.
     pub(crate) fn add(&mut self, ledger: &Ledger) {
         for (sum, part) in [
-            (&mut self.opened, &ledger.opened),
+            (&mut self.scheduled, &ledger.scheduled),
             (&mut self.ran, &ledger.ran),
             (&mut self.cancelled, &ledger.cancelled),
-            (&mut self.swept, &ledger.swept),
+            (&mut self.ended_by_stop, &ledger.ended_by_stop),
             (&mut self.refused, &ledger.refused),
-            (&mut self.discarded, &ledger.discarded),
+            (&mut self.task_dropped, &ledger.task_dropped),
             (&mut self.rearmed, &ledger.rearmed),
-            (&mut self.provoked, &ledger.provoked),
+            (&mut self.intentional_panics, &ledger.intentional_panics),
             (&mut self.turns, &ledger.turns),
             (&mut self.wake_ups, &ledger.wake_ups),
-            (&mut self.wrongs, &ledger.wrongs),
+            (&mut self.error_count, &ledger.error_count),
         ] {
             *sum += part.load(SeqCst);
         }
         self.lateness.add(&lock(&ledger.lateness));
-        self.wrong.append(&mut lock(&ledger.wrong));
-        self.wrong.truncate(WRONGS);
+        self.errors.append(&mut lock(&ledger.errors));
+        self.errors.truncate(MAX_ERRORS);
     }
 }
 
-/// All timeouts of one timer.
+/// The timeouts of one timer.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     name: String,
     max_late: Duration,
-    opened: AtomicU64,
-    // The ends: each timeout that was opened adds one to one of these.
+    scheduled: AtomicU64,
+    // The ways to end. Each scheduled timeout increments exactly one of these.
     ran: AtomicU64,
     cancelled: AtomicU64,
-    swept: AtomicU64,
+    ended_by_stop: AtomicU64,
     refused: AtomicU64,
-    discarded: AtomicU64,
+    task_dropped: AtomicU64,
 
     rearmed: AtomicU64,
-    /// Panics of tasks and executors.
-    pub(crate) provoked: AtomicU64,
-    /// Tasks that an executor did not take.
-    pub(crate) turned_away: AtomicU64,
+    /// Intentional panics of tasks and executors.
+    pub(crate) intentional_panics: AtomicU64,
+    /// Tasks that an executor did not accept.
+    pub(crate) dropped_by_executor: AtomicU64,
     turns: AtomicU64,
     wake_ups: AtomicU64,
     lateness: Mutex<Lateness>,
     latest: AtomicU64,
-    wrongs: AtomicU64,
-    wrong: Mutex<Vec<String>>,
-    /// Timeouts for whoever takes them: those that tasks have scheduled, and some that two threads are to know of.
+    error_count: AtomicU64,
+    errors: Mutex<Vec<String>>,
+    /// Timeouts that any producer may take: those that tasks have scheduled, and some that two
+    /// threads share.
     pub(crate) shared: Mutex<Vec<Entry>>,
 }
 
@@ -97,104 +98,106 @@ impl Ledger {
         Arc::new(Self {
             name,
             max_late,
-            opened: AtomicU64::default(),
+            scheduled: AtomicU64::default(),
             ran: AtomicU64::default(),
             cancelled: AtomicU64::default(),
-            swept: AtomicU64::default(),
+            ended_by_stop: AtomicU64::default(),
             refused: AtomicU64::default(),
-            discarded: AtomicU64::default(),
+            task_dropped: AtomicU64::default(),
             rearmed: AtomicU64::default(),
-            provoked: AtomicU64::default(),
-            turned_away: AtomicU64::default(),
+            intentional_panics: AtomicU64::default(),
+            dropped_by_executor: AtomicU64::default(),
             turns: AtomicU64::default(),
             wake_ups: AtomicU64::default(),
             lateness: Mutex::default(),
             latest: AtomicU64::default(),
-            wrongs: AtomicU64::default(),
-            wrong: Mutex::default(),
+            error_count: AtomicU64::default(),
+            errors: Mutex::default(),
             shared: Mutex::default(),
         })
     }
 
-    pub(crate) fn opened(&self) -> u64 {
-        self.opened.load(SeqCst)
+    pub(crate) fn scheduled(&self) -> u64 {
+        self.scheduled.load(SeqCst)
     }
 
-    pub(crate) fn expect(&self, holds: bool, otherwise: impl FnOnce() -> String) {
-        if !holds && self.wrongs.fetch_add(1, SeqCst) < WRONGS as u64 {
-            lock(&self.wrong).push(format!("{}: {}", self.name, otherwise()));
+    pub(crate) fn expect(&self, holds: bool, failure: impl FnOnce() -> String) {
+        if !holds && self.error_count.fetch_add(1, SeqCst) < MAX_ERRORS as u64 {
+            lock(&self.errors).push(format!("{}: {}", self.name, failure()));
         }
     }
 
-    /// For a panic that is part of the trial.
-    pub(crate) fn provoke(&self) -> ! {
-        self.provoked.fetch_add(1, SeqCst);
-        panic_any(Provoked)
+    /// Panics intentionally.
+    pub(crate) fn panic_intentionally(&self) -> ! {
+        self.intentional_panics.fetch_add(1, SeqCst);
+        panic_any(IntentionalPanic)
     }
 
     fn fired(&self, due: Instant) {
-        self.expect(Instant::now() >= due, || "one fired early".into());
+        self.expect(Instant::now() >= due, || "a timeout fired early".into());
         let late = due.elapsed();
         let nanos = late.as_nanos() as u64;
         let is_the_latest = self.latest.fetch_max(nanos, SeqCst) < nanos;
-        if is_the_latest || self.ran.load(SeqCst) % RECORDED == 0 {
+        if is_the_latest || self.ran.load(SeqCst) % SAMPLE_INTERVAL == 0 {
             lock(&self.lateness).record(late);
         }
-        self.expect(late <= self.max_late, || format!("one fired {late:.1?} late"));
+        self.expect(late <= self.max_late, || format!("a timeout fired {late:.1?} late"));
     }
 
-    /// Everything has ended and is gone: what the timer says has to agree.
+    /// Compares the counts with those of the timer, after all timeouts have ended and were dropped.
     pub(crate) fn close(&self, stats: &Stats) {
         let get = |count: &AtomicU64| count.load(SeqCst);
         self.turns.store(stats.turns, SeqCst);
         self.wake_ups.store(stats.wake_ups, SeqCst);
-        let (ran, discarded) = (get(&self.ran), get(&self.discarded));
-        let (cancelled, swept, refused) = (get(&self.cancelled), get(&self.swept), get(&self.refused));
-        let ended = ran + discarded + cancelled + swept + refused;
-        for (what, here, there) in [
-            ("opened and ended", self.opened(), ended),
-            ("not taken by the executor and dropped", get(&self.turned_away), discarded),
-            ("expired", ran + discarded, stats.expired),
-            ("cancelled", cancelled + swept, stats.cancelled),
+        let (ran, task_dropped) = (get(&self.ran), get(&self.task_dropped));
+        let (cancelled, ended_by_stop, refused) =
+            (get(&self.cancelled), get(&self.ended_by_stop), get(&self.refused));
+        let ended = ran + task_dropped + cancelled + ended_by_stop + refused;
+        for (what, counted, reported) in [
+            ("scheduled and ended", self.scheduled(), ended),
+            ("not taken by the executor and dropped", get(&self.dropped_by_executor), task_dropped),
+            ("expired", ran + task_dropped, stats.expired),
+            ("cancelled", cancelled + ended_by_stop, stats.cancelled),
             ("refused", refused, stats.rejected),
-            ("dropped", discarded, stats.dropped_tasks),
+            ("dropped", task_dropped, stats.dropped_tasks),
             ("pending", 0, stats.pending),
-            ("panicked", get(&self.provoked), stats.panics),
+            ("panicked", get(&self.intentional_panics), stats.panics),
         ] {
-            self.expect(here == there, || format!("{what}: {here} and {there}"));
+            self.expect(counted == reported, || format!("{what}: counted {counted}, reported {reported}"));
         }
     }
 }
 
-/// What became of one timeout.
-pub(crate) struct Fate {
+/// Records how one timeout ended.
+pub(crate) struct Record {
     ledger: Arc<Ledger>,
-    /// When it was to fire at the earliest, and nearly at the latest, if it was never re-armed. `None` is never.
+    /// The earliest time at which the timeout may fire, if it is never reset. The permitted
+    /// lateness is counted from it. `None` is never.
     due: Option<Instant>,
     rearmed: AtomicBool,
     runs: AtomicU8,
-    hooks: AtomicU8,
+    hook_calls: AtomicU8,
     drops: AtomicU8,
     cancels: AtomicU8,
-    sweeps: AtomicU8,
+    stops: AtomicU8,
     refusals: AtomicU8,
-    turned_away: AtomicU8,
+    dropped_by_executor: AtomicU8,
 }
 
-impl Fate {
+impl Record {
     pub(crate) fn new(ledger: &Arc<Ledger>, delay: Duration) -> Arc<Self> {
-        ledger.opened.fetch_add(1, SeqCst);
+        ledger.scheduled.fetch_add(1, SeqCst);
         Arc::new(Self {
             ledger: Arc::clone(ledger),
             due: Instant::now().checked_add(delay),
             rearmed: AtomicBool::default(),
             runs: AtomicU8::default(),
-            hooks: AtomicU8::default(),
+            hook_calls: AtomicU8::default(),
             drops: AtomicU8::default(),
             cancels: AtomicU8::default(),
-            sweeps: AtomicU8::default(),
+            stops: AtomicU8::default(),
             refusals: AtomicU8::default(),
-            turned_away: AtomicU8::default(),
+            dropped_by_executor: AtomicU8::default(),
         })
     }
 
@@ -202,37 +205,37 @@ impl Fate {
         self.refusals.fetch_add(1, SeqCst);
     }
 
-    /// When it had to fire, if that is known.
+    /// Returns the deadline, unless the timeout was reset.
     fn known_due(&self) -> Option<Instant> {
         self.due.filter(|_| !self.rearmed.load(SeqCst))
     }
 
-    pub(crate) fn task_is_gone(&self) -> bool {
+    pub(crate) fn is_task_dropped(&self) -> bool {
         self.drops.load(SeqCst) > 0
     }
 }
 
-/// The last of it is gone.
-impl Drop for Fate {
+/// Checks the counts when the last reference is dropped.
+impl Drop for Record {
     fn drop(&mut self) {
         let get = |count: &AtomicU8| count.load(SeqCst);
-        let (runs, cancels, sweeps) = (get(&self.runs), get(&self.cancels), get(&self.sweeps));
-        let (refusals, turned_away) = (get(&self.refusals), get(&self.turned_away));
-        let (hooks, drops) = (get(&self.hooks), get(&self.drops));
-        let ends = runs + cancels + sweeps + refusals + turned_away;
+        let (runs, cancels, stops) = (get(&self.runs), get(&self.cancels), get(&self.stops));
+        let (refusals, dropped_by_executor) = (get(&self.refusals), get(&self.dropped_by_executor));
+        let (hook_calls, drops) = (get(&self.hook_calls), get(&self.drops));
+        let ends = runs + cancels + stops + refusals + dropped_by_executor;
         let ledger = &self.ledger;
-        ledger.expect(ends == 1 && hooks == cancels + sweeps && drops == 1, || {
+        ledger.expect(ends == 1 && hook_calls == cancels + stops && drops == 1, || {
             format!(
-                "one that ended {ends} times: {runs} runs, {cancels} cancels, {sweeps} in stop, {refusals} refusals, \
-                 {turned_away} not run by the executor; {hooks} hooks, {drops} drops of the task"
+                "a timeout ended {ends} times: {runs} runs, {cancels} cancels, {stops} in stop, {refusals} rejections, \
+                 {dropped_by_executor} not run by the executor; {hook_calls} hook_calls, {drops} drops of the task"
             )
         });
         for (end, count) in [
             (runs, &ledger.ran),
             (cancels, &ledger.cancelled),
-            (sweeps, &ledger.swept),
+            (stops, &ledger.ended_by_stop),
             (refusals, &ledger.refused),
-            (turned_away, &ledger.discarded),
+            (dropped_by_executor, &ledger.task_dropped),
         ] {
             if end > 0 {
                 count.fetch_add(1, SeqCst);
@@ -241,51 +244,53 @@ impl Drop for Fate {
     }
 }
 
-/// What a task does beside keeping count.
-pub(crate) enum Deed {
+/// The action of a task, in addition to counting.
+pub(crate) enum Action {
     Nothing,
     Stall(Duration),
     PanicInRun,
     PanicInHook,
     PanicInDrop,
-    /// Schedules another one.
-    Again(Duration),
-    /// Lets go of a handle, which may be the last.
-    Holds(#[expect(dead_code, reason = "only dropped")] HashedWheelTimer),
+    /// Schedules another timeout.
+    Schedule(Duration),
+    /// Drops a handle, which may be the last one.
+    DropHandle(#[expect(dead_code, reason = "only dropped")] HashedWheelTimer),
 }
 
 pub(crate) struct Task {
-    pub(crate) fate: Arc<Fate>,
-    pub(crate) deed: Deed,
+    pub(crate) record: Arc<Record>,
+    pub(crate) action: Action,
 }
 
 impl TimerTask for Task {
     fn run(mut self, timeout: &Timeout) {
-        let fate = &self.fate;
-        fate.runs.fetch_add(1, SeqCst);
-        let ledger = &fate.ledger;
-        ledger.expect(timeout.is_expired(), || "one runs that is not expired".into());
-        if let Some(due) = fate.known_due() {
+        let record = &self.record;
+        record.runs.fetch_add(1, SeqCst);
+        let ledger = &record.ledger;
+        ledger.expect(timeout.is_expired(), || "a task ran although its timeout is not expired".into());
+        if let Some(due) = record.known_due() {
             ledger.fired(due);
         }
-        match mem::replace(&mut self.deed, Deed::Nothing) {
-            Deed::Stall(time) => thread::sleep(time),
-            Deed::PanicInRun => ledger.provoke(),
-            Deed::Again(delay) => {
-                if let Some(entry) = schedule(&timeout.timer(), ledger, delay, Deed::Nothing) {
+        match mem::replace(&mut self.action, Action::Nothing) {
+            Action::Stall(time) => thread::sleep(time),
+            Action::PanicInRun => ledger.panic_intentionally(),
+            Action::Schedule(delay) => {
+                if let Some(entry) = schedule(&timeout.timer(), ledger, delay, Action::Nothing) {
                     lock(&ledger.shared).push(entry);
                 }
             }
-            deed => self.deed = deed,
+            action => self.action = action,
         }
     }
 
     fn cancelled(self, timeout: &Timeout) {
-        let fate = &self.fate;
-        fate.hooks.fetch_add(1, SeqCst);
-        fate.ledger.expect(timeout.is_cancelled(), || "a hook for one that is not cancelled".into());
-        if let Deed::PanicInHook = self.deed {
-            fate.ledger.provoke();
+        let record = &self.record;
+        record.hook_calls.fetch_add(1, SeqCst);
+        record.ledger.expect(timeout.is_cancelled(), || {
+            "a hook was called although its timeout is not cancelled".into()
+        });
+        if let Action::PanicInHook = self.action {
+            record.ledger.panic_intentionally();
         }
     }
 }
@@ -293,28 +298,28 @@ impl TimerTask for Task {
 impl Drop for Task {
     fn drop(&mut self) {
         let get = |count: &AtomicU8| count.load(SeqCst);
-        let fate = &self.fate;
-        // Neither run, nor cancelled, nor refused: an executor has dropped it.
-        if get(&fate.runs) + get(&fate.hooks) == 0 && IS_TURNED_AWAY.get() {
-            fate.turned_away.fetch_add(1, SeqCst);
+        let record = &self.record;
+        // The task was not run, cancelled or rejected: an executor has dropped it.
+        if get(&record.runs) + get(&record.hook_calls) == 0 && IS_DROPPING.get() {
+            record.dropped_by_executor.fetch_add(1, SeqCst);
         }
-        fate.drops.fetch_add(1, SeqCst);
-        if matches!(self.deed, Deed::PanicInDrop) && !thread::panicking() {
-            fate.ledger.provoke();
+        record.drops.fetch_add(1, SeqCst);
+        if matches!(self.action, Action::PanicInDrop) && !thread::panicking() {
+            record.ledger.panic_intentionally();
         }
     }
 }
 
 thread_local! {
-    /// Whether this thread is in an executor that does not run what it was given.
-    pub(crate) static IS_TURNED_AWAY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// Whether this thread is in an executor that does not run its task.
+    pub(crate) static IS_DROPPING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// A timeout and what became of it.
+/// A timeout and its record.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) timeout: Timeout,
-    pub(crate) fate: Arc<Fate>,
+    pub(crate) record: Arc<Record>,
 }
 
 impl std::fmt::Debug for Entry {
@@ -323,19 +328,19 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// `None` if the timer refuses.
+/// Returns `None` if the timer rejects the timeout.
 pub(crate) fn schedule(
     timer: &HashedWheelTimer,
     ledger: &Arc<Ledger>,
     delay: Duration,
-    deed: Deed,
+    action: Action,
 ) -> Option<Entry> {
-    let fate = Fate::new(ledger, delay);
-    let task = Task { fate: Arc::clone(&fate), deed };
+    let record = Record::new(ledger, delay);
+    let task = Task { record: Arc::clone(&record), action };
     match timer.new_timeout_task(task, delay) {
-        Ok(timeout) => Some(Entry { timeout, fate }),
+        Ok(timeout) => Some(Entry { timeout, record }),
         Err(_) => {
-            fate.was_refused();
+            record.was_refused();
             None
         }
     }
@@ -345,34 +350,36 @@ impl Entry {
     pub(crate) fn cancel(&self) -> bool {
         let won = self.timeout.cancel();
         if won {
-            self.fate.cancels.fetch_add(1, SeqCst);
+            self.record.cancels.fetch_add(1, SeqCst);
         }
         won
     }
 
     pub(crate) fn reset(&self, delay: Duration) {
-        self.fate.rearmed.store(true, SeqCst);
+        self.record.rearmed.store(true, SeqCst);
         if self.timeout.reset(delay) {
-            self.fate.ledger.rearmed.fetch_add(1, SeqCst);
+            self.record.ledger.rearmed.fetch_add(1, SeqCst);
         }
     }
 
-    /// `stop`, or the drop of the last handle, has ended it.
-    pub(crate) fn was_swept(&self, when: Instant) {
-        self.fate.sweeps.fetch_add(1, SeqCst);
+    /// Records that `stop` or the drop of the last handle has ended the timeout.
+    pub(crate) fn record_stop(&self, when: Instant) {
+        self.record.stops.fetch_add(1, SeqCst);
         self.expect_not_overdue(when);
     }
 
-    /// Whether someone knows how it ended.
+    /// Whether the end of the timeout has been recorded.
     pub(crate) fn is_settled(&self) -> bool {
-        self.timeout.is_expired() || self.fate.cancels.load(SeqCst) + self.fate.sweeps.load(SeqCst) > 0
+        self.timeout.is_expired() || self.record.cancels.load(SeqCst) + self.record.stops.load(SeqCst) > 0
     }
 
-    /// For one that has not fired at this time.
+    /// Checks that a timeout that has not fired is not overdue.
     pub(crate) fn expect_not_overdue(&self, when: Instant) {
-        if let Some(late) = self.fate.known_due().and_then(|due| when.checked_duration_since(due)) {
-            let ledger = &self.fate.ledger;
-            ledger.expect(late <= ledger.max_late, || format!("one has not fired after {late:.1?}"));
+        if let Some(late) = self.record.known_due().and_then(|due| when.checked_duration_since(due)) {
+            let ledger = &self.record.ledger;
+            ledger.expect(late <= ledger.max_late, || {
+                format!("a timeout has not fired {late:.1?} after its deadline")
+            });
         }
     }
 }

@@ -1,11 +1,13 @@
-//! What the operating system says of this process. Where it says nothing, nothing is checked.
+//! Measurements of this process by the operating system. If the system does not provide a value, it
+//! is not checked.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Starts this program again with one heap for all threads, if it has not been.
+/// Starts this program again with one heap for all threads, unless it has one.
 ///
-/// glibc gives threads heaps of their own, and each keeps what it had at most: that grows for hours, and would hide a leak.
+/// By default glibc has several heaps, and each one keeps its maximum size. That growth continues
+/// for hours and would hide a leak.
 #[cfg(target_os = "linux")]
 pub(crate) fn share_one_heap() {
     use std::os::unix::process::CommandExt;
@@ -13,7 +15,7 @@ pub(crate) fn share_one_heap() {
 
     const HEAPS: &str = "MALLOC_ARENA_MAX";
     if let (None, Ok(program)) = (std::env::var_os(HEAPS), std::env::current_exe()) {
-        // Returns only if it fails; then it goes on as it is.
+        // Returns only if it fails. In that case the program continues with several heaps.
         let _ = Command::new(program).args(std::env::args_os().skip(1)).env(HEAPS, "1").exec();
     }
 }
@@ -21,15 +23,15 @@ pub(crate) fn share_one_heap() {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn share_one_heap() {}
 
-/// What a task or an executor panics with, when it is to.
+/// The payload of intentional panics of tasks and executors.
 #[derive(Debug)]
-pub(crate) struct Provoked;
+pub(crate) struct IntentionalPanic;
 
-/// All other panics are reported as usual.
-pub(crate) fn silence_provoked_panics() {
+/// Silences intentional panics. All other panics are reported as usual.
+pub(crate) fn silence_intentional_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if !info.payload().is::<Provoked>() {
+        if !info.payload().is::<IntentionalPanic>() {
             usual(info);
         }
     }));
@@ -57,12 +59,12 @@ fn resident() -> Option<u64> {
     None
 }
 
-/// Resident memory over time. The first fifth is for warming up.
+/// Resident memory over time. The first fifth of the time is the warm-up.
 #[derive(Debug)]
 pub(crate) struct Memory {
     time: Duration,
     samples: Vec<u64>,
-    /// How many of them were for warming up.
+    /// The number of samples during the warm-up.
     warm: usize,
 }
 
@@ -88,7 +90,8 @@ impl Memory {
         &warm[..warm.len() / 4]
     }
 
-    /// From the first quarter after warming up to the last: of the medians, since a burst is no growth.
+    /// Returns the growth from the first quarter after the warm-up to the last quarter. It compares
+    /// medians, because a short peak is not growth.
     pub(crate) fn growth(&self) -> Option<u64> {
         Some(median(self.last())?.saturating_sub(median(self.first())?))
     }
@@ -104,14 +107,14 @@ impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let Some(now) = self.samples.last() else { return f.write_str("unknown") };
-        let most = self.samples.iter().max().unwrap_or(now);
+        let max = self.samples.iter().max().unwrap_or(now);
         match (median(self.first()), median(self.last())) {
             (Some(first), Some(last)) => write!(
                 f,
-                "{:.1} MiB warmed up, {:.1} MiB in the end, {:.1} MiB at most",
+                "{:.1} MiB after warm-up, {:.1} MiB at the end, {:.1} MiB maximum",
                 mib(first),
                 mib(last),
-                mib(*most)
+                mib(*max)
             ),
             _ => write!(f, "{:.1} MiB", mib(*now)),
         }

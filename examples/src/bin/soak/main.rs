@@ -1,20 +1,25 @@
-//! A soak: timers under load for as long as is asked, and each timeout accounted for.
+//! A soak test: timers under load for a given time. Each timeout is accounted for.
 //!
 //! ```sh
 //! cargo run --release -p hashed-wheel-examples --bin soak -- --seconds 1200 --producers 4
 //! ```
 //!
-//! Two timers, one on each wheel, live from the beginning to the end, and all producers work on both: they schedule, cancel
-//! nine in ten, some of them twice or for each other, and re-arm. Tasks stall the worker, panic, and schedule others.
-//! Beside them other timers come and go, with every kind of executor (one that refuses, one that panics, a pool, none),
-//! with a thread or driven, with a limit or without, and end in every way that a timer can: one stop, two at once, the last
-//! handle dropped, by a task too, or the driver.
+//! Two timers, one with each wheel, live for the whole time, and all producers use both. They
+//! schedule timeouts, cancel nine in ten, and reset some. Some timeouts are cancelled twice, or by
+//! another thread. Tasks stall the worker, panic, and schedule other timeouts.
 //!
-//! Nothing is sampled: each timeout keeps count of what became of it, and when the last of it is gone there has to
-//! have been exactly one end. What the timers say of themselves has to agree; nothing may be early, nor overdue; memory has to
-//! stay flat; and at the end no thread and nothing else may be left.
+//! At the same time other timers are created and dropped. They have every kind of executor: one
+//! that rejects tasks, one that panics, a pool, or none. They have a thread or a driver, and a
+//! limit or none. They end in every possible way: one `stop`, two concurrent ones, the drop of the
+//! last handle, also by a task, or the drop of the driver.
 //!
-//! At the end it says PASS or FAIL and why. Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.
+//! Every timeout is checked, not a sample. Each one counts how it ended, and when its last part is
+//! dropped, there must have been exactly one end. The counters of the timers must agree. No timeout
+//! may be early or overdue. Memory must not grow. At the end no thread and no part of a timer may
+//! be left.
+//!
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options.
 
 mod ledger;
 mod machine;
@@ -37,73 +42,73 @@ use crate::machine::Memory;
 use crate::producer::Producer;
 use crate::timers::{Ending, Plan, Running};
 
-/// Timers under load for as long as is asked, and each timeout accounted for.
+/// Timers under load for a given time; each timeout is accounted for
 #[derive(Debug, Parser)]
 #[command(name = "soak", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
-    /// How long it runs
+    /// The running time in seconds
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 
-    /// How many threads schedule and cancel on the two timers that stay
+    /// How many threads schedule and cancel timeouts on the two permanent timers
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     producers: u64,
 
-    /// FAIL if memory grows by more than so many MiB after the first fifth of the time
+    /// FAIL if memory grows by more MiB after the first fifth of the time
     #[arg(long, value_name = "MIB", default_value_t = 24)]
     max_growth: u64,
 
-    /// FAIL if a timeout is later than so many milliseconds: what stalls and a busy machine may cost
+    /// FAIL if a timeout is more milliseconds late: the effect of stalls and of a busy machine
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     max_late: u64,
 
-    /// What is done, and when
+    /// The seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
     #[command(flatten)]
     top: Top,
 
-    /// Does something wrong, to show that it is noticed
+    /// Do something wrong, to show that it is detected
     #[arg(long, hide = true)]
     sabotage: Option<Sabotage>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sabotage {
-    /// Memory is not given back: 8 MiB at each look at it.
+    /// Leaks memory: 8 MiB at each sample.
     Leak,
-    /// Nobody hears that a cancel was won.
+    /// Does not count a successful cancel.
     LostCancel,
-    /// An executor loses a task, and says nothing.
+    /// An executor loses a task without a report.
     LostTask,
-    /// Some tasks hold the worker up for longer than anything may be late.
+    /// Some tasks block the worker for longer than the permitted lateness.
     Stall,
-    /// A timer is forgotten with its thread.
+    /// Leaks a timer with its thread.
     Thread,
 }
 
-/// How long the end may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time limit for the end of the program.
+const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let options = Options::parse();
     machine::share_one_heap();
-    machine::silence_provoked_panics();
-    give_up_after(Duration::from_secs(options.seconds) + PATIENCE);
+    machine::silence_intentional_panics();
+    abort_after(Duration::from_secs(options.seconds) + END_TIMEOUT);
     println!(
-        "{} s with {} producers on two timers that stay; others come and go (seed {}).",
+        "{} s with {} producers on two permanent timers; other timers are created and dropped (seed {}).",
         options.seconds, options.producers, options.seed
     );
     run(&options).report(&options)
 }
 
-/// A timer that never stops would keep everybody waiting.
-fn give_up_after(time: Duration) {
+/// Ends the program after the time. Otherwise a timer that never stops would block it.
+fn abort_after(time: Duration) {
     thread::spawn(move || {
         thread::sleep(time);
         println!(
-            "\nFAIL\n  it has not come to its end {PATIENCE:?} after the time: a stop hangs, or a worker"
+            "\nFAIL\n  the program has not ended {END_TIMEOUT:?} after its running time: a stop or a worker hangs"
         );
         std::process::exit(1);
     });
@@ -114,7 +119,7 @@ struct Outcome {
     timers: u64,
     timers_left: u64,
     memory: Memory,
-    /// In the beginning, at most, and at the end.
+    /// The numbers of threads: at the start, the maximum, and at the end.
     threads: [Option<usize>; 3],
     time: Duration,
 }
@@ -127,18 +132,19 @@ fn run(options: &Options) -> Outcome {
     let max_late = Duration::from_millis(options.max_late);
 
     let over = Arc::new(AtomicBool::new(false));
-    let staying =
-        [false, true].map(|hierarchical| Plan::staying(hierarchical, max_late, options.sabotage).start());
-    for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&staying) {
+    let permanent =
+        [false, true].map(|hierarchical| Plan::permanent(hierarchical, max_late, options.sabotage).start());
+    for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&permanent) {
         options.top.watch(name, &running.timer);
     }
     let producers: Vec<JoinHandle<_>> = (0..options.producers)
         .map(|n| {
-            let places = staying.each_ref().map(Running::place);
+            let targets = permanent.each_ref().map(Running::target);
             let (over, seed) = (over.clone(), options.seed << 32 | n);
             let producer = move || {
-                // One at a time, for a while: the other one's worker may fall asleep.
-                let mut producers = places.map(|place| Producer::new(place, seed));
+                // Works on one timer for a while, so that the worker of the other one can fall
+                // asleep.
+                let mut producers = targets.map(|target| Producer::new(target, seed));
                 let [hashed, hierarchical] = &mut producers;
                 while !over.load(SeqCst) {
                     hashed.work();
@@ -149,14 +155,14 @@ fn run(options: &Options) -> Outcome {
             thread::spawn(producer)
         })
         .collect();
-    let passing = {
+    let temporary = {
         let (over, seed, sabotage) = (over.clone(), options.seed, options.sabotage);
         thread::spawn(move || {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut total, mut timers) = (Total::default(), 0);
             while !over.load(SeqCst) {
-                let plan = Plan::passing(&mut random, max_late, sabotage);
-                total.add(&timers::come_and_go(&plan, &mut random));
+                let plan = Plan::temporary(&mut random, max_late, sabotage);
+                total.add(&timers::run_temporary(&plan, &mut random));
                 timers += 1;
             }
             (total, timers)
@@ -164,7 +170,7 @@ fn run(options: &Options) -> Outcome {
     };
 
     let mut memory = Memory::new(time);
-    let mut most_threads = threads;
+    let mut max_threads = threads;
     let mut reported = 0;
     while began.elapsed() < time {
         thread::sleep(Duration::from_millis(200).min(time.saturating_sub(began.elapsed())));
@@ -172,11 +178,11 @@ fn run(options: &Options) -> Outcome {
             std::mem::forget(vec![1_u8; 8 << 20]);
         }
         memory.sample(began.elapsed());
-        most_threads = most_threads.max(machine::threads());
+        max_threads = max_threads.max(machine::threads());
         let tenths = began.elapsed().as_secs() * 10 / options.seconds;
         if tenths > reported && tenths < 10 {
             reported = tenths;
-            let asked: u64 = staying.iter().map(|running| running.ledger.opened()).sum();
+            let asked: u64 = permanent.iter().map(|running| running.ledger.scheduled()).sum();
             println!("{:>5} s: {} timeouts, {memory}", began.elapsed().as_secs(), HumanCount(asked));
         }
     }
@@ -187,17 +193,17 @@ fn run(options: &Options) -> Outcome {
         let mine = producer.join().expect("a producer does not panic");
         entries.iter_mut().zip(mine).for_each(|(all, mine)| all.extend(mine));
     }
-    let (mut total, timers) = passing.join().expect("the passing timers do not panic");
-    for (running, entries) in staying.into_iter().zip(entries) {
+    let (mut total, timers) = temporary.join().expect("the temporary timers do not panic");
+    for (running, entries) in permanent.into_iter().zip(entries) {
         total.add(&running.end(Ending::TwoStops, entries));
     }
     let time = began.elapsed();
     if options.sabotage == Some(Sabotage::Thread) {
         let timer = hashed_wheel::HashedWheelTimer::default();
-        timer.start().expect("there are threads");
+        timer.start().expect("the thread starts");
         std::mem::forget(timer);
     }
-    // A thread that was joined is in the list for a moment longer.
+    // A joined thread is listed for a short time after the join.
     let since = Instant::now();
     let timers_left = || timers::CLOCKS.load(SeqCst);
     while (machine::threads() > threads || timers_left() > 0) && since.elapsed() < Duration::from_secs(5) {
@@ -208,7 +214,7 @@ fn run(options: &Options) -> Outcome {
         timers: timers + 2,
         timers_left: timers_left(),
         memory,
-        threads: [threads, most_threads, machine::threads()],
+        threads: [threads, max_threads, machine::threads()],
         time,
     }
 }
@@ -219,38 +225,45 @@ impl Outcome {
         let count = HumanCount;
         let per_second = |n: u64| count((n as f64 / time.as_secs_f64()) as u64);
         println!();
-        println!("timers       {}, made, ended and dropped", count(*timers));
-        println!("timeouts     {}: {} per second", count(total.opened), per_second(total.opened));
-        let share = |n: u64| n as f64 * 100.0 / total.opened.max(1) as f64;
+        println!("timers       {}, created and dropped", count(*timers));
+        println!("timeouts     {}: {} per second", count(total.scheduled), per_second(total.scheduled));
+        let share = |n: u64| n as f64 * 100.0 / total.scheduled.max(1) as f64;
         for (name, n) in [
             ("cancelled", total.cancelled),
             ("run", total.ran),
-            ("in stop", total.swept),
-            ("refused", total.refused),
-            ("dropped", total.discarded),
+            ("in stop", total.ended_by_stop),
+            ("rejected", total.refused),
+            ("dropped", total.task_dropped),
         ] {
             println!("  {name:<10} {:>13} {:6.2} %", count(n).to_string(), share(n));
         }
-        println!("re-armed     {} times", count(total.rearmed));
-        println!("panics       {} of tasks and executors, all caught", count(total.provoked));
+        println!("resets       {}", count(total.rearmed));
+        println!("panics       {} of tasks and executors, all caught", count(total.intentional_panics));
         println!("wake-ups     {}, in {} turns", count(total.wake_ups), count(total.turns));
         println!("lateness     {}", total.lateness);
         println!("memory       {memory}");
         if let [Some(before), Some(most), Some(after)] = threads {
-            println!("threads      {before} before, {most} at most, {after} after");
+            println!("threads      {before} before, {most} maximum, {after} after");
         }
-        self.verdict(options).pronounce()
+        self.verdict(options).print()
     }
 
     fn verdict(&self, options: &Options) -> Verdict {
         let Self { total, timers_left, memory, threads, .. } = self;
         let mut verdict = Verdict::default();
-        total.wrong.iter().for_each(|wrong| verdict.expect(false, wrong));
-        verdict
-            .expect(total.wrongs <= total.wrong.len() as u64, format!("{} such things in all", total.wrongs));
-        let share = total.cancelled as f64 / (total.opened - total.refused) as f64;
-        verdict.expect((0.3..0.95).contains(&share), format!("{share:.2} of all are cancelled"));
-        for (what, n) in [("ran", total.ran), ("was re-armed", total.rearmed), ("panicked", total.provoked)] {
+        total.errors.iter().for_each(|error| verdict.expect(false, error));
+        verdict.expect(
+            total.error_count <= total.errors.len() as u64,
+            format!("{} errors in total", total.error_count),
+        );
+        let share = total.cancelled as f64 / (total.scheduled - total.refused) as f64;
+        verdict.expect(
+            (0.3..0.95).contains(&share),
+            format!("a share of {share:.2} of the timeouts was cancelled"),
+        );
+        for (what, n) in
+            [("ran", total.ran), ("was reset", total.rearmed), ("panicked", total.intentional_panics)]
+        {
             verdict.expect(n > 0, format!("nothing {what}"));
         }
         let bound = options.max_growth << 20;
@@ -258,9 +271,9 @@ impl Outcome {
             memory.growth().is_none_or(|growth| growth <= bound),
             format!("memory grew by more than {} MiB: {memory}", options.max_growth),
         );
-        verdict.expect(*timers_left == 0, format!("{timers_left} timers are not gone"));
+        verdict.expect(*timers_left == 0, format!("{timers_left} timers have not been dropped"));
         let [before, _, after] = threads;
-        verdict.expect(after <= before, format!("{after:?} threads are left of {before:?}"));
+        verdict.expect(after <= before, format!("{after:?} threads are left, {before:?} at the start"));
         verdict
     }
 }

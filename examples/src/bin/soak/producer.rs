@@ -1,4 +1,4 @@
-//! Who schedules, cancels and re-arms.
+//! Threads that schedule, cancel and reset timeouts.
 
 use std::sync::Arc;
 use std::thread;
@@ -8,50 +8,50 @@ use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
 
 use crate::Sabotage;
-use crate::ledger::{Deed, Entry, Ledger, lock, schedule};
+use crate::ledger::{Action, Entry, Ledger, lock, schedule};
 
-/// How many timeouts that are to be cancelled a producer has at a time, at most.
-const DOOMED: usize = 2_000;
+/// The maximum number of pending timeouts of a producer that it will cancel.
+const MAX_TO_CANCEL: usize = 2_000;
 
-/// Where to schedule.
-pub(crate) struct Place {
+/// A timer and the parameters for its producers.
+pub(crate) struct Target {
     pub(crate) timer: HashedWheelTimer,
     pub(crate) ledger: Arc<Ledger>,
-    /// 0 is none.
+    /// The limit of pending timeouts; 0 is none.
     pub(crate) limit: usize,
     pub(crate) sabotage: Option<Sabotage>,
-    /// The longest that a task may hold the worker up.
+    /// The longest time for which a task may block the worker.
     pub(crate) stall: Duration,
-    /// The longest delay of what is to fire.
-    pub(crate) longest: Duration,
+    /// The longest delay of timeouts that will fire.
+    pub(crate) max_delay: Duration,
 }
 
 pub(crate) struct Producer {
-    place: Place,
+    target: Target,
     random: Rng,
-    /// To be cancelled, sooner or later.
-    doomed: Vec<Entry>,
-    /// To fire.
+    /// Timeouts that the producer will cancel.
+    to_cancel: Vec<Entry>,
+    /// Timeouts that will fire.
     waiting: Vec<Entry>,
-    /// How long that may become before it is looked through.
-    enough: usize,
-    /// For sabotage: a pool would never come to an end of them.
+    /// The length of `waiting` at which ended timeouts are removed.
+    cleanup_length: usize,
+    /// For sabotage: limits the number of stalls, because a pool could not finish more of them.
     stalls: u8,
 }
 
 impl Producer {
-    pub(crate) fn new(place: Place, seed: u64) -> Self {
+    pub(crate) fn new(target: Target, seed: u64) -> Self {
         Self {
-            place,
+            target,
             random: Rng::with_seed(seed),
-            doomed: Vec::new(),
+            to_cancel: Vec::new(),
             waiting: Vec::new(),
-            enough: 1_000,
+            cleanup_length: 1_000,
             stalls: 0,
         }
     }
 
-    /// Some work and some rest, of random length.
+    /// Works and rests for random times.
     pub(crate) fn work(&mut self) {
         for _ in 0..10_usize.pow(self.random.u32(0..5)) {
             self.step();
@@ -62,63 +62,63 @@ impl Producer {
         match self.random.u8(0..20) {
             0..8 => thread::yield_now(),
             8..19 => thread::sleep(Duration::from_micros(self.random.u64(0..10_000))),
-            // Long enough for a worker with nothing to do to fall asleep.
+            // Long enough for an idle worker to fall asleep.
             _ => thread::sleep(Duration::from_millis(self.random.u64(0..200))),
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.place.timer.is_stopped()
+        self.target.timer.is_stopped()
     }
 
-    /// What has not been seen to end.
+    /// Returns the timeouts that have not been observed to end.
     pub(crate) fn entries(self) -> Vec<Entry> {
-        self.doomed.into_iter().chain(self.waiting).collect()
+        self.to_cancel.into_iter().chain(self.waiting).collect()
     }
 
     fn step(&mut self) {
-        let dies = self.random.u8(0..10) != 0;
-        let delay = self.delay(dies);
-        let deed = self.deed(dies);
-        let place = &self.place;
-        let scheduled = schedule(&place.timer, &place.ledger, delay, deed);
-        if place.limit > 0 {
-            let pending = place.timer.pending_timeouts();
-            place.ledger.expect(pending <= place.limit, || format!("{pending} are pending"));
+        let will_cancel = self.random.u8(0..10) != 0;
+        let delay = self.delay(will_cancel);
+        let action = self.action(will_cancel);
+        let target = &self.target;
+        let scheduled = schedule(&target.timer, &target.ledger, delay, action);
+        if target.limit > 0 {
+            let pending = target.timer.pending_timeouts();
+            target.ledger.expect(pending <= target.limit, || format!("{pending} timeouts are pending"));
         }
         let Some(entry) = scheduled else {
             self.cancel_one();
             return;
         };
         match self.random.u8(0..100) {
-            // For another thread to cancel at the same time.
-            0 => lock(&place.ledger.shared).push(entry.clone()),
-            1..4 => self.doomed.extend(lock(&place.ledger.shared).pop()),
+            // Another thread may cancel it at the same time.
+            0 => lock(&target.ledger.shared).push(entry.clone()),
+            1..4 => self.to_cancel.extend(lock(&target.ledger.shared).pop()),
             4..6 => self.reset_one(),
             _ => {}
         }
-        if !dies {
+        if !will_cancel {
             self.waiting.push(entry);
-            if self.waiting.len() > self.enough {
-                self.look_through();
+            if self.waiting.len() > self.cleanup_length {
+                self.remove_ended();
             }
         } else if self.random.bool() {
-            self.doomed.push(entry);
-            while self.doomed.len() > DOOMED {
+            self.to_cancel.push(entry);
+            while self.to_cancel.len() > MAX_TO_CANCEL {
                 self.cancel_one();
             }
         } else {
-            // Most likely before the worker has seen it.
+            // Usually before the worker has processed the message.
             self.cancel(&entry);
         }
     }
 
-    fn delay(&mut self, dies: bool) -> Duration {
+    fn delay(&mut self, will_cancel: bool) -> Duration {
         let micros = match self.random.u8(0..100) {
-            // These race.
+            // These timeouts race with the operations on them.
             0..3 => 0,
             3..10 => self.random.u64(0..5_000),
-            10.. if !dies => self.random.u64(0..=self.place.longest.as_micros() as u64),
+            10.. if !will_cancel => self.random.u64(0..=self.target.max_delay.as_micros() as u64),
             10..80 => self.random.u64(1_000_000..30_000_000),
             80..99 => 1 << self.random.u32(20..45),
             _ => return Duration::MAX,
@@ -126,53 +126,54 @@ impl Producer {
         Duration::from_micros(micros)
     }
 
-    fn deed(&mut self, dies: bool) -> Deed {
-        if self.place.sabotage == Some(Sabotage::Stall) && !dies && self.stalls < 10 {
+    fn action(&mut self, will_cancel: bool) -> Action {
+        if self.target.sabotage == Some(Sabotage::Stall) && !will_cancel && self.stalls < 10 {
             self.stalls += 1;
-            return Deed::Stall(self.place.stall);
+            return Action::Stall(self.target.stall);
         }
         match self.random.u32(0..100_000) {
-            0..100 => Deed::PanicInRun,
-            100..200 => Deed::PanicInHook,
-            200..300 => Deed::PanicInDrop,
-            300..2_300 => Deed::Again(Duration::from_micros(self.random.u64(0..10_000))),
-            2_300..2_310 => Deed::Stall(self.place.stall.mul_f64(self.random.f64())),
-            _ => Deed::Nothing,
+            0..100 => Action::PanicInRun,
+            100..200 => Action::PanicInHook,
+            200..300 => Action::PanicInDrop,
+            300..2_300 => Action::Schedule(Duration::from_micros(self.random.u64(0..10_000))),
+            2_300..2_310 => Action::Stall(self.target.stall.mul_f64(self.random.f64())),
+            _ => Action::Nothing,
         }
     }
 
     fn cancel_one(&mut self) {
-        if self.doomed.is_empty() {
+        if self.to_cancel.is_empty() {
             thread::yield_now();
             return;
         }
-        let entry = self.doomed.swap_remove(self.random.usize(0..self.doomed.len()));
+        let entry = self.to_cancel.swap_remove(self.random.usize(0..self.to_cancel.len()));
         self.cancel(&entry);
     }
 
     fn cancel(&mut self, entry: &Entry) {
-        match self.place.sabotage {
+        match self.target.sabotage {
             Some(Sabotage::LostCancel) if self.random.u8(0..100) == 0 => drop(entry.timeout.cancel()),
             _ => drop(entry.cancel()),
         }
         if !entry.is_settled() {
-            // Somebody else was faster, and has not said so yet.
+            // Another thread has ended it and has not recorded that yet.
             self.waiting.push(entry.clone());
         }
     }
 
     fn reset_one(&mut self) {
-        let list = if self.random.bool() { &self.doomed } else { &self.waiting };
+        let list = if self.random.bool() { &self.to_cancel } else { &self.waiting };
         if list.is_empty() {
             return;
         }
         let entry = &list[self.random.usize(0..list.len())];
-        // Earlier or later, of those that wait: so that they do fire.
-        let longest = self.place.longest.as_micros() as u64;
-        entry.reset(Duration::from_micros(self.random.u64(0..=longest)));
+        // Resets some timeouts that will fire, to an earlier or later deadline within their range,
+        // so that they do fire.
+        let max_delay = self.target.max_delay.as_micros() as u64;
+        entry.reset(Duration::from_micros(self.random.u64(0..=max_delay)));
     }
 
-    fn look_through(&mut self) {
+    fn remove_ended(&mut self) {
         let now = Instant::now();
         self.waiting.retain(|entry| {
             let goes = entry.is_settled();
@@ -181,6 +182,6 @@ impl Producer {
             }
             !goes
         });
-        self.enough = self.waiting.len() * 2 + 1_000;
+        self.cleanup_length = self.waiting.len() * 2 + 1_000;
     }
 }

@@ -1,4 +1,4 @@
-//! How timers are made, and how they end.
+//! Creates timers and ends them.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,13 +11,13 @@ use fastrand::Rng;
 use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, Timeout};
 
 use crate::Sabotage;
-use crate::ledger::{Deed, Entry, IS_TURNED_AWAY, Ledger, lock, schedule};
-use crate::producer::{Place, Producer};
+use crate::ledger::{Action, Entry, IS_DROPPING, Ledger, lock, schedule};
+use crate::producer::{Producer, Target};
 
-/// Longer than anything takes that has to happen at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than any operation that should be immediate.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a timer is to be.
+/// The configuration of a timer.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     sabotage: Option<Sabotage>,
@@ -33,17 +33,17 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Executor {
-    /// The worker itself.
+    /// The worker runs the tasks.
     None,
-    /// Two threads.
+    /// Two threads run the tasks.
     Pool,
-    /// Drops one in ten.
-    Refuses,
-    /// Panics at one in ten.
+    /// Drops one task in ten.
+    Drops,
+    /// Panics at one task in ten.
     Panics,
 }
 
-/// How a timer ends.
+/// The way in which a timer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Stop,
@@ -54,7 +54,7 @@ pub(crate) enum Ending {
 }
 
 impl Plan {
-    pub(crate) fn staying(hierarchical: bool, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
+    pub(crate) fn permanent(hierarchical: bool, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
         Self {
             sabotage,
             max_late,
@@ -68,7 +68,7 @@ impl Plan {
         }
     }
 
-    pub(crate) fn passing(random: &mut Rng, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
+    pub(crate) fn temporary(random: &mut Rng, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
         Self {
             sabotage,
             max_late,
@@ -77,8 +77,8 @@ impl Plan {
             hierarchical: random.bool(),
             limit: if random.u8(0..3) == 0 { random.usize(2..100) } else { 0 },
             executor: *random
-                .choice(&[Executor::None, Executor::Pool, Executor::Refuses, Executor::Panics])
-                .expect("there are some"),
+                .choice(&[Executor::None, Executor::Pool, Executor::Drops, Executor::Panics])
+                .expect("the list is not empty"),
             driven: random.bool(),
             stall: Duration::from_millis(5),
         }
@@ -95,19 +95,21 @@ impl Plan {
             builder = builder.hierarchical();
         }
         let (builder, pool) = self.executor(builder, &ledger);
-        let (timer, turner) = if self.driven {
-            let bell = Arc::new(Bell::default());
-            let rung = bell.clone();
-            let (timer, driver) = builder.waker(move || rung.ring()).build_driven().expect("it can be built");
-            let turning = bell.clone();
-            let thread = thread::spawn(move || turning.turn(driver));
-            (timer, Some((bell, thread)))
+        let (timer, driver_thread) = if self.driven {
+            let notifier = Arc::new(Notifier::default());
+            let wake = notifier.clone();
+            let (timer, driver) =
+                builder.waker(move || wake.notify()).build_driven().expect("the options are valid");
+            let driving = notifier.clone();
+            let thread = thread::spawn(move || driving.turn(driver));
+            (timer, Some((notifier, thread)))
         } else {
-            (builder.build().expect("it can be built"), None)
+            (builder.build().expect("the options are valid"), None)
         };
-        // For its word on how it all ended, when there is no handle left; it never fires.
-        let witness = schedule(&timer, &ledger, Duration::MAX, Deed::Nothing).expect("it is the first");
-        Running { plan: self.clone(), timer, ledger, witness, turner, pool }
+        // Gives access to the timer's counters after the last handle was dropped. It never fires.
+        let observer = schedule(&timer, &ledger, Duration::MAX, Action::Nothing)
+            .expect("the first timeout is below the limit");
+        Running { plan: self.clone(), timer, ledger, observer, driver_thread, pool }
     }
 
     fn executor(&self, builder: Builder, ledger: &Arc<Ledger>) -> (Builder, Vec<JoinHandle<()>>) {
@@ -116,19 +118,19 @@ impl Plan {
         let one_in_ten = move || lock(&random).u8(0..10) == 0;
         match self.executor {
             Executor::None => (builder, Vec::new()),
-            Executor::Refuses => {
-                let refuse = move |task| match one_in_ten() {
-                    true => turn_away(&ledger, || drop(task)),
+            Executor::Drops => {
+                let drop_some = move |task| match one_in_ten() {
+                    true => without_running(&ledger, || drop(task)),
                     false => ExpiredTask::run(task),
                 };
-                (builder.task_executor(refuse), Vec::new())
+                (builder.task_executor(drop_some), Vec::new())
             }
             Executor::Panics => {
                 let panic = move |task| match one_in_ten() {
-                    // The task goes with the panic.
-                    true => turn_away(&ledger, || {
+                    // The panic drops the task.
+                    true => without_running(&ledger, || {
                         let _task: ExpiredTask = task;
-                        ledger.provoke();
+                        ledger.panic_intentionally();
                     }),
                     false => ExpiredTask::run(task),
                 };
@@ -149,26 +151,26 @@ impl Plan {
                 };
                 let pool_threads = (0..2).map(worker).collect();
                 let loses = self.sabotage == Some(Sabotage::LostTask);
-                let hand_over = move |task| match loses && one_in_ten() {
+                let send = move |task| match loses && one_in_ten() {
                     true => std::mem::forget(task),
-                    false => pool.send(task).expect("the pool lives as long as its executor"),
+                    false => pool.send(task).expect("the pool lives as long as the executor"),
                 };
-                (builder.task_executor(hand_over), pool_threads)
+                (builder.task_executor(send), pool_threads)
             }
         }
     }
 }
 
-/// For an executor that does not run what it was given.
-fn turn_away(ledger: &Ledger, how: impl FnOnce()) {
-    ledger.turned_away.fetch_add(1, SeqCst);
-    IS_TURNED_AWAY.set(true);
+/// Runs an executor that does not run its task.
+fn without_running(ledger: &Ledger, how: impl FnOnce()) {
+    ledger.dropped_by_executor.fetch_add(1, SeqCst);
+    IS_DROPPING.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(how));
-    IS_TURNED_AWAY.set(false);
+    IS_DROPPING.set(false);
     outcome.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// How many timers there are: a clock lives as long as any part of its timer does.
+/// The number of timers: a clock lives as long as any part of its timer.
 pub(crate) static CLOCKS: AtomicU64 = AtomicU64::new(0);
 
 struct CountedClock(Instant);
@@ -192,15 +194,15 @@ impl Drop for CountedClock {
     }
 }
 
-/// Ends the sleep of the thread that turns a driver.
+/// Wakes the thread that drives a timer.
 #[derive(Default)]
-struct Bell {
+struct Notifier {
     thread: Mutex<Option<thread::Thread>>,
     over: AtomicBool,
 }
 
-impl Bell {
-    fn ring(&self) {
+impl Notifier {
+    fn notify(&self) {
         if let Some(thread) = &*lock(&self.thread) {
             thread.unpark();
         }
@@ -218,19 +220,19 @@ impl Bell {
     }
 }
 
-/// A timer at work.
+/// A running timer.
 pub(crate) struct Running {
     plan: Plan,
     pub(crate) timer: HashedWheelTimer,
     pub(crate) ledger: Arc<Ledger>,
-    witness: Entry,
-    turner: Option<(Arc<Bell>, JoinHandle<()>)>,
+    observer: Entry,
+    driver_thread: Option<(Arc<Notifier>, JoinHandle<()>)>,
     pool: Vec<JoinHandle<()>>,
 }
 
 impl Running {
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn target(&self) -> Target {
+        Target {
             timer: self.timer.clone(),
             ledger: Arc::clone(&self.ledger),
             limit: self.plan.limit,
@@ -239,13 +241,13 @@ impl Running {
                 Some(Sabotage::Stall) => self.plan.max_late * 2,
                 _ => self.plan.stall,
             },
-            longest: Duration::from_secs(2),
+            max_delay: Duration::from_secs(2),
         }
     }
 
-    /// Ends it while others are still at work, perhaps. They give what they know of to `settle`.
-    fn begin_to_end(self, ending: Ending) -> Ended {
-        let Self { timer, ledger, witness, mut turner, pool, .. } = self;
+    /// Ends the timer, possibly while producers still use it. They pass their timeouts to `settle`.
+    fn start_end(self, ending: Ending) -> Ended {
+        let Self { timer, ledger, observer, mut driver_thread, pool, .. } = self;
         let when = Instant::now();
         let mut returned = None;
         match ending {
@@ -255,105 +257,110 @@ impl Running {
                 let stop = thread::spawn(move || other.stop());
                 let mut all = timer.stop();
                 ledger.expect(timer.pending_timeouts() == 0, || {
-                    "stop has returned, and some are pending".into()
+                    "timeouts are pending after stop has returned".into()
                 });
                 all.extend(stop.join().expect("stop does not panic"));
                 returned = Some(all);
             }
             Ending::LastHandle => drop(timer),
             Ending::LastHandleInATask => {
-                let holds = Deed::Holds(timer.clone());
+                let holds = Action::DropHandle(timer.clone());
                 let entry = schedule(&timer, &ledger, Duration::ZERO, holds);
                 lock(&ledger.shared).extend(entry);
                 drop(timer);
             }
             Ending::Driver => {
-                if let Some((bell, thread)) = turner.take() {
-                    bell.over.store(true, SeqCst);
-                    bell.ring();
+                if let Some((notifier, thread)) = driver_thread.take() {
+                    notifier.over.store(true, SeqCst);
+                    notifier.notify();
                     thread.join().expect("a turn does not panic");
                 }
-                // Nothing is pending for long on a stopped timer, but with a thread somebody has to stop it.
+                // The driver ends a timer with its handles. A timer with a thread must be stopped,
+                // or its last handle dropped.
                 drop(timer);
             }
         }
-        Ended { ending, ledger, witness, turner, pool, returned, when }
+        Ended { ending, ledger, observer, driver_thread, pool, returned, when }
     }
 
-    /// Ends it, with nobody at work on it any more.
+    /// Ends the timer when no producer uses it.
     pub(crate) fn end(self, ending: Ending, entries: Vec<Entry>) -> Arc<Ledger> {
-        self.begin_to_end(ending).settle(entries)
+        self.start_end(ending).settle(entries)
     }
 }
 
 struct Ended {
     ending: Ending,
     ledger: Arc<Ledger>,
-    witness: Entry,
-    turner: Option<(Arc<Bell>, JoinHandle<()>)>,
+    observer: Entry,
+    driver_thread: Option<(Arc<Notifier>, JoinHandle<()>)>,
     pool: Vec<JoinHandle<()>>,
-    /// What `stop` returned, if it was called.
+    /// The result of `stop`, if it was called.
     returned: Option<Vec<Timeout>>,
-    /// When the end began.
+    /// When the end started.
     when: Instant,
 }
 
 impl Ended {
-    /// Accounts for all that had not ended before.
+    /// Records the end of all timeouts that had not ended before.
     #[allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
     fn settle(self, mut entries: Vec<Entry>) -> Arc<Ledger> {
-        let Self { ending, ledger, witness, turner, pool, returned, when } = self;
-        entries.push(witness.clone());
-        // A task that drops the last handle does not wait for the end.
+        let Self { ending, ledger, observer, driver_thread, pool, returned, when } = self;
+        entries.push(observer.clone());
+        // A task that drops the last handle does not wait for the end of the timer.
         let since = Instant::now();
-        let is_over = || witness.timeout.is_cancelled() && witness.fate.task_is_gone();
-        while !is_over() && since.elapsed() < PATIENCE {
+        let is_over = || observer.timeout.is_cancelled() && observer.record.is_task_dropped();
+        while !is_over() && since.elapsed() < TIMEOUT {
             thread::sleep(Duration::from_micros(100));
         }
-        ledger.expect(is_over(), || format!("it has not ended after {:.1?} ({ending:?})", since.elapsed()));
-        if let Some((bell, thread)) = turner {
-            bell.over.store(true, SeqCst);
-            bell.ring();
+        ledger.expect(is_over(), || {
+            format!("the timer has not ended after {:.1?} ({ending:?})", since.elapsed())
+        });
+        if let Some((notifier, thread)) = driver_thread {
+            notifier.over.store(true, SeqCst);
+            notifier.notify();
             thread.join().expect("a turn does not panic");
         }
         for thread in pool {
-            thread.join().expect("a task's panic does not get here");
+            thread.join().expect("the timer catches panics of tasks");
         }
         entries.append(&mut lock(&ledger.shared));
-        let is_ending = |entry: &Entry| entry.timeout.is_cancelled() && !entry.fate.task_is_gone();
-        while entries.iter().any(is_ending) && since.elapsed() < PATIENCE {
+        let is_ending = |entry: &Entry| entry.timeout.is_cancelled() && !entry.record.is_task_dropped();
+        while entries.iter().any(is_ending) && since.elapsed() < TIMEOUT {
             thread::sleep(Duration::from_micros(100));
         }
 
-        // Each once; several threads may know of the same one.
+        // Removes duplicates, because several threads may have the same timeout.
         let entries: HashMap<_, _> =
             entries.into_iter().map(|entry| (entry.timeout.clone(), entry)).collect();
         if let Some(returned) = returned {
             for timeout in returned {
                 match entries.get(&timeout) {
-                    Some(entry) => entry.was_swept(when),
-                    None => ledger.expect(false, || format!("stop returned one that had ended: {timeout:?}")),
+                    Some(entry) => entry.record_stop(when),
+                    None => ledger
+                        .expect(false, || format!("stop returned a timeout that had ended: {timeout:?}")),
                 }
             }
         } else {
-            entries.values().filter(|entry| !entry.is_settled()).for_each(|entry| entry.was_swept(when));
+            entries.values().filter(|entry| !entry.is_settled()).for_each(|entry| entry.record_stop(when));
         }
-        let stats = witness.timeout.timer().stats();
-        drop((entries, witness));
+        let stats = observer.timeout.timer().stats();
+        drop((entries, observer));
         ledger.close(&stats);
         ledger
     }
 }
 
-/// The whole life of a timer, with some producers at work on it until it ends or a little longer.
-pub(crate) fn come_and_go(plan: &Plan, random: &mut Rng) -> Arc<Ledger> {
+/// Creates a timer, runs some producers on it, and ends it. Some producers continue a little
+/// longer.
+pub(crate) fn run_temporary(plan: &Plan, random: &mut Rng) -> Arc<Ledger> {
     let running = plan.start();
     let over = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = (0..random.u8(1..=3))
         .map(|_| {
-            let (over, place, seed) = (over.clone(), running.place(), random.u64(..));
+            let (over, target, seed) = (over.clone(), running.target(), random.u64(..));
             thread::spawn(move || {
-                let mut producer = Producer::new(place, seed);
+                let mut producer = Producer::new(target, seed);
                 while !over.load(SeqCst) && !producer.is_over() {
                     producer.work();
                 }
@@ -364,14 +371,15 @@ pub(crate) fn come_and_go(plan: &Plan, random: &mut Rng) -> Arc<Ledger> {
     thread::sleep(Duration::from_micros(1 << random.u32(8..18)));
     let endings =
         [Ending::Stop, Ending::TwoStops, Ending::LastHandle, Ending::LastHandleInATask, Ending::Driver];
-    let mut ending = *random.choice(&endings).expect("there are some");
+    let mut ending = *random.choice(&endings).expect("the list is not empty");
     if plan.sabotage == Some(Sabotage::LostTask) && matches!(ending, Ending::LastHandleInATask) {
-        // The task that is lost could be the one with the last handle, and then the timer would never end.
+        // The lost task could contain the last handle. Then the timer would never end.
         ending = Ending::LastHandle;
     }
-    let ended = running.begin_to_end(ending);
+    let ended = running.start_end(ending);
     over.store(true, SeqCst);
-    let entries = producers.into_iter().flat_map(|producer| producer.join().expect("it does not panic"));
+    let entries =
+        producers.into_iter().flat_map(|producer| producer.join().expect("a producer does not panic"));
     let entries = entries.collect();
     ended.settle(entries)
 }

@@ -1,4 +1,4 @@
-//! Listening to a program, and to the next one when it has ended.
+//! Receives frames from a program, and from the next one after it has ended.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -6,86 +6,88 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use hashed_wheel_examples::top::{Frame, Level, MOST_SLOTS, Snapshot};
+use hashed_wheel_examples::top::{Frame, Level, MAX_SENT_SLOTS, Snapshot};
 
-/// What comes of it.
-pub(crate) enum Heard {
+/// A frame, or the end of a connection.
+pub(crate) enum Message {
     Frame(Frame),
     Gone(Why),
 }
 
-/// Why there is no program to be heard.
+/// Why there are no frames.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Why {
-    /// It was there, and is gone.
+    /// The program was there and has ended.
     Ended,
-    /// It is not there.
-    Nobody,
-    /// Somebody is, who has said nothing.
+    /// No program listens on the address.
+    NotListening,
+    /// The program has sent nothing.
     Silent,
-    /// It says something else.
-    Nonsense,
+    /// The program has sent something else.
+    Invalid,
 }
 
-/// How long to wait before the next attempt.
-const PAUSE: Duration = Duration::from_millis(300);
+/// The time until the next attempt.
+const RETRY_DELAY: Duration = Duration::from_millis(300);
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// No more than this waits to be seen: who says more has to wait for that.
-pub(crate) const WAITING: usize = 64;
+/// The capacity of the channel. If it is full, the receiving thread waits.
+pub(crate) const CAPACITY: usize = 64;
 
-/// Of a frame, in bytes.
-const LONGEST: u64 = 1 << 20;
+/// The maximum length of a frame in bytes.
+const MAX_LENGTH: u64 = 1 << 20;
 
-pub(crate) fn to(address: SocketAddr) -> Receiver<Heard> {
-    let (say, heard) = mpsc::sync_channel(WAITING);
+pub(crate) fn to(address: SocketAddr) -> Receiver<Message> {
+    let (sender, messages) = mpsc::sync_channel(CAPACITY);
     thread::spawn(move || {
-        while listen(address, &say).is_ok_and(|why| say.send(Heard::Gone(why)).is_ok()) {
-            thread::sleep(PAUSE);
+        while listen(address, &sender).is_ok_and(|why| sender.send(Message::Gone(why)).is_ok()) {
+            thread::sleep(RETRY_DELAY);
         }
     });
-    heard
+    messages
 }
 
-/// To the end; says why that is, or that nobody wants to know.
-fn listen(address: SocketAddr, say: &SyncSender<Heard>) -> Result<Why, mpsc::SendError<Heard>> {
-    let Ok(stream) = TcpStream::connect_timeout(&address, PATIENCE) else { return Ok(Why::Nobody) };
+/// Receives frames until the connection ends. Returns the reason, or an error if the receiver of
+/// the channel was dropped.
+fn listen(address: SocketAddr, sender: &SyncSender<Message>) -> Result<Why, mpsc::SendError<Message>> {
+    let Ok(stream) = TcpStream::connect_timeout(&address, TIMEOUT) else { return Ok(Why::NotListening) };
     let mut stream = BufReader::new(stream);
     let mut end = Why::Silent;
-    say.send(Heard::Gone(end))?;
+    sender.send(Message::Gone(end))?;
     loop {
         let mut line = Vec::new();
-        // An error is an end: what was killed says no more than that.
-        let _ = stream.by_ref().take(LONGEST).read_until(b'\n', &mut line);
+        // An error counts as the end: the connection of a killed program is reset.
+        let _ = stream.by_ref().take(MAX_LENGTH).read_until(b'\n', &mut line);
         match serde_json::from_slice(&line) {
-            Ok(frame) if is_sane(&frame) => say.send(Heard::Frame(frame))?,
-            Err(error) if error.is_eof() && (line.len() as u64) < LONGEST => return Ok(end),
-            _ => return Ok(Why::Nonsense),
+            Ok(frame) if is_valid(&frame) => sender.send(Message::Frame(frame))?,
+            Err(error) if error.is_eof() && (line.len() as u64) < MAX_LENGTH => return Ok(end),
+            _ => return Ok(Why::Invalid),
         }
         end = Why::Ended;
     }
 }
 
-/// Whether it can be drawn: what is added up or multiplied there does not overflow, and there is not too much of it.
-pub(crate) fn is_sane(frame: &Frame) -> bool {
-    const MOST: u64 = 1 << 48;
-    const MOST_ROWS: usize = 64;
+/// Whether the frame can be drawn: its numbers must not cause overflows, and there must not be too
+/// many of them.
+pub(crate) fn is_valid(frame: &Frame) -> bool {
+    const MAX: u64 = 1 << 48;
+    const MAX_ROWS: usize = 64;
 
-    let level_is_sane = |level: &Level| {
+    let is_level_valid = |level: &Level| {
         level.present < level.size
-            && (level.size as u64) < MOST
-            && level.slots.len() <= MOST_SLOTS.min(level.size)
-            && level.slots.iter().all(|entries| (*entries as u64) < MOST)
+            && (level.size as u64) < MAX
+            && level.slots.len() <= MAX_SENT_SLOTS.min(level.size)
+            && level.slots.iter().all(|entries| (*entries as u64) < MAX)
     };
-    let is_sane = |timer: &Snapshot| {
+    let is_valid = |timer: &Snapshot| {
         let levels = timer.wheel.as_ref().map_or(&[][..], |wheel| &wheel.levels);
-        timer.pending < MOST
-            && timer.tick.as_secs() < MOST
-            && timer.lateness.len() <= MOST_ROWS
-            && timer.lateness.iter().all(|(_, count)| *count < MOST)
-            && levels.len() <= MOST_ROWS
-            && levels.iter().all(level_is_sane)
+        timer.pending < MAX
+            && timer.tick.as_secs() < MAX
+            && timer.lateness.len() <= MAX_ROWS
+            && timer.lateness.iter().all(|(_, count)| *count < MAX)
+            && levels.len() <= MAX_ROWS
+            && levels.iter().all(is_level_valid)
     };
-    frame.timers.iter().all(is_sane)
+    frame.timers.iter().all(is_valid)
 }

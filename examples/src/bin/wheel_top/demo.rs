@@ -1,4 +1,4 @@
-//! Two timers with something to do, for who has no program to look at.
+//! Two timers with some load, for users without a program to watch.
 
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
@@ -13,36 +13,36 @@ use hashed_wheel_examples::top::Show;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// More than so many requests are not open at a time; the oldest is answered then.
+/// The maximum number of open requests. Above it, the oldest request is answered.
 const OPEN: usize = 4_000;
 
-/// Some of a burst are refused, if it comes when many are open.
+/// The limit of the timers. Some requests of a burst are rejected if many are open.
 const LIMIT: usize = 4_200;
 
 const STEP: Duration = Duration::from_millis(5);
 
-/// Starts them; says where they can be looked at.
+/// Starts the timers and returns the address of their view.
 pub(crate) fn start() -> io::Result<SocketAddr> {
     let show = Show::at((Ipv4Addr::LOCALHOST, 0).into())?;
     let builder = || {
         let builder = HashedWheelTimer::builder().tick(TICK).max_pending_timeouts(LIMIT);
         builder.slow_task_threshold(Duration::from_millis(5))
     };
-    // Within two turns of the wheel.
+    // Delays of up to two rounds of the wheel.
     let hashed = builder().build().map_err(io::Error::other)?;
     show.watch("hashed", &hashed);
     thread::spawn(move || Service::new(hashed, |random| 1.0 + 6.0 * random.f64() * random.f64()).run());
-    // From 20 ms to an hour.
+    // Delays from 20 ms to an hour.
     let hierarchical = builder().hierarchical().ticks_per_wheel(64).build().map_err(io::Error::other)?;
     show.watch("hierarchical", &hierarchical);
     thread::spawn(move || Service::new(hierarchical, |random| 0.02 * 180_000_f64.powf(random.f64())).run());
     Ok(show.address())
 }
 
-/// Requests, each with a deadline. Most are answered before it.
+/// Requests with deadlines. Most of them are answered in time.
 struct Service {
     timer: HashedWheelTimer,
-    /// In seconds.
+    /// Returns the delay of a deadline in seconds.
     deadline: fn(&mut Rng) -> f64,
     random: Rng,
     open: VecDeque<Timeout>,
@@ -56,7 +56,7 @@ impl Service {
     fn run(mut self) {
         let began = Instant::now();
         for step in 0_u64.. {
-            // They come and go like waves, and now and then many at once.
+            // The rate varies like a wave, and sometimes there is a burst.
             let wave = 1.0 + (began.elapsed().as_secs_f64() * TAU / 8.0).sin();
             for _ in 0..(wave * 10.0) as usize {
                 let deadline = (self.deadline)(&mut self.random);
@@ -71,7 +71,7 @@ impl Service {
     }
 
     fn ask(&mut self, deadline: Duration) {
-        // One in some thousands holds the others up.
+        // A few of the tasks are slow and delay the others.
         let is_slow = self.random.usize(..5_000) == 0;
         let late = move |_: &Timeout| {
             if is_slow {
@@ -92,7 +92,7 @@ impl Service {
                 request.cancel();
             }
         }
-        // Some take a while, and say so.
+        // Some requests take long and report progress.
         for _ in 0..30 {
             let chosen = self.random.usize(..=self.open.len());
             if let Some(request) = self.open.get(chosen) {
@@ -100,7 +100,7 @@ impl Service {
             }
         }
         while self.open.len() > OPEN {
-            self.open.pop_front().expect("it is not empty").cancel();
+            self.open.pop_front().expect("there are open requests").cancel();
         }
     }
 }

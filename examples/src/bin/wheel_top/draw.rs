@@ -1,4 +1,4 @@
-//! The picture: what is known, put into an area of a buffer. Whatever its size, and nothing else.
+//! Draws the state into an area of a buffer of any size. It never draws outside of the area.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::wheel;
 pub(crate) const GOOD: Color = Color::Green;
 pub(crate) const FAIR: Color = Color::Yellow;
 pub(crate) const BAD: Color = Color::LightRed;
-pub(crate) const QUIET: Color = Color::DarkGray;
+pub(crate) const DIM: Color = Color::DarkGray;
 
-/// With fewer columns there is no room for two panels side by side.
-const WIDE: u16 = 64;
+/// The minimum number of columns for two panels side by side.
+const MIN_TWO_COLUMNS: u16 = 64;
 
-/// With fewer rows there is none for the wheel as a circle.
-const HIGH: u16 = 20;
+/// The minimum number of rows for the wheel as a circle.
+const MIN_CIRCLE_HEIGHT: u16 = 20;
 
-/// What the numbers need.
+/// The number of columns of the panels with numbers.
 const NUMBERS: u16 = 40;
 
 pub(crate) fn all(state: &State, area: Rect, buf: &mut Buffer) {
@@ -38,20 +38,20 @@ pub(crate) fn all(state: &State, area: Rect, buf: &mut Buffer) {
                     .areas(body);
             Paragraph::new(state.status()).centered().wrap(Wrap { trim: true }).render(middle, buf);
         }
-        Some(timer) if body.width < WIDE => {
-            let wheel = wheel::least_height(timer).min(body.height);
+        Some(timer) if body.width < MIN_TWO_COLUMNS => {
+            let wheel = wheel::min_height(timer).min(body.height);
             let [above, below] =
                 Layout::vertical([Constraint::Length(wheel), Constraint::Min(0)]).areas(body);
             wheel::strips(timer, above, buf);
             numbers(timer, below, buf);
         }
         Some(timer) => {
-            // A circle is twice as wide as it is high, in characters.
+            // A circle has twice as many columns as rows.
             let circle = body.height.saturating_mul(2).min(body.width * 11 / 20);
             let left = circle.min(body.width.saturating_sub(NUMBERS)).max(body.width / 3);
             let [left, right] =
                 Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(body);
-            if body.height >= HIGH && wheel::is_one_ring(timer) {
+            if body.height >= MIN_CIRCLE_HEIGHT && wheel::is_one_ring(timer) {
                 let strip = (body.height / 5).max(5);
                 let [above, below] =
                     Layout::vertical([Constraint::Min(0), Constraint::Length(strip)]).areas(left);
@@ -69,8 +69,8 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
     let mut left = vec![" wheel-top ".bold().reversed(), " ".into(), state.program().to_owned().bold()];
     if let Some(timer) = state.shown() {
         left.push(format!(": {}", timer.now.name).into());
-        if let (place, count @ 2..) = state.place() {
-            left.push(format!(" ({place} of {count}, Tab: the next)").fg(QUIET));
+        if let (place, count @ 2..) = state.position_of_shown() {
+            left.push(format!(" ({place} of {count}, Tab: the next)").fg(DIM));
         }
     }
     let status = match state.shown() {
@@ -82,7 +82,7 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
             None => "● live".fg(GOOD),
         },
     };
-    let right = Line::from(vec![" ".into(), status, "  q: leave ".fg(QUIET)]);
+    let right = Line::from(vec![" ".into(), status, "  q: quit ".fg(DIM)]);
     let [start, end] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(right.width() as u16)]).areas(area);
     Line::from(left).render(start, buf);
@@ -93,19 +93,19 @@ fn in_a_turn(time: Duration) -> String {
     format!("in a turn for {} s", time.as_secs())
 }
 
-/// A frame with a name on it; gives the room inside.
+/// Draws a frame with a title and returns the area inside.
 pub(crate) fn panel(name: impl Into<String>, area: Rect, buf: &mut Buffer) -> Rect {
     let name = Line::from(format!(" {} ", name.into())).style(Style::reset());
-    let block = Block::bordered().border_type(BorderType::Rounded).border_style(QUIET).title(name);
+    let block = Block::bordered().border_type(BorderType::Rounded).border_style(DIM).title(name);
     let inner = block.inner(area);
     block.render(area, buf);
     inner
 }
 
-/// As many panels as there is room for, the first ones first.
+/// Draws as many panels as fit, in order of importance.
 fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
     type Panel = fn(&Timer, Rect, &mut Buffer);
-    // How high each has to be, and its share of what is left.
+    // The minimum height of each panel, and its share of the remaining rows.
     const PANELS: [(u16, u16, Panel); 4] = [(4, 1, pending), (7, 0, rates), (6, 0, worker), (6, 1, lateness)];
 
     let mut left = area.height;
@@ -127,14 +127,14 @@ fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
 fn pending(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let inner = panel(format!("pending, {} s", PAST.as_secs()), area, buf);
     let [line, history] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
-    let mut words = vec![count(timer.now.pending).bold()];
+    let mut text = vec![count(timer.now.pending).bold()];
     if let Some(wheel) = timer.wheel.as_ref().filter(|wheel| wheel.on_the_way > 0) {
-        let on_the_way = format!(", {} on the way to the wheel", HumanCount(wheel.on_the_way as u64));
-        words.push(on_the_way.fg(QUIET));
+        let on_the_way = format!(", {} queued", HumanCount(wheel.on_the_way as u64));
+        text.push(on_the_way.fg(DIM));
     }
-    Line::from(words).render(line, buf);
+    Line::from(text).render(line, buf);
     let past = timer.pending(history.width.into());
-    // The present is at the right end.
+    // The latest value is at the right end.
     let width = (past.len() as u16).min(history.width);
     let history = Rect { x: history.right() - width, width, ..history };
     Sparkline::default().data(&past).style(Color::Cyan).render(history, buf);
@@ -147,12 +147,12 @@ fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
         ("scheduled", now.scheduled, timer.rate(|timer| timer.scheduled)),
         ("expired", now.expired, timer.rate(|timer| timer.expired)),
         ("cancelled", now.cancelled, timer.rate(|timer| timer.cancelled)),
-        ("re-armed", now.reset, timer.rate(|timer| timer.reset)),
-        ("refused", now.refused, timer.rate(|timer| timer.refused)),
+        ("resets", now.reset, timer.rate(|timer| timer.reset)),
+        ("rejected", now.refused, timer.rate(|timer| timer.refused)),
     ];
     let lines = counters.into_iter().map(|(name, all, rate)| {
         let line = format!("{name:<10}{:>11}/s{:>15}", per_second(rate), HumanCount(all).to_string());
-        let is_bad = name == "refused" && all > 0;
+        let is_bad = name == "rejected" && all > 0;
         Line::styled(line, if is_bad { Style::from(FAIR) } else { Style::new() })
     });
     Paragraph::new(lines.collect::<Vec<_>>()).render(inner, buf);
@@ -181,7 +181,7 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let named: Vec<_> = named.map(|(name, count)| format!("{name} {}", HumanCount(*count))).collect();
     let lines = vec![
         Line::raw(format!("{} turns/s, {} wake-ups/s", per_second(turns), per_second(wake_ups))),
-        Line::raw(format!("longest turn ever {}", span(now.longest_turn))),
+        Line::raw(format!("longest turn {}", span(now.longest_turn))),
         Line::from(named.join(", ").fg(FAIR)),
     ];
     Paragraph::new(lines).render(below, buf);
@@ -189,19 +189,19 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
 
 fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let worst = span(timer.now.worst_lateness);
-    let inner = panel(format!("lateness, {} s (worst ever {worst})", LATENESS.as_secs()), area, buf);
+    let inner = panel(format!("lateness, {} s (maximum {worst})", LATENESS.as_secs()), area, buf);
     let [line, chart, axis] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(inner);
     let lately = timer.lateness();
     let is_none = lately.iter().all(|(_, count)| *count == 0);
-    let [half, most] = [0.5, 0.99].map(|part| span(timer.quantile(part)));
-    let words = match is_none {
-        true => "nothing has expired".fg(QUIET).into(),
-        false => Line::raw(format!("half ≤ {half}, 99 % ≤ {most}")),
+    let [half, max] = [0.5, 0.99].map(|part| span(timer.quantile(part)));
+    let text = match is_none {
+        true => "nothing has expired".fg(DIM).into(),
+        false => Line::raw(format!("median ≤ {half}, p99 ≤ {max}")),
     };
-    words.render(line, buf);
+    text.render(line, buf);
 
-    // A column for each bound, with a tick where the colour changes.
+    // A column per bucket, with a label where the colour changes.
     let width = (chart.width / lately.len().max(1) as u16).max(1);
     let columns = lately.iter().map(|(bound, count)| {
         let color = match bound {
@@ -216,27 +216,27 @@ fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
         if let (Some(bound), Ok(column)) = (bound, u16::try_from(column)) {
             let x = axis.x.saturating_add(column * width);
             let room = (width * 4).min(axis.right().saturating_sub(x));
-            let label = Line::from(format!("≤{}", span(*bound)).fg(QUIET));
+            let label = Line::from(format!("≤{}", span(*bound)).fg(DIM));
             label.render(Rect { x, width: room, ..axis }.intersection(axis), buf);
         }
     }
 }
 
-/// Bars of this width beside each other. What is not zero can be seen.
+/// Draws adjacent bars of this width. Every value above zero is visible.
 pub(crate) fn bars(bars: Vec<(u64, Color)>, width: u16, area: Rect, buf: &mut Buffer) {
     let highest = bars.iter().map(|(value, _)| *value).max().unwrap_or(0);
-    // An eighth of a character.
-    let most = u64::from(area.height) * 8;
+    // In eighths of a character.
+    let max = u64::from(area.height) * 8;
     let bars: Vec<_> = bars
         .iter()
         .map(|&(value, color)| {
-            let height = u128::from(value) * u128::from(most) / u128::from(highest.max(1));
+            let height = u128::from(value) * u128::from(max) / u128::from(highest.max(1));
             let height = if value > 0 { (height as u64).max(1) } else { 0 };
             Bar::default().value(height).text_value(String::new()).style(color)
         })
         .collect();
     let chart = BarChart::default().data(BarGroup::default().bars(&bars)).bar_gap(0).bar_width(width);
-    chart.max(most.max(1)).render(area, buf);
+    chart.max(max.max(1)).render(area, buf);
 }
 
 fn count(count: u64) -> Span<'static> {
@@ -247,7 +247,7 @@ fn per_second(rate: f64) -> String {
     if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { HumanCount(rate.round() as u64).to_string() }
 }
 
-/// A time in three digits.
+/// Formats a time with three digits.
 pub(crate) fn span(time: Duration) -> String {
     const UNITS: [(f64, &str); 8] = [
         (31_557_600.0, "y"),
@@ -260,7 +260,7 @@ pub(crate) fn span(time: Duration) -> String {
         (1e-9, "ns"),
     ];
     let seconds = time.as_secs_f64();
-    // Half a unit of the last digit before it is the next one.
+    // Values that would be rounded up to the next unit use that unit.
     let fits = |(unit, _): &&(f64, &str)| seconds >= unit * 0.9995;
     let Some((unit, name)) = UNITS.iter().find(fits) else { return "0".into() };
     let value = seconds / unit;

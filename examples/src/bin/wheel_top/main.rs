@@ -1,5 +1,5 @@
-//! A view of a live timer in a terminal, as `top` is of processes: how full the wheel is, how many timeouts are pending, what
-//! happens in a second, how late it is, and how busy the worker.
+//! Shows a live timer in a terminal, as `top` shows processes: the content of the wheel, the number
+//! of pending timeouts, the rates, the lateness and the load of the worker.
 //!
 //! ```sh
 //! # In one terminal something that has a timer:
@@ -8,11 +8,13 @@
 //! cargo run --release -p hashed-wheel-examples --bin wheel-top -- 127.0.0.1:7070
 //! ```
 //!
-//! Without an address it shows two timers of its own, with something to do. It waits for a program that is not there yet, says
-//! when it has ended, and shows the next one. `q`, Esc or Ctrl-C leave, and so do the signals that ask a program to end.
+//! Without an address it shows two timers of its own, which have some load. It waits for a program
+//! that has not started yet, reports when a program has ended, and then shows the next one. `q`,
+//! Esc and Ctrl-C quit, and so do the signals that ask a program to terminate.
 //!
-//! Exit status: 0 when it was left, 1 if there is no terminal (or, with `--once`, nobody at that address or no such timer), 2 is
-//! bad options. To let a program of your own be watched, copy `examples/src/top.rs`.
+//! Exit status: 0 after quitting, 1 if there is no terminal (or, with `--once`, no program at that
+//! address or no such timer), 2 is bad options. To make your own program watchable, copy
+//! `examples/src/top.rs`.
 
 mod attach;
 mod demo;
@@ -37,35 +39,36 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use crate::attach::Heard;
+use crate::attach::Message;
 use crate::state::State;
 
-/// A view of a live timer.
+/// Shows a live timer
 #[derive(Debug, Parser)]
 #[command(
     name = "wheel-top",
-    after_help = "Keys: q, Esc or Ctrl-C leave; Tab shows the next timer.\n\
-    Exit status: 0 when it was left, 1 if there is no terminal, or with --once nothing to look at, 2 is bad options."
+    after_help = "Keys: q, Esc or Ctrl-C quit; Tab shows the next timer.\n\
+    Exit status: 0 after quitting, 1 if there is no terminal, or with --once nothing to show, 2 is bad options."
 )]
 struct Options {
-    /// Where a program shows its timer that was started with `--top ADDRESS`; without, timers of its own
+    /// The address of a program that was started with `--top ADDRESS`; default: two timers of this
+    /// program
     address: Option<SocketAddr>,
 
-    /// Print one picture, as plain text, and leave
+    /// Print one picture as plain text and quit
     #[arg(long)]
     once: bool,
 
-    /// How large that is
+    /// The size of that picture
     #[arg(long, value_name = "COLUMNSxROWS", default_value = "100x32", value_parser = size, requires = "once")]
     size: (u16, u16),
 
-    /// Which timer to show first, by its name
+    /// The name of the timer to show first
     #[arg(long, value_name = "NAME")]
     timer: Option<String>,
 }
 
 fn size(text: &str) -> Result<(u16, u16), String> {
-    let (columns, rows) = text.split_once('x').ok_or("it is two numbers, such as 100x32")?;
+    let (columns, rows) = text.split_once('x').ok_or("the size must be two numbers, such as 100x32")?;
     let number = |text: &str| match text.parse() {
         Ok(number @ 1..=1_000) => Ok(number),
         _ => Err(format!("{text:?} is not a number from 1 to 1000")),
@@ -73,8 +76,8 @@ fn size(text: &str) -> Result<(u16, u16), String> {
     Ok((number(columns)?, number(rows)?))
 }
 
-/// How long one picture may take to come.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit for one picture.
+const PICTURE_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -82,18 +85,18 @@ fn main() -> ExitCode {
         Some(address) => address,
         None => match demo::start() {
             Ok(address) => address,
-            Err(error) => return fail(&format!("the timers to look at: {error}")),
+            Err(error) => return fail(&format!("cannot start the timers: {error}")),
         },
     };
     let state = State::new(address, options.timer);
-    let heard = attach::to(address);
+    let messages = attach::to(address);
     match (options.once, io::stdout().is_terminal()) {
-        (true, _) => once(state, &heard, options.size),
-        (false, true) => match live(state, &heard) {
+        (true, _) => once(state, &messages, options.size),
+        (false, true) => match run(state, &messages) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&format!("the terminal: {error}")),
+            Err(error) => fail(&format!("terminal error: {error}")),
         },
-        (false, false) => fail("there is no terminal here: --once prints a picture without one"),
+        (false, false) => fail("there is no terminal: use --once to print a picture without one"),
     }
 }
 
@@ -102,18 +105,18 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Until somebody leaves.
-fn live(mut state: State, heard: &Receiver<Heard>) -> io::Result<()> {
-    let told_to_end = Arc::new(AtomicBool::new(false));
+/// Runs until the user quits.
+fn run(mut state: State, messages: &Receiver<Message>) -> io::Result<()> {
+    let is_terminated = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]
-    signals::listen(Arc::clone(&told_to_end))?;
-    // Also restores it where this panics.
+    signals::listen(Arc::clone(&is_terminated))?;
+    // Also restores the terminal if this function panics.
     let mut terminal = ratatui::try_init()?;
     let result = loop {
-        if told_to_end.load(Relaxed) {
+        if is_terminated.load(Relaxed) {
             break Ok(());
         }
-        state.hear_all(heard, Instant::now());
+        state.receive_all(messages, Instant::now());
         let drawn = terminal.draw(|frame| draw::all(&state, frame.area(), frame.buffer_mut()));
         match drawn.and_then(|_| key()) {
             Ok(Some(Key::Leave)) => break Ok(()),
@@ -130,9 +133,9 @@ enum Key {
     Next,
 }
 
-/// What was pressed, if anything was for a while.
+/// Returns the key that was pressed, if one was pressed within a short time.
 fn key() -> io::Result<Option<Key>> {
-    if !event::poll(hashed_wheel_examples::top::EVERY)? {
+    if !event::poll(hashed_wheel_examples::top::INTERVAL)? {
         return Ok(None);
     }
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event::read()? else {
@@ -146,12 +149,12 @@ fn key() -> io::Result<Option<Key>> {
     })
 }
 
-/// A picture as soon as there is something to see in it.
-fn once(mut state: State, heard: &Receiver<Heard>, (columns, rows): (u16, u16)) -> ExitCode {
+/// Prints one picture as soon as there is enough to show.
+fn once(mut state: State, messages: &Receiver<Message>, (columns, rows): (u16, u16)) -> ExitCode {
     let began = Instant::now();
-    while !state.has_rates() && began.elapsed() < PATIENCE {
-        match heard.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
-            Ok(one) => state.hear(one, Instant::now()),
+    while !state.has_rates() && began.elapsed() < PICTURE_TIMEOUT {
+        match messages.recv_timeout(PICTURE_TIMEOUT.saturating_sub(began.elapsed())) {
+            Ok(one) => state.receive(one, Instant::now()),
             Err(_) => break,
         }
     }
@@ -159,16 +162,20 @@ fn once(mut state: State, heard: &Receiver<Heard>, (columns, rows): (u16, u16)) 
         return fail(&state.status());
     }
     if let Some(name) = state.wanted() {
-        return fail(&format!("no timer there is named {name:?}"));
+        return fail(&format!("there is no timer named {name:?}"));
     }
-    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("nothing is written");
-    terminal.draw(|frame| draw::all(&state, frame.area(), frame.buffer_mut())).expect("nothing is written");
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("the backend is in memory");
+    terminal
+        .draw(|frame| draw::all(&state, frame.area(), frame.buffer_mut()))
+        .expect("the backend is in memory");
     let rows = terminal.backend().buffer().content().chunks(columns.into());
     let rows = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
     let picture: String = rows.map(|row| row.trim_end().to_owned() + "\n").collect();
     match io::stdout().write_all(picture.as_bytes()) {
-        // Who reads no more has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("the picture: {error}")),
+        // A broken pipe is no error: the reader has closed it.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(&format!("cannot print the picture: {error}"))
+        }
         _ => ExitCode::SUCCESS,
     }
 }

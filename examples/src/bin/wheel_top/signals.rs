@@ -1,4 +1,4 @@
-//! The signals that tell a program to end.
+//! The signals that ask a program to terminate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,16 +8,16 @@ use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
-use crate::PATIENCE;
+use crate::PICTURE_TIMEOUT;
 
-/// Sets `told_to_end` at the first. If we are still there a while later, it ends us as it would have: the terminal may be gone, or
-/// take nothing more.
-pub(crate) fn listen(told_to_end: Arc<AtomicBool>) -> io::Result<()> {
+/// Sets `is_terminated` at the first signal. If the program is still running a little later, the
+/// signal has its default effect: the terminal may be gone or blocked.
+pub(crate) fn listen(is_terminated: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new(TERM_SIGNALS.iter().chain(&[SIGHUP]))?;
     thread::spawn(move || {
         for signal in signals.forever() {
-            told_to_end.store(true, Relaxed);
-            thread::sleep(PATIENCE);
+            is_terminated.store(true, Relaxed);
+            thread::sleep(PICTURE_TIMEOUT);
             let _ = low_level::emulate_default_handler(signal);
         }
     });

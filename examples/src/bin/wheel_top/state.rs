@@ -1,54 +1,55 @@
-//! What was heard, and what follows from it.
+//! The received frames, and the values derived from them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::top::{EVERY, Frame, Snapshot, Wheel};
+use hashed_wheel_examples::top::{Frame, INTERVAL, Snapshot, Wheel};
 
-use crate::attach::{Heard, WAITING, Why};
+use crate::attach::{CAPACITY, Message, Why};
 
-/// So much of the past is kept.
+/// The period that is kept.
 pub(crate) const PAST: Duration = Duration::from_secs(60);
 
-/// In so many frames at most: twice as many as come.
-pub(crate) const MOST_FRAMES: usize = 2 * (PAST.as_millis() / EVERY.as_millis()) as usize;
+/// The maximum number of frames that are kept: twice the expected number.
+pub(crate) const MAX_FRAMES: usize = 2 * (PAST.as_millis() / INTERVAL.as_millis()) as usize;
 
-/// A turn that has taken so long already is said to be in progress.
+/// A turn that has taken at least this long is shown as in progress.
 const LONG_TURN: Duration = Duration::from_secs(1);
 
-/// Rates are of so long.
+/// The period over which rates are computed.
 const RATES: Duration = Duration::from_secs(1);
 
-/// The lateness that is shown is that of so long.
+/// The period of the lateness that is shown.
 pub(crate) const LATENESS: Duration = Duration::from_secs(10);
 
-/// Who says nothing for longer than this is said to be silent.
+/// A program that has sent nothing for longer than this is shown as silent.
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct State {
     address: SocketAddr,
-    /// The timer that is to be shown as soon as there is one of that name.
+    /// The name of the timer to show as soon as it exists.
     wanted: Option<String>,
     program: String,
-    /// `None` while there is somebody.
+    /// `None` while a program is connected.
     gone: Option<Why>,
-    /// When anything was heard last.
-    heard: Option<Instant>,
+    /// When the last message was received.
+    messages: Option<Instant>,
     now: Option<Instant>,
     timers: Vec<Timer>,
     shown: usize,
 }
 
-/// One timer, now and before.
+/// The current and the earlier states of a timer.
 pub(crate) struct Timer {
     pub(crate) now: Snapshot,
-    /// What was seen last of its wheel.
+    /// The last known state of its wheel.
     pub(crate) wheel: Option<Wheel>,
-    /// When, since the program began, and what; without the names and the wheels.
+    /// The earlier states with their times since the start of the program, without names and
+    /// wheels.
     pub(crate) past: VecDeque<(Duration, Snapshot)>,
-    /// When it was seen last between two turns, or in another one.
+    /// When it was last between two turns, or in another turn.
     turn: Duration,
 }
 
@@ -58,38 +59,39 @@ impl State {
             address,
             wanted,
             program: String::new(),
-            gone: Some(Why::Nobody),
-            heard: None,
+            gone: Some(Why::NotListening),
+            messages: None,
             now: None,
             timers: Vec::new(),
             shown: 0,
         }
     }
 
-    pub(crate) fn hear_all(&mut self, heard: &Receiver<Heard>, now: Instant) {
-        // There may be more all the time.
-        heard.try_iter().take(WAITING).for_each(|one| self.hear(one, now));
+    pub(crate) fn receive_all(&mut self, messages: &Receiver<Message>, now: Instant) {
+        // The loop is bounded, because frames may arrive faster than they are processed.
+        messages.try_iter().take(CAPACITY).for_each(|one| self.receive(one, now));
         self.now = Some(now);
     }
 
-    pub(crate) fn hear(&mut self, heard: Heard, now: Instant) {
+    pub(crate) fn receive(&mut self, messages: Message, now: Instant) {
         self.now = Some(now);
-        match (heard, self.gone) {
-            (Heard::Frame(frame), gone) => {
+        match (messages, self.gone) {
+            (Message::Frame(frame), gone) => {
                 if gone.is_some() {
-                    // Another one, which begins from zero.
+                    // Another program, whose counters start from zero.
                     self.wanted = self.wanted.take().or(self.shown().map(|timer| timer.now.name.clone()));
                     self.timers.clear();
                 }
-                self.heard = Some(now);
+                self.messages = Some(now);
                 self.gone = None;
                 self.take(frame);
             }
-            // Of what has ended the last picture stays.
-            (Heard::Gone(Why::Nobody), Some(Why::Ended)) => {}
-            // So each attempt begins: more is known from the one before.
-            (Heard::Gone(Why::Silent), Some(Why::Ended | Why::Nonsense)) => {}
-            (Heard::Gone(why), _) => self.gone = Some(why),
+            // After a program has ended, its last state stays.
+            (Message::Gone(Why::NotListening), Some(Why::Ended)) => {}
+            // Each attempt starts with this message. The result of the previous attempt is more
+            // informative.
+            (Message::Gone(Why::Silent), Some(Why::Ended | Why::Invalid)) => {}
+            (Message::Gone(why), _) => self.gone = Some(why),
         }
     }
 
@@ -98,7 +100,7 @@ impl State {
         self.program = frame.program;
         let mut before = std::mem::take(&mut self.timers);
         for snapshot in frame.timers {
-            // Each after the one of that name before it.
+            // Matches timers of the same name in their order.
             let known = before.iter().position(|timer| timer.now.name == snapshot.name);
             let mut timer = match known.map(|position| before.remove(position)) {
                 Some(timer) if timer.can_become(&snapshot) => timer,
@@ -123,12 +125,12 @@ impl State {
         self.timers.get(self.shown)
     }
 
-    /// Whether enough was heard for all that is shown.
+    /// Whether enough frames were received for all values.
     pub(crate) fn has_rates(&self) -> bool {
         self.wanted.is_none() && self.shown().is_some_and(|timer| timer.since(RATES).0 >= RATES)
     }
 
-    /// The timer that was asked for, while there is none of that name.
+    /// Returns the requested name while there is no timer with this name.
     pub(crate) fn wanted(&self) -> Option<&str> {
         self.wanted.as_deref()
     }
@@ -137,8 +139,8 @@ impl State {
         &self.program
     }
 
-    /// Where among the timers the one is that is shown, from 1, and how many there are.
-    pub(crate) fn place(&self) -> (usize, usize) {
+    /// Returns the position of the shown timer, counted from 1, and the number of timers.
+    pub(crate) fn position_of_shown(&self) -> (usize, usize) {
         (self.shown + 1, self.timers.len())
     }
 
@@ -147,27 +149,28 @@ impl State {
     }
 
     fn silence(&self) -> Option<Duration> {
-        Some(self.now? - self.heard?).filter(|silence| *silence > SILENCE)
+        Some(self.now? - self.messages?).filter(|silence| *silence > SILENCE)
     }
 
-    /// How it stands with the program.
+    /// Returns the state of the connection as text.
     pub(crate) fn status(&self) -> String {
         let address = self.address;
         match (self.gone, self.silence()) {
             (None, None) => "live".into(),
             (None, Some(silence)) => format!("silent for {} s", silence.as_secs()),
             (Some(Why::Ended), _) => "the program has ended".into(),
-            (Some(Why::Nobody), _) => {
-                format!("nobody is at {address}: start an example with --top {address}")
+            (Some(Why::NotListening), _) => {
+                format!("no program listens on {address}: start an example with --top {address}")
             }
-            (Some(Why::Silent), _) => format!("who is at {address} says nothing"),
-            (Some(Why::Nonsense), _) => format!("who is at {address} does not speak of timers"),
+            (Some(Why::Silent), _) => format!("the program at {address} sends nothing"),
+            (Some(Why::Invalid), _) => format!("the program at {address} does not send timer states"),
         }
     }
 }
 
 impl Timer {
-    /// Whether that may be the same one, later. Another one of its name begins from zero.
+    /// Whether `next` may be a later state of the same timer. Another timer of the same name starts
+    /// from zero.
     fn can_become(&self, next: &Snapshot) -> bool {
         let now = &self.now;
         now.is_stopped <= next.is_stopped
@@ -180,21 +183,21 @@ impl Timer {
         if snapshot.wheel.is_some() || snapshot.has_too_many_slots() || snapshot.turns != self.now.turns {
             self.turn = age;
         }
-        // In the middle of a turn there is none to be had: the one before is the next best.
+        // A frame in the middle of a turn contains no wheel. Then the previous one is shown.
         if let Some(wheel) = snapshot.wheel.take() {
             self.wheel = Some(wheel);
         } else if snapshot.is_stopped {
             self.wheel = None;
         }
         let is_over = |(then, _): &(Duration, _)| age.saturating_sub(*then) > PAST;
-        while self.past.len() >= MOST_FRAMES || self.past.front().is_some_and(is_over) {
+        while self.past.len() >= MAX_FRAMES || self.past.front().is_some_and(is_over) {
             self.past.pop_front();
         }
         self.past.push_back((age, Snapshot { name: String::new(), ..snapshot.clone() }));
         self.now = snapshot;
     }
 
-    /// The latest one that is at least so old, or else the first; and how long it is ago.
+    /// Returns the latest state that is at least this old, or the first one, and its age.
     fn since(&self, time: Duration) -> (Duration, &Snapshot) {
         let now = self.past.back().map_or(Duration::ZERO, |(now, _)| *now);
         let is_old = |(then, _): &&(Duration, _)| now.saturating_sub(*then) >= time;
@@ -202,30 +205,30 @@ impl Timer {
         then.map_or((Duration::ZERO, &self.now), |(then, snapshot)| (now.saturating_sub(*then), snapshot))
     }
 
-    /// How much a counter grows in a second.
+    /// Returns the increase of a counter per second.
     pub(crate) fn rate(&self, count: impl Fn(&Snapshot) -> u64) -> f64 {
         let (time, then) = self.since(RATES);
         let grown = count(&self.now).saturating_sub(count(then));
         if time.is_zero() { 0.0 } else { grown as f64 / time.as_secs_f64() }
     }
 
-    /// How long the worker has been in the turn that it is in, if that is long.
+    /// Returns how long the worker has been in its current turn, if that is long.
     pub(crate) fn long_turn(&self) -> Option<Duration> {
         let (now, _) = self.past.back()?;
         let time = now.saturating_sub(self.turn);
         (time >= LONG_TURN && !self.now.is_stopped).then_some(time)
     }
 
-    /// What part of the time the worker was in turns.
+    /// Returns the share of the time that the worker was in turns.
     pub(crate) fn load(&self) -> f64 {
-        // Which counts as busy only when it is over.
+        // The busy time of a turn is counted only after the turn.
         if self.long_turn().is_some() {
             return 1.0;
         }
         self.rate(|timer| timer.busy.as_nanos() as u64) / 1e9
     }
 
-    /// How many were so late lately.
+    /// Returns the histogram of the last seconds.
     pub(crate) fn lateness(&self) -> Vec<(Option<Duration>, u64)> {
         let then = &self.since(LATENESS).1.lateness;
         let before = then.iter().map(|(_, count)| *count).chain(std::iter::repeat(0));
@@ -233,7 +236,7 @@ impl Timer {
         now.map(|((bound, count), before)| (*bound, count.saturating_sub(before))).collect()
     }
 
-    /// What this part of [`lateness`](Self::lateness) was at most, as `Lateness::quantile` says it.
+    /// Returns a quantile of [`lateness`](Self::lateness), computed like `Lateness::quantile`.
     pub(crate) fn quantile(&self, part: f64) -> Duration {
         let lateness = self.lateness();
         let all: u64 = lateness.iter().map(|(_, count)| count).sum();
@@ -243,24 +246,25 @@ impl Timer {
             so_far += count;
             so_far >= rank
         });
-        let worst = self.now.worst_lateness;
-        reached.and_then(|(bound, _)| *bound).map_or(worst, |bound| bound.min(worst))
+        let maximum = self.now.worst_lateness;
+        reached.and_then(|(bound, _)| *bound).map_or(maximum, |bound| bound.min(maximum))
     }
 
-    /// How many were pending in each of so many parts of the past, the present last. At most as many as there are.
+    /// Returns the maximum number of pending timeouts in each part of the past, the latest part
+    /// last. Parts before the first frame are omitted.
     pub(crate) fn pending(&self, parts: usize) -> Vec<u64> {
         let now = self.past.back().map_or(Duration::ZERO, |(now, _)| *now);
-        let mut most = vec![None; parts];
+        let mut max = vec![None; parts];
         for (then, snapshot) in &self.past {
             let ago = now.saturating_sub(*then).as_secs_f64() / PAST.as_secs_f64();
             let Some(part) = parts.checked_sub(1 + (ago * parts as f64) as usize) else { continue };
-            most[part] = most[part].max(Some(snapshot.pending));
+            max[part] = max[part].max(Some(snapshot.pending));
         }
-        // A part in which nothing was heard is as the one before.
-        let begin = most.iter().position(Option::is_some).unwrap_or(parts);
+        // A part without frames has the value of the previous part.
+        let begin = max.iter().position(Option::is_some).unwrap_or(parts);
         let mut last = 0;
-        let filled = most[begin..].iter().map(|most| {
-            last = most.unwrap_or(last);
+        let filled = max[begin..].iter().map(|max| {
+            last = max.unwrap_or(last);
             last
         });
         filled.collect()

@@ -1,14 +1,14 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::top::{Frame, Level, MOST_SLOTS, Snapshot, Wheel};
+use hashed_wheel_examples::top::{Frame, Level, MAX_SENT_SLOTS, Snapshot, Wheel};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
-use crate::attach::{Heard, Why, is_sane};
+use crate::attach::{Message, Why, is_valid};
 use crate::draw;
-use crate::state::{MOST_FRAMES, State};
+use crate::state::{MAX_FRAMES, State};
 
 const TICK: Duration = Duration::from_millis(10);
 
@@ -24,7 +24,8 @@ fn wheel(levels: Vec<Level>) -> Option<Wheel> {
     Some(Wheel { tick: 1_234, on_the_way: 17, levels })
 }
 
-/// A timer that has run for so many seconds, at 1 000 timeouts in each, of which one in ten expires.
+/// Returns the state of a timer after some seconds with 1 000 timeouts per second, one in ten of
+/// which expires.
 fn snapshot(seconds: u64, wheel: Option<Wheel>) -> Snapshot {
     let bounds = [1, 2, 4, 8, 16, 32].map(|sixteenths| Some(TICK * sixteenths / 16));
     Snapshot {
@@ -46,31 +47,32 @@ fn snapshot(seconds: u64, wheel: Option<Wheel>) -> Snapshot {
     }
 }
 
-fn hear(state: &mut State, age: u64, timers: Vec<Snapshot>) {
+fn receive(state: &mut State, age: u64, timers: Vec<Snapshot>) {
     let frame = Frame { program: "server".into(), age: Duration::from_secs(age), timers };
-    state.hear(Heard::Frame(frame), Instant::now());
+    state.receive(Message::Frame(frame), Instant::now());
 }
 
-/// One timer, seen for 20 s.
-fn after_a_while(wheel: Option<Wheel>) -> State {
+/// Returns the state after 20 s with one timer.
+fn after_20_s(wheel: Option<Wheel>) -> State {
     let mut state = state();
     for seconds in 1..=20 {
-        hear(&mut state, seconds, vec![snapshot(seconds, wheel.clone())]);
+        receive(&mut state, seconds, vec![snapshot(seconds, wheel.clone())]);
     }
     state
 }
 
 fn hashed() -> State {
-    after_a_while(wheel(vec![level(1, (0..512).map(|slot| slot % 7).collect(), 133)]))
+    after_20_s(wheel(vec![level(1, (0..512).map(|slot| slot % 7).collect(), 133)]))
 }
 
 fn hierarchical() -> State {
     let levels = [1, 64, 64 * 64].map(|ticks| level(ticks, (0..64).collect(), 33));
-    after_a_while(wheel(levels.to_vec()))
+    after_20_s(wheel(levels.to_vec()))
 }
 
 fn draw(state: &State, width: u16, height: u16) -> String {
-    // Not from zero on: who takes an area's size for its end goes beyond it.
+    // The area does not start at zero: code that confuses its size with its end would draw outside
+    // of it.
     let mut buf = Buffer::empty(Rect::new(3, 2, width, height));
     draw::all(state, buf.area, &mut buf);
     let rows = buf.content().chunks(usize::from(width).max(1));
@@ -84,17 +86,17 @@ fn assert_shows(picture: &str, texts: &[&str]) {
     }
 }
 
-// --- pictures -----------------------------------------------------------------------------------------------------------
+// --- pictures ------------------------------------------------------------------------------------
 
 #[test]
-fn any_size_will_do_for_any_state() {
+fn every_state_can_be_drawn_in_every_size() {
     let mut ended = hashed();
-    ended.hear(Heard::Gone(Why::Ended), Instant::now());
-    let slots = |slots, most| after_a_while(wheel(vec![level(1, vec![most; slots], slots - 1)]));
+    ended.receive(Message::Gone(Why::Ended), Instant::now());
+    let slots = |slots, most| after_20_s(wheel(vec![level(1, vec![most; slots], slots - 1)]));
     let mut stopped = state();
-    hear(&mut stopped, 1, vec![Snapshot { is_stopped: true, ..Snapshot::default() }]);
+    receive(&mut stopped, 1, vec![Snapshot { is_stopped: true, ..Snapshot::default() }]);
     let many = (0..40).map(|n| level(1 << n, vec![1, 0], 1)).collect();
-    // The largest numbers that are let in.
+    // The largest numbers that are accepted.
     let most = (1 << 48) - 1;
     let huge = Snapshot {
         tick: Duration::from_secs(most),
@@ -107,18 +109,18 @@ fn any_size_will_do_for_any_state() {
         lateness: vec![(Some(Duration::MAX), most); 64],
         ..Snapshot::default()
     };
-    let [one, some] = [(1, MOST_SLOTS), (64, 9)].map(|(levels, count)| {
+    let [one, some] = [(1, MAX_SENT_SLOTS), (64, 9)].map(|(levels, count)| {
         let most = most as usize;
         let level =
             Level { ticks_per_slot: u64::MAX, size: most, present: most - 1, slots: vec![most; count] };
         let wheel = Wheel { tick: u64::MAX, on_the_way: usize::MAX, levels: vec![level; levels] };
         let mut state = state();
         let first = Snapshot { tick: huge.tick, lateness: huge.lateness.clone(), ..Snapshot::default() };
-        hear(&mut state, 0, vec![first]);
+        receive(&mut state, 0, vec![first]);
         let timers = vec![Snapshot { wheel: Some(wheel), ..huge.clone() }];
         let frame = Frame { program: String::new(), age: Duration::MAX, timers };
-        assert!(is_sane(&frame));
-        state.hear(Heard::Frame(frame), Instant::now());
+        assert!(is_valid(&frame));
+        state.receive(Message::Frame(frame), Instant::now());
         state
     });
     let states = [
@@ -129,10 +131,10 @@ fn any_size_will_do_for_any_state() {
         hierarchical(),
         ended,
         stopped,
-        after_a_while(None),
-        after_a_while(wheel(vec![])),
-        after_a_while(wheel(vec![level(u64::MAX, vec![0, 0], 1)])),
-        after_a_while(wheel(many)),
+        after_20_s(None),
+        after_20_s(wheel(vec![])),
+        after_20_s(wheel(vec![level(u64::MAX, vec![0, 0], 1)])),
+        after_20_s(wheel(many)),
         slots(1, 0),
         slots(2, 1),
     ];
@@ -148,7 +150,7 @@ fn any_size_will_do_for_any_state() {
 }
 
 #[test]
-fn all_is_there_in_a_small_terminal_and_in_a_large_one() {
+fn small_and_large_terminals_show_all_values() {
     for (width, height) in [(80, 24), (100, 32), (120, 40), (200, 60)] {
         let picture = draw(&hashed(), width, height);
         assert_shows(
@@ -160,27 +162,27 @@ fn all_is_there_in_a_small_terminal_and_in_a_large_one() {
                 "tick 1,234",
                 "▲ 133",
                 "pending, 60 s",
-                "2,020, 17 on the way",
+                "2,020, 17 queued",
                 "scheduled       1,000/s         20,007",
                 "expired           100/s          2,000",
                 "cancelled         900/s         18,000",
-                "re-armed       12,345/s        246,900",
-                "refused             0/s              0",
+                "resets         12,345/s        246,900",
+                "rejected            0/s              0",
                 "busy 12.5 % of the time",
                 "100 turns/s, 0 wake-ups/s",
-                "longest turn ever 1.53 ms",
-                "worst ever 15 ms",
-                "half ≤ 1.25 ms, 99 % ≤ 10 ms",
+                "longest turn 1.53 ms",
+                "maximum 15 ms",
+                "median ≤ 1.25 ms, p99 ≤ 10 ms",
             ],
         );
-        // The circle, and where its quarters are.
+        // The circle, and the labels of its quarters.
         assert_shows(&picture, &["128", "256", "384"]);
         assert!(picture.chars().any(|char| ('\u{2801}'..='\u{28ff}').contains(&char)), "{picture}");
     }
 }
 
 #[test]
-fn each_level_has_a_row() {
+fn every_level_has_a_row() {
     for (width, height) in [(80, 24), (120, 40), (50, 40)] {
         let picture = draw(&hierarchical(), width, height);
         assert_shows(
@@ -192,20 +194,21 @@ fn each_level_has_a_row() {
 }
 
 #[test]
-fn a_narrow_terminal_has_the_most_important_things() {
+fn narrow_terminal_shows_the_most_important_values() {
     assert_shows(&draw(&hashed(), 40, 30), &["slots of 10 ms", "▲ 133", "2,020", "scheduled"]);
     assert_shows(&draw(&hashed(), 30, 10), &["▲ 133", "2,020"]);
 }
 
 #[test]
-fn the_hand_is_below_its_slot() {
-    // 58 columns and a frame: 7 for each slot of 8, and of 64 some together in one.
+fn hand_is_below_its_slot() {
+    // 58 columns and a frame: 7 per slot on a level of 8 slots, and several slots per column on a
+    // level of 64.
     for (size, present, hand) in [(8, 0, 1), (8, 5, 36), (8, 7, 50), (64, 0, 1), (64, 20, 20), (64, 63, 58)] {
         let mut slots = vec![0; size];
         slots[present] = 1;
-        let picture = draw(&after_a_while(wheel(vec![level(1, slots, present)])), 60, 12);
+        let picture = draw(&after_20_s(wheel(vec![level(1, slots, present)])), 60, 12);
         let column = |of| {
-            let line = picture.lines().find(|line| line.contains(of)).expect("it is there");
+            let line = picture.lines().find(|line| line.contains(of)).expect("the line exists");
             line.chars().position(|char| char == of)
         };
         assert_eq!(column('█'), Some(hand), "{picture}");
@@ -213,33 +216,34 @@ fn the_hand_is_below_its_slot() {
     }
 }
 
-/// What the hand comes to next stands out, whether it is in the slot it points to or behind that.
+/// The slot that the hand reaches next is prominent, whether it is the current slot or the one
+/// after it.
 #[test]
-fn the_present_slot_of_a_higher_level_is_the_next() {
+fn current_slot_of_a_higher_level_is_the_next() {
     for (ticks, colors) in [(1, [Color::Blue, Color::Yellow]), (64, [Color::Yellow; 2])] {
         let mut slots = vec![0; 16];
         slots[8..10].fill(9);
         let one = wheel(vec![level(ticks, slots, 8)]);
         let mut buf = Buffer::empty(Rect::new(0, 0, 60, 12));
-        draw::all(&after_a_while(one), buf.area, &mut buf);
+        draw::all(&after_20_s(one), buf.area, &mut buf);
         let of = |column| (0..12).map(|row| &buf[(column, row)]).find(|cell| cell.symbol() == "█");
-        // 3 columns for each slot.
+        // 3 columns per slot.
         let seen = [8, 9].map(|slot| of(1 + slot * 3).expect("a bar").fg);
         assert_eq!(seen, colors, "{ticks}");
     }
 }
 
 #[test]
-fn problems_are_named_when_there_are_some() {
+fn only_existing_problems_are_shown() {
     assert!(!draw(&hashed(), 100, 32).contains("slow tasks"));
     let mut state = state();
     let troubled = Snapshot { slow: 3, panicked: 2, long_turns: 1, dropped: 4, ..snapshot(1, None) };
-    hear(&mut state, 1, vec![troubled]);
+    receive(&mut state, 1, vec![troubled]);
     assert_shows(&draw(&state, 100, 24), &["long turns 1, slow tasks 3, panics 2, dropped 4"]);
 }
 
 #[test]
-fn a_time_has_three_digits() {
+fn times_have_three_digits() {
     for (nanos, text) in [
         (0, "0"),
         (1, "1 ns"),
@@ -261,60 +265,63 @@ fn a_time_has_three_digits() {
     assert_eq!(draw::span(Duration::MAX), "584542046091 y");
 }
 
-// --- what is known ------------------------------------------------------------------------------------------------------
+// --- state ---------------------------------------------------------------------------------------
 
 #[test]
-fn it_says_how_it_stands_with_the_program() {
+fn status_describes_the_connection() {
     let mut state = state();
     let now = Instant::now();
-    state.hear(Heard::Gone(Why::Silent), now);
-    assert_shows(&draw(&state, 80, 24), &["who is at 127.0.0.1:7070 says nothing"]);
-    state.hear(Heard::Gone(Why::Nobody), now);
-    assert_shows(&draw(&state, 80, 24), &["nobody is at 127.0.0.1:7070: start an example with --top"]);
-    state.hear(Heard::Gone(Why::Nonsense), now);
-    state.hear(Heard::Gone(Why::Silent), now);
-    assert_shows(&draw(&state, 80, 24), &["does not speak of timers"]);
-    hear(&mut state, 1, vec![snapshot(1, None)]);
+    state.receive(Message::Gone(Why::Silent), now);
+    assert_shows(&draw(&state, 80, 24), &["the program at 127.0.0.1:7070 sends nothing"]);
+    state.receive(Message::Gone(Why::NotListening), now);
+    assert_shows(
+        &draw(&state, 80, 24),
+        &["no program listens on 127.0.0.1:7070: start an example with --top"],
+    );
+    state.receive(Message::Gone(Why::Invalid), now);
+    state.receive(Message::Gone(Why::Silent), now);
+    assert_shows(&draw(&state, 80, 24), &["does not send timer states"]);
+    receive(&mut state, 1, vec![snapshot(1, None)]);
     assert_shows(&draw(&state, 80, 24), &["● live"]);
-    state.hear(Heard::Gone(Why::Ended), now);
-    // The last picture stays.
-    state.hear(Heard::Gone(Why::Nobody), now);
-    state.hear(Heard::Gone(Why::Silent), now);
+    state.receive(Message::Gone(Why::Ended), now);
+    // The last state stays.
+    state.receive(Message::Gone(Why::NotListening), now);
+    state.receive(Message::Gone(Why::Silent), now);
     assert_shows(&draw(&state, 80, 24), &["■ the program has ended", "2,001"]);
 }
 
 #[test]
-fn who_says_nothing_is_silent() {
+fn silence_is_reported() {
     let mut state = hashed();
     let (_never, nothing) = std::sync::mpsc::channel();
-    state.hear_all(&nothing, Instant::now() + Duration::from_secs(9));
+    state.receive_all(&nothing, Instant::now() + Duration::from_secs(9));
     let status = state.status();
     assert!(["silent for 8 s", "silent for 9 s"].contains(&&*status), "{status}");
 }
 
 #[test]
-fn another_program_begins_from_zero() {
+fn new_program_starts_from_zero() {
     let mut state = hashed();
-    state.hear(Heard::Gone(Why::Ended), Instant::now());
-    hear(&mut state, 1, vec![snapshot(500, None)]);
+    state.receive(Message::Gone(Why::Ended), Instant::now());
+    receive(&mut state, 1, vec![snapshot(500, None)]);
     let timer = state.shown().unwrap();
     assert_eq!((timer.rate(|timer| timer.scheduled), timer.pending(10)), (0.0, vec![2_500]));
-    // What was chosen is shown as soon as it is there again.
+    // A selected timer is shown as soon as it exists again.
     let other = |seconds| Snapshot { name: "other".into(), ..snapshot(seconds, None) };
-    hear(&mut state, 2, vec![snapshot(500, None), other(1)]);
+    receive(&mut state, 2, vec![snapshot(500, None), other(1)]);
     state.show_next();
-    state.hear(Heard::Gone(Why::Ended), Instant::now());
-    hear(&mut state, 1, vec![snapshot(501, None)]);
-    hear(&mut state, 2, vec![snapshot(502, None), other(1)]);
+    state.receive(Message::Gone(Why::Ended), Instant::now());
+    receive(&mut state, 1, vec![snapshot(501, None)]);
+    receive(&mut state, 2, vec![snapshot(502, None), other(1)]);
     assert_eq!(state.shown().unwrap().now.name, "other");
     state.show_next();
-    // Another timer of the same name, too.
-    hear(&mut state, 3, vec![snapshot(1, None)]);
+    // The same for another timer of the same name.
+    receive(&mut state, 3, vec![snapshot(1, None)]);
     assert_eq!(state.shown().unwrap().pending(10), [2_001]);
 }
 
 #[test]
-fn another_timer_of_the_same_name_begins_from_zero() {
+fn new_timer_of_the_same_name_starts_from_zero() {
     let before = snapshot(5, None);
     for (now, is_another) in [
         (snapshot(6, None), false),
@@ -323,55 +330,55 @@ fn another_timer_of_the_same_name_begins_from_zero() {
         (Snapshot { turns: before.turns - 1, ..snapshot(6, None) }, true),
     ] {
         let mut state = state();
-        hear(&mut state, 5, vec![before.clone()]);
-        hear(&mut state, 6, vec![now]);
+        receive(&mut state, 5, vec![before.clone()]);
+        receive(&mut state, 6, vec![now]);
         let past = if is_another { vec![2_006] } else { vec![2_005, 2_006] };
         assert_eq!(state.shown().unwrap().past.len(), past.len());
     }
-    // A stopped one does not go on.
+    // A stopped timer cannot continue.
     let mut state = state();
-    hear(&mut state, 5, vec![Snapshot { is_stopped: true, ..before }]);
-    hear(&mut state, 6, vec![snapshot(6, None)]);
+    receive(&mut state, 5, vec![Snapshot { is_stopped: true, ..before }]);
+    receive(&mut state, 6, vec![snapshot(6, None)]);
     assert_eq!(state.shown().unwrap().past.len(), 1);
 }
 
 #[test]
-fn a_long_turn_is_told_from_an_idle_worker() {
+fn long_turn_differs_from_an_idle_worker() {
     let one_turn = |wheel| Snapshot { turns: 9, busy: Duration::ZERO, ..snapshot(0, wheel) };
     let mut state = state();
-    hear(&mut state, 3, vec![one_turn(None)]);
+    receive(&mut state, 3, vec![one_turn(None)]);
     assert_shows(&draw(&state, 100, 32), &["the worker is in a turn", "● live"]);
-    hear(&mut state, 4, vec![one_turn(wheel(vec![]))]);
-    assert_shows(&draw(&state, 100, 32), &["nothing was put in so far", "● live"]);
-    hear(&mut state, 9, vec![one_turn(None)]);
+    receive(&mut state, 4, vec![one_turn(wheel(vec![]))]);
+    assert_shows(&draw(&state, 100, 32), &["the wheel was never used", "● live"]);
+    receive(&mut state, 9, vec![one_turn(None)]);
     let picture = draw(&state, 100, 32);
     assert_eq!(picture.matches("in a turn for 5 s").count(), 2, "{picture}");
     assert!(!picture.contains("live"), "{picture}");
     assert_eq!(state.shown().unwrap().load(), 1.0);
-    // Another one.
-    hear(&mut state, 10, vec![Snapshot { turns: 10, ..one_turn(None) }]);
+    // Another turn.
+    receive(&mut state, 10, vec![Snapshot { turns: 10, ..one_turn(None) }]);
     assert_shows(&draw(&state, 100, 32), &["● live", "busy 0.0 %"]);
-    // It has never been seen between two turns.
-    let mut state = after_a_while(None);
-    hear(&mut state, 22, vec![Snapshot { scheduled: 30_000, ..snapshot(20, None) }]);
+    // The timer has never been seen between two turns.
+    let mut state = after_20_s(None);
+    receive(&mut state, 22, vec![Snapshot { scheduled: 30_000, ..snapshot(20, None) }]);
     assert_shows(&draw(&state, 100, 32), &["the worker is in a turn", "in a turn for 2 s"]);
 }
 
 #[test]
-fn a_wheel_may_be_too_large_to_be_looked_at() {
+fn too_large_wheel_is_not_shown() {
     let mut state = state();
     for age in [1, 9] {
         let large = Snapshot { ticks_per_wheel: 1 << 17, turns: 5, ..snapshot(9, None) };
-        hear(&mut state, age, vec![large]);
+        receive(&mut state, age, vec![large]);
     }
-    assert_shows(&draw(&state, 100, 32), &["too many slots to look at", "● live"]);
+    assert_shows(&draw(&state, 100, 32), &["too many slots to show", "● live"]);
 }
 
 #[test]
-fn what_cannot_be_drawn_is_not_let_in() {
+fn invalid_frames_are_rejected() {
     let frame = |timer| Frame { program: "p".into(), age: Duration::ZERO, timers: vec![timer] };
     let of_level = |level| frame(snapshot(1, wheel(vec![level])));
-    assert!(is_sane(&of_level(level(1, vec![9; 8], 3))));
+    assert!(is_valid(&of_level(level(1, vec![9; 8], 3))));
     let (most, few) = (1 << 48, level(1, vec![0; 8], 3));
     let late = |count| vec![(None, count)];
     for bad in [
@@ -379,7 +386,7 @@ fn what_cannot_be_drawn_is_not_let_in() {
         of_level(Level { size: 0, present: 0, ..level(1, vec![], 0) }),
         of_level(Level { size: most, ..few.clone() }),
         of_level(Level { size: 7, ..few.clone() }),
-        of_level(level(1, vec![0; MOST_SLOTS + 1], 3)),
+        of_level(level(1, vec![0; MAX_SENT_SLOTS + 1], 3)),
         of_level(level(1, vec![most], 0)),
         frame(snapshot(1, wheel(vec![few; 65]))),
         frame(Snapshot { pending: 1 << 48, ..snapshot(1, None) }),
@@ -387,90 +394,90 @@ fn what_cannot_be_drawn_is_not_let_in() {
         frame(Snapshot { lateness: late(1 << 48), ..snapshot(1, None) }),
         frame(Snapshot { lateness: late(1).repeat(65), ..snapshot(1, None) }),
     ] {
-        assert!(!is_sane(&bad), "{bad:?}");
+        assert!(!is_valid(&bad), "{bad:?}");
     }
 }
 
 #[test]
-fn no_more_is_kept_than_comes() {
+fn number_of_kept_frames_is_limited() {
     let mut state = state();
     // Its age does not grow.
-    (0..5_000).for_each(|_| hear(&mut state, 1, vec![snapshot(1, None)]));
-    assert_eq!(state.shown().unwrap().past.len(), MOST_FRAMES);
+    (0..5_000).for_each(|_| receive(&mut state, 1, vec![snapshot(1, None)]));
+    assert_eq!(state.shown().unwrap().past.len(), MAX_FRAMES);
 }
 
 #[test]
-fn the_wheel_stays_while_there_is_a_turn() {
+fn last_wheel_stays_during_a_turn() {
     let mut state = hashed();
-    hear(&mut state, 21, vec![snapshot(21, None)]);
+    receive(&mut state, 21, vec![snapshot(21, None)]);
     assert_shows(&draw(&state, 80, 24), &["▲ 133", "2,021"]);
-    hear(&mut state, 22, vec![Snapshot { is_stopped: true, ..snapshot(22, None) }]);
+    receive(&mut state, 22, vec![Snapshot { is_stopped: true, ..snapshot(22, None) }]);
     assert_shows(&draw(&state, 80, 24), &["■ the timer is stopped"]);
     assert!(state.shown().unwrap().wheel.is_none());
 }
 
 #[test]
-fn the_shown_timer_is_known_by_its_name() {
+fn shown_timer_is_selected_by_name() {
     let named = |name: &str| Snapshot { name: name.into(), ..snapshot(1, None) };
     let shown = |state: &State| state.shown().unwrap().now.name.clone();
     let mut state = State::new((Ipv4Addr::LOCALHOST, 1).into(), Some("c".into()));
-    hear(&mut state, 1, vec![named("a"), named("b")]);
+    receive(&mut state, 1, vec![named("a"), named("b")]);
     assert_eq!(shown(&state), "a");
-    hear(&mut state, 2, vec![named("a"), named("b"), named("c")]);
-    assert_eq!((shown(&state), state.place()), ("c".into(), (3, 3)));
+    receive(&mut state, 2, vec![named("a"), named("b"), named("c")]);
+    assert_eq!((shown(&state), state.position_of_shown()), ("c".into(), (3, 3)));
     state.show_next();
     state.show_next();
     assert_eq!(shown(&state), "b");
-    hear(&mut state, 3, vec![named("b"), named("c")]);
+    receive(&mut state, 3, vec![named("b"), named("c")]);
     assert_eq!(shown(&state), "b");
-    hear(&mut state, 4, vec![named("d")]);
+    receive(&mut state, 4, vec![named("d")]);
     assert_eq!(shown(&state), "d");
-    hear(&mut state, 5, vec![]);
+    receive(&mut state, 5, vec![]);
     assert!(state.shown().is_none());
     state.show_next();
 }
 
 #[test]
-fn rates_are_those_of_the_last_second() {
+fn rates_cover_the_last_second() {
     let mut state = state();
     let scheduled = |scheduled| vec![Snapshot { scheduled, ..snapshot(0, None) }];
     let rate = |state: &State| state.shown().unwrap().rate(|timer| timer.scheduled);
-    hear(&mut state, 1, scheduled(50));
+    receive(&mut state, 1, scheduled(50));
     assert_eq!(rate(&state), 0.0);
-    hear(&mut state, 2, scheduled(150));
+    receive(&mut state, 2, scheduled(150));
     assert_eq!(rate(&state), 100.0);
-    hear(&mut state, 6, scheduled(350));
-    assert_eq!(rate(&state), 50.0, "nothing was heard for a while");
+    receive(&mut state, 6, scheduled(350));
+    assert_eq!(rate(&state), 50.0, "there were no frames for a while");
 }
 
 #[test]
-fn lateness_is_that_of_the_last_ten_seconds() {
+fn lateness_covers_the_last_ten_seconds() {
     let bound = |millis| Some(Duration::from_millis(millis));
     let counts = |state: &State| state.shown().unwrap().lateness();
     let mut state = state();
     for (age, on_time, late) in [(1, 10, 1_000), (5, 20, 1_000), (15, 35, 1_001)] {
         let lateness = vec![(bound(1), on_time), (bound(2), 0), (None, late)];
-        hear(&mut state, age, vec![Snapshot { lateness, ..snapshot(age, None) }]);
+        receive(&mut state, age, vec![Snapshot { lateness, ..snapshot(age, None) }]);
     }
     assert_eq!(counts(&state), [(bound(1), 15), (bound(2), 0), (None, 1)]);
-    // Beyond all bounds, but the worst is known.
-    assert_shows(&draw(&state, 80, 24), &["half ≤ 1 ms, 99 % ≤ 15 ms"]);
-    // Which may be less than the bound.
+    // Beyond all bounds, but the maximum is known.
+    assert_shows(&draw(&state, 80, 24), &["median ≤ 1 ms, p99 ≤ 15 ms"]);
+    // The maximum may be less than the bound.
     let lateness = vec![(bound(1), 50), (bound(2), 9), (None, 1_001)];
     let worst_lateness = Duration::from_micros(1_300);
-    hear(&mut state, 16, vec![Snapshot { lateness, worst_lateness, ..snapshot(16, None) }]);
-    assert_shows(&draw(&state, 80, 24), &["99 % ≤ 1.3 ms"]);
+    receive(&mut state, 16, vec![Snapshot { lateness, worst_lateness, ..snapshot(16, None) }]);
+    assert_shows(&draw(&state, 80, 24), &["p99 ≤ 1.3 ms"]);
 }
 
 #[test]
-fn the_past_fills_up_from_the_right() {
+fn history_fills_from_the_right() {
     let mut state = state();
     for (age, pending) in [(1, 5), (2, 9), (31, 7)] {
-        hear(&mut state, age, vec![Snapshot { pending, ..snapshot(age, None) }]);
+        receive(&mut state, age, vec![Snapshot { pending, ..snapshot(age, None) }]);
     }
     let pending = |parts| state.shown().unwrap().pending(parts);
-    assert_eq!(pending(2), [5, 9], "the most in each");
-    // Ten seconds each: what was not heard of is as it was before.
+    assert_eq!(pending(2), [5, 9], "the maximum of each part");
+    // Ten seconds each. A part without frames has the value of the previous part.
     assert_eq!(pending(6), [5, 9, 9, 7]);
     assert!(pending(0).is_empty());
 }

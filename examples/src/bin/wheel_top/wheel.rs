@@ -1,4 +1,4 @@
-//! The wheel: a circle of bars with a hand that turns, or a row of bars for each level.
+//! Draws the wheel: a circle of bars with a rotating hand, or a row of bars per level.
 
 use std::f64::consts::TAU;
 use std::time::Duration;
@@ -13,13 +13,14 @@ use ratatui::text::Line;
 use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{self, Canvas, Context};
 
-use crate::draw::{BAD, QUIET, bars, panel, span};
+use crate::draw::{BAD, DIM, bars, panel, span};
 use crate::state::Timer;
 
-/// The hand, and the slot that it points to.
+/// The colour of the hand and of the current slot.
 const HAND: Color = BAD;
 
-/// Of a slot, by how soon the hand comes to it: what is soon stands out.
+/// Returns the colour of a slot by the time until the hand reaches it. Near slots are more
+/// prominent.
 fn color(ahead: f64) -> Color {
     match ahead {
         ..0.125 => Color::Yellow,
@@ -28,21 +29,23 @@ fn color(ahead: f64) -> Color {
     }
 }
 
-/// Where the hand is, from 0 at the first slot to 1 beyond the last.
+/// Returns the position of the hand, from 0 at the first slot to 1 after the last slot.
 fn hand(level: &Level) -> f64 {
     level.present as f64 / level.size.max(1) as f64
 }
 
-/// In which of so many parts it is.
+/// Returns the index of the part that contains the hand.
 fn part_of_hand(level: &Level, parts: usize) -> usize {
     ((level.present + 1) * parts).saturating_sub(1) / level.size.max(1)
 }
 
-/// The slots in so many parts: how much is in each, and its colour.
-fn parts(level: &Level, most: usize) -> Vec<(u64, Color)> {
-    let parts = merge(&level.slots, most);
+/// Divides the slots into at most `max` parts. Returns the number of entries and the colour of each
+/// part.
+fn parts(level: &Level, max: usize) -> Vec<(u64, Color)> {
+    let parts = merge(&level.slots, max);
     let count = parts.len();
-    // Where the hand is it comes again a turn later; but of a higher level that slot is the next one to be moved down.
+    // The hand returns to the current slot after a round. On a higher level, the current slot is
+    // the next one whose entries move down.
     let after = usize::from(level.ticks_per_slot == 1);
     let present = part_of_hand(level, count);
     let colored = parts.into_iter().enumerate().map(|(part, entries)| {
@@ -52,21 +55,22 @@ fn parts(level: &Level, most: usize) -> Vec<(u64, Color)> {
     colored.collect()
 }
 
-/// Whether it is to be drawn as a circle: the hashed wheel is, and a hierarchical one while it needs one level.
+/// Whether the wheel is drawn as a circle: a hashed wheel, or a hierarchical one that uses only one
+/// level.
 pub(crate) fn is_one_ring(timer: &Timer) -> bool {
     let levels = timer.wheel.as_ref().map_or(&[][..], |wheel| &wheel.levels);
     matches!(levels, [level] if level.ticks_per_slot == 1)
 }
 
-// --- the circle -------------------------------------------------------------------------------------------------------
+// --- the circle ----------------------------------------------------------------------------------
 
-/// Where bars begin, and how long they can be. The canvas reaches from -1 to 1.
+/// The inner end of the bars and their maximum length. The canvas extends from -1 to 1.
 const INNER: f64 = 0.42;
-const LONGEST: f64 = 0.44;
+const MAX_BAR: f64 = 0.44;
 
-/// A turn that starts at the top, with the hand going as a clock's does.
-fn point(turn: f64, radius: f64) -> (f64, f64) {
-    let angle = turn * TAU;
+/// Returns a point at an angle from 0 to 1. The angle starts at the top and increases clockwise.
+fn point(angle: f64, radius: f64) -> (f64, f64) {
+    let angle = angle * TAU;
     (radius * angle.sin(), radius * angle.cos())
 }
 
@@ -79,7 +83,7 @@ pub(crate) fn circle(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let Some(level) = levels.first() else { return };
     let name = format!("wheel: {} slots of {}", HumanCount(level.size as u64), span(timer.now.tick));
     let inner = panel(name, area, buf);
-    // As wide as it is high: a character is twice as high as it is wide.
+    // A character is twice as high as wide, so the circle has twice as many columns as rows.
     let height = inner.height.min(inner.width / 2);
     let square = Rect {
         x: inner.x + (inner.width - height * 2) / 2,
@@ -87,9 +91,9 @@ pub(crate) fn circle(timer: &Timer, area: Rect, buf: &mut Buffer) {
         width: height * 2,
         height,
     };
-    // About two dots of the canvas for each, where they begin.
-    let most = (usize::from(height) * 4).next_power_of_two() / 2;
-    let parts = parts(level, most.max(8));
+    // About two dots of the canvas per bar at its inner end.
+    let max = (usize::from(height) * 4).next_power_of_two() / 2;
+    let parts = parts(level, max.max(8));
     let canvas = Canvas::default().marker(Marker::Braille).x_bounds([-1.0, 1.0]).y_bounds([-1.0, 1.0]);
     canvas.paint(|context| rings(context, level, &parts)).render(square, buf);
     let middle = Rect { y: square.y + square.height / 2, height: u16::from(height > 0), ..square };
@@ -97,53 +101,53 @@ pub(crate) fn circle(timer: &Timer, area: Rect, buf: &mut Buffer) {
         .centered()
         .render(middle, buf);
     let below = Rect { y: middle.y + 1, ..middle }.intersection(square);
-    Line::from("entries".fg(QUIET)).centered().render(below, buf);
+    Line::from("entries".fg(DIM)).centered().render(below, buf);
     let corner = Rect { y: inner.bottom().saturating_sub(1), height: 1, ..inner }.intersection(inner);
-    Line::from(format!("tick {}", HumanCount(*tick)).fg(QUIET)).render(corner, buf);
+    Line::from(format!("tick {}", HumanCount(*tick)).fg(DIM)).render(corner, buf);
 }
 
 fn rings(context: &mut Context<'_>, level: &Level, parts: &[(u64, Color)]) {
-    /// A bar is so many lines beside each other.
+    /// The number of adjacent lines per bar.
     const LINES: usize = 8;
 
     let width = 1.0 / parts.len() as f64;
     for part in 0..parts.len() {
         let [from, to] = [part, part + 1].map(|end| point(end as f64 * width, INNER));
-        context.draw(&line(from, to, QUIET));
+        context.draw(&line(from, to, DIM));
     }
     let highest = parts.iter().map(|(entries, _)| *entries).max().unwrap_or(0).max(1) as f64;
     for (part, &(entries, color)) in parts.iter().enumerate().filter(|(_, (entries, _))| *entries > 0) {
-        let outer = INNER + 0.03 + LONGEST * entries as f64 / highest;
-        for beside in 0..LINES {
-            // Not quite as wide as there is room, so that neighbours stay apart.
-            let turn = (part as f64 + 0.15 + 0.6 * beside as f64 / (LINES - 1) as f64) * width;
-            context.draw(&line(point(turn, INNER + 0.03), point(turn, outer), color));
+        let outer = INNER + 0.03 + MAX_BAR * entries as f64 / highest;
+        for index in 0..LINES {
+            // Narrower than the available width, so that adjacent bars are separated.
+            let angle = (part as f64 + 0.15 + 0.6 * index as f64 / (LINES - 1) as f64) * width;
+            context.draw(&line(point(angle, INNER + 0.03), point(angle, outer), color));
         }
     }
     context.layer();
-    let turn = hand(level);
-    context.draw(&line(point(turn, INNER * 0.5), point(turn, 1.0), HAND));
+    let angle = hand(level);
+    context.draw(&line(point(angle, INNER * 0.5), point(angle, 1.0), HAND));
     for quarter in 0..4 {
         let (x, y) = point(f64::from(quarter) / 4.0, 0.98);
         let slot = (level.size * quarter as usize / 4).to_string();
-        // A text begins where it is put.
+        // A text starts at its position.
         let x = x.min(1.0 - 0.05 * slot.len() as f64);
-        context.print(x, y, slot.fg(QUIET));
+        context.print(x, y, slot.fg(DIM));
     }
 }
 
-// --- rows -------------------------------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
-/// What a level needs: its name, bars, the hand.
+/// The rows of a level: its name, bars, the hand.
 const ROW: u16 = 3;
 
-/// How high an area for [`strips`] has to be for all levels.
-pub(crate) fn least_height(timer: &Timer) -> u16 {
+/// Returns the minimum height of an area for [`strips`] that shows all levels.
+pub(crate) fn min_height(timer: &Timer) -> u16 {
     let levels = timer.wheel.as_ref().map_or(0, |wheel| wheel.levels.len());
     2 + ROW * u16::try_from(levels).unwrap_or(u16::MAX / ROW).clamp(1, 8)
 }
 
-/// A row for each level, the lowest first, as far as there is room.
+/// Draws a row per level, the lowest level first, as far as they fit.
 pub(crate) fn strips(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let levels = timer.wheel.as_ref().map_or(&[][..], |wheel| &wheel.levels);
     let name = match levels.len() {
@@ -156,13 +160,13 @@ pub(crate) fn strips(timer: &Timer, area: Rect, buf: &mut Buffer) {
     if levels.is_empty() {
         let why = match timer.wheel {
             _ if timer.now.is_stopped => "the timer is stopped",
-            _ if timer.now.has_too_many_slots() => "too many slots to look at",
+            _ if timer.now.has_too_many_slots() => "too many slots to show",
             None => "the worker is in a turn",
-            Some(_) => "nothing was put in so far",
+            Some(_) => "the wheel was never used",
         };
-        return Line::from(why.fg(QUIET)).render(inner, buf);
+        return Line::from(why.fg(DIM)).render(inner, buf);
     }
-    // By hand, for there may be 64 of them, which is more than the solver of `Layout` takes lightly.
+    // Without `Layout`, whose solver is slow for up to 64 levels.
     let fitting = (inner.height / ROW).clamp(1, u16::try_from(levels.len()).unwrap_or(u16::MAX));
     let edge = |row: usize| inner.y + (usize::from(inner.height) * row / usize::from(fitting)) as u16;
     for (row, level) in levels.iter().take(fitting.into()).enumerate() {
@@ -179,12 +183,12 @@ fn strip(timer: &Timer, level: &Level, area: Rect, buf: &mut Buffer) {
     let entries = level.slots.iter().sum::<usize>() as u64;
     Line::from(vec![
         format!("{}", HumanCount(entries)).bold(),
-        format!(" in slots of {}", span(length)).fg(QUIET),
+        format!(" in slots of {}", span(length)).fg(DIM),
     ])
     .render(name, buf);
 
     let parts = parts(level, chart.width.max(1).into());
-    // A level of few slots has wide ones.
+    // A level with few slots has wide bars.
     let width = (usize::from(chart.width) / parts.len().max(1)).clamp(1, 8) as u16;
     let chart = Rect { width: (width * parts.len() as u16).min(chart.width), ..chart };
     let column = part_of_hand(level, parts.len()) as u16 * width;
@@ -195,7 +199,7 @@ fn strip(timer: &Timer, level: &Level, area: Rect, buf: &mut Buffer) {
     let marker = if space + marker.chars().count() <= usize::from(hand.width) {
         format!("{:space$}{marker}", "")
     } else {
-        // To its left, where there is no room to its right.
+        // To the left of the hand if there is no space to the right.
         format!("{:>end$}", format!("{} ▲", level.present), end = space + 1)
     };
     Line::from(marker.fg(HAND)).render(hand, buf);

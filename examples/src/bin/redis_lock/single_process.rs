@@ -1,4 +1,4 @@
-//! What one process does with locks, and what its renewals make of it.
+//! Tests of the locks in one process, and of the renewals that they cause.
 
 use std::error::Error;
 use std::thread;
@@ -12,16 +12,16 @@ use crate::lock::{self, Guard, LockError, LockManager, Lost};
 use crate::redis_server::{RedisServer, connect};
 use crate::trial::{Calls, Outcome, PATIENCE, Trial};
 
-/// Quick pairs of lock and unlock.
+/// The number of quick pairs of lock and unlock.
 const PAIRS: u32 = 1_000;
 
-/// So many locks are held at a time.
+/// The number of locks that are held at the same time.
 const LOCKS: u32 = 300;
 
-/// A renewal that is with Redis when the lock is given back is over by then.
-const ON_ITS_WAY: Duration = Duration::from_millis(100);
+/// A renewal that was sent to Redis before the unlock has been processed after this time.
+const IN_FLIGHT: Duration = Duration::from_millis(100);
 
-const TAKEN: &str = "somebody has a lock that nobody knows";
+const UNEXPECTEDLY_LOCKED: &str = "another client has a lock with a new name";
 
 fn timer() -> HashedWheelTimer {
     HashedWheelTimer::new(Duration::from_millis(10), 512)
@@ -30,32 +30,32 @@ fn timer() -> HashedWheelTimer {
 pub(crate) fn run(trial: &mut Trial<'_>) -> Outcome {
     let timer = timer();
     let locks = trial.locks(&timer)?;
-    for part in [entered_again, quick_pairs, many_locks, taken_away] {
-        patiently(trial, |trial| part(trial, &locks, &timer))?;
+    for test in [reentrant, quick_pairs, many_locks, taken_away] {
+        retry_after_stalls(trial, |trial| test(trial, &locks, &timer))?;
     }
     Ok(())
 }
 
-/// Does it once more where Redis, or the whole machine, stood still meanwhile.
-fn patiently(trial: &mut Trial<'_>, mut part: impl FnMut(&mut Trial<'_>) -> Outcome) -> Outcome {
+/// Repeats a test if Redis or the whole machine stalled during it.
+fn retry_after_stalls(trial: &mut Trial<'_>, mut test: impl FnMut(&mut Trial<'_>) -> Outcome) -> Outcome {
     let begin = Instant::now();
-    while let Err(error) = part(trial) {
-        let stood_still = match error.downcast_ref() {
+    while let Err(error) = test(trial) {
+        let has_stalled = match error.downcast_ref() {
             Some(LockError::Redis(error)) => error.is_timeout(),
             Some(LockError::Lost(how)) => matches!(how, Lost::RanOut(_)),
             _ => false,
         };
-        if !stood_still || begin.elapsed() > PATIENCE {
+        if !has_stalled || begin.elapsed() > PATIENCE {
             return Err(error);
         }
-        println!("             once more, for {error}");
-        // What Redis has done late is over by then.
+        println!("             repeated: {error}");
+        // Calls that Redis has processed late are over by then.
         thread::sleep(trial.options.lease * 2);
     }
     Ok(())
 }
 
-fn entered_again(trial: &mut Trial<'_>, locks: &LockManager, _: &HashedWheelTimer) -> Outcome {
+fn reentrant(trial: &mut Trial<'_>, locks: &LockManager, _: &HashedWheelTimer) -> Outcome {
     let name = format!("{}-again", trial.name);
     let [owner, other] = [locks.get(&name), locks.get(&name)];
     let guards = [owner.try_lock()?, owner.try_lock()?, owner.try_lock()?];
@@ -66,11 +66,13 @@ fn entered_again(trial: &mut Trial<'_>, locks: &LockManager, _: &HashedWheelTime
         guard.unlock()?;
     }
     others.push(other.try_lock()?.is_some());
-    println!("re-entrant   an owner was in {entered} times; another one got in after its last unlock");
-    trial.verdict.expect(entered == 3, format!("an owner could enter {entered} times of 3"));
+    println!(
+        "re-entrant   an owner held the lock {entered} times; another owner got it after the last unlock"
+    );
+    trial.verdict.expect(entered == 3, format!("an owner could take its lock {entered} times instead of 3"));
     trial.verdict.expect(
         others == [false, false, false, true],
-        format!("another owner got in, before each of three unlocks and after them: {others:?}"),
+        format!("whether another owner got the lock before each of three unlocks and after them: {others:?}"),
     );
     Ok(())
 }
@@ -79,32 +81,32 @@ fn quick_pairs(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTi
     let lock = locks.get(&format!("{}-quick", trial.name));
     let begin = Instant::now();
     for _ in 0..PAIRS {
-        lock.try_lock()?.ok_or(TAKEN)?.unlock()?;
+        lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?.unlock()?;
     }
     let took = begin.elapsed();
 
     let begin = Instant::now();
-    let kept = lock.try_lock()?.ok_or(TAKEN)?;
+    let kept = lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?;
     let pending = timer.pending_timeouts();
     let third = trial.third();
     let Calls { leases, .. } = trial.calls_within(third * 9 / 2)?;
     let time = begin.elapsed();
     kept.unlock()?;
     println!(
-        "quick pairs  {} of lock and unlock in {took:.2?}; then one lock, kept for {time:.2?}: {pending} timeout \
+        "quick pairs  {} of lock and unlock in {took:.2?}; then one lock, held for {time:.2?}: {pending} timeout \
          pending, {leases} renewals",
         HumanCount(PAIRS.into())
     );
-    // Unless the machine stood still for one of them.
-    let least = if time < third * 11 / 2 { 3 } else { 1 };
-    let most = time.div_duration_f64(third) as u64;
+    // Fewer renewals are permitted if the machine stalled during one of them.
+    let min = if time < third * 11 / 2 { 3 } else { 1 };
+    let max = time.div_duration_f64(third) as u64;
     trial.verdict.expect(pending == 1, format!("{pending} timeouts were pending for one lock"));
     trial.verdict.expect(
-        (least..=most).contains(&leases),
-        format!("one lock was renewed {leases} times in {time:.2?}, and not {least} to {most} times"),
+        (min..=max).contains(&leases),
+        format!("one lock was renewed {leases} times in {time:.2?} instead of {min} to {max} times"),
     );
 
-    thread::sleep(ON_ITS_WAY);
+    thread::sleep(IN_FLIGHT);
     let time = third * 3;
     let Calls { scripts, .. } = trial.calls_within(time)?;
     let pending = timer.pending_timeouts();
@@ -124,58 +126,63 @@ fn many_locks(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTim
     let Calls { scripts, leases } = trial.calls_within(time)?;
     let held = guards.iter().filter(|guard| guard.check().is_ok()).count();
     println!(
-        "batches      {} locks, {held} of them kept for {time:.2?}: {} renewals in {scripts} calls",
+        "batches      {} locks, {held} of them held for {time:.2?}: {} renewals in {scripts} calls",
         guards.len(),
         HumanCount(leases)
     );
     let unlocked = guards.into_iter().filter_map(|guard| guard.unlock().err());
-    let robbed = unlocked.filter(|error| matches!(error, LockError::Lost(Lost::Gone))).count();
+    let lost_early = unlocked.filter(|error| matches!(error, LockError::Lost(Lost::Gone))).count();
     let pending = timer.pending_timeouts();
     trial.verdict.expect(
         leases >= held as u64 && leases >= 2 * scripts,
-        format!("{leases} renewals, with {held} of {LOCKS} locks kept, took {scripts} calls"),
+        format!("{leases} renewals took {scripts} calls; {held} of {LOCKS} locks were held to the end"),
     );
-    trial.verdict.expect(robbed == 0, format!("{robbed} of {LOCKS} locks were lost within their lease"));
-    trial.verdict.expect(pending == 0, format!("{pending} timeouts were left of {LOCKS} locks"));
+    trial
+        .verdict
+        .expect(lost_early == 0, format!("{lost_early} of {LOCKS} locks were lost during their lease"));
+    trial.verdict.expect(pending == 0, format!("{LOCKS} locks left {pending} timeouts"));
     Ok(())
 }
 
-/// Somebody deletes the lock, and somebody else takes it.
+/// Another client deletes the lock and takes it.
 fn taken_away(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTimer) -> Outcome {
     let name = format!("{}-taken", trial.name);
     let (lock, key) = (locks.get(&name), lock::key(&name));
-    let guard = lock.try_lock()?.ok_or(TAKEN)?;
-    let theirs = (PATIENCE * 2).as_millis() as i64;
+    let guard = lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?;
+    let their_lease = (PATIENCE * 2).as_millis() as i64;
     let () = redis::pipe()
         .atomic()
         .del(&key)
-        .hset(&key, "somebody else", 1)
-        .pexpire(&key, theirs)
+        .hset(&key, "another owner", 1)
+        .pexpire(&key, their_lease)
         .ignore()
         .query(&mut trial.redis)?;
     let (later, lost) = until_lost(&guard)?;
     let (pending, unlocked) = (timer.pending_timeouts(), guard.unlock());
-    let (is_theirs, left): (bool, i64) =
-        (trial.redis.hexists(&key, "somebody else")?, trial.redis.pttl(&key)?);
+    let (is_still_theirs, left): (bool, i64) =
+        (trial.redis.hexists(&key, "another owner")?, trial.redis.pttl(&key)?);
     let () = trial.redis.del(&key)?;
     if !matches!(lost, LockError::Lost(Lost::Gone)) {
         return Err(lost.into());
     }
-    println!("taken away   by somebody else; its holder knew {later:.2?} later: {lost}");
+    println!("taken away   by another client; the holder detected it {later:.2?} later: {lost}");
     if let Err(error @ LockError::Redis(_)) = unlocked {
         return Err(error.into());
     }
     trial.verdict.expect(pending == 0, "a lock that was taken away was renewed");
     trial.verdict.expect(
         matches!(unlocked, Err(LockError::Lost(_))),
-        format!("to unlock a lock that was taken away came to {unlocked:?}"),
+        format!("the unlock of a lock that was taken away returned {unlocked:?}"),
     );
-    trial.verdict.expect(is_theirs, "somebody else's lock was unlocked");
-    trial.verdict.expect(left > theirs / 2, format!("of somebody else's {theirs} ms {left} were left"));
+    trial.verdict.expect(is_still_theirs, "the lock of another owner was unlocked");
+    trial.verdict.expect(
+        left > their_lease / 2,
+        format!("the other owner's lease has {left} of {their_lease} ms left"),
+    );
     Ok(())
 }
 
-/// How long it took until the holder knew how it was lost.
+/// Returns the time until the holder detected the loss, and the reason.
 fn until_lost(guard: &Guard<'_>) -> Result<(Duration, LockError), Box<dyn Error>> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
@@ -184,25 +191,27 @@ fn until_lost(guard: &Guard<'_>) -> Result<(Duration, LockError), Box<dyn Error>
         }
         thread::sleep(Duration::from_millis(5));
     }
-    Err("nobody told the holder that its lock is lost".into())
+    Err("the holder did not detect that its lock is lost".into())
 }
 
-/// Redis comes back with nothing while a lock is held.
+/// Redis restarts without data while a lock is held.
 pub(crate) fn lost_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
-    patiently(trial, |trial| lose_data(trial, server))
+    retry_after_stalls(trial, |trial| lose_data(trial, server))
 }
 
 fn lose_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
     let timer = timer();
     let lock = trial.locks(&timer)?.get(&format!("{}-data", trial.name));
-    let guard = lock.try_lock()?.ok_or(TAKEN)?;
+    let guard = lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?;
     let token = guard.token();
     server.kill()?;
     server.lose_data()?;
-    server.start_again()?;
+    server.restart()?;
     trial.redis = connect(&trial.url)?;
     let (later, lost) = until_lost(&guard)?;
-    println!("lost data    Redis came back with none; the holder of a lock knew {later:.2?} later: {lost}");
+    println!(
+        "lost data    Redis restarted without data; the holder of a lock detected it {later:.2?} later: {lost}"
+    );
 
     let time = trial.third() * 2;
     let Calls { scripts, .. } = trial.calls_within(time)?;
@@ -210,18 +219,18 @@ fn lose_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
     if let Err(error @ LockError::Redis(_)) = unlocked {
         return Err(error.into());
     }
-    let again = lock.try_lock()?.ok_or(TAKEN)?;
+    let again = lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?;
     println!(
-        "             {pending} timeouts pending, {scripts} calls in {time:.2?}; and it could take the lock again"
+        "             {pending} timeouts pending, {scripts} calls in {time:.2?}; the lock could be taken again"
     );
     trial.verdict.expect(
         (pending, scripts) == (0, 0),
-        format!("for a lock that was lost there were {pending} timeouts and {scripts} calls"),
+        format!("a lock that was lost caused {pending} timeouts and {scripts} calls"),
     );
     trial.verdict.expect(
         matches!(unlocked, Err(LockError::Lost(_))),
-        format!("to unlock a lock that was lost came to {unlocked:?}"),
+        format!("the unlock of a lock that was lost returned {unlocked:?}"),
     );
-    trial.verdict.expect(again.token() > token, "tokens began anew with the data");
+    trial.verdict.expect(again.token() > token, "the tokens restarted after the loss of data");
     Ok(())
 }
