@@ -7,7 +7,7 @@
 use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
-    // --- engine/caller.rs -----------------------------------------------------------------------------------------
+    // --- engine/caller.rs ------------------------------------------------------------------------
     // `cancel` leaves it to the worker to deregister the timeout, as in Netty.
     mutant(
         "CancelWithoutDeregister",
@@ -22,7 +22,7 @@ pub const ROWS: &[Row] = &[
     // either.
     mutant("ResetWithoutPush", "engine/caller.rs", "«»thread_cache::push(message);", "return;"),
     mutant("ResetWithoutPush", "node/transitions.rs", "push(Message { handle, kind: Kind::Moved });", ""),
-    // --- engine/sleep.rs ------------------------------------------------------------------------------------------
+    // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not check whether the driver's loop sleeps.
     mutant("PushWithoutRead", "engine/sleep.rs", "if «self.waker.is_some()» {", "false"),
     // `cancel` does not wake the worker.
@@ -42,7 +42,7 @@ pub const ROWS: &[Row] = &[
     mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«next»)", "never"),
     // A driver does not look at the lanes again after it has announced its sleep.
     mutant("AnnounceWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
-    // --- engine/worker.rs -----------------------------------------------------------------------------------------
+    // --- engine/worker.rs ------------------------------------------------------------------------
     // A worker drains messages although a step that was cut short has left nodes to `stop`.
     mutant("DrainBesideUnfinishedStep", "engine/worker.rs", "if «nodes.has_unfinished_step()» {", "false"),
     mutant(
@@ -53,7 +53,7 @@ pub const ROWS: &[Row] = &[
     ),
     // The worker counts the message of a `reset` as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
-    // --- engine/end.rs --------------------------------------------------------------------------------------------
+    // --- engine/end.rs ---------------------------------------------------------------------------
     // The drop of the last handle waits for the worker even if this thread is the worker.
     mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.worker.is_held_by_this_thread()» {", "false"),
     // The count of handles is lowered by a load and a store, with a gap in between.
@@ -85,7 +85,7 @@ pub const ROWS: &[Row] = &[
     mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().is_drained()» {", "false"),
     // `stop` does not wake the worker.
     mutant("StopWithoutNotify", "engine/end.rs", "self.notify_worker();", ""),
-    // --- engine/state.rs ------------------------------------------------------------------------------------------
+    // --- engine/state.rs -------------------------------------------------------------------------
     // A timeout is registered before the limit is checked, and deregistered if it is rejected, as
     // in Netty.
     mutant(
@@ -110,7 +110,7 @@ pub const ROWS: &[Row] = &[
         "StateSnapshot(self.0.fetch_add(REGISTERED, Ordering::AcqRel))",
         "self.deregister(); StateSnapshot(self.0.fetch_add(PENDING + REGISTERED, Ordering::AcqRel))",
     ),
-    // --- engine/thread.rs, engine/timeouts.rs ---------------------------------------------------------------------
+    // --- engine/thread.rs, engine/timeouts.rs ----------------------------------------------------
     // `start` does not read the state again after it has taken the lock.
     mutant(
         "StartWithoutSecondLook",
@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
     ),
     // The worker drops a retired lane that still has messages.
     mutant("RetiredLaneDroppedEarly", "engine/timeouts.rs", "lane.waiting() != (0, true)", "!lane.waiting().1"),
-    // --- node/word.rs ---------------------------------------------------------------------------------------------
+    // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
     mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
     // The state word changes by a load and a store, with a gap in between.
@@ -130,7 +130,7 @@ pub const ROWS: &[Row] = &[
         "«»match self.0.compare_exchange_weak(",
         "self.0.store(after, Ordering::SeqCst); return Some(seen);",
     ),
-    // --- node/transitions.rs --------------------------------------------------------------------------------------
+    // --- node/transitions.rs ---------------------------------------------------------------------
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
     mutant("CancelTakesRunningTask", "node/transitions.rs", "if «before.is_running()» {", "false"),
     mutant("CancelTakesRunningTask", "node/transitions.rs", "match «before.is_running()» {", "false"),
@@ -147,7 +147,7 @@ pub const ROWS: &[Row] = &[
     // `stop` takes the reference that belongs to the message under way.
     mutant("StopTakesLeftReference", "node/transitions.rs", "if «is_told» {", "true"),
     mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
-    // --- node/local.rs --------------------------------------------------------------------------------------------
+    // --- node/local.rs ---------------------------------------------------------------------------
     // `cancel` does not tell the worker about a timeout that is in the wheel.
     mutant("CancelWithoutPush", "node/local.rs", "self.push(Message { handle, kind: Kind::Ended });", ""),
     // A thread that has taken its message back counts down by a load and a store, as if no other
@@ -160,7 +160,7 @@ pub const ROWS: &[Row] = &[
         let references = handle.references.load(SeqCst);
         handle.references.store(references - 1, SeqCst);",
     ),
-    // --- node/refs.rs ---------------------------------------------------------------------------------------------
+    // --- node/refs.rs ----------------------------------------------------------------------------
     // The references of a node are counted down by a load and a store, with a gap in between.
     mutant(
         "ReleaseWithoutCompare",
@@ -177,7 +177,7 @@ pub const ROWS: &[Row] = &[
         "let is_last = |count| count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
         return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel))).then_some(FreeNode(node));",
     ),
-    // --- node/timer_ref.rs ----------------------------------------------------------------------------------------
+    // --- node/timer_ref.rs -----------------------------------------------------------------------
     // References are added to the shared count by a load and a store, with a gap in between.
     mutant(
         "SharedCountAddWithoutCompare",
@@ -219,7 +219,7 @@ pub const ROWS: &[Row] = &[
         "if «value.count().add_some(references) == 0» {",
         "value.count().add_some(references); true",
     ),
-    // --- node/lane.rs ---------------------------------------------------------------------------------------------
+    // --- node/lane.rs ----------------------------------------------------------------------------
     // A message is taken back by a load and a store, with a gap in between.
     mutant(
         "TakeBackWithoutCompare",
@@ -231,7 +231,7 @@ pub const ROWS: &[Row] = &[
     ),
     // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
-    // --- the others -----------------------------------------------------------------------------------------------
+    // --- the others ------------------------------------------------------------------------------
     // `occupancy` reads the state before it takes the worker's lock, and not again.
     mutant(
         "StateReadBeforeLock",
@@ -263,7 +263,7 @@ pub const ROWS: &[Row] = &[
     mutant("RemovedItemStarts", "keyed.rs", "(«own.is_some()», own)", "true"),
     // A future that is polled again keeps the waker of the first poll.
     mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
-    // --- no mutants -----------------------------------------------------------------------------------------------
+    // --- no mutants ------------------------------------------------------------------------------
     // Atomics whose orders the environment can weaken: inside/sync/model.rs.
     always("sync/model.rs", "struct $name(«loom::sync::atomic::$name», Gate)", "inside::$name"),
     always("sync/model.rs", "Self(«loom::sync::atomic::$name»::new(value)", "inside::$name"),

@@ -122,7 +122,7 @@ fn is_detected_by(test: &str, mutant: &str) {
     assert!(!status.success() && again == Some(seed), "{test} passes with {mutant} when its seed is given");
 }
 
-// --- timeouts and how they end --------------------------------------------------------------------------------------
+// --- timeouts and how they end -------------------------------------------------------------------
 
 /// How one timeout ended. shuttle does not see these counts: it switches threads only in the
 /// library's primitives.
@@ -182,7 +182,7 @@ impl Scheduled {
     }
 }
 
-// --- a timer and its threads ----------------------------------------------------------------------------------------
+// --- a timer and its threads ---------------------------------------------------------------------
 
 /// What the threads of a schedule share.
 #[derive(Clone)]
@@ -442,7 +442,7 @@ impl EventLoop {
     }
 }
 
-// --- the scenarios --------------------------------------------------------------------------------------------------
+// --- the scenarios -------------------------------------------------------------------------------
 
 #[test]
 fn each_timeout_ends_once() {
@@ -547,7 +547,7 @@ fn no_timeout_is_forgotten() {
     });
 }
 
-// --- the mutants ----------------------------------------------------------------------------------------------------
+// --- the mutants ---------------------------------------------------------------------------------
 
 macro_rules! mutants {
     ($($name:ident: $test:path, $mutant:literal;)*) => {$(

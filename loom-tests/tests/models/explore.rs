@@ -1,6 +1,7 @@
 //! Explores a model, and checks that it fails with each of its mutants.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -112,7 +113,7 @@ fn watch_panics(ends: bool) {
     });
 }
 
-// --- mutants ----------------------------------------------------------------------------------------------------------
+// --- mutants -------------------------------------------------------------------------------------
 
 /// A mutant of a model. It runs in a process of its own, because it may abort or never end.
 pub(crate) struct Mutant {
@@ -239,7 +240,30 @@ fn each_mutant_has_a_model() {
     }
 }
 
-// --- tests of the harness ---------------------------------------------------------------------------------------------
+/// The table in `main.rs` names each model, except those of `orders`, and nothing else.
+#[test]
+fn table_names_all_models() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let table = read(&folder.join("main.rs"));
+    let rows = table.lines().filter(|line| line.starts_with("//! |"));
+    let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.contains("::"));
+    let named: BTreeSet<_> = names.map(str::to_owned).collect();
+    let mut models = BTreeSet::new();
+    for path in std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()) {
+        let module = path.file_stem().unwrap().to_str().unwrap();
+        if !["explore", "main", "orders"].contains(&module) {
+            let text = read(&path);
+            let tests = text.split("#[test]\nfn ").skip(1).filter_map(|test| test.split_once('('));
+            models.extend(tests.map(|(test, _)| format!("{module}::{test}")));
+        }
+    }
+    assert!(models.len() > 100, "too few models were found: {models:?}");
+    let wrong: Vec<_> = named.symmetric_difference(&models).collect();
+    assert!(wrong.is_empty(), "models that are not in the table, or names without a model: {wrong:#?}");
+}
+
+// --- tests of the harness ------------------------------------------------------------------------
 
 /// Mutants that only `harness_model` knows.
 const HARNESS_MUTANTS: &[&str] = &["Fails", "Passes", "NeverEnds", "TakesAllMemory", "HasTooManyExecutions"];

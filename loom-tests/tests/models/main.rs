@@ -125,7 +125,7 @@ mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);
 
-// --- parts of the models ----------------------------------------------------------------------------------------------
+// --- parts of the models -------------------------------------------------------------------------
 
 /// How one timeout ended: counts of calls.
 #[derive(Default)]

@@ -218,7 +218,7 @@ fn last_drop_sees_writes_before_other_drops() {
     });
 }
 
-// --- each order is needed ---------------------------------------------------------------------------------------------
+// --- each order is needed ------------------------------------------------------------------------
 
 /// Orders without which no model fails, and the reason for each of them.
 const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[

@@ -57,7 +57,7 @@ fn reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep() {
         let timer = threaded();
         let event = Arc::new(Event::default());
         let task = Arc::clone(&event);
-        // The delay has no end, and so has the sleep unless the reset ends it.
+        // The delay has no end, so only the reset can end the sleep.
         let timeout = timer.new_timeout(move |_| task.set(), Duration::MAX).unwrap();
         assert!(timeout.reset(TICK));
         event.wait();
@@ -93,7 +93,7 @@ fn stop_wakes_a_worker_that_falls_asleep() {
     });
 }
 
-// --- the same without the thread --------------------------------------------------------------------------------------
+// --- the same without the thread -----------------------------------------------------------------
 // A loom thread that yields sees the newest values afterwards. These models do not yield, so they
 // show more of what a thread may see late.
 

@@ -241,7 +241,7 @@ fn stop_while_a_task_drops_the_last_handle_ends_each_once() {
     });
 }
 
-// --- the driver's drop ------------------------------------------------------------------------------------------------
+// --- the driver's drop ---------------------------------------------------------------------------
 
 #[test]
 fn new_timeout_is_not_lost_by_driver_drop() {
