@@ -12,7 +12,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "CancelWithoutDeregister",
         "engine/caller.rs",
-        "let state = «self.state.deregister()»;",
+        "Some((task, «self.state.deregister()», was_in_wheel))",
         "self.state.snapshot()",
     ),
     // A caller that makes a deadline in a lane earlier does not check whether the driver's loop
@@ -20,7 +20,12 @@ pub const ROWS: &[Row] = &[
     mutant("EarlierResetWithoutRead", "engine/caller.rs", "Reset::Earlier if «self.waker.is_none()»", "true"),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
     // either.
-    mutant("ResetWithoutPush", "engine/caller.rs", "«»thread_cache::push(message);", "return;"),
+    mutant(
+        "ResetWithoutPush",
+        "engine/caller.rs",
+        "«thread_cache::push(message); self.wake_for_earlier(handle);»",
+        "",
+    ),
     mutant("ResetWithoutPush", "node/transitions.rs", "push(Message { handle, kind: Kind::Moved });", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not check whether the driver's loop sleeps.
@@ -44,11 +49,11 @@ pub const ROWS: &[Row] = &[
     mutant("AnnounceWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A worker drains messages although a step that was cut short has left nodes to `stop`.
-    mutant("DrainBesideUnfinishedStep", "engine/worker.rs", "if «nodes.has_unfinished_step()» {", "false"),
+    mutant("DrainBesideUnfinishedStep", "engine/worker.rs", "if «nodes.has_unfinished_turn()» {", "false"),
     mutant(
         "DrainBesideUnfinishedStep",
         "node/wheel.rs",
-        "assert!(!self.has_unfinished_step(), \"no step has left nodes that it had taken out\");",
+        "assert!(!self.has_unfinished_turn(), \"no step has left nodes that it had taken out\");",
         "",
     ),
     // The worker counts the message of a `reset` as a new timeout.
@@ -82,7 +87,7 @@ pub const ROWS: &[Row] = &[
     // A `stop` that is not the first one drains the timer too.
     mutant("SecondStopDrains", "engine/end.rs", "if «!is_first» {", "false"),
     // A `stop` that is not the first one does not wait for the first.
-    mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().is_drained()» {", "false"),
+    mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().has_ended_all» {", "false"),
     // `stop` does not wake the worker.
     mutant("StopWithoutNotify", "engine/end.rs", "self.notify_worker();", ""),
     // --- engine/state.rs -------------------------------------------------------------------------
@@ -141,8 +146,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ReleaseLeftReference",
         "node/transitions.rs",
-        "Expire::LeftToMessage => «Expired::LeftToMessage»",
-        "_ = self.release(); Expired::LeftToMessage",
+        "WordExpiry::LeftToMessage => «RefExpiry::LeftToMessage»",
+        "_ = self.release(); RefExpiry::LeftToMessage",
     ),
     // `stop` takes the reference that belongs to the message under way.
     mutant("StopTakesLeftReference", "node/transitions.rs", "if «is_told» {", "true"),

@@ -165,7 +165,7 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn next_turn(&self) -> Option<Duration> {
-        if self.shared.turns_no_more() {
+        if self.shared.cannot_turn() {
             return None;
         }
         let next = self.shared.worker.lock().next_turn(&self.shared)?;

@@ -360,7 +360,7 @@ impl HashedWheelTimer {
     fn would_wait_for_itself(&self, method: &str) -> bool {
         let is_mine = self.shared.worker.is_held_by_this_thread();
         assert!(
-            !is_mine || self.shared.worker.is_draining(),
+            !is_mine || self.shared.worker.is_calling_hooks(),
             "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
              end: call it from another thread, or drop the last handle"
         );

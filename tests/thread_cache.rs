@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl Helper {
 
     fn call(&self, work: impl FnOnce() + Send + 'static) {
         self.work.send(Box::new(work)).unwrap();
-        self.done.recv().unwrap();
+        self.done.recv_timeout(Duration::from_secs(60)).expect("the call returns");
     }
 
     fn end(self) {
@@ -225,4 +225,38 @@ fn another_timers_clock_does_not_break_a_cancel() {
     assert!(timeout.is_cancelled());
     assert_eq!(timer.pending_timeouts(), 0);
     helper.end();
+}
+
+/// A cancel counts its timeout out before the cache drops the clock of another timer. So that clock
+/// may stop the timer, which waits for the count.
+#[test]
+fn another_timers_clock_may_stop_the_timer_of_a_cancel() {
+    struct StopsWhenDropped(Arc<Mutex<Option<HashedWheelTimer>>>);
+
+    impl Clock for StopsWhenDropped {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    impl Drop for StopsWhenDropped {
+        fn drop(&mut self) {
+            let timer = self.0.lock().unwrap().take();
+            timer.expect("the clock is dropped once").stop();
+        }
+    }
+
+    let (timer, driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let clock = StopsWhenDropped(Arc::new(Mutex::new(Some(timer.clone()))));
+    let (stopped, its_driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
+    let timeout = use_timer(&timer);
+    let helper = Helper::new();
+    let its_timer = stopped.clone();
+    helper.call(move || drop(use_timer(&its_timer)));
+    drop((its_driver, stopped));
+    let its_timeout = timeout.clone();
+    helper.call(move || assert!(its_timeout.cancel()));
+    assert!(timer.is_stopped() && timeout.is_cancelled());
+    helper.end();
+    drop(driver);
 }

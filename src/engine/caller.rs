@@ -6,7 +6,7 @@ use super::shared::{Shared, SharedFields, Timeout};
 use super::state::{Rejection, StateSnapshot};
 use super::thread_cache;
 use crate::error::NewTimeoutError;
-use crate::node::{Cancel, CancelledTask, Message, Reset, Task};
+use crate::node::{Cancel, CancelledTask, Reset, Task};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
-        let Some(task) = self.end(timeout) else { return false };
+        let Some(task) = self.cancel_and_deregister(timeout) else { return false };
         if let CancelledTask::Owned(claim) = task {
             self.call_cancelled(timeout, claim);
         }
@@ -87,26 +87,29 @@ impl Shared {
     /// [`cancel`](Self::cancel) without calling the task's hook. The task is dropped.
     #[cfg(feature = "async")]
     pub(crate) fn cancel_quietly(&self, timeout: &Timeout) {
-        if let Some(CancelledTask::Owned(claim)) = self.end(timeout) {
-            self.discard(timeout, claim);
+        if let Some(CancelledTask::Owned(claim)) = self.cancel_and_deregister(timeout) {
+            self.discard(|| timeout.handle.name(), claim);
         }
     }
 
     /// Cancels a timeout, if it has not ended, and counts it out. The caller owns the task, unless
     /// it runs.
     #[inline]
-    fn end<'a>(&self, timeout: &'a Timeout) -> Option<CancelledTask<'a, SharedFields>> {
+    fn cancel_and_deregister<'a>(&self, timeout: &'a Timeout) -> Option<CancelledTask<'a, SharedFields>> {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let cancel = thread_cache::with_handle(handle, |cache| cache.cancel(handle, seen));
-        let (task, was_in_wheel) = match cancel {
-            Cancel::HasEnded => return None,
-            Cancel::InFlight(task) => (task, false),
-            Cancel::InWheel(task) => (task, true),
-        };
-        // Deregister after the push: `stop` waits for the count, and then finds the message.
-        let state = self.state.deregister();
+        let (task, state, was_in_wheel) = thread_cache::with_handle(handle, |cache| {
+            let (task, was_in_wheel) = match cache.cancel(handle, seen) {
+                Cancel::HasEnded => return None,
+                Cancel::InFlight(task) => (task, false),
+                Cancel::InWheel(task) => (task, true),
+            };
+            // After the push: `stop` waits for the count, and then finds the message. Before
+            // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
+            // code with it, which may call `stop`.
+            Some((task, self.state.deregister(), was_in_wheel))
+        })?;
         if was_in_wheel {
             self.wake_to_reclaim(state);
         }
@@ -144,7 +147,7 @@ impl Shared {
         };
         self.wake_for_new(registered, handle.deadline());
         if let CancelledTask::Owned(claim) = old {
-            self.discard(timeout, claim);
+            self.discard(|| timeout.handle.name(), claim);
         }
         Some(new)
     }
@@ -171,19 +174,15 @@ impl Shared {
             // driver's loop may have announced a turn that is too late.
             Reset::Earlier if self.waker.is_none() => {}
             Reset::Earlier => self.wake_for_earlier(handle),
-            Reset::EarlierInWheel(message) => self.push_moved(timeout, message),
+            Reset::EarlierInWheel(message) => {
+                thread_cache::push(message);
+                self.wake_for_earlier(handle);
+            }
         }
         if !is_counted {
-            thread_cache::count_first_reset(handle);
+            thread_cache::count_uncached_reset(handle);
         }
         true
-    }
-
-    /// Pushes the message that a deadline has become earlier.
-    #[inline]
-    fn push_moved(&self, timeout: &Timeout, message: Message<'_, SharedFields>) {
-        thread_cache::push(message);
-        self.wake_for_earlier(&timeout.handle);
     }
 
     /// Returns how long it is until `deadline`.

@@ -58,14 +58,9 @@ impl Shared {
         }
     }
 
-    /// Drops a task that does not run.
-    pub(super) fn discard(&self, timeout: &Timeout, claim: TaskClaim<'_, SharedFields>) {
-        self.guard("when it was dropped", || timeout.handle.name(), || claim.discard());
-    }
-
-    /// Drops a task whose type has this name.
-    pub(super) fn discard_named(&self, name: &str, claim: TaskClaim<'_, SharedFields>) {
-        self.guard("when it was dropped", || name, || claim.discard());
+    /// Drops a task that does not run. `name` returns the name of its type.
+    pub(super) fn discard<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, SharedFields>) {
+        self.guard("when it was dropped", name, || claim.discard());
     }
 
     /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is
@@ -150,7 +145,7 @@ fn run_claimed(claimed: ClaimedTask<SharedFields>) -> Timeout {
 }
 
 fn discard_claimed(claimed: ClaimedTask<SharedFields>) {
-    claimed.with(|claim, timeout| timeout.handle.timer().discard(timeout, claim));
+    claimed.with(|claim, timeout| timeout.handle.timer().discard(|| timeout.handle.name(), claim));
 }
 
 fn count_dropped(timeout: &Timeout) {

@@ -13,12 +13,12 @@
 //! `new_timeout` registers and reads the bits by one compare-exchange, and then pushes. The first
 //! `stop` sets its bit, takes the worker's lock, cancels what is in the wheel, what an interrupted
 //! turn had taken out of it, and what is in the lanes; and looks at the lanes again until the count
-//! is zero ([`drain`](Worker::drain)). Every thread that ends a timeout deregisters it after it has
+//! is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout deregisters it after it has
 //! pushed what it has to push.
 //!
 //! | `new_timeout`, `stop` | |
 //! |---|---|
-//! | `register` before the bit | the timeout is in the count that `drain` waits for. It will be pushed: between `register` and the push no user code runs and nothing blocks. `drain` finds it, unless another thread ends it |
+//! | `register` before the bit | the timeout is in the count that `cancel_all` waits for. It will be pushed: between `register` and the push no user code runs and nothing blocks. `cancel_all` finds it, unless another thread ends it |
 //! | the bit before `register` | `register` sees `CLOSING`: rejected, not counted, the task dropped |
 //! | the bit between the read and the change of `register` | the change fails, and `register` reads again |
 //!
@@ -35,13 +35,13 @@
 //! A turn that is cut short may leave nodes that it had taken out of the wheel. A thread that read
 //! the state before the bit was set (a `shutdown` in `next_due`, a driver) may take the lock before
 //! `stop` does. While such nodes are left, it takes in no message: a message about such a node
-//! could free it; it could be used again, and `drain` would then cancel the new timeout.
+//! could free it; it could be used again, and `cancel_all` would then cancel the new timeout.
 //!
 //! # Who ends the timer
 //!
 //! | | |
 //! |---|---|
-//! | `stop`, `stop` | the bit tells which was first. That one returns all timeouts; the other blocks until `drain` is over |
+//! | `stop`, `stop` | the bit tells which was first. That one returns all timeouts; the other blocks until `cancel_all` is over |
 //! | `stop`, `start` | under the lock of the thread's handle: `start` sees `CLOSING` and spawns nothing, or `stop` finds the thread and joins it |
 //! | `stop`, a sleeping worker | it is unparked whatever it does; a token that comes early stays |
 //! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` does not raise it from zero |
@@ -104,14 +104,14 @@ impl Shared {
             let backoff = Backoff::new();
             // Not for long: between setting the bit and taking the lock, the first call waits only
             // for the lock.
-            while !self.worker.lock().is_drained() {
+            while !self.worker.lock().has_ended_all {
                 backoff.snooze();
             }
             return Vec::new();
         }
         // Before the waker is called and the thread is joined: both may run user code that stops
         // the timer.
-        let timeouts = self.worker.lock().drain(self);
+        let timeouts = self.worker.lock().cancel_all(self);
         self.notify_worker();
         // The worker thread itself gets here if the user's clock, which it runs, calls `stop`.
         if let Some(thread) = self.thread.take_handle().filter(|thread| !is_current(thread)) {
@@ -258,14 +258,9 @@ impl Worker {
         if live == state.pending() { first } else { Some(0) }
     }
 
-    /// Whether [`drain`](Self::drain) has done its work.
-    fn is_drained(&self) -> bool {
-        self.is_drained
-    }
-
     /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with
     /// their hooks called. Waits for callers that have registered and are about to push.
-    pub(super) fn drain(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
+    pub(super) fn cancel_all(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
         let Self { nodes, intake, .. } = self;
@@ -294,7 +289,7 @@ impl Worker {
         let counters = &shared.counters.worker;
         counters.in_wheel_or_expired.set_alone(counters.expired.get());
         counters.taken.set_alone(intake.taken);
-        shared.worker.set_draining();
+        shared.worker.set_calling_hooks();
         let cancelled = |stopped| match stopped {
             Stopped::WithTask(claimed) => {
                 claimed.with(|claim, timeout| shared.call_cancelled(timeout, claim))
@@ -303,7 +298,7 @@ impl Worker {
         };
         let all = all.into_iter().map(cancelled).collect();
         self.nodes.of(shared).empty_reserve();
-        self.is_drained = true;
+        self.has_ended_all = true;
         all
     }
 }

@@ -78,15 +78,15 @@ impl Shared {
     /// Whether a turn has nothing to do, or this thread is in a turn already and would wait for
     /// itself: in a hook that `stop` calls, or in a task that `shutdown` runs and that has the
     /// driver.
-    pub(crate) fn turns_no_more(&self) -> bool {
+    pub(crate) fn cannot_turn(&self) -> bool {
         let state = self.state.snapshot();
         state.is_closing() && (state.is_stopped() || self.worker.is_held_by_this_thread())
     }
 
     /// Does a turn of the worker, for its thread or for a driver. Returns how many tasks were
-    /// handed to the executor.
+    /// handed to the executor, or run.
     pub(crate) fn turn(self: &Arc<Self>) -> usize {
-        if self.turns_no_more() {
+        if self.cannot_turn() {
             return 0;
         }
         let now = self.time.now();
@@ -95,7 +95,7 @@ impl Shared {
         let had_work = worker.turn(self, now) || worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
         if self.worker.is_abandoned() {
-            worker.drain(self);
+            worker.cancel_all(self);
         }
         drop(worker);
         if had_work {
@@ -138,7 +138,7 @@ fn run_worker(shared: &Arc<Shared>) {
         shared.counters.panics.add_one();
         shared.abandon();
         if shared.worker.is_abandoned() {
-            shared.worker.lock().drain(shared);
+            shared.worker.lock().cancel_all(shared);
         }
         report::clock_panicked(panic);
     });

@@ -178,7 +178,7 @@ pub(super) fn count_resets(handle: &Handle, more: i64) -> bool {
 
 /// Counts a reset on a thread that caches nothing of the timer yet.
 #[cold]
-pub(super) fn count_first_reset(handle: &Handle) {
+pub(super) fn count_uncached_reset(handle: &Handle) {
     with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counter.add(1));
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     pub(super) intake: Intake,
     lateness: LatenessSampler,
     /// All timeouts have ended, and their hooks were called.
-    pub(super) is_drained: bool,
+    pub(super) has_ended_all: bool,
 }
 
 impl Worker {
@@ -36,15 +36,15 @@ impl Worker {
             nodes,
             intake: Intake::default(),
             lateness: LatenessSampler::new(ticks),
-            is_drained: false,
+            has_ended_all: false,
         }
     }
 
     /// Does a turn at time `now`. Returns whether anything was due in the wheel.
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
         shared.counters.worker.turns.add_one_alone();
-        let Self { executor, nodes, intake, lateness, is_drained } = self;
-        if !*is_drained {
+        let Self { executor, nodes, intake, lateness, has_ended_all } = self;
+        if !*has_ended_all {
             intake.drain(shared, &mut nodes.of(shared));
         }
         lateness.set_now(now);
@@ -70,7 +70,7 @@ impl Worker {
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
-        if !self.intake.has_backlog && !self.is_drained {
+        if !self.intake.has_backlog && !self.has_ended_all {
             self.intake.drain(shared, &mut self.nodes.of(shared));
         }
     }
@@ -169,7 +169,7 @@ impl Intake {
     fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>) {
         // A thread that found the timer not stopped may get here after a `stop` has cut a turn
         // short. A message could be about a node that this turn had taken out of the wheel.
-        if nodes.has_unfinished_step() {
+        if nodes.has_unfinished_turn() {
             return;
         }
         let Self { queue, taken, .. } = self;
@@ -238,8 +238,8 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
             counters.runs.set_alone(counters.runs.get() - 1);
             counters.expired.add_one_alone();
             shared.state.deregister();
-            run.discard(|claim| shared.discard_named(name, claim));
+            run.discard(|claim| shared.discard(|| name, claim));
         }
-        HeldRunOutcome::Cancelled(run) => run.discard(|claim| shared.discard_named(name, claim)),
+        HeldRunOutcome::Cancelled(run) => run.discard(|claim| shared.discard(|| name, claim)),
     }
 }

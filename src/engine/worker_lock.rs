@@ -7,7 +7,7 @@
 //! | word | written | read | why `Relaxed` is enough |
 //! |---|---|---|---|
 //! | `holder` | own number while the lock is held, 0 before it is released | by any thread, to compare with its own number | a thread sees its own writes in order; no other thread writes its number |
-//! | `draining` | true by `drain`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
+//! | `calling_hooks` | true by `cancel_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
 //! | `abandoned` | true, once, by the worker, in its turn | by the worker, after its turn, or when the driver is dropped | the same thread wrote it, or another one under the lock, which the reader has taken since |
 //!
 //! The lock itself orders everything else. loom need not know these three: only the thread that
@@ -24,7 +24,7 @@ pub(crate) struct WorkerLock<W> {
     /// The number of the thread that holds the lock; 0 is none.
     holder: AtomicUsize,
     /// Whether the holder calls the hooks of a stopped timer.
-    draining: AtomicBool,
+    calling_hooks: AtomicBool,
     /// Whether the worker itself has stopped the timer, so that it has to end what is left.
     abandoned: AtomicBool,
 }
@@ -39,7 +39,7 @@ impl<W> WorkerLock<W> {
         Self {
             worker: Mutex::new(worker),
             holder: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
+            calling_hooks: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         }
     }
@@ -72,19 +72,19 @@ impl<W> WorkerLock<W> {
     }
 
     /// The worker begins to call the hooks of a stopped timer.
-    pub(super) fn set_draining(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+    pub(super) fn set_calling_hooks(&self) {
+        self.calling_hooks.store(true, Ordering::Relaxed);
     }
 
     /// For the worker: whether it is calling the hooks of a stopped timer.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+    pub(crate) fn is_calling_hooks(&self) -> bool {
+        self.calling_hooks.load(Ordering::Relaxed)
     }
 }
 
 impl<W> Drop for WorkerGuard<'_, W> {
     fn drop(&mut self) {
-        self.lock.draining.store(false, Ordering::Relaxed);
+        self.lock.calling_hooks.store(false, Ordering::Relaxed);
         self.lock.holder.store(0, Ordering::Relaxed);
     }
 }

@@ -14,6 +14,8 @@
 //!
 //! The memory of a block is freed when both ends have passed it.
 
+#![allow(unsafe_code)]
+
 use super::pool::PoolId;
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
@@ -96,10 +98,14 @@ impl Producer {
         self.pushed
     }
 
-    /// Pushes a message, which is not zero. Only [`local`](super::local) pushes messages about
-    /// nodes.
+    /// Pushes a message, which is not zero.
+    ///
+    /// # Safety
+    ///
+    /// The message is about a node of this lane's pool, and is the one message about it that may be
+    /// under way now.
     #[inline]
-    pub(super) fn push(&mut self, message: u64) {
+    pub(super) unsafe fn push(&mut self, message: u64) {
         let place = self.pushed % BLOCK;
         if place == 0 && self.pushed > 0 {
             self.extend();

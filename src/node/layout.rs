@@ -17,8 +17,9 @@ pub(super) const NOT_IN_WHEEL: u32 = u32::MAX;
 #[repr(align(64))]
 pub(crate) struct Node<S: TaskContext> {
     pub(super) word: StateWord,
-    /// In the wheel, the tick; before the worker has the node, the ticket of its message. Read for
-    /// its value only under the worker's lock, or by the thread that pushed the message.
+    /// In the wheel, the tick; before the worker has the node, the ticket of its message. The tick is
+    /// read under the worker's lock. The ticket decides nothing alone: a thread that reads another
+    /// value finds another message, or none, in its lane.
     pub(super) tick: unmodelled::AtomicU64,
     /// The position in the slot. Read and written only under the worker's lock.
     pub(super) position: unmodelled::AtomicU32,
@@ -34,7 +35,8 @@ pub(crate) struct Node<S: TaskContext> {
 impl<S: TaskContext> RefUnwindSafe for Node<S> {}
 
 impl<S: TaskContext> Node<S> {
-    /// loom's atomics are larger, and so is the node where addresses have 32 bits and few uses.
+    /// Checked where the size matters: loom's atomics are larger, and with addresses of 32 bits
+    /// nothing depends on the size.
     const IS_ONE_CACHE_LINE: () =
         assert!(cfg!(hashed_wheel_loom) || size_of::<Self>() == 64 || size_of::<usize>() < 8);
 

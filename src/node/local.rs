@@ -118,8 +118,9 @@ impl<S: Owner> Lent<'_, S> {
         let (node, ticket) = (self.free_node(), self.nodes.producer.ticket());
         // SAFETY: both the node and `timer` come from this `LocalNodes`, which is that of one pool.
         let (handle, wheel_ref) = unsafe { node.fill(task, deadline, ticket, timer) };
-        // From here on the message owns the wheel's reference.
-        self.nodes.producer.push(Kind::New.encode(wheel_ref.number));
+        // SAFETY: the node is of the pool of the lane, and this is the first message about its
+        // timeout. From here on the message owns the wheel's reference.
+        unsafe { self.nodes.producer.push(Kind::New.encode(wheel_ref.number)) };
         handle
     }
 
@@ -180,7 +181,9 @@ impl<S: Owner> Lent<'_, S> {
     #[inline]
     pub(crate) fn push(&mut self, message: Message<'_, S>) {
         self.assert_is_of(message.handle);
-        self.nodes.producer.push(message.kind.encode(message.handle.number));
+        // SAFETY: the node is of this pool, which is that of the lane. A `Message` comes from the
+        // transition of the word that requires it.
+        unsafe { self.nodes.producer.push(message.kind.encode(message.handle.number)) };
     }
 
     #[inline]

@@ -41,6 +41,10 @@ use crate::sync::{Arc, Ordering};
 const MAX_REFERENCES: u32 = u32::MAX / 2;
 
 /// What a timer shares, as far as its nodes have to know it.
+///
+/// This is the one trait whose implementation the nodes trust: `handle(timeout(h))` is `h`. (If it
+/// returned another handle, [`ClaimedTask`](super::ClaimedTask) would panic, unless that handle had
+/// the same node, recycled in between.)
 pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
     /// Makes the handle that users and tasks see.
     fn timeout(handle: Handle<Self>) -> Self::Timeout;
@@ -121,15 +125,13 @@ impl<S: Owner> FreeNode<S> {
         node.references.store(2, Ordering::Relaxed);
         node.merged.store(0, Ordering::Relaxed);
         node.set_ticket(ticket);
-        // SAFETY: a `FreeNode` is the only reference to its node, and a node becomes free only
-        // after its task was moved out.
+        // SAFETY: a `FreeNode` is the only reference to its node.
         unsafe { node.task.put(task) };
         (Handle { node: self.0, timer: ManuallyDrop::new(timer) }, WheelRef(self.0))
     }
 }
 
 /// The timer's own reference to a node.
-#[derive(Debug, PartialEq, Eq)]
 #[must_use = "a wheel's reference that is dropped belongs to the message about its node"]
 pub(super) struct WheelRef<S: TaskContext>(NonNull<Node<S>>);
 
@@ -141,7 +143,8 @@ impl<S: TaskContext> Deref for WheelRef<S> {
 
     #[inline]
     fn deref(&self) -> &Node<S> {
-        // SAFETY: this reference is counted. It stays inside the pool that has the memory.
+        // SAFETY: this reference is counted, so the node is not recycled. A `WheelRef` is used only
+        // with the `Arc` of its pool borrowed, so the memory is there.
         unsafe { self.0.as_ref() }
     }
 }
@@ -151,7 +154,8 @@ impl<S: TaskContext> WheelRef<S> {
     ///
     /// # Safety
     ///
-    /// `number` stands for the wheel's reference to a node of `arena`, and stands for it no longer.
+    /// The caller owns the wheel's reference to the node of `arena` with this number, and gives it to
+    /// the result. The result is not used after the arena is dropped.
     #[inline]
     pub(super) unsafe fn from_number(arena: &Arena<S>, number: u32) -> Self {
         Self(arena.at(number))
@@ -159,7 +163,7 @@ impl<S: TaskContext> WheelRef<S> {
 
     /// Whether no handle is left. Then only the owner of this reference changes the node.
     #[inline]
-    pub(super) fn is_alone(&self) -> bool {
+    pub(super) fn is_last_reference(&self) -> bool {
         // Acquire: pairs with the release of the last handle, so what was done through it is seen.
         self.references.load_count(Ordering::Acquire) == 1
     }

@@ -55,6 +55,11 @@ pub(crate) struct NextRun {
 type Space = [usize; 3];
 
 /// The operations on a task of an erased type. Each but `repeat` moves the task out.
+///
+/// # Safety
+///
+/// The unsafe functions require a space in which `put` has written a task of their type, and a caller
+/// that owns this task.
 struct Operations<S: TaskContext> {
     run: unsafe fn(*mut Space, &S::Timeout),
     /// `None` if the task is not periodic.
@@ -78,8 +83,8 @@ pub(super) struct TaskCell<S: TaskContext> {
 
 // SAFETY: a task is `Send`.
 unsafe impl<S: TaskContext> Send for TaskCell<S> {}
-// SAFETY: the callers of the unsafe methods see to it that no two threads use the task at a time.
-// The other methods read only `operations`, which only `put` writes.
+// SAFETY: every method that reads or writes the cell is unsafe. The callers promise that one thread
+// at a time uses the task, and that none reads `operations` while `put` writes them.
 unsafe impl<S: TaskContext> Sync for TaskCell<S> {}
 
 /// A task of type `T` in a cell.
@@ -163,7 +168,7 @@ impl<S: TaskContext> TaskCell<S> {
     ///
     /// # Safety
     ///
-    /// No other thread uses the cell, and there is no task in it.
+    /// No other thread uses the cell. (A task that is in it is never dropped.)
     #[inline]
     pub(super) unsafe fn put<T: Task<S>>(&self, task: T) {
         self.accesses.iter().for_each(Access::change);

@@ -66,8 +66,8 @@ impl SharedCount {
     ///
     /// # Safety
     ///
-    /// `value` comes from `Arc::as_ptr`, and the caller owns so many counted references to it,
-    /// which it does not use afterwards.
+    /// `value` comes from `Arc::as_ptr` or `Weak::as_ptr`. The caller owns so many counted
+    /// references to it, which it does not use afterwards.
     unsafe fn release<T: Counted>(value: NonNull<T>, references: usize) {
         if references == 0 {
             return;

@@ -16,7 +16,7 @@ use super::pool::Pool;
 use super::refs::{Handle, Owner, WheelRef};
 use super::task::{NextRun, TaskContext};
 use super::timer_ref::TimerRef;
-use super::word::{Expire, Finish, Move, SeenWord};
+use super::word::{Finish, Move, SeenWord, WordExpiry};
 
 /// The right to the task of a node that is borrowed for `'a`.
 #[must_use = "a task whose claim is lost is never dropped"]
@@ -205,14 +205,19 @@ impl<S: TaskContext> Node<S> {
     pub(super) fn cancel_seen(&self, seen: SeenWord) -> Cancel<'_, S> {
         match self.word.cancel_seen(seen) {
             None => Cancel::HasEnded,
-            Some(before) if before.is_in_wheel() => Cancel::InWheel(self.cancelled_task(before)),
-            Some(before) => Cancel::InFlight(self.cancelled_task(before)),
+            Some(before) => {
+                // SAFETY: `cancel_seen` has changed the word from `before` to `CANCELLED`.
+                let task = unsafe { self.cancelled_task(before) };
+                if before.is_in_wheel() { Cancel::InWheel(task) } else { Cancel::InFlight(task) }
+            }
         }
     }
 
-    /// The task of the timeout that the caller has just cancelled, whose word was `before`.
+    /// # Safety
+    ///
+    /// The caller has just changed the word from `before` to `CANCELLED`.
     #[inline]
-    fn cancelled_task(&self, before: SeenWord) -> CancelledTask<'_, S> {
+    unsafe fn cancelled_task(&self, before: SeenWord) -> CancelledTask<'_, S> {
         if before.is_running() {
             return CancelledTask::Running;
         }
@@ -230,7 +235,7 @@ pub(crate) enum Stopped<S: Owner> {
 }
 
 /// The result of an attempt to expire a node.
-pub(super) enum Expired<S: Owner> {
+pub(super) enum RefExpiry<S: Owner> {
     Once(ClaimedTask<S>),
     /// The caller owns the task of a periodic timeout for one run.
     Run(WheelRef<S>),
@@ -251,12 +256,12 @@ impl<S: Owner> WheelRef<S> {
         self,
         timer: impl FnOnce() -> TimerRef<Pool<S>>,
         is_due: impl Fn(u64) -> bool,
-    ) -> Expired<S> {
+    ) -> RefExpiry<S> {
         if self.is_periodic() {
-            return if self.word.begin_run() { Expired::Run(self) } else { Expired::LeftToMessage };
+            return if self.word.begin_run() { RefExpiry::Run(self) } else { RefExpiry::LeftToMessage };
         }
-        match self.word.expire(self.is_alone(), is_due) {
-            Expire::Expired { was_in_wheel } => {
+        match self.word.expire(self.is_last_reference(), is_due) {
+            WordExpiry::Expired { was_in_wheel } => {
                 let handle = if was_in_wheel {
                     // SAFETY: the caller promises that `timer` is of the pool of this node.
                     unsafe { self.into_handle(timer()) }
@@ -267,20 +272,25 @@ impl<S: Owner> WheelRef<S> {
                     unsafe { self.another_handle(timer()) }
                 };
                 // SAFETY: this thread has changed the word to `EXPIRED`, so it owns the task.
-                Expired::Once(unsafe { ClaimedTask::new(handle) })
+                RefExpiry::Once(unsafe { ClaimedTask::new(handle) })
             }
-            Expire::NotDue(deadline) => Expired::Later(self, deadline),
-            Expire::LeftToMessage => Expired::LeftToMessage,
+            WordExpiry::NotDue(deadline) => RefExpiry::Later(self, deadline),
+            WordExpiry::LeftToMessage => RefExpiry::LeftToMessage,
         }
     }
 
-    /// Cancels the timeout on behalf of `stop`, unless it has ended. `is_told`: the message about
+    /// Cancels the timeout on behalf of `stop`, unless it has ended. `timer` returns a reference
+    /// for its handle. `is_told`: the message about
     /// it has arrived, so its reference is this one.
     ///
     /// # Safety
     ///
     /// The node belongs to the pool of `timer`.
-    pub(super) unsafe fn stop(self, timer: TimerRef<Pool<S>>, is_told: bool) -> Option<Stopped<S>> {
+    pub(super) unsafe fn stop(
+        self,
+        timer: impl FnOnce() -> TimerRef<Pool<S>>,
+        is_told: bool,
+    ) -> Option<Stopped<S>> {
         let Some(before) = self.word.cancel() else {
             if is_told {
                 // The timer is stopped, so the node is not recycled.
@@ -290,11 +300,11 @@ impl<S: Owner> WheelRef<S> {
         };
         let handle = if before.is_in_wheel() || is_told {
             // SAFETY: the caller promises that `timer` is of the pool of this node.
-            unsafe { self.into_handle(timer) }
+            unsafe { self.into_handle(timer()) }
         } else {
             // The reference is left to the message that is under way. SAFETY: the caller promises
             // that `timer` is of the pool of this node.
-            unsafe { self.another_handle(timer) }
+            unsafe { self.another_handle(timer()) }
         };
         Some(match before.is_running() {
             true => Stopped::Running(S::timeout(handle)),
@@ -308,7 +318,8 @@ impl<S: Owner> WheelRef<S> {
     ///
     /// # Safety
     ///
-    /// The caller owns the task, and does not pass it on in another way.
+    /// The caller owns the task. There is no other claim to it until this one is gone, and none
+    /// follows one that has used the task up.
     pub(super) unsafe fn claim(&self) -> TaskClaim<'_, S> {
         // SAFETY: the caller gives the task that it owns to the claim.
         unsafe { TaskClaim::new(self) }

@@ -18,7 +18,7 @@ use super::pool::{Pool, PoolId};
 use super::refs::{Handle, Owner, Released, WheelRef};
 use super::task::{NextRun, TaskContext};
 use super::timer_ref::{LocalCount, TimerRef};
-use super::transitions::{ClaimedTask, Expired, Stopped, TaskClaim};
+use super::transitions::{ClaimedTask, RefExpiry, Stopped, TaskClaim};
 use super::word::Finish;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::Ticks;
@@ -36,10 +36,15 @@ pub(crate) struct NodeWheel<S: Owner> {
 }
 
 /// Makes a pool, with what `make` makes of the pool's wheel.
+///
+/// # Panics
+///
+/// If the wheel is not empty: its entries would not be nodes of the pool.
 pub(crate) fn new_pool<S: Owner>(
     wheel: EitherWheel,
     make: impl FnOnce(NodeWheel<S>, PoolId) -> S,
 ) -> Arc<Pool<S>> {
+    assert_eq!(wheel.len(), 0, "the wheel of a new timer is empty");
     let id = PoolId::new();
     Arc::new_cyclic(|pool| {
         let count = LocalCount::new(pool.clone());
@@ -50,11 +55,19 @@ pub(crate) fn new_pool<S: Owner>(
 /// How the wheel sees nodes.
 struct Nodes<'a, S: TaskContext>(&'a Arena<S>);
 
-impl<S: TaskContext> Nodes<'_, S> {
+impl<'a, S: TaskContext> Nodes<'a, S> {
+    /// # Safety
+    ///
+    /// It is asked only about numbers of nodes of `arena`. (A wheel asks about those that were put
+    /// into it.)
+    #[inline]
+    unsafe fn new(arena: &'a Arena<S>) -> Self {
+        Self(arena)
+    }
+
     #[inline]
     fn node(&self, number: u32) -> &Node<S> {
-        // SAFETY: a wheel asks only about the numbers that were put into it, which are those of
-        // nodes of this arena.
+        // SAFETY: the caller of `new` has promised that this is the number of a node of the arena.
         unsafe { self.0.node(number) }
     }
 }
@@ -107,7 +120,7 @@ impl<S: Owner> NodeWheel<S> {
     }
 
     /// Whether a step that was cut short has left nodes that it had taken out of the wheel.
-    pub(crate) fn has_unfinished_step(&self) -> bool {
+    pub(crate) fn has_unfinished_turn(&self) -> bool {
         !self.due.is_empty()
     }
 
@@ -143,14 +156,19 @@ pub(crate) enum Arrival<'w, S: Owner> {
 }
 
 impl<S: Owner> WheelOf<'_, S> {
+    /// # Safety
+    ///
+    /// The node is one of this pool.
     #[inline]
-    fn hold(&mut self, node: WheelRef<S>) -> HeldRef<'_, S> {
+    unsafe fn hold(&mut self, node: WheelRef<S>) -> HeldRef<'_, S> {
         HeldRef { wheel: WheelOf { own: self.own, pool: self.pool }, node }
     }
 
     /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
     pub(crate) fn advance(&mut self, tick: u64) {
-        self.own.wheel.advance(&mut Nodes(&self.pool.arena), tick);
+        // SAFETY: only nodes of this pool are put into its wheel.
+        let mut nodes = unsafe { Nodes::new(&self.pool.arena) };
+        self.own.wheel.advance(&mut nodes, tick);
     }
 
     /// Takes the next node out that is due.
@@ -160,13 +178,16 @@ impl<S: Owner> WheelOf<'_, S> {
             Some(node) => node,
             None => self.pop_due()?,
         };
-        Some(DueRef(self.hold(node)))
+        // SAFETY: the node comes from the wheel of this pool.
+        Some(DueRef(unsafe { self.hold(node) }))
     }
 
     #[inline]
     fn pop_due(&mut self) -> Option<WheelRef<S>> {
         let arena = &self.pool.arena;
-        let number = self.own.wheel.pop_due(&Nodes(arena))?;
+        // SAFETY: only nodes of this pool are put into its wheel.
+        let nodes = unsafe { Nodes::new(arena) };
+        let number = self.own.wheel.pop_due(&nodes)?;
         // SAFETY: `insert` has put the number into the wheel in place of the wheel's reference, and
         // the wheel gives it out once.
         let node = unsafe { WheelRef::from_number(arena, number) };
@@ -206,7 +227,7 @@ impl<S: Owner> WheelOf<'_, S> {
     ) -> u64 {
         assert_eq!(waiting.pool(), self.pool.id(), "the lane is one of this timer");
         // A message about one of these nodes could free it.
-        assert!(!self.has_unfinished_step(), "no step has left nodes that it had taken out");
+        assert!(!self.has_unfinished_turn(), "no step has left nodes that it had taken out");
         waiting.take(most, |group| {
             for &Received { message, .. } in group {
                 if message != 0 {
@@ -214,31 +235,38 @@ impl<S: Owner> WheelOf<'_, S> {
                 }
             }
             for &Received { message, is_owed } in group {
-                apply(self.arrival(message), is_owed);
+                // SAFETY: `local` pushes messages to the lanes of a pool about its nodes alone, and
+                // this one was just taken out of a lane of this pool, which gives it out once.
+                apply(unsafe { self.arrival(message) }, is_owed);
             }
         })
     }
 
-    /// `message` was taken out of a lane of this pool, and is given up.
+    /// # Safety
+    ///
+    /// `message` comes from a lane of this pool, and is given up here.
     #[inline]
-    fn arrival(&mut self, message: u64) -> Arrival<'_, S> {
+    unsafe fn arrival(&mut self, message: u64) -> Arrival<'_, S> {
         if message == 0 {
             return Arrival::TakenBack;
         }
         let (kind, number) = Kind::decode(message);
         let arena = &self.pool.arena;
-        // SAFETY: `local` pushes messages to the lanes of a pool about nodes of that pool alone,
-        // and a lane gives each out once. A new timeout's message owns the wheel's reference. Any
-        // other owns it too, or the number is in the wheel: then it is taken out below.
+        // SAFETY: the message of a new timeout owns the wheel's reference. Any other message owns it
+        // too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
         if kind == Kind::New {
-            return Arrival::New(ArrivedRef(self.hold(node)));
+            // SAFETY: a message from a lane of this pool is about a node of this pool.
+            return Arrival::New(ArrivedRef(unsafe { self.hold(node) }));
         }
         if node.position.load(Ordering::Relaxed) != NOT_IN_WHEEL {
-            self.own.wheel.remove(&mut Nodes(arena), number);
+            // SAFETY: only nodes of this pool are put into its wheel.
+            let mut nodes = unsafe { Nodes::new(arena) };
+            self.own.wheel.remove(&mut nodes, number);
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
         }
-        Arrival::Known(ArrivedRef(self.hold(node)))
+        // SAFETY: a message from a lane of this pool is about a node of this pool.
+        Arrival::Known(ArrivedRef(unsafe { self.hold(node) }))
     }
 
     /// Takes back the handle of a timeout whose task has run. (A handle of another timer is
@@ -257,7 +285,8 @@ impl<S: Owner> WheelOf<'_, S> {
     /// The tick is zero if a message about the timeout is under way. Looks at each node:
     /// `next_deadline` also counts timeouts that have ended, and deadlines before a `reset`.
     pub(crate) fn first_due(&self, ticks: Ticks, last: u64) -> (Option<u64>, u64) {
-        let nodes = Nodes(&self.pool.arena);
+        // SAFETY: only nodes of this pool are put into its wheel.
+        let nodes = unsafe { Nodes::new(&self.pool.arena) };
         let (mut first, mut live) = (None, 0);
         self.own.wheel.for_each(|number| {
             let node = nodes.node(number);
@@ -283,19 +312,20 @@ impl<S: Owner> WheelOf<'_, S> {
     /// Cancels all timeouts in the wheel that have not ended, on behalf of `stop`.
     pub(crate) fn stop_all(&mut self, mut stopped: impl FnMut(Stopped<S>)) {
         let arena = &self.pool.arena;
+        // The memory of the wheel is freed at the end of this function.
+        let wheel = std::mem::replace(&mut self.own.wheel, EitherWheel::Hashed(Hashed::new(1)));
         let mut all = Vec::from(std::mem::take(&mut self.own.due));
-        self.own.wheel.for_each(|number| {
-            // SAFETY: the number stands for the wheel's reference. The wheel is dropped below, and
-            // gives no number out before.
+        all.reserve(wheel.len());
+        wheel.for_each(|number| {
+            // SAFETY: the number stood for the wheel's reference. The wheel that had it is out of use,
+            // and names each number once.
             let node = unsafe { WheelRef::from_number(arena, number) };
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
             all.push(node);
         });
-        // Frees the memory of the wheel.
-        self.own.wheel = EitherWheel::Hashed(Hashed::new(1));
         for node in all {
             // SAFETY: the node is one of this pool.
-            unsafe { node.stop(TimerRef::new(self.pool), false) }.map(&mut stopped);
+            unsafe { node.stop(|| TimerRef::new(self.pool), false) }.map(&mut stopped);
         }
     }
 
@@ -323,7 +353,9 @@ impl<S: Owner> HeldRef<'_, S> {
     #[inline]
     pub(crate) fn insert(self, tick: u64) {
         self.node.tick.store(tick, Ordering::Relaxed);
-        self.wheel.own.wheel.insert(&mut Nodes(&self.wheel.pool.arena), self.node.number);
+        // SAFETY: only nodes of this pool are put into its wheel, this one included.
+        let mut nodes = unsafe { Nodes::new(&self.wheel.pool.arena) };
+        self.wheel.own.wheel.insert(&mut nodes, self.node.number);
     }
 
     /// Gives the reference up, and recycles the node if it was the last one.
@@ -345,7 +377,7 @@ impl<S: Owner> ArrivedRef<'_, S> {
     #[inline]
     pub(crate) fn accept(self, tick: impl FnOnce(u64, u64) -> u64) {
         let Self(held) = self;
-        match held.node.word.enter_wheel(held.node.is_alone()) {
+        match held.node.word.enter_wheel(held.node.is_last_reference()) {
             Some(deadline) => {
                 let tick = tick(deadline, held.wheel_tick());
                 held.insert(tick);
@@ -358,7 +390,7 @@ impl<S: Owner> ArrivedRef<'_, S> {
     pub(crate) fn stop(self) -> Option<Stopped<S>> {
         let HeldRef { wheel, node } = self.0;
         // SAFETY: the node is one of this pool.
-        unsafe { node.stop(TimerRef::new(wheel.pool), true) }
+        unsafe { node.stop(|| TimerRef::new(wheel.pool), true) }
     }
 }
 
@@ -384,10 +416,10 @@ impl<'w, S: Owner> DueRef<'w, S> {
         let HeldRef { wheel, node } = self.0;
         // SAFETY: the node is one of this pool, and so is the worker's reserve of references.
         match unsafe { node.expire(|| wheel.own.count.take(), is_due) } {
-            Expired::Once(claimed) => Expiry::Once(claimed),
-            Expired::Run(node) => Expiry::Run(HeldRun { held: HeldRef { wheel, node } }),
-            Expired::Later(node, deadline) => Expiry::Later(HeldRef { wheel, node }, deadline),
-            Expired::LeftToMessage => Expiry::LeftToMessage,
+            RefExpiry::Once(claimed) => Expiry::Once(claimed),
+            RefExpiry::Run(node) => Expiry::Run(HeldRun { held: HeldRef { wheel, node } }),
+            RefExpiry::Later(node, deadline) => Expiry::Later(HeldRef { wheel, node }, deadline),
+            RefExpiry::LeftToMessage => Expiry::LeftToMessage,
         }
     }
 }

@@ -101,7 +101,7 @@ impl SeenWord {
 }
 
 /// The result of an attempt to expire a timeout.
-pub(super) enum Expire {
+pub(super) enum WordExpiry {
     Expired {
         was_in_wheel: bool,
     },
@@ -112,7 +112,6 @@ pub(super) enum Expire {
 }
 
 /// The result of an attempt to move a deadline.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Move {
     Later,
     /// Earlier, and a message about the node is under way already.
@@ -181,10 +180,12 @@ impl StateWord {
         self.change_seen(seen, Ordering::AcqRel, to_cancelled)
     }
 
-    /// Moves the deadline, unless the timeout has ended.
+    /// Moves the deadline, unless the timeout has ended, or its periodic task runs.
     #[inline]
     pub(super) fn reset(&self, to: u64) -> Move {
         let before = self.change(Ordering::Release, |seen| match seen.state() {
+            // A run of a periodic task gives the word its next deadline.
+            _ if seen.is_running() => None,
             IN_WHEEL if to < seen.deadline() => Some((IN_FLIGHT, to)),
             IN_FLIGHT | IN_WHEEL => Some((seen.state(), to)),
             _ => None,
@@ -198,10 +199,10 @@ impl StateWord {
     }
 
     /// The worker has the message: returns the deadline at which the node belongs into the wheel,
-    /// unless the timeout has ended. `is_alone`: no handle is left.
+    /// unless the timeout has ended. `is_last_reference`: no handle is left.
     #[inline]
-    pub(super) fn enter_wheel(&self, is_alone: bool) -> Option<u64> {
-        if is_alone {
+    pub(super) fn enter_wheel(&self, is_last_reference: bool) -> Option<u64> {
+        if is_last_reference {
             // No other thread changes the word. The timeout has not ended, or its last handle has
             // cancelled it.
             let before = self.relaxed();
@@ -215,16 +216,16 @@ impl StateWord {
     }
 
     /// The wheel has given the node out: expires the timeout if `is_due` says so of its deadline.
-    /// `is_alone`: no handle is left.
+    /// `is_last_reference`: no handle is left.
     #[inline]
-    pub(super) fn expire(&self, is_alone: bool, is_due: impl Fn(u64) -> bool) -> Expire {
+    pub(super) fn expire(&self, is_last_reference: bool, is_due: impl Fn(u64) -> bool) -> WordExpiry {
         let mut later = None;
         let mut to = |seen: SeenWord| {
             let deadline = seen.deadline();
             later = (seen.is_in_wheel() && !is_due(deadline)).then_some(deadline);
             (!seen.has_ended() && is_due(deadline)).then_some((EXPIRED, deadline))
         };
-        let before = if is_alone {
+        let before = if is_last_reference {
             let before = self.relaxed();
             to(before).map(|(state, deadline)| {
                 self.0.store(pack(deadline, state), Ordering::Relaxed);
@@ -234,9 +235,9 @@ impl StateWord {
             self.change(Ordering::AcqRel, to)
         };
         match (before, later) {
-            (Some(before), _) => Expire::Expired { was_in_wheel: before.is_in_wheel() },
-            (None, Some(deadline)) => Expire::NotDue(deadline),
-            (None, None) => Expire::LeftToMessage,
+            (Some(before), _) => WordExpiry::Expired { was_in_wheel: before.is_in_wheel() },
+            (None, Some(deadline)) => WordExpiry::NotDue(deadline),
+            (None, None) => WordExpiry::LeftToMessage,
         }
     }
 

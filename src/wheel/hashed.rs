@@ -75,7 +75,8 @@ impl Hashed {
         if self.min_deadlines.min() <= now && !self.slots_are_empty() {
             self.collect_ready(now, entries);
         }
-        self.tick = now;
+        // Never back: a deadline would be looked for in the slots although it is in the ready list.
+        self.tick = self.tick.max(now);
     }
 
     /// Removes the first entry that is due.

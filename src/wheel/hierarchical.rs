@@ -117,7 +117,8 @@ impl Hierarchical {
         {
             self.cascade(level, slot, now, entries);
         }
-        self.tick = now;
+        // Never back: a deadline would be looked for in the slots although it is in the ready list.
+        self.tick = self.tick.max(now);
     }
 
     /// Removes the first entry that is due.

@@ -43,7 +43,7 @@ impl Nodes {
 impl WheelRef {
     /// The worker has the message: returns the deadline, unless the timeout has ended.
     pub fn enter_wheel(&self) -> Option<u64> {
-        self.0.word.enter_wheel(self.0.is_alone())
+        self.0.word.enter_wheel(self.0.is_last_reference())
     }
 
     /// Returns the deadline as it is now.
@@ -96,7 +96,8 @@ pub(crate) fn new_pool_id() -> PoolId {
 
 /// Pushes a message that is about no node.
 pub(crate) fn push(producer: &mut Producer, message: u64) {
-    producer.push(message);
+    // SAFETY: no wheel receives the messages of this lane.
+    unsafe { producer.push(message) };
 }
 
 /// Takes at most `most` of the messages that wait into `taken`. Returns how many these were.

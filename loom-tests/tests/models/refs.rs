@@ -125,7 +125,7 @@ fn last_of_two_handles_frees_a_merged_node() {
 /// before.
 #[test]
 fn reset_survives_drop_of_its_handle() {
-    let mutants = [no_acquire("node/refs.rs is_alone"), no_release("node/refs.rs release")];
+    let mutants = [no_acquire("node/refs.rs is_last_reference"), no_release("node/refs.rs release")];
     explore(None, mutants, || {
         let (nodes, _driven) = nodes();
         let (timeout, wheel_ref) = nodes.fill(nodes.free(), EmptyTask, TICK);
@@ -144,7 +144,7 @@ fn reset_survives_drop_of_its_handle() {
 /// The same while the worker expires the timeout.
 #[test]
 fn reset_and_drop_of_its_handle_move_the_deadline() {
-    explore(None, [no_acquire("node/refs.rs is_alone"), mutant("ChangeWithoutCompare")], || {
+    explore(None, [no_acquire("node/refs.rs is_last_reference"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, outcome) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
