@@ -94,7 +94,7 @@ impl TimeoutsQueue {
                 // A lane that was left out is the first one next time.
                 next = Some(if left > 0 { at + 1 } else { at });
             }
-            if left > 0 && waiting.count() > 0 {
+            if waiting.count() > 0 {
                 left -= take(waiting, left);
             }
         }

@@ -44,8 +44,9 @@ impl Worker {
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
         shared.counters.worker.turns.add_one_alone();
         let Self { executor, nodes, intake, lateness, has_ended_all } = self;
+        let mut nodes = nodes.of(shared);
         if !*has_ended_all {
-            intake.drain(shared, &mut nodes.of(shared));
+            intake.drain(shared, nodes.reborrow());
         }
         lateness.set_now(now);
         let now = shared.ticks.reached(now);
@@ -57,12 +58,12 @@ impl Worker {
         while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
             had_due = true;
             let tick = tick.max(nodes.tick());
-            if !expire_tick(shared, nodes.of(shared), executor.as_ref(), lateness, tick) {
+            if !expire_tick(shared, nodes.reborrow(), executor.as_ref(), lateness, tick) {
                 return true;
             }
         }
         if now > nodes.tick() {
-            nodes.of(shared).advance(now);
+            nodes.advance(now);
         }
         had_due
     }
@@ -71,7 +72,7 @@ impl Worker {
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
         if !self.intake.has_backlog && !self.has_ended_all {
-            self.intake.drain(shared, &mut self.nodes.of(shared));
+            self.intake.drain(shared, self.nodes.of(shared));
         }
     }
 
@@ -166,7 +167,7 @@ pub(super) struct Intake {
 impl Intake {
     /// Takes in at most [`MAX_MESSAGES_PER_TURN`] messages.
     #[inline]
-    fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>) {
+    fn drain(&mut self, shared: &Shared, mut nodes: WheelOf<'_, SharedFields>) {
         // A thread that found the timer not stopped may get here after a `stop` has cut a turn
         // short. A message could be about a node that this turn had taken out of the wheel.
         if nodes.has_unfinished_turn() {

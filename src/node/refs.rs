@@ -42,9 +42,7 @@ const MAX_REFERENCES: u32 = u32::MAX / 2;
 
 /// What a timer shares, as far as its nodes have to know it.
 ///
-/// This is the one trait whose implementation the nodes trust: `handle(timeout(h))` is `h`. (If it
-/// returned another handle, [`ClaimedTask`](super::ClaimedTask) would panic, unless that handle had
-/// the same node, recycled in between.)
+/// This is the one implementation outside `node/` that the nodes trust: `handle(timeout(h))` is `h`.
 pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
     /// Makes the handle that users and tasks see.
     fn timeout(handle: Handle<Self>) -> Self::Timeout;

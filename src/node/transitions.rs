@@ -7,9 +7,6 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr;
-use std::ptr::NonNull;
-
 use super::layout::Node;
 use super::message::{Kind, Message};
 use super::pool::Pool;
@@ -70,13 +67,7 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
 #[must_use = "a task that is not taken out is never dropped"]
 pub(crate) struct ClaimedTask<S: Owner> {
     timeout: S::Timeout,
-    node: NonNull<Node<S>>,
 }
-
-// SAFETY: the task is `Send`, and so is a `Handle`, of which `S::Timeout` is made.
-unsafe impl<S: Owner<Timeout: Send>> Send for ClaimedTask<S> {}
-// SAFETY: a shared one lends out its `S::Timeout`, and nothing that changes the task.
-unsafe impl<S: Owner<Timeout: Sync>> Sync for ClaimedTask<S> {}
 
 impl<S: Owner> ClaimedTask<S> {
     /// # Safety
@@ -84,8 +75,7 @@ impl<S: Owner> ClaimedTask<S> {
     /// The caller owns the task in the node of `handle`, and gives it to this value.
     #[inline]
     pub(super) unsafe fn new(handle: Handle<S>) -> Self {
-        let node = NonNull::from(&*handle);
-        Self { timeout: S::timeout(handle), node }
+        Self { timeout: S::timeout(handle) }
     }
 
     #[inline]
@@ -95,7 +85,7 @@ impl<S: Owner> ClaimedTask<S> {
 
     #[inline]
     fn node(&self) -> &Node<S> {
-        claimed_node::<S>(&self.timeout, self.node)
+        S::handle(&self.timeout)
     }
 
     /// Whether the worker itself runs the task.
@@ -107,9 +97,9 @@ impl<S: Owner> ClaimedTask<S> {
     /// Lends the claim to `work`, and returns the timeout.
     #[inline]
     pub(crate) fn with(self, work: impl FnOnce(TaskClaim<'_, S>, &S::Timeout)) -> S::Timeout {
-        let Self { timeout, node } = self;
+        let Self { timeout } = self;
         // SAFETY: this value is the right to the task, and does not pass it on again.
-        work(unsafe { TaskClaim::new(claimed_node(&timeout, node)) }, &timeout);
+        work(unsafe { TaskClaim::new(S::handle(&timeout)) }, &timeout);
         timeout
     }
 
@@ -138,14 +128,6 @@ impl<S: Owner> ClaimedTask<S> {
             Finish::Cancelled => RunOutcome::Cancelled(self),
         }
     }
-}
-
-/// The node of a claimed task, which its timeout keeps.
-#[inline]
-fn claimed_node<S: Owner>(timeout: &S::Timeout, claimed: NonNull<Node<S>>) -> &Node<S> {
-    let node: &Node<S> = S::handle(timeout);
-    assert!(ptr::eq(node, claimed.as_ptr()), "the timeout is the one that was claimed");
-    node
 }
 
 /// The result of a run that a task executor had.

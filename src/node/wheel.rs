@@ -156,6 +156,12 @@ pub(crate) enum Arrival<'w, S: Owner> {
 }
 
 impl<S: Owner> WheelOf<'_, S> {
+    /// The same for a shorter time.
+    #[inline]
+    pub(crate) fn reborrow(&mut self) -> WheelOf<'_, S> {
+        WheelOf { own: self.own, pool: self.pool }
+    }
+
     /// # Safety
     ///
     /// The node is one of this pool.
