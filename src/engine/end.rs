@@ -13,8 +13,8 @@
 //! `new_timeout` registers and reads the bits by one compare-exchange, and then pushes. The first
 //! `stop` sets its bit, takes the worker's lock, cancels what is in the wheel, what an interrupted
 //! turn had taken out of it, and what is in the lanes; and looks at the lanes again until the count
-//! is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout deregisters it after it has
-//! pushed what it has to push.
+//! is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout deregisters it
+//! after it has pushed what it has to push.
 //!
 //! | `new_timeout`, `stop` | |
 //! |---|---|

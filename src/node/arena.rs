@@ -294,8 +294,9 @@ impl<S: TaskContext> Drop for Arena<S> {
         // Only loom's atomics have anything to drop.
         if needs_drop::<Node<S>>() {
             for number in 0..*self.made.get_mut() as u32 {
-                // SAFETY: the node was made, and no reference to it is used any more: a handle would
-                // keep the arena, and the wheel's references are used only with the pool borrowed.
+                // SAFETY: the node was made, and no reference to it is used any more: a handle
+                // would keep the arena, and the wheel's references are used only with the pool
+                // borrowed.
                 unsafe { ptr::drop_in_place(self.at(number).as_ptr()) };
             }
         }

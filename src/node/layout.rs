@@ -17,9 +17,9 @@ pub(super) const NOT_IN_WHEEL: u32 = u32::MAX;
 #[repr(align(64))]
 pub(crate) struct Node<S: TaskContext> {
     pub(super) word: StateWord,
-    /// In the wheel, the tick; before the worker has the node, the ticket of its message. The tick is
-    /// read under the worker's lock. The ticket decides nothing alone: a thread that reads another
-    /// value finds another message, or none, in its lane.
+    /// In the wheel, the tick; before the worker has the node, the ticket of its message. The tick
+    /// is read under the worker's lock. The ticket decides nothing alone: a thread that reads
+    /// another value finds another message, or none, in its lane.
     pub(super) tick: unmodelled::AtomicU64,
     /// The position in the slot. Read and written only under the worker's lock.
     pub(super) position: unmodelled::AtomicU32,

@@ -42,7 +42,8 @@ const MAX_REFERENCES: u32 = u32::MAX / 2;
 
 /// What a timer shares, as far as its nodes have to know it.
 ///
-/// This is the one implementation outside `node/` that the nodes trust: `handle(timeout(h))` is `h`.
+/// This is the one implementation outside `node/` that the nodes trust: `handle(timeout(h))` is
+/// `h`.
 pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
     /// Makes the handle that users and tasks see.
     fn timeout(handle: Handle<Self>) -> Self::Timeout;
@@ -152,8 +153,8 @@ impl<S: TaskContext> WheelRef<S> {
     ///
     /// # Safety
     ///
-    /// The caller owns the wheel's reference to the node of `arena` with this number, and gives it to
-    /// the result. The result is not used after the arena is dropped.
+    /// The caller owns the wheel's reference to the node of `arena` with this number, and gives it
+    /// to the result. The result is not used after the arena is dropped.
     #[inline]
     pub(super) unsafe fn from_number(arena: &Arena<S>, number: u32) -> Self {
         Self(arena.at(number))

@@ -58,8 +58,8 @@ type Space = [usize; 3];
 ///
 /// # Safety
 ///
-/// The unsafe functions require a space in which `put` has written a task of their type, and a caller
-/// that owns this task.
+/// The unsafe functions require a space in which `put` has written a task of their type, and a
+/// caller that owns this task.
 struct Operations<S: TaskContext> {
     run: unsafe fn(*mut Space, &S::Timeout),
     /// `None` if the task is not periodic.

@@ -262,8 +262,7 @@ impl<S: Owner> WheelRef<S> {
     }
 
     /// Cancels the timeout on behalf of `stop`, unless it has ended. `timer` returns a reference
-    /// for its handle. `is_told`: the message about
-    /// it has arrived, so its reference is this one.
+    /// for its handle. `is_told`: the message about it has arrived, so its reference is this one.
     ///
     /// # Safety
     ///

@@ -258,8 +258,8 @@ impl<S: Owner> WheelOf<'_, S> {
         }
         let (kind, number) = Kind::decode(message);
         let arena = &self.pool.arena;
-        // SAFETY: the message of a new timeout owns the wheel's reference. Any other message owns it
-        // too, or the number is in the wheel: then it is taken out below.
+        // SAFETY: the message of a new timeout owns the wheel's reference. Any other message owns
+        // it too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
         if kind == Kind::New {
             // SAFETY: a message from a lane of this pool is about a node of this pool.
@@ -323,8 +323,8 @@ impl<S: Owner> WheelOf<'_, S> {
         let mut all = Vec::from(std::mem::take(&mut self.own.due));
         all.reserve(wheel.len());
         wheel.for_each(|number| {
-            // SAFETY: the number stood for the wheel's reference. The wheel that had it is out of use,
-            // and names each number once.
+            // SAFETY: the number stood for the wheel's reference. The wheel that had it is out of
+            // use, and names each number once.
             let node = unsafe { WheelRef::from_number(arena, number) };
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
             all.push(node);
