@@ -1,5 +1,5 @@
-//! The interface of the benchmarked queues of deadlines, [`Wheel`]. The wheels implement it, and so do
-//! the heap and the B-tree, which other timers use instead of a wheel.
+//! The interface of the benchmarked queues of deadlines, [`Wheel`]. The wheels implement it, and so
+//! do the heap and the B-tree, which other timers use instead of a wheel.
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key};
 

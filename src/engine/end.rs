@@ -11,10 +11,10 @@
 //! # Nothing is lost
 //!
 //! `new_timeout` registers and reads the bits by one compare-exchange, and then pushes. The first
-//! `stop` sets its bit, takes the worker's lock, cancels what is in the wheel, what an interrupted
-//! turn had taken out of it, and what is in the lanes; and looks at the lanes again until the count
-//! is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout deregisters it
-//! after it has pushed what it has to push.
+//! `stop` sets its bit and takes the worker's lock. It cancels what is in the wheel, what an
+//! interrupted turn had taken out of it, and what is in the lanes. It looks at the lanes again
+//! until the count is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout
+//! deregisters it after it has pushed what it has to push.
 //!
 //! | `new_timeout`, `stop` | |
 //! |---|---|
@@ -22,8 +22,8 @@
 //! | the bit before `register` | `register` sees `CLOSING`: rejected, not counted, the task dropped |
 //! | the bit between the read and the change of `register` | the change fails, and `register` reads again |
 //!
-//! While the count is not zero, a timeout that is counted and found nowhere is in the hands of a
-//! thread that executes library code, and arrives:
+//! While the count is not zero, a counted timeout that is found nowhere is in the hands of a thread
+//! in library code. It arrives:
 //!
 //! | thread | has done | will do |
 //! |---|---|---|

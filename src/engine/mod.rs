@@ -10,10 +10,10 @@
 //!                                       (a lane per thread)               dispatch.rs: task
 //! ```
 //!
-//! The two sides share [`Shared`] (`shared.rs`): the state word (`state.rs`), the lanes that are
-//! not adopted yet, the counters (`counters.rs`), the memory of the nodes (`node/`), and the worker
-//! itself behind its lock (`worker_lock.rs`). A thread becomes the worker by taking that lock: the
-//! worker thread (`thread.rs`), a `Driver` in its loop, a `stop` or a `shutdown`.
+//! The two sides share [`Shared`] (`shared.rs`): the state word (`state.rs`), new lanes, the
+//! counters (`counters.rs`) and the memory of the nodes (`node/`). The worker itself is there too,
+//! behind its lock (`worker_lock.rs`). A thread becomes the worker by taking that lock: the worker
+//! thread (`thread.rs`), a `Driver` in its loop, a `stop` or a `shutdown`.
 //!
 //! Two protocols have a file each, with word, table and proof: `sleep.rs` (no wake-up is lost) and
 //! `end.rs` (no timeout is lost). How one timeout ends is in `node/word.rs`.

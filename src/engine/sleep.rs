@@ -32,14 +32,14 @@
 //!   differ in step 2. So it came after step 3 as well, otherwise the compare-exchange would fail.
 //!   It saw `ASLEEP`, and its caller wakes the worker after the push. `REGISTERED` counts modulo
 //!   2^28: it can look unchanged with pushes outstanding only if these are a multiple of 2^28. Then
-//!   all of them, except the last one of each thread, come before a later `register` or `transfer`
-//!   of that thread, so step 4 sees them.
+//!   each of them, except the last one per thread, comes before a later `register` or `transfer` of
+//!   its thread. So step 4 sees them.
 //! * A cancellation or a re-arm: its `deregister`, `transfer` or `publish_and_read` came after the
 //!   push. If it had come before step 3, step 4 would see the push. So it came after, and saw
 //!   `ASLEEP`.
 //!
 //! A worker that its own time has woken clears `ASLEEP` itself. A caller that had seen it set, and
-//! is about to push, has changed `REGISTERED` by then, so the worker does not sleep again before it
+//! is about to push, has changed `REGISTERED` by then. So the worker does not sleep again before it
 //! has taken that push.
 //!
 //! # The driver's loop: no announced turn is too late
@@ -246,7 +246,7 @@ impl Worker {
             let earliest = self.nodes.tick() + 1;
             waker.announce(if next <= earliest { 0 } else { next });
             shared.state.announce_sleep();
-            // Look again, for a caller that read the state before `announce_sleep`. The answer is
+            // Look again: a caller may have read the state before `announce_sleep`. The answer is
             // not later than announced, because another caller may have relied on that:
             // - loop: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.
             // - caller, between the two: pushes a timeout for tick 6, and does not wake the loop.

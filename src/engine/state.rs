@@ -1,13 +1,13 @@
 //! The state of a timer in one word: its lifecycle, whether the worker sleeps, and how many
 //! timeouts are pending.
 //!
-//! Because these share a word, a thread that publishes a step of its own learns by the same
-//! instruction what it has to know of the other threads, and no fence is needed:
+//! These share a word. So a thread that publishes a step learns by the same instruction what it has
+//! to know of the other threads, and no fence is needed:
 //!
-//! * `new_timeout` registers and learns whether the timer is stopped. So once `stop` has set its
-//!   bit, the count includes every caller that came before, and `stop` waits until all of them have
-//!   pushed their messages. `shutdown` does the same with a bit of its own: the timer is closing.
-//!   It rejects new timeouts and otherwise goes on.
+//! * `new_timeout` registers and learns whether the timer is stopped. Once `stop` has set its bit,
+//!   the count includes every caller that came before. `stop` waits until all of them have pushed
+//!   their messages. `shutdown` does the same with a bit of its own: the timer is closing. It
+//!   rejects new timeouts and otherwise goes on.
 //! * `new_timeout` and `cancel` learn whether the worker sleeps, so that they have to wake it.
 //! * The worker goes to sleep by comparing the word with its value before it looked at the lanes.
 //!
@@ -50,8 +50,8 @@ const REGISTERED_VALUES: u64 = u64::MAX / REGISTERED + 1;
 /// many, and for as many again that have ended and are still in it. (The word has room for 2^32.)
 pub(crate) const MAX_PENDING: u64 = 1 << 31;
 
-/// After so many new timeouts a driver's loop is woken even if its next turn is far away, so that
-/// their messages do not accumulate until then.
+/// After so many new timeouts a driver's loop is woken even if its next turn is far away. Otherwise
+/// their messages would accumulate until then.
 const WAKE_BATCH: u64 = 1 << 12;
 
 /// Why `register` rejected a timeout.

@@ -14,9 +14,8 @@ use crate::sync::SegQueue as Lanes;
 /// The lanes that the worker has not adopted yet.
 ///
 /// If the worker has not adopted a lane, it has seen nothing of what is in it. So in loom's models
-/// the worker knows all lanes from the beginning. Otherwise loom, which compares operations on the
-/// same atomic, would not try that a thread pushes to a lane that the worker does not know before
-/// the worker looks.
+/// the worker knows all lanes from the beginning. loom compares operations on the same atomic.
+/// Otherwise it would not try that a thread pushes to an unknown lane before the worker looks.
 pub(crate) struct NewLanes {
     lanes: Lanes<Consumer>,
     #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]

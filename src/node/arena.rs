@@ -5,7 +5,7 @@
 //! which takes half the space of an address.
 //!
 //! Timeouts that are scheduled together lie together, also in recycled nodes: the worker's
-//! [`FreeList`] sorts free nodes by page and gives a page out once half of it is free, and a thread
+//! [`FreeList`] sorts free nodes by page, and gives a page out once half of it is free. A thread
 //! fills a page in order. If threads used free nodes in the order in which they become free, almost
 //! every later access would miss the cache and the page tables.
 //!

@@ -124,8 +124,8 @@ impl Producer {
         self.before = Some(std::mem::replace(&mut self.block, block));
     }
 
-    /// Takes `message` back, if it was pushed to this lane with this ticket, not more than a block
-    /// ago, and the worker has not taken it.
+    /// Takes `message` back, if it was pushed to this lane with this ticket and the worker has not
+    /// taken it. A message that is more than a block old is not taken back.
     #[inline]
     pub(crate) fn take_back(&self, ticket: u64, message: u64) -> bool {
         let Some(last) = self.pushed.checked_sub(1) else { return false };

@@ -166,8 +166,8 @@ impl<S: Owner> Lent<'_, S> {
     }
 
     /// Takes back the message by which this thread, not long ago, has sent the new timeout to the
-    /// worker. The message names the node, and only one about it is under way, so a message in the
-    /// lane of another thread is not mistaken for it.
+    /// worker. The message names the node, and only one message about a node is under way. So
+    /// another message in this lane is not mistaken for it.
     #[inline]
     fn take_back(&self, handle: &Handle<S>) -> bool {
         self.nodes.producer.take_back(handle.ticket(), Kind::New.encode(handle.number))

@@ -6,7 +6,7 @@
 
 use super::refs::{Handle, Owner};
 
-/// What has happened to a node.
+/// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A new timeout. The message owns the wheel's reference.

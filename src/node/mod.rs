@@ -2,8 +2,8 @@
 //!
 //! A node is one cache line that handles, lanes and the wheel share. This folder has all `unsafe`
 //! code of the crate except the platform's hints. Its safe functions are sound whatever the engine
-//! does with them: what belongs to one timer cannot be used with another one, a message is pushed
-//! once, and the right to a task is a value that is used once.
+//! does with them: what belongs to one timer cannot be used with another one; a message is pushed
+//! once; the right to a task is a value that is used once.
 //!
 //! | file | owns |
 //! |---|---|

@@ -241,8 +241,8 @@ impl<S: Owner> WheelOf<'_, S> {
                 }
             }
             for &Received { message, is_owed } in group {
-                // SAFETY: `local` pushes messages to the lanes of a pool about its nodes alone, and
-                // this one was just taken out of a lane of this pool, which gives it out once.
+                // SAFETY: this message was just taken out of a lane of this pool, which gives it
+                // out once. `local` pushes only messages about nodes of the pool there.
                 apply(unsafe { self.arrival(message) }, is_owed);
             }
         })

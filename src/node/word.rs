@@ -16,12 +16,11 @@
 //! | `IN_WHEEL`, `DEADLINE_RUNNING` | `IN_WHEEL` or `IN_FLIGHT`, next deadline | the thread that ran the task ([`finish_run`](StateWord::finish_run)): `IN_WHEEL` on the worker, which has the wheel's reference; `IN_FLIGHT` on another thread, which then pushes a message | `AcqRel` |
 //! | `IN_WHEEL`, `DEADLINE_RUNNING` | `EXPIRED`, `DEADLINE_RUNNING` | the same, after the last run; another thread pushes a message | `AcqRel` |
 //!
-//! **The states.** `IN_FLIGHT`: one message is in a lane, or the thread that made this change is
-//! about to push it, or a thread that cancels the timeout has just taken it back. `IN_WHEEL`: the
-//! node is in the wheel (or was just taken out to be expired) at a tick no later than its
-//! deadline's tick, or at the next tick to be processed if that has passed. `CANCELLED` and
-//! `EXPIRED` are final. The thread that made one of these changes owns the task; no other thread
-//! touches it.
+//! **The states.** `IN_FLIGHT`: one message is in a lane. Or the thread that made this change is
+//! about to push it; or a thread that cancels the timeout has just taken it back. `IN_WHEEL`: the
+//! node is in the wheel, or was just taken out to be expired. Its tick is no later than that of its
+//! deadline, or is the next tick to be processed if that has passed. `CANCELLED` and `EXPIRED` are
+//! final. The thread that made one of these changes owns the task; no other thread touches it.
 //!
 //! **Periodic tasks.** `DEADLINE_RUNNING` is not a deadline. It says that the task runs and is due
 //! again afterwards. The thread that runs it owns the task and gives it back together with the next
@@ -30,16 +29,16 @@
 //! that never comes. A periodic task is never reset, because its `Timeout` is given to nobody
 //! before it has ended.
 //!
-//! **At most one message.** Only a transition into `IN_FLIGHT`, or out of `IN_WHEEL` into a final
-//! state by another thread than the worker, pushes a message. So at most one message about a node
-//! is under way, and while there is one, the wheel's reference to the node belongs to that message:
-//! a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves it alone.
+//! **At most one message.** A transition into `IN_FLIGHT` pushes a message, and so does one from
+//! `IN_WHEEL` into a final state by another thread than the worker. No other does. So at most one
+//! message about a node is under way. While there is one, the wheel's reference to the node belongs
+//! to it: a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves it alone.
 //!
 //! **What the orders are for.** The word publishes nothing but the deadline. The node itself
 //! reaches the worker through a lane, and the task belongs to one thread. The orders serve user
-//! code. What a thread did before a `reset` that returned true is visible to the task that runs at
-//! the new deadline (`Release` in `reset`, `Acquire` in `expire`). What was done before the end of
-//! a timeout is visible to a thread that learns of that end (`Release` in `cancel` and `expire`;
+//! code. What a thread did before a `reset` that returned true is visible to the task at the new
+//! deadline (`Release` in `reset`, `Acquire` in `expire`). What was done before the end of a
+//! timeout is visible to a thread that learns of that end (`Release` in `cancel` and `expire`;
 //! `Acquire` in [`end`](StateWord::end), and in a `cancel` or `reset` that comes too late). Each
 //! order has a model in `loom-tests/tests/models/orders.rs`. Where no handle is left, the reference
 //! count orders what was done through the handles.
