@@ -49,11 +49,11 @@ pub const ROWS: &[Row] = &[
     mutant("AnnounceWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A worker drains messages although a step that was cut short has left nodes to `stop`.
-    mutant("DrainBesideUnfinishedStep", "engine/worker.rs", "if «nodes.has_unfinished_turn()» {", "false"),
+    mutant("DrainBesideUnfinishedTurn", "engine/worker.rs", "if «nodes.has_unfinished_turn()» {", "false"),
     mutant(
-        "DrainBesideUnfinishedStep",
+        "DrainBesideUnfinishedTurn",
         "node/wheel.rs",
-        "assert!(!self.has_unfinished_turn(), \"no step has left nodes that it had taken out\");",
+        "assert!(!self.has_unfinished_turn(), \"no turn has left nodes that it had taken out\");",
         "",
     ),
     // The worker counts the message of a `reset` as a new timeout.
@@ -76,12 +76,12 @@ pub const ROWS: &[Row] = &[
     mutant("ShutdownWithoutGrace", "engine/end.rs", "state.is_stopped() || state.pending() == 0", "true"),
     // `stop` leaves out the nodes that a step which was cut short had taken out of the wheel.
     mutant(
-        "StopIgnoresUnfinishedStep",
+        "StopIgnoresUnfinishedTurn",
         "engine/end.rs",
         "«»nodes.stop_all(",
         "while nodes.next_due().is_some() {}",
     ),
-    mutant("StopIgnoresUnfinishedStep", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
+    mutant("StopIgnoresUnfinishedTurn", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
     // `stop` does not wait for callers that have registered a timeout and not pushed it yet.
     mutant("StopWithoutWaiting", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
     // A `stop` that is not the first one drains the timer too.

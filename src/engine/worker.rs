@@ -51,7 +51,7 @@ impl Worker {
         lateness.set_now(now);
         let now = shared.ticks.reached(now);
         if now > nodes.tick() {
-            // Messages left over from a capped step must not fire a tick late, so they are owed.
+            // Messages left over from a capped turn must not fire a tick late, so they are owed.
             intake.queue.owe(intake.has_backlog);
         }
         let mut had_due = false;

@@ -200,7 +200,7 @@ impl Consumer {
     }
 
     /// From now on the messages that wait now are owed, or none are. An owed message was waiting
-    /// when the wheel reached its tick, in a step that could not take all messages.
+    /// when the wheel reached its tick, in a turn that could not take all messages.
     pub(crate) fn owe(&mut self, all: bool) {
         self.owed = if all { self.taken + self.waiting().0 } else { 0 };
     }

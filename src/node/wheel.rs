@@ -119,7 +119,7 @@ impl<S: Owner> NodeWheel<S> {
         self.wheel.next_deadline()
     }
 
-    /// Whether a step that was cut short has left nodes that it had taken out of the wheel.
+    /// Whether a turn that was cut short has left nodes that it had taken out of the wheel.
     pub(crate) fn has_unfinished_turn(&self) -> bool {
         !self.due.is_empty()
     }
@@ -222,7 +222,7 @@ impl<S: Owner> WheelOf<'_, S> {
     ///
     /// # Panics
     ///
-    /// If the lane is one of another pool, or a step that was cut short has left nodes.
+    /// If the lane is one of another pool, or a turn that was cut short has left nodes.
     // Inlined into the loop over the lanes: most lanes have one message or none.
     #[inline(always)]
     pub(crate) fn receive(
@@ -233,7 +233,7 @@ impl<S: Owner> WheelOf<'_, S> {
     ) -> u64 {
         assert_eq!(waiting.pool(), self.pool.id(), "the lane is one of this timer");
         // A message about one of these nodes could free it.
-        assert!(!self.has_unfinished_turn(), "no step has left nodes that it had taken out");
+        assert!(!self.has_unfinished_turn(), "no turn has left nodes that it had taken out");
         waiting.take(most, |group| {
             for &Received { message, .. } in group {
                 if message != 0 {

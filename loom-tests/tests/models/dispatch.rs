@@ -57,7 +57,7 @@ fn cancel_or_dispatch_wins() {
 /// The executor may have the first task when `stop` comes, while the second one has not expired.
 #[test]
 fn stop_leaves_dispatched_tasks_alone() {
-    explore(Some(3), [mutant("StopIgnoresUnfinishedStep")], || {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedTurn")], || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
         let (_, first) = driven.schedule(1);
@@ -76,7 +76,7 @@ fn stop_leaves_dispatched_tasks_alone() {
 
 #[test]
 fn last_drop_leaves_dispatched_tasks_alone() {
-    explore(Some(3), [mutant("StopIgnoresUnfinishedStep")], || {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedTurn")], || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
         let (timeout, outcome) = driven.schedule_in_wheel(1);
@@ -116,7 +116,7 @@ fn cancel_or_rejection_by_executor_wins() {
 #[test]
 fn rejecting_executor_keeps_nothing_from_stop() {
     for panics in [false, true] {
-        explore(None, [mutant("StopIgnoresUnfinishedStep")], move || {
+        explore(None, [mutant("StopIgnoresUnfinishedTurn")], move || {
             let mut driven = rejecting(panics);
             let (_, first) = driven.schedule(1);
             let (_, second) = driven.schedule_in_wheel(1);

@@ -139,7 +139,7 @@ fn stop_ends_a_task_that_runs_on_executor() {
 
 #[test]
 fn stop_during_a_turn_ends_the_task_once() {
-    explore(Some(3), [mutant("StopIgnoresUnfinishedStep")], || {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedTurn")], || {
         let mut driven = Driven::new();
         let (periodic, log) = schedule_in_wheel(&mut driven, false);
         let turn = Driven::turn(driven.driver);

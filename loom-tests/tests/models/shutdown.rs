@@ -239,7 +239,7 @@ fn driver_drop_ends_a_shutdown() {
 /// about one of these nodes.
 #[test]
 fn shutdown_takes_no_message_about_nodes_left_to_stop() {
-    explore(Some(2), [mutant("DrainBesideUnfinishedStep")], || {
+    explore(Some(2), [mutant("DrainBesideUnfinishedTurn")], || {
         let mut driven = Driven::new();
         let (mut sleep, _first) = driven.sleep_in_wheel(20);
         let [_a, _b] = [1, 1].map(|ticks| driven.schedule(ticks));

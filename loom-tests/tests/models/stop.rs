@@ -68,7 +68,7 @@ fn one_of_two_stops_returns_all_and_the_other_waits() {
 
 #[test]
 fn stop_returns_timeouts_that_a_turn_has_not_expired() {
-    explore(None, [mutant("StopIgnoresUnfinishedStep")], || {
+    explore(None, [mutant("StopIgnoresUnfinishedTurn")], || {
         let mut driven = Driven::new();
         let (_, first) = driven.schedule(1);
         let (_, second) = driven.schedule_in_wheel(1);
@@ -103,7 +103,7 @@ fn occupancy_sees_the_whole_wheel_or_nothing() {
 
 #[test]
 fn last_drop_ends_the_rest() {
-    explore(None, [mutant("StopIgnoresUnfinishedStep")], || {
+    explore(None, [mutant("StopIgnoresUnfinishedTurn")], || {
         let driven = Driven::new();
         let (timeout, outcome) = driven.schedule(1);
         driven.clock.advance(TICK);
@@ -167,7 +167,7 @@ fn handle_from_a_timeout_does_not_undo_the_last_drop() {
 /// A `stop`, a turn and a new timeout at the same time.
 #[test]
 fn new_timeout_during_a_stopped_turn_ends_once() {
-    explore(Some(2), [mutant("StopWithoutWaiting"), mutant("StopIgnoresUnfinishedStep")], || {
+    explore(Some(2), [mutant("StopWithoutWaiting"), mutant("StopIgnoresUnfinishedTurn")], || {
         let mut driven = Driven::new();
         let (_, due) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
@@ -220,7 +220,7 @@ fn new_timeout_through_a_timeout_is_not_lost_by_last_drop() {
 
 #[test]
 fn stop_while_a_task_drops_the_last_handle_ends_each_once() {
-    explore(None, [mutant("LastDropOnWorkerWaits"), mutant("StopIgnoresUnfinishedStep")], || {
+    explore(None, [mutant("LastDropOnWorkerWaits"), mutant("StopIgnoresUnfinishedTurn")], || {
         let mut driven = Driven::new();
         let (far, outcome) = driven.schedule(5);
         let handle = driven.timer.clone();
