@@ -161,11 +161,11 @@ impl Shared {
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
         let handle = &timeout.handle;
         // Count first, to overlap the cache miss on the node.
-        let is_counted = thread_cache::count_resets(handle, 1);
+        let is_counted = thread_cache::count_reset(handle);
         match handle.reset(deadline) {
             Reset::HasEnded => {
                 if is_counted {
-                    thread_cache::count_resets(handle, -1);
+                    thread_cache::count_more_resets(handle, -1);
                 }
                 return false;
             }
@@ -180,7 +180,8 @@ impl Shared {
             }
         }
         if !is_counted {
-            thread_cache::count_uncached_reset(handle);
+            // The timer was stopped, but this timeout had not ended.
+            thread_cache::count_more_resets(handle, 1);
         }
         true
     }

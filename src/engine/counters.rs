@@ -176,7 +176,8 @@ impl StripedCounter {
 
     pub(crate) fn sum(&self) -> u64 {
         let counters = std::iter::successors(self.first.get(), |counter| counter.next.get());
-        counters.map(|counter| counter.count.get()).sum()
+        // Wrapping, because a thread that ends may count +1 and −1 in different parts.
+        counters.map(|counter| counter.count.get()).fold(0, u64::wrapping_add)
     }
 }
 

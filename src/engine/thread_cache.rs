@@ -168,18 +168,30 @@ pub(super) fn push(message: Message<'_, SharedFields>) {
     with_handle(message.handle(), |nodes| nodes.push(message));
 }
 
-/// Counts `more` resets of timeouts of this handle's timer. Returns false, and counts nothing, if
-/// this thread caches nothing of the timer. It does not make the cache the first one: a thread that
-/// resets timeouts of one timer and schedules those of another does not switch between them.
+/// Counts a reset of a timeout of this handle's timer. Returns false, and counts nothing, if the timer
+/// is stopped and this thread caches nothing of it.
 #[inline]
-pub(super) fn count_resets(handle: &Handle, more: i64) -> bool {
-    with_existing(handle.timer(), |cache| cache.counter.add(more)).is_some()
+pub(super) fn count_reset(handle: &Handle) -> bool {
+    with_existing(handle.timer(), |cache| cache.counter.add(1)).is_some() || count_first_reset(handle)
 }
 
-/// Counts a reset on a thread that caches nothing of the timer yet.
 #[cold]
-pub(super) fn count_uncached_reset(handle: &Handle) {
-    with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counter.add(1));
+fn count_first_reset(handle: &Handle) -> bool {
+    let counts = !handle.timer().is_known_to_be_stopped();
+    if counts {
+        count_more_resets(handle, 1);
+    }
+    counts
+}
+
+/// Counts `more` resets. It does not make the cache the first one: a thread that resets timeouts of one
+/// timer and schedules those of another does not switch between them.
+#[cold]
+pub(super) fn count_more_resets(handle: &Handle, more: i64) {
+    let counted = with_existing(handle.timer(), |cache| cache.counter.add(more));
+    if counted.is_none() {
+        with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counter.add(more));
+    }
 }
 
 /// Takes what a dropped handle has released.
