@@ -451,7 +451,7 @@ fn no_lock_is_held_while_user_code_runs() {
         calls_of("reset", &mut || assert!(keyed.reset(&calls_back, TICK / 2)));
         let other = timer.new_timeout(|_| (), FAR).unwrap();
         calls_of("rejected schedule", &mut || {
-            assert!(keyed.schedule(calls_back.clone(), task(), FAR).is_err())
+            assert!(keyed.schedule(calls_back.clone(), task(), FAR).is_err());
         });
         other.cancel();
         calls_of("cancel", &mut || assert!(keyed.cancel(&calls_back)));

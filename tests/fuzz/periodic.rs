@@ -149,7 +149,7 @@ impl Script {
             Err(NewTimeoutError::ZeroPeriod) => return assert!(is_zero),
             Err(error) => model.expect_rejection(&error),
             Ok(periodic) => {
-                model.records[id].periodic_model().expect("the task is periodic").handle = Some(periodic)
+                model.records[id].periodic_model().expect("the task is periodic").handle = Some(periodic);
             }
         }
         let record = &model.records[id];

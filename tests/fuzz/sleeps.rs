@@ -177,7 +177,7 @@ impl Script {
         sleeper.deadline = model.deadline_of_sleep(delay);
         match sleeper.state {
             SleepState::Waiting(id) if model.pending.contains(&id) => {
-                model.reset_record(id, sleeper.deadline)
+                model.reset_record(id, sleeper.deadline);
             }
             _ => sleeper.state = SleepState::Idle,
         }
