@@ -304,7 +304,7 @@ impl Model {
             }
             // The timer treats a timeout due before now as earlier than a turn that is due now.
             Some(announced) if announced <= reached => {
-                self.may_wake |= deadline.div_ceil(self.tick) < reached
+                self.may_wake |= deadline.div_ceil(self.tick) < reached;
             }
             _ => {}
         }
