@@ -1,9 +1,9 @@
 //! What each thread caches of the timers that it uses: a lane to the worker, free nodes and
 //! references of each, so that the common operations write nothing that threads share.
 //!
-//! A thread that ends gives all of it back. What it caches of a stopped timer goes when the thread
-//! next uses that timer, or another one than the last time. Until then it keeps the timer's memory,
-//! as a handle would.
+//! A thread that ends gives all of it back. What it caches of a stopped timer is dropped when the
+//! thread drops a handle of that timer, or uses another timer than the last time. Until then it
+//! keeps the timer's memory, as a handle would.
 
 use std::cell::RefCell;
 
@@ -104,8 +104,8 @@ impl Caches {
     }
 }
 
-/// Lends `work` the thread's cache of this timer, if there is one. `None` too if the thread is
-/// ending, or uses its caches already.
+/// Lends `work` the thread's cache of this timer. Returns `None` if there is none, if the thread is
+/// ending, or if it uses its caches already.
 #[inline]
 fn with_existing<R>(timer: &Shared, work: impl FnOnce(&mut ThreadCache) -> R) -> Option<R> {
     let found = CACHES.try_with(|caches| caches.try_borrow_mut().ok()?.of(timer).map(work));
@@ -144,7 +144,7 @@ fn with_other(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
         Some(stopped)
     });
     if !matches!(switched, Ok(Some(_))) {
-        // The thread is ending, and has no caches any more.
+        // The thread is ending, or uses its caches already.
         work(&mut ThreadCache::open(timer));
     }
 }
@@ -168,8 +168,8 @@ pub(super) fn push(message: Message<'_, SharedFields>) {
     with_handle(message.handle(), |nodes| nodes.push(message));
 }
 
-/// Counts a reset of a timeout of this handle's timer. Returns false, and counts nothing, if the timer
-/// is stopped and this thread caches nothing of it.
+/// Counts a reset of a timeout of this handle's timer. Returns false, and counts nothing, if the
+/// timer is stopped and this thread caches nothing of it.
 #[inline]
 pub(super) fn count_reset(handle: &Handle) -> bool {
     with_existing(handle.timer(), |cache| cache.counter.add(1)).is_some() || count_first_reset(handle)
@@ -184,8 +184,8 @@ fn count_first_reset(handle: &Handle) -> bool {
     counts
 }
 
-/// Counts `more` resets. It does not make the cache the first one: a thread that resets timeouts of one
-/// timer and schedules those of another does not switch between them.
+/// Counts `more` resets. It does not make the cache the first one: a thread that resets timeouts of
+/// one timer and schedules those of another does not switch between them.
 #[cold]
 pub(super) fn count_more_resets(handle: &Handle, more: i64) {
     let counted = with_existing(handle.timer(), |cache| cache.counter.add(more));

@@ -1,8 +1,7 @@
-//! The worker: a state machine that owns the wheel and does one step at a time.
+//! The worker: a state machine that owns the wheel and does one turn at a time.
 //!
-//! A step, called a turn, drains messages, advances the wheel and expires what is due. The worker
-//! thread, a [`Driver`](crate::Driver), the tests and loom's models all call the same
-//! [`turn`](Worker::turn).
+//! A turn drains messages, advances the wheel and expires what is due. The worker thread, a
+//! [`Driver`](crate::Driver), the tests and loom's models all call the same [`turn`](Worker::turn).
 
 use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
 use super::shared::{Executor, Shared, SharedFields};
@@ -84,7 +83,7 @@ impl Worker {
         (tick, self.nodes.levels(tick), queued)
     }
 
-    /// Whether the last turn took any messages.
+    /// Whether the last call of [`Intake::drain`] took any messages.
     pub(crate) fn has_traffic(&self) -> bool {
         self.intake.taken_last > 0
     }
@@ -95,7 +94,7 @@ impl Worker {
 }
 
 /// Expires what is due at `tick`. Returns false if the timer was stopped meanwhile.
-// Not inlined: most turns expire nothing, and would save registers for it.
+// Not inlined: most turns expire nothing, and would have to save registers for it.
 #[inline(never)]
 fn expire_tick(
     shared: &Arc<Shared>,
@@ -158,7 +157,7 @@ pub(super) struct Intake {
     pub(super) queue: TimeoutsQueue,
     /// How many new timeouts were ever taken in.
     pub(super) taken: u64,
-    /// How many messages the last turn took.
+    /// How many messages the last call of [`drain`](Self::drain) took.
     pub(super) taken_last: usize,
     /// More messages wait than may be taken at a time.
     pub(super) has_backlog: bool,

@@ -29,7 +29,7 @@ use crate::wheel::{EitherWheel, Hashed, SlotCounts};
 pub(crate) struct NodeWheel<S: Owner> {
     wheel: EitherWheel,
     /// Taken out of the wheel to be expired, in another order than the wheel's. Empty between
-    /// steps, unless a `stop` has cut a step short.
+    /// turns, unless a `stop` has cut a turn short.
     due: VecDeque<WheelRef<S>>,
     free: FreeList,
     count: LocalCount<Pool<S>>,
