@@ -26,7 +26,7 @@ pub const ROWS: &[Row] = &[
         "«thread_cache::push(message); self.wake_for_earlier(handle);»",
         "",
     ),
-    mutant("ResetWithoutPush", "node/transitions.rs", "push(Message { handle, kind: Kind::Moved });", ""),
+    mutant("ResetWithoutPush", "node/transitions.rs", "push(unsafe { Message::new(handle, Kind::Moved) });", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not check whether the driver's loop sleeps.
     mutant("PushWithoutRead", "engine/sleep.rs", "if «self.waker.is_some()» {", "false"),
@@ -154,7 +154,7 @@ pub const ROWS: &[Row] = &[
     mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
     // --- node/local.rs ---------------------------------------------------------------------------
     // `cancel` does not tell the worker about a timeout that is in the wheel.
-    mutant("CancelWithoutPush", "node/local.rs", "self.push(Message { handle, kind: Kind::Ended });", ""),
+    mutant("CancelWithoutPush", "node/local.rs", "self.push(unsafe { Message::new(handle, Kind::Ended) });", ""),
     // A thread that has taken its message back counts down by a load and a store, as if no other
     // thread could borrow the handle.
     mutant(

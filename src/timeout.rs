@@ -30,8 +30,9 @@ impl Timeout {
     ///
     /// # Blocking
     ///
-    /// Takes no lock that another thread could hold. Waits for nothing except the task's own
-    /// `Drop`, which may stop a timer whose last handle the task holds.
+    /// Takes no lock that is held while user code runs. If the worker thread has to be woken, takes
+    /// the lock of its parker for a moment. Waits for nothing else except the task's own `Drop`,
+    /// which may stop a timer whose last handle the task holds.
     ///
     /// # Examples
     ///
@@ -72,8 +73,9 @@ impl Timeout {
     ///
     /// # Cost
     ///
-    /// Takes no lock. A later deadline costs one clock read and one compare-exchange. An earlier
-    /// deadline goes to the worker as a new timeout does.
+    /// A later deadline costs one clock read and one compare-exchange, and takes no lock. An earlier
+    /// deadline goes to the worker as a new timeout does: it may wake the worker thread, or call the
+    /// waker of a driven timer.
     ///
     /// Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules the rest.
     ///

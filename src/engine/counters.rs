@@ -8,7 +8,8 @@ use crate::ticks::Ticks;
 /// The number of buckets of a lateness histogram: one per bound, and one above all bounds.
 pub(crate) const LATENESS_BUCKETS: usize = 16;
 
-/// The first bound is a tick divided by two so often. Each further bound is twice the one before.
+/// The first bound is a tick / 2^`HALVINGS_OF_FIRST_BOUND`. Each further bound is twice the one
+/// before.
 const HALVINGS_OF_FIRST_BOUND: usize = 4;
 
 /// Returns the upper bound of a bucket in nanoseconds; `None` for the last one.
@@ -68,6 +69,7 @@ impl WorkerCounters {
 
 #[derive(Default)]
 pub(crate) struct LatenessCounters {
+    /// In nanoseconds.
     pub(crate) max: Counter,
     pub(crate) buckets: [Counter; LATENESS_BUCKETS],
 }

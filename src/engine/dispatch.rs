@@ -1,7 +1,8 @@
 //! From an expired timeout to its task: on the worker, or through the task executor.
 //!
-//! User code runs only through the functions of this file, which catch its panics, report and count
-//! them.
+//! Tasks, hooks, executors and wakers run only through the functions of this file, which catch
+//! their panics, report and count them. A clock does not: its panic reaches the caller, or ends the
+//! timer on the worker thread.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ impl Shared {
     }
 
     /// Hands a task to the executor; or runs it here, if it must not be rejected. Returns the
-    /// timeout if it is still here.
+    /// timeout if the task ran on this thread.
     // Not in the worker's loop, because most timers have no executor.
     #[inline(never)]
     pub(super) fn dispatch(

@@ -284,7 +284,8 @@ impl Worker {
             }
             backoff.snooze();
         }
-        // Every registered timeout has ended. Messages that are left in lanes were taken back.
+        // Every registered timeout has ended. Messages that are left in lanes were taken back, or
+        // are about timeouts that have ended since; their nodes are freed with the timer.
         intake.taken = shared.state.snapshot().registered(intake.taken);
         let counters = &shared.counters.worker;
         counters.in_wheel_or_expired.set_alone(counters.expired.get());

@@ -92,7 +92,7 @@ pub(crate) struct SharedFields {
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
-    /// The most timeouts that may be pending: the user's limit, or what can be counted.
+    /// The most timeouts that may be pending: the user's limit, or `MAX_PENDING`.
     pub(crate) limit: u64,
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     /// `DEADLINE_NEVER` is none.
@@ -122,7 +122,7 @@ pub(crate) struct Settings {
 /// How many timers are built and not stopped.
 pub(super) static LIVE_TIMERS: unmodelled::AtomicUsize = unmodelled::AtomicUsize::new(0);
 
-/// More live timers than this cause a warning, once, as in Netty.
+/// More live timers than this are reported once. (Netty logs an error.)
 const MANY_TIMERS: usize = 64;
 
 impl Shared {

@@ -5,7 +5,7 @@
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`publish_and_read`](TimerState::publish_and_read) (after `reset` has pushed to the lane; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of a node that is still in a lane) | nothing | `AcqRel`, a write all the same | `fall_asleep` and `announce_sleep`: either it comes before, and the worker's second look sees the push; or after, and this sees `ASLEEP` |
+//! | [`publish_and_read`](TimerState::publish_and_read) (after `reset` has pushed to the lane; after a run on an executor's thread has pushed; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of a node that is still in a lane) | nothing | `AcqRel`, a write all the same | `fall_asleep` and `announce_sleep`: either it comes before, and the worker's second look sees the push; or after, and this sees `ASLEEP` |
 //! | [`fall_asleep`](TimerState::fall_asleep) (the worker thread) | sets `ASLEEP` if the word is unchanged | `AcqRel` | see below |
 //! | [`announce_sleep`](TimerState::announce_sleep) (a driver with a waker; a caller of the waker, if it panicked) | sets `ASLEEP` | `AcqRel` | `publish_and_read`, which sees with `ASLEEP` what was announced |
 //! | [`wake`](TimerState::wake) (a thread that saw `ASLEEP`; a `shutdown` that finds something due; the worker itself) | clears `ASLEEP` | `AcqRel` | the thread that cleared it unparks, so at most one caller does for each sleep (`stop` does in any case) |
@@ -34,7 +34,7 @@
 //!   2^28: it can look unchanged with pushes outstanding only if these are a multiple of 2^28. Then
 //!   each of them, except the last one per thread, comes before a later `register` or `transfer` of
 //!   its thread. So step 4 sees them.
-//! * A cancellation or a re-arm: its `deregister`, `transfer` or `publish_and_read` came after the
+//! * A cancellation, a re-arm or the end of a run: its `deregister`, `transfer` or `publish_and_read` came after the
 //!   push. If it had come before step 3, step 4 would see the push. So it came after, and saw
 //!   `ASLEEP`.
 //!
@@ -128,9 +128,10 @@ impl Waker {
 
 /// What the worker thread does after a turn.
 pub(crate) enum Idle {
-    /// Sleep for this time, until the next tick. Callers rely on it and do not wake the worker.
+    /// Sleep for this time, until the next tick; zero is another turn at once. Callers rely on it and do not wake the worker.
     UntilNextTick(Duration),
-    /// Sleep for this time, or without end, unless a caller ends the sleep; they have been told.
+    /// Sleep for this time, or without a limit. `ASLEEP` is set, so a caller that needs the worker
+    /// wakes it.
     Parked(Option<Duration>),
     /// The timer is stopped.
     Ended,

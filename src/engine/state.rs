@@ -36,7 +36,7 @@ use crate::sync::{AtomicU64, IS_EXPLORED, Ordering};
 pub(super) const STOPPED: u64 = 1 << 0;
 const STARTED: u64 = 1 << 1;
 pub(super) const ASLEEP: u64 = 1 << 2;
-/// New timeouts are rejected. `STOPPED` comes with it.
+/// New timeouts are rejected. `shutdown` sets it alone, `stop` together with `STOPPED`.
 pub(super) const CLOSING: u64 = 1 << 3;
 const PENDING: u64 = 1 << 4;
 /// The number of registrations, modulo 2^28: up to the end of the word. loom's models have fewer

@@ -38,7 +38,7 @@ impl Thread {
         self.unparker.unpark();
     }
 
-    /// Whether there is a thread, or was until the timer was stopped. (A driven timer has none.)
+    /// Whether the thread was started, and no `stop` has taken its handle. (A driven timer has none.)
     pub(super) fn is_started(&self) -> bool {
         self.handle.lock().is_some()
     }
@@ -52,12 +52,12 @@ impl Thread {
 impl Shared {
     /// Starts the worker thread, unless it is started. (A driven timer is from the beginning.)
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), NewTimeoutError> {
-        if let Some(known) = self.is_started() {
+        if let Some(known) = self.start_result() {
             return known;
         }
         let mut handle = self.thread.handle.lock();
         // Another thread may have started or stopped the timer before this one had the lock.
-        if let Some(known) = self.is_started() {
+        if let Some(known) = self.start_result() {
             return known;
         }
         let shared = Arc::clone(self);
@@ -67,7 +67,8 @@ impl Shared {
         Ok(())
     }
 
-    fn is_started(&self) -> Option<Result<(), NewTimeoutError>> {
+    /// What `start` returns, if it has nothing to do.
+    fn start_result(&self) -> Option<Result<(), NewTimeoutError>> {
         let state = self.state.snapshot();
         match state.is_closing() {
             true => Some(Err(NewTimeoutError::Stopped)),

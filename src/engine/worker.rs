@@ -103,8 +103,9 @@ fn expire_tick(
     lateness: &mut LatenessSampler,
     tick: u64,
 ) -> bool {
-    // First the whole tick comes out of the wheel, so that no task runs while the wheel changes.
-    // Then it is decided node by node, so that each timeout can be cancelled until its own turn.
+    // First the wheel collects the whole tick in its ready list, so that no task runs meanwhile.
+    // Then the nodes are taken out and decided one by one, so that each timeout can be cancelled
+    // until then. (Owed ticks are all taken out at once, to be sorted.)
     let is_owed = tick == nodes.tick();
     nodes.advance(tick);
     if is_owed {

@@ -8,10 +8,10 @@
 //! |---|---|---|---|
 //! | `holder` | own number while the lock is held, 0 before it is released | by any thread, to compare with its own number | a thread sees its own writes in order; no other thread writes its number |
 //! | `calling_hooks` | true by `cancel_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
-//! | `abandoned` | true, once, by the worker, in its turn | by the worker, after its turn, or when the driver is dropped | the same thread wrote it, or another one under the lock, which the reader has taken since |
+//! | `abandoned` | true, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker, after its turn; by a `shutdown` in place of a loop; when the driver is dropped | the first wrote it. One that reads it early waits for the lock before it drops the executor; one that reads it late leaves that to the driver's drop |
 //!
-//! The lock itself orders everything else. loom need not know these three: only the thread that
-//! wrote one of them reads it for its value.
+//! The lock itself orders everything else. loom need not know these three, because nothing between
+//! threads depends on their values.
 
 use std::ops::{Deref, DerefMut};
 
@@ -51,8 +51,8 @@ impl<W> WorkerLock<W> {
         WorkerGuard { lock: self, worker }
     }
 
-    /// For a look that runs no user code. The caller does not become the holder. (No thread relies
-    /// on finding the lock taken: threads that work wait for it.)
+    /// For a look that runs no user code. The caller does not become the holder. For
+    /// `occupancy`, which fails while a turn runs; nothing else depends on the result.
     pub(crate) fn try_look(&self) -> Option<MutexGuard<'_, W>> {
         self.worker.try_lock()
     }

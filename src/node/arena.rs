@@ -42,12 +42,26 @@ const CHUNKS: usize = (u32::BITS - FIRST_CHUNK.trailing_zeros()) as usize;
 const NODES_AHEAD: usize = 6;
 
 /// A node to which there is no other reference, and which has no task.
-pub(crate) struct FreeNode<S: TaskContext>(pub(super) NonNull<Node<S>>);
+pub(crate) struct FreeNode<S: TaskContext>(NonNull<Node<S>>);
 
 // SAFETY: a node consists of atomics and of a task, which is `Send`.
 unsafe impl<S: TaskContext> Send for FreeNode<S> {}
 
 impl<S: TaskContext> FreeNode<S> {
+    /// # Safety
+    ///
+    /// The caller has the only reference to the node, which has no task, and gives it to this
+    /// value.
+    #[inline]
+    pub(super) unsafe fn new(node: NonNull<Node<S>>) -> Self {
+        Self(node)
+    }
+
+    #[inline]
+    pub(super) fn into_ptr(self) -> NonNull<Node<S>> {
+        self.0
+    }
+
     /// # Safety
     ///
     /// The arena of this node exists.
@@ -179,7 +193,9 @@ fn chunk_layout<S: TaskContext>(chunk: usize) -> Layout {
 /// return, because it waits until the count is zero.
 #[cold]
 fn out_of_nodes() -> ! {
-    eprintln!("hashed-wheel: a timer has room for 2^32 timeouts, including ended ones that have a handle");
+    eprintln!(
+        "hashed-wheel: a timer has no room for more timeouts (fewer than 2^32, including ended ones that have a handle)"
+    );
     std::process::abort()
 }
 
@@ -273,7 +289,8 @@ impl<S: TaskContext> Arena<S> {
     ///
     /// # Safety
     ///
-    /// A node with this number was made.
+    /// A node with this number was made, and is not filled while the result is used, because there
+    /// is a counted reference to it.
     #[inline]
     pub(super) unsafe fn node(&self, number: u32) -> &Node<S> {
         // SAFETY: the node was made, nodes are not freed before the arena, and there is never a
@@ -300,10 +317,11 @@ impl<S: TaskContext> Drop for Arena<S> {
                 unsafe { ptr::drop_in_place(self.at(number).as_ptr()) };
             }
         }
-        for (number, chunk) in self.chunks.iter_mut().enumerate() {
-            if !chunk.get_mut().is_null() {
-                // SAFETY: `chunk` has allocated it with this layout.
-                unsafe { std::alloc::dealloc((*chunk.get_mut()).cast(), chunk_layout::<S>(number)) };
+        for (chunk, first) in self.chunks.iter_mut().enumerate() {
+            if !first.get_mut().is_null() {
+                // SAFETY: the chunk was allocated with this layout, and none of its nodes is used
+                // any more.
+                unsafe { std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk)) };
             }
         }
     }

@@ -58,8 +58,11 @@ impl<S: TaskContext> Node<S> {
         self.tick.load(Ordering::Relaxed)
     }
 
+    /// # Safety
+    ///
+    /// The node is not in the wheel, which would look for it at this tick.
     #[inline]
-    pub(super) fn set_ticket(&self, ticket: u64) {
+    pub(super) unsafe fn set_ticket(&self, ticket: u64) {
         self.tick.store(ticket, Ordering::Relaxed);
     }
 
@@ -69,14 +72,16 @@ impl<S: TaskContext> Node<S> {
 
     /// Returns the name of the task's type, for reports.
     pub(crate) fn name(&self) -> &'static str {
-        // SAFETY: a task is put into a node only while no reference to the node exists.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into a
+        // node without one.
         unsafe { self.task.name() }
     }
 
     /// Whether the task is a periodic one.
     #[inline]
     pub(crate) fn is_periodic(&self) -> bool {
-        // SAFETY: a task is put into a node only while no reference to the node exists.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into a
+        // node without one.
         unsafe { self.task.is_periodic() }
     }
 }

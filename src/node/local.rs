@@ -160,7 +160,8 @@ impl<S: Owner> Lent<'_, S> {
         }
         let cancel = handle.cancel_seen(seen);
         if let Cancel::InWheel(_) = cancel {
-            self.push(Message { handle, kind: Kind::Ended });
+            // SAFETY: `cancel_seen` has found the node in the wheel and changed its word.
+            self.push(unsafe { Message::new(handle, Kind::Ended) });
         }
         cancel
     }
@@ -180,10 +181,10 @@ impl<S: Owner> Lent<'_, S> {
     /// If it is about a node of another timer.
     #[inline]
     pub(crate) fn push(&mut self, message: Message<'_, S>) {
-        self.assert_is_of(message.handle);
-        // SAFETY: the node is of this pool, which is that of the lane. A `Message` comes from the
-        // transition of the word that requires it.
-        unsafe { self.nodes.producer.push(message.kind.encode(message.handle.number)) };
+        self.assert_is_of(message.handle());
+        // SAFETY: the node is of this pool, which is that of the lane. The maker of a `Message` has
+        // made the transition that requires it, and `message` is gone afterwards.
+        unsafe { self.nodes.producer.push(message.encode()) };
     }
 
     #[inline]

@@ -4,6 +4,8 @@
 //! worker has it; the [state word](super::word) says why. A message travels through a
 //! [lane](mod@super::lane) as a number that is not zero: its kind, and the number of the node.
 
+#![allow(unsafe_code)]
+
 use super::refs::{Handle, Owner};
 
 /// The content of a message.
@@ -11,7 +13,7 @@ use super::refs::{Handle, Owner};
 pub(super) enum Kind {
     /// A new timeout. The message owns the wheel's reference.
     New,
-    /// The deadline has become earlier. The wheel's reference is in the wheel, or the worker met
+    /// The deadline has become earlier, or a periodic task has its next one. The wheel's reference is in the wheel, or the worker met
     /// the node there and left the reference to this message.
     Moved,
     /// The timeout has ended. The wheel's reference as for `Moved`.
@@ -42,11 +44,27 @@ impl Kind {
 /// A message that has to be pushed, about the node of a handle.
 #[must_use = "the worker waits for this message"]
 pub(crate) struct Message<'a, S: Owner> {
-    pub(super) handle: &'a Handle<S>,
-    pub(super) kind: Kind,
+    handle: &'a Handle<S>,
+    kind: Kind,
 }
 
 impl<'a, S: Owner> Message<'a, S> {
+    /// # Safety
+    ///
+    /// The caller has just made a transition of the node's word that requires this message, and
+    /// makes no other one about it.
+    #[inline]
+    pub(super) unsafe fn new(handle: &'a Handle<S>, kind: Kind) -> Self {
+        Self { handle, kind }
+    }
+
+    /// The message as a lane has it.
+    #[inline]
+    pub(super) fn encode(&self) -> u64 {
+        self.kind.encode(self.handle.number)
+    }
+
+    #[inline]
     pub(crate) fn handle(&self) -> &'a Handle<S> {
         self.handle
     }

@@ -3,17 +3,20 @@
 //! A node is one cache line that handles, lanes and the wheel share. This folder has all `unsafe`
 //! code of the crate except the platform's hints. Its safe functions are sound whatever the engine
 //! does with them: what belongs to one timer cannot be used with another one; a message is pushed
-//! once; the right to a task is a value that is used once.
+//! once; the right to a task is a value that is used once. Two things outside this folder are
+//! trusted: the wheels give out each number that was inserted once, and no other; and
+//! [`Owner::handle`] returns what `Owner::timeout` was given. Inside the folder, the fields of a
+//! node are trusted to be changed as the tables say.
 //!
 //! | file | owns |
 //! |---|---|
 //! | [`word`] | the state word: how a timeout ends, and which deadline it has |
-//! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
 //! | [`timer_ref`] | batched references to a timer; independent of timers |
-//! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; a timer together with that memory |
 //! | [`task`] | a task of any type inside a node |
-//! | [`transitions`] | who gets the task, the reference and the message when the word changes |
+//! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; a timer together with that memory |
+//! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
 //! | [`message`], [`lane`](mod@lane) | from a caller's thread to the worker |
+//! | [`transitions`] | who gets the task, the reference and the message when the word changes |
 //! | [`local`] | the callers' side: schedule, cancel, recycle |
 //! | [`wheel`] | the worker's side: the wheel whose entries are nodes |
 //!

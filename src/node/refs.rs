@@ -11,7 +11,7 @@
 //! |---|---|---|---|
 //! | free | 2 | [`FreeNode::fill`]: a handle and the wheel's reference | plain store: no other thread has the node; the lane publishes it |
 //! | n | n + 1 | [`Handle::clone`], [`WheelRef::another_handle`] | `Relaxed`: the caller has a reference |
-//! | n > 1 | n − 1 | [`release`], by compare-exchange | `Release`, and `Acquire` for the last one |
+//! | n > 1 | n − 1 | [`release`], by compare-exchange | `AcqRel`: `Release`, and `Acquire` in a chain of releases |
 //! | 1 | free | [`release`] | `Acquire`: all that other threads did with the node is over |
 //! | 2, `merged` | free | [`release`] | the same: the wheel's reference was given up without counting down ([`Handle::merge_wheel_ref`]) |
 //!
@@ -82,10 +82,12 @@ impl<S: Owner> Released<S> {
 ///
 /// # Safety
 ///
-/// The caller owns a counted reference to `node`, which it does not use afterwards.
+/// The caller owns a counted reference to `node`, which it does not use afterwards. The pool of the
+/// node exists until this function returns.
 #[inline]
 unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>> {
-    // SAFETY: the caller's reference keeps the node until it is counted down.
+    // SAFETY: the caller keeps the pool, and with it the memory, until this function returns. The
+    // fields are atomics.
     let Node { references, merged, .. } = unsafe { node.as_ref() };
     let mut count = references.load_count(Ordering::Acquire);
     loop {
@@ -94,7 +96,8 @@ unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>>
         // whose message could still be taken back, so `merged` does not change any more.
         if count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1 {
             // This is the only reference, so no other thread needs the count.
-            return Some(FreeNode(node));
+            // SAFETY: the count says so. The task was moved out when the timeout ended.
+            return Some(unsafe { FreeNode::new(node) });
         }
         // Release: pairs with the `Acquire` of the thread that finds the last reference.
         match references.compare_exchange_weak(count, count - 1, Ordering::AcqRel, Ordering::Acquire) {
@@ -109,7 +112,8 @@ impl<S: Owner> FreeNode<S> {
     ///
     /// # Safety
     ///
-    /// The node belongs to the pool of `timer`.
+    /// The node belongs to the pool of `timer`. The wheel's reference is not used after the pool is
+    /// dropped.
     #[inline]
     pub(super) unsafe fn fill<T: Task<S>>(
         self,
@@ -118,15 +122,18 @@ impl<S: Owner> FreeNode<S> {
         ticket: u64,
         timer: TimerRef<Pool<S>>,
     ) -> (Handle<S>, WheelRef<S>) {
+        let pointer = self.into_ptr();
         // SAFETY: `timer` keeps the pool, and with it the memory of the node.
-        let node = unsafe { self.0.as_ref() };
-        node.word.begin(deadline);
+        let node = unsafe { pointer.as_ref() };
+        // SAFETY: a `FreeNode` is the only reference to its node.
+        unsafe { node.word.begin(deadline) };
         node.references.store(2, Ordering::Relaxed);
         node.merged.store(0, Ordering::Relaxed);
-        node.set_ticket(ticket);
+        // SAFETY: a `FreeNode` is the only reference to its node, so it is not in the wheel.
+        unsafe { node.set_ticket(ticket) };
         // SAFETY: a `FreeNode` is the only reference to its node.
         unsafe { node.task.put(task) };
-        (Handle { node: self.0, timer: ManuallyDrop::new(timer) }, WheelRef(self.0))
+        (Handle { node: pointer, timer: ManuallyDrop::new(timer) }, WheelRef(pointer))
     }
 }
 
@@ -142,8 +149,8 @@ impl<S: TaskContext> Deref for WheelRef<S> {
 
     #[inline]
     fn deref(&self) -> &Node<S> {
-        // SAFETY: this reference is counted, so the node is not recycled. A `WheelRef` is used only
-        // with the `Arc` of its pool borrowed, so the memory is there.
+        // SAFETY: this reference is counted, so the node is not recycled. `fill` and `from_number`
+        // demand that it is not used after the pool is dropped, so the memory is there.
         unsafe { self.0.as_ref() }
     }
 }
@@ -170,7 +177,8 @@ impl<S: TaskContext> WheelRef<S> {
     /// Gives the reference up. Returns the node if it was the last one.
     #[inline]
     pub(super) fn release(self) -> Option<FreeNode<S>> {
-        // SAFETY: a `WheelRef` is a counted reference, and is gone afterwards.
+        // SAFETY: a `WheelRef` is a counted reference, and is gone afterwards. `fill` and
+        // `from_number` demand that the pool exists.
         unsafe { release(self.0) }
     }
 }
@@ -205,7 +213,8 @@ pub(crate) struct Handle<S: Owner> {
 
 // SAFETY: a node consists of atomics and of a task, which is `Send`; `S` is `Send` and `Sync`.
 unsafe impl<S: Owner> Send for Handle<S> {}
-// SAFETY: a shared handle changes the node by atomic operations only; `S` is `Send` and `Sync`.
+// SAFETY: a shared handle changes the node by atomic operations only. Beside them it reads which
+// task the node has, which no thread writes while a handle exists. `S` is `Send` and `Sync`.
 unsafe impl<S: Owner> Sync for Handle<S> {}
 
 impl<S: Owner> Handle<S> {
@@ -239,7 +248,7 @@ impl<S: Owner> Handle<S> {
     pub(super) fn release(self) -> Released<S> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the handle is in a `ManuallyDrop`, so its counted reference is given up here
-        // once.
+        // once. `timer`, which is taken below, keeps the pool.
         let node = unsafe { release(this.node) };
         // SAFETY: the handle is in a `ManuallyDrop`, so its `timer` is taken once.
         let timer = unsafe { ManuallyDrop::take(&mut this.timer) };

@@ -76,7 +76,9 @@ impl SharedCount {
         let count = unsafe { value.as_ref() }.count();
         if count.0.fetch_sub(references, Ordering::AcqRel) == references {
             // SAFETY: `add` has forgotten one strong reference when the count left zero. The count
-            // is zero again, so this thread, and no other, drops it.
+            // is zero again, so this thread, and no other, drops it. An `add` that has not forgotten
+            // its strong reference yet has not given out its references either, so the count does
+            // not reach zero before it has.
             unsafe { Arc::decrement_strong_count(value.as_ptr()) };
         }
     }
@@ -120,7 +122,8 @@ impl<T: Counted> TimerRef<T> {
 
 impl<T: Counted> Clone for TimerRef<T> {
     fn clone(&self) -> Self {
-        // The count is not zero, so the strong reference of all `TimerRef`s is there.
+        // The count is not zero, so the strong reference of all `TimerRef`s is there, or the thread
+        // that is about to add it borrows an `Arc`.
         self.get().count().add_some(1);
         Self(self.0)
     }

@@ -118,11 +118,13 @@ impl<S: Owner> ClaimedTask<S> {
         let handle = S::handle(&self.timeout);
         match finish {
             Finish::Again(_) => {
-                push(Message { handle, kind: Kind::Moved });
+                // SAFETY: `finish_run` says that the node is in flight again.
+                push(unsafe { Message::new(handle, Kind::Moved) });
                 RunOutcome::Again(self.timeout)
             }
             Finish::LastRun => {
-                push(Message { handle, kind: Kind::Ended });
+                // SAFETY: `finish_run` has ended the timeout, whose node is in the wheel.
+                push(unsafe { Message::new(handle, Kind::Ended) });
                 RunOutcome::LastRun(self)
             }
             Finish::Cancelled => RunOutcome::Cancelled(self),
@@ -175,7 +177,8 @@ impl<S: Owner> Handle<S> {
         match self.word.reset(deadline) {
             Move::Later => Reset::Later,
             Move::Earlier => Reset::Earlier,
-            Move::EarlierInWheel => Reset::EarlierInWheel(Message { handle: self, kind: Kind::Moved }),
+            // SAFETY: `reset` has taken the node, which was in the wheel, to `IN_FLIGHT`.
+            Move::EarlierInWheel => Reset::EarlierInWheel(unsafe { Message::new(self, Kind::Moved) }),
             Move::HasEnded => Reset::HasEnded,
         }
     }

@@ -58,8 +58,8 @@ struct Nodes<'a, S: TaskContext>(&'a Arena<S>);
 impl<'a, S: TaskContext> Nodes<'a, S> {
     /// # Safety
     ///
-    /// It is asked only about numbers of nodes of `arena`. (A wheel asks about those that were put
-    /// into it.)
+    /// It is asked only about nodes of `arena` to which there is a counted reference. (A wheel asks
+    /// about those that are in it, of which it has the wheel's reference.)
     #[inline]
     unsafe fn new(arena: &'a Arena<S>) -> Self {
         Self(arena)
@@ -67,7 +67,8 @@ impl<'a, S: TaskContext> Nodes<'a, S> {
 
     #[inline]
     fn node(&self, number: u32) -> &Node<S> {
-        // SAFETY: the caller of `new` has promised that this is the number of a node of the arena.
+        // SAFETY: the caller of `new` has promised that this is a node of the arena, and that there
+        // is a counted reference to it.
         unsafe { self.0.node(number) }
     }
 }
@@ -151,7 +152,7 @@ pub(crate) enum Arrival<'w, S: Owner> {
     TakenBack,
     /// A new timeout.
     New(ArrivedRef<'w, S>),
-    /// A timeout whose deadline has become earlier, or that has ended. It is out of the wheel now.
+    /// A timeout that has another deadline than in the wheel, or that has ended. It is out of the wheel now.
     Known(ArrivedRef<'w, S>),
 }
 
@@ -379,7 +380,8 @@ pub(crate) struct ArrivedRef<'w, S: Owner>(HeldRef<'w, S>);
 
 impl<S: Owner> ArrivedRef<'_, S> {
     /// Puts the node into the wheel at the tick that `tick` returns for its deadline and for the
-    /// tick that the wheel has reached. If the timeout has ended, recycles the node instead.
+    /// tick that the wheel has reached. If the timeout has ended, releases the reference instead,
+    /// and recycles the node if it was the last one.
     #[inline]
     pub(crate) fn accept(self, tick: impl FnOnce(u64, u64) -> u64) {
         let Self(held) = self;

@@ -31,8 +31,9 @@
 //!
 //! **At most one message.** A transition into `IN_FLIGHT` pushes a message, and so does one from
 //! `IN_WHEEL` into a final state by another thread than the worker. No other does. So at most one
-//! message about a node is under way. While there is one, the wheel's reference to the node belongs
-//! to it: a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves it alone.
+//! message about a node is under way. While there is one, only its arrival gives up
+//! the wheel's reference: a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED`
+//! leaves the reference to the message.
 //!
 //! **What the orders are for.** The word publishes nothing but the deadline. The node itself
 //! reaches the worker through a lane, and the task belongs to one thread. The orders serve user
@@ -42,6 +43,8 @@
 //! `Acquire` in [`end`](StateWord::end), and in a `cancel` or `reset` that comes too late). Each
 //! order has a model in `loom-tests/tests/models/orders.rs`. Where no handle is left, the reference
 //! count orders what was done through the handles.
+
+#![allow(unsafe_code)]
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::ticks::DEADLINE_RUNNING;
@@ -136,9 +139,13 @@ impl StateWord {
         Self(AtomicU64::new(pack(0, EXPIRED)))
     }
 
-    /// Starts a timeout, before any other thread has the node.
+    /// Starts a timeout.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the only reference to the node.
     #[inline]
-    pub(super) fn begin(&self, deadline: u64) {
+    pub(super) unsafe fn begin(&self, deadline: u64) {
         self.0.store(pack(deadline, IN_FLIGHT), Ordering::Relaxed);
     }
 
