@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "StartWithoutSecondLook",
         "engine/thread.rs",
-        "let mut handle = self.thread.handle.lock(); if let Some(known) = «self.is_started()» {",
+        "let mut handle = self.thread.handle.lock(); if let Some(known) = «self.start_result()» {",
         "None",
     ),
     // The worker drops a retired lane that still has messages.
@@ -171,7 +171,7 @@ pub const ROWS: &[Row] = &[
         "ReleaseWithoutCompare",
         "node/refs.rs",
         "let mut count = references.load_count(Ordering::Acquire); «»",
-        "references.store(count - 1, Ordering::Release); return (count == 1).then_some(FreeNode(node));",
+        "references.store(count - 1, Ordering::Release); return (count == 1).then(|| unsafe { FreeNode::new(node) });",
     ),
     // `merged` is read after the reference was counted down, when the node may hold another
     // timeout.
@@ -180,7 +180,7 @@ pub const ROWS: &[Row] = &[
         "node/refs.rs",
         "let mut count = references.load_count(Ordering::Acquire); «»",
         "let is_last = |count| count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
-        return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel))).then_some(FreeNode(node));",
+        return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel))).then(|| unsafe { FreeNode::new(node) });",
     ),
     // --- node/timer_ref.rs -----------------------------------------------------------------------
     // References are added to the shared count by a load and a store, with a gap in between.

@@ -73,9 +73,9 @@ impl Timeout {
     ///
     /// # Cost
     ///
-    /// A later deadline costs one clock read and one compare-exchange, and takes no lock. An earlier
-    /// deadline goes to the worker as a new timeout does: it may wake the worker thread, or call the
-    /// waker of a driven timer.
+    /// A later deadline costs one clock read and one compare-exchange, and takes no lock. An
+    /// earlier deadline goes to the worker as a new timeout does: it may wake the worker thread, or
+    /// call the waker of a driven timer.
     ///
     /// Netty has no such method: `IdleStateHandler` lets the timeout fire and schedules the rest.
     ///

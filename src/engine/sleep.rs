@@ -34,9 +34,9 @@
 //!   2^28: it can look unchanged with pushes outstanding only if these are a multiple of 2^28. Then
 //!   each of them, except the last one per thread, comes before a later `register` or `transfer` of
 //!   its thread. So step 4 sees them.
-//! * A cancellation, a re-arm or the end of a run: its `deregister`, `transfer` or `publish_and_read` came after the
-//!   push. If it had come before step 3, step 4 would see the push. So it came after, and saw
-//!   `ASLEEP`.
+//! * A cancellation, a re-arm or the end of a run: its `deregister`, `transfer` or
+//!   `publish_and_read` came after the push. If it had come before step 3, step 4 would see the
+//!   push. So it came after, and saw `ASLEEP`.
 //!
 //! A worker that its own time has woken clears `ASLEEP` itself. A caller that had seen it set, and
 //! is about to push, has changed `REGISTERED` by then. So the worker does not sleep again before it
@@ -128,7 +128,8 @@ impl Waker {
 
 /// What the worker thread does after a turn.
 pub(crate) enum Idle {
-    /// Sleep for this time, until the next tick; zero is another turn at once. Callers rely on it and do not wake the worker.
+    /// Sleep for this time, until the next tick; zero is another turn at once. Callers rely on it
+    /// and do not wake the worker.
     UntilNextTick(Duration),
     /// Sleep for this time, or without a limit. `ASLEEP` is set, so a caller that needs the worker
     /// wakes it.

@@ -38,7 +38,8 @@ impl Thread {
         self.unparker.unpark();
     }
 
-    /// Whether the thread was started, and no `stop` has taken its handle. (A driven timer has none.)
+    /// Whether the thread was started, and no `stop` has taken its handle. (A driven timer has no
+    /// thread.)
     pub(super) fn is_started(&self) -> bool {
         self.handle.lock().is_some()
     }

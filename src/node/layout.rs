@@ -72,16 +72,16 @@ impl<S: TaskContext> Node<S> {
 
     /// Returns the name of the task's type, for reports.
     pub(crate) fn name(&self) -> &'static str {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into a
-        // node without one.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
+        // a node without one.
         unsafe { self.task.name() }
     }
 
     /// Whether the task is a periodic one.
     #[inline]
     pub(crate) fn is_periodic(&self) -> bool {
-        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into a
-        // node without one.
+        // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
+        // a node without one.
         unsafe { self.task.is_periodic() }
     }
 }

@@ -13,8 +13,8 @@ use super::refs::{Handle, Owner};
 pub(super) enum Kind {
     /// A new timeout. The message owns the wheel's reference.
     New,
-    /// The deadline has become earlier, or a periodic task has its next one. The wheel's reference is in the wheel, or the worker met
-    /// the node there and left the reference to this message.
+    /// The deadline has become earlier, or a periodic task has its next one. The wheel's reference
+    /// is in the wheel, or the worker met the node there and left the reference to this message.
     Moved,
     /// The timeout has ended. The wheel's reference as for `Moved`.
     Ended,

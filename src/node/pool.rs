@@ -24,8 +24,8 @@ impl PoolId {
 
 /// The nodes of a timer, and `S`, what else its handles and its worker share.
 ///
-/// A pool is in an `Arc`. Each [`Handle`](super::Handle) has a reference to it too, so the memory of
-/// the nodes lives as long as any of them.
+/// A pool is in an `Arc`. Each [`Handle`](super::Handle) has a reference to it too, so the memory
+/// of the nodes lives as long as any of them.
 pub(crate) struct Pool<S: TaskContext> {
     shared: S,
     id: PoolId,

@@ -76,9 +76,9 @@ impl SharedCount {
         let count = unsafe { value.as_ref() }.count();
         if count.0.fetch_sub(references, Ordering::AcqRel) == references {
             // SAFETY: `add` has forgotten one strong reference when the count left zero. The count
-            // is zero again, so this thread, and no other, drops it. An `add` that has not forgotten
-            // its strong reference yet has not given out its references either, so the count does
-            // not reach zero before it has.
+            // is zero again, so this thread, and no other, drops it. An `add` that has not
+            // forgotten its strong reference yet has not given out its references either, so the
+            // count does not reach zero before it has.
             unsafe { Arc::decrement_strong_count(value.as_ptr()) };
         }
     }

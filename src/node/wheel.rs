@@ -152,7 +152,8 @@ pub(crate) enum Arrival<'w, S: Owner> {
     TakenBack,
     /// A new timeout.
     New(ArrivedRef<'w, S>),
-    /// A timeout that has another deadline than in the wheel, or that has ended. It is out of the wheel now.
+    /// A timeout that has another deadline than in the wheel, or that has ended. It is out of the
+    /// wheel now.
     Known(ArrivedRef<'w, S>),
 }
 
