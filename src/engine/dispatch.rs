@@ -25,6 +25,7 @@ impl Shared {
     /// Runs the task of an expired timeout on this thread, which is the worker.
     #[inline]
     pub(super) fn run(&self, claimed: ClaimedTask<SharedFields>) -> Timeout {
+        // Not through `watch`: to ask for the name is a call, of which most tasks have no need.
         if self.slow_task_threshold == DEADLINE_NEVER {
             return run_claimed(claimed);
         }

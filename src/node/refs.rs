@@ -246,12 +246,20 @@ impl<S: Owner> Handle<S> {
     /// Releases the references of the handle. The caller recycles them.
     #[inline]
     pub(super) fn release(self) -> Released<S> {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: the handle is in a `ManuallyDrop`, so its counted reference is given up here
-        // once. `timer`, which is taken below, keeps the pool.
-        let node = unsafe { release(this.node) };
-        // SAFETY: the handle is in a `ManuallyDrop`, so its `timer` is taken once.
-        let timer = unsafe { ManuallyDrop::take(&mut this.timer) };
+        // SAFETY: the handle is in a `ManuallyDrop`, so it is not used or dropped afterwards.
+        unsafe { ManuallyDrop::new(self).release_refs() }
+    }
+
+    /// # Safety
+    ///
+    /// The handle is not used or dropped afterwards.
+    #[inline]
+    unsafe fn release_refs(&mut self) -> Released<S> {
+        // SAFETY: the handle is a counted reference, which is given up here once. `timer`, which is
+        // taken below, keeps the pool.
+        let node = unsafe { release(self.node) };
+        // SAFETY: the handle is not used afterwards, so its `timer` is taken once.
+        let timer = unsafe { ManuallyDrop::take(&mut self.timer) };
         Released { node, timer }
     }
 
@@ -290,11 +298,8 @@ impl<S: Owner> Clone for Handle<S> {
 impl<S: Owner> Drop for Handle<S> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the handle is a counted reference, and is gone afterwards.
-        let node = unsafe { release(self.node) };
-        // SAFETY: `timer` is not used after the drop.
-        let timer = unsafe { ManuallyDrop::take(&mut self.timer) };
-        S::recycle(Released { node, timer });
+        // SAFETY: the handle is gone after its drop.
+        S::recycle(unsafe { self.release_refs() });
     }
 }
 

@@ -26,7 +26,7 @@
 //! again afterwards. The thread that runs it owns the task and gives it back together with the next
 //! deadline. A `cancel` meanwhile does not get the task: the runner finds `CANCELLED` and drops it.
 //! While the task runs on another thread than the worker, the node stays in the wheel at a tick
-//! that never comes. A periodic task is never reset, because its `Timeout` is given to nobody
+//! that never comes. A periodic task is never reset, because no user code has its `Timeout`
 //! before it has ended.
 //!
 //! **At most one message.** A transition into `IN_FLIGHT` pushes a message, and so does one from

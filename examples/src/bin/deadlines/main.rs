@@ -10,10 +10,10 @@
 //! is the part to copy, and `client/tests.rs` shows how to test such code with a manual clock.
 //!
 //! The program starts a server on the loopback interface. Most of its answers take a few
-//! milliseconds. Of a thousand requests it answers 20 late and 5 never. It drops the connection of
-//! another 5. The seed determines which ones. Some records are lost, and calls that read them must
-//! fail. One call in ten is a write, which must not be repeated: it is neither retried nor hedged.
-//! The same calls are made twice, first without hedges and then with hedges.
+//! milliseconds. It answers 20 of a thousand requests late, and 5 not at all. It drops the
+//! connection of another 5. The seed determines which ones. Some records are lost, and calls that
+//! read them must fail. One call in ten is a write, which must not be repeated: it is neither
+//! retried nor hedged. The same calls are made twice, first without hedges and then with hedges.
 //!
 //! The program checks that each failed call reports the right reason and does not fail before its
 //! time; that no write is done twice; that retries and hedges stay within their budget; and that no
