@@ -4,11 +4,12 @@
 //! | | available on | elsewhere |
 //! |---|---|---|
 //! | large pages | Linux | the operating system's default |
+//! | heavy fence | Linux | not available: `heavy_fence` returns false |
 //! | prefetch | x86-64 | no effect |
 //! | processor counter | platforms where `quanta` finds a reliable one | the operating system's clock only |
 //! | clock, threads | platforms where `std` has them | the timer needs a clock from its user, and must be driven |
 //!
-//! Under Miri the first three are not available. All platforms need 64-bit atomics.
+//! Under Miri the first four are not available. All platforms need 64-bit atomics.
 
 #![allow(unsafe_code)]
 
@@ -30,6 +31,31 @@ pub(crate) fn prefer_large_pages(allocated: NonNull<u8>, layout: Layout) {
     }
     #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
     let _ = (allocated, layout);
+}
+
+/// Makes each thread of the process that runs execute a full memory fence, including this one.
+/// Returns false if that is not possible.
+///
+/// Takes some microseconds. The first call in a process registers it with the kernel, which may
+/// take some ten milliseconds.
+pub(crate) fn heavy_fence() -> bool {
+    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+    {
+        use crate::sync::unmodelled::OnceLock;
+
+        // <linux/membarrier.h>
+        const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+        const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+        static IS_REGISTERED: OnceLock<bool> = OnceLock::new();
+
+        // SAFETY: `membarrier` takes two numbers and neither reads nor writes memory. A kernel that
+        // does not know the call or the command returns an error.
+        let membarrier =
+            |command: libc::c_int| unsafe { libc::syscall(libc::SYS_membarrier, command, 0) } == 0;
+        *IS_REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED)
+    }
+    #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
+    false
 }
 
 /// Prefetches the cache line at `place`. This is a hint.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::{LATENESS_BUCKETS, LatenessCounters, MAX_PENDING, Shared, lateness_bound};
+use crate::engine::{Balance, LATENESS_BUCKETS, LatenessCounters, Shared, lateness_bound};
 use crate::wheel::SlotCounts;
 
 /// The statistics of a timer since it was built:
@@ -251,25 +251,22 @@ impl LevelOccupancy {
 impl Shared {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
-        // One word has the number of registrations and the number that are pending. A thread that
-        // ends a timeout counts that before it deregisters it. So what ends between the reads is
-        // counted as expired, and not as cancelled.
         let worker = &counters.worker;
         let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
-        let state = self.state.snapshot();
-        let (scheduled, pending) = (state.registered(taken), state.pending());
-        let expired = worker.expired.get();
-        let not_reclaimed = in_wheel_or_expired.saturating_sub(expired) + (scheduled - taken);
-        let expired = expired + counters.ended_elsewhere.get();
+        let Balance { registered, withdrawn, expired, cancelled, pending } = self.balance();
+        let in_wheel = in_wheel_or_expired.saturating_sub(worker.expired.get());
+        let queued = (registered + withdrawn).saturating_sub(taken);
+        let is_over = self.state.snapshot().is_over();
+        let not_reclaimed = if is_over { 0 } else { (in_wheel + queued).saturating_sub(pending) };
         Stats {
-            scheduled,
+            scheduled: registered,
             expired,
-            cancelled: scheduled.saturating_sub(pending + expired),
+            cancelled,
             pending,
-            cancelled_not_reclaimed: not_reclaimed.saturating_sub(pending),
+            cancelled_not_reclaimed: not_reclaimed,
             rejected: counters.rejected.get(),
             periodic_runs: counters.periodic_runs.get(),
-            resets: counters.resets.sum(),
+            resets: self.pending_counts.resets(),
             panics: counters.panics.get(),
             dropped_tasks: counters.dropped_tasks.get(),
             slow_tasks: worker.slow_tasks.get(),
@@ -289,11 +286,10 @@ impl Shared {
         let worker = self.worker.try_look()?;
         // After the lock: a thread that stops the timer sets the bit, then empties the wheel under
         // it.
-        let state = self.state.snapshot();
-        if state.is_stopped() {
+        if self.state.snapshot().is_stopped() {
             return None;
         }
-        let (tick, levels, queued) = worker.occupancy(state, now);
+        let (tick, levels, queued) = worker.occupancy(self, now);
         Some(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
     }
 
@@ -302,8 +298,8 @@ impl Shared {
         let stats = self.stats();
         let mut debug = f.debug_struct(name);
         debug.field("life", &self.state.snapshot()).field("pending", &stats.pending);
-        if self.limit < MAX_PENDING {
-            debug.field("limit", &self.limit);
+        if let Some(limit) = &self.limit {
+            debug.field("limit", &limit.most);
         }
         debug
             .field("scheduled", &stats.scheduled)

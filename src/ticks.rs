@@ -58,6 +58,12 @@ impl Ticks {
         deadline.div_ceil(self.nanos)
     }
 
+    /// Returns the first deadline that expires at `tick`, which is not zero. Each earlier deadline
+    /// expires before `tick`, and each later one at `tick` or after it.
+    pub(crate) fn first_deadline_of(self, tick: u64) -> u64 {
+        (tick - 1).saturating_mul(self.nanos).saturating_add(1)
+    }
+
     /// Returns the time from `now` to the beginning of `tick`. It is zero if `tick` has begun, and
     /// 146 years if `tick` is never reached.
     pub(crate) fn until(self, tick: u64, now: u64) -> Duration {
@@ -133,6 +139,10 @@ mod tests {
             let begins = ticks.until(tick, 0).as_nanos() as u64;
             assert!(begins >= deadline && begins - deadline < ticks.nanos, "{deadline} with {ticks:?}");
             assert_eq!(ticks.reached(begins), tick);
+            if tick > 0 {
+                let first = ticks.first_deadline_of(tick);
+                assert_eq!((ticks.of(first - 1), ticks.of(first)), (tick - 1, tick));
+            }
         }
     }
 }

@@ -410,7 +410,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn pending_timeouts(&self) -> usize {
-        self.shared.state.pending() as usize
+        self.shared.pending() as usize
     }
 
     /// Returns what the timer has done since it was built: counters, the worker's load, lateness.

@@ -2,14 +2,25 @@
 
 use std::time::Duration;
 
+use super::dispatch::discard_claimed;
 use super::shared::{Shared, SharedFields, Timeout};
-use super::state::{Rejection, StateSnapshot};
+use super::state::{MAX_PENDING, StateSnapshot};
 use super::thread_cache;
 use crate::error::NewTimeoutError;
-use crate::node::{Cancel, CancelledTask, Reset, Task};
+use crate::node::{Cancel, CancelledTask, ClaimedTask, Reset, Task};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
+
+/// What a `cancel` has left to the worker.
+#[derive(PartialEq)]
+enum Left {
+    Nothing,
+    /// A node, and perhaps a message about it.
+    Memory,
+    /// The same, and the message has completed a lot.
+    FullLot,
+}
 
 impl Shared {
     // Inlined into the function for each type of task, so that the timeout stays in registers.
@@ -29,41 +40,65 @@ impl Shared {
         task: T,
         deadline: u64,
     ) -> Result<Timeout, NewTimeoutError> {
-        let registered = match self.state.register(self.limit) {
-            Ok(state) => state,
-            Err(rejection) => match self.register_after(rejection) {
-                Ok(state) => state,
+        let mut seen = self.state.snapshot();
+        if !seen.accepts_all() || self.limit.is_some() {
+            seen = match self.admit(seen) {
+                Ok(seen) => seen,
                 Err(error) => {
                     self.guard("when it was dropped", T::name, || drop(task));
                     self.count_rejection(&error);
                     return Err(error);
                 }
-            },
-        };
-        // No user code runs between `register` and the push, because `stop` may be waiting for it.
-        let handle = thread_cache::with(self, |cache| cache.schedule(task, deadline));
-        self.wake_for_new(registered, deadline);
+            };
+        }
+        let mut withdrawn = None;
+        // No user code runs between the registration and the look, because `stop` may be waiting.
+        let handle = thread_cache::with(self, |cache| {
+            cache.counts.register();
+            let handle = cache.nodes.schedule(task, deadline);
+            // Inside, because a thread that is ending retires its lane when the cache is given back.
+            if !self.state.look_after_push(seen).is_closing() {
+                return Some(handle);
+            }
+            cache.withdraw(handle).map_err(|claimed| withdrawn = Some(claimed)).ok()
+        });
+        let Some(handle) = handle else { return Err(self.reject_withdrawn(withdrawn)) };
+        self.wake_for_new(&handle, deadline);
         Ok(Timeout { handle })
     }
 
-    /// Registers a timeout that was rejected at first, if that was because the timer is not
-    /// started: the worker is lazily started here. Returns the state before.
-    #[cold]
-    fn register_after(self: &Arc<Self>, mut rejection: Rejection) -> Result<StateSnapshot, NewTimeoutError> {
-        loop {
-            match rejection {
-                Rejection::Stopped => return Err(NewTimeoutError::Stopped),
-                Rejection::NotStarted => self.start()?,
-                Rejection::Full => {
-                    let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-                    return Err(NewTimeoutError::TooManyPending { limit });
-                }
-            }
-            match self.state.register(self.limit) {
-                Ok(state) => return Ok(state),
-                Err(again) => rejection = again,
-            }
+    /// Decides whether a timer accepts a new timeout that does not just accept all: one with a
+    /// limit, or one that is not started (the worker is lazily started here) or is closing. Returns
+    /// a state that is not closing.
+    #[inline(never)]
+    fn admit(self: &Arc<Self>, mut state: StateSnapshot) -> Result<StateSnapshot, NewTimeoutError> {
+        while !state.is_started() && !state.is_closing() {
+            self.start()?;
+            state = self.state.snapshot();
         }
+        if state.is_closing() {
+            return Err(NewTimeoutError::Stopped);
+        }
+        let too_many =
+            |limit| NewTimeoutError::TooManyPending { limit: usize::try_from(limit).unwrap_or(usize::MAX) };
+        if state.is_crowded() && self.pending() >= MAX_PENDING {
+            return Err(too_many(MAX_PENDING));
+        }
+        match &self.limit {
+            Some(limit) if !limit.take() => Err(too_many(limit.most)),
+            _ => Ok(state),
+        }
+    }
+
+    /// Rejects a timeout that was withdrawn, because the timer closes.
+    #[cold]
+    fn reject_withdrawn(&self, withdrawn: Option<ClaimedTask<SharedFields>>) -> NewTimeoutError {
+        self.free_place();
+        if let Some(claimed) = withdrawn {
+            discard_claimed(claimed);
+        }
+        self.count_rejection(&NewTimeoutError::Stopped);
+        NewTimeoutError::Stopped
     }
 
     /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the
@@ -77,7 +112,7 @@ impl Shared {
     }
 
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
-        let Some(task) = self.cancel_and_deregister(timeout) else { return false };
+        let Some(task) = self.end_by_cancel(timeout) else { return false };
         if let CancelledTask::Owned(claim) = task {
             self.call_cancelled(timeout, claim);
         }
@@ -87,31 +122,35 @@ impl Shared {
     /// [`cancel`](Self::cancel) without calling the task's hook. The task is dropped.
     #[cfg(feature = "async")]
     pub(crate) fn cancel_quietly(&self, timeout: &Timeout) {
-        if let Some(CancelledTask::Owned(claim)) = self.cancel_and_deregister(timeout) {
+        if let Some(CancelledTask::Owned(claim)) = self.end_by_cancel(timeout) {
             self.discard(|| timeout.handle.name(), claim);
         }
     }
 
-    /// Cancels a timeout, if it has not ended, and counts it out. The caller owns the task, unless
-    /// it runs.
+    /// Cancels a timeout, if it has not ended, and counts that. The caller owns the task, unless it
+    /// runs.
     #[inline]
-    fn cancel_and_deregister<'a>(&self, timeout: &'a Timeout) -> Option<CancelledTask<'a, SharedFields>> {
+    fn end_by_cancel<'a>(&self, timeout: &'a Timeout) -> Option<CancelledTask<'a, SharedFields>> {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let (task, state, was_in_wheel) = thread_cache::with_handle(handle, |cache| {
-            let (task, was_in_wheel) = match cache.cancel(handle, seen) {
+        let (task, left) = thread_cache::with_handle(handle, |cache| {
+            let (task, left) = match cache.nodes.cancel(handle, seen) {
                 Cancel::HasEnded => return None,
-                Cancel::InFlight(task) => (task, false),
-                Cancel::InWheel(task) => (task, true),
+                Cancel::TakenBack(task) => (task, Left::Nothing),
+                Cancel::InFlight(task) => (task, Left::Memory),
+                Cancel::InWheel(task) if cache.nodes.has_completed_lot() => (task, Left::FullLot),
+                Cancel::InWheel(task) => (task, Left::Memory),
             };
             // After the push: `stop` waits for the count, and then finds the message. Before
             // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
             // code with it, which may call `stop`.
-            Some((task, self.state.deregister(), was_in_wheel))
+            cache.counts.cancel();
+            Some((task, left))
         })?;
-        if was_in_wheel {
-            self.wake_to_reclaim(state);
+        self.free_place();
+        if left != Left::Nothing {
+            self.wake_to_reclaim(left == Left::FullLot);
         }
         Some(task)
     }
@@ -129,23 +168,33 @@ impl Shared {
         let replaced = match handle.not_ended() {
             None => Err(task),
             Some(seen) => thread_cache::with(self, |cache| {
-                let (Cancel::InFlight(old) | Cancel::InWheel(old)) = cache.cancel(handle, seen) else {
-                    return Err(task);
+                let (old, leaves_memory) = match cache.nodes.cancel(handle, seen) {
+                    Cancel::HasEnded => return Err(task),
+                    Cancel::TakenBack(old) => (old, false),
+                    Cancel::InFlight(old) | Cancel::InWheel(old) => (old, true),
                 };
-                let registered = self.state.transfer();
+                // In this order, so that one of the two is in the sum of pending timeouts at all
+                // times.
+                cache.counts.register();
                 // The deadline of a timeout that has ended does not move.
-                let handle = cache.schedule(task, handle.deadline());
-                Ok((old, registered, Timeout { handle }))
+                let handle = cache.nodes.schedule(task, handle.deadline());
+                cache.counts.cancel();
+                Ok((old, leaves_memory, Timeout { handle }))
             }),
         };
-        let (old, registered, new) = match replaced {
+        let (old, leaves_memory, new) = match replaced {
             Ok(replaced) => replaced,
             Err(task) => {
                 self.guard("when it was dropped", T::name, || drop(task));
                 return None;
             }
         };
-        self.wake_for_new(registered, handle.deadline());
+        if leaves_memory {
+            self.wake_to_reclaim(false);
+        }
+        // As for a deadline that has become earlier: the worker may have seen the old timeout end,
+        // and not the new one.
+        self.wake_for_earlier(&new.handle);
         if let CancelledTask::Owned(claim) = old {
             self.discard(|| timeout.handle.name(), claim);
         }
@@ -170,9 +219,6 @@ impl Shared {
                 return false;
             }
             Reset::Later => {}
-            // The worker thread takes in the message at the next tick, or was woken for it. A
-            // driver's loop may have announced a turn that is too late.
-            Reset::Earlier if self.waker.is_none() => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {
                 thread_cache::push(message);

@@ -1,8 +1,8 @@
-//! What a timer counts: per timer, per worker, per thread. `stats.rs` makes [`Stats`](crate::Stats)
-//! of it.
+//! What a timer counts, per timer and per worker. (What each thread counts is in
+//! [`pending`](super::pending).) `stats.rs` makes [`Stats`](crate::Stats) of it.
 
-use crate::sync::unmodelled::{AtomicU64, OnceLock};
-use crate::sync::{Arc, CachePadded, Ordering, SegQueue};
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{CachePadded, Ordering};
 use crate::ticks::Ticks;
 
 /// The number of buckets of a lateness histogram: one per bound, and one above all bounds.
@@ -30,7 +30,6 @@ pub(crate) struct Counters {
     pub(crate) periodic_runs: Counter,
     /// Periodic tasks that ended by a panic on a thread of the executor.
     pub(crate) ended_elsewhere: Counter,
-    pub(crate) resets: StripedCounter,
     /// Written by the worker.
     pub(crate) worker: CachePadded<WorkerCounters>,
 }
@@ -41,6 +40,8 @@ pub(crate) struct WorkerCounters {
     pub(crate) taken: Counter,
     /// Timeouts that ended when their task was handed to the executor, or run.
     pub(crate) expired: Counter,
+    /// Timeouts that the end of the timer has cancelled.
+    pub(crate) stopped: Counter,
     /// Runs of periodic tasks, which stay in the wheel. It is a counter of its own, because the
     /// difference of two counters that are read one after the other is sometimes too large.
     pub(crate) runs: Counter,
@@ -118,71 +119,6 @@ impl LatenessSampler {
     }
 }
 
-/// One thread's part of a [`StripedCounter`]. Counting is two plain instructions; a counter that
-/// threads share would cost as much as the rest of a `reset`.
-#[derive(Default)]
-pub(crate) struct ThreadCounter {
-    count: CachePadded<Counter>,
-    next: OnceLock<Arc<ThreadCounter>>,
-}
-
-impl ThreadCounter {
-    /// For the thread that has it.
-    #[inline]
-    pub(super) fn add(&self, more: i64) {
-        self.count.set_alone(self.count.get().wrapping_add_signed(more));
-    }
-}
-
-/// Drops the counters one after the other: recursion could overflow the stack.
-impl Drop for ThreadCounter {
-    fn drop(&mut self) {
-        let mut next = self.next.take();
-        while let Some(counter) = next {
-            next = Arc::into_inner(counter).and_then(|mut counter| counter.next.take());
-        }
-    }
-}
-
-/// A counter with one part per thread: as many as threads ever used the timer at a time. A thread
-/// that ends gives its part back, and the next thread goes on counting there.
-pub(crate) struct StripedCounter {
-    /// The first part, its `next` and so on are all parts. None ever leaves this list.
-    first: OnceLock<Arc<ThreadCounter>>,
-    /// The parts that no thread has.
-    free: SegQueue<Arc<ThreadCounter>>,
-}
-
-impl Default for StripedCounter {
-    fn default() -> Self {
-        Self { first: OnceLock::new(), free: SegQueue::new() }
-    }
-}
-
-impl StripedCounter {
-    /// Takes a part, which no other thread writes until it is given back.
-    pub(super) fn take(&self) -> Arc<ThreadCounter> {
-        self.free.pop().unwrap_or_else(|| {
-            let counter = Arc::<ThreadCounter>::default();
-            let mut place = &self.first;
-            while place.set(Arc::clone(&counter)).is_err() {
-                place = &place.get().expect("another thread has set it").next;
-            }
-            counter
-        })
-    }
-
-    pub(super) fn give_back(&self, counter: Arc<ThreadCounter>) {
-        self.free.push(counter);
-    }
-
-    pub(crate) fn sum(&self) -> u64 {
-        let counters = std::iter::successors(self.first.get(), |counter| counter.next.get());
-        // Wrapping, because a thread that ends may count +1 and −1 in different parts.
-        counters.map(|counter| counter.count.get()).fold(0, u64::wrapping_add)
-    }
-}
-
 /// The methods that end in `alone` are for a counter with one writer at a time, and save a locked
 /// instruction.
 #[derive(Default)]
@@ -196,7 +132,8 @@ impl Counter {
 
     /// Returns the new count.
     pub(super) fn add(&self, more: u64) -> u64 {
-        self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+        // Release: as in `set_alone`.
+        self.0.fetch_add(more, Ordering::Release).wrapping_add(more)
     }
 
     pub(super) fn add_one_alone(&self) {

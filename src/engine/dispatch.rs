@@ -146,7 +146,8 @@ fn run_claimed(claimed: ClaimedTask<SharedFields>) -> Timeout {
     })
 }
 
-fn discard_claimed(claimed: ClaimedTask<SharedFields>) {
+/// Drops the task of a timeout that has ended.
+pub(super) fn discard_claimed(claimed: ClaimedTask<SharedFields>) {
     claimed.with(|claim, timeout| timeout.handle.timer().discard(|| timeout.handle.name(), claim));
 }
 
@@ -188,9 +189,10 @@ fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
         RunOutcome::Again(timeout) => timeout.handle.timer().wake_for_earlier(&timeout.handle),
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();
-            timer.counters.ended_elsewhere.add_one();
             // After the push, as in `cancel`: `stop` waits for the count.
-            timer.wake_to_reclaim(timer.state.deregister());
+            timer.counters.ended_elsewhere.add_one();
+            timer.free_place();
+            timer.wake_to_reclaim(false);
             discard_claimed(claimed);
         }
         RunOutcome::Cancelled(claimed) => discard_claimed(claimed),

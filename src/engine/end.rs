@@ -1,36 +1,41 @@
 //! The end of a timer: `stop`, `shutdown`, the drop of the last handle or of the driver.
 //!
-//! The words are [`STOPPED`] and [`CLOSING`] in the [`TimerState`], and the pending count beside
-//! them. The rows of the state word's table for the end:
+//! The words are [`STOPPED`], [`CLOSING`] and [`OVER`] in the [`TimerState`]. The rows of the state
+//! word's table for the end:
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`close`](TimerState::close) | sets `CLOSING` | `Acquire` | `register`: a caller that was accepted has read the clock before `shutdown` does |
-//! | [`stop`](TimerState::stop) | sets `STOPPED` and `CLOSING` | `AcqRel` | `snapshot`: a thread that sees the timer stopped sees what was done before |
+//! | [`close`](TimerState::close) (then the fence) | sets `CLOSING` | `Relaxed` | the fence of a caller, and its look |
+//! | [`stop`](TimerState::stop) (then the fence) | sets `STOPPED` and `CLOSING` | `Release` | `snapshot`: a thread that sees the timer stopped sees what was done before |
+//! | [`set_over`](TimerState::set_over) | sets `OVER` | `Relaxed` | nothing: the pending count is zero from then on |
 //!
 //! # Nothing is lost
 //!
-//! `new_timeout` registers and reads the bits by one compare-exchange, and then pushes. The first
-//! `stop` sets its bit and takes the worker's lock. It cancels what is in the wheel, what an
-//! interrupted turn had taken out of it, and what is in the lanes. It looks at the lanes again
-//! until the count is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout
-//! deregisters it after it has pushed what it has to push.
+//! `new_timeout` finds the timer open, registers the timeout, pushes it, executes the fence and
+//! looks again. The first `stop` sets its bit, executes the fence and takes the worker's lock. It
+//! cancels what is in the wheel, what an interrupted turn had taken out of it, and what is in the
+//! lanes. It looks at the lanes again until the number of pending timeouts is zero
+//! ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout counts that after it has
+//! pushed what it has to push.
 //!
-//! | `new_timeout`, `stop` | |
+//! | the first fence | |
 //! |---|---|
-//! | `register` before the bit | the timeout is in the count that `cancel_all` waits for. It will be pushed: between `register` and the push no user code runs and nothing blocks. `cancel_all` finds it, unless another thread ends it |
-//! | the bit before `register` | `register` sees `CLOSING`: rejected, not counted, the task dropped |
-//! | the bit between the read and the change of `register` | the change fails, and `register` reads again |
+//! | of `new_timeout` | `cancel_all` sees the registration, and the push: it finds the timeout, unless another thread ends it |
+//! | of `stop` | `new_timeout` sees `CLOSING`, and takes its message back. If it gets the message, nobody else has seen the timeout: it is withdrawn and rejected. If the worker has the message, the timeout was accepted, and `cancel_all` or the turn that took it ends it |
 //!
-//! While the count is not zero, a counted timeout that is found nowhere is in the hands of a thread
-//! in library code. It arrives:
+//! The last look of `new_timeout` comes before its thread retires the lane, and before any other
+//! thread has the handle.
+//!
+//! `cancel_all` ends when a sum of counts is zero. Then no timeout was pending at some moment after
+//! the fence (`pending.rs`). A timeout that is registered later is withdrawn. While the sum is not
+//! zero, a timeout that is found nowhere is in the hands of a thread in library code. It arrives:
 //!
 //! | thread | has done | will do |
 //! |---|---|---|
-//! | `new_timeout` | `register` | push |
-//! | `cancel` | perhaps taken the message back, perhaps made the timeout `CANCELLED` | make it so, unless another thread ends it; push, if it was in the wheel; `deregister` |
-//! | the end of the last run on an executor's thread | made it `EXPIRED` | push; `deregister` |
-//! | a future that is polled with another waker | made the old timeout `CANCELLED`, without `deregister` | `transfer`, push the new one: one of them is counted at all times |
+//! | `new_timeout` | registered | push; or withdraw |
+//! | `cancel` | perhaps taken the message back, perhaps made the timeout `CANCELLED` | make it so, unless another thread ends it; push, if it was in the wheel; count |
+//! | the end of the last run on an executor's thread | made it `EXPIRED` | push; count |
+//! | a future that is polled with another waker | made the old timeout `CANCELLED`, and not counted that | register and push the new one; then count the old one: one of them is in the sum at all times. The new one is never withdrawn |
 //!
 //! A turn that is cut short may leave nodes that it had taken out of the wheel. A thread that read
 //! the state before the bit was set (a `shutdown` in `next_due`, a driver) may take the lock before
@@ -42,6 +47,7 @@
 //! | | |
 //! |---|---|
 //! | `stop`, `stop` | the bit tells which was first. That one returns all timeouts; the other blocks until `cancel_all` is over |
+//! | `stop`, a caller that comes too late | registers and withdraws a timeout. With `OVER`, the pending count reads zero meanwhile |
 //! | `stop`, `start` | under the lock of the thread's handle: `start` sees `CLOSING` and spawns nothing, or `stop` finds the thread and joins it |
 //! | `stop`, a sleeping worker | it is unparked whatever it does; a token that comes early stays |
 //! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` does not raise it from zero |
@@ -51,8 +57,9 @@
 //!
 //! # `shutdown`
 //!
-//! It sets `CLOSING` alone: new timeouts are rejected, all else goes on. It reads the clock after
-//! that, so a timeout that was accepted with a delay of the grace falls due within it. It waits
+//! It sets `CLOSING` alone, and executes the fence: new timeouts are rejected, all else goes on. It
+//! reads the clock after that. A caller reads the clock before it finds the timer open, so a timeout
+//! that was accepted with a delay of the grace falls due within it. It waits
 //! while something in the wheel falls due in time, by the deadline of each timeout; and while the
 //! timeouts in the wheel do not add up to the count, because then a thread is about to push. With a
 //! thread, it gives up a timeout that is not due by the timer's clock once real time should have
@@ -63,7 +70,7 @@
 use std::time::{Duration, Instant};
 
 use super::shared::{LIVE_TIMERS, Shared, Timeout};
-use super::state::{CLOSING, STOPPED, StateSnapshot, TimerState};
+use super::state::{CLOSING, OVER, STOPPED, StateSnapshot, TimerState};
 use super::thread_cache;
 use super::worker::Worker;
 use crate::node::{Arrival, Stopped};
@@ -82,13 +89,21 @@ const LOOK_INTERVAL_PER_PENDING: u64 = 100;
 
 impl TimerState {
     /// From now on new timeouts are rejected.
-    pub(crate) fn close(&self) {
-        self.0.fetch_or(CLOSING, Ordering::Acquire);
+    fn close(&self) {
+        let before = StateSnapshot(self.word.fetch_or(CLOSING, Ordering::Relaxed));
+        self.fence_after_change(before);
     }
 
     /// Closes and stops the timer. Returns the state before: one caller finds it not stopped.
-    pub(crate) fn stop(&self) -> StateSnapshot {
-        StateSnapshot(self.0.fetch_or(STOPPED | CLOSING, Ordering::AcqRel))
+    fn stop(&self) -> StateSnapshot {
+        let before = StateSnapshot(self.word.fetch_or(STOPPED | CLOSING, Ordering::Release));
+        self.fence_after_change(before);
+        before
+    }
+
+    /// All timeouts of a stopped timer have ended.
+    fn set_over(&self) {
+        self.word.fetch_or(OVER, Ordering::Relaxed);
     }
 }
 
@@ -211,7 +226,7 @@ impl Shared {
                 self.wake();
             }
             let shortest =
-                Duration::from_nanos(self.state.pending() * LOOK_INTERVAL_PER_PENDING) + MIN_LOOK_INTERVAL;
+                Duration::from_nanos(self.pending() * LOOK_INTERVAL_PER_PENDING) + MIN_LOOK_INTERVAL;
             parker.park_timeout(self.ticks.until(next, now).min(LOOK_INTERVAL).max(shortest));
         }
     }
@@ -236,8 +251,7 @@ impl Shared {
     /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a
     /// thread is about to push it; `None` if there is none, or the timer is stopped.
     pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
-        let state = self.state.snapshot();
-        let is_over = state.is_stopped() || state.pending() == 0;
+        let is_over = self.state.snapshot().is_stopped() || self.pending_at_most() == 0;
         if is_over { None } else { self.worker.lock().next_due(self, last) }
     }
 }
@@ -251,45 +265,41 @@ impl Worker {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
-        let state = shared.state.snapshot();
+        let pending = shared.pending_at_most();
         let (first, live) = self.nodes.of(shared).first_due(shared.ticks, last);
         // Otherwise a thread is about to push a timeout, perhaps in the place of another one, or to
-        // deregister one.
-        if live == state.pending() { first } else { Some(0) }
+        // withdraw one, or to count an end.
+        if live == pending { first } else { Some(0) }
     }
 
     /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with
-    /// their hooks called. Waits for callers that have registered and are about to push.
+    /// their hooks called. Waits for callers that have registered a timeout, or cancelled one.
     pub(super) fn cancel_all(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
         let Self { nodes, intake, .. } = self;
         let mut nodes = nodes.of(shared);
-        nodes.stop_all(|stopped| {
-            shared.state.deregister();
+        let mut end = |stopped| {
+            shared.counters.worker.stopped.add_one_alone();
+            shared.free_place();
             all.push(stopped);
-        });
+        };
+        nodes.stop_all(&mut end);
         loop {
             intake.queue.take(&shared.new_lanes, usize::MAX, |waiting, most| {
                 nodes.receive(waiting, most, |arrival, _| {
                     let (Arrival::New(node) | Arrival::Known(node)) = arrival else { return };
-                    if let Some(stopped) = node.stop() {
-                        shared.state.deregister();
-                        all.push(stopped);
-                    }
+                    node.stop().map(&mut end);
                 })
             });
-            if shared.state.snapshot().pending() == 0 {
+            if shared.pending_at_most() == 0 {
                 break;
             }
             backoff.snooze();
         }
-        // Every registered timeout has ended. Messages that are left in lanes were taken back, or
-        // are about timeouts that have ended since; their nodes are freed with the timer.
-        intake.taken = shared.state.snapshot().registered(intake.taken);
-        let counters = &shared.counters.worker;
-        counters.in_wheel_or_expired.set_alone(counters.expired.get());
-        counters.taken.set_alone(intake.taken);
+        // Every accepted timeout has ended. Messages that are left in lanes were taken back, or are
+        // about timeouts that have ended since; their nodes are freed with the timer.
+        shared.state.set_over();
         shared.worker.set_calling_hooks();
         let cancelled = |stopped| match stopped {
             Stopped::WithTask(claimed) => {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::counters::Counters;
+use super::pending::{Limit, PendingCounts};
 use super::sleep::Waker;
 use super::state::{MAX_PENDING, TimerState};
 use super::thread::Thread;
@@ -70,8 +71,11 @@ impl TaskContext for SharedFields {
 
 /// The fields of [`Shared`].
 pub(crate) struct SharedFields {
-    /// Lifecycle, pending count and whether the worker sleeps.
+    /// The lifecycle, and whether the worker sleeps.
     pub(crate) state: CachePadded<TimerState>,
+    pub(crate) pending_counts: PendingCounts,
+    /// The places of pending timeouts, if the user has set a limit.
+    pub(crate) limit: Option<Limit>,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
     /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
@@ -92,8 +96,6 @@ pub(crate) struct SharedFields {
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
-    /// The most timeouts that may be pending: the user's limit, or `MAX_PENDING`.
-    pub(crate) limit: u64,
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     /// `DEADLINE_NEVER` is none.
     pub(super) slow_task_threshold: u64,
@@ -139,6 +141,8 @@ impl Shared {
         let (ticks_per_wheel, wheel) = (settings.wheel.ticks_per_wheel(), settings.wheel.name());
         new_pool(settings.wheel, |nodes, pool| SharedFields {
             state: CachePadded::new(TimerState::new()),
+            pending_counts: PendingCounts::default(),
+            limit: (settings.limit > 0).then(|| Limit::new(MAX_PENDING.min(settings.limit as u64))),
             new_lanes: NewLanes::new(pool),
             stopped: Arc::default(),
             ticks_per_wheel,
@@ -149,10 +153,6 @@ impl Shared {
             handles: AtomicUsize::new(0),
             counters: Counters::default(),
             ticks,
-            limit: match settings.limit {
-                0 => MAX_PENDING,
-                limit => MAX_PENDING.min(limit as u64),
-            },
             slow_task_threshold: settings.slow_task_threshold,
             time,
             is_driven: settings.is_driven,

@@ -1,122 +1,144 @@
-//! Sleep and wake-up of the worker: of its thread, and of a loop that turns a `Driver`.
+//! Sleep and wake-up of the worker: of its thread, and of a loop that turns a `Driver`. Both use
+//! one protocol.
 //!
-//! The word is [`ASLEEP`] in the [`TimerState`], and for a loop also `announced`, the tick of its
-//! next turn. The rows of the state word's table for sleeping:
+//! The word is [`ASLEEP`] in the [`TimerState`], with two bits that say what wakes the worker, and
+//! the number of the sleep. Beside it is `announced`: a timeout whose deadline is before it needs
+//! an earlier turn than the one that the worker sleeps for. The rows of the state word's table for
+//! sleeping:
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`publish_and_read`](TimerState::publish_and_read) (after `reset` has pushed to the lane; after a run on an executor's thread has pushed; with a driver's waker, also after `new_timeout` has, or after `reset` to an earlier deadline of a node that is still in a lane) | nothing | `AcqRel`, a write all the same | `fall_asleep` and `announce_sleep`: either it comes before, and the worker's second look sees the push; or after, and this sees `ASLEEP` |
-//! | [`fall_asleep`](TimerState::fall_asleep) (the worker thread) | sets `ASLEEP` if the word is unchanged | `AcqRel` | see below |
-//! | [`announce_sleep`](TimerState::announce_sleep) (a driver with a waker; a caller of the waker, if it panicked) | sets `ASLEEP` | `AcqRel` | `publish_and_read`, which sees with `ASLEEP` what was announced |
-//! | [`wake`](TimerState::wake) (a thread that saw `ASLEEP`; a `shutdown` that finds something due; the worker itself) | clears `ASLEEP` | `AcqRel` | the thread that cleared it unparks, so at most one caller does for each sleep (`stop` does in any case) |
+//! | [`fall_asleep`](TimerState::fall_asleep) (the worker; then the fence) | sets `ASLEEP` and how, [`SLEEP`] + 1 | `Release` | `look_after_push`, which sees with `ASLEEP` what was announced |
+//! | [`sleep_on`](TimerState::sleep_on) (a caller of the waker, if it panicked) | sets `ASLEEP` | `Relaxed` | nothing |
+//! | [`wake`](TimerState::wake) (a caller) | clears the sleep that it saw, by compare-exchange | `Relaxed` | the thread that clears it unparks, so at most one caller does for each sleep (`stop` does in any case) |
+//! | [`wake_any`](TimerState::wake_any) (the worker itself; a `shutdown` that finds something due) | clears any sleep | `Relaxed` | the same |
 //!
 //! | word | written | read |
 //! |---|---|---|
-//! | `announced` | by the driver, before `announce_sleep`, which releases it | after `publish_and_read`, which acquires it; means something while `ASLEEP` is set |
+//! | `announced` | by the worker, before `fall_asleep`, which releases it; `Relaxed` | after `look_after_push`, which acquires it; means something while `ASLEEP` is set |
+//! | `wanted` | `fetch_min` by a caller that wakes the worker, swapped by the worker before it sleeps; `Relaxed` | a hint: nothing depends on its value |
 //! | `is_unused` | once, when the driver is dropped; `Relaxed` | by a caller of the waker: a call at that moment is as good as one before it |
 //!
-//! # The thread: no wake-up is lost
+//! # No wake-up is lost
 //!
-//! While there is traffic the worker thread idles until the next tick. It announces nothing, and no
-//! caller wakes it, because nothing can fire before that tick. To sleep longer, it
+//! The worker
 //!
-//! 1. reads the word;
-//! 2. finds all lanes empty, and has taken in as many new timeouts as were ever `REGISTERED`
-//!    (whether they were taken back or not);
-//! 3. sets `ASLEEP` by a compare-exchange from the word of step 1;
-//! 4. looks at the lanes once more.
+//! 1. finds the tick of its next turn;
+//! 2. announces it, and sets `ASLEEP`, whatever has happened since;
+//! 3. executes the fence;
+//! 4. takes in what is in the lanes, and sleeps until the earlier of the two ticks.
 //!
-//! Take a push that it has seen in neither look.
+//! A caller pushes a message, or makes a deadline in a lane earlier, executes its fence, and looks.
+//! If the worker's fence comes later, step 4 sees the push. Otherwise the caller sees `ASLEEP`, or a
+//! later value of the word.
 //!
-//! * A new timeout: its `register` (or `transfer`) came after step 1, otherwise `REGISTERED` would
-//!   differ in step 2. So it came after step 3 as well, otherwise the compare-exchange would fail.
-//!   It saw `ASLEEP`, and its caller wakes the worker after the push. `REGISTERED` counts modulo
-//!   2^28: it can look unchanged with pushes outstanding only if these are a multiple of 2^28. Then
-//!   each of them, except the last one per thread, comes before a later `register` or `transfer` of
-//!   its thread. So step 4 sees them.
-//! * A cancellation, a re-arm or the end of a run: its `deregister`, `transfer` or
-//!   `publish_and_read` came after the push. If it had come before step 3, step 4 would see the
-//!   push. So it came after, and saw `ASLEEP`.
+//! * If it sees this sleep, it sees what was announced, and wakes the worker if that is too late.
+//!   (It may read what a later sleep has announced. The fence of that sleep comes after the
+//!   caller's, because the caller has not seen it. So that sleep has seen the push.)
+//! * If it sees that `ASLEEP` is cleared, the worker has woken, or another caller is waking it. In
+//!   both cases the worker makes a turn, and sleeps anew with another fence.
+//! * If it sees a later sleep, the same holds for that one.
 //!
-//! A worker that its own time has woken clears `ASLEEP` itself. A caller that had seen it set, and
-//! is about to push, has changed `REGISTERED` by then. So the worker does not sleep again before it
-//! has taken that push.
+//! The answer of step 4 is never later than announced, because a caller may have relied on that. If
+//! one thread pushes a node and another makes its deadline earlier, the one whose look comes last
+//! knows of both. If the waker panics, its caller sets `ASLEEP` again: the loop sleeps on, until the
+//! next caller that needs it.
 //!
-//! # The driver's loop: no announced turn is too late
+//! # What wakes the worker
 //!
-//! A loop cannot wait until no caller is busy. It
+//! | the worker sleeps | an earlier deadline | a lot of messages in one lane | a message that lets it reclaim memory |
+//! |---|---|---|---|
+//! | after a turn without messages: until its next deadline | wakes it | wakes it | wakes it (not a driver) |
+//! | after a turn with messages: for at most [`RECLAIM_INTERVAL`] | wakes it | wakes it | – |
+//! | after a turn with many messages: for at most [`LOT_INTERVAL`] | wakes it | – | – |
+//! | until the wheel's next tick, if that is near | – | – | – |
 //!
-//! 1. looks at the lanes and finds the tick of its next turn;
-//! 2. writes that tick into `announced`;
-//! 3. sets `ASLEEP`, whatever has happened since;
-//! 4. looks at the lanes again, and sleeps until the earlier of the two ticks.
+//! So steady traffic with far deadlines wakes the thread about once per second, or as often as a
+//! lot is full, but at most once per `LOT_INTERVAL`. What has ended is reclaimed within a second.
+//! The last row needs no announcement, because nothing can fire before that tick: a worker that
+//! expires something in each tick executes no fence.
 //!
-//! Take a push, or a deadline made earlier in a lane, that it has seen in neither look. The
-//! caller's `publish_and_read` came after step 3, so it sees `ASLEEP` and the tick, and wakes the
-//! loop if that is too late. If it sees `ASLEEP` cleared, another caller is waking the loop, or the
-//! loop has turned; in both cases the loop announces its next sleep anew. If one thread pushes a
-//! node and another makes it earlier, the one whose `publish_and_read` comes last knows of both. If
-//! the waker panics, its caller sets `ASLEEP` again: the loop sleeps on, until the next caller that
-//! needs it.
+//! A caller that wakes the thread for its deadline leaves the deadline in `wanted`, and the thread
+//! wakes then although the timeout may be cancelled by that time. Otherwise each of many timeouts
+//! that are scheduled and soon cancelled would wake it, if the next deadline in the wheel is far.
 
 use std::time::Duration;
 
 use super::shared::{Handle, Shared};
-use super::state::{ASLEEP, StateSnapshot, TimerState};
+use super::state::{ASLEEP, HOW_ASLEEP, SLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
 use super::worker::Worker;
+use crate::node::LOT;
 use crate::sync::unmodelled::AtomicBool;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, Ordering};
 use crate::ticks::DEADLINE_NEVER;
 
+/// The worker thread makes a turn after this time, if it has taken in messages since its last
+/// sleep: there may be more, and nothing else wakes it to reclaim what has ended.
+const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// If lots of messages come one after the other, the worker makes a turn after this time, and is
+/// woken by none of them.
+const LOT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// After a turn with so many messages, more lots are expected.
+const MANY_MESSAGES: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
+
+impl StateSnapshot {
+    /// The number of the sleep.
+    fn sleep(self) -> u64 {
+        self.0 / SLEEP
+    }
+}
+
 impl TimerState {
-    /// Reads the state by a write, so that a worker that falls asleep later sees what the caller
-    /// has pushed before.
+    /// The worker is about to sleep, whatever has happened; `how` is some of the bits of
+    /// [`HOW_ASLEEP`]. Returns the state before.
+    fn fall_asleep(&self, how: u64) -> StateSnapshot {
+        let asleep = |word: u64| Some((word & !HOW_ASLEEP | ASLEEP | how) + SLEEP);
+        let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, asleep);
+        StateSnapshot(before.expect("the closure returns a value"))
+    }
+
+    /// A driver's loop could not be woken.
+    fn sleep_on(&self) {
+        self.word.fetch_or(ASLEEP, Ordering::Relaxed);
+    }
+
+    /// Ends the sleep that was `seen`. Returns false if it has ended.
+    fn wake(&self, seen: StateSnapshot) -> bool {
+        let awake = |word: u64| {
+            let now = StateSnapshot(word);
+            (now.is_asleep() && now.sleep() == seen.sleep()).then_some(word & !HOW_ASLEEP)
+        };
+        self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, awake).is_ok()
+    }
+
+    /// Whether the worker, which is asleep, would sleep past the tick of this deadline.
     #[inline]
-    pub(crate) fn publish_and_read(&self) -> StateSnapshot {
-        StateSnapshot(self.0.fetch_or(0, Ordering::AcqRel))
-    }
-
-    /// The worker thread falls asleep, unless the word has changed since it was `seen`.
-    pub(crate) fn fall_asleep(&self, seen: StateSnapshot) -> bool {
-        self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// A driver's loop is about to sleep, whatever has happened; or it sleeps on.
-    pub(crate) fn announce_sleep(&self) {
-        self.0.fetch_or(ASLEEP, Ordering::AcqRel);
+    fn is_needed_for(&self, deadline: u64) -> bool {
+        deadline < self.announced.load(Ordering::Relaxed)
     }
 
     /// Returns whether the worker slept until now.
-    pub(crate) fn wake(&self) -> bool {
-        StateSnapshot(self.0.fetch_and(!ASLEEP, Ordering::AcqRel)).is_asleep()
+    pub(crate) fn wake_any(&self) -> bool {
+        StateSnapshot(self.word.fetch_and(!HOW_ASLEEP, Ordering::Relaxed)).is_asleep()
     }
 }
 
 /// Wakes the loop that turns a driver.
 pub(crate) struct Waker {
     wake: Box<dyn Fn() + Send + Sync>,
-    /// The tick of the turn that the loop has announced; 0 if no caller can need an earlier one.
-    announced: AtomicU64,
     is_unused: AtomicBool,
 }
 
 impl Waker {
     pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { wake: Box::new(wake), announced: AtomicU64::new(0), is_unused: AtomicBool::new(false) }
+        Self { wake: Box::new(wake), is_unused: AtomicBool::new(false) }
     }
 
     /// There is no loop any more.
     pub(crate) fn set_unused(&self) {
         self.is_unused.store(true, Ordering::Relaxed);
-    }
-
-    fn announce(&self, tick: u64) {
-        self.announced.store(tick, Ordering::Relaxed);
-    }
-
-    /// Whether the loop would sleep past this tick.
-    fn is_needed_for(&self, tick: u64) -> bool {
-        tick < self.announced.load(Ordering::Relaxed)
     }
 
     fn wake(&self) {
@@ -140,53 +162,54 @@ pub(crate) enum Idle {
 
 /// The callers' side.
 impl Shared {
-    /// A new timeout with this deadline was pushed. `registered` is the state before it was
-    /// counted.
+    /// A new timeout with this deadline was pushed, and the fence after the push was executed.
     #[inline]
-    pub(super) fn wake_for_new(&self, registered: StateSnapshot, deadline: u64) {
-        // The thread needs no second look: the compare-exchange of `fall_asleep` fails if
-        // `register` came before it.
-        let state = if self.waker.is_some() { self.state.publish_and_read() } else { registered };
-        self.wake_for(state, if registered.completes_wake_batch() { 0 } else { deadline });
+    pub(super) fn wake_for_new(&self, handle: &Handle, deadline: u64) {
+        let state = self.state.snapshot();
+        if state.is_asleep()
+            && (self.state.is_needed_for(deadline) || state.wakes_for_lot() && completes_lot(handle.ticket()))
+        {
+            self.wake_for(state, deadline);
+        }
     }
 
     /// The deadline of a node that is in a lane has become earlier.
-    #[inline]
     pub(super) fn wake_for_earlier(&self, handle: &Handle) {
-        let state = self.state.publish_and_read();
-        // The deadline as it is now: of two concurrent resets, the one that reads last has to act
+        let state = self.state.look_after_push(self.state.snapshot());
+        // The deadline as it is now: of two concurrent resets, the one that looks last has to act
         // on the earlier deadline.
-        self.wake_for(state, handle.deadline());
-    }
-
-    /// Wakes the worker if it sleeps and would miss this deadline of a node in a lane.
-    #[inline]
-    fn wake_for(&self, state: StateSnapshot, deadline: u64) {
-        if state.is_asleep() {
-            self.wake_sleeper_for(deadline);
+        let deadline = handle.deadline();
+        if state.is_asleep() && self.state.is_needed_for(deadline) {
+            self.wake_for(state, deadline);
         }
     }
 
     #[cold]
-    fn wake_sleeper_for(&self, deadline: u64) {
-        let misses = |waker: &Waker| waker.is_needed_for(self.ticks.of(deadline));
-        if self.waker.as_ref().is_none_or(misses) {
-            self.wake();
-        }
+    fn wake_for(&self, seen: StateSnapshot, deadline: u64) {
+        self.state.wanted.fetch_min(deadline, Ordering::Relaxed);
+        self.wake_from(seen);
     }
 
-    /// Wakes the worker, if it sleeps, to reclaim a node of the wheel whose timeout has ended. (A
-    /// driver's loop is not woken before it has something to run.)
+    /// Something was pushed, or given back, that lets the worker reclaim memory. `fills_lot`: the
+    /// message completed a lot.
     #[inline]
-    pub(super) fn wake_to_reclaim(&self, state: StateSnapshot) {
-        if state.is_asleep() && self.waker.is_none() {
-            self.wake();
+    pub(super) fn wake_to_reclaim(&self, fills_lot: bool) {
+        let state = self.state.look_after_push(self.state.snapshot());
+        if state.is_asleep() && (state.wakes_to_reclaim() || fills_lot && state.wakes_for_lot()) {
+            self.wake_from(state);
         }
     }
 
-    /// Wakes the worker, unless another thread has since it was seen asleep.
+    #[cold]
+    fn wake_from(&self, seen: StateSnapshot) {
+        if self.state.wake(seen) {
+            self.notify_worker();
+        }
+    }
+
+    /// Wakes the worker, if it sleeps.
     pub(crate) fn wake(&self) {
-        if self.state.wake() {
+        if self.state.wake_any() {
             self.notify_worker();
         }
     }
@@ -202,40 +225,69 @@ impl Shared {
         self.guard("when it was called", || "(the waker)", wake);
         if has_panicked {
             // The loop sleeps on: the next caller that needs it tries again.
-            self.state.announce_sleep();
+            self.state.sleep_on();
         }
     }
 }
 
+/// Whether the message with this ticket is the last one of a lot.
+#[inline]
+fn completes_lot(ticket: u64) -> bool {
+    ticket % LOT == LOT - 1
+}
+
+/// How the worker sleeps.
+struct Plan {
+    /// The tick of the next turn, if nothing wakes the worker before.
+    next: u64,
+    /// Bits of [`HOW_ASLEEP`].
+    how: u64,
+}
+
 /// The worker's side.
 impl Worker {
-    /// Decides what the worker thread does after a turn. While there is traffic it wakes at every
-    /// tick, so that no caller has to wake it. After a whole tick without traffic it parks.
-    pub(crate) fn idle(&self, shared: &Shared, now: u64) -> Idle {
-        let state = shared.state.snapshot();
-        if state.is_stopped() {
+    /// Decides what the worker thread does after a turn.
+    pub(crate) fn idle(&mut self, shared: &Arc<Shared>, now: u64) -> Idle {
+        if shared.state.snapshot().is_stopped() {
             return Idle::Ended;
         }
         if self.intake.has_backlog {
             return Idle::UntilNextTick(Duration::ZERO);
         }
-        let lanes_are_empty = || self.intake.queue.is_empty(&shared.new_lanes);
-        if self.intake.taken_last == 0
-            && state.has_registered(self.intake.taken)
-            && lanes_are_empty()
-            && shared.state.fall_asleep(state)
-        {
-            // Look again. A caller that read the state before `fall_asleep` does not wake the
-            // worker:
-            // - worker: finds the lanes empty; falls asleep; looks at the lanes again.
-            // - caller, after the first of these: pushes; reads that the worker is awake.
-            if lanes_are_empty() {
-                let next = self.nodes.next_deadline();
-                return Idle::Parked(next.map(|tick| shared.ticks.until(tick, now)));
-            }
-            shared.state.wake();
+        let taken = self.intake.taken_last;
+        let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
+        let (how, at_most) = if taken >= MANY_MESSAGES {
+            (0, Some(LOT_INTERVAL))
+        } else if taken > 0 {
+            (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL))
+        } else {
+            (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None)
+        };
+        let wanted = self.wanted_deadline(shared, now, at_most.is_some());
+        let next = next.min(shared.ticks.of(wanted));
+        let until = shared.ticks.until(next, now);
+        if next <= self.nodes.tick() + 1 && until <= LOT_INTERVAL {
+            return Idle::UntilNextTick(until);
         }
-        Idle::UntilNextTick(shared.ticks.until(self.nodes.tick() + 1, now))
+        if until > LOT_INTERVAL && !self.has_tried_light {
+            self.has_tried_light = true;
+            shared.state.set_light();
+        }
+        let next = self.announce(shared, &Plan { next, how });
+        if next <= shared.ticks.reached(now) {
+            shared.state.wake_any();
+            return Idle::UntilNextTick(Duration::ZERO);
+        }
+        let until = (next < u64::MAX).then(|| shared.ticks.until(next, now));
+        Idle::Parked(until.into_iter().chain(at_most).min())
+    }
+
+    /// The earliest deadline for which a caller has woken the thread, and which has not passed. It
+    /// is forgotten once there is no traffic.
+    fn wanted_deadline(&mut self, shared: &Shared, now: u64, has_traffic: bool) -> u64 {
+        let wanted = shared.state.wanted.swap(DEADLINE_NEVER, Ordering::Relaxed).min(self.wanted);
+        self.wanted = if has_traffic && wanted > now { wanted } else { DEADLINE_NEVER };
+        self.wanted
     }
 
     /// Returns the tick at which the driver's next turn has work, and announces a sleep until then.
@@ -243,18 +295,26 @@ impl Worker {
         // A timeout that is never due needs no turn, and no caller has to wake the loop for it.
         let never = shared.ticks.of(DEADLINE_NEVER);
         let mut next = self.next_tick(shared).min(never);
-        if let Some(waker) = &shared.waker {
-            // No timeout that comes from now on fires before the wheel's next tick.
-            let earliest = self.nodes.tick() + 1;
-            waker.announce(if next <= earliest { 0 } else { next });
-            shared.state.announce_sleep();
-            // Look again: a caller may have read the state before `announce_sleep`. The answer is
-            // not later than announced, because another caller may have relied on that:
-            // - loop: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.
-            // - caller, between the two: pushes a timeout for tick 6, and does not wake the loop.
-            next = self.next_tick(shared).min(next);
+        if shared.waker.is_some() {
+            let is_near = next <= self.nodes.tick() + 1 && shared.ticks.duration() <= LOT_INTERVAL;
+            next = self.announce(shared, &Plan { next, how: if is_near { 0 } else { WAKE_FOR_LOT } });
         }
         (next < never).then_some(next)
+    }
+
+    /// Announces a sleep. Returns the tick of the next turn, which is not later than announced.
+    fn announce(&mut self, shared: &Arc<Shared>, plan: &Plan) -> u64 {
+        // No timeout that comes from now on fires before the wheel's next tick.
+        let earliest = self.nodes.tick() + 1;
+        let needed_before = if plan.next <= earliest { 0 } else { shared.ticks.first_deadline_of(plan.next) };
+        shared.state.announced.store(needed_before, Ordering::Relaxed);
+        let before = shared.state.fall_asleep(plan.how);
+        shared.state.fence_after_change(before);
+        // Look again: a caller may have looked before `fall_asleep`. The answer is not later than
+        // announced, because another caller may have relied on that:
+        // - worker: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.
+        // - caller, between the two: pushes a timeout for tick 6, and does not wake the worker.
+        self.next_tick(shared).min(plan.next)
     }
 
     /// Returns the tick at which a turn has work; `u64::MAX` is never. Takes in the messages that

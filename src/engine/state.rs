@@ -1,108 +1,151 @@
-//! The state of a timer in one word: its lifecycle, whether the worker sleeps, and how many
-//! timeouts are pending.
+//! The state word of a timer: its lifecycle, and whether the worker sleeps.
 //!
-//! These share a word. So a thread that publishes a step learns by the same instruction what it has
-//! to know of the other threads, and no fence is needed:
+//! The word changes rarely: when the timer starts, closes or stops, and when the worker sleeps or
+//! is woken. Callers only read it, so they share it without contention. How many timeouts are
+//! pending is counted elsewhere ([`pending`](super::pending)).
 //!
-//! * `new_timeout` registers and learns whether the timer is stopped. Once `stop` has set its bit,
-//!   the count includes every caller that came before. `stop` waits until all of them have pushed
-//!   their messages. `shutdown` does the same with a bit of its own: the timer is closing. It
-//!   rejects new timeouts and otherwise goes on.
-//! * `new_timeout` and `cancel` learn whether the worker sleeps, so that they have to wake it.
-//! * The worker goes to sleep by comparing the word with its value before it looked at the lanes.
+//! # Push, fence, look
+//!
+//! A caller pushes a message to its lane and then looks at the word: whether it has to wake the
+//! worker, or whether the timer is closed. A thread that closes the timer or puts the worker to
+//! sleep changes the word and then looks at the lanes. Between the two halves each side has a
+//! fence:
+//!
+//! | caller | the other side |
+//! |---|---|
+//! | pushes a message (or makes a deadline in a lane earlier) | changes the word |
+//! | fence: [`look_after_push`](TimerState::look_after_push) | fence: [`fence_after_change`](TimerState::fence_after_change) |
+//! | looks at the word | looks at the lanes |
+//!
+//! The fences have an order. If the caller's fence is first, the other side's look sees the push.
+//! Otherwise the caller's look sees the change. So at least one of the two learns of the other. The
+//! word only needs to say what has to be done then: [`sleep`](super::sleep) and [`end`](super::end)
+//! do so.
+//!
+//! There are two pairs of fences with this property. The bit [`LIGHT`] of the same word says which
+//! one is in use:
+//!
+//! | | caller | the other side |
+//! |---|---|---|
+//! | without `LIGHT` | `fence(SeqCst)` | `fence(SeqCst)` |
+//! | with `LIGHT` | a compiler fence, which costs nothing | [`heavy_fence`]: every thread of the process that runs executes a fence |
+//!
+//! The second pair is for timers with a thread, on platforms that have such an operation (Linux:
+//! `membarrier`). The other side then costs some microseconds, once per sleep of the thread. A
+//! driver may announce a sleep in each turn of its loop, so a driven timer never sets `LIGHT`.
+//!
+//! The worker thread sets `LIGHT` once, before a sleep. A change after that finds the bit in the
+//! word, and uses the heavy fence. A change before it may find that the bit is not set, and use the
+//! ordinary fence. A caller that has read the bit has read this change with it: it knows of it
+//! without any fence.
+//!
+//! The C++ memory model, and with it loom, has only the first pair. The second one relies on the
+//! guarantee of the kernel (`membarrier(2)`, `MEMBARRIER_CMD_PRIVATE_EXPEDITED`): between the
+//! beginning and the end of the call each running thread of the process passes through a state in
+//! which all its earlier accesses to memory are complete, in the order of its program. (A thread
+//! that does not run has done so when it stopped running.) That state takes the place of the
+//! caller's fence, if it comes after the push. If it comes before, so does the change, and the
+//! caller's look sees it.
+//!
+//! # The table
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`register`](TimerState::register) (before the push to the lane) | `PENDING` + 1, `REGISTERED` + 1, if `STARTED`, not `CLOSING`, below the limit | `AcqRel` | the `Acquire` of `snapshot`: a worker that sees this thread's next `register` sees the push of this one |
-//! | `transfer` (of feature `async`: in `replace`, after the push that takes the old timeout out and before the push of the new one) | `REGISTERED` + 1 | `AcqRel` | as `register` for the second push, and as `deregister` for the first. To a `stop` that may have set its bit, this is still the old timeout, and it waits for it |
-//! | [`deregister`](TimerState::deregister) (in `cancel`, after the push to the lane; also when the worker ends a timeout) | `PENDING` − 1 | `AcqRel` | the same two, and the wait of `stop` for zero: a thread that sees the count sees the push |
+//! | [`look_after_push`](TimerState::look_after_push) | reads, after the fence | `Acquire` | the change that it sees: with `ASLEEP` it sees what was announced |
+//! | [`snapshot`](TimerState::snapshot) | reads | `Acquire` | the changes below: what was done before them |
 //! | [`set_started`](TimerState::set_started) | sets `STARTED` | `AcqRel` | under the lock of the thread's handle |
-//! | [`snapshot`](TimerState::snapshot) | reads | `Acquire` | the releases above; each later operation is a read-modify-write and carries them on |
-//! | [`pending`](TimerState::pending) | reads | `Relaxed` | nothing: a count alone |
+//! | [`set_light`](TimerState::set_light) | sets `LIGHT` | `Relaxed` | nothing: see above |
+//! | [`set_crowded`](TimerState::set_crowded) | sets `CROWDED` | `Relaxed` | nothing: callers that see it late have room |
 //!
-//! The operations on `ASLEEP` are in [`sleep`](super::sleep), those on `CLOSING` and `STOPPED` in
-//! [`end`](super::end), each with its rows of this table.
-//!
-//! Models fail without these: the release of `register`, `transfer`, `deregister`,
-//! `publish_and_read`, `announce_sleep` and `stop`; the acquire of `close`, `publish_and_read`,
-//! `fall_asleep`, `announce_sleep` and `snapshot`. The other sides are not known to be needed
-//! (`loom-tests/tests/models/orders.rs` lists them and says why). They stay, because a model that
-//! does not need an order does not prove that none is needed.
+//! The operations on `ASLEEP` are in [`sleep`](super::sleep), those on `CLOSING`, `STOPPED` and
+//! `OVER` in [`end`](super::end), each with its rows of this table. Each change is a
+//! read-modify-write operation, so it carries on what earlier ones have released.
 
 use std::fmt;
+use std::time::Duration;
 
-use crate::sync::{AtomicU64, IS_EXPLORED, Ordering};
+use crate::platform::heavy_fence;
+use crate::sync::{AtomicU64, Ordering, compiler_fence, fence, sleep, unmodelled};
+use crate::ticks::DEADLINE_NEVER;
 
 pub(super) const STOPPED: u64 = 1 << 0;
 const STARTED: u64 = 1 << 1;
-pub(super) const ASLEEP: u64 = 1 << 2;
 /// New timeouts are rejected. `shutdown` sets it alone, `stop` together with `STOPPED`.
-pub(super) const CLOSING: u64 = 1 << 3;
-const PENDING: u64 = 1 << 4;
-/// The number of registrations, modulo 2^28: up to the end of the word. loom's models have fewer
-/// bits, so that the number overflows there.
-const REGISTERED: u64 = 1 << if IS_EXPLORED { 62 } else { 36 };
+pub(super) const CLOSING: u64 = 1 << 2;
+/// All timeouts have ended, and none is accepted any more.
+pub(super) const OVER: u64 = 1 << 3;
+/// Callers execute no fence, so the other side uses the heavy one. It is set once, or never.
+const LIGHT: u64 = 1 << 4;
+/// So much memory is in use that callers have to count the pending timeouts.
+const CROWDED: u64 = 1 << 5;
+/// The worker sleeps, or is about to.
+pub(super) const ASLEEP: u64 = 1 << 6;
+/// Together with `ASLEEP`: a message that lets the worker reclaim memory wakes it.
+pub(super) const WAKE_TO_RECLAIM: u64 = 1 << 7;
+/// Together with `ASLEEP`: a message that completes a lot wakes it.
+pub(super) const WAKE_FOR_LOT: u64 = 1 << 8;
+/// The number of sleeps so far: up to the end of the word, so it does not overflow.
+pub(super) const SLEEP: u64 = 1 << 9;
 
-/// The number of values that `REGISTERED` counts.
-const REGISTERED_VALUES: u64 = u64::MAX / REGISTERED + 1;
+/// All that says how the worker sleeps.
+pub(super) const HOW_ASLEEP: u64 = ASLEEP | WAKE_TO_RECLAIM | WAKE_FOR_LOT;
 
 /// The most timeouts that can be pending at a time, without a limit: the wheel has room for as
-/// many, and for as many again that have ended and are still in it. (The word has room for 2^32.)
-pub(crate) const MAX_PENDING: u64 = 1 << 31;
-
-/// After so many new timeouts a driver's loop is woken even if its next turn is far away. Otherwise
-/// their messages would accumulate until then.
-const WAKE_BATCH: u64 = 1 << 12;
-
-/// Why `register` rejected a timeout.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Rejection {
-    Stopped,
-    NotStarted,
-    Full,
-}
+/// many, and for as many again that have ended and are still in it.
+pub(super) const MAX_PENDING: u64 = 1 << 31;
 
 /// The value of the word at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StateSnapshot(pub(super) u64);
 
 impl StateSnapshot {
+    #[inline]
+    fn has(self, bit: u64) -> bool {
+        self.0 & bit != 0
+    }
+
+    #[inline]
     pub(crate) fn is_stopped(self) -> bool {
-        self.0 & STOPPED != 0
+        self.has(STOPPED)
     }
 
     /// Whether new timeouts are rejected: the timer is shutting down, or stopped.
+    #[inline]
     pub(crate) fn is_closing(self) -> bool {
-        self.0 & CLOSING != 0
+        self.has(CLOSING)
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.has(OVER)
     }
 
     pub(crate) fn is_started(self) -> bool {
-        self.0 & STARTED != 0
+        self.has(STARTED)
     }
 
+    pub(super) fn is_crowded(self) -> bool {
+        self.has(CROWDED)
+    }
+
+    /// Whether the timer is started, and accepts each new timeout without a limit.
+    #[inline]
+    pub(super) fn accepts_all(self) -> bool {
+        self.0 & (STARTED | CLOSING | CROWDED) == STARTED
+    }
+
+    #[inline]
     pub(crate) fn is_asleep(self) -> bool {
-        self.0 & ASLEEP != 0
+        self.has(ASLEEP)
     }
 
-    pub(crate) fn pending(self) -> u64 {
-        self.0 % REGISTERED / PENDING
+    #[inline]
+    pub(super) fn wakes_to_reclaim(self) -> bool {
+        self.has(WAKE_TO_RECLAIM)
     }
 
-    /// Whether the timeout that is registered next completes a [`WAKE_BATCH`].
-    pub(crate) fn completes_wake_batch(self) -> bool {
-        (self.0 / REGISTERED + 1) % WAKE_BATCH == 0
-    }
-
-    /// How many timeouts were ever registered, if the worker had taken in `taken` of them before
-    /// this snapshot and fewer than 2^28 wait.
-    pub(crate) fn registered(self, taken: u64) -> u64 {
-        let waiting = (self.0 / REGISTERED).wrapping_sub(taken) % REGISTERED_VALUES;
-        taken + waiting
-    }
-
-    /// Whether exactly `taken` timeouts were ever registered, modulo 2^28.
-    pub(crate) fn has_registered(self, taken: u64) -> bool {
-        self.0 / REGISTERED == taken % REGISTERED_VALUES
+    #[inline]
+    pub(super) fn wakes_for_lot(self) -> bool {
+        self.has(WAKE_FOR_LOT)
     }
 }
 
@@ -117,109 +160,67 @@ impl fmt::Debug for StateSnapshot {
     }
 }
 
-pub(crate) struct TimerState(pub(super) AtomicU64);
+pub(crate) struct TimerState {
+    pub(super) word: AtomicU64,
+    /// See [`sleep`](super::sleep), as for `wanted`.
+    pub(super) announced: AtomicU64,
+    pub(super) wanted: unmodelled::AtomicU64,
+}
 
 impl TimerState {
     pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self {
+            word: AtomicU64::new(0),
+            announced: AtomicU64::new(0),
+            wanted: unmodelled::AtomicU64::new(DEADLINE_NEVER),
+        }
     }
 
     #[inline]
     pub(crate) fn snapshot(&self) -> StateSnapshot {
-        StateSnapshot(self.0.load(Ordering::Acquire))
+        StateSnapshot(self.word.load(Ordering::Acquire))
     }
 
-    pub(crate) fn pending(&self) -> u64 {
-        StateSnapshot(self.0.load(Ordering::Relaxed)).pending()
-    }
-
-    /// Counts a timeout in. Returns the state before.
+    /// Reads the state after a push: see the head of this file. `seen` is any earlier state.
     #[inline]
-    pub(crate) fn register(&self, limit: u64) -> Result<StateSnapshot, Rejection> {
-        let mut word = self.0.load(Ordering::Relaxed);
-        loop {
-            if word & CLOSING != 0 {
-                return Err(Rejection::Stopped);
-            }
-            if word & STARTED == 0 {
-                return Err(Rejection::NotStarted);
-            }
-            if StateSnapshot(word).pending() >= limit {
-                return Err(Rejection::Full);
-            }
-            // An overflow of REGISTERED leaves the word at its end, which is harmless.
-            let counted = word.wrapping_add(PENDING + REGISTERED);
-            match self.0.compare_exchange_weak(word, counted, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(word) => return Ok(StateSnapshot(word)),
-                Err(now) => word = now,
-            }
+    pub(super) fn look_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
+        if seen.has(LIGHT) {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+        StateSnapshot(self.word.load(Ordering::Acquire))
+    }
+
+    /// The fence between a change of the word and a look at the lanes. `changed` is the state that
+    /// was changed.
+    pub(super) fn fence_after_change(&self, changed: StateSnapshot) {
+        fence(Ordering::SeqCst);
+        if changed.has(LIGHT) && !heavy_fence() {
+            // The process has forbidden itself the system call after the timer began to use it.
+            // From now on callers execute the fence. A caller that has read the old state has
+            // pushed, or will look at the word later: no processor keeps a store to itself for a
+            // millisecond.
+            self.word.fetch_and(!LIGHT, Ordering::Relaxed);
+            sleep(Duration::from_millis(1));
         }
     }
 
-    /// Counts in a timeout that replaces another one, which is not counted out. So there is room
-    /// for it under the limit, and `stop` waits for it. Returns the state before.
-    #[cfg(feature = "async")]
-    pub(crate) fn transfer(&self) -> StateSnapshot {
-        // An overflow of REGISTERED leaves the word at its end, which is harmless.
-        StateSnapshot(self.0.fetch_add(REGISTERED, Ordering::AcqRel))
-    }
-
-    /// Counts out a timeout that has ended. Returns the state before.
-    #[inline]
-    pub(crate) fn deregister(&self) -> StateSnapshot {
-        let before = StateSnapshot(self.0.fetch_sub(PENDING, Ordering::AcqRel));
-        debug_assert_ne!(before.pending(), 0, "only a registered timeout is deregistered");
-        before
+    /// From now on callers execute no fence, if the platform permits it. For the worker thread,
+    /// while it is not asleep. Takes up to some ten milliseconds at the first call in a process,
+    /// in which the kernel waits for all processors.
+    pub(super) fn set_light(&self) {
+        if heavy_fence() {
+            self.word.fetch_or(LIGHT, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set_started(&self) {
-        self.0.fetch_or(STARTED, Ordering::AcqRel);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn registrations_overflow_without_touching_the_count() {
-        let state = TimerState::new();
-        state.set_started();
-        for taken in 0..=5 {
-            assert!(state.snapshot().has_registered(taken));
-            state.register(MAX_PENDING).unwrap();
-            assert_eq!(state.snapshot().pending(), 1);
-            state.deregister();
-        }
-        // The loop need not take 2^28 steps to get to the last value.
-        let last = REGISTERED_VALUES - 1;
-        let state = TimerState(AtomicU64::new(STARTED | (last * REGISTERED)));
-        assert!(state.snapshot().has_registered(last));
-        state.register(1).unwrap();
-        assert!(state.snapshot().has_registered(0) && state.snapshot().has_registered(1 << 28));
-        assert_eq!(state.pending(), 1);
-        let snapshot = state.snapshot();
-        assert!(snapshot.is_started() && !snapshot.is_stopped() && !snapshot.is_asleep());
+        self.word.fetch_or(STARTED, Ordering::AcqRel);
     }
 
-    #[test]
-    fn closing_timer_rejects_timeouts_and_is_not_stopped() {
-        let state = TimerState::new();
-        state.set_started();
-        state.register(MAX_PENDING).unwrap();
-        state.close();
-        let snapshot = state.snapshot();
-        assert!(snapshot.is_closing() && !snapshot.is_stopped());
-        assert_eq!((snapshot.pending(), state.register(MAX_PENDING)), (1, Err(Rejection::Stopped)));
-        assert!(!state.stop().is_stopped(), "this stop is the first one");
-        assert!(state.snapshot().is_closing() && state.snapshot().is_stopped());
-    }
-
-    #[test]
-    fn count_is_full_before_it_overflows() {
-        let state = TimerState(AtomicU64::new(STARTED | (MAX_PENDING * PENDING)));
-        assert_eq!(state.register(MAX_PENDING), Err(Rejection::Full));
-        assert_eq!(state.deregister().pending(), MAX_PENDING);
-        assert!(state.register(MAX_PENDING).is_ok());
+    /// From now on callers count the pending timeouts before they add one.
+    pub(super) fn set_crowded(&self) {
+        self.word.fetch_or(CROWDED, Ordering::Relaxed);
     }
 }

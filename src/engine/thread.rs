@@ -107,7 +107,7 @@ impl Shared {
     }
 
     /// What the worker thread does after a turn.
-    pub(crate) fn idle(&self) -> Idle {
+    pub(crate) fn idle(self: &Arc<Self>) -> Idle {
         let now = self.time.now();
         self.worker.lock().idle(self, now)
     }
@@ -129,7 +129,7 @@ fn run_worker(shared: &Arc<Shared>) {
                         Some(time) => parker.park_timeout(time),
                         None => parker.park(),
                     }
-                    shared.state.wake();
+                    shared.state.wake_any();
                 }
             }
             shared.counters.worker.wake_ups.add_one_alone();

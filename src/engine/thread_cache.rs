@@ -7,9 +7,10 @@
 
 use std::cell::RefCell;
 
-use super::counters::ThreadCounter;
+use super::pending::OwnCounts;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
-use crate::node::{Lent, LocalNodes, Message, Owner, Released};
+use super::state::MAX_PENDING;
+use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
 use crate::report;
 use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, IS_EXPLORED, Ordering, local};
@@ -26,7 +27,7 @@ struct Caches {
 /// What a thread caches of one timer.
 struct ThreadCache {
     nodes: LocalNodes<SharedFields>,
-    counter: Arc<ThreadCounter>,
+    counts: OwnCounts,
     /// Whether the timer is stopped.
     stopped: Arc<AtomicBool>,
 }
@@ -35,9 +36,16 @@ impl ThreadCache {
     fn open(timer: &Arc<Shared>) -> Self {
         Self {
             nodes: LocalNodes::new(timer, timer.new_lanes.open()),
-            counter: timer.counters.resets.take(),
+            counts: timer.pending_counts.take(),
             stopped: Arc::clone(&timer.stopped),
         }
+    }
+}
+
+impl ThreadCache {
+    #[inline]
+    fn lend<'a>(&'a mut self, timer: &'a Shared) -> LentCache<'a> {
+        LentCache { nodes: self.nodes.lend(timer), counts: &mut self.counts }
     }
 }
 
@@ -45,9 +53,9 @@ impl Drop for ThreadCache {
     fn drop(&mut self) {
         let Some(timer) = self.nodes.upgrade() else { return };
         self.nodes.empty(&timer);
-        // (Each thread of a model ends some time, and which counter it had is irrelevant to it.)
+        // (Each thread of a model ends some time, and which counts it had is irrelevant to it.)
         if !IS_EXPLORED {
-            timer.counters.resets.give_back(Arc::clone(&self.counter));
+            timer.pending_counts.give_back(&self.counts);
         }
         // This may be the last reference to the timer: the user's clock and waker go with it.
         report::guard(
@@ -149,30 +157,51 @@ fn with_other(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
     }
 }
 
-/// Lends the thread's nodes of this timer. `work` does not run user code.
-#[inline]
-pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut Lent<'_, SharedFields>) -> R) -> R {
-    with_cache(timer, || Arc::clone(timer), |cache| work(&mut cache.nodes.lend(timer)))
+/// What a thread caches of a timer, lent to a caller that has the timer.
+pub(super) struct LentCache<'a> {
+    pub(super) nodes: Lent<'a, SharedFields>,
+    pub(super) counts: &'a mut OwnCounts,
 }
 
-/// Lends the thread's nodes of the timer of this handle. `work` does not run user code.
+impl LentCache<'_> {
+    /// Takes a timeout back that was just scheduled, because the timer closes. Returns its task,
+    /// or the handle if the worker has the message.
+    #[cold]
+    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<Handle, ClaimedTask<SharedFields>> {
+        match self.nodes.withdraw(handle) {
+            Err(handle) => Ok(handle),
+            Ok(claimed) => {
+                self.counts.withdraw();
+                Err(claimed)
+            }
+        }
+    }
+}
+
+/// Lends the thread's cache of this timer. `work` does not run user code.
 #[inline]
-pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut Lent<'_, SharedFields>) -> R) -> R {
+pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut LentCache<'_>) -> R) -> R {
+    with_cache(timer, || Arc::clone(timer), |cache| work(&mut cache.lend(timer)))
+}
+
+/// Lends the thread's cache of the timer of this handle. `work` does not run user code.
+#[inline]
+pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut LentCache<'_>) -> R) -> R {
     let timer = handle.timer();
-    with_cache(timer, || handle.to_arc(), |cache| work(&mut cache.nodes.lend(timer)))
+    with_cache(timer, || handle.to_arc(), |cache| work(&mut cache.lend(timer)))
 }
 
 /// Pushes a message to the thread's lane.
 #[inline]
 pub(super) fn push(message: Message<'_, SharedFields>) {
-    with_handle(message.handle(), |nodes| nodes.push(message));
+    with_handle(message.handle(), |cache| cache.nodes.push(message));
 }
 
 /// Counts a reset of a timeout of this handle's timer. Returns false, and counts nothing, if the
 /// timer is stopped and this thread caches nothing of it.
 #[inline]
 pub(super) fn count_reset(handle: &Handle) -> bool {
-    with_existing(handle.timer(), |cache| cache.counter.add(1)).is_some() || count_first_reset(handle)
+    with_existing(handle.timer(), |cache| cache.counts.reset(1)).is_some() || count_first_reset(handle)
 }
 
 #[cold]
@@ -188,9 +217,9 @@ fn count_first_reset(handle: &Handle) -> bool {
 /// one timer and schedules those of another does not switch between them.
 #[cold]
 pub(super) fn count_more_resets(handle: &Handle, more: i64) {
-    let counted = with_existing(handle.timer(), |cache| cache.counter.add(more));
+    let counted = with_existing(handle.timer(), |cache| cache.counts.reset(more));
     if counted.is_none() {
-        with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counter.add(more));
+        with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counts.reset(more));
     }
 }
 
@@ -238,5 +267,11 @@ impl Owner for SharedFields {
     #[inline]
     fn recycle(released: Released<Self>) {
         recycle(released);
+    }
+
+    fn has_made(&self, nodes: u64) {
+        if nodes > MAX_PENDING {
+            self.state.set_crowded();
+        }
     }
 }

@@ -5,11 +5,10 @@
 
 use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
 use super::shared::{Executor, Shared, SharedFields};
-use super::state::StateSnapshot;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
 use crate::sync::Arc;
-use crate::ticks::{DEADLINE_RUNNING, Ticks};
+use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
 
 /// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
@@ -24,6 +23,10 @@ pub(crate) struct Worker {
     pub(super) nodes: NodeWheel<SharedFields>,
     pub(super) intake: Intake,
     lateness: LatenessSampler,
+    /// See [`sleep`](super::sleep).
+    pub(super) wanted: u64,
+    /// Whether the thread has tried to set the state's bit `LIGHT`.
+    pub(super) has_tried_light: bool,
     /// All timeouts have ended, and their hooks were called.
     pub(super) has_ended_all: bool,
 }
@@ -35,6 +38,8 @@ impl Worker {
             nodes,
             intake: Intake::default(),
             lateness: LatenessSampler::new(ticks),
+            wanted: DEADLINE_NEVER,
+            has_tried_light: false,
             has_ended_all: false,
         }
     }
@@ -42,7 +47,7 @@ impl Worker {
     /// Does a turn at time `now`. Returns whether anything was due in the wheel.
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
         shared.counters.worker.turns.add_one_alone();
-        let Self { executor, nodes, intake, lateness, has_ended_all } = self;
+        let Self { executor, nodes, intake, lateness, has_ended_all, .. } = self;
         let mut nodes = nodes.of(shared);
         if !*has_ended_all {
             intake.drain(shared, nodes.reborrow());
@@ -76,10 +81,10 @@ impl Worker {
     }
 
     /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
-    /// how many messages of new timeouts wait. `state` is that of the timer.
-    pub(crate) fn occupancy(&self, state: StateSnapshot, now: u64) -> (u64, Vec<SlotCounts>, usize) {
+    /// how many messages of new timeouts wait.
+    pub(crate) fn occupancy(&self, shared: &Shared, now: u64) -> (u64, Vec<SlotCounts>, usize) {
         let tick = now.max(self.nodes.tick());
-        let queued = (state.registered(self.intake.taken) - self.intake.taken) as usize;
+        let queued = (shared.ever_registered() - self.intake.taken) as usize;
         (tick, self.nodes.levels(tick), queued)
     }
 
@@ -123,7 +128,7 @@ fn expire_tick(
             Expiry::Once(claimed) => {
                 shared.counters.worker.expired.add_one_alone();
                 // Before the task runs: a task that schedules another one finds its place free.
-                shared.state.deregister();
+                shared.free_place();
                 let timeout = match executor {
                     None => Some(shared.run(claimed)),
                     Some(executor) => shared.dispatch(executor, claimed),
@@ -238,7 +243,7 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
             let counters = &shared.counters.worker;
             counters.runs.set_alone(counters.runs.get() - 1);
             counters.expired.add_one_alone();
-            shared.state.deregister();
+            shared.free_place();
             run.discard(|claim| shared.discard(|| name, claim));
         }
         HeldRunOutcome::Cancelled(run) => run.discard(|claim| shared.discard(|| name, claim)),

@@ -239,6 +239,11 @@ impl<S: TaskContext> Arena<S> {
         self.single_remote_frees.push(unsafe { node.number() });
     }
 
+    /// How many nodes were ever made.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
     fn make_page(&self) -> Page<S> {
         let number = self.made.fetch_add(PAGE as u64, Ordering::Relaxed);
         let limit = u32::MAX - (FIRST_CHUNK + PAGE) as u32;

@@ -25,6 +25,10 @@ use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering};
 /// How many messages a block holds.
 const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
 
+/// A lane has a lot of messages each time that so many were pushed: the worker has to take them in
+/// before their memory grows.
+pub(crate) const LOT: u64 = 8 * BLOCK;
+
 /// Set in `pushed` when no more messages will come.
 const RETIRED: u64 = 1 << 63;
 

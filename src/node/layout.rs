@@ -53,8 +53,9 @@ impl<S: TaskContext> Node<S> {
         }
     }
 
+    /// The ticket of the message about the new timeout; meaningless once the worker has it.
     #[inline]
-    pub(super) fn ticket(&self) -> u64 {
+    pub(crate) fn ticket(&self) -> u64 {
         self.tick.load(Ordering::Relaxed)
     }
 

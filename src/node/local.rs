@@ -11,13 +11,13 @@ use std::iter;
 use std::ptr;
 
 use super::arena::{FreeNode, PAGE, Page};
-use super::lane::Producer;
+use super::lane::{LOT, Producer};
 use super::message::{Kind, Message};
 use super::pool::Pool;
 use super::refs::{Handle, Owner, Released};
 use super::task::Task;
 use super::timer_ref::LocalCount;
-use super::transitions::Cancel;
+use super::transitions::{Cancel, ClaimedTask};
 use super::word::SeenWord;
 use crate::sync::{Arc, IS_EXPLORED};
 
@@ -135,6 +135,7 @@ impl<S: Owner> Lent<'_, S> {
     #[cold]
     fn fetch_page(&mut self) -> FreeNode<S> {
         self.nodes.page = self.pool.arena.take_page();
+        self.pool.has_made(self.pool.arena.made());
         self.nodes.page.next().expect("a page is given out when it has free nodes")
     }
 
@@ -156,7 +157,10 @@ impl<S: Owner> Lent<'_, S> {
             let cancel = handle.cancel_seen(seen);
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };
-            return cancel;
+            return match cancel {
+                Cancel::InFlight(task) => Cancel::TakenBack(task),
+                cancel => cancel,
+            };
         }
         let cancel = handle.cancel_seen(seen);
         if let Cancel::InWheel(_) = cancel {
@@ -164,6 +168,34 @@ impl<S: Owner> Lent<'_, S> {
             self.push(unsafe { Message::new(handle, Kind::Ended) });
         }
         cancel
+    }
+
+    /// Takes a timeout back that this thread has just scheduled and not given to any other, and
+    /// returns its task. Returns the handle if the worker has the message.
+    ///
+    /// # Panics
+    ///
+    /// If the handle is of another timer.
+    #[cold]
+    pub(crate) fn withdraw(&mut self, handle: Handle<S>) -> Result<ClaimedTask<S>, Handle<S>> {
+        self.assert_is_of(&handle);
+        if !self.take_back(&handle) {
+            return Err(handle);
+        }
+        // Nothing else can have ended it: there is no other handle, and the worker never sees it.
+        if handle.word.cancel().is_none() {
+            return Err(handle);
+        }
+        // SAFETY: the message that was taken back owned the wheel's reference to this node.
+        unsafe { handle.merge_wheel_ref() };
+        // SAFETY: `cancel` has changed the word, so this thread owns the task.
+        Ok(unsafe { ClaimedTask::new(handle) })
+    }
+
+    /// Whether the last message has completed a lot of [`LOT`] messages.
+    #[inline]
+    pub(crate) fn has_completed_lot(&self) -> bool {
+        self.nodes.producer.ticket() % LOT == 0
     }
 
     /// Takes back the message by which this thread, not long ago, has sent the new timeout to the

@@ -153,6 +153,8 @@ pub(crate) enum CancelledTask<'a, S: TaskContext> {
 pub(crate) enum Cancel<'a, S: TaskContext> {
     /// The timeout had ended.
     HasEnded,
+    /// The message about the new timeout was taken back: the worker never sees it.
+    TakenBack(CancelledTask<'a, S>),
     /// The worker had not put it into the wheel, or its deadline had just become earlier.
     InFlight(CancelledTask<'a, S>),
     /// It was in the wheel, and a message has to be pushed.

@@ -11,6 +11,7 @@ use shuttle as loom;
 use super::{Arc, Ordering};
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use loom::sync::MutexGuard;
+pub(crate) use loom::sync::atomic::fence;
 pub(crate) use loom::thread::JoinHandle;
 
 /// Defines a wrapper of one of loom's atomics.
@@ -317,6 +318,16 @@ pub(crate) use local;
 
 pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     Ok(loom::thread::spawn(body))
+}
+
+/// Never called: in a model no caller relies on a compiler fence.
+pub(crate) fn compiler_fence(_: Ordering) {
+    unreachable!();
+}
+
+/// Yields: an arbitrary time passes.
+pub(crate) fn sleep(_: Duration) {
+    loom::thread::yield_now();
 }
 
 pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {

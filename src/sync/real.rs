@@ -7,7 +7,7 @@ use super::Ordering;
 pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
 
 /// Loads that the models treat differently. Here they are plain loads; see the methods of the same
 /// names in `model.rs`.
@@ -116,6 +116,11 @@ pub(crate) use local;
 /// If the operating system cannot create a thread.
 pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name).spawn(body)
+}
+
+/// Blocks the calling thread for `time`.
+pub(crate) fn sleep(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// Returns whether `thread` is the calling thread.

@@ -1,0 +1,286 @@
+//! How many timeouts are pending: a sum over counts that each thread keeps for itself. Under a
+//! limit, one count that all threads share.
+//!
+//! A thread counts what it registers and what it ends in [`ThreadCounts`], which only it writes. So
+//! counting costs two plain instructions, and no thread waits for a cache line of another. What the
+//! worker ends is in its own counters ([`Counters`](super::counters::Counters)).
+//!
+//! | count | written by | when | order | pairs with |
+//! |---|---|---|---|---|
+//! | `registered` | its thread | before the push of a new timeout | `Relaxed` | the push and the fence after it publish it |
+//! | `cancelled` | its thread | after the compare-exchange that cancels a timeout, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended`](PendingCounts::ended): a thread that sees the end sees the registration |
+//! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
+//! | `expired`, `stopped`, `ended_elsewhere` (`counters.rs`) | the worker; a thread of the executor | after the change of the timeout's word | `Release` | the same |
+//!
+//! Each count only grows.
+//!
+//! # The sum is never negative, and a sum of zero is exact
+//!
+//! The ends are read first, then the registrations. A timeout is registered before it ends, by the
+//! same thread or by one that the ending thread has learnt of it from. So for each end that was
+//! read, the registration is read too, and the difference is not negative.
+//!
+//! Take the moment between the two sums. Until then at least as many timeouts had ended as the
+//! first sum says, and at most as many were registered as the second one says. So the difference is
+//! at least the number of timeouts that were pending at that moment. If it is zero, none was. `stop`
+//! relies on this ([`end`](super::end)).
+//!
+//! A timeout that is registered and ended while a thread reads counts may be in the second sum and
+//! not in the first. So a difference may be too large, but only if some end was counted meanwhile:
+//! [`pending`](Shared::pending) reads the ends again, and tries again if they have changed.
+//!
+//! # With a limit
+//!
+//! A caller takes a place before it registers, and gives it back after the end was counted. The
+//! number of taken places is one word ([`Limit`]), so it is exact at every moment: no reader sees
+//! more than the limit, and no caller is rejected while a place is free. Only timers with a limit
+//! have this word. All operations on it are `Relaxed` read-modify-write operations: it publishes
+//! nothing but itself.
+
+use super::shared::Shared;
+#[cfg(not(hashed_wheel_loom))]
+use crate::sync::Loads;
+use crate::sync::unmodelled::{self, OnceLock};
+use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, SegQueue};
+
+/// How often [`Shared::pending`] counts, if timeouts end meanwhile.
+const ATTEMPTS: usize = 4;
+
+/// The counts of one thread.
+#[derive(Default)]
+pub(super) struct ThreadCounts {
+    counts: CachePadded<Counts>,
+    next: OnceLock<Arc<ThreadCounts>>,
+}
+
+struct Counts {
+    registered: AtomicU64,
+    cancelled: AtomicU64,
+    withdrawn: AtomicU64,
+    resets: unmodelled::AtomicU64,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            registered: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            withdrawn: AtomicU64::new(0),
+            resets: unmodelled::AtomicU64::new(0),
+        }
+    }
+}
+
+/// Drops the counts one after the other: recursion could overflow the stack.
+impl Drop for ThreadCounts {
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(counts) = next {
+            next = Arc::into_inner(counts).and_then(|mut counts| counts.next.take());
+        }
+    }
+}
+
+/// The counts of a thread, with that thread.
+pub(super) struct OwnCounts {
+    shared: Arc<ThreadCounts>,
+    registered: u64,
+    cancelled: u64,
+    withdrawn: u64,
+}
+
+impl OwnCounts {
+    fn new(shared: Arc<ThreadCounts>) -> Self {
+        let counts = &shared.counts;
+        // The thread that had them has given them back.
+        let [registered, cancelled, withdrawn] = [&counts.registered, &counts.cancelled, &counts.withdrawn]
+            .map(|count| count.load_of_another(Ordering::Relaxed));
+        Self { registered, cancelled, withdrawn, shared }
+    }
+
+    /// Counts a timeout whose message is about to be pushed.
+    #[inline]
+    pub(super) fn register(&mut self) {
+        self.registered += 1;
+        self.shared.counts.registered.store(self.registered, Ordering::Relaxed);
+    }
+
+    /// Counts a timeout that was cancelled.
+    #[inline]
+    pub(super) fn cancel(&mut self) {
+        self.cancelled += 1;
+        self.shared.counts.cancelled.store(self.cancelled, Ordering::Release);
+    }
+
+    /// Counts a new timeout that was taken back, because the timer closes.
+    pub(super) fn withdraw(&mut self) {
+        self.withdrawn += 1;
+        self.shared.counts.withdrawn.store(self.withdrawn, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn reset(&self, more: i64) {
+        let resets = &self.shared.counts.resets;
+        resets.store(resets.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
+    }
+}
+
+/// The counts of all threads: as many as ever used the timer at a time. A thread that ends gives
+/// its counts back, and the next thread goes on counting there.
+pub(crate) struct PendingCounts {
+    /// The first counts, their `next` and so on are all. None ever leaves this list.
+    first: OnceLock<Arc<ThreadCounts>>,
+    /// Those that no thread has.
+    free: SegQueue<Arc<ThreadCounts>>,
+}
+
+impl Default for PendingCounts {
+    fn default() -> Self {
+        Self { first: OnceLock::new(), free: SegQueue::new() }
+    }
+}
+
+impl PendingCounts {
+    /// Takes counts, which no other thread writes until they are given back.
+    pub(super) fn take(&self) -> OwnCounts {
+        OwnCounts::new(self.free.pop().unwrap_or_else(|| {
+            let counts = Arc::<ThreadCounts>::default();
+            let mut place = &self.first;
+            while place.set(Arc::clone(&counts)).is_err() {
+                place = &place.get().expect("another thread has set it").next;
+            }
+            counts
+        }))
+    }
+
+    pub(super) fn give_back(&self, counts: &OwnCounts) {
+        self.free.push(Arc::clone(&counts.shared));
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Counts> {
+        std::iter::successors(self.first.get(), |counts| counts.next.get()).map(|counts| &*counts.counts)
+    }
+
+    /// The timeouts that were ever registered.
+    fn registered(&self) -> u64 {
+        self.all().map(|counts| counts.registered.load_of_another(Ordering::Relaxed)).sum()
+    }
+
+    /// The timeouts that threads have cancelled, and those that they have withdrawn.
+    fn ended(&self) -> (u64, u64) {
+        let counts = self.all().map(|counts| {
+            let of = |count: &AtomicU64| count.load_count(Ordering::Acquire);
+            (of(&counts.cancelled), of(&counts.withdrawn))
+        });
+        counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
+    }
+
+    /// Resets that returned true.
+    pub(crate) fn resets(&self) -> u64 {
+        let resets = self.all().map(|counts| counts.resets.load(Ordering::Relaxed));
+        // Wrapping, because a thread that ends may count +1 and −1 in different counts.
+        resets.fold(0, u64::wrapping_add)
+    }
+}
+
+/// The places under a limit.
+pub(crate) struct Limit {
+    pub(crate) most: u64,
+    taken: CachePadded<AtomicU64>,
+}
+
+impl Limit {
+    pub(super) fn new(most: u64) -> Self {
+        Self { most, taken: CachePadded::new(AtomicU64::new(0)) }
+    }
+
+    /// Takes a place. Returns false if none is free.
+    pub(super) fn take(&self) -> bool {
+        let more = |taken| (taken < self.most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Gives a place back.
+    pub(super) fn release(&self) {
+        let before = self.taken.fetch_sub(1, Ordering::Relaxed);
+        debug_assert_ne!(before, 0, "only a taken place is given back");
+    }
+}
+
+/// The counts of timeouts at one moment. `registered` is the sum of all others.
+#[derive(Default)]
+pub(crate) struct Balance {
+    /// Without those that were withdrawn.
+    pub(crate) registered: u64,
+    /// New timeouts that were taken back, because the timer closed.
+    pub(crate) withdrawn: u64,
+    pub(crate) expired: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) pending: u64,
+}
+
+impl Shared {
+    /// The timeouts that have not ended: exact if no call is in progress; never negative; includes
+    /// everything that the calling thread did; zero once all have ended. With a limit it is exact
+    /// at every moment.
+    pub(crate) fn pending(&self) -> u64 {
+        match &self.limit {
+            Some(_) if self.state.snapshot().is_over() => 0,
+            Some(limit) => limit.taken.load(Ordering::Relaxed),
+            None => self.balance().pending,
+        }
+    }
+
+    /// Counts timeouts.
+    pub(crate) fn balance(&self) -> Balance {
+        let mut balance = self.balance_once();
+        for _ in 1..ATTEMPTS {
+            let again = self.ended();
+            if again.expired + again.cancelled + again.withdrawn
+                == balance.expired + balance.cancelled + balance.withdrawn
+            {
+                break;
+            }
+            balance = self.balance_once();
+        }
+        if self.state.snapshot().is_over() {
+            // A caller that comes too late has registered a timeout, and is about to withdraw it.
+            balance.pending = 0;
+            balance.registered = balance.expired + balance.cancelled;
+        }
+        balance
+    }
+
+    /// The timeouts that had not ended at one moment in this call, and some of those that were
+    /// registered and ended in it. Zero means that none was pending at that moment.
+    pub(super) fn pending_at_most(&self) -> u64 {
+        self.balance_once().pending
+    }
+
+    fn balance_once(&self) -> Balance {
+        let ended = self.ended();
+        let registered = self.pending_counts.registered() - ended.withdrawn;
+        Balance { registered, pending: registered - ended.expired - ended.cancelled, ..ended }
+    }
+
+    /// The ends, without what is pending.
+    fn ended(&self) -> Balance {
+        let expired = self.counters.worker.expired.get() + self.counters.ended_elsewhere.get();
+        let (cancelled, withdrawn) = self.pending_counts.ended();
+        let cancelled = cancelled + self.counters.worker.stopped.get();
+        Balance { expired, cancelled, withdrawn, ..Balance::default() }
+    }
+
+    /// All timeouts that callers have ever registered, those that they withdrew included.
+    pub(super) fn ever_registered(&self) -> u64 {
+        self.pending_counts.registered()
+    }
+
+    /// A timeout has ended, and its end was counted: its place is free.
+    #[inline]
+    pub(super) fn free_place(&self) {
+        if let Some(limit) = &self.limit {
+            limit.release();
+        }
+    }
+}
