@@ -8,16 +8,44 @@ use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
     // --- engine/caller.rs ------------------------------------------------------------------------
-    // `cancel` leaves it to the worker to deregister the timeout, as in Netty.
+    // `new_timeout` does not look at the state before it pushes.
     mutant(
-        "CancelWithoutDeregister",
+        "NewTimeoutWithoutFirstLook",
         "engine/caller.rs",
-        "Some((task, «self.state.deregister()», was_in_wheel))",
-        "self.state.snapshot()",
+        "!seen.accepts_all() || self.limit.is_some()",
+        "false",
     ),
-    // A caller that makes a deadline in a lane earlier does not check whether the driver's loop
-    // sleeps.
-    mutant("EarlierResetWithoutRead", "engine/caller.rs", "Reset::Earlier if «self.waker.is_none()»", "true"),
+    // A timer that closes does not take a new timeout back.
+    mutant(
+        "NewTimeoutNotWithdrawn",
+        "engine/caller.rs",
+        "!self.state.look_after_push(seen).is_closing()",
+        "self.state.look_after_push(seen); true",
+    ),
+    // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
+    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if left", ""),
+    // The end of a timeout that is replaced is counted before the new one is registered.
+    mutant(
+        "ReplaceCountsEndFirst",
+        "engine/caller.rs",
+        "«cache.counts.register();» let handle = cache.nodes.schedule(task, handle.deadline());",
+        "cache.counts.cancel(); cache.counts.register();",
+    ),
+    mutant("ReplaceCountsEndFirst", "engine/caller.rs", "«cache.counts.cancel();» Ok((old,", ""),
+    // A timeout that is replaced gives its place back, and the new one takes it again.
+    mutant(
+        "ReplaceFreesPlace",
+        "engine/caller.rs",
+        "«»let handle = cache.nodes.schedule(task, handle.deadline());",
+        "self.free_place(); self.limit.as_ref().map(|limit| limit.take());",
+    ),
+    // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
+    mutant(
+        "EarlierResetWithoutLook",
+        "engine/caller.rs",
+        "Reset::Earlier => «self.wake_for_earlier(handle)»",
+        "",
+    ),
     // `reset` to an earlier deadline does not tell the worker; a run on another thread does not
     // either.
     mutant(
@@ -28,25 +56,54 @@ pub const ROWS: &[Row] = &[
     ),
     mutant("ResetWithoutPush", "node/transitions.rs", "push(unsafe { Message::new(handle, Kind::Moved) });", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
-    // A caller that has pushed a new timeout does not check whether the driver's loop sleeps.
-    mutant("PushWithoutRead", "engine/sleep.rs", "if «self.waker.is_some()» {", "false"),
+    // A caller that has pushed a new timeout does not look whether the worker sleeps.
+    mutant(
+        "PushWithoutLook",
+        "engine/sleep.rs",
+        "«state.is_asleep()» && (self.state.is_needed_for(deadline)",
+        "false",
+    ),
     // `cancel` does not wake the worker.
-    mutant("CancelWithoutWake", "engine/sleep.rs", "state.is_asleep() && self.waker.is_none()", "false"),
+    mutant("CancelWithoutWake", "engine/sleep.rs", "«state.is_asleep()» && (state.wakes_to_reclaim()", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
-    // The worker falls asleep even if the state has changed since it looked at the lanes.
-    mutant(
-        "SleepWithoutCompare",
-        "engine/sleep.rs",
-        "self.0.compare_exchange(seen.0, seen.0 | ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()",
-        "self.0.fetch_or(ASLEEP, Ordering::AcqRel); true",
-    ),
     // The worker does not look at the lanes again after it has set ASLEEP.
-    mutant("SleepWithoutSecondLook", "engine/sleep.rs", "if «lanes_are_empty()» {", "true"),
-    // The second look of a driver may answer with a later turn than the announced one.
-    mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«next»)", "never"),
-    // A driver does not look at the lanes again after it has announced its sleep.
-    mutant("AnnounceWithoutSecondLook", "engine/sleep.rs", "next = self.next_tick(shared).min(next);", ""),
+    mutant("SleepWithoutSecondLook", "engine/sleep.rs", "self.next_tick(shared).min(plan.next)", "plan.next"),
+    // The second look may answer with a later turn than the announced one.
+    mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«plan.next»)", "u64::MAX"),
+    // --- engine/state.rs -------------------------------------------------------------------------
+    // A caller executes no fence between its push and its look.
+    mutant("PushWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» } StateSnapshot(", ""),
+    // A thread that closes the timer, or falls asleep, executes no fence before its look.
+    mutant("ChangeWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» if changed.has(LIGHT)", ""),
+    // --- engine/pending.rs -----------------------------------------------------------------------
+    // A place is taken before the limit is checked, and given back if there is none, as in Netty.
+    mutant(
+        "PlaceTakenBeforeCheck",
+        "engine/pending.rs",
+        "self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()",
+        "{ let before = self.taken.fetch_add(1, Ordering::Relaxed);
+        if before >= self.most { self.release(); }
+        more(before).is_some() }",
+    ),
+    // A place is taken by a check and an addition, with a gap in between.
+    mutant(
+        "PlaceTakenWithoutCompare",
+        "engine/pending.rs",
+        "self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()",
+        "more(self.taken.load(Ordering::Relaxed)).is_some() && {
+        self.taken.fetch_add(1, Ordering::Relaxed); true }",
+    ),
+    // The registrations are read before the ends.
+    mutant(
+        "RegistrationsReadFirst",
+        "engine/pending.rs",
+        "«»let ended = self.ended(counters); let registered",
+        "let registered = self.ever_registered();
+        let ended = self.ended(counters);
+        let pending = registered - ended.withdrawn - ended.expired - ended.cancelled;
+        return Balance { pending, ..ended };",
+    ),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A worker drains messages although a step that was cut short has left nodes to `stop`.
     mutant("DrainBesideUnfinishedTurn", "engine/worker.rs", "if «nodes.has_unfinished_turn()» {", "false"),
@@ -70,10 +127,10 @@ pub const ROWS: &[Row] = &[
         self.handles.store(handles.saturating_sub(1), Ordering::SeqCst);
         handles == 1",
     ),
-    // `shutdown` does not wait for callers that have registered a timeout and not pushed it yet.
-    mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == state.pending()» {", "true"),
+    // `shutdown` does not wait for a thread that is replacing a timeout.
+    mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.
-    mutant("ShutdownWithoutGrace", "engine/end.rs", "state.is_stopped() || state.pending() == 0", "true"),
+    mutant("ShutdownWithoutGrace", "engine/end.rs", "let is_over = «self.state.snapshot().is_stopped()»", "true"),
     // `stop` leaves out the nodes that a step which was cut short had taken out of the wheel.
     mutant(
         "StopIgnoresUnfinishedTurn",
@@ -81,40 +138,15 @@ pub const ROWS: &[Row] = &[
         "«»nodes.stop_all(",
         "while nodes.next_due().is_some() {}",
     ),
-    mutant("StopIgnoresUnfinishedTurn", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
-    // `stop` does not wait for callers that have registered a timeout and not pushed it yet.
-    mutant("StopWithoutWaiting", "engine/end.rs", "shared.state.snapshot().pending() == 0", "true"),
+    mutant("StopIgnoresUnfinishedTurn", "engine/end.rs", "shared.pending_counts.at_most(&shared.counters) == 0", "true"),
+    // `stop` does not wait for a thread that is replacing a timeout.
+    mutant("StopWithoutWaiting", "engine/end.rs", "shared.pending_counts.at_most(&shared.counters) == 0", "true"),
     // A `stop` that is not the first one drains the timer too.
     mutant("SecondStopDrains", "engine/end.rs", "if «!is_first» {", "false"),
     // A `stop` that is not the first one does not wait for the first.
     mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().has_ended_all» {", "false"),
     // `stop` does not wake the worker.
     mutant("StopWithoutNotify", "engine/end.rs", "self.notify_worker();", ""),
-    // --- engine/state.rs -------------------------------------------------------------------------
-    // A timeout is registered before the limit is checked, and deregistered if it is rejected, as
-    // in Netty.
-    mutant(
-        "RegisterBeforeCheck",
-        "engine/state.rs",
-        "«»let mut word = self.0.load(Ordering::Relaxed);",
-        "let word = StateSnapshot(self.0.fetch_add(PENDING, Ordering::AcqRel));
-        self.deregister();
-        if word.pending() >= limit { return Err(Rejection::Full); }",
-    ),
-    // A timeout is registered by a check and an addition, with a gap in between.
-    mutant(
-        "RegisterWithoutCompare",
-        "engine/state.rs",
-        "«»let counted = word.wrapping_add(PENDING + REGISTERED);",
-        "return Ok(StateSnapshot(self.0.fetch_add(PENDING + REGISTERED, Ordering::AcqRel)));",
-    ),
-    // A timeout that is replaced is deregistered before the new one is registered.
-    mutant(
-        "ReplaceDeregistersFirst",
-        "engine/state.rs",
-        "StateSnapshot(self.0.fetch_add(REGISTERED, Ordering::AcqRel))",
-        "self.deregister(); StateSnapshot(self.0.fetch_add(PENDING + REGISTERED, Ordering::AcqRel))",
-    ),
     // --- engine/thread.rs, engine/timeouts.rs ----------------------------------------------------
     // `start` does not read the state again after it has taken the lock.
     mutant(
@@ -160,7 +192,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "TakeBackWithoutMerge",
         "node/local.rs",
-        "unsafe { handle.merge_wheel_ref() };",
+        "«unsafe { handle.merge_wheel_ref() };» return match cancel",
         "use crate::sync::Ordering::SeqCst;
         let references = handle.references.load(SeqCst);
         handle.references.store(references - 1, SeqCst);",
@@ -244,7 +276,7 @@ pub const ROWS: &[Row] = &[
         "«»let worker = self.worker.try_look()?;",
         "let state = self.state.snapshot();
         let worker = self.worker.try_look()?;
-        let (tick, levels, queued) = worker.occupancy(state, now);
+        let (tick, levels, queued) = worker.occupancy(self, now);
         let levels = levels.into_iter().map(LevelOccupancy::of).collect();
         return (!state.is_stopped()).then_some(Occupancy { tick, levels, queued });",
     ),

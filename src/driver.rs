@@ -122,7 +122,7 @@ impl Driver {
     pub fn turn(&mut self) -> usize {
         if self.shared.waker.is_some() {
             // The loop is awake: no thread has to wake it.
-            self.shared.state.wake_any();
+            self.shared.state.wake();
         }
         self.shared.turn()
     }

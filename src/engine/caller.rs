@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::dispatch::discard_claimed;
+use super::pending::Balance;
 use super::shared::{Shared, SharedFields, Timeout};
 use super::state::{MAX_PENDING, StateSnapshot};
 use super::thread_cache;
@@ -56,7 +57,8 @@ impl Shared {
         let handle = thread_cache::with(self, |cache| {
             cache.counts.register();
             let handle = cache.nodes.schedule(task, deadline);
-            // Inside, because a thread that is ending retires its lane when the cache is given back.
+            // Inside, because a thread that is ending retires its lane when the cache is given
+            // back.
             if !self.state.look_after_push(seen).is_closing() {
                 return Some(handle);
             }
@@ -199,6 +201,29 @@ impl Shared {
             self.discard(|| timeout.handle.name(), claim);
         }
         Some(new)
+    }
+
+    /// The timeouts that have not ended: exact if no call is in progress; never negative; includes
+    /// everything that the calling thread did; zero once all have ended. With a limit it is exact
+    /// at every moment.
+    pub(crate) fn pending(&self) -> u64 {
+        match &self.limit {
+            Some(_) if self.state.snapshot().is_over() => 0,
+            Some(limit) => limit.taken(),
+            None => self.balance().pending,
+        }
+    }
+
+    pub(crate) fn balance(&self) -> Balance {
+        self.pending_counts.balance(&self.counters, self.state.snapshot().is_over())
+    }
+
+    /// A timeout has ended, and its end was counted: its place is free.
+    #[inline]
+    pub(super) fn free_place(&self) {
+        if let Some(limit) = &self.limit {
+            limit.release();
+        }
     }
 
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {

@@ -58,9 +58,9 @@
 //! # `shutdown`
 //!
 //! It sets `CLOSING` alone, and executes the fence: new timeouts are rejected, all else goes on. It
-//! reads the clock after that. A caller reads the clock before it finds the timer open, so a timeout
-//! that was accepted with a delay of the grace falls due within it. It waits
-//! while something in the wheel falls due in time, by the deadline of each timeout; and while the
+//! reads the clock after that. A caller reads the clock before it finds the timer open, so a
+//! timeout that was accepted with a delay of the grace falls due within it. It waits while
+//! something in the wheel falls due in time, by the deadline of each timeout; and while the
 //! timeouts in the wheel do not add up to the count, because then a thread is about to push. With a
 //! thread, it gives up a timeout that is not due by the timer's clock once real time should have
 //! reached it: each tick that is awaited gets the real time that it should take, and
@@ -251,7 +251,7 @@ impl Shared {
     /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a
     /// thread is about to push it; `None` if there is none, or the timer is stopped.
     pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
-        let is_over = self.state.snapshot().is_stopped() || self.pending_at_most() == 0;
+        let is_over = self.state.snapshot().is_stopped() || self.pending_counts.at_most(&self.counters) == 0;
         if is_over { None } else { self.worker.lock().next_due(self, last) }
     }
 }
@@ -265,7 +265,7 @@ impl Worker {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
-        let pending = shared.pending_at_most();
+        let pending = shared.pending_counts.at_most(&shared.counters);
         let (first, live) = self.nodes.of(shared).first_due(shared.ticks, last);
         // Otherwise a thread is about to push a timeout, perhaps in the place of another one, or to
         // withdraw one, or to count an end.
@@ -292,7 +292,7 @@ impl Worker {
                     node.stop().map(&mut end);
                 })
             });
-            if shared.pending_at_most() == 0 {
+            if shared.pending_counts.at_most(&shared.counters) == 0 {
                 break;
             }
             backoff.snooze();

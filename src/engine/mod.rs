@@ -12,17 +12,18 @@
 //!
 //! The two sides share [`Shared`] (`shared.rs`): the state word (`state.rs`), new lanes, the number
 //! of pending timeouts (`pending.rs`), the counters (`counters.rs`) and the memory of the nodes
-//! (`node/`). The worker itself is there too,
-//! behind its lock (`worker_lock.rs`). A thread becomes the worker by taking that lock: the worker
-//! thread (`thread.rs`), a `Driver` in its loop, a `stop` or a `shutdown`.
+//! (`node/`). The worker itself is there too, behind its lock (`worker_lock.rs`). A thread becomes
+//! the worker by taking that lock: the worker thread (`thread.rs`), a `Driver` in its loop, a
+//! `stop` or a `shutdown`.
 //!
 //! Two protocols have a file each, with word, table and proof: `sleep.rs` (no wake-up is lost) and
-//! `end.rs` (no timeout is lost). Both rest on the fences of `state.rs`. How one timeout ends is in `node/word.rs`.
+//! `end.rs` (no timeout is lost). Both rest on the fences of `state.rs`. How one timeout ends is in
+//! `node/word.rs`.
 //!
 //! # Words for giving something up
 //!
-//! *Cancel* a timeout; *drop* a task; *release* a reference; *recycle* a node; *withdraw* a
-//! new timeout that a closing timer does not accept; *retire* a lane.
+//! *Cancel* a timeout; *drop* a task; *release* a reference; *recycle* a node; *withdraw* a new
+//! timeout that a closing timer does not accept; *retire* a lane.
 //!
 //! # The import cycle
 //!

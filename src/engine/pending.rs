@@ -3,12 +3,12 @@
 //!
 //! A thread counts what it registers and what it ends in [`ThreadCounts`], which only it writes. So
 //! counting costs two plain instructions, and no thread waits for a cache line of another. What the
-//! worker ends is in its own counters ([`Counters`](super::counters::Counters)).
+//! worker ends is in its own counters ([`Counters`]).
 //!
 //! | count | written by | when | order | pairs with |
 //! |---|---|---|---|---|
 //! | `registered` | its thread | before the push of a new timeout | `Relaxed` | the push and the fence after it publish it |
-//! | `cancelled` | its thread | after the compare-exchange that cancels a timeout, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended`](PendingCounts::ended): a thread that sees the end sees the registration |
+//! | `cancelled` | its thread | after the compare-exchange that cancels a timeout, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended_by_threads`](PendingCounts::ended_by_threads): a thread that sees the end sees the registration |
 //! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
 //! | `expired`, `stopped`, `ended_elsewhere` (`counters.rs`) | the worker; a thread of the executor | after the change of the timeout's word | `Release` | the same |
 //!
@@ -22,12 +22,12 @@
 //!
 //! Take the moment between the two sums. Until then at least as many timeouts had ended as the
 //! first sum says, and at most as many were registered as the second one says. So the difference is
-//! at least the number of timeouts that were pending at that moment. If it is zero, none was. `stop`
-//! relies on this ([`end`](super::end)).
+//! at least the number of timeouts that were pending at that moment. If it is zero, none was.
+//! `stop` relies on this ([`end`](super::end)).
 //!
 //! A timeout that is registered and ended while a thread reads counts may be in the second sum and
 //! not in the first. So a difference may be too large, but only if some end was counted meanwhile:
-//! [`pending`](Shared::pending) reads the ends again, and tries again if they have changed.
+//! [`balance`](PendingCounts::balance) reads the ends again, and tries again if they have changed.
 //!
 //! # With a limit
 //!
@@ -37,13 +37,17 @@
 //! have this word. All operations on it are `Relaxed` read-modify-write operations: it publishes
 //! nothing but itself.
 
-use super::shared::Shared;
+use super::counters::Counters;
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
+#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
+use crate::sync::ModelQueue as Free;
+#[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
+use crate::sync::SegQueue as Free;
 use crate::sync::unmodelled::{self, OnceLock};
-use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, SegQueue};
+use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering};
 
-/// How often [`Shared::pending`] counts, if timeouts end meanwhile.
+/// How often [`PendingCounts::balance`] counts, if timeouts end meanwhile.
 const ATTEMPTS: usize = 4;
 
 /// The counts of one thread.
@@ -92,9 +96,10 @@ pub(super) struct OwnCounts {
 impl OwnCounts {
     fn new(shared: Arc<ThreadCounts>) -> Self {
         let counts = &shared.counts;
-        // The thread that had them has given them back.
-        let [registered, cancelled, withdrawn] = [&counts.registered, &counts.cancelled, &counts.withdrawn]
-            .map(|count| count.load_of_another(Ordering::Relaxed));
+        // The thread that had them has given them back. (In a model no thread does.)
+        let value = |count: &AtomicU64| if IS_EXPLORED { 0 } else { count.load(Ordering::Relaxed) };
+        let [registered, cancelled, withdrawn] =
+            [&counts.registered, &counts.cancelled, &counts.withdrawn].map(value);
         Self { registered, cancelled, withdrawn, shared }
     }
 
@@ -131,12 +136,18 @@ pub(crate) struct PendingCounts {
     /// The first counts, their `next` and so on are all. None ever leaves this list.
     first: OnceLock<Arc<ThreadCounts>>,
     /// Those that no thread has.
-    free: SegQueue<Arc<ThreadCounts>>,
+    free: Free<Arc<ThreadCounts>>,
 }
 
 impl Default for PendingCounts {
     fn default() -> Self {
-        Self { first: OnceLock::new(), free: SegQueue::new() }
+        let counts = Self { first: OnceLock::new(), free: Free::new() };
+        if IS_EXPLORED {
+            // loom demands that an atomic is made before any thread can use it.
+            let taken: Vec<_> = (0..4).map(|_| counts.take()).collect();
+            taken.iter().for_each(|taken| counts.give_back(taken));
+        }
+        counts
     }
 }
 
@@ -161,15 +172,15 @@ impl PendingCounts {
         std::iter::successors(self.first.get(), |counts| counts.next.get()).map(|counts| &*counts.counts)
     }
 
-    /// The timeouts that were ever registered.
-    fn registered(&self) -> u64 {
+    /// All timeouts that were ever registered, those that were withdrawn included.
+    pub(super) fn ever_registered(&self) -> u64 {
         self.all().map(|counts| counts.registered.load_of_another(Ordering::Relaxed)).sum()
     }
 
     /// The timeouts that threads have cancelled, and those that they have withdrawn.
-    fn ended(&self) -> (u64, u64) {
+    fn ended_by_threads(&self) -> (u64, u64) {
         let counts = self.all().map(|counts| {
-            let of = |count: &AtomicU64| count.load_count(Ordering::Acquire);
+            let of = |count: &AtomicU64| count.load_of_another(Ordering::Acquire);
             (of(&counts.cancelled), of(&counts.withdrawn))
         });
         counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
@@ -200,6 +211,10 @@ impl Limit {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     /// Gives a place back.
     pub(super) fn release(&self) {
         let before = self.taken.fetch_sub(1, Ordering::Relaxed);
@@ -219,31 +234,17 @@ pub(crate) struct Balance {
     pub(crate) pending: u64,
 }
 
-impl Shared {
-    /// The timeouts that have not ended: exact if no call is in progress; never negative; includes
-    /// everything that the calling thread did; zero once all have ended. With a limit it is exact
-    /// at every moment.
-    pub(crate) fn pending(&self) -> u64 {
-        match &self.limit {
-            Some(_) if self.state.snapshot().is_over() => 0,
-            Some(limit) => limit.taken.load(Ordering::Relaxed),
-            None => self.balance().pending,
-        }
-    }
-
-    /// Counts timeouts.
-    pub(crate) fn balance(&self) -> Balance {
-        let mut balance = self.balance_once();
+impl PendingCounts {
+    /// Counts timeouts. `counters` are those of the same timer. `is_over`: all have ended.
+    pub(crate) fn balance(&self, counters: &Counters, is_over: bool) -> Balance {
+        let mut balance = self.balance_once(counters);
         for _ in 1..ATTEMPTS {
-            let again = self.ended();
-            if again.expired + again.cancelled + again.withdrawn
-                == balance.expired + balance.cancelled + balance.withdrawn
-            {
+            if self.ended(counters).total_ended() == balance.total_ended() {
                 break;
             }
-            balance = self.balance_once();
+            balance = self.balance_once(counters);
         }
-        if self.state.snapshot().is_over() {
+        if is_over {
             // A caller that comes too late has registered a timeout, and is about to withdraw it.
             balance.pending = 0;
             balance.registered = balance.expired + balance.cancelled;
@@ -253,34 +254,27 @@ impl Shared {
 
     /// The timeouts that had not ended at one moment in this call, and some of those that were
     /// registered and ended in it. Zero means that none was pending at that moment.
-    pub(super) fn pending_at_most(&self) -> u64 {
-        self.balance_once().pending
+    pub(super) fn at_most(&self, counters: &Counters) -> u64 {
+        self.balance_once(counters).pending
     }
 
-    fn balance_once(&self) -> Balance {
-        let ended = self.ended();
-        let registered = self.pending_counts.registered() - ended.withdrawn;
+    fn balance_once(&self, counters: &Counters) -> Balance {
+        let ended = self.ended(counters);
+        let registered = self.ever_registered() - ended.withdrawn;
         Balance { registered, pending: registered - ended.expired - ended.cancelled, ..ended }
     }
 
     /// The ends, without what is pending.
-    fn ended(&self) -> Balance {
-        let expired = self.counters.worker.expired.get() + self.counters.ended_elsewhere.get();
-        let (cancelled, withdrawn) = self.pending_counts.ended();
-        let cancelled = cancelled + self.counters.worker.stopped.get();
+    fn ended(&self, counters: &Counters) -> Balance {
+        let expired = counters.worker.expired.get() + counters.ended_elsewhere.get();
+        let (cancelled, withdrawn) = self.ended_by_threads();
+        let cancelled = cancelled + counters.worker.stopped.get();
         Balance { expired, cancelled, withdrawn, ..Balance::default() }
     }
+}
 
-    /// All timeouts that callers have ever registered, those that they withdrew included.
-    pub(super) fn ever_registered(&self) -> u64 {
-        self.pending_counts.registered()
-    }
-
-    /// A timeout has ended, and its end was counted: its place is free.
-    #[inline]
-    pub(super) fn free_place(&self) {
-        if let Some(limit) = &self.limit {
-            limit.release();
-        }
+impl Balance {
+    fn total_ended(&self) -> u64 {
+        self.expired + self.cancelled + self.withdrawn
     }
 }

@@ -1,21 +1,19 @@
 //! Sleep and wake-up of the worker: of its thread, and of a loop that turns a `Driver`. Both use
 //! one protocol.
 //!
-//! The word is [`ASLEEP`] in the [`TimerState`], with two bits that say what wakes the worker, and
-//! the number of the sleep. Beside it is `announced`: a timeout whose deadline is before it needs
-//! an earlier turn than the one that the worker sleeps for. The rows of the state word's table for
-//! sleeping:
+//! The word is [`ASLEEP`] in the [`TimerState`], with two bits that say what wakes the worker.
+//! Beside it is `announced`: a timeout whose deadline is before it needs an earlier turn than the
+//! one that the worker sleeps for. The rows of the state word's table for sleeping:
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`fall_asleep`](TimerState::fall_asleep) (the worker; then the fence) | sets `ASLEEP` and how, [`SLEEP`] + 1 | `Release` | `look_after_push`, which sees with `ASLEEP` what was announced |
+//! | [`fall_asleep`](TimerState::fall_asleep) (the worker; then the fence) | sets `ASLEEP` and how | `Relaxed` | the fence of a caller, and its look |
 //! | [`sleep_on`](TimerState::sleep_on) (a caller of the waker, if it panicked) | sets `ASLEEP` | `Relaxed` | nothing |
-//! | [`wake`](TimerState::wake) (a caller) | clears the sleep that it saw, by compare-exchange | `Relaxed` | the thread that clears it unparks, so at most one caller does for each sleep (`stop` does in any case) |
-//! | [`wake_any`](TimerState::wake_any) (the worker itself; a `shutdown` that finds something due) | clears any sleep | `Relaxed` | the same |
+//! | [`wake`](TimerState::wake) (a caller that saw `ASLEEP`; a `shutdown` that finds something due; the worker itself) | clears `ASLEEP` | `Relaxed` | the thread that clears it unparks, so at most one caller does for each sleep (`stop` does in any case) |
 //!
 //! | word | written | read |
 //! |---|---|---|
-//! | `announced` | by the worker, before `fall_asleep`, which releases it; `Relaxed` | after `look_after_push`, which acquires it; means something while `ASLEEP` is set |
+//! | `announced` | by the worker, before `fall_asleep`; `Relaxed` | after `look_after_push`; means something while `ASLEEP` is set |
 //! | `wanted` | `fetch_min` by a caller that wakes the worker, swapped by the worker before it sleeps; `Relaxed` | a hint: nothing depends on its value |
 //! | `is_unused` | once, when the driver is dropped; `Relaxed` | by a caller of the waker: a call at that moment is as good as one before it |
 //!
@@ -29,32 +27,37 @@
 //! 4. takes in what is in the lanes, and sleeps until the earlier of the two ticks.
 //!
 //! A caller pushes a message, or makes a deadline in a lane earlier, executes its fence, and looks.
-//! If the worker's fence comes later, step 4 sees the push. Otherwise the caller sees `ASLEEP`, or a
-//! later value of the word.
+//! If the caller's fence comes first, step 4 sees the push, and what the caller does is irrelevant.
+//! Otherwise it sees `ASLEEP` and what was announced, or later values.
 //!
-//! * If it sees this sleep, it sees what was announced, and wakes the worker if that is too late.
-//!   (It may read what a later sleep has announced. The fence of that sleep comes after the
-//!   caller's, because the caller has not seen it. So that sleep has seen the push.)
+//! * If it sees this sleep, it wakes the worker if what was announced is too late.
 //! * If it sees that `ASLEEP` is cleared, the worker has woken, or another caller is waking it. In
 //!   both cases the worker makes a turn, and sleeps anew with another fence.
-//! * If it sees a later sleep, the same holds for that one.
+//! * If it sees a later sleep in one of the two words, the same holds for that sleep: if the fence
+//!   of that one came later than the caller's, its step 4 sees the push; otherwise the caller sees
+//!   both words of that sleep, or later ones.
+//!
+//! A caller may have seen an earlier sleep than the one that it ends. Then it wakes the worker in
+//! vain, which is rare and does no harm.
 //!
 //! The answer of step 4 is never later than announced, because a caller may have relied on that. If
 //! one thread pushes a node and another makes its deadline earlier, the one whose look comes last
-//! knows of both. If the waker panics, its caller sets `ASLEEP` again: the loop sleeps on, until the
-//! next caller that needs it.
+//! knows of both. If the waker panics, its caller sets `ASLEEP` again: the loop sleeps on, until
+//! the next caller that needs it.
 //!
 //! # What wakes the worker
 //!
 //! | the worker sleeps | an earlier deadline | a lot of messages in one lane | a message that lets it reclaim memory |
 //! |---|---|---|---|
-//! | after a turn without messages: until its next deadline | wakes it | wakes it | wakes it (not a driver) |
-//! | after a turn with messages: for at most [`RECLAIM_INTERVAL`] | wakes it | wakes it | – |
+//! | until its next deadline | wakes it | wakes it | wakes it (not a driver) |
+//! | after a turn that has reclaimed something: for at most [`RECLAIM_INTERVAL`] | wakes it | wakes it | – |
 //! | after a turn with many messages: for at most [`LOT_INTERVAL`] | wakes it | – | – |
 //! | until the wheel's next tick, if that is near | – | – | – |
 //!
 //! So steady traffic with far deadlines wakes the thread about once per second, or as often as a
-//! lot is full, but at most once per `LOT_INTERVAL`. What has ended is reclaimed within a second.
+//! lot is full, but at most once per `LOT_INTERVAL`. What has ended is reclaimed within a second,
+//! except a message of eight bytes that its thread has taken back: these wait until a lot of them is
+//! full.
 //! The last row needs no announcement, because nothing can fire before that tick: a worker that
 //! expires something in each tick executes no fence.
 //!
@@ -65,15 +68,15 @@
 use std::time::Duration;
 
 use super::shared::{Handle, Shared};
-use super::state::{ASLEEP, HOW_ASLEEP, SLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
+use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
 use super::worker::Worker;
 use crate::node::LOT;
 use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::DEADLINE_NEVER;
 
-/// The worker thread makes a turn after this time, if it has taken in messages since its last
-/// sleep: there may be more, and nothing else wakes it to reclaim what has ended.
+/// The worker thread makes a turn after this time, if its last turn has reclaimed something: there
+/// may soon be more, and callers do not wake it for that.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// If lots of messages come one after the other, the worker makes a turn after this time, and is
@@ -83,34 +86,18 @@ const LOT_INTERVAL: Duration = Duration::from_millis(50);
 /// After a turn with so many messages, more lots are expected.
 const MANY_MESSAGES: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
 
-impl StateSnapshot {
-    /// The number of the sleep.
-    fn sleep(self) -> u64 {
-        self.0 / SLEEP
-    }
-}
-
 impl TimerState {
     /// The worker is about to sleep, whatever has happened; `how` is some of the bits of
     /// [`HOW_ASLEEP`]. Returns the state before.
     fn fall_asleep(&self, how: u64) -> StateSnapshot {
-        let asleep = |word: u64| Some((word & !HOW_ASLEEP | ASLEEP | how) + SLEEP);
-        let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, asleep);
+        let asleep = |word: u64| Some(word & !HOW_ASLEEP | ASLEEP | how);
+        let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, asleep);
         StateSnapshot(before.expect("the closure returns a value"))
     }
 
     /// A driver's loop could not be woken.
     fn sleep_on(&self) {
         self.word.fetch_or(ASLEEP, Ordering::Relaxed);
-    }
-
-    /// Ends the sleep that was `seen`. Returns false if it has ended.
-    fn wake(&self, seen: StateSnapshot) -> bool {
-        let awake = |word: u64| {
-            let now = StateSnapshot(word);
-            (now.is_asleep() && now.sleep() == seen.sleep()).then_some(word & !HOW_ASLEEP)
-        };
-        self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, awake).is_ok()
     }
 
     /// Whether the worker, which is asleep, would sleep past the tick of this deadline.
@@ -120,7 +107,7 @@ impl TimerState {
     }
 
     /// Returns whether the worker slept until now.
-    pub(crate) fn wake_any(&self) -> bool {
+    pub(crate) fn wake(&self) -> bool {
         StateSnapshot(self.word.fetch_and(!HOW_ASLEEP, Ordering::Relaxed)).is_asleep()
     }
 }
@@ -169,7 +156,7 @@ impl Shared {
         if state.is_asleep()
             && (self.state.is_needed_for(deadline) || state.wakes_for_lot() && completes_lot(handle.ticket()))
         {
-            self.wake_for(state, deadline);
+            self.wake_for(deadline);
         }
     }
 
@@ -180,14 +167,14 @@ impl Shared {
         // on the earlier deadline.
         let deadline = handle.deadline();
         if state.is_asleep() && self.state.is_needed_for(deadline) {
-            self.wake_for(state, deadline);
+            self.wake_for(deadline);
         }
     }
 
     #[cold]
-    fn wake_for(&self, seen: StateSnapshot, deadline: u64) {
+    fn wake_for(&self, deadline: u64) {
         self.state.wanted.fetch_min(deadline, Ordering::Relaxed);
-        self.wake_from(seen);
+        self.wake();
     }
 
     /// Something was pushed, or given back, that lets the worker reclaim memory. `fills_lot`: the
@@ -196,20 +183,14 @@ impl Shared {
     pub(super) fn wake_to_reclaim(&self, fills_lot: bool) {
         let state = self.state.look_after_push(self.state.snapshot());
         if state.is_asleep() && (state.wakes_to_reclaim() || fills_lot && state.wakes_for_lot()) {
-            self.wake_from(state);
+            self.wake();
         }
     }
 
+    /// Wakes the worker, unless another thread has since it was seen asleep.
     #[cold]
-    fn wake_from(&self, seen: StateSnapshot) {
-        if self.state.wake(seen) {
-            self.notify_worker();
-        }
-    }
-
-    /// Wakes the worker, if it sleeps.
     pub(crate) fn wake(&self) {
-        if self.state.wake_any() {
+        if self.state.wake() {
             self.notify_worker();
         }
     }
@@ -254,11 +235,10 @@ impl Worker {
         if self.intake.has_backlog {
             return Idle::UntilNextTick(Duration::ZERO);
         }
-        let taken = self.intake.taken_last;
         let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
-        let (how, at_most) = if taken >= MANY_MESSAGES {
+        let (how, at_most) = if self.intake.taken_last >= MANY_MESSAGES {
             (0, Some(LOT_INTERVAL))
-        } else if taken > 0 {
+        } else if self.intake.has_reclaimed {
             (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL))
         } else {
             (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None)
@@ -275,7 +255,7 @@ impl Worker {
         }
         let next = self.announce(shared, &Plan { next, how });
         if next <= shared.ticks.reached(now) {
-            shared.state.wake_any();
+            shared.state.wake();
             return Idle::UntilNextTick(Duration::ZERO);
         }
         let until = (next < u64::MAX).then(|| shared.ticks.until(next, now));

@@ -51,7 +51,7 @@
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`look_after_push`](TimerState::look_after_push) | reads, after the fence | `Acquire` | the change that it sees: with `ASLEEP` it sees what was announced |
+//! | [`look_after_push`](TimerState::look_after_push) | reads, after the fence | `Relaxed` | the fence orders it |
 //! | [`snapshot`](TimerState::snapshot) | reads | `Acquire` | the changes below: what was done before them |
 //! | [`set_started`](TimerState::set_started) | sets `STARTED` | `AcqRel` | under the lock of the thread's handle |
 //! | [`set_light`](TimerState::set_light) | sets `LIGHT` | `Relaxed` | nothing: see above |
@@ -84,9 +84,6 @@ pub(super) const ASLEEP: u64 = 1 << 6;
 pub(super) const WAKE_TO_RECLAIM: u64 = 1 << 7;
 /// Together with `ASLEEP`: a message that completes a lot wakes it.
 pub(super) const WAKE_FOR_LOT: u64 = 1 << 8;
-/// The number of sleeps so far: up to the end of the word, so it does not overflow.
-pub(super) const SLEEP: u64 = 1 << 9;
-
 /// All that says how the worker sleeps.
 pub(super) const HOW_ASLEEP: u64 = ASLEEP | WAKE_TO_RECLAIM | WAKE_FOR_LOT;
 
@@ -189,7 +186,7 @@ impl TimerState {
         } else {
             fence(Ordering::SeqCst);
         }
-        StateSnapshot(self.word.load(Ordering::Acquire))
+        StateSnapshot(self.word.load(Ordering::Relaxed))
     }
 
     /// The fence between a change of the word and a look at the lanes. `changed` is the state that
@@ -207,8 +204,8 @@ impl TimerState {
     }
 
     /// From now on callers execute no fence, if the platform permits it. For the worker thread,
-    /// while it is not asleep. Takes up to some ten milliseconds at the first call in a process,
-    /// in which the kernel waits for all processors.
+    /// while it is not asleep. Takes up to some ten milliseconds at the first call in a process, in
+    /// which the kernel waits for all processors.
     pub(super) fn set_light(&self) {
         if heavy_fence() {
             self.word.fetch_or(LIGHT, Ordering::Relaxed);

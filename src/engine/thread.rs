@@ -129,7 +129,7 @@ fn run_worker(shared: &Arc<Shared>) {
                         Some(time) => parker.park_timeout(time),
                         None => parker.park(),
                     }
-                    shared.state.wake_any();
+                    shared.state.wake();
                 }
             }
             shared.counters.worker.wake_ups.add_one_alone();

@@ -84,7 +84,7 @@ impl Worker {
     /// how many messages of new timeouts wait.
     pub(crate) fn occupancy(&self, shared: &Shared, now: u64) -> (u64, Vec<SlotCounts>, usize) {
         let tick = now.max(self.nodes.tick());
-        let queued = (shared.ever_registered() - self.intake.taken) as usize;
+        let queued = (shared.pending_counts.ever_registered() - self.intake.taken) as usize;
         (tick, self.nodes.levels(tick), queued)
     }
 
@@ -165,6 +165,9 @@ pub(super) struct Intake {
     pub(super) taken: u64,
     /// How many messages the last call of [`drain`](Self::drain) took.
     pub(super) taken_last: usize,
+    /// Whether that call found anything but new timeouts that have not ended: then there may be more
+    /// to reclaim soon.
+    pub(super) has_reclaimed: bool,
     /// More messages wait than may be taken at a time.
     pub(super) has_backlog: bool,
 }
@@ -180,13 +183,14 @@ impl Intake {
         }
         let Self { queue, taken, .. } = self;
         nodes.collect_remote_frees();
-        let before = *taken;
+        let (before, entries) = (*taken, nodes.len());
         let take = |waiting: Waiting<'_>, most| {
             nodes.receive(waiting, most, |arrival, is_owed| {
                 *taken += u64::from(apply(shared, arrival, is_owed));
             })
         };
         (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
+        self.has_reclaimed = nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {
             let counters = &shared.counters.worker;
             counters.in_wheel_or_expired.set_alone(nodes.len() as u64 + counters.expired.get());

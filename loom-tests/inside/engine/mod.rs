@@ -8,10 +8,10 @@ pub use super::timeouts::inside::{Lane, Lanes};
 impl Shared {
     pub(crate) fn could_sleep(&self) -> bool {
         let worker = self.worker.lock();
-        self.state.snapshot().has_registered(worker.intake.taken)
+        self.pending_counts.ever_registered() == worker.intake.taken
     }
 
-    pub(crate) fn falls_asleep(&self) -> bool {
+    pub(crate) fn falls_asleep(self: &std::sync::Arc<Self>) -> bool {
         matches!(self.idle(), Idle::Parked(_))
     }
 

@@ -19,12 +19,10 @@ fn with_turn_in_five_ticks() -> (Driven, Arc<AtomicUsize>) {
 #[test]
 fn new_timeout_wakes_a_loop_that_announced_a_later_turn() {
     let mutants = [
-        mutant("PushWithoutRead"),
-        mutant("AnnounceWithoutSecondLook"),
-        no_release("engine/sleep.rs publish_and_read"),
-        no_acquire("engine/sleep.rs publish_and_read"),
-        no_release("engine/sleep.rs announce_sleep"),
-        no_acquire("engine/sleep.rs announce_sleep"),
+        mutant("PushWithoutLook"),
+        mutant("SleepWithoutSecondLook"),
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
     ];
     explore(None, mutants, || {
         let (driven, woken) = with_turn_in_five_ticks();
@@ -38,7 +36,7 @@ fn new_timeout_wakes_a_loop_that_announced_a_later_turn() {
 
 #[test]
 fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
-    explore(Some(2), [mutant("PushWithoutRead")], || {
+    explore(Some(2), [mutant("PushWithoutLook")], || {
         let (driven, woken) = with_turn_in_five_ticks();
         let callers = [1, 3].map(|ticks| {
             let timer = driven.timer.clone();
@@ -58,7 +56,7 @@ fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
 /// The first reset may be about to push the node when the second one finds it in flight.
 #[test]
 fn two_resets_wake_a_loop_that_announced_a_later_turn() {
-    explore(Some(3), [mutant("EarlierResetWithoutRead"), mutant("AnnounceWithoutSecondLook")], || {
+    explore(Some(3), [mutant("EarlierResetWithoutLook"), mutant("SleepWithoutSecondLook")], || {
         let (mut driven, woken) = with_turn_in_five_ticks();
         let (timeout, _) = driven.schedule_in_wheel(20);
         let resets = [10, 1].map(|ticks| {

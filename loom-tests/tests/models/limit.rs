@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn limit_is_exact() {
-    explore(None, [mutant("RegisterWithoutCompare"), mutant("RegisterBeforeCheck")], || {
+    explore(None, [mutant("PlaceTakenWithoutCompare"), mutant("PlaceTakenBeforeCheck")], || {
         let driven = Driven::with_limit(1);
         let other = driven.timer.clone();
         let schedule = thread::spawn(move || {
@@ -22,7 +22,7 @@ fn limit_is_exact() {
 
 #[test]
 fn cancel_makes_room_before_it_returns() {
-    explore(None, [mutant("CancelWithoutDeregister")], || {
+    explore(None, [mutant("CancelKeepsPlace")], || {
         let driven = Driven::with_limit(1);
         let (timeout, _) = driven.schedule(5);
         let done = Arc::new(loom::sync::Mutex::new(false));
@@ -42,7 +42,7 @@ fn cancel_makes_room_before_it_returns() {
 /// Two callers schedule at the moment when a place becomes free.
 #[test]
 fn cancel_makes_room_for_one_of_two() {
-    explore(Some(2), [mutant("RegisterWithoutCompare"), mutant("CancelWithoutDeregister")], || {
+    explore(Some(2), [mutant("PlaceTakenWithoutCompare"), mutant("CancelKeepsPlace")], || {
         let driven = Driven::with_limit(1);
         let (timeout, _) = driven.schedule(5);
         let producers = [driven.timer.clone(), driven.timer.clone()].map(|timer| {
@@ -67,7 +67,7 @@ fn cancel_makes_room_for_one_of_two() {
 /// The task finds room for a timeout that it schedules.
 #[test]
 fn expiry_makes_room_before_the_task_runs() {
-    explore(None, [mutant("RegisterWithoutCompare")], || {
+    explore(None, [mutant("PlaceTakenWithoutCompare")], || {
         let mut driven = Driven::with_limit(1);
         let accepted = Arc::new(AtomicUsize::new(0));
         let inside = Arc::clone(&accepted);
@@ -95,7 +95,7 @@ fn expiry_makes_room_before_the_task_runs() {
 
 #[test]
 fn rejection_leaves_the_count_unchanged() {
-    explore(None, [mutant("RegisterBeforeCheck")], || {
+    explore(None, [mutant("PlaceTakenBeforeCheck")], || {
         let driven = Driven::with_limit(1);
         let (timeout, outcome) = driven.schedule(5);
         let other = driven.timer.clone();

@@ -1,8 +1,6 @@
 //! `shutdown`: new timeouts are rejected, those that fall due within the grace run, and the rest
 //! are returned.
 
-use loom::sync::atomic::AtomicU64;
-
 use super::sleep::threaded;
 use super::start::CountingClock;
 use super::wakers::Poller;
@@ -17,7 +15,7 @@ fn at_first_tick() -> Driven {
 
 #[test]
 fn accepted_due_timeout_runs_before_shutdown_returns() {
-    explore(None, [mutant("ShutdownIgnoresRegistered"), mutant("RegisterWithoutCompare")], || {
+    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
         let Driven { timer, driver: _driver, .. } = at_first_tick();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
         let task = Task(Arc::clone(&outcome));
@@ -30,7 +28,7 @@ fn accepted_due_timeout_runs_before_shutdown_returns() {
 
 #[test]
 fn accepted_later_timeout_is_returned_by_shutdown() {
-    explore(None, [mutant("RegisterWithoutCompare")], || {
+    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
         let task = Task(Arc::clone(&outcome));
@@ -43,26 +41,15 @@ fn accepted_later_timeout_is_returned_by_shutdown() {
     });
 }
 
-/// A clock that orders nothing: one thread may read a later time than another thread reads
-/// afterwards.
-#[derive(Clone, Default)]
-struct RelaxedClock(Arc<AtomicU64>);
-
-impl Clock for RelaxedClock {
-    fn now(&self) -> Duration {
-        TICK * self.0.load(Relaxed) as u32
-    }
-}
-
 #[test]
 fn accepted_caller_reads_the_clock_before_shutdown() {
-    explore(None, [no_acquire("engine/end.rs close"), no_release("engine/state.rs register")], || {
-        let clock = RelaxedClock::default();
+    explore(None, [mutant("NewTimeoutWithoutFirstLook")], || {
+        let clock = ModelClock::default();
         let (timer, _driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
         let task = Task(Arc::clone(&outcome));
         let schedule = thread::spawn(move || {
-            clock.0.store(1, Relaxed);
+            clock.0.fetch_add(1, AcqRel);
             other.new_timeout_task(task, Duration::ZERO).is_ok()
         });
         let rest = timer.shutdown(Duration::ZERO);

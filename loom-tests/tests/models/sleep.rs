@@ -25,7 +25,7 @@ pub(super) fn threaded() -> HashedWheelTimer {
 
 #[test]
 fn new_timeout_wakes_a_worker_that_falls_asleep() {
-    explore(Some(3), [mutant("SleepWithoutCompare")], || {
+    explore(Some(3), [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")], || {
         let timer = threaded();
         let event = Arc::new(Event::default());
         let task = Arc::clone(&event);
@@ -38,7 +38,7 @@ fn new_timeout_wakes_a_worker_that_falls_asleep() {
 
 #[test]
 fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
-    explore(Some(2), [mutant("SleepWithoutCompare")], || {
+    explore(Some(2), [mutant("PushWithoutLook")], || {
         let timer = threaded();
         let events = [Arc::new(Event::default()), Arc::new(Event::default())];
         let [mine, others] = events.clone();
@@ -53,7 +53,7 @@ fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
 
 #[test]
 fn reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep() {
-    explore(Some(3), [mutant("SleepWithoutSecondLook")], || {
+    explore(Some(3), [mutant("EarlierResetWithoutLook")], || {
         let timer = threaded();
         let event = Arc::new(Event::default());
         let task = Arc::clone(&event);
@@ -108,7 +108,7 @@ pub(super) fn turn_and_idle(mut driver: Driver) -> thread::JoinHandle<(bool, Dri
 
 #[test]
 fn worker_sees_a_cancel_or_is_woken() {
-    let mutants = [no_release("engine/state.rs deregister"), mutant("CancelWithoutPush")];
+    let mutants = [mutant("PushWithoutFence"), mutant("ChangeWithoutFence"), mutant("CancelWithoutPush")];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_in_wheel(5);
@@ -125,8 +125,8 @@ fn worker_sees_a_cancel_or_is_woken() {
 fn worker_sees_a_reset_or_is_woken() {
     let mutants = [
         mutant("SleepWithoutSecondLook"),
-        no_release("engine/sleep.rs publish_and_read"),
-        no_acquire("engine/sleep.rs fall_asleep"),
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
     ];
     explore(None, mutants, || {
         let mut driven = Driven::new();
@@ -140,7 +140,7 @@ fn worker_sees_a_reset_or_is_woken() {
 
 #[test]
 fn worker_sees_two_new_timeouts_or_is_woken() {
-    explore(Some(3), [mutant("SleepWithoutCompare")], || {
+    explore(Some(3), [mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
         let driven = Driven::new();
         let producers = [driven.timer.clone(), driven.timer.clone()]
             .map(|timer| thread::spawn(move || drop(timer.new_timeout(|_| (), TICK).unwrap())));
@@ -148,21 +148,6 @@ fn worker_sees_two_new_timeouts_or_is_woken() {
         driver.turn();
         let asleep = driver.falls_asleep();
         producers.into_iter().for_each(|producer| producer.join().unwrap());
-        assert!(!(asleep && driver.misses_messages()));
-    });
-}
-
-/// The count of registrations overflows after four in a model. With four messages under way it
-/// looks as if there were none.
-#[test]
-fn worker_sees_new_timeouts_whose_count_overflows() {
-    explore(Some(3), [no_release("engine/state.rs register")], || {
-        let driven = Driven::new();
-        let worker = turn_and_idle(driven.driver);
-        for _ in 0..4 {
-            driven.timer.new_timeout(|_| (), TICK).unwrap();
-        }
-        let (asleep, driver) = worker.join().unwrap();
         assert!(!(asleep && driver.misses_messages()));
     });
 }

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn new_timeout_is_not_lost_by_stop() {
-    explore(None, [mutant("StopWithoutWaiting"), mutant("RegisterWithoutCompare")], || {
+    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
         let Driven { timer, driver, .. } = Driven::new();
         let outcome = Arc::new(Outcome::default());
         let (other, task) = (timer.clone(), Task(Arc::clone(&outcome)));
@@ -30,7 +30,7 @@ fn new_timeout_is_not_lost_by_stop() {
 
 #[test]
 fn two_new_timeouts_are_not_lost_by_stop() {
-    explore(Some(3), [mutant("StopWithoutWaiting")], || {
+    explore(Some(3), [mutant("NewTimeoutNotWithdrawn")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let producers = [timer.clone(), timer.clone()]
             .map(|timer| thread::spawn(move || timer.new_timeout(|_| (), TICK).is_ok()));
@@ -167,7 +167,7 @@ fn handle_from_a_timeout_does_not_undo_the_last_drop() {
 /// A `stop`, a turn and a new timeout at the same time.
 #[test]
 fn new_timeout_during_a_stopped_turn_ends_once() {
-    explore(Some(2), [mutant("StopWithoutWaiting"), mutant("StopIgnoresUnfinishedTurn")], || {
+    explore(Some(2), [mutant("NewTimeoutNotWithdrawn"), mutant("StopIgnoresUnfinishedTurn")], || {
         let mut driven = Driven::new();
         let (_, due) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);
@@ -204,7 +204,7 @@ fn stop_through_a_timeout_waits_for_the_last_drop() {
 /// last drop.
 #[test]
 fn new_timeout_through_a_timeout_is_not_lost_by_last_drop() {
-    explore(None, [mutant("StopWithoutWaiting"), mutant("RegisterWithoutCompare")], || {
+    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let timeout = timer.new_timeout(|_| (), TICK).unwrap();
         let outcome = Arc::new(Outcome::default());
@@ -245,7 +245,7 @@ fn stop_while_a_task_drops_the_last_handle_ends_each_once() {
 
 #[test]
 fn new_timeout_is_not_lost_by_driver_drop() {
-    explore(None, [mutant("StopWithoutWaiting"), mutant("RegisterWithoutCompare")], || {
+    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
         let Driven { timer, driver, .. } = Driven::new();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
         let task = Task(Arc::clone(&outcome));
