@@ -174,6 +174,7 @@ impl Intake {
             return;
         }
         let Self { queue, taken, .. } = self;
+        shared.idle_nodes.retire(shared);
         nodes.collect_remote_frees();
         let before = *taken;
         let take = |waiting: Waiting<'_>, most| {
