@@ -3,12 +3,12 @@
 #![allow(unsafe_code, reason = "a global allocator is unsafe code")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use hashed_wheel::{Clock, HashedWheelTimer, ManualClock};
+use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, Timeout};
 
 /// Bytes allocated by all threads.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -220,6 +220,113 @@ fn threads_that_end_leak_no_memory() {
     let after = LIVE.load(Relaxed);
     // A page of nodes has about four thousand bytes, and so has a block of a lane.
     assert!(after < before + 50_000, "{before} bytes before, {after} after");
+}
+
+/// The thread's cache of each timer stays where it is, however many timers the thread uses.
+#[test]
+fn a_thread_that_alternates_between_timers_allocates_nothing() {
+    let _shared = EXCLUSIVE.read();
+    for count in [2, 64] {
+        let timers: Vec<_> =
+            (0..count).map(|_| HashedWheelTimer::builder().build_driven().unwrap()).collect();
+        let idle: Vec<_> = timers
+            .iter()
+            .map(|(timer, _)| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap())
+            .collect();
+        let alternate = |times| {
+            for _ in 0..times {
+                for ((timer, _), idle) in timers.iter().zip(&idle) {
+                    assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+                    assert!(idle.reset(Duration::from_secs(60)));
+                }
+            }
+        };
+        alternate(10);
+        assert_eq!(allocations_of(|| alternate(BLOCK / 4)), 0, "{count} timers");
+    }
+}
+
+/// Returns how many bytes are allocated after `threads` threads have executed `work`, one after the
+/// other, and were not before. The first threads do not count.
+fn bytes_left_by_threads(threads: usize, work: impl Fn() + Clone + Send + 'static) -> usize {
+    let execute = |threads| {
+        for _ in 0..threads {
+            std::thread::spawn(work.clone()).join().unwrap();
+        }
+    };
+    execute(20);
+    let before = LIVE.load(Relaxed);
+    execute(threads);
+    LIVE.load(Relaxed).saturating_sub(before)
+}
+
+/// The worker does not turn meanwhile: what a thread leaves is for the next thread.
+#[test]
+fn threads_that_come_and_go_leave_no_memory_until_the_next_turn() {
+    let _exclusive = EXCLUSIVE.write();
+    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let threads = if cfg!(miri) { 5 } else { 1_000 };
+    let left = bytes_left_by_threads(threads, move || {
+        assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+    });
+    // The message of each takes eight bytes in a lane, whose blocks have 4 KiB.
+    assert!(left <= 8 * threads + 10_000, "{left} bytes");
+}
+
+/// A thread that only resets timeouts has a counter, and no nodes and no lane.
+#[test]
+fn threads_that_only_reset_open_no_lane() {
+    let _exclusive = EXCLUSIVE.write();
+    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let idle = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
+    let threads = if cfg!(miri) { 3 } else { 50 };
+    // They live at the same time, so that none can use what another one has left.
+    let barrier = std::sync::Arc::new(std::sync::Barrier::new(threads + 1));
+    let before = LIVE.load(Relaxed);
+    let running: Vec<_> = (0..threads)
+        .map(|_| {
+            let (idle, barrier) = (idle.clone(), barrier.clone());
+            std::thread::spawn(move || {
+                assert!(idle.reset(Duration::from_secs(60)));
+                barrier.wait();
+            })
+        })
+        .collect();
+    barrier.wait();
+    running.into_iter().for_each(|thread| thread.join().unwrap());
+    let left = LIVE.load(Relaxed).saturating_sub(before);
+    assert!(left < 500 * threads + 5_000, "{left} bytes");
+    drop(timer);
+}
+
+/// An operation in the destructor of a thread-local, when the thread's caches are destroyed.
+#[test]
+fn operations_of_ending_threads_leave_no_memory_until_the_next_turn() {
+    struct AtTheEnd(Option<(HashedWheelTimer, Timeout)>, usize);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let Some((timer, idle)) = self.0.take() else { return };
+            for _ in 0..self.1 {
+                assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+                assert!(idle.reset(Duration::from_secs(60)));
+            }
+        }
+    }
+
+    thread_local!(static LAST: RefCell<AtTheEnd> = const { RefCell::new(AtTheEnd(None, 0)) });
+
+    let _exclusive = EXCLUSIVE.write();
+    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let idle = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
+    let (threads, times) = if cfg!(miri) { (3, 3) } else { (20, 50) };
+    let left = bytes_left_by_threads(threads, move || {
+        // As a rule, the thread-local that was used first is destroyed last.
+        LAST.set(AtTheEnd(Some((timer.clone(), idle.clone())), times));
+        assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
+    });
+    // Per operation: a message, and the number of the node on its way to the worker.
+    assert!(left <= 60 * threads * times + 10_000, "{left} bytes");
 }
 
 /// The timer has already ended, so the cancel sends no message and creates no lane.

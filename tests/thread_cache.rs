@@ -111,6 +111,43 @@ fn a_thread_that_uses_another_timer_releases_the_stopped_one() {
     helper.end();
 }
 
+/// The thread need not use a third timer, nor use the other one for the first time.
+#[test]
+fn a_thread_that_goes_on_with_another_timer_releases_the_stopped_one() {
+    let (timer, driver, memory) = timer();
+    let (other, _driver, _) = self::timer();
+    let helper = Helper::new();
+    let (its_timer, its_other) = (timer.clone(), other.clone());
+    helper.call(move || {
+        use_timer(&its_timer).cancel();
+        use_timer(&its_other).cancel();
+    });
+    drop((timer, driver));
+    assert!(!is_freed(&memory), "the helper's cache keeps it");
+    helper.call(move || {
+        // More than one block of messages, and an operation after it.
+        (0..600).for_each(|_| assert!(use_timer(&other).cancel()));
+    });
+    assert!(is_freed(&memory));
+    helper.end();
+}
+
+/// The thread caches of the stopped timer only a counter.
+#[test]
+fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
+    let (timer, driver, memory) = timer();
+    let timeout = use_timer(&timer);
+    let helper = Helper::new();
+    helper.call(move || assert!(timeout.reset(2 * LATER)));
+    drop((timer, driver));
+    assert!(is_freed(&memory));
+    helper.call(|| {
+        let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+        assert!(use_timer(&other).cancel());
+    });
+    helper.end();
+}
+
 /// A thread alternates between many timers.
 #[test]
 fn a_thread_uses_many_timers_alternately() {

@@ -162,7 +162,7 @@ impl Shared {
         let is_first = !self.state.stop().is_stopped();
         if is_first {
             LIVE_TIMERS.fetch_sub(1, Ordering::Relaxed);
-            self.stopped.store(true, Ordering::Relaxed);
+            thread_cache::set_stopped(self);
         }
         is_first
     }

@@ -46,6 +46,7 @@ mod state;
 mod thread;
 mod thread_cache;
 mod timeouts;
+mod timer_index;
 mod worker;
 mod worker_lock;
 

@@ -11,10 +11,11 @@ use super::sleep::Waker;
 use super::state::{MAX_PENDING, TimerState};
 use super::thread::Thread;
 use super::timeouts::NewLanes;
+use super::timer_index::TimerIndex;
 use super::worker::Worker;
 use super::worker_lock::WorkerLock;
 use crate::clock::{Clock, Time};
-use crate::node::{self, ClaimedTask, Pool, TaskContext, new_pool};
+use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_pool};
 use crate::report;
 use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
 use crate::ticks::Ticks;
@@ -78,6 +79,10 @@ pub(crate) struct SharedFields {
     pub(crate) limit: Option<Limit>,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
+    /// What threads that have ended had of this timer.
+    pub(super) idle_nodes: IdleNodes<SharedFields>,
+    /// Where each thread has its cache of this timer.
+    pub(super) index: TimerIndex,
     /// Whether the timer is stopped: threads cache nothing of it any more. In an `Arc` because
     /// their caches look at it without keeping the timer.
     pub(super) stopped: Arc<unmodelled::AtomicBool>,
@@ -144,6 +149,8 @@ impl Shared {
             pending_counts: PendingCounts::default(),
             limit: (settings.limit > 0).then(|| Limit::new(MAX_PENDING.min(settings.limit as u64))),
             new_lanes: NewLanes::new(pool),
+            idle_nodes: IdleNodes::new(),
+            index: TimerIndex::take(),
             stopped: Arc::default(),
             ticks_per_wheel,
             wheel,

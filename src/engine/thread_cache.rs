@@ -1,9 +1,23 @@
 //! What each thread caches of the timers that it uses: a lane to the worker, free nodes and
 //! references of each, so that the common operations write nothing that threads share.
 //!
-//! A thread that ends gives all of it back. What it caches of a stopped timer is dropped when the
-//! thread drops a handle of that timer, or uses another timer than the last time. Until then it
-//! keeps the timer's memory, as a handle would.
+//! The cache of a timer is at the timer's index in a thread-local vector. So an operation finds it
+//! in one step, however many timers the thread uses. A thread that only resets timeouts has
+//! counts, and no nodes and no lane.
+//!
+//! A thread that ends gives all of it back: nodes and lane to the next thread, or to the worker at
+//! its next turn, whichever comes first ([`IdleNodes`](crate::node::IdleNodes)). After the
+//! thread-local has been destroyed, an operation takes a cache in the same way and gives it back
+//! immediately.
+//!
+//! What a thread caches of a stopped timer keeps the timer's memory, as a handle would. The thread
+//! drops it when one of these comes first:
+//!
+//! - It drops a handle of that timer, or stops it.
+//! - It uses another timer for the first time.
+//! - It begins another block of messages to another timer, and then schedules or cancels.
+//!
+//! So it stays while the thread only resets timeouts, or uses no timer.
 
 use std::cell::RefCell;
 
@@ -12,51 +26,84 @@ use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::MAX_PENDING;
 use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
 use crate::report;
-use crate::sync::unmodelled::AtomicBool;
-use crate::sync::{Arc, IS_EXPLORED, Ordering, local};
+use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
+use crate::sync::{Arc, IS_EXPLORED, Ordering, Weak, local};
 
-local!(static CACHES: RefCell<Caches> = RefCell::new(Caches { first: None, others: Vec::new() }));
+local!(static CACHES: RefCell<Caches> = RefCell::new(Caches { by_index: Vec::new(), stops: 0 }));
+
+/// How many timers were ever stopped.
+static STOPS: AtomicUsize = AtomicUsize::new(0);
 
 /// The caches of one thread.
 struct Caches {
-    /// The one that was used last.
-    first: Option<ThreadCache>,
-    others: Vec<ThreadCache>,
+    /// At the index of each timer. If the memory of a timer is gone, another timer may have its
+    /// index.
+    by_index: Vec<Option<Box<ThreadCache>>>,
+    /// The value of [`STOPS`] when the caches of stopped timers were last removed.
+    stops: usize,
 }
 
 /// What a thread caches of one timer.
 struct ThreadCache {
-    nodes: LocalNodes<SharedFields>,
+    /// `None` until the thread schedules or cancels.
+    nodes: Option<LocalNodes<SharedFields>>,
     counts: OwnCounts,
     /// Whether the timer is stopped.
     stopped: Arc<AtomicBool>,
+    timer: Weak<Shared>,
+    /// The address of the timer. `timer` keeps it, so that no other timer can have it.
+    address: usize,
 }
 
 impl ThreadCache {
     fn open(timer: &Arc<Shared>) -> Self {
         Self {
-            nodes: LocalNodes::new(timer, timer.new_lanes.open()),
+            nodes: None,
             counts: timer.pending_counts.take(),
             stopped: Arc::clone(&timer.stopped),
+            timer: Arc::downgrade(timer),
+            address: address(timer),
         }
     }
-}
 
-impl ThreadCache {
     #[inline]
-    fn lend<'a>(&'a mut self, timer: &'a Shared) -> LentCache<'a> {
-        LentCache { nodes: self.nodes.lend(timer), counts: &mut self.counts }
+    fn is_of(&self, timer: &Shared) -> bool {
+        self.address == address(timer)
+    }
+
+    /// Lends the nodes, which are opened if there are none.
+    fn lend<'a>(&'a mut self, timer: &'a Arc<Shared>) -> LentCache<'a> {
+        let open = || LocalNodes::new(timer, timer.new_lanes.open());
+        let nodes = self.nodes.get_or_insert_with(|| timer.idle_nodes.take().unwrap_or_else(open));
+        nodes.set_ready();
+        LentCache { nodes: nodes.lend(timer), counts: &mut self.counts }
+    }
+
+    /// Lends the nodes, if they may be lent without opening them.
+    #[inline]
+    fn lend_ready<'a>(&'a mut self, timer: &'a Shared) -> Option<LentCache<'a>> {
+        let nodes = self.nodes.as_mut().filter(|nodes| nodes.is_ready_for(timer))?;
+        Some(LentCache { nodes: nodes.lend(timer), counts: &mut self.counts })
+    }
+
+    /// Gives back what the thread has of the timer.
+    fn give_back(&mut self, timer: &Shared) {
+        if let Some(nodes) = self.nodes.take() {
+            timer.idle_nodes.put(nodes);
+        }
+        // (Each thread of a model ends some time, and what it leaves is irrelevant to it.)
+        if !IS_EXPLORED {
+            // The worker recycles the nodes, unless another thread takes them before.
+            timer.wake_to_reclaim(false);
+            timer.pending_counts.give_back(&self.counts);
+        }
     }
 }
 
 impl Drop for ThreadCache {
     fn drop(&mut self) {
-        let Some(timer) = self.nodes.upgrade() else { return };
-        self.nodes.empty(&timer);
-        // (Each thread of a model ends some time, and which counts it had is irrelevant to it.)
-        if !IS_EXPLORED {
-            timer.pending_counts.give_back(&self.counts);
-        }
+        let Some(timer) = self.timer.upgrade() else { return };
+        self.give_back(&timer);
         // This may be the last reference to the timer: the user's clock and waker go with it.
         report::guard(
             || drop(timer),
@@ -65,93 +112,72 @@ impl Drop for ThreadCache {
     }
 }
 
+#[inline]
+fn address(timer: &Shared) -> usize {
+    std::ptr::from_ref(timer).addr()
+}
+
 impl Caches {
     /// Returns the cache of this timer.
     #[inline]
-    fn of(&mut self, timer: *const Shared) -> Option<&mut ThreadCache> {
-        if self.first.as_ref().is_some_and(|first| first.nodes.is_of(timer)) {
-            return self.first.as_mut();
-        }
-        self.other(timer)
+    fn of(&mut self, timer: &Shared) -> Option<&mut ThreadCache> {
+        self.by_index.get_mut(timer.index.get())?.as_deref_mut().filter(|cache| cache.is_of(timer))
     }
 
-    #[cold]
-    fn other(&mut self, timer: *const Shared) -> Option<&mut ThreadCache> {
-        self.others.iter_mut().find(|cache| cache.nodes.is_of(timer))
+    /// Returns the cache of this timer, which is opened if there is none. Then `removed` gets the
+    /// one that was in its place, whose timer's memory is gone.
+    fn of_or_open(&mut self, timer: &Arc<Shared>, removed: &mut Vec<ThreadCache>) -> &mut ThreadCache {
+        let index = timer.index.get();
+        if index >= self.by_index.len() {
+            self.by_index.resize_with(index + 1, || None);
+        }
+        let place = &mut self.by_index[index];
+        removed.extend(place.take_if(|cache| !cache.is_of(timer)).map(|cache| *cache));
+        if timer.is_known_to_be_stopped() {
+            // Its stop is counted already, but this cache has to be removed too.
+            self.stops = self.stops.wrapping_sub(1);
+        }
+        place.get_or_insert_with(|| Box::new(ThreadCache::open(timer)))
     }
 
-    /// Makes the cache of this timer the first one. Returns those of stopped timers, which the
-    /// caller drops when the caches are no longer borrowed, because user code may go with them.
-    #[cold]
-    fn switch_to(&mut self, timer: &Arc<Shared>) -> Vec<ThreadCache> {
-        let at = self.others.iter().position(|cache| cache.nodes.is_of(&**timer));
-        let cache = match at {
-            Some(at) => self.others.swap_remove(at),
-            None => ThreadCache::open(timer),
-        };
-        self.others.extend(self.first.replace(cache));
-        // A `Vec` allocates when something is put into it.
-        let mut stopped = Vec::new();
-        let mut at = 0;
-        while at < self.others.len() {
-            if self.others[at].stopped.load(Ordering::Relaxed) {
-                stopped.push(self.others.swap_remove(at));
-            } else {
-                at += 1;
-            }
+    /// Removes the caches of stopped timers, if a timer was stopped since the last time.
+    fn remove_stopped(&mut self) -> Vec<ThreadCache> {
+        // Acquire: pairs with the `Release` in `set_stopped`. A thread that sees the count sees the
+        // flag of the timer.
+        let stops = STOPS.load(Ordering::Acquire);
+        if self.stops == stops {
+            return Vec::new();
         }
-        stopped
+        self.stops = stops;
+        let is_stopped = |cache: &mut Box<ThreadCache>| cache.stopped.load(Ordering::Relaxed);
+        self.by_index.iter_mut().filter_map(|place| Some(*place.take_if(is_stopped)?)).collect()
     }
 
     fn remove(&mut self, timer: &Shared) -> Option<ThreadCache> {
-        if self.first.as_ref().is_some_and(|cache| cache.nodes.is_of(timer)) {
-            return self.first.take();
-        }
-        let at = self.others.iter().position(|cache| cache.nodes.is_of(timer))?;
-        Some(self.others.swap_remove(at))
+        Some(*self.by_index.get_mut(timer.index.get())?.take_if(|cache| cache.is_of(timer))?)
     }
 }
 
-/// Lends `work` the thread's cache of this timer. Returns `None` if there is none, if the thread is
-/// ending, or if it uses its caches already.
-#[inline]
-fn with_existing<R>(timer: &Shared, work: impl FnOnce(&mut ThreadCache) -> R) -> Option<R> {
-    let found = CACHES.try_with(|caches| caches.try_borrow_mut().ok()?.of(timer).map(work));
-    found.ok().flatten()
+/// Stops the caching of this timer.
+pub(super) fn set_stopped(timer: &Shared) {
+    timer.stopped.store(true, Ordering::Relaxed);
+    STOPS.fetch_add(1, Ordering::Release);
 }
 
-/// Lends `work` the thread's cache of this timer, which is opened if there is none. `arc` returns
-/// the timer. `work` does not run user code.
-#[inline]
-fn with_cache<R>(
-    timer: &Shared,
-    arc: impl FnOnce() -> Arc<Shared>,
-    work: impl FnOnce(&mut ThreadCache) -> R,
-) -> R {
-    let mut work = Some(work);
-    let result = CACHES.try_with(|caches| {
-        let mut caches = caches.try_borrow_mut().ok()?;
-        let first = caches.first.as_mut().filter(|first| first.nodes.is_of(timer))?;
-        work.take().map(|work| work(first))
-    });
-    if let Ok(Some(result)) = result {
-        return result;
-    }
-    let mut result = None;
-    with_other(&arc(), &mut |cache| result = work.take().map(|work| work(cache)));
-    result.expect("the cache was lent")
-}
-
-/// [`with_cache`] for a timer that is not the one that was used last.
+/// Lends `work` the thread's cache of this timer, which is opened if there is none. `work` is
+/// called once, and does not run user code.
 #[cold]
-fn with_other(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
-    let switched = CACHES.try_with(|caches| {
+fn with_cache(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
+    // Dropped at the end, when the caches are not borrowed, because user code may go with them. In
+    // an outer variable because a `Vec` allocates only when something is put into it.
+    let mut removed = Vec::new();
+    let worked = CACHES.try_with(|caches| {
         let mut caches = caches.try_borrow_mut().ok()?;
-        let stopped = caches.switch_to(timer);
-        caches.first.as_mut().map(&mut *work)?;
-        Some(stopped)
+        removed = caches.remove_stopped();
+        work(caches.of_or_open(timer, &mut removed));
+        Some(())
     });
-    if !matches!(switched, Ok(Some(_))) {
+    if !matches!(worked, Ok(Some(()))) {
         // The thread is ending, or uses its caches already.
         work(&mut ThreadCache::open(timer));
     }
@@ -178,17 +204,42 @@ impl LentCache<'_> {
     }
 }
 
-/// Lends the thread's cache of this timer. `work` does not run user code.
+/// Lends `work` the thread's nodes of this timer. `arc` returns the timer. `work` does not run user
+/// code.
 #[inline]
-pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut LentCache<'_>) -> R) -> R {
-    with_cache(timer, || Arc::clone(timer), |cache| work(&mut cache.lend(timer)))
+fn with_nodes<R>(
+    timer: &Shared,
+    arc: impl FnOnce() -> Arc<Shared>,
+    work: impl FnOnce(&mut LentCache<'_>) -> R,
+) -> R {
+    let mut work = Some(work);
+    let result = CACHES.try_with(|caches| {
+        let mut caches = caches.try_borrow_mut().ok()?;
+        let cache = caches.by_index.get_mut(timer.index.get())?.as_mut()?;
+        let mut lent = cache.lend_ready(timer)?;
+        work.take().map(|work| work(&mut lent))
+    });
+    if let Ok(Some(result)) = result {
+        return result;
+    }
+    let mut result = None;
+    let arc = arc();
+    with_cache(&arc, &mut |cache| {
+        result = work.take().map(|work| work(&mut cache.lend(&arc)));
+    });
+    result.expect("the cache was lent")
 }
 
-/// Lends the thread's cache of the timer of this handle. `work` does not run user code.
+/// Lends the thread's nodes of this timer. `work` does not run user code.
+#[inline]
+pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut LentCache<'_>) -> R) -> R {
+    with_nodes(timer, || Arc::clone(timer), work)
+}
+
+/// Lends the thread's nodes of the timer of this handle. `work` does not run user code.
 #[inline]
 pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut LentCache<'_>) -> R) -> R {
-    let timer = handle.timer();
-    with_cache(timer, || handle.to_arc(), |cache| work(&mut cache.lend(timer)))
+    with_nodes(handle.timer(), || handle.to_arc(), work)
 }
 
 /// Pushes a message to the thread's lane.
@@ -201,7 +252,12 @@ pub(super) fn push(message: Message<'_, SharedFields>) {
 /// timer is stopped and this thread caches nothing of it.
 #[inline]
 pub(super) fn count_reset(handle: &Handle) -> bool {
-    with_existing(handle.timer(), |cache| cache.counts.reset(1)).is_some() || count_first_reset(handle)
+    let timer = handle.timer();
+    let counted = CACHES.try_with(|caches| {
+        caches.try_borrow_mut().ok()?.of(timer)?.counts.reset(1);
+        Some(())
+    });
+    matches!(counted, Ok(Some(()))) || count_first_reset(handle)
 }
 
 #[cold]
@@ -213,14 +269,10 @@ fn count_first_reset(handle: &Handle) -> bool {
     counts
 }
 
-/// Counts `more` resets. It does not make the cache the first one: a thread that resets timeouts of
-/// one timer and schedules those of another does not switch between them.
+/// Counts `more` resets.
 #[cold]
 pub(super) fn count_more_resets(handle: &Handle, more: i64) {
-    let counted = with_existing(handle.timer(), |cache| cache.counts.reset(more));
-    if counted.is_none() {
-        with_cache(handle.timer(), || handle.to_arc(), |cache| cache.counts.reset(more));
-    }
+    with_cache(&handle.to_arc(), &mut |cache| cache.counts.reset(more));
 }
 
 /// Takes what a dropped handle has released.
@@ -230,10 +282,14 @@ fn recycle(released: Released<SharedFields>) {
         // Nothing is cached of a stopped timer.
         return clear(released.timer());
     }
-    let timer: *const Shared = released.timer();
+    let (timer, index): (*const Shared, _) = (released.timer(), released.timer().index.get());
     let mut left = Some(released);
     let _ = CACHES.try_with(|caches| {
-        caches.try_borrow_mut().ok()?.of(timer)?.nodes.recycle(&mut left);
+        let mut caches = caches.try_borrow_mut().ok()?;
+        let nodes = caches.by_index.get_mut(index)?.as_mut()?.nodes.as_mut()?;
+        if nodes.is_of(timer) {
+            nodes.recycle(&mut left);
+        }
         Some(())
     });
     if let Some(released) = left {

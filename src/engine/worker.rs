@@ -182,6 +182,7 @@ impl Intake {
             return;
         }
         let Self { queue, taken, .. } = self;
+        let has_retired = shared.idle_nodes.retire(shared);
         nodes.collect_remote_frees();
         let (before, entries) = (*taken, nodes.len());
         let take = |waiting: Waiting<'_>, most| {
@@ -190,7 +191,7 @@ impl Intake {
             })
         };
         (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
-        self.has_reclaimed = nodes.len() != entries + self.taken_last;
+        self.has_reclaimed = has_retired || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {
             let counters = &shared.counters.worker;
             counters.in_wheel_or_expired.set_alone(nodes.len() as u64 + counters.expired.get());

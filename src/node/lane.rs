@@ -1,14 +1,15 @@
 //! The lane of a thread: a queue of messages from that thread to the worker.
 //!
-//! A lane has one producer, the thread, and one consumer, the worker, so a push is two stores. The
-//! messages of a thread arrive in the order in which it pushed them. The thread can take back a
-//! message that the worker has not seen: most timeouts are cancelled, many of them before the
-//! worker has looked. All lanes of a timer together are its `timeouts` queue (`TimeoutsQueue`).
+//! A lane has one producer, the thread, and one consumer, the worker, so a push is two stores. (If
+//! the thread ends, another thread may go on with its lane.) The messages of a thread arrive in the
+//! order in which it pushed them. The thread can take back a message that the worker has not seen:
+//! most timeouts are cancelled, many of them before the worker has looked. All lanes of a timer
+//! together are its `timeouts` queue (`TimeoutsQueue`).
 //!
 //! | word | written by | how | order | pairs with |
 //! |---|---|---|---|---|
 //! | slot | the producer, [`push`](Producer::push) | a message, before it is counted in `pushed` | `Relaxed` | – |
-//! | slot | the producer, [`take_back`](Producer::take_back) | message → 0, by compare-exchange | `Relaxed` | –: a thread takes back only what it has pushed itself |
+//! | slot | the producer, [`take_back`](Producer::take_back) | message → 0, by compare-exchange | `Relaxed` | –: a thread takes back only what it has pushed itself, or what was pushed before it got the lane |
 //! | slot | the worker, [`take`](Consumer::take) | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
 //! | `pushed` | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
 //!
@@ -102,6 +103,12 @@ impl Producer {
         self.pushed
     }
 
+    /// Whether the next message begins another block.
+    #[inline]
+    pub(super) fn is_block_full(&self) -> bool {
+        self.pushed % BLOCK == 0 && self.pushed > 0
+    }
+
     /// Pushes a message, which is not zero.
     ///
     /// # Safety
@@ -110,10 +117,10 @@ impl Producer {
     /// under way now.
     #[inline]
     pub(super) unsafe fn push(&mut self, message: u64) {
-        let place = self.pushed % BLOCK;
-        if place == 0 && self.pushed > 0 {
+        if self.is_block_full() {
             self.extend();
         }
+        let place = self.pushed % BLOCK;
         self.block.slots[place as usize].store(message, Ordering::Relaxed);
         self.pushed += 1;
         // Release: pairs with the `Acquire` in `waiting`.

@@ -4,6 +4,10 @@
 //! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
 //! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot
 //! mix nodes of different timers. Only they push messages.
+//!
+//! What a thread leaves when it ends is for the next thread ([`IdleNodes`]). So threads that come
+//! and go use no more memory than those that live at the same time. The worker retires what no
+//! thread has taken until its next turn.
 
 #![allow(unsafe_code)]
 
@@ -19,10 +23,12 @@ use super::task::Task;
 use super::timer_ref::LocalCount;
 use super::transitions::{Cancel, ClaimedTask};
 use super::word::SeenWord;
-use crate::sync::{Arc, IS_EXPLORED};
+use crate::sync::{Arc, IS_EXPLORED, SegQueue};
 
 pub(crate) struct LocalNodes<S: Owner> {
     count: LocalCount<Pool<S>>,
+    /// The address of the pool; zero while these nodes are not [ready](Self::is_ready_for).
+    ready_for: usize,
     producer: Producer,
     /// Nodes that this thread has freed. They are in its processor's cache, so they are used first.
     free: Vec<FreeNode<S>>,
@@ -35,8 +41,10 @@ impl<S: Owner> LocalNodes<S> {
     /// If the lane is that of another pool.
     pub(crate) fn new(pool: &Arc<Pool<S>>, producer: Producer) -> Self {
         assert_eq!(producer.pool(), pool.id(), "the lane leads to the worker of this timer");
+        let count = LocalCount::new(Arc::downgrade(pool));
         Self {
-            count: LocalCount::new(Arc::downgrade(pool)),
+            ready_for: count.address(),
+            count,
             producer,
             free: Vec::with_capacity(2 * PAGE + 1),
             page: Page::EMPTY,
@@ -49,19 +57,42 @@ impl<S: Owner> LocalNodes<S> {
         self.count.is_of(pool)
     }
 
-    pub(crate) fn upgrade(&self) -> Option<Arc<Pool<S>>> {
-        self.count.upgrade()
+    /// Whether these are nodes of this pool, and may be lent. They may not after each block of
+    /// messages, until [`set_ready`](Self::set_ready): the thread's next operation does not find
+    /// them, and does then what is not worth a check in each operation.
+    #[inline]
+    pub(crate) fn is_ready_for(&self, pool: *const Pool<S>) -> bool {
+        self.ready_for == pool.addr()
+    }
+
+    pub(crate) fn set_ready(&mut self) {
+        self.ready_for = self.count.address();
     }
 
     /// Lends the nodes to a caller that has their pool.
     ///
     /// # Panics
     ///
-    /// If it has another pool.
+    /// If it has another pool, or the nodes are not ready.
     #[inline]
     pub(crate) fn lend<'a>(&'a mut self, pool: &'a Pool<S>) -> Lent<'a, S> {
-        assert!(self.is_of(pool), "the nodes are those of this timer");
+        assert!(self.is_ready_for(pool), "the nodes are those of this timer");
         Lent { nodes: self, pool }
+    }
+
+    /// Pushes a message.
+    ///
+    /// # Safety
+    ///
+    /// The message is about a node of this pool, and is the one message about it that may be under
+    /// way now.
+    #[inline]
+    unsafe fn push(&mut self, message: u64) {
+        if self.producer.is_block_full() {
+            self.ready_for = 0;
+        }
+        // SAFETY: the lane is that of this pool, and the caller vouches for the message.
+        unsafe { self.producer.push(message) };
     }
 
     /// Takes what a handle has released, if the handle was one of this timer.
@@ -89,18 +120,56 @@ impl<S: Owner> LocalNodes<S> {
         }
     }
 
-    /// Gives all free nodes and references back.
-    pub(crate) fn empty(&mut self, pool: &Pool<S>) {
-        if !self.is_of(pool) {
-            return;
-        }
-        // Each thread of a model ends some time, and the place of free nodes is irrelevant to it.
-        if !IS_EXPLORED {
+    /// Gives all free nodes back.
+    fn empty(&mut self, pool: &Pool<S>) {
+        if self.is_of(pool) {
             let free = self.free.drain(..).chain(iter::from_fn(|| self.page.next()));
             // SAFETY: the nodes of this `LocalNodes` are of `pool`.
             unsafe { pool.arena.free_remotely(free) };
         }
-        self.count.empty();
+    }
+}
+
+/// The nodes and lanes that threads have left.
+pub(crate) struct IdleNodes<S: Owner>(SegQueue<Box<LocalNodes<S>>>);
+
+impl<S: Owner> IdleNodes<S> {
+    pub(crate) fn new() -> Self {
+        Self(SegQueue::new())
+    }
+
+    pub(crate) fn take(&self) -> Option<LocalNodes<S>> {
+        let mut nodes = *self.0.pop()?;
+        nodes.set_ready();
+        Some(nodes)
+    }
+
+    /// Takes what a thread leaves. Its references, which would keep the timer, are released.
+    pub(crate) fn put(&self, mut nodes: LocalNodes<S>) {
+        nodes.count.empty();
+        // Each thread of a model ends some time, and the place of free nodes is irrelevant to it.
+        if !IS_EXPLORED {
+            self.0.push(Box::new(nodes));
+        }
+    }
+
+    /// For the worker of this pool: recycles all nodes and retires all lanes. Returns whether there
+    /// were any.
+    #[inline]
+    pub(crate) fn retire(&self, pool: &Pool<S>) -> bool {
+        // Most turns find none, and a `pop` that finds none takes ten times as long.
+        let has_any = !self.0.is_empty();
+        if has_any {
+            self.retire_all(pool);
+        }
+        has_any
+    }
+
+    #[cold]
+    fn retire_all(&self, pool: &Pool<S>) {
+        while let Some(mut nodes) = self.0.pop() {
+            nodes.empty(pool);
+        }
     }
 }
 
@@ -120,7 +189,7 @@ impl<S: Owner> Lent<'_, S> {
         let (handle, wheel_ref) = unsafe { node.fill(task, deadline, ticket, timer) };
         // SAFETY: the node is of the pool of the lane, and this is the first message about its
         // timeout. From here on the message owns the wheel's reference.
-        unsafe { self.nodes.producer.push(Kind::New.encode(wheel_ref.number)) };
+        unsafe { self.nodes.push(Kind::New.encode(wheel_ref.number)) };
         handle
     }
 
@@ -198,9 +267,9 @@ impl<S: Owner> Lent<'_, S> {
         self.nodes.producer.ticket() % LOT == 0
     }
 
-    /// Takes back the message by which this thread, not long ago, has sent the new timeout to the
-    /// worker. The message names the node, and only one message about a node is under way. So
-    /// another message in this lane is not mistaken for it.
+    /// Takes back the message by which the new timeout was sent to the worker, if that was in this
+    /// lane and not long ago. The message names the node, and only one message about a node is
+    /// under way. So another message in this lane is not mistaken for it.
     #[inline]
     fn take_back(&self, handle: &Handle<S>) -> bool {
         self.nodes.producer.take_back(handle.ticket(), Kind::New.encode(handle.number))
@@ -216,7 +285,7 @@ impl<S: Owner> Lent<'_, S> {
         self.assert_is_of(message.handle());
         // SAFETY: the node is of this pool, which is that of the lane. The maker of a `Message` has
         // made the transition that requires it, and `message` is gone afterwards.
-        unsafe { self.nodes.producer.push(message.encode()) };
+        unsafe { self.nodes.push(message.encode()) };
     }
 
     #[inline]

@@ -36,7 +36,7 @@ mod wheel;
 mod word;
 
 pub(crate) use lane::{Consumer, LOT, Producer, Waiting, lane};
-pub(crate) use local::{Lent, LocalNodes};
+pub(crate) use local::{IdleNodes, Lent, LocalNodes};
 pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};
 pub(crate) use refs::{Handle, Owner, Released};

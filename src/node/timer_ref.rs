@@ -162,8 +162,9 @@ impl<T: Counted> LocalCount<T> {
         std::ptr::eq(self.address.as_ptr(), value)
     }
 
-    pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
-        self.value.upgrade()
+    /// The address of the value.
+    pub(crate) fn address(&self) -> usize {
+        self.address.as_ptr().addr()
     }
 
     /// Takes a reference.

@@ -27,8 +27,8 @@ pub(crate) use std::sync::{Arc, Weak};
 /// Primitives that are part of no protocol, such as counters for statistics and the clocks. loom
 /// does not explore them.
 pub(crate) mod unmodelled {
-    pub(crate) use std::sync::OnceLock;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::{Mutex, OnceLock, PoisonError};
 }
 
 /// Stores a value until it is taken.

@@ -186,7 +186,6 @@ impl<T> SegQueue<T> {
         Some(value)
     }
 
-    #[cfg(hashed_wheel_shuttle)]
     pub(crate) fn is_empty(&self) -> bool {
         self.values.lock().unwrap().is_empty()
     }
