@@ -1,6 +1,6 @@
 //! Compares this timer with Netty's and with other timers in Rust.
 //!
-//! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about half an hour.
+//! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about 25 minutes.
 //! Options:
 //!
 //! - `-- --quick`: approximate values for the most important competitors, in two or three minutes

@@ -56,7 +56,7 @@ pub(crate) struct Size {
     warms_up: bool,
 }
 
-/// Takes about half an hour with all competitors.
+/// Takes about 25 minutes with all competitors.
 pub(crate) const FULL: Size = Size {
     count: 1_000_000,
     repetitions: 5,
@@ -143,6 +143,7 @@ impl Size {
         plan.push(workload("W5", format!("W5 count={count} seconds={} {coarse}", 2 * seconds), cold));
         plan.push(workload("W8", format!("W8 seconds={seconds} {fine}"), cold));
         plan.push(workload("W7", format!("W7 rate={rate} seconds={} {fine}", 5 * seconds), self.sweep()));
+        let cold = Repetitions { warm_up: COLD, ..long };
         plan.push(primary_only("WAKES", format!("WAKES seconds={} {fine}", 2 * seconds), cold));
         let threads = self.idle_threads;
         let command = format!("THREADS threads={threads} seconds={} {fine}", 2 * seconds);

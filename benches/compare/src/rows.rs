@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-pub(crate) const ROWS: [Row; 64] = [
+pub(crate) const ROWS: [Row; 65] = [
     row("W1", "ns", "schedule", "ns", RatioAtMost(0.95)),
     row("W2", "ns", "schedule and cancel immediately", "ns", RatioAtMost(0.9)),
     row("W2s", "ns", "schedule and cancel immediately, CPU time of the process", "ns", RatioAtMost(0.4)),
@@ -135,8 +135,14 @@ pub(crate) const ROWS: [Row; 64] = [
         "ns",
         ToOwnAtMost(1.25, "W10 pending=1000"),
     ),
-    row("GROWTH", "ratio", "schedule one and cancel another, most pending / 10³ pending", "", Goal::None)
-        .detail(),
+    row(
+        "GROWTH",
+        "ratio",
+        "schedule one and cancel another, most / fewest pending (10⁷ / 10³)",
+        "",
+        Goal::None,
+    )
+    .detail(),
     row("W4", "ns", "expire over one second, CPU time of the worker", "ns", RatioAtMost(0.4)),
     row("W4", "ns", "expire over one second, Netty with a compacted heap", "ns", Goal::None)
         .against("packed_ns")
@@ -188,6 +194,8 @@ pub(crate) const ROWS: [Row; 64] = [
         Goal::None,
     )
     .detail(),
+    row("WAKES", "counted_wakeups", "wake-ups per second as the timer counts them", "1/s", Goal::None)
+        .detail(),
     row("WAKES", "cpu_ms", "CPU time of the worker per second, the same traffic", "ms", Goal::None).detail(),
     row(
         "THREADS",

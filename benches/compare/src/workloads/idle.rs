@@ -13,7 +13,7 @@ use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
 use crate::session::{LONG, Session, wait_until_inserted};
-use crate::task::Task;
+use crate::task::{self, Task};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -83,10 +83,10 @@ pub(super) fn memory_after_burst<C: Competitor>(
     session: &mut Session<C>,
     command: &Command,
 ) -> WorkloadResult {
-    /// The time in milliseconds from scheduling to the deadlines of timeouts that fire.
-    const SOON: u64 = 3_000;
-
     let (count, seconds) = (command.get("count")?, command.seconds()?);
+    // The time in milliseconds from scheduling to the deadlines of timeouts that fire. A microsecond
+    // each is enough to schedule all of them before the first one fires.
+    let soon = 1_000 + count as u64 / 1_000;
     let is_cancelled = command.get("cancel")? == 1;
     let mut random = command.random();
     let timer = session.take_timer(command);
@@ -101,7 +101,7 @@ pub(super) fn memory_after_burst<C: Competitor>(
             let delay = Duration::from_millis(LONG.start + spread);
             handles.push(caller.schedule(delay, Task::count()));
         } else {
-            caller.schedule_uncancelled(Duration::from_millis(SOON + spread), Task::count());
+            caller.schedule_uncancelled(Duration::from_millis(soon + spread), Task::count());
         }
     }
     if is_cancelled {
@@ -110,7 +110,10 @@ pub(super) fn memory_after_burst<C: Competitor>(
         // `drain` keeps the array.
         handles.drain(..).for_each(|handle| caller.cancel(handle));
     } else {
-        wait_for(count, start + Duration::from_millis(SOON) + 2 * SECOND + GRACE)?;
+        if task::ran() > 0 {
+            return Err("a timeout fired before all were pending".into());
+        }
+        wait_for(count, start + 2 * Duration::from_millis(soon) + SECOND + GRACE)?;
     }
     sleep(seconds);
     let grown = |now: usize| now.saturating_sub(before + array) as f64;
