@@ -26,6 +26,8 @@ final class WarmUp {
                 Workloads.cancel(10 * MS, 512, random, 300_000);
                 Workloads.scheduleConcurrently(10 * MS, 512, random, 300_000, 2);
                 Workloads.mix(10 * MS, 512, random, 300_000, 2);
+                Workloads.severalTimers(10 * MS, 512, random, 300_000, 2);
+                Workloads.rearm(10 * MS, 512, random, 10_000, 300_000);
                 Workloads.replaceAmongPending(10 * MS, 512, random, 300_000, 10_000);
             }
         } catch (InterruptedException e) {
@@ -43,8 +45,9 @@ final class WarmUp {
                 Loops.pairs(wheel.timer, SMALL);
                 Loops.scheduleAndKeep(wheel.timer, delays, kept);
                 Loops.window(wheel.timer, delays, indexes, kept);
+                Loops.replace(wheel.timer, kept, indexes, Tasks.Connection.IDLE);
                 Loops.cancel(kept);
-                Loops.mix(wheel.timer, delays);
+                Loops.mix(wheel.only, delays);
             }
         }
     }

@@ -1,8 +1,11 @@
 import static java.util.concurrent.TimeUnit.NANOSECONDS;
 
+import io.netty.util.HashedWheelTimer;
 import io.netty.util.Timeout;
+import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Locale;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
@@ -19,6 +22,12 @@ final class Workloads {
         int slots = keys.count("slots", 512);
         SplitMix random = new SplitMix(keys.seed());
         switch (name) {
+            case "BURST": return unsupported("the JVM keeps its heap, which it touches when it starts");
+            case "GROWTH": return growth(tick, slots, random, keys.count("count"), keys.count("few"), keys.count("many"));
+            case "SCALE": return scaling(tick, slots, random, keys.count("count"));
+            case "THREADS": return idleThreads(tick, slots, keys.count("threads"), keys.number("seconds"));
+            case "TIMERS": return severalTimers(tick, slots, random, keys.count("count"), keys.count("timers"));
+            case "WAKES": return wakeUps(tick, slots, keys.number("seconds"));
             case "W1": return schedule(tick, slots, random, keys.count("count"));
             case "W2": return pairs(tick, slots, keys.count("count"));
             case "W2s": return pairsForSeconds(tick, slots, keys.number("seconds"));
@@ -33,8 +42,12 @@ final class Workloads {
             case "W9": return rearm(tick, slots, random, keys.count("count"), keys.count("resets"));
             case "W10": return replaceAmongPending(tick, slots, random, keys.count("count"), keys.count("pending"));
             case "MIX": return mix(tick, slots, random, keys.count("count"), keys.count("threads"));
-            default: return "{\"unsupported\":\"unknown workload\"}";
+            default: return unsupported("unknown workload");
         }
+    }
+
+    private static String unsupported(String why) {
+        return "{\"unsupported\":\"" + why + "\"}";
     }
 
     // --- costs of calls -------------------------------------------------------------------------------------------
@@ -97,8 +110,47 @@ final class Workloads {
     static String mix(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
         long[][] delays = share(random, count, threads);
         try (Wheel wheel = new Wheel(tick, slots)) {
-            long ns = Team.run(threads, i -> Loops.mix(wheel.timer, delays[i]));
+            long ns = Team.run(threads, i -> Loops.mix(wheel.only, delays[i]));
             return json("mops", count * 1e3 / ns);
+        }
+    }
+
+    static String scaling(long tick, int slots, SplitMix random, int count) throws InterruptedException {
+        long[][] alone = share(random, count, 1);
+        long[][] pair = share(random, count, 2);
+        try (Wheel wheel = new Wheel(tick, slots); Wheel second = new Wheel(tick, slots)) {
+            HashedWheelTimer[][] own = {wheel.only, second.only};
+            Team.run(2, i -> Loops.mix(own[i], pair[i]));
+            double one = count * 1e3 / Team.run(1, i -> Loops.mix(wheel.only, alone[i]));
+            double shared = count * 1e3 / Team.run(2, i -> Loops.mix(wheel.only, pair[i]));
+            double each = count * 1e3 / Team.run(2, i -> Loops.mix(own[i], pair[i]));
+            return json("one", one, "shared", shared, "own", each, "shared_per_own", shared / each, "shared_per_one", shared / one);
+        }
+    }
+
+    static String severalTimers(long tick, int slots, SplitMix random, int count, int timers) {
+        long[] delays = random.delays(count, 30, 90);
+        Wheel[] wheels = new Wheel[timers];
+        HashedWheelTimer[] all = new HashedWheelTimer[timers];
+        try {
+            for (int i = 0; i < timers; i++) {
+                wheels[i] = new Wheel(tick, slots);
+                all[i] = wheels[i].timer;
+            }
+            Loops.mix(all, delays);
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
+            Loops.mix(wheels[0].only, delays);
+            double one = (double) stopwatch.stop() / count;
+            stopwatch = new Machine.Stopwatch();
+            Loops.mix(all, delays);
+            double several = (double) stopwatch.stop() / count;
+            return json("one_ns", one, "ns", several, "ratio", several / one);
+        } finally {
+            for (Wheel wheel : wheels) {
+                if (wheel != null) {
+                    wheel.close();
+                }
+            }
         }
     }
 
@@ -126,11 +178,40 @@ final class Workloads {
             Loops.read(connections, indexes);
             double ns = (double) stopwatch.stop() / resets;
             cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu() - cpu;
-            return json("ns", ns, "cpu_ns", (double) cpu / resets);
+            double[] replaced = replaceRandomly(tick, slots, indexes, count);
+            return json("ns", ns, "cpu_ns", (double) cpu / resets, "replace_ns", replaced[0], "replace_cpu_ns", replaced[1]);
+        }
+    }
+
+    /** Returns the wall time and the CPU time to re-arm a timeout by cancelling and scheduling it. */
+    private static double[] replaceRandomly(long tick, int slots, int[] indexes, int count) throws InterruptedException {
+        long[] delays = new long[count];
+        Arrays.fill(delays, Tasks.Connection.IDLE);
+        Timeout[] timeouts = new Timeout[count];
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Loops.scheduleAndKeep(wheel.timer, delays, timeouts);
+            NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
+            long cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu();
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
+            Loops.replace(wheel.timer, timeouts, indexes, Tasks.Connection.IDLE);
+            double ns = (double) stopwatch.stop() / indexes.length;
+            NANOSECONDS.sleep(wheel.transferTime(indexes.length, 0.3));
+            cpu = Machine.cpuOf(Thread.currentThread()) + wheel.workerCpu() - cpu;
+            return new double[] {ns, (double) cpu / indexes.length};
         }
     }
 
     static String replaceAmongPending(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
+        return json("ns", replacementCost(tick, slots, random, count, pending));
+    }
+
+    static String growth(long tick, int slots, SplitMix random, int count, int few, int many) throws InterruptedException {
+        double fewNs = replacementCost(tick, slots, random, count, few);
+        double manyNs = replacementCost(tick, slots, random, count, many);
+        return json("few_ns", fewNs, "many_ns", manyNs, "ratio", manyNs / fewNs);
+    }
+
+    private static double replacementCost(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
         long[] waiting = random.delays(pending, 300, 360);
         long[] first = random.delays(1000, 30, 90);
         long[] delays = random.delays(count, 30, 90);
@@ -142,62 +223,77 @@ final class Workloads {
             NANOSECONDS.sleep(wheel.transferTime(pending, 0.3));
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.window(wheel.timer, delays, indexes, window);
-            return json("ns", (double) stopwatch.stop() / count);
+            return (double) stopwatch.stop() / count;
         }
     }
 
     // --- costs of the worker --------------------------------------------------------------------------------------
 
     static String expire(long tick, int slots, SplitMix random, int count) throws InterruptedException {
-        double scattered = expire(tick, slots, random, count, false);
-        double compacted = expire(tick, slots, random, count, true);
-        return json("ns", scattered, "packed_ns", compacted);
+        return json(expire(tick, slots, random, count, false), expire(tick, slots, random, count, true));
     }
 
-    private static double expire(long tick, int slots, SplitMix random, int count, boolean compact) throws InterruptedException {
+    private static String json(WorkerCosts scattered, WorkerCosts compacted) {
+        return json("ns", scattered.expiry, "life_ns", scattered.life, "packed_ns", compacted.expiry,
+            "packed_life_ns", compacted.life);
+    }
+
+    private static WorkerCosts expire(long tick, int slots, SplitMix random, int count, boolean compact) throws InterruptedException {
         // An estimate of the seconds for scheduling, the transfer to the wheel and the collection.
         double setup = 0.35 + count * (compact ? 7e-7 : 2e-7);
         double from = setup < 0.9 ? 1 : Math.max(3, setup);
         long[] delays = random.delays(count, from, from + 1);
         try (Wheel wheel = new Wheel(tick, slots)) {
             Tasks.Count.RAN.set(0);
+            long first = wheel.workerCpu();
             Loops.schedule(wheel.timer, delays);
-            return workerCpuPerTimeout(wheel, count, compact);
+            return new WorkerCosts(wheel, count, compact, first);
         }
     }
 
     static String expireAtOnce(long tick, int slots, int count) throws InterruptedException {
+        return json(expireAtOnce(tick, slots, count, false), expireAtOnce(tick, slots, count, true));
+    }
+
+    private static WorkerCosts expireAtOnce(long tick, int slots, int count, boolean compact) throws InterruptedException {
         try (Wheel wheel = new Wheel(tick, slots)) {
             Tasks.Count.RAN.set(0);
-            long target = System.nanoTime() + 1_500_000_000L + count * 100L;
+            long target = System.nanoTime() + (compact ? 2_500_000_000L : 1_500_000_000L) + count * (compact ? 600L : 100L);
+            long first = wheel.workerCpu();
             Loops.scheduleFor(wheel.timer, target, count);
-            return json("ns", workerCpuPerTimeout(wheel, count, false));
+            return new WorkerCosts(wheel, count, compact, first);
         }
     }
 
-    /**
-     * Returns the worker's CPU time per timeout, measured from when all are in the wheel until all
-     * have run.
-     */
-    private static double workerCpuPerTimeout(Wheel wheel, int count, boolean compact) throws InterruptedException {
-        NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
-        if (compact) {
-            Machine.compact();
+    /** The worker's CPU time per timeout in nanoseconds, measured until all timeouts have run. */
+    private static final class WorkerCosts {
+        /** From when all are in the wheel. */
+        final double expiry;
+        /** From before the first one was scheduled. */
+        final double life;
+
+        /** @param first the worker's CPU time before the first timeout was scheduled */
+        WorkerCosts(Wheel wheel, int count, boolean compact, long first) throws InterruptedException {
+            NANOSECONDS.sleep(wheel.transferTime(count, 0.3));
+            if (compact) {
+                Machine.compact();
+            }
+            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
+            long before = wheel.workerCpu();
+            if (Tasks.Count.RAN.get() > 0) {
+                throw new IllegalStateException("a timeout fired before all were in the wheel");
+            }
+            wheel.awaitNoPending();
+            long after = wheel.workerCpu();
+            // Netty decrements its count of pending timeouts immediately before the last task runs.
+            Thread.sleep(1);
+            if (Tasks.Count.RAN.get() != count) {
+                throw new IllegalStateException(Tasks.Count.RAN + " of " + count + " ran");
+            }
+            stopwatch.stop();
+            expiry = (double) (after - before) / count;
+            life = (double) (after - first) / count;
         }
-        Machine.Stopwatch stopwatch = new Machine.Stopwatch();
-        long cpu = wheel.workerCpu();
-        if (Tasks.Count.RAN.get() > 0) {
-            throw new IllegalStateException("a timeout fired before all were in the wheel");
-        }
-        wheel.awaitNoPending();
-        cpu = wheel.workerCpu() - cpu;
-        // Netty decrements its count of pending timeouts immediately before the last task runs.
-        Thread.sleep(1);
-        if (Tasks.Count.RAN.get() != count) {
-            throw new IllegalStateException(Tasks.Count.RAN + " of " + count + " ran");
-        }
-        stopwatch.stop();
-        return (double) cpu / count;
     }
 
     static String idleWithPending(long tick, int slots, SplitMix random, int count, double seconds) throws InterruptedException {
@@ -269,6 +365,74 @@ final class Workloads {
     private static double[] counters(Wheel wheel) throws Exception {
         return new double[] {Machine.contextSwitches(Wheel.NAME), Machine.contextSwitches(null), Machine.processCpu() / 1e6,
             wheel == null ? 0 : wheel.workerCpu() / 1e6};
+    }
+
+    /**
+     * Each millisecond schedules some timeouts and cancels those of 20 ms before, as for requests
+     * that are answered after that time.
+     */
+    private static void answerRequests(HashedWheelTimer timer, int perMs, double seconds) {
+        ArrayDeque<Timeout> open = new ArrayDeque<>();
+        long from = System.nanoTime();
+        for (long ms = 0; ms < seconds * 1000; ms++) {
+            long next = from + TimeUnit.MILLISECONDS.toNanos(ms);
+            for (long left = next - System.nanoTime(); left > 0; left = next - System.nanoTime()) {
+                LockSupport.parkNanos(left);
+            }
+            for (int i = 0; i < perMs; i++) {
+                open.add(timer.newTimeout(new Tasks.Count(1), 5, TimeUnit.SECONDS));
+            }
+            while (open.size() > 20 * perMs) {
+                open.remove().cancel();
+            }
+        }
+        open.forEach(Timeout::cancel);
+    }
+
+    static String idleThreads(long tick, int slots, int threads, double seconds) throws InterruptedException {
+        CountDownLatch ready = new CountDownLatch(threads);
+        CountDownLatch done = new CountDownLatch(1);
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            double without = trafficCpu(wheel, seconds);
+            for (int i = 0; i < threads; i++) {
+                new Thread(null, () -> {
+                    wheel.timer.newTimeout(new Tasks.Count(1), 30, TimeUnit.SECONDS).cancel();
+                    ready.countDown();
+                    try {
+                        done.await();
+                    } catch (InterruptedException e) {
+                        throw new IllegalStateException(e);
+                    }
+                }, "idle", 1 << 18).start();
+            }
+            ready.await();
+            Thread.sleep(500);
+            double with = trafficCpu(wheel, seconds);
+            return json("without_ms", without, "ms", with, "ratio", with / without);
+        } finally {
+            done.countDown();
+        }
+    }
+
+    /** Returns the CPU time in ms that the worker uses per second. */
+    private static double trafficCpu(Wheel wheel, double seconds) {
+        long cpu = wheel.workerCpu();
+        long from = System.nanoTime();
+        answerRequests(wheel.timer, 1, seconds);
+        return 1e3 * (wheel.workerCpu() - cpu) / (System.nanoTime() - from);
+    }
+
+    static String wakeUps(long tick, int slots, double seconds) throws Exception {
+        try (Wheel wheel = new Wheel(tick, slots)) {
+            Thread.sleep(1000);
+            long switches = Machine.contextSwitches(Wheel.NAME);
+            long cpu = wheel.workerCpu();
+            long from = System.nanoTime();
+            answerRequests(wheel.timer, 3, seconds);
+            double elapsed = (System.nanoTime() - from) / 1e9;
+            return json("wakeups", (Machine.contextSwitches(Wheel.NAME) - switches) / elapsed,
+                "cpu_ms", (wheel.workerCpu() - cpu) / 1e6 / elapsed);
+        }
     }
 
     static String lateness(long tick, int slots, SplitMix random, int rate, double seconds) throws InterruptedException {

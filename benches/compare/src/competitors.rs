@@ -57,6 +57,11 @@ pub(crate) trait Competitor: Sized + Sync {
     /// Returns the interface for the calling thread.
     fn caller(&self) -> Self::Caller<'_>;
 
+    /// Returns how often the worker has woken up, if the timer counts that.
+    fn wake_ups(&self) -> Option<u64> {
+        None
+    }
+
     /// Stops the timer's threads and drops all pending timeouts.
     fn stop(self);
 }

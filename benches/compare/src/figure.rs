@@ -23,8 +23,9 @@ type Drawn = Result<(), Box<dyn Error>>;
 
 /// First the colours of the palette of Okabe and Ito, which colour-blind readers can distinguish,
 /// then other colours. In the order of `PEERS`.
-const COLOURS: [RGBColor; 12] = [
+const COLOURS: [RGBColor; 13] = [
     RGBColor(0, 114, 178),
+    RGBColor(0, 0, 120),
     RGBColor(213, 94, 0),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),

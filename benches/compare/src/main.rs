@@ -1,6 +1,6 @@
 //! Compares this timer with Netty's and with other timers in Rust.
 //!
-//! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about twenty minutes.
+//! `cargo run --release --manifest-path benches/compare/Cargo.toml` takes about 25 minutes.
 //! Options:
 //!
 //! - `-- --quick`: approximate values for the most important competitors, in two or three minutes
@@ -8,10 +8,14 @@
 //! - `-- --test`: runs each workload once with small parameters and checks the answers
 //! - `-- --only W1,W3`, `-- --peers ours,netty`: selects workloads or competitors (`all` selects
 //!   all competitors)
+//! - `-- --repetitions 9`: more or fewer repetitions; longer workloads get a fraction of them
+//!
+//! `benches/compare/versions REVISION` compares this tree with another version of the library.
 //!
 //! Each competitor is a separate process. This process starts it (`--serve NAME`) and sends it one
 //! command at a time.
 
+mod allocations;
 mod child;
 mod command;
 mod competitors;

@@ -1,12 +1,11 @@
 //! The command line.
 
-use crate::peers::{Kind, PEERS, Peer};
+use crate::peers::{self, Kind, PEERS, Peer};
 use crate::plan::{FULL, QUICK, Size, TEST, Workload};
 
 const COMMAND: &str = "cargo run --release --manifest-path benches/compare/Cargo.toml";
 
-const USAGE: &str =
-    "usage: compare [--quick] [--write] [--test] [--only W1,W2] [--peers ours,netty] | --serve NAME";
+const USAGE: &str = "usage: compare [--quick] [--write] [--test] [--repetitions 5] [--only W1,W2] [--peers ours,netty] | --serve NAME";
 
 pub(crate) enum Action {
     /// Run as the child for the competitor with this name.
@@ -16,7 +15,7 @@ pub(crate) enum Action {
 }
 
 pub(crate) struct Options {
-    size: &'static Size,
+    size: Size,
     /// The arguments, unchanged.
     words: Vec<String>,
     only: Option<Vec<String>>,
@@ -28,33 +27,39 @@ impl Options {
     pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Action, String> {
         let words: Vec<_> = words.collect();
         let mut options = Self {
-            size: &FULL,
+            size: FULL,
             words: words.clone(),
             only: None,
-            peers: PEERS.iter().collect(),
+            peers: peers::available().collect(),
             writes: false,
         };
-        let (mut is_test, mut names) = (false, None);
+        let (mut is_test, mut names, mut repetitions) = (false, None, None);
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             let mut next = || words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"));
             match &*word {
                 "--serve" => return Ok(Action::Serve(next()?)),
                 "--quick" => {
-                    options.size = &QUICK;
+                    options.size = QUICK;
                     options.peers.retain(|peer| peer.is_primary() || peer.name == "tokio");
                 }
                 "--test" => {
-                    (is_test, options.size) = (true, &TEST);
+                    (is_test, options.size) = (true, TEST);
                     // CI does not have Java.
                     options.peers.retain(|peer| peer.kind != Kind::Netty);
                 }
                 "--write" => options.writes = true,
+                "--repetitions" => {
+                    let number = next()?;
+                    repetitions =
+                        Some(number.parse().map_err(|error| format!("{number}: {error}; {USAGE}"))?);
+                }
                 "--only" => options.only = Some(list(&next()?)),
                 "--peers" => names = Some(list(&next()?)),
                 _ => return Err(format!("unknown option {word}; {USAGE}")),
             }
         }
+        options.size.repetitions = repetitions.unwrap_or(options.size.repetitions);
         if let Some(names) = &names {
             options.peers = choose(names)?;
         }
@@ -84,7 +89,9 @@ fn choose(names: &[String]) -> Result<Vec<&'static Peer>, String> {
     if let Some(name) = names.iter().find(|name| *name != "all" && !all.contains(&&***name)) {
         return Err(format!("unknown peer {name}; known peers: {}", all.join(",")));
     }
-    let is_chosen = |peer: &&Peer| names.iter().any(|name| name == peer.name || name == "all");
+    let is_available = |peer: &Peer| peers::available().any(|other| other.name == peer.name);
+    let is_chosen =
+        |peer: &&Peer| names.iter().any(|name| name == peer.name || (name == "all" && is_available(peer)));
     Ok(PEERS.iter().filter(is_chosen).collect())
 }
 

@@ -38,8 +38,9 @@ const fn other(name: &'static str, title: &'static str, lifetime: Lifetime) -> P
 
 /// The competitors in the order of the tables and of the measurement. Measurements close in time
 /// compare best, so Netty comes directly after this crate.
-pub(crate) const PEERS: [Peer; 12] = [
+pub(crate) const PEERS: [Peer; 13] = [
     Peer { name: OURS, title: "hashed-wheel", kind: Kind::Ours, lifetime: Lifetime::Workload },
+    Peer { name: BASE, title: "hashed-wheel, base", kind: Kind::Ours, lifetime: Lifetime::Workload },
     Peer { name: NETTY, title: "Netty", kind: Kind::Netty, lifetime: Lifetime::Program },
     Peer {
         name: "hierarchical",
@@ -61,10 +62,20 @@ pub(crate) const PEERS: [Peer; 12] = [
 pub(crate) const OURS: &str = "ours";
 pub(crate) const NETTY: &str = "netty";
 
+/// Another version of this crate: the environment variable names a build of this program with that
+/// version. The script `versions` sets it.
+const BASE: &str = "base";
+const BASE_VARIABLE: &str = "COMPARE_BASE";
+
+/// Returns all peers, with the other version of this crate only if it was built.
+pub(crate) fn available() -> impl Iterator<Item = &'static Peer> {
+    PEERS.iter().filter(|peer| peer.name != BASE || env::var_os(BASE_VARIABLE).is_some())
+}
+
 impl Peer {
     /// Whether the goals refer to this peer. Such a peer gets more repetitions.
     pub(crate) fn is_primary(&self) -> bool {
-        [OURS, NETTY, "hierarchical"].contains(&self.name)
+        [OURS, BASE, NETTY, "hierarchical"].contains(&self.name)
     }
 
     /// Returns the command that starts a child.
@@ -82,8 +93,14 @@ impl Peer {
             }
             return Ok(command);
         }
-        let mut command = Command::new(env::current_exe()?);
-        command.args(["--serve", self.name]);
+        let is_base = self.name == BASE;
+        let program = env::var_os(BASE_VARIABLE).filter(|_| is_base).map(PathBuf::from);
+        let mut command = Command::new(match program {
+            Some(program) => program,
+            None if is_base => return Err(io::Error::other(format!("{BASE_VARIABLE} is not set"))),
+            None => env::current_exe()?,
+        });
+        command.args(["--serve", if is_base { OURS } else { self.name }]);
         Ok(command)
     }
 }

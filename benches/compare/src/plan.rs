@@ -38,21 +38,25 @@ pub(crate) struct WarmUp {
 const COLD: WarmUp = WarmUp { primary: 0, others: 0, jvm: 0 };
 
 /// The parameters of all workloads.
+#[derive(Clone, Copy)]
 pub(crate) struct Size {
     /// The number of timeouts or pairs in most workloads.
     count: usize,
     /// The number of repetitions of a short workload. Longer workloads get a fraction of it.
-    repetitions: usize,
+    pub(crate) repetitions: usize,
     seconds: usize,
     /// Timeouts per second in the lateness workload.
     rate: usize,
     pending: &'static [usize],
     threads: &'static [usize],
+    idle_threads: usize,
+    /// How long after a burst the memory is read.
+    seconds_after: usize,
     tick_us: usize,
     warms_up: bool,
 }
 
-/// Takes about twenty minutes with all competitors.
+/// Takes about 25 minutes with all competitors.
 pub(crate) const FULL: Size = Size {
     count: 1_000_000,
     repetitions: 5,
@@ -60,6 +64,8 @@ pub(crate) const FULL: Size = Size {
     rate: 100_000,
     pending: &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
     threads: &[1, 2, 4, 8, 16],
+    idle_threads: 2_000,
+    seconds_after: 10,
     tick_us: 10_000,
     warms_up: true,
 };
@@ -72,6 +78,8 @@ pub(crate) const QUICK: Size = Size {
     rate: 20_000,
     pending: &[1_000, 1_000_000],
     threads: &[2],
+    idle_threads: 2_000,
+    seconds_after: 10,
     tick_us: 10_000,
     warms_up: true,
 };
@@ -84,6 +92,8 @@ pub(crate) const TEST: Size = Size {
     rate: 2_000,
     pending: &[1_000, 2_000],
     threads: &[2],
+    idle_threads: 20,
+    seconds_after: 1,
     tick_us: 1_000,
     warms_up: false,
 };
@@ -123,6 +133,7 @@ impl Size {
             let workload = workload(&format!("W10 pending={pending}"), command, long);
             plan.push(Workload { is_primary_only: pending >= MANY, ..workload });
         }
+        plan.extend(self.ratios_to_own(&kept, &coarse));
         // No warm-up: these workloads measure an idle timer or a new process.
         let cold = Repetitions { warm_up: COLD, ..self.sweep() };
         plan.push(Workload {
@@ -132,7 +143,52 @@ impl Size {
         plan.push(workload("W5", format!("W5 count={count} seconds={} {coarse}", 2 * seconds), cold));
         plan.push(workload("W8", format!("W8 seconds={seconds} {fine}"), cold));
         plan.push(workload("W7", format!("W7 rate={rate} seconds={} {fine}", 5 * seconds), self.sweep()));
+        let cold = Repetitions { warm_up: COLD, ..long };
+        plan.push(primary_only("WAKES", format!("WAKES seconds={} {fine}", 2 * seconds), cold));
+        let threads = self.idle_threads;
+        let command = format!("THREADS threads={threads} seconds={} {fine}", 2 * seconds);
+        plan.push(primary_only("THREADS", command, cold));
+        plan.extend(self.first_use(&coarse));
         plan
+    }
+
+    /// Workloads that compare this crate, or a competitor, with itself. Each command measures both
+    /// values, because a ratio needs values that are close in time.
+    fn ratios_to_own(&self, kept: &str, coarse: &str) -> Vec<Workload> {
+        let Self { count, pending, .. } = *self;
+        let (short, long) = (self.short_workload(), self.long_workload());
+        let mut plan = vec![primary_only("SCALE", format!("SCALE count={} {kept}", 4 * count), short)];
+        for timers in [2, 64] {
+            let command = format!("TIMERS count={count} timers={timers} {kept}");
+            plan.push(primary_only(&format!("TIMERS timers={timers}"), command, short));
+        }
+        if let [few, .., many] = pending {
+            let command = format!("GROWTH count={count} few={few} many={many} {coarse}");
+            plan.push(primary_only("GROWTH", command, long));
+        }
+        plan
+    }
+
+    /// Workloads that need a process whose memory was not used before. The commands have no
+    /// `keep=1`, so the timer never held a timeout before either.
+    ///
+    /// Netty's JVM cannot be new: it has to warm up, and it touches its heap when it starts. Only
+    /// its timer is new.
+    fn first_use(&self, coarse: &str) -> Vec<Workload> {
+        let Self { count, pending, seconds_after, .. } = *self;
+        let jvm = if self.warms_up { 2 } else { 0 };
+        let short = Repetitions { warm_up: WarmUp { jvm, ..COLD }, ..self.short_workload() };
+        let long = Repetitions { warm_up: COLD, ..self.sweep() };
+        let mut plan = vec![
+            primary_only("FIRST", format!("W1 count={count} {coarse}"), short),
+            primary_only("FIRST2", format!("W3 count={count} threads=2 {coarse}"), short),
+        ];
+        for cancel in [0, 1] {
+            let most = pending.last().unwrap_or(&count);
+            let command = format!("BURST count={most} seconds={seconds_after} cancel={cancel} {coarse}");
+            plan.push(primary_only(&format!("BURST cancel={cancel}"), command, long));
+        }
+        plan.into_iter().map(|workload| Workload { needs_new_child: true, ..workload }).collect()
     }
 
     /// Repetitions of a workload that takes less than a second.
@@ -164,4 +220,8 @@ fn workload(name: &str, command: String, repetitions: Repetitions) -> Workload {
         is_primary_only: false,
         timeout,
     }
+}
+
+fn primary_only(name: &str, command: String, repetitions: Repetitions) -> Workload {
+    Workload { is_primary_only: true, ..workload(name, command, repetitions) }
 }

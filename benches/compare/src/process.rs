@@ -46,6 +46,14 @@ pub(crate) fn resident() -> Result<usize, String> {
     Ok(pages.ok_or("no resident size in statm")? * page_size())
 }
 
+/// Returns the largest resident memory of this process so far, in bytes.
+pub(crate) fn peak_resident() -> Result<usize, String> {
+    let status = fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    let kilobytes = kilobytes.and_then(|number| number.parse::<usize>().ok());
+    Ok(kilobytes.ok_or("no peak of the resident size in status")? * 1024)
+}
+
 /// Returns how often threads have gone to sleep. The main thread does not count, because it
 /// measures.
 pub(crate) fn sleeps() -> Result<u64, String> {

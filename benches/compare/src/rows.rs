@@ -12,7 +12,7 @@ pub(crate) struct Row {
     /// The name of the value in the answers.
     pub(crate) key: &'static str,
     /// The name of the value in the answers of Netty's child. It differs from `key` in the rows
-    /// that show Netty with a compacted heap.
+    /// that show Netty with a compacted heap, or another way to re-arm a timeout.
     pub(crate) netty_key: &'static str,
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-pub(crate) const ROWS: [Row; 35] = [
+pub(crate) const ROWS: [Row; 65] = [
     row("W1", "ns", "schedule", "ns", RatioAtMost(0.95)),
     row("W2", "ns", "schedule and cancel immediately", "ns", RatioAtMost(0.9)),
     row("W2s", "ns", "schedule and cancel immediately, CPU time of the process", "ns", RatioAtMost(0.4)),
@@ -81,17 +81,48 @@ pub(crate) const ROWS: [Row; 35] = [
     row("W2b", "worker_ns", "cancel in random order, CPU time of the worker", "ns", Goal::None).detail(),
     row("W9 count=1", "ns", "re-arm one timeout repeatedly", "ns", ToOwnAtMost(0.35, "W2")),
     row("W9", "ns", "re-arm random timeouts", "ns", Goal::None),
+    row("W9", "ns", "re-arm random timeouts, Netty with cancel and newTimeout", "ns", Goal::None)
+        .against("replace_ns")
+        .detail(),
     row("W9", "cpu_ns", "re-arm random timeouts, CPU time of the process", "ns", Goal::None).detail(),
+    row(
+        "W9",
+        "cpu_ns",
+        "re-arm random timeouts, CPU time of the process, Netty with cancel and newTimeout",
+        "ns",
+        Goal::None,
+    )
+    .against("replace_cpu_ns")
+    .detail(),
+    row("FIRST", "ns", "schedule the first 10⁶ timeouts of a timer", "ns", Goal::None).detail(),
     row("W3 threads=1", "mops", "schedule, 1 thread", "M/s", Goal::None).detail(),
     row("W3 threads=2", "mops", "schedule, 2 threads", "M/s", RatioAtLeast(1.1)),
     row("W3 threads=4", "mops", "schedule, 4 threads", "M/s", Goal::None).detail(),
     row("W3 threads=8", "mops", "schedule, 8 threads", "M/s", Goal::None).detail(),
     row("W3 threads=16", "mops", "schedule, 16 threads", "M/s", Goal::None).detail(),
+    row("FIRST2", "mops", "schedule the first 10⁶ timeouts of a timer, 2 threads", "M/s", Goal::None)
+        .detail(),
     row("MIX threads=1", "mops", "schedule one and cancel another, 1 thread", "M/s", Goal::None).detail(),
     row("MIX threads=2", "mops", "schedule one and cancel another, 2 threads", "M/s", Goal::None),
     row("MIX threads=4", "mops", "schedule one and cancel another, 4 threads", "M/s", Goal::None).detail(),
     row("MIX threads=8", "mops", "schedule one and cancel another, 8 threads", "M/s", Goal::None).detail(),
     row("MIX threads=16", "mops", "schedule one and cancel another, 16 threads", "M/s", Goal::None).detail(),
+    row("SCALE", "one", "scaling: schedule one and cancel another, 1 thread", "M/s", Goal::None).detail(),
+    row("SCALE", "shared", "scaling: 2 threads on one timer", "M/s", Goal::None).detail(),
+    row("SCALE", "own", "scaling: 2 threads on a timer each", "M/s", Goal::None).detail(),
+    row("SCALE", "shared_per_own", "scaling: 2 threads on one timer / on a timer each", "", Goal::None)
+        .detail(),
+    row("SCALE", "shared_per_one", "scaling: 2 threads on one timer / 1 thread", "", Goal::None).detail(),
+    row("TIMERS timers=2", "ns", "schedule one and cancel another, 2 timers in turn", "ns", Goal::None)
+        .detail(),
+    row("TIMERS timers=2", "ratio", "2 timers in turn / one timer", "", Goal::None).detail(),
+    row("TIMERS timers=2", "allocations", "2 timers in turn, allocations per timeout", "", Goal::None)
+        .detail(),
+    row("TIMERS timers=64", "ns", "schedule one and cancel another, 64 timers in turn", "ns", Goal::None)
+        .detail(),
+    row("TIMERS timers=64", "ratio", "64 timers in turn / one timer", "", Goal::None).detail(),
+    row("TIMERS timers=64", "allocations", "64 timers in turn, allocations per timeout", "", Goal::None)
+        .detail(),
     row("W10 pending=1000", "ns", "schedule one and cancel another, 10³ pending", "ns", Goal::None),
     row("W10 pending=10000", "ns", "schedule one and cancel another, 10⁴ pending", "ns", Goal::None).detail(),
     row("W10 pending=100000", "ns", "schedule one and cancel another, 10⁵ pending", "ns", Goal::None)
@@ -104,11 +135,32 @@ pub(crate) const ROWS: [Row; 35] = [
         "ns",
         ToOwnAtMost(1.25, "W10 pending=1000"),
     ),
+    row(
+        "GROWTH",
+        "ratio",
+        "schedule one and cancel another, most / fewest pending (10⁷ / 10³)",
+        "",
+        Goal::None,
+    )
+    .detail(),
     row("W4", "ns", "expire over one second, CPU time of the worker", "ns", RatioAtMost(0.4)),
     row("W4", "ns", "expire over one second, Netty with a compacted heap", "ns", Goal::None)
         .against("packed_ns")
         .detail(),
+    row("W4", "life_ns", "take in and expire over one second, CPU time of the worker", "ns", Goal::None)
+        .detail(),
+    row("W4", "life_ns", "take in and expire over one second, Netty with a compacted heap", "ns", Goal::None)
+        .against("packed_life_ns")
+        .detail(),
     row("W4p", "ns", "expire in one tick, CPU time of the worker", "ns", RatioAtMost(1.0)),
+    row("W4p", "ns", "expire in one tick, Netty with a compacted heap", "ns", Goal::None)
+        .against("packed_ns")
+        .detail(),
+    row("W4p", "life_ns", "take in and expire in one tick, CPU time of the worker", "ns", Goal::None)
+        .detail(),
+    row("W4p", "life_ns", "take in and expire in one tick, Netty with a compacted heap", "ns", Goal::None)
+        .against("packed_life_ns")
+        .detail(),
     row("W5", "percent", "CPU use while all timeouts are pending", "% of a core", AtMost(0.01)),
     row(
         "W5",
@@ -120,12 +172,40 @@ pub(crate) const ROWS: [Row; 35] = [
     .against("packed_percent")
     .detail(),
     row("W6", "bytes", "memory per pending timeout", "bytes", RatioAtMostOrBetter(1.2, 1.0)),
+    row("BURST cancel=0", "percent", "memory 10 s after all have fired", "% of the peak", Goal::None)
+        .detail(),
+    row("BURST cancel=0", "peak_bytes", "peak of the memory per timeout that fires", "bytes", Goal::None)
+        .detail(),
+    row("BURST cancel=1", "percent", "memory 10 s after all were cancelled", "% of the peak", Goal::None)
+        .detail(),
+    row("BURST cancel=1", "peak_bytes", "peak of the memory per cancelled timeout", "bytes", Goal::None)
+        .detail(),
     row("W7", "p50", "lateness at a tick of 1 ms, median", "ms", RatioAtMost(0.7)),
     row("W7", "p99", "lateness, 99th percentile", "ms", RatioAtMost(0.7)),
     row("W7", "p999", "lateness, 99.9th percentile", "ms", Goal::None).detail(),
     row("W7", "max", "lateness, maximum", "ms", Goal::None).detail(),
     row("W8", "wakeups", "wake-ups per second with nothing pending", "1/s", AtMost(0.0)),
     row("W8", "cpu_ms", "CPU time per second with nothing pending", "ms", Goal::None).detail(),
+    row(
+        "WAKES",
+        "wakeups",
+        "wake-ups per second, 3 000 timeouts scheduled and cancelled per second",
+        "1/s",
+        Goal::None,
+    )
+    .detail(),
+    row("WAKES", "counted_wakeups", "wake-ups per second as the timer counts them", "1/s", Goal::None)
+        .detail(),
+    row("WAKES", "cpu_ms", "CPU time of the worker per second, the same traffic", "ms", Goal::None).detail(),
+    row(
+        "THREADS",
+        "ms",
+        "CPU time of the worker per second, light traffic and 2 000 idle threads",
+        "ms",
+        Goal::None,
+    )
+    .detail(),
+    row("THREADS", "ratio", "CPU time of the worker, 2 000 idle threads / none", "", Goal::None).detail(),
 ];
 
 impl Row {

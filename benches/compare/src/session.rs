@@ -72,7 +72,8 @@ impl<C: Competitor> Session<C> {
 /// Delays in milliseconds that are typical of services.
 pub(crate) const LONG: Range<u64> = 30_000..90_000;
 
-fn start<C: Competitor>(setup: Setup) -> C {
+/// Returns a new timer.
+pub(crate) fn start<C: Competitor>(setup: Setup) -> C {
     let timer = C::start(setup);
     // The first timeout starts lazy parts of a timer. A competitor that cannot cancel has fired one
     // in `start` already.

@@ -48,14 +48,25 @@ pub(crate) fn run(plan: &[Workload], peers: &[&'static Peer]) -> Result<(), Box<
 }
 
 /// The values in the answer to each workload, each with its largest plausible value.
-const KEYS: [(&str, &[(&str, f64)]); 14] = [
+const KEYS: [(&str, &[(&str, f64)]); 22] = [
+    ("BURST", &[("percent", 1e6), ("peak_bytes", 1e6)]),
+    ("FIRST", &[("ns", 1e8)]),
+    ("FIRST2", &[("mops", 1e4)]),
+    ("GROWTH", &[("few_ns", 1e8), ("many_ns", 1e8), ("ratio", 1e4)]),
+    (
+        "SCALE",
+        &[("one", 1e4), ("shared", 1e4), ("own", 1e4), ("shared_per_own", 1e4), ("shared_per_one", 1e4)],
+    ),
+    ("THREADS", &[("without_ms", 1e5), ("ms", 1e5), ("ratio", 1e4)]),
+    ("TIMERS", &[("one_ns", 1e8), ("ns", 1e8), ("ratio", 1e4), ("allocations", 1e4)]),
+    ("WAKES", &[("wakeups", 1e6), ("cpu_ms", 1e5)]),
     ("W1", &[("ns", 1e8)]),
     ("W2", &[("ns", 1e8)]),
     ("W2s", &[("ns", 1e8), ("pairs", 1e10)]),
     ("W2b", &[("ns", 1e8), ("worker_ns", 1e8)]),
     ("W3", &[("mops", 1e4)]),
-    ("W4", &[("ns", 1e8)]),
-    ("W4p", &[("ns", 1e8)]),
+    ("W4", &[("ns", 1e8), ("life_ns", 1e8)]),
+    ("W4p", &[("ns", 1e8), ("life_ns", 1e8)]),
     ("W5", &[("percent", 1e4)]),
     ("W6", &[("bytes", 1e6)]),
     ("W7", &[("p50", 1e4), ("p99", 1e4), ("p999", 1e4), ("max", 1e4)]),

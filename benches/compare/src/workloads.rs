@@ -18,6 +18,12 @@ pub(crate) fn answer<C: Competitor>(session: &mut Session<C>, command: &Command)
         return Answer::Unsupported(why.into());
     }
     let answer = match &*command.workload {
+        "BURST" => idle::memory_after_burst(session, command),
+        "GROWTH" => calls::growth(session, command),
+        "SCALE" => calls::scaling(session, command),
+        "THREADS" => idle::idle_threads(session, command),
+        "TIMERS" => calls::several_timers(session, command),
+        "WAKES" => idle::wake_ups(session, command),
         "W1" => calls::schedule(session, command),
         "W2" => calls::schedule_and_cancel(session, command),
         "W2s" => calls::steady(session, command),

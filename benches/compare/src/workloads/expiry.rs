@@ -23,9 +23,10 @@ const LEAD_SECONDS: [u32; 3] = [1, 3, 8];
 
 /// The waiting time after the last deadline. Timeouts that have not fired by then are considered
 /// lost.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
-fn wait_for(count: usize, until: Instant) -> Result<(), String> {
+/// Waits until this number of timeouts has fired.
+pub(super) fn wait_for(count: usize, until: Instant) -> Result<(), String> {
     while task::ran() < count as u64 {
         if Instant::now() > until {
             return Err(format!("{} of {count} timeouts never fired", count as u64 - task::ran()));
@@ -35,8 +36,8 @@ fn wait_for(count: usize, until: Instant) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures the CPU time of the worker, from when all timeouts are in the wheel until all have
-/// fired. `schedule` schedules the timeouts.
+/// Measures the CPU time of the worker until all timeouts have fired: from when all are in the
+/// wheel (`ns`), and from before the first one is scheduled (`life_ns`). `schedule` schedules them.
 fn expire<C: Competitor>(
     session: &mut Session<C>,
     command: &Command,
@@ -45,19 +46,20 @@ fn expire<C: Competitor>(
     let count = command.get("count")?;
     for lead in LEAD_SECONDS {
         let timer = session.take_timer(command);
-        let start = Instant::now();
+        let (start, first) = (Instant::now(), process::others_cpu());
         schedule(&mut timer.caller(), lead * SECOND);
         sleep(INSERTION_TIME);
         process::wait_until_idle((lead * SECOND).saturating_sub(start.elapsed()));
         let before = process::others_cpu();
         let is_inserted = start.elapsed() < lead * SECOND && task::ran() == 0;
         let fired = is_inserted.then(|| wait_for(count, start + (lead + 2) * SECOND + GRACE));
-        let used = process::others_cpu().saturating_sub(before);
+        let after = process::others_cpu();
+        let [used, life] = [before, first].map(|from| nanos_each(after.saturating_sub(from), count));
         timer.stop();
         match fired {
             None => continue,
             Some(Err(error)) => return Err(error),
-            Some(Ok(())) => return Ok(Answer::new([("ns", nanos_each(used, count))])),
+            Some(Ok(())) => return Ok(Answer::new([("ns", used), ("life_ns", life)])),
         }
     }
     Err(format!("it has not inserted {count} timeouts within {} s", LEAD_SECONDS[LEAD_SECONDS.len() - 1]))

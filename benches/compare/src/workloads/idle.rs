@@ -1,14 +1,19 @@
-//! Costs of a timer while nothing is due: memory, CPU time and wake-ups.
+//! Costs of a timer while nothing or little happens: memory, CPU time and wake-ups.
 
-use std::thread::sleep;
+use std::collections::VecDeque;
+use std::sync::Barrier;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::WorkloadResult;
+use super::expiry::{GRACE, wait_for};
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
-use crate::session::{LONG, Session};
-use crate::task::Task;
+use crate::session::{LONG, Session, wait_until_inserted};
+use crate::task::{self, Task};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -68,4 +73,133 @@ pub(super) fn empty<C: Competitor>(session: &mut Session<C>, command: &Command) 
     timer.stop();
     let cpu = cpu.as_secs_f64() * 1e3;
     Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu / elapsed)]))
+}
+
+/// BURST. Returns the resident memory some seconds after many timeouts were pending, as a share of
+/// its peak. The timeouts end by firing, or with `cancel=1` by being cancelled in random order.
+///
+/// Both values exclude what was resident before and the array of the handles.
+pub(super) fn memory_after_burst<C: Competitor>(
+    session: &mut Session<C>,
+    command: &Command,
+) -> WorkloadResult {
+    let (count, seconds) = (command.get("count")?, command.seconds()?);
+    // The time in milliseconds from scheduling to the deadlines of timeouts that fire. A microsecond
+    // each is enough to schedule all of them before the first one fires.
+    let soon = 1_000 + count as u64 / 1_000;
+    let is_cancelled = command.get("cancel")? == 1;
+    let mut random = command.random();
+    let timer = session.take_timer(command);
+    let mut caller = timer.caller();
+    let before = process::resident()?;
+    let mut handles = Vec::with_capacity(if is_cancelled { count } else { 0 });
+    let array = handles.capacity() * size_of::<C::Handle>();
+    let start = Instant::now();
+    for _ in 0..count {
+        let spread = random.below(1_000);
+        if is_cancelled {
+            let delay = Duration::from_millis(LONG.start + spread);
+            handles.push(caller.schedule(delay, Task::count()));
+        } else {
+            caller.schedule_uncancelled(Duration::from_millis(soon + spread), Task::count());
+        }
+    }
+    if is_cancelled {
+        random.shuffle(&mut handles);
+        wait_until_inserted(command.setup());
+        // `drain` keeps the array.
+        handles.drain(..).for_each(|handle| caller.cancel(handle));
+    } else {
+        if task::ran() > 0 {
+            return Err("a timeout fired before all were pending".into());
+        }
+        wait_for(count, start + 2 * Duration::from_millis(soon) + SECOND + GRACE)?;
+    }
+    sleep(seconds);
+    let grown = |now: usize| now.saturating_sub(before + array) as f64;
+    let (peak, after) = (grown(process::peak_resident()?), grown(process::resident()?));
+    drop((handles, caller));
+    timer.stop();
+    let share = if peak > 0.0 { after / peak } else { 0.0 };
+    Ok(Answer::new([("percent", 100.0 * share), ("peak_bytes", peak / count as f64)]))
+}
+
+/// Each millisecond schedules some timeouts and cancels those of 20 ms before, as for requests that
+/// are answered after that time.
+fn answer_requests<C: Competitor>(timer: &C, per_ms: usize, seconds: Duration) {
+    const MS: Duration = Duration::from_millis(1);
+    const DEADLINE: Duration = Duration::from_secs(5);
+    const ANSWERED_AFTER: usize = 20;
+
+    let mut caller = timer.caller();
+    let mut open = VecDeque::with_capacity(per_ms * (ANSWERED_AFTER + 1));
+    let start = Instant::now();
+    for ms in 0..seconds.as_millis() as u32 {
+        sleep((ms * MS).saturating_sub(start.elapsed()));
+        open.extend((0..per_ms).map(|_| caller.schedule(DEADLINE, Task::count())));
+        let answered = open.len().saturating_sub(per_ms * ANSWERED_AFTER);
+        open.drain(..answered).for_each(|handle| caller.cancel(handle));
+    }
+    open.drain(..).for_each(|handle| caller.cancel(handle));
+}
+
+/// THREADS. Compares the CPU time of the timer's threads under light traffic when many threads have
+/// used the timer once and then sleep, and when there are none.
+pub(super) fn idle_threads<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+    const STACK: usize = 64 * 1024;
+    const TIME_TO_SLEEP: Duration = Duration::from_millis(300);
+
+    let (threads, seconds) = (command.get("threads")?, command.seconds()?);
+    let timer = session.take_timer(command);
+    let traffic = || {
+        let (start, before) = (Instant::now(), process::others_cpu());
+        answer_requests(&timer, 1, seconds);
+        let used = process::others_cpu().saturating_sub(before);
+        1e3 * used.as_secs_f64() / start.elapsed().as_secs_f64()
+    };
+    let without = traffic();
+    let (ready, done) = (&Barrier::new(threads + 1), &Barrier::new(threads + 1));
+    let with = thread::scope(|scope| {
+        for _ in 0..threads {
+            let use_once = || {
+                let mut caller = timer.caller();
+                let handle = caller.schedule(Duration::from_secs(30), Task::count());
+                caller.cancel(handle);
+                ready.wait();
+                done.wait();
+            };
+            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, use_once);
+            thread.expect("the thread starts");
+        }
+        ready.wait();
+        sleep(TIME_TO_SLEEP);
+        process::wait_until_idle(5 * SECOND);
+        let with = traffic();
+        done.wait();
+        with
+    });
+    timer.stop();
+    Ok(Answer::new([("without_ms", without), ("ms", with), ("ratio", with / without)]))
+}
+
+/// WAKES. Three timeouts per millisecond, all of which are cancelled.
+pub(super) fn wake_ups<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+    let seconds = command.seconds()?;
+    let timer = session.take_timer(command);
+    sleep(SECOND);
+
+    let (start, sleeps, cpu) = (Instant::now(), process::sleeps()?, process::others_cpu());
+    let counted = timer.wake_ups();
+    answer_requests(&timer, 3, seconds);
+    let (sleeps, cpu) =
+        (process::sleeps()?.saturating_sub(sleeps), process::others_cpu().saturating_sub(cpu));
+    let counted = timer.wake_ups().zip(counted).map(|(after, before)| after - before);
+    let elapsed = start.elapsed().as_secs_f64();
+    timer.stop();
+    let mut answer =
+        Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", 1e3 * cpu.as_secs_f64() / elapsed)]);
+    if let (Some(counted), Answer::Figures(figures)) = (counted, &mut answer) {
+        figures.insert("counted_wakeups".into(), json!(counted as f64 / elapsed));
+    }
+    Ok(answer)
 }
