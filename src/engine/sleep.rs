@@ -56,10 +56,9 @@
 //!
 //! So steady traffic with far deadlines wakes the thread about once per second, or as often as a
 //! lot is full, but at most once per `LOT_INTERVAL`. What has ended is reclaimed within a second,
-//! except a message of eight bytes that its thread has taken back: these wait until a lot of them is
-//! full.
-//! The last row needs no announcement, because nothing can fire before that tick: a worker that
-//! expires something in each tick executes no fence.
+//! except a message of eight bytes that its thread has taken back: these wait until a lot of them
+//! is full. The last row needs no announcement, because nothing can fire before that tick: a worker
+//! that expires something in each tick executes no fence.
 //!
 //! A caller that wakes the thread for its deadline leaves the deadline in `wanted`, and the thread
 //! wakes then although the timeout may be cancelled by that time. Otherwise each of many timeouts

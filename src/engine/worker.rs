@@ -165,8 +165,8 @@ pub(super) struct Intake {
     pub(super) taken: u64,
     /// How many messages the last call of [`drain`](Self::drain) took.
     pub(super) taken_last: usize,
-    /// Whether that call found anything but new timeouts that have not ended: then there may be more
-    /// to reclaim soon.
+    /// Whether that call found anything but new timeouts that have not ended: then there may be
+    /// more to reclaim soon.
     pub(super) has_reclaimed: bool,
     /// More messages wait than may be taken at a time.
     pub(super) has_backlog: bool,

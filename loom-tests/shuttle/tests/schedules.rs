@@ -560,25 +560,23 @@ macro_rules! mutants {
 
 mutants! {
     detects_change_without_compare: each_timeout_ends_once, "ChangeWithoutCompare";
-    detects_register_without_compare: each_timeout_ends_once, "RegisterWithoutCompare";
-    detects_stop_without_waiting: each_timeout_ends_once, "StopWithoutWaiting";
+    detects_new_timeout_not_withdrawn: each_timeout_ends_once, "NewTimeoutNotWithdrawn";
+    detects_stop_without_waiting: mixed::all_operations_end_once, "StopWithoutWaiting";
     detects_stop_without_notify: each_timeout_ends_once, "StopWithoutNotify";
     detects_start_without_second_look: each_timeout_ends_once, "StartWithoutSecondLook";
     detects_drop_handle_without_compare: each_timeout_ends_once, "DropHandleWithoutCompare";
     detects_reset_without_push: no_timeout_is_forgotten, "ResetWithoutPush";
-    detects_sleep_without_compare: no_timeout_is_forgotten, "SleepWithoutCompare";
     detects_sleep_without_second_look: no_timeout_is_forgotten, "SleepWithoutSecondLook";
-    detects_announce_without_second_look: no_timeout_is_forgotten, "AnnounceWithoutSecondLook";
-    detects_push_without_read: no_timeout_is_forgotten, "PushWithoutRead";
+    detects_push_without_look: no_timeout_is_forgotten, "PushWithoutLook";
     detects_second_stop_drains: each_timeout_ends_once, "SecondStopDrains";
-    detects_earlier_reset_without_read: no_timeout_is_forgotten, "EarlierResetWithoutRead";
+    detects_earlier_reset_without_look: no_timeout_is_forgotten, "EarlierResetWithoutLook";
     detects_take_back_without_compare: each_timeout_ends_once, "TakeBackWithoutCompare";
     detects_take_back_without_merge: each_timeout_ends_once, "TakeBackWithoutMerge";
     detects_release_left_reference: each_timeout_ends_once, "ReleaseLeftReference";
     detects_expiry_takes_left_reference: each_timeout_ends_once, "ExpiryTakesLeftReference";
     detects_stop_takes_left_reference: each_timeout_ends_once, "StopTakesLeftReference";
     detects_retired_lane_dropped_early: no_timeout_is_forgotten, "RetiredLaneDroppedEarly";
-    detects_replace_deregisters_first: mixed::all_operations_end_once, "ReplaceDeregistersFirst";
+    detects_replace_counts_end_first: mixed::all_operations_end_once, "ReplaceCountsEndFirst";
     detects_repoll_keeps_old_waker: mixed::all_operations_end_once, "RepollKeepsOldWaker";
     detects_run_revives_cancelled: mixed::all_operations_end_once, "RunRevivesCancelled";
     detects_shutdown_ignores_registered: mixed::all_operations_end_once, "ShutdownIgnoresRegistered";

@@ -18,8 +18,9 @@
 //! | | start | `start::start_and_new_timeout_start_one_worker` |
 //! | | drain | `ends::timeouts_of_two_threads_fire_in_order_of_each`, `ends::cancel_in_lane_keeps_the_timeout_behind_it`; lanes alone: `lanes::messages_of_one_thread_arrive_in_order`, `lanes::messages_of_two_threads_arrive_in_order_of_each` |
 //! | | expiry | `limit::expiry_makes_room_before_the_task_runs`: they share the count alone |
-//! | | falling asleep | `sleep::new_timeout_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_two_new_timeouts_or_is_woken`, `sleep::worker_sees_new_timeouts_whose_count_overflows`; driver: `announce::new_timeout_wakes_a_loop_that_announced_a_later_turn`, with a cancel `announce::announced_turn_is_kept` |
+//! | | falling asleep | `sleep::new_timeout_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_two_new_timeouts_or_is_woken`; driver: `announce::new_timeout_wakes_a_loop_that_announced_a_later_turn`, with a cancel `announce::announced_turn_is_kept` |
 //! | | stop | `stop::new_timeout_is_not_lost_by_stop`, `stop::two_new_timeouts_are_not_lost_by_stop`; with a turn: `stop::new_timeout_during_a_stopped_turn_ends_once`; timer not started: `start::timeout_that_starts_the_worker_ends_with_it` |
+//! | | count of pending timeouts | `pending::count_is_never_negative`, `pending::count_includes_the_registration_of_what_another_thread_has_cancelled` |
 //! | | last drop | `stop::new_timeout_through_a_timeout_is_not_lost_by_last_drop`; –: a caller with a handle of the timer prevents the last drop |
 //! | | driver's drop | `stop::new_timeout_is_not_lost_by_driver_drop` |
 //! | | dispatch to an executor | –: they share the count alone, and the timeout is deregistered before the dispatch |
@@ -41,7 +42,7 @@
 //! | | falling asleep | –: it tells the worker nothing |
 //! | | stop | `reset::reset_to_later_deadline_keeps_nothing_from_stop` |
 //! | reset, either | drop of its handle, turn | `refs::reset_survives_drop_of_its_handle`, `refs::reset_and_drop_of_its_handle_move_the_deadline` |
-//! | | new timeout, start, dispatch | –: they share only the word of `publish_and_read`, which changes nothing; the timeout has expired before the dispatch |
+//! | | new timeout, start, dispatch | –: they share only the state, which both read; the timeout has expired before the dispatch |
 //! | turn | turn | –: a turn has the worker's lock, and a driver turns by `&mut self` |
 //! | | stop, last drop | `stop::stop_returns_timeouts_that_a_turn_has_not_expired`, `stop::new_timeout_during_a_stopped_turn_ends_once`; `stop::last_drop_ends_the_rest` |
 //! | | driver's drop | –: a turn borrows the driver |
@@ -72,7 +73,7 @@
 //! | first poll of a future | turn, stop | `wakers::first_poll_is_woken_or_ready`, `wakers::first_poll_during_stop_is_woken_or_rejected`; otherwise it is a new timeout |
 //! | poll with another waker | turn | `wakers::last_waker_is_woken_or_its_poll_is_ready`, `wakers::last_waker_is_woken_although_the_worker_drains`, `wakers::last_waker_is_woken_after_a_poll_on_another_thread` |
 //! | | new timeout | `wakers::poll_with_another_waker_takes_no_second_place`: they share the count alone |
-//! | | falling asleep | `wakers::worker_sees_polls_whose_count_overflows`, `wakers::poll_with_another_waker_keeps_the_announced_turn` |
+//! | | falling asleep | `wakers::worker_sees_polls_or_is_woken`, `wakers::poll_with_another_waker_keeps_the_announced_turn` |
 //! | | stop | `wakers::poll_with_another_waker_in_lane_is_ended_by_stop`, `wakers::poll_with_another_waker_in_wheel_is_ended_by_stop`; –: the drops end in a stop |
 //! | drop of a future | turn, stop | `wakers::drop_or_expiry_ends_the_sleep`, `wakers::drop_or_stop_ends_the_sleep`; otherwise it is a cancel |
 //! | by key: schedule | schedule, expiry, stop | `keyed::one_of_two_schedules_of_a_key_remains`, `keyed::replacement_or_expiry_wins`, `keyed::task_that_starts_before_schedule_returns_runs_once`, `keyed::task_that_starts_before_schedule_returns_replaces_the_current_item`, `keyed::schedule_during_stop_leaves_nothing`, `keyed::replacement_during_stop_leaves_nothing` |
@@ -113,6 +114,7 @@ mod keyed;
 mod lanes;
 mod limit;
 mod orders;
+mod pending;
 mod periodic;
 mod refs;
 mod reset;

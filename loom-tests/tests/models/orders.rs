@@ -222,15 +222,8 @@ fn last_drop_sees_writes_before_other_drops() {
 
 /// Orders without which no model fails, and the reason for each of them.
 const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
-    ("engine/end.rs stop acquire", "a later `stop` sees what the first one did under the worker's lock"),
-    ("engine/sleep.rs fall_asleep release", "a thread that sees ASLEEP only unparks the worker"),
-    ("engine/sleep.rs wake acquire", "what was pushed comes with an operation before this one"),
-    ("engine/sleep.rs wake release", "the parker orders what the woken worker needs"),
-    ("engine/state.rs deregister acquire", "the caller learns of ASLEEP, and the parker orders the rest"),
-    ("engine/state.rs register acquire", "the caller learns of two bits and a count, and of nothing else"),
     ("engine/state.rs set_started acquire", "the caller has the lock of the thread's handle"),
     ("engine/state.rs set_started release", "a caller uses of the thread only what was there before"),
-    ("engine/state.rs transfer acquire", "the caller learns of ASLEEP, as in `deregister`"),
     (
         "node/arena.rs at acquire",
         "a thread that has a node's number learnt it from a thread that had the chunk, or from a lane",

@@ -123,11 +123,8 @@ fn worker_sees_a_cancel_or_is_woken() {
 
 #[test]
 fn worker_sees_a_reset_or_is_woken() {
-    let mutants = [
-        mutant("SleepWithoutSecondLook"),
-        mutant("PushWithoutFence"),
-        mutant("ChangeWithoutFence"),
-    ];
+    let mutants =
+        [mutant("SleepWithoutSecondLook"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_in_wheel(5);

@@ -5,7 +5,13 @@ use super::*;
 
 #[test]
 fn new_timeout_is_not_lost_by_stop() {
-    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
+    let mutants = [
+        mutant("NewTimeoutNotWithdrawn"),
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
+        no_release("engine/pending.rs withdraw"),
+    ];
+    explore(None, mutants, || {
         let Driven { timer, driver, .. } = Driven::new();
         let outcome = Arc::new(Outcome::default());
         let (other, task) = (timer.clone(), Task(Arc::clone(&outcome)));
@@ -204,18 +210,22 @@ fn stop_through_a_timeout_waits_for_the_last_drop() {
 /// last drop.
 #[test]
 fn new_timeout_through_a_timeout_is_not_lost_by_last_drop() {
-    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
-        let timeout = timer.new_timeout(|_| (), TICK).unwrap();
-        let outcome = Arc::new(Outcome::default());
-        let (other, task) = (timeout.clone(), Task(Arc::clone(&outcome)));
-        let schedule = thread::spawn(move || other.timer().new_timeout_task(task, TICK).is_ok());
-        drop(timer);
-        let accepted = schedule.join().unwrap();
-        // The second of the two handles to be dropped has stopped the timer.
-        assert_eq!(timeout.timer().pending_timeouts(), 0);
-        outcome.assert(0, usize::from(accepted));
-    });
+    explore(
+        None,
+        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
+        || {
+            let Driven { timer, driver: _driver, .. } = Driven::new();
+            let timeout = timer.new_timeout(|_| (), TICK).unwrap();
+            let outcome = Arc::new(Outcome::default());
+            let (other, task) = (timeout.clone(), Task(Arc::clone(&outcome)));
+            let schedule = thread::spawn(move || other.timer().new_timeout_task(task, TICK).is_ok());
+            drop(timer);
+            let accepted = schedule.join().unwrap();
+            // The second of the two handles to be dropped has stopped the timer.
+            assert_eq!(timeout.timer().pending_timeouts(), 0);
+            outcome.assert(0, usize::from(accepted));
+        },
+    );
 }
 
 #[test]
@@ -245,15 +255,19 @@ fn stop_while_a_task_drops_the_last_handle_ends_each_once() {
 
 #[test]
 fn new_timeout_is_not_lost_by_driver_drop() {
-    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
-        let Driven { timer, driver, .. } = Driven::new();
-        let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
-        let task = Task(Arc::clone(&outcome));
-        let schedule = thread::spawn(move || other.new_timeout_task(task, TICK).is_ok());
-        drop(driver);
-        outcome.assert(0, usize::from(schedule.join().unwrap()));
-        assert_eq!(timer.pending_timeouts(), 0);
-    });
+    explore(
+        None,
+        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
+        || {
+            let Driven { timer, driver, .. } = Driven::new();
+            let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
+            let task = Task(Arc::clone(&outcome));
+            let schedule = thread::spawn(move || other.new_timeout_task(task, TICK).is_ok());
+            drop(driver);
+            outcome.assert(0, usize::from(schedule.join().unwrap()));
+            assert_eq!(timer.pending_timeouts(), 0);
+        },
+    );
 }
 
 #[test]

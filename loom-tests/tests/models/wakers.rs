@@ -84,21 +84,25 @@ fn first_poll_is_woken_or_ready() {
 
 #[test]
 fn first_poll_during_stop_is_woken_or_rejected() {
-    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
-        let Driven { timer, driver: _driver, .. } = Driven::new();
-        let (mut sleep, poller) = (timer.sleep(TICK), Poller::new());
-        let other = timer.clone();
-        let stop = thread::spawn(move || other.stop().len());
-        let first = poller.polls(&mut sleep);
-        let rest = stop.join().unwrap();
-        assert!(first.is_pending() || is_stopped(&first));
-        assert_eq!(
-            (poller.wakes(), rest),
-            (usize::from(first.is_pending()), usize::from(first.is_pending()))
-        );
-        assert!(is_stopped(&poller.polls(&mut sleep)));
-        assert_eq!(timer.pending_timeouts(), 0);
-    });
+    explore(
+        None,
+        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
+        || {
+            let Driven { timer, driver: _driver, .. } = Driven::new();
+            let (mut sleep, poller) = (timer.sleep(TICK), Poller::new());
+            let other = timer.clone();
+            let stop = thread::spawn(move || other.stop().len());
+            let first = poller.polls(&mut sleep);
+            let rest = stop.join().unwrap();
+            assert!(first.is_pending() || is_stopped(&first));
+            assert_eq!(
+                (poller.wakes(), rest),
+                (usize::from(first.is_pending()), usize::from(first.is_pending()))
+            );
+            assert!(is_stopped(&poller.polls(&mut sleep)));
+            assert_eq!(timer.pending_timeouts(), 0);
+        },
+    );
 }
 
 // --- a poll with another waker -------------------------------------------------------------------
