@@ -23,12 +23,12 @@ pub const ROWS: &[Row] = &[
         "self.state.look_after_push(seen); true",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if left", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if leaves_memory", ""),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant(
         "ReplaceCountsEndFirst",
         "engine/caller.rs",
-        "«cache.counts.register();» let handle = cache.nodes.schedule(task, handle.deadline());",
+        "«cache.counts.register();» let handle = cache.nodes.schedule_replacement(task, handle.deadline());",
         "cache.counts.cancel(); cache.counts.register();",
     ),
     mutant("ReplaceCountsEndFirst", "engine/caller.rs", "«cache.counts.cancel();» Ok((old,", ""),
@@ -36,7 +36,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ReplaceFreesPlace",
         "engine/caller.rs",
-        "«»let handle = cache.nodes.schedule(task, handle.deadline());",
+        "«»let handle = cache.nodes.schedule_replacement(task, handle.deadline());",
         "self.free_place(); self.limit.as_ref().map(|limit| limit.take());",
     ),
     // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
@@ -57,14 +57,9 @@ pub const ROWS: &[Row] = &[
     mutant("ResetWithoutPush", "node/transitions.rs", "push(unsafe { Message::new(handle, Kind::Moved) });", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
-    mutant(
-        "PushWithoutLook",
-        "engine/sleep.rs",
-        "«state.is_asleep()» && (self.state.is_needed_for(deadline)",
-        "false",
-    ),
+    mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
     // `cancel` does not wake the worker.
-    mutant("CancelWithoutWake", "engine/sleep.rs", "«state.is_asleep()» && (state.wakes_to_reclaim()", "false"),
+    mutant("CancelWithoutWake", "engine/sleep.rs", "self.look().wakes_to_reclaim()", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.
@@ -261,10 +256,10 @@ pub const ROWS: &[Row] = &[
     mutant(
         "TakeBackWithoutCompare",
         "node/lane.rs",
-        "slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()",
+        "«»let take = |message| slot.compare_exchange(",
         "let is_there = slot.load(Ordering::Relaxed) == message;
         if is_there { slot.store(0, Ordering::Relaxed); }
-        is_there",
+        return is_there;",
     ),
     // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),

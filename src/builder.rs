@@ -68,8 +68,8 @@ impl Builder {
 
     /// Sets the length of a tick. Default: 100 ms.
     ///
-    /// The tick bounds how late a timeout fires, and how often the worker wakes while there is
-    /// traffic. Ticks from 1 µs are honoured. A shorter one becomes 1 µs, with a warning.
+    /// The tick bounds how late a timeout fires, and how often the worker wakes for timeouts that
+    /// fall due. Ticks from 1 µs are honoured. A shorter one becomes 1 µs, with a warning.
     pub fn tick(self, tick: Duration) -> Self {
         Self { tick, ..self }
     }
@@ -97,6 +97,9 @@ impl Builder {
     /// At the limit a new timeout is rejected with
     /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Without a limit a timer has room
     /// for 2^31 pending timeouts.
+    ///
+    /// The number of pending timeouts is exact at every moment then. For that each new timeout and
+    /// each end writes one word that all threads share; a timer without a limit has no such word.
     pub fn max_pending_timeouts(self, limit: usize) -> Self {
         Self { max_pending_timeouts: limit, ..self }
     }
@@ -179,8 +182,8 @@ impl Builder {
     ///
     /// - by a [`new_timeout`](HashedWheelTimer::new_timeout) or a [`reset`](crate::Timeout::reset)
     ///   with an earlier deadline,
-    /// - by every 4 096th `new_timeout`, so that they do not pile up, unless the turn is due at the
-    ///   next tick anyway,
+    /// - by every 4 096th message of a thread (a new timeout, a cancellation or a reset), so that
+    ///   they do not use more and more memory, unless the turn is due within 50 ms anyway,
     /// - by [`stop`](HashedWheelTimer::stop).
     ///
     /// It is called at most once per announcement, and once by `stop`. An announcement holds from

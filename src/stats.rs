@@ -252,18 +252,14 @@ impl Shared {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
         let worker = &counters.worker;
-        let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
-        let Balance { registered, withdrawn, expired, cancelled, pending } = self.balance();
-        let in_wheel = in_wheel_or_expired.saturating_sub(worker.expired.get());
-        let queued = (registered + withdrawn).saturating_sub(taken);
-        let is_over = self.state.snapshot().is_over();
-        let not_reclaimed = if is_over { 0 } else { (in_wheel + queued).saturating_sub(pending) };
+        let (Balance { registered, expired, cancelled, pending, .. }, cancelled_not_reclaimed) =
+            self.balance_and_unreclaimed();
         Stats {
             scheduled: registered,
             expired,
             cancelled,
             pending,
-            cancelled_not_reclaimed: not_reclaimed,
+            cancelled_not_reclaimed,
             rejected: counters.rejected.get(),
             periodic_runs: counters.periodic_runs.get(),
             resets: self.pending_counts.resets(),

@@ -389,9 +389,14 @@ impl HashedWheelTimer {
 
     /// Returns how many timeouts have not ended. Netty's `pendingTimeouts`.
     ///
-    /// The number is exact: it never exceeds the [limit](crate::Builder::max_pending_timeouts), and
-    /// is zero after [`stop`](Self::stop). A cancelled timeout does not count from the moment
-    /// `cancel` returns; Netty counts it for up to a tick longer.
+    /// Each thread counts for itself, so that threads do not slow each other down, and this is the
+    /// sum. It is exact whenever no other call is in progress, is never negative, includes all that
+    /// the calling thread did, and is zero after [`stop`](Self::stop). While timeouts end on other
+    /// threads, it may include some of them. With a [limit](crate::Builder::max_pending_timeouts)
+    /// the number is exact at every moment, and never exceeds the limit.
+    ///
+    /// A cancelled timeout does not count from the moment `cancel` returns; Netty counts it for up
+    /// to a tick longer. The call takes some nanoseconds per thread that has used the timer.
     ///
     /// An expired timeout leaves the count before its task runs. Another thread may see it
     /// [expired](crate::Timeout::is_expired) an instant earlier.

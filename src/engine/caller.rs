@@ -13,16 +13,6 @@ use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
 
-/// What a `cancel` has left to the worker.
-#[derive(PartialEq)]
-enum Left {
-    Nothing,
-    /// A node, and perhaps a message about it.
-    Memory,
-    /// The same, and the message has completed a lot.
-    FullLot,
-}
-
 impl Shared {
     // Inlined into the function for each type of task, so that the timeout stays in registers.
     #[inline(always)]
@@ -65,7 +55,7 @@ impl Shared {
             cache.withdraw(handle).map_err(|claimed| withdrawn = Some(claimed)).ok()
         });
         let Some(handle) = handle else { return Err(self.reject_withdrawn(withdrawn)) };
-        self.wake_for_new(&handle, deadline);
+        self.wake_for_new(deadline);
         Ok(Timeout { handle })
     }
 
@@ -136,23 +126,22 @@ impl Shared {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let (task, left) = thread_cache::with_handle(handle, |cache| {
-            let (task, left) = match cache.nodes.cancel(handle, seen) {
+        let (task, leaves_memory) = thread_cache::with_handle(handle, |cache| {
+            let (task, leaves_memory) = match cache.nodes.cancel(handle, seen) {
                 Cancel::HasEnded => return None,
-                Cancel::TakenBack(task) => (task, Left::Nothing),
-                Cancel::InFlight(task) => (task, Left::Memory),
-                Cancel::InWheel(task) if cache.nodes.has_completed_lot() => (task, Left::FullLot),
-                Cancel::InWheel(task) => (task, Left::Memory),
+                Cancel::TakenBack(task) => (task, false),
+                Cancel::InFlight(task) => (task, true),
+                Cancel::InWheel(task) => (task, true),
             };
             // After the push: `stop` waits for the count, and then finds the message. Before
             // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
             // code with it, which may call `stop`.
             cache.counts.cancel();
-            Some((task, left))
+            Some((task, leaves_memory))
         })?;
         self.free_place();
-        if left != Left::Nothing {
-            self.wake_to_reclaim(left == Left::FullLot);
+        if leaves_memory {
+            self.wake_to_reclaim();
         }
         Some(task)
     }
@@ -179,7 +168,7 @@ impl Shared {
                 // times.
                 cache.counts.register();
                 // The deadline of a timeout that has ended does not move.
-                let handle = cache.nodes.schedule(task, handle.deadline());
+                let handle = cache.nodes.schedule_replacement(task, handle.deadline());
                 cache.counts.cancel();
                 Ok((old, leaves_memory, Timeout { handle }))
             }),
@@ -192,7 +181,7 @@ impl Shared {
             }
         };
         if leaves_memory {
-            self.wake_to_reclaim(false);
+            self.wake_to_reclaim();
         }
         // As for a deadline that has become earlier: the worker may have seen the old timeout end,
         // and not the new one.
@@ -216,6 +205,30 @@ impl Shared {
 
     pub(crate) fn balance(&self) -> Balance {
         self.pending_counts.balance(&self.counters, self.state.snapshot().is_over())
+    }
+
+    /// [`balance`](Self::balance), and how many timeouts have ended without that the worker has
+    /// removed their entries.
+    pub(crate) fn balance_and_unreclaimed(&self) -> (Balance, u64) {
+        let worker = &self.counters.worker;
+        // Read before the balance: what is taken in meanwhile counts as queued, and as pending.
+        let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
+        let is_over = self.state.snapshot().is_over();
+        let balance = self.balance();
+        let in_wheel = in_wheel_or_expired.saturating_sub(worker.expired.get());
+        let queued = (balance.registered + balance.withdrawn).saturating_sub(taken);
+        let unreclaimed = if is_over { 0 } else { (in_wheel + queued).saturating_sub(balance.pending) };
+        (balance, unreclaimed)
+    }
+
+    /// Warns if more timeouts are unreclaimed than pending: at 65 536 of them, 131 072 and so on.
+    #[cold]
+    pub(super) fn warn_of_unreclaimed(&self) {
+        let (Balance { pending, .. }, unreclaimed) = self.balance_and_unreclaimed();
+        let power = unreclaimed.checked_ilog2().unwrap_or(0).into();
+        if power >= 16 && unreclaimed > pending && self.counters.warned_of_power.raise(power) {
+            report::many_unreclaimed(self.thread.name(), unreclaimed, pending);
+        }
     }
 
     /// A timeout has ended, and its end was counted: its place is free.

@@ -192,7 +192,7 @@ fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
             // After the push, as in `cancel`: `stop` waits for the count.
             timer.counters.ended_elsewhere.add_one();
             timer.free_place();
-            timer.wake_to_reclaim(false);
+            timer.wake_to_reclaim();
             discard_claimed(claimed);
         }
         RunOutcome::Cancelled(claimed) => discard_claimed(claimed),

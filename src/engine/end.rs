@@ -21,9 +21,16 @@
 //! | the first fence | |
 //! |---|---|
 //! | of `new_timeout` | `cancel_all` sees the registration, and the push: it finds the timeout, unless another thread ends it |
-//! | of `stop` | `new_timeout` sees `CLOSING`, and takes its message back. If it gets the message, nobody else has seen the timeout: it is withdrawn and rejected. If the worker has the message, the timeout was accepted, and `cancel_all` or the turn that took it ends it |
+//! | of `stop` | `new_timeout` sees `CLOSING`, and withdraws the timeout by a change of its word. If that succeeds, the timeout is rejected. Otherwise `cancel_all` has found and ended it: it was accepted |
 //!
-//! The last look of `new_timeout` comes before its thread retires the lane, and before any other
+//! The same holds for `shutdown`: a timeout whose caller does not see `CLOSING` is in a lane when
+//! the worker's lock is first taken after the fence. From the second time on, all new timeouts in
+//! lanes are ones that their callers withdraw, and the worker refuses them
+//! ([`refuses_new`](super::worker::Intake::refuses_new)). Otherwise a timeout that falls due within
+//! the grace could be found by the `stop` at the end, and be returned. A timeout that takes the
+//! place of another one is never refused, and never withdrawn.
+//!
+//! The last look of `new_timeout` comes before its thread gives the lane away, and before any other
 //! thread has the handle.
 //!
 //! `cancel_all` ends when a sum of counts is zero. Then no timeout was pending at some moment after
@@ -265,6 +272,8 @@ impl Worker {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
+        // (A `stop` may have cut a turn short: then nothing was drained.)
+        self.intake.refuses_new |= !self.nodes.has_unfinished_turn();
         let pending = shared.pending_counts.at_most(&shared.counters);
         let (first, live) = self.nodes.of(shared).first_due(shared.ticks, last);
         // Otherwise a thread is about to push a timeout, perhaps in the place of another one, or to
@@ -287,11 +296,15 @@ impl Worker {
         nodes.stop_all(&mut end);
         loop {
             intake.queue.take(&shared.new_lanes, usize::MAX, |waiting, most| {
-                nodes.receive(waiting, most, |arrival, _| {
-                    let (Arrival::New(node) | Arrival::Known(node)) = arrival else { return };
-                    node.stop().map(&mut end);
+                nodes.receive(waiting, most, |arrival, _| match arrival {
+                    Arrival::TakenBack => {}
+                    Arrival::New(node) if intake.refuses_new => node.refuse(),
+                    Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
+                        node.stop().map(&mut end);
+                    }
                 })
             });
+            intake.refuses_new = true;
             if shared.pending_counts.at_most(&shared.counters) == 0 {
                 break;
             }

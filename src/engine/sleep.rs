@@ -69,7 +69,6 @@ use std::time::Duration;
 use super::shared::{Handle, Shared};
 use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
 use super::worker::Worker;
-use crate::node::LOT;
 use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::DEADLINE_NEVER;
@@ -150,21 +149,21 @@ pub(crate) enum Idle {
 impl Shared {
     /// A new timeout with this deadline was pushed, and the fence after the push was executed.
     #[inline]
-    pub(super) fn wake_for_new(&self, handle: &Handle, deadline: u64) {
-        let state = self.state.snapshot();
-        if state.is_asleep()
-            && (self.state.is_needed_for(deadline) || state.wakes_for_lot() && completes_lot(handle.ticket()))
-        {
-            self.wake_for(deadline);
-        }
+    pub(super) fn wake_for_new(&self, deadline: u64) {
+        self.wake_if_needed(self.state.snapshot(), deadline);
     }
 
     /// The deadline of a node that is in a lane has become earlier.
     pub(super) fn wake_for_earlier(&self, handle: &Handle) {
-        let state = self.state.look_after_push(self.state.snapshot());
+        let state = self.look();
         // The deadline as it is now: of two concurrent resets, the one that looks last has to act
         // on the earlier deadline.
-        let deadline = handle.deadline();
+        self.wake_if_needed(state, handle.deadline());
+    }
+
+    /// Wakes the worker if it sleeps and would miss this deadline.
+    #[inline]
+    fn wake_if_needed(&self, state: StateSnapshot, deadline: u64) {
         if state.is_asleep() && self.state.is_needed_for(deadline) {
             self.wake_for(deadline);
         }
@@ -176,14 +175,29 @@ impl Shared {
         self.wake();
     }
 
-    /// Something was pushed, or given back, that lets the worker reclaim memory. `fills_lot`: the
-    /// message completed a lot.
+    /// Something was pushed, or given back, that lets the worker reclaim memory.
     #[inline]
-    pub(super) fn wake_to_reclaim(&self, fills_lot: bool) {
-        let state = self.state.look_after_push(self.state.snapshot());
-        if state.is_asleep() && (state.wakes_to_reclaim() || fills_lot && state.wakes_for_lot()) {
+    pub(super) fn wake_to_reclaim(&self) {
+        if self.look().wakes_to_reclaim() {
             self.wake();
         }
+    }
+
+    /// This thread has pushed a lot of messages.
+    pub(super) fn wake_for_lot(&self) {
+        let state = self.look();
+        if state.wakes_for_lot() {
+            self.wake();
+        } else if !state.is_asleep() {
+            // A task may hold up the worker.
+            self.warn_of_unreclaimed();
+        }
+    }
+
+    /// Reads the state after a push.
+    #[inline]
+    fn look(&self) -> StateSnapshot {
+        self.state.look_after_push(self.state.snapshot())
     }
 
     /// Wakes the worker, unless another thread has since it was seen asleep.
@@ -208,12 +222,6 @@ impl Shared {
             self.state.sleep_on();
         }
     }
-}
-
-/// Whether the message with this ticket is the last one of a lot.
-#[inline]
-fn completes_lot(ticket: u64) -> bool {
-    ticket % LOT == LOT - 1
 }
 
 /// How the worker sleeps.

@@ -94,7 +94,7 @@ impl ThreadCache {
         // (Each thread of a model ends some time, and what it leaves is irrelevant to it.)
         if !IS_EXPLORED {
             // The worker recycles the nodes, unless another thread takes them before.
-            timer.wake_to_reclaim(false);
+            timer.wake_to_reclaim();
             timer.pending_counts.give_back(&self.counts);
         }
     }
@@ -174,12 +174,16 @@ fn with_cache(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
     let worked = CACHES.try_with(|caches| {
         let mut caches = caches.try_borrow_mut().ok()?;
         removed = caches.remove_stopped();
-        work(caches.of_or_open(timer, &mut removed));
-        Some(())
+        let cache = caches.of_or_open(timer, &mut removed);
+        work(cache);
+        Some(cache.nodes.as_mut().is_some_and(LocalNodes::take_full_lot))
     });
-    if !matches!(worked, Ok(Some(()))) {
+    match worked {
+        Ok(Some(false)) => {}
+        // Outside of the borrow, because a driver's waker is user code.
+        Ok(Some(true)) => timer.wake_for_lot(),
         // The thread is ending, or uses its caches already.
-        work(&mut ThreadCache::open(timer));
+        Ok(None) | Err(_) => work(&mut ThreadCache::open(timer)),
     }
 }
 

@@ -170,6 +170,9 @@ pub(super) struct Intake {
     pub(super) has_reclaimed: bool,
     /// More messages wait than may be taken at a time.
     pub(super) has_backlog: bool,
+    /// All new timeouts that a closing timer has accepted were taken in. The thread that has pushed
+    /// another one sees that the timer closes, and withdraws it: see [`end`](super::end).
+    pub(super) refuses_new: bool,
 }
 
 impl Intake {
@@ -181,13 +184,13 @@ impl Intake {
         if nodes.has_unfinished_turn() {
             return;
         }
-        let Self { queue, taken, .. } = self;
+        let Self { queue, taken, refuses_new, .. } = self;
         let has_retired = shared.idle_nodes.retire(shared);
         nodes.collect_remote_frees();
         let (before, entries) = (*taken, nodes.len());
         let take = |waiting: Waiting<'_>, most| {
             nodes.receive(waiting, most, |arrival, is_owed| {
-                *taken += u64::from(apply(shared, arrival, is_owed));
+                *taken += u64::from(apply(shared, arrival, is_owed, *refuses_new));
             })
         };
         (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
@@ -202,11 +205,15 @@ impl Intake {
 
 /// Does what a message says. Returns whether it was about a new timeout.
 #[inline]
-fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool) -> bool {
+fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool, refuses_new: bool) -> bool {
     let (node, is_new) = match arrival {
         // A new timeout that was cancelled before the worker saw it.
         Arrival::TakenBack => return true,
-        Arrival::New(node) => (node, true),
+        Arrival::New(node) if refuses_new => {
+            node.refuse();
+            return true;
+        }
+        Arrival::New(node) | Arrival::Replacement(node) => (node, true),
         Arrival::Known(node) => (node, false),
     };
     node.accept(|deadline, wheel_tick| {

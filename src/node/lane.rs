@@ -26,10 +26,6 @@ use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering};
 /// How many messages a block holds.
 const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
 
-/// A lane has a lot of messages each time that so many were pushed: the worker has to take them in
-/// before their memory grows.
-pub(crate) const LOT: u64 = 8 * BLOCK;
-
 /// Set in `pushed` when no more messages will come.
 const RETIRED: u64 = 1 << 63;
 
@@ -135,10 +131,10 @@ impl Producer {
         self.before = Some(std::mem::replace(&mut self.block, block));
     }
 
-    /// Takes `message` back, if it was pushed to this lane with this ticket and the worker has not
-    /// taken it. A message that is more than a block old is not taken back.
+    /// Takes `message` or `other` back, if it was pushed to this lane with this ticket and the
+    /// worker has not taken it. A message that is more than a block old is not taken back.
     #[inline]
-    pub(crate) fn take_back(&self, ticket: u64, message: u64) -> bool {
+    pub(crate) fn take_back(&self, ticket: u64, message: u64, other: u64) -> bool {
         let Some(last) = self.pushed.checked_sub(1) else { return false };
         let block = match (last / BLOCK).wrapping_sub(ticket / BLOCK) {
             0 => &self.block,
@@ -150,7 +146,11 @@ impl Producer {
         };
         let slot = &block.slots[(ticket % BLOCK) as usize];
         // The worker swaps zero in at the same time. One of the two finds the message.
-        slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let take = |message| slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed);
+        match take(message) {
+            Err(found) if found == other => take(other).is_ok(),
+            result => result.is_ok(),
+        }
     }
 
     /// Retires the lane: no more messages will come.

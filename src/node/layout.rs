@@ -53,9 +53,8 @@ impl<S: TaskContext> Node<S> {
         }
     }
 
-    /// The ticket of the message about the new timeout; meaningless once the worker has it.
     #[inline]
-    pub(crate) fn ticket(&self) -> u64 {
+    pub(super) fn ticket(&self) -> u64 {
         self.tick.load(Ordering::Relaxed)
     }
 

@@ -15,7 +15,7 @@ use std::iter;
 use std::ptr;
 
 use super::arena::{FreeNode, PAGE, Page};
-use super::lane::{LOT, Producer};
+use super::lane::Producer;
 use super::message::{Kind, Message};
 use super::pool::Pool;
 use super::refs::{Handle, Owner, Released};
@@ -25,11 +25,17 @@ use super::transitions::{Cancel, ClaimedTask};
 use super::word::SeenWord;
 use crate::sync::{Arc, IS_EXPLORED, SegQueue};
 
+/// How many blocks of messages are a lot: the worker has to take them in before they use more
+/// memory.
+const LOT: usize = 8;
+
 pub(crate) struct LocalNodes<S: Owner> {
     count: LocalCount<Pool<S>>,
     /// The address of the pool; zero while these nodes are not [ready](Self::is_ready_for).
     ready_for: usize,
     producer: Producer,
+    /// How many blocks of messages were begun since the last full lot.
+    blocks: usize,
     /// Nodes that this thread has freed. They are in its processor's cache, so they are used first.
     free: Vec<FreeNode<S>>,
     page: Page<S>,
@@ -46,6 +52,7 @@ impl<S: Owner> LocalNodes<S> {
             ready_for: count.address(),
             count,
             producer,
+            blocks: 0,
             free: Vec::with_capacity(2 * PAGE + 1),
             page: Page::EMPTY,
         }
@@ -69,6 +76,15 @@ impl<S: Owner> LocalNodes<S> {
         self.ready_for = self.count.address();
     }
 
+    /// Whether a lot of messages, [`LOT`] blocks, was pushed since this was last true.
+    pub(crate) fn take_full_lot(&mut self) -> bool {
+        let is_full = self.blocks >= LOT;
+        if is_full {
+            self.blocks = 0;
+        }
+        is_full
+    }
+
     /// Lends the nodes to a caller that has their pool.
     ///
     /// # Panics
@@ -90,6 +106,7 @@ impl<S: Owner> LocalNodes<S> {
     unsafe fn push(&mut self, message: u64) {
         if self.producer.is_block_full() {
             self.ready_for = 0;
+            self.blocks += 1;
         }
         // SAFETY: the lane is that of this pool, and the caller vouches for the message.
         unsafe { self.producer.push(message) };
@@ -183,13 +200,23 @@ impl<S: Owner> Lent<'_, S> {
     /// Makes a timeout and pushes its message.
     #[inline(always)]
     pub(crate) fn schedule<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {
+        self.schedule_as(Kind::New, task, deadline)
+    }
+
+    /// Makes a timeout in the place of another one, and pushes its message.
+    pub(crate) fn schedule_replacement<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {
+        self.schedule_as(Kind::Replacement, task, deadline)
+    }
+
+    #[inline(always)]
+    fn schedule_as<T: Task<S>>(&mut self, kind: Kind, task: T, deadline: u64) -> Handle<S> {
         let timer = self.nodes.count.take();
         let (node, ticket) = (self.free_node(), self.nodes.producer.ticket());
         // SAFETY: both the node and `timer` come from this `LocalNodes`, which is that of one pool.
         let (handle, wheel_ref) = unsafe { node.fill(task, deadline, ticket, timer) };
         // SAFETY: the node is of the pool of the lane, and this is the first message about its
         // timeout. From here on the message owns the wheel's reference.
-        unsafe { self.nodes.push(Kind::New.encode(wheel_ref.number)) };
+        unsafe { self.nodes.push(kind.encode(wheel_ref.number)) };
         handle
     }
 
@@ -239,8 +266,8 @@ impl<S: Owner> Lent<'_, S> {
         cancel
     }
 
-    /// Takes a timeout back that this thread has just scheduled and not given to any other, and
-    /// returns its task. Returns the handle if the worker has the message.
+    /// Ends a timeout that this thread has just scheduled and not given to any other, and returns
+    /// its task. Returns the handle if the timeout has ended, or runs.
     ///
     /// # Panics
     ///
@@ -248,23 +275,18 @@ impl<S: Owner> Lent<'_, S> {
     #[cold]
     pub(crate) fn withdraw(&mut self, handle: Handle<S>) -> Result<ClaimedTask<S>, Handle<S>> {
         self.assert_is_of(&handle);
-        if !self.take_back(&handle) {
-            return Err(handle);
+        let is_taken_back = self.take_back(&handle);
+        let Some(before) = handle.word.withdraw() else { return Err(handle) };
+        if is_taken_back {
+            // SAFETY: the message that was taken back owned the wheel's reference to this node.
+            unsafe { handle.merge_wheel_ref() };
+        } else if before.is_in_wheel() {
+            // SAFETY: `withdraw` has found the node in the wheel and changed its word.
+            self.push(unsafe { Message::new(&handle, Kind::Ended) });
         }
-        // Nothing else can have ended it: there is no other handle, and the worker never sees it.
-        if handle.word.cancel().is_none() {
-            return Err(handle);
-        }
-        // SAFETY: the message that was taken back owned the wheel's reference to this node.
-        unsafe { handle.merge_wheel_ref() };
-        // SAFETY: `cancel` has changed the word, so this thread owns the task.
+        // SAFETY: `withdraw` has changed the word, and the task was not running, so this thread
+        // owns it.
         Ok(unsafe { ClaimedTask::new(handle) })
-    }
-
-    /// Whether the last message has completed a lot of [`LOT`] messages.
-    #[inline]
-    pub(crate) fn has_completed_lot(&self) -> bool {
-        self.nodes.producer.ticket() % LOT == 0
     }
 
     /// Takes back the message by which the new timeout was sent to the worker, if that was in this
@@ -272,7 +294,8 @@ impl<S: Owner> Lent<'_, S> {
     /// under way. So another message in this lane is not mistaken for it.
     #[inline]
     fn take_back(&self, handle: &Handle<S>) -> bool {
-        self.nodes.producer.take_back(handle.ticket(), Kind::New.encode(handle.number))
+        let [new, replacement] = [Kind::New, Kind::Replacement].map(|kind| kind.encode(handle.number));
+        self.nodes.producer.take_back(handle.ticket(), new, replacement)
     }
 
     /// Pushes a message.

@@ -13,6 +13,8 @@ use super::refs::{Handle, Owner};
 pub(super) enum Kind {
     /// A new timeout. The message owns the wheel's reference.
     New,
+    /// The same, for a timeout that takes the place of another one: a timer that closes accepts it.
+    Replacement,
     /// The deadline has become earlier, or a periodic task has its next one. The wheel's reference
     /// is in the wheel, or the worker met the node there and left the reference to this message.
     Moved,
@@ -26,6 +28,7 @@ impl Kind {
             Self::New => 1,
             Self::Moved => 2,
             Self::Ended => 3,
+            Self::Replacement => 4,
         };
         kind << 32 | u64::from(number)
     }
@@ -35,7 +38,8 @@ impl Kind {
         let kind = match message >> 32 {
             1 => Self::New,
             2 => Self::Moved,
-            _ => Self::Ended,
+            3 => Self::Ended,
+            _ => Self::Replacement,
         };
         (kind, message as u32)
     }

@@ -35,7 +35,7 @@ mod transitions;
 mod wheel;
 mod word;
 
-pub(crate) use lane::{Consumer, LOT, Producer, Waiting, lane};
+pub(crate) use lane::{Consumer, Producer, Waiting, lane};
 pub(crate) use local::{IdleNodes, Lent, LocalNodes};
 pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};

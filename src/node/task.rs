@@ -172,6 +172,7 @@ impl<S: TaskContext> TaskCell<S> {
     #[inline]
     pub(super) unsafe fn put<T: Task<S>>(&self, task: T) {
         self.accesses.iter().for_each(Access::change);
+        self.accesses[1].fill();
         let space = self.space.get().cast::<Space>();
         // SAFETY: the caller has the cell alone. A `T` that fits has room and alignment there, and
         // so has a box.
@@ -192,6 +193,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn run(&self, timeout: &S::Timeout) {
         self.owner_uses_it();
+        self.accesses[1].empty();
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).run)(self.space.get().cast(), timeout) }
     }
@@ -215,6 +217,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn cancelled(&self, timeout: &S::Timeout) {
         self.owner_uses_it();
+        self.accesses[1].empty();
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).cancelled)(self.space.get().cast(), timeout) }
     }
@@ -226,6 +229,7 @@ impl<S: TaskContext> TaskCell<S> {
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn discard(&self) {
         self.owner_uses_it();
+        self.accesses[1].empty();
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).discard)(self.space.get().cast()) }
     }

@@ -152,6 +152,8 @@ pub(crate) enum Arrival<'w, S: Owner> {
     TakenBack,
     /// A new timeout.
     New(ArrivedRef<'w, S>),
+    /// A new timeout that takes the place of another one.
+    Replacement(ArrivedRef<'w, S>),
     /// A timeout that has another deadline than in the wheel, or that has ended. It is out of the
     /// wheel now.
     Known(ArrivedRef<'w, S>),
@@ -263,9 +265,10 @@ impl<S: Owner> WheelOf<'_, S> {
         // SAFETY: the message of a new timeout owns the wheel's reference. Any other message owns
         // it too, or the number is in the wheel: then it is taken out below.
         let node = unsafe { WheelRef::from_number(arena, number) };
-        if kind == Kind::New {
+        if let Kind::New | Kind::Replacement = kind {
             // SAFETY: a message from a lane of this pool is about a node of this pool.
-            return Arrival::New(ArrivedRef(unsafe { self.hold(node) }));
+            let node = ArrivedRef(unsafe { self.hold(node) });
+            return if kind == Kind::New { Arrival::New(node) } else { Arrival::Replacement(node) };
         }
         if node.position.load(Ordering::Relaxed) != NOT_IN_WHEEL {
             // SAFETY: only nodes of this pool are put into its wheel.
@@ -393,6 +396,12 @@ impl<S: Owner> ArrivedRef<'_, S> {
             }
             None => held.release(),
         }
+    }
+
+    /// Leaves a new timeout to the thread that has scheduled it, which withdraws it.
+    pub(crate) fn refuse(self) {
+        let Self(held) = self;
+        held.release();
     }
 
     /// Cancels the timeout on behalf of `stop`, unless it has ended.

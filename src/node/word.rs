@@ -10,7 +10,7 @@
 //! | `IN_FLIGHT`, `IN_WHEEL` | same state, later deadline | `reset`; the wheel's tick may now be too early, never too late | `Release` |
 //! | `IN_FLIGHT` | `IN_FLIGHT`, earlier deadline | `reset` | `Release` |
 //! | `IN_WHEEL` | `IN_FLIGHT`, earlier deadline | `reset`, which then pushes a message | `Release` |
-//! | `IN_FLIGHT`, `IN_WHEEL` | `CANCELLED` | `cancel`, which pushes a message if the node was `IN_WHEEL` ([`cancel_seen`](StateWord::cancel_seen)); `stop` ([`cancel`](StateWord::cancel)) | `AcqRel` |
+//! | `IN_FLIGHT`, `IN_WHEEL` | `CANCELLED` | `cancel`, which pushes a message if the node was `IN_WHEEL` ([`cancel_seen`](StateWord::cancel_seen)); `stop` ([`cancel`](StateWord::cancel)); `new_timeout`, if the timer closes ([`withdraw`](StateWord::withdraw)) | `AcqRel` |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `EXPIRED` | the worker, once the deadline is reached ([`expire`](StateWord::expire)) | `AcqRel`; plain if no handle is left |
 //! | `IN_WHEEL` | `IN_WHEEL`, `DEADLINE_RUNNING` | the worker, for a periodic task ([`begin_run`](StateWord::begin_run)) | `Relaxed`: no thread learns anything from it |
 //! | `IN_WHEEL`, `DEADLINE_RUNNING` | `IN_WHEEL` or `IN_FLIGHT`, next deadline | the thread that ran the task ([`finish_run`](StateWord::finish_run)): `IN_WHEEL` on the worker, which has the wheel's reference; `IN_FLIGHT` on another thread, which then pushes a message | `AcqRel` |
@@ -178,6 +178,12 @@ impl StateWord {
     /// Cancels the timeout, unless it has ended. Returns the word before.
     pub(super) fn cancel(&self) -> Option<SeenWord> {
         self.change(Ordering::AcqRel, to_cancelled)
+    }
+
+    /// [`cancel`](Self::cancel) of a new timeout that its caller does not want any more, because the
+    /// timer closes: unless its periodic task runs.
+    pub(super) fn withdraw(&self) -> Option<SeenWord> {
+        self.change(Ordering::AcqRel, |seen| to_cancelled(seen).filter(|_| !seen.is_running()))
     }
 
     /// [`cancel`](Self::cancel) for a caller that has read the word already.

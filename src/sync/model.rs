@@ -192,27 +192,43 @@ impl<T> SegQueue<T> {
 }
 
 /// Tells loom about accesses to memory that is not atomic. The model fails if two accesses are
-/// concurrent and one of them is a change. It stores nothing.
-pub(crate) struct Access(#[cfg(not(hashed_wheel_shuttle))] loom::cell::UnsafeCell<()>);
+/// concurrent and one of them is a change, or if a value is taken out that is not there.
+pub(crate) struct Access {
+    is_full: std::sync::atomic::AtomicBool,
+    #[cfg(not(hashed_wheel_shuttle))]
+    cell: loom::cell::UnsafeCell<()>,
+}
 
 impl Access {
     pub(crate) fn new() -> Self {
-        Self(
+        Self {
+            is_full: std::sync::atomic::AtomicBool::new(false),
             #[cfg(not(hashed_wheel_shuttle))]
-            loom::cell::UnsafeCell::new(()),
-        )
+            cell: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// A value was put in.
+    pub(crate) fn fill(&self) {
+        self.is_full.store(true, Ordering::Relaxed);
+    }
+
+    /// The value is taken out.
+    #[track_caller]
+    pub(crate) fn empty(&self) {
+        assert!(self.is_full.swap(false, Ordering::Relaxed), "a value is taken out once");
     }
 
     #[track_caller]
     pub(crate) fn change(&self) {
         #[cfg(not(hashed_wheel_shuttle))]
-        self.0.with_mut(|_| ());
+        self.cell.with_mut(|_| ());
     }
 
     #[track_caller]
     pub(crate) fn look(&self) {
         #[cfg(not(hashed_wheel_shuttle))]
-        self.0.with(|_| ());
+        self.cell.with(|_| ());
     }
 }
 

@@ -150,6 +150,12 @@ impl Access {
 
     #[inline]
     pub(crate) const fn look(&self) {}
+
+    #[inline]
+    pub(crate) const fn fill(&self) {}
+
+    #[inline]
+    pub(crate) const fn empty(&self) {}
 }
 
 /// Whether all executions are explored. They are not, because this is not a model.

@@ -49,7 +49,7 @@ impl Lane {
     }
 
     pub fn take_back(&self, ticket: u64, message: u64) -> bool {
-        self.0.take_back(ticket, message)
+        self.0.take_back(ticket, message, message)
     }
 
     pub fn retire(&self) {

@@ -4,25 +4,24 @@ use super::*;
 
 #[test]
 fn count_is_never_negative() {
-    let mutants = [
-        mutant("RegistrationsReadFirst"),
-        no_release("engine/pending.rs cancel"),
-        no_acquire("engine/pending.rs ended_by_threads"),
-    ];
-    explore(None, mutants, || {
-        let driven = Driven::new();
-        let other = driven.timer.clone();
-        let caller = thread::spawn(move || {
-            let timeout = other.new_timeout(|_| (), TICK).unwrap();
-            assert_eq!(other.pending_timeouts(), 1, "it includes what this thread did");
-            assert!(timeout.cancel());
-            assert_eq!(other.pending_timeouts(), 0, "it includes what this thread did");
-        });
-        // A negative sum overflows, and panics.
-        assert!(driven.timer.pending_timeouts() <= 1);
-        caller.join().unwrap();
-        assert_eq!(driven.timer.pending_timeouts(), 0);
-    });
+    explore(
+        None,
+        [mutant("RegistrationsReadFirst"), no_acquire("engine/pending.rs ended_by_threads")],
+        || {
+            let driven = Driven::new();
+            let other = driven.timer.clone();
+            let caller = thread::spawn(move || {
+                let timeout = other.new_timeout(|_| (), TICK).unwrap();
+                assert_eq!(other.pending_timeouts(), 1, "it includes what this thread did");
+                assert!(timeout.cancel());
+                assert_eq!(other.pending_timeouts(), 0, "it includes what this thread did");
+            });
+            // A negative sum overflows, and panics.
+            assert!(driven.timer.pending_timeouts() <= 1);
+            caller.join().unwrap();
+            assert_eq!(driven.timer.pending_timeouts(), 0);
+        },
+    );
 }
 
 /// The thread that ends a timeout has it from the one that has registered it.
