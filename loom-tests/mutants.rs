@@ -126,6 +126,9 @@ pub const ROWS: &[Row] = &[
     mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.
     mutant("ShutdownWithoutGrace", "engine/end.rs", "let is_over = «self.state.snapshot().is_stopped()»", "true"),
+    // A timer that closes takes new timeouts in after those that it has accepted.
+    mutant("ClosedTimerTakesNew", "engine/end.rs", "Arrival::New(node) if «intake.refuses_new»", "false"),
+    mutant("ClosedTimerTakesNew", "engine/worker.rs", "Arrival::New(node) if «refuses_new»", "false"),
     // `stop` leaves out the nodes that a step which was cut short had taken out of the wheel.
     mutant(
         "StopIgnoresUnfinishedTurn",

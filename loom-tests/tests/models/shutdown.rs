@@ -15,19 +15,17 @@ fn at_first_tick() -> Driven {
 
 #[test]
 fn accepted_due_timeout_runs_before_shutdown_returns() {
-    explore(
-        None,
-        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
-        || {
-            let Driven { timer, driver: _driver, .. } = at_first_tick();
-            let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
-            let task = Task(Arc::clone(&outcome));
-            let schedule = thread::spawn(move || other.new_timeout_task(task, Duration::ZERO).is_ok());
-            assert!(timer.shutdown(Duration::ZERO).is_empty());
-            assert_eq!(timer.pending_timeouts(), 0);
-            outcome.assert(usize::from(schedule.join().unwrap()), 0);
-        },
-    );
+    let mutants =
+        [mutant("ClosedTimerTakesNew"), mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence")];
+    explore(None, mutants, || {
+        let Driven { timer, driver: _driver, .. } = at_first_tick();
+        let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
+        let task = Task(Arc::clone(&outcome));
+        let schedule = thread::spawn(move || other.new_timeout_task(task, Duration::ZERO).is_ok());
+        assert!(timer.shutdown(Duration::ZERO).is_empty());
+        assert_eq!(timer.pending_timeouts(), 0);
+        outcome.assert(usize::from(schedule.join().unwrap()), 0);
+    });
 }
 
 #[test]
