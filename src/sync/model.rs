@@ -185,6 +185,10 @@ impl<T> SegQueue<T> {
         Some(value)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.values.lock().unwrap().len()
+    }
+
     #[cfg(hashed_wheel_shuttle)]
     pub(crate) fn is_empty(&self) -> bool {
         self.values.lock().unwrap().is_empty()
