@@ -125,7 +125,7 @@ pub const ROWS: &[Row] = &[
     // `shutdown` does not wait for a thread that is replacing a timeout.
     mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.
-    mutant("ShutdownWithoutGrace", "engine/end.rs", "let is_over = «self.state.snapshot().is_stopped()»", "true"),
+    mutant("ShutdownWithoutGrace", "engine/end.rs", "fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> { if «self.state.snapshot().is_stopped()» {", "true"),
     // A timer that closes takes new timeouts in after those that it has accepted.
     mutant("ClosedTimerTakesNew", "engine/end.rs", "Arrival::New(node) if «intake.refuses_new»", "false"),
     mutant("ClosedTimerTakesNew", "engine/worker.rs", "Arrival::New(node) if «refuses_new»", "false"),

@@ -39,6 +39,11 @@ use crate::timer::HashedWheelTimer;
 /// How many locks the keys are divided among. Keys of different shards do not contend.
 const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
+/// A shard's map shrinks if it has room for more keys than this, and for so many times the keys
+/// that it has.
+const MAX_IDLE_KEYS: usize = 64;
+const MAX_ROOM: usize = 8;
+
 /// A map with at most one timeout per key: sessions, leases, heartbeats, requests by their id.
 ///
 /// [`schedule`](Self::schedule) replaces the timeout of a key, [`reset`](Self::reset) re-arms it,
@@ -360,7 +365,7 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        let removed = self.shard(key).lock().current.remove_entry(key);
+        let removed = self.shard(key).lock().remove(key);
         removed.is_some_and(cancel_removed)
     }
 
@@ -421,10 +426,25 @@ impl<K> Items<K> {
 }
 
 impl<K: Hash + Eq> Items<K> {
+    /// Removes the current item of a key, if there is one.
+    fn remove<Q>(&mut self, key: &Q) -> Option<(K, Current)>
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        let removed = self.current.remove_entry(key)?;
+        let (count, room) = (self.current.len(), self.current.capacity());
+        // Most of the room was removed since the map grew, so the cost per removal is constant.
+        if room > MAX_IDLE_KEYS && count < room / MAX_ROOM {
+            self.current.shrink_to(2 * count);
+        }
+        Some(removed)
+    }
+
     /// Removes the item, if it is the current one of its key.
     fn remove_current(&mut self, key: &K, item: u64) -> Option<(K, Current)> {
         let is_current = self.current.get(key).is_some_and(|current| current.item == item);
-        if is_current { self.current.remove_entry(key) } else { None }
+        if is_current { self.remove(key) } else { None }
     }
 }
 
@@ -519,5 +539,40 @@ impl<K> Clone for KeyedTimeouts<K> {
 impl<K> fmt::Debug for KeyedTimeouts<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedTimeouts").field("timer", &self.owner.timer).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn maps_shrink_after_a_burst() {
+        const KEYS: usize = if cfg!(miri) { 5_000 } else { 50_000 };
+        const LEFT: usize = 10;
+        const DELAY: Duration = Duration::from_secs(1);
+
+        let clock = ManualClock::new();
+        let (timer, mut driver) =
+            HashedWheelTimer::builder().clock(clock.clone()).build_driven().expect("a driven timer");
+        let keyed = KeyedTimeouts::new(&timer);
+        let room = || keyed.owner.shards.iter().map(|shard| shard.lock().current.capacity()).sum::<usize>();
+        for expire in [false, true] {
+            for key in 0..KEYS {
+                let delay = if key < LEFT { 9 * DELAY } else { DELAY };
+                keyed.schedule(key, |_| (), delay).expect("the timer is not stopped");
+            }
+            assert!(room() >= KEYS);
+            if expire {
+                clock.advance(2 * DELAY);
+                assert_eq!(driver.turn(), KEYS - LEFT);
+            } else {
+                assert!((LEFT..KEYS).all(|key| keyed.cancel(&key)));
+            }
+            assert_eq!(keyed.len(), LEFT);
+            let most = SHARDS * 2 * MAX_IDLE_KEYS;
+            assert!(room() <= most, "room for {}", room());
+        }
     }
 }

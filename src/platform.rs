@@ -5,19 +5,25 @@
 //! |---|---|---|
 //! | large pages | Linux | the operating system's default |
 //! | heavy fence | Linux | not available: `heavy_fence` returns false |
+//! | return of memory | Linux; simulated under Miri | memory stays allocated until it is freed |
 //! | prefetch | x86-64 | no effect |
 //! | processor counter | platforms where `quanta` finds a reliable one | the operating system's clock only |
 //! | clock, threads | platforms where `std` has them | the timer needs a clock from its user, and must be driven |
 //!
-//! Under Miri the first four are not available. All platforms need 64-bit atomics.
+//! Under Miri large pages, the heavy fence, prefetch and the processor counter are not available. All
+//! platforms need 64-bit atomics.
 
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// The size of a large page in bytes, on platforms that have them.
-pub(crate) const LARGE_PAGE: usize = 2 << 20;
+/// The size of a large page in bytes, on platforms that have them. (Under Miri it is smaller, so
+/// that tests need fewer nodes.)
+pub(crate) const LARGE_PAGE: usize = if cfg!(miri) { 256 << 10 } else { 2 << 20 };
+
+/// Whether [`return_memory`] can return anything.
+pub(crate) const CAN_RETURN_MEMORY: bool = cfg!(any(all(target_os = "linux", not(hashed_wheel_loom)), miri));
 
 /// Asks the operating system to use large pages for an allocation, if its alignment permits them.
 /// This is a hint, and its failure is ignored.
@@ -56,6 +62,68 @@ pub(crate) fn heavy_fence() -> bool {
     }
     #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
     false
+}
+
+/// Whether the range of the allocation may use large pages again, or is to use small ones only:
+/// then a part of a large page can be returned, and the operating system does not merge the rest
+/// into a large page later. This is a hint, and its failure is ignored.
+///
+/// # Safety
+///
+/// The `size` bytes at `start` are part of one allocation.
+pub(crate) unsafe fn allow_large_pages(start: NonNull<u8>, size: usize, allowed: bool) {
+    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+    {
+        let advice = if allowed { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        // SAFETY: the advice only changes which page size the kernel prefers for the range. It
+        // neither reads nor writes the memory and does not unmap it.
+        unsafe { libc::madvise(start.as_ptr().cast(), size, advice) };
+    }
+    #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
+    let _ = (start, size, allowed);
+}
+
+/// Returns memory to the operating system; its addresses stay allocated. Returns whether it did.
+/// Then the contents are lost, and the memory is provided again when it is written.
+///
+/// # Safety
+///
+/// The `size` bytes at `start` are part of one allocation, and both are multiples of
+/// [`memory_page_size`]. The contents are not read before they are written again, by no thread.
+pub(crate) unsafe fn return_memory(start: NonNull<u8>, size: usize) -> bool {
+    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+    {
+        // SAFETY: the range is part of an allocation whose contents the caller does not need, and
+        // consists of whole pages, so no other memory changes.
+        unsafe { libc::madvise(start.as_ptr().cast(), size, libc::MADV_DONTNEED) == 0 }
+    }
+    #[cfg(miri)]
+    {
+        // Miri reports each read of memory that is not initialised.
+        for at in (0..size).step_by(4_096) {
+            let page = start.as_ptr().wrapping_add(at).cast();
+            // SAFETY: the page is part of an allocation whose contents the caller does not need.
+            unsafe { page.write(std::mem::MaybeUninit::<[u8; 4_096]>::uninit()) };
+        }
+        true
+    }
+    #[cfg(not(any(all(target_os = "linux", not(hashed_wheel_loom)), miri)))]
+    {
+        let _ = (start, size);
+        false
+    }
+}
+
+/// The size of the pages in which [`return_memory`] returns memory.
+pub(crate) fn memory_page_size() -> usize {
+    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+    {
+        // SAFETY: `sysconf` only returns a value.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(size).unwrap_or(LARGE_PAGE)
+    }
+    #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
+    4_096
 }
 
 /// Prefetches the cache line at `place`. This is a hint.

@@ -258,8 +258,10 @@ impl Shared {
     /// Returns the tick at which the first timeout fires that falls due up to `last`; zero if a
     /// thread is about to push it; `None` if there is none, or the timer is stopped.
     pub(crate) fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
-        let is_over = self.state.snapshot().is_stopped() || self.pending_counts.at_most(&self.counters) == 0;
-        if is_over { None } else { self.worker.lock().next_due(self, last) }
+        if self.state.snapshot().is_stopped() {
+            return None;
+        }
+        self.worker.lock().next_due(self, last)
     }
 }
 
@@ -272,9 +274,12 @@ impl Worker {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
-        // (A `stop` may have cut a turn short: then nothing was drained.)
+        // A `stop` may have cut a turn short: then nothing was drained, and that `stop` goes on.
         self.intake.refuses_new |= !self.nodes.has_unfinished_turn();
         let pending = shared.pending_counts.at_most(&shared.counters);
+        if pending == 0 {
+            return None;
+        }
         let (first, live) = self.nodes.of(shared).first_due(shared.ticks, last);
         // Otherwise a thread is about to push a timeout, perhaps in the place of another one, or to
         // withdraw one, or to count an end.

@@ -99,6 +99,10 @@ impl Shared {
         if self.worker.is_abandoned() {
             worker.cancel_all(self);
         }
+        if self.is_driven {
+            // The thread does this before it sleeps.
+            worker.return_memory(self);
+        }
         drop(worker);
         if had_work {
             self.count_turn(now);

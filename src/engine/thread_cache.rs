@@ -290,9 +290,10 @@ fn recycle(released: Released<SharedFields>) {
     let mut left = Some(released);
     let _ = CACHES.try_with(|caches| {
         let mut caches = caches.try_borrow_mut().ok()?;
-        let nodes = caches.by_index.get_mut(index)?.as_mut()?.nodes.as_mut()?;
-        if nodes.is_of(timer) {
-            nodes.recycle(&mut left);
+        let cache = caches.by_index.get_mut(index)?.as_mut()?;
+        let nodes = cache.nodes.as_mut()?;
+        if nodes.is_of(timer) && nodes.recycle(&mut left) {
+            wake_for_freed(cache);
         }
         Some(())
     });
@@ -301,9 +302,20 @@ fn recycle(released: Released<SharedFields>) {
     }
 }
 
+/// The worker reclaims nodes that this thread has freed and does not need. (No user code runs: only
+/// the thread is woken to reclaim.)
+#[cold]
+fn wake_for_freed(cache: &ThreadCache) {
+    if let Some(timer) = cache.timer.upgrade() {
+        timer.wake_to_reclaim();
+    }
+}
+
 #[cold]
 fn free_remotely(released: Released<SharedFields>) {
-    released.free_remotely();
+    if let Some(timer) = released.free_remotely() {
+        timer.get().wake_to_reclaim();
+    }
 }
 
 /// Drops what the thread caches of a stopped timer, which the caller keeps.

@@ -27,6 +27,8 @@ pub(crate) struct Worker {
     pub(super) wanted: u64,
     /// Whether the thread has tried to set the state's bit `LIGHT`.
     pub(super) has_tried_light: bool,
+    /// There is more memory to return.
+    pub(crate) has_surplus: bool,
     /// All timeouts have ended, and their hooks were called.
     pub(super) has_ended_all: bool,
 }
@@ -40,6 +42,7 @@ impl Worker {
             lateness: LatenessSampler::new(ticks),
             wanted: DEADLINE_NEVER,
             has_tried_light: false,
+            has_surplus: false,
             has_ended_all: false,
         }
     }
@@ -70,6 +73,13 @@ impl Worker {
             nodes.advance(now);
         }
         had_due
+    }
+
+    /// Returns memory that is not needed to the operating system: a bounded amount of work. Returns
+    /// whether there is more to do.
+    pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>) -> bool {
+        self.has_surplus = !self.has_ended_all && self.nodes.of(shared).return_memory();
+        self.has_surplus
     }
 
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
@@ -186,7 +196,7 @@ impl Intake {
         }
         let Self { queue, taken, refuses_new, .. } = self;
         let has_retired = shared.idle_nodes.retire(shared);
-        nodes.collect_remote_frees();
+        let has_collected = nodes.collect_remote_frees();
         let (before, entries) = (*taken, nodes.len());
         let take = |waiting: Waiting<'_>, most| {
             nodes.receive(waiting, most, |arrival, is_owed| {
@@ -194,7 +204,7 @@ impl Intake {
             })
         };
         (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
-        self.has_reclaimed = has_retired || nodes.len() != entries + self.taken_last;
+        self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {
             let counters = &shared.counters.worker;
             counters.in_wheel_or_expired.set_alone(nodes.len() as u64 + counters.expired.get());

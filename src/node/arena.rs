@@ -1,15 +1,37 @@
 //! The memory of a timer's nodes.
 //!
 //! Memory is allocated in chunks and handed out in pages of [`PAGE`] nodes, one cache line each.
-//! Nodes are recycled; their memory is freed when the timer's is. A node is named by its number,
-//! which takes half the space of an address.
+//! Nodes are recycled. A node is named by its number, which takes half the space of an address. The
+//! addresses stay the arena's until it is dropped. The memory behind them goes back to the
+//! operating system while it is not needed: see [`surplus`](super::surplus).
 //!
-//! Timeouts that are scheduled together lie together, also in recycled nodes: the worker's
-//! [`FreeList`] sorts free nodes by page, and gives a page out once half of it is free. A thread
-//! fills a page in order. If threads used free nodes in the order in which they become free, almost
-//! every later access would miss the cache and the page tables.
+//! Timeouts that are scheduled together lie together, also in recycled nodes: free nodes are given
+//! out by page, by the worker's [`FreeList`](super::free_list::FreeList). A thread fills a page in
+//! order. If threads used free nodes in the order in which they become free, almost every later
+//! access would miss the cache and the page tables.
 //!
-//! A node is never freed while there is a reference to it; [`refs`](super::refs) counts them.
+//! A node is never recycled while there is a reference to it; [`refs`](super::refs) counts them. A
+//! free node is in exactly one of these places, whose owner alone may read or write it:
+//!
+//! | place | owner | leaves it by |
+//! |---|---|---|
+//! | the cache of a thread: `free` and `page` of [`LocalNodes`](super::LocalNodes) | that thread | `fill`, `free_remotely` |
+//! | `remote_frees`, `single_remote_frees` | none | the worker, `collect_remote_frees` |
+//! | `held` of the `FreeList` | the worker | `give_out` |
+//! | a bit of `available` | none | the thread that has popped the page from `pages` |
+//! | `taken` of the [`Surplus`](super::surplus::Surplus) | the worker | `give_out`, or the return of the memory |
+//! | a page in `returned`: it has no memory | none | the thread that has popped the page, which writes its nodes |
+//!
+//! Each page has a word `available` with a bit per node, and is in the queue `pages` at most once:
+//!
+//! | `available` | to | by | order | pairs with |
+//! |---|---|---|---|---|
+//! | – | 0 | `make_page` | plain write: no other thread knows the page | – |
+//! | 0 | bits | the worker, `give_out`, which then pushes the page to `pages` | `Release` | the swap |
+//! | bits | more bits | the worker, `give_out`; the page is in `pages`, or was popped and not swapped yet | `Release` | the swap |
+//! | bits | 0 | a thread that has popped the page, `take_available` | `Acquire`: what was done with the nodes is over | `give_out` |
+//!
+//! So the worker, which takes a page like any other thread, knows whether it has all nodes of it.
 
 #![allow(unsafe_code)]
 
@@ -21,19 +43,19 @@ use std::ptr::NonNull;
 
 use super::layout::Node;
 use super::task::TaskContext;
-use crate::platform::{LARGE_PAGE, prefer_large_pages, prefetch};
+use crate::platform::{CAN_RETURN_MEMORY, LARGE_PAGE, prefer_large_pages, prefetch};
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64};
 use crate::sync::{Ordering, SegQueue};
 
 /// How many nodes a page has: as many as a word has bits.
 pub(super) const PAGE: usize = if cfg!(hashed_wheel_loom) { 1 } else { 64 };
 
-/// A page with so many free nodes is given out again.
-const MIN_FREE_PER_PAGE: u32 = PAGE.div_ceil(2) as u32;
+/// The bits of a page whose nodes are all free.
+pub(super) const ALL_FREE: u64 = u64::MAX >> (64 - PAGE);
 
 /// The number of nodes in the first chunk. Each further chunk has twice as many as the one before.
 /// (The operating system provides memory when it is first used.)
-const FIRST_CHUNK: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
+pub(super) const FIRST_CHUNK: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
 
 /// So many chunks use up all numbers.
 const CHUNKS: usize = (u32::BITS - FIRST_CHUNK.trailing_zeros()) as usize;
@@ -65,7 +87,7 @@ impl<S: TaskContext> FreeNode<S> {
     /// # Safety
     ///
     /// The arena of this node exists.
-    unsafe fn number(&self) -> u32 {
+    pub(super) unsafe fn number(&self) -> u32 {
         // SAFETY: the arena exists, and nodes of an arena are never freed before it.
         unsafe { self.0.as_ref() }.number
     }
@@ -103,76 +125,16 @@ pub(super) struct Arena<S: TaskContext> {
     chunks: [AtomicPtr<Node<S>>; CHUNKS],
     /// How many nodes were ever made, in whole pages.
     made: AtomicU64,
-    /// Pages with enough free nodes.
-    pages: SegQueue<Page<S>>,
-    /// Numbers of nodes that threads have freed, on their way to the [`FreeList`]. (Numbers: the
+    /// The pages that have available nodes, by number.
+    pub(super) pages: SegQueue<u32>,
+    /// The pages whose memory was returned to the operating system, by number.
+    pub(super) returned: SegQueue<u32>,
+    /// Numbers of nodes that threads have freed, on their way to the `FreeList`. (Numbers: the
     /// worker need not touch the nodes, which are in no cache of its own by then.)
-    remote_frees: SegQueue<Vec<u32>>,
+    pub(super) remote_frees: SegQueue<Vec<u32>>,
     /// The same, one by one, for threads that have no cache.
-    single_remote_frees: SegQueue<u32>,
+    pub(super) single_remote_frees: SegQueue<u32>,
     owns: PhantomData<Node<S>>,
-}
-
-/// The worker's record of free nodes that are in no thread's cache.
-pub(super) struct FreeList {
-    /// One bit per node, one word per page.
-    free: Vec<u64>,
-}
-
-impl FreeList {
-    pub(super) fn new() -> Self {
-        Self { free: Vec::new() }
-    }
-
-    /// Recycles a node.
-    ///
-    /// # Safety
-    ///
-    /// The node is one of `arena`, which is the only arena that this list is used with.
-    #[inline]
-    pub(super) unsafe fn put<S: TaskContext>(&mut self, arena: &Arena<S>, node: FreeNode<S>) {
-        // SAFETY: the caller has the arena of the node.
-        let number = unsafe { node.number() };
-        // SAFETY: the number is that of a free node of `arena`, which is given up here.
-        unsafe { self.put_number(arena, number) };
-    }
-
-    /// # Safety
-    ///
-    /// `number` is that of a free node of `arena`, which the caller gives up. The list is used with
-    /// no other arena.
-    #[inline]
-    unsafe fn put_number<S: TaskContext>(&mut self, arena: &Arena<S>, number: u32) {
-        let page = number as usize / PAGE;
-        let at = number as usize - page * PAGE;
-        if page >= self.free.len() {
-            self.free.resize((page + 1).next_power_of_two(), 0);
-        }
-        let bits = &mut self.free[page];
-        *bits |= 1 << at;
-        if bits.count_ones() >= MIN_FREE_PER_PAGE {
-            let free = std::mem::take(bits);
-            arena.pages.push(Page { first: arena.at(number - at as u32), free });
-        }
-    }
-
-    /// Takes in what threads have freed.
-    ///
-    /// # Safety
-    ///
-    /// The list is used with no other arena.
-    pub(super) unsafe fn collect_remote_frees<S: TaskContext>(&mut self, arena: &Arena<S>) {
-        while let Some(numbers) = arena.remote_frees.pop() {
-            for number in numbers {
-                // SAFETY: `free_remotely` has put the number of a free node of this arena there.
-                unsafe { self.put_number(arena, number) };
-            }
-        }
-        while let Some(number) = arena.single_remote_frees.pop() {
-            // SAFETY: `free_one_remotely` has put the number of a free node of this arena there.
-            unsafe { self.put_number(arena, number) };
-        }
-    }
 }
 
 /// Returns the chunk of the node with this number, and its place there.
@@ -182,11 +144,16 @@ fn location(number: u32) -> (usize, usize) {
     (chunk as usize, number - (FIRST_CHUNK << chunk))
 }
 
-fn chunk_layout<S: TaskContext>(chunk: usize) -> Layout {
+/// Returns the layout of a chunk, and that of the nodes at its beginning. The words `available` of
+/// its pages follow.
+fn chunk_layout<S: TaskContext>(chunk: usize) -> (Layout, Layout) {
     let nodes = Layout::array::<Node<S>>(FIRST_CHUNK << chunk);
-    let aligned = nodes
-        .and_then(|nodes| if nodes.size() < LARGE_PAGE { Ok(nodes) } else { nodes.align_to(LARGE_PAGE) });
-    aligned.unwrap_or_else(|_| out_of_nodes())
+    let nodes = nodes
+        .and_then(|nodes| if nodes.size() < LARGE_PAGE { Ok(nodes) } else { nodes.align_to(LARGE_PAGE) })
+        .unwrap_or_else(|_| out_of_nodes());
+    let words = Layout::array::<AtomicU64>((FIRST_CHUNK << chunk) / PAGE);
+    let all = words.and_then(|words| nodes.extend(words));
+    (all.unwrap_or_else(|_| out_of_nodes()).0, nodes)
 }
 
 /// Ends the process. The timeout is counted as pending already: if this unwound, `stop` would never
@@ -205,15 +172,66 @@ impl<S: TaskContext> Arena<S> {
             chunks: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             made: AtomicU64::new(0),
             pages: SegQueue::new(),
+            returned: SegQueue::new(),
             remote_frees: SegQueue::new(),
             single_remote_frees: SegQueue::new(),
             owns: PhantomData,
         }
     }
 
+    /// How many nodes were ever made.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
     /// Takes a page with free nodes: a recycled one if there is any.
     pub(super) fn take_page(&self) -> Page<S> {
-        self.pages.pop().unwrap_or_else(|| self.make_page())
+        if let Some((page, free)) = self.take_available() {
+            return Page { first: self.at(page * PAGE as u32), free };
+        }
+        match if CAN_RETURN_MEMORY { self.returned.pop() } else { None } {
+            // SAFETY: the worker has put the page there, of which it had all nodes, and no other
+            // thread has popped it.
+            Some(page) => unsafe { self.write_page(page) },
+            None => self.make_page(),
+        }
+    }
+
+    /// Takes the available nodes of a page. Returns its number, and one bit per node.
+    pub(super) fn take_available(&self) -> Option<(u32, u64)> {
+        let page = self.pages.pop()?;
+        // SAFETY: `give_out` has pushed the number of a page that was made.
+        let available = unsafe { self.available(page) };
+        // Acquire: pairs with the release in `give_out`.
+        Some((page, available.swap(0, Ordering::Acquire)))
+    }
+
+    /// Makes nodes of a page available to all threads.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the worker, owns the free nodes of this page that `free` names, of which there
+    /// is at least one, and gives them up.
+    pub(super) unsafe fn give_out(&self, page: u32, free: u64) {
+        // SAFETY: the caller owns nodes of the page, so it was made.
+        let available = unsafe { self.available(page) };
+        // Release: pairs with the acquire in `take_available`.
+        if available.fetch_or(free, Ordering::Release) == 0 {
+            self.pages.push(page);
+        }
+    }
+
+    /// Returns the word with the available nodes of a page.
+    ///
+    /// # Safety
+    ///
+    /// The page was made.
+    unsafe fn available(&self, page: u32) -> &AtomicU64 {
+        let (chunk, place) = location(page * PAGE as u32);
+        let words = self.chunks[chunk].load(Ordering::Acquire).wrapping_add(FIRST_CHUNK << chunk);
+        // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes, and
+        // `make_page` has written that of this page.
+        unsafe { &*words.cast::<AtomicU64>().add(place / PAGE) }
     }
 
     /// Gives up nodes that a thread does not need.
@@ -239,24 +257,35 @@ impl<S: TaskContext> Arena<S> {
         self.single_remote_frees.push(unsafe { node.number() });
     }
 
-    /// How many nodes were ever made.
-    pub(super) fn made(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
-    }
-
     fn make_page(&self) -> Page<S> {
         let number = self.made.fetch_add(PAGE as u64, Ordering::Relaxed);
         let limit = u32::MAX - (FIRST_CHUNK + PAGE) as u32;
         let number = u32::try_from(number).ok().filter(|&number| number < limit);
         let number = number.unwrap_or_else(|| out_of_nodes());
         let (chunk, place) = location(number);
-        let first = self.chunk(chunk).as_ptr().wrapping_add(place);
+        let words = self.chunk(chunk).as_ptr().wrapping_add(FIRST_CHUNK << chunk);
+        // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes. No
+        // other thread has got this page, or knows of it.
+        unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)) };
+        // SAFETY: the chunk was allocated, and no other thread has got these numbers.
+        unsafe { self.write_page(number / PAGE as u32) }
+    }
+
+    /// Writes all nodes of a page, which are free then.
+    ///
+    /// # Safety
+    ///
+    /// The chunk of the page was allocated. The caller owns all nodes of the page, none of which
+    /// has anything to drop.
+    unsafe fn write_page(&self, page: u32) -> Page<S> {
+        let number = page * PAGE as u32;
+        let first = self.at(number);
         for at in 0..PAGE {
             // SAFETY: the length of a page and of each chunk is a power of two, so the page lies in
-            // one chunk. No other thread has got these numbers.
+            // one chunk. The caller owns its nodes.
             unsafe { first.add(at).write(Node::unused(number + at as u32)) };
         }
-        Page { first: NonNull::new(first).expect("the chunk exists"), free: u64::MAX >> (64 - PAGE) }
+        Page { first, free: ALL_FREE }
     }
 
     fn chunk(&self, chunk: usize) -> NonNull<Node<S>> {
@@ -264,11 +293,11 @@ impl<S: TaskContext> Arena<S> {
         if let Some(known) = NonNull::new(self.chunks[chunk].load(Ordering::Acquire)) {
             return known;
         }
-        let layout = chunk_layout::<S>(chunk);
+        let (layout, nodes) = chunk_layout::<S>(chunk);
         // SAFETY: the layout is not of size zero.
         let new = unsafe { std::alloc::alloc(layout) };
         let Some(new) = NonNull::new(new) else { handle_alloc_error(layout) };
-        prefer_large_pages(new, layout);
+        prefer_large_pages(new, nodes);
         let new = new.cast::<Node<S>>();
         let null = ptr::null_mut();
         match self.chunks[chunk].compare_exchange(null, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
@@ -326,7 +355,7 @@ impl<S: TaskContext> Drop for Arena<S> {
             if !first.get_mut().is_null() {
                 // SAFETY: the chunk was allocated with this layout, and none of its nodes is used
                 // any more.
-                unsafe { std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk)) };
+                unsafe { std::alloc::dealloc((*first.get_mut()).cast(), chunk_layout::<S>(chunk).0) };
             }
         }
     }

@@ -112,20 +112,24 @@ impl<S: Owner> LocalNodes<S> {
         unsafe { self.producer.push(message) };
     }
 
-    /// Takes what a handle has released, if the handle was one of this timer.
+    /// Takes what a handle has released, if the handle was one of this timer. Returns whether nodes
+    /// were freed for the worker to reclaim.
     #[inline]
-    pub(crate) fn recycle(&mut self, released: &mut Option<Released<S>>) {
+    pub(crate) fn recycle(&mut self, released: &mut Option<Released<S>>) -> bool {
         let Some(released) = released.take_if(|released| self.is_of(released.timer())) else {
-            return;
+            return false;
         };
+        let mut has_freed = false;
         let Released { node, timer } = released;
         if let Some(node) = node {
             if self.free.len() > 2 * PAGE {
                 self.free_some(timer.get());
+                has_freed = true;
             }
             self.free.push(node);
         }
         self.count.put(timer);
+        has_freed
     }
 
     /// Gives up the nodes that were freed first, which are no longer in the processor's cache.

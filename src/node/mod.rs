@@ -14,6 +14,7 @@
 //! | [`timer_ref`] | batched references to a timer; independent of timers |
 //! | [`task`] | a task of any type inside a node |
 //! | [`layout`], [`arena`], [`pool`] | the fields of a node; the memory of nodes; a timer together with that memory |
+//! | [`free_list`], [`surplus`] | the worker's side of the arena: which free nodes are given out again, and which memory is returned |
 //! | [`refs`] | reference counts: handles, the wheel's reference, free nodes |
 //! | [`message`], [`lane`](mod@lane) | from a caller's thread to the worker |
 //! | [`transitions`] | who gets the task, the reference and the message when the word changes |
@@ -23,13 +24,17 @@
 //! Imports lead from the end of this list to its beginning.
 
 mod arena;
+mod free_list;
 mod lane;
 mod layout;
 mod local;
 mod message;
 mod pool;
 mod refs;
+mod surplus;
 mod task;
+#[cfg(test)]
+mod tests;
 mod timer_ref;
 mod transitions;
 mod wheel;

@@ -72,12 +72,13 @@ impl<S: Owner> Released<S> {
         self.timer.get()
     }
 
-    /// Recycles the node for a thread that has no cache of this timer.
-    pub(crate) fn free_remotely(self) {
-        if let Some(node) = self.node {
-            // SAFETY: the node was released by a handle of this timer.
-            unsafe { self.timer.get().arena.free_one_remotely(node) };
-        }
+    /// Recycles the node for a thread that has no cache of this timer. Returns the timer, which
+    /// there is a node to reclaim for, if there was one.
+    pub(crate) fn free_remotely(self) -> Option<TimerRef<Pool<S>>> {
+        let Self { node, timer } = self;
+        // SAFETY: the node was released by a handle of this timer.
+        unsafe { timer.get().arena.free_one_remotely(node?) };
+        Some(timer)
     }
 }
 

@@ -10,12 +10,14 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-use super::arena::{Arena, FreeList};
+use super::arena::Arena;
+use super::free_list::FreeList;
 use super::lane::{Received, Waiting};
 use super::layout::{NOT_IN_WHEEL, Node};
 use super::message::Kind;
 use super::pool::{Pool, PoolId};
 use super::refs::{Handle, Owner, Released, WheelRef};
+use super::surplus::Surplus;
 use super::task::{NextRun, TaskContext};
 use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, RefExpiry, Stopped, TaskClaim};
@@ -25,6 +27,9 @@ use crate::ticks::Ticks;
 use crate::wheel::entries::Entries;
 use crate::wheel::{EitherWheel, Hashed, SlotCounts};
 
+/// An empty list of due nodes keeps memory for so many.
+const MAX_IDLE_DUE: usize = 1_024;
+
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
     wheel: EitherWheel,
@@ -32,6 +37,7 @@ pub(crate) struct NodeWheel<S: Owner> {
     /// turns, unless a `stop` has cut a turn short.
     due: VecDeque<WheelRef<S>>,
     free: FreeList,
+    surplus: Surplus,
     count: LocalCount<Pool<S>>,
 }
 
@@ -48,7 +54,8 @@ pub(crate) fn new_pool<S: Owner>(
     let id = PoolId::new();
     Arc::new_cyclic(|pool| {
         let count = LocalCount::new(pool.clone());
-        Pool::new(id, make(NodeWheel { wheel, due: VecDeque::new(), free: FreeList::new(), count }, id))
+        let (due, free, surplus) = (VecDeque::new(), FreeList::new(), Surplus::new());
+        Pool::new(id, make(NodeWheel { wheel, due, free, surplus, count }, id))
     })
 }
 
@@ -215,10 +222,23 @@ impl<S: Owner> WheelOf<'_, S> {
         self.own.due.make_contiguous().sort_by_cached_key(|node| ticks.of(node.deadline()));
     }
 
-    /// Takes in the nodes that threads have freed.
-    pub(crate) fn collect_remote_frees(&mut self) {
+    /// Takes in the nodes that threads have freed. Returns whether there were any.
+    pub(crate) fn collect_remote_frees(&mut self) -> bool {
         // SAFETY: the free list is used with the arena of its own pool alone.
-        unsafe { self.own.free.collect_remote_frees(&self.pool.arena) };
+        unsafe { self.own.free.collect_remote_frees(&self.pool.arena) }
+    }
+
+    /// Returns memory that is not needed to the operating system. Each call does a bounded amount
+    /// of work, about 100 µs at most. Returns whether there is more to do.
+    ///
+    /// The rows of the wheel shrink when entries leave them, so they are not looked at here.
+    pub(crate) fn return_memory(&mut self) -> bool {
+        self.collect_remote_frees();
+        if self.own.due.is_empty() && self.own.due.capacity() > MAX_IDLE_DUE {
+            self.own.due = VecDeque::new();
+        }
+        // SAFETY: the free list and the surplus are used with the arena of their own pool alone.
+        unsafe { self.own.surplus.return_memory(&mut self.own.free, &self.pool.arena) }
     }
 
     /// Takes at most `most` of the messages that wait in a lane. Gives each to `apply`, and whether

@@ -186,6 +186,10 @@ impl<T> SegQueue<T> {
         Some(value)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.values.lock().unwrap().len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.values.lock().unwrap().is_empty()
     }

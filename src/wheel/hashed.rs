@@ -189,6 +189,7 @@ impl Hashed {
 
     /// Clears the slot if its bucket has no entry left, and compacts the bucket otherwise. Returns
     /// whether it was empty.
+    #[inline(always)]
     fn compact_slot(&mut self, slot: usize, entries: &mut impl Entries) -> bool {
         let bucket = self.slots.bucket_mut(slot);
         let is_empty = bucket.is_empty();

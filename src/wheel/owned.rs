@@ -159,8 +159,9 @@ wheel! {
     ///
     /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. If the
     /// earliest deadline of a slot changes, they take additional O(log₈ *slots*) time. Memory use
-    /// is proportional to the largest number of entries since the wheel was last empty. An empty
-    /// slot costs five bytes.
+    /// is at most proportional to the largest number of entries since the wheel was last empty.
+    /// Most of it is freed earlier, unless one of the entries that are left was inserted when the
+    /// wheel was fullest. An empty slot costs five bytes.
     ///
     /// # Examples
     ///
@@ -212,8 +213,9 @@ wheel! {
     /// level. The time advances from one such slot to the next, not tick by tick.
     ///
     /// [`insert`](Self::insert) and [`remove`](Self::remove) take amortised constant time. Memory
-    /// use is proportional to the largest number of entries since the wheel was last empty. An
-    /// empty slot costs four bytes once its level is allocated.
+    /// use is at most proportional to the largest number of entries since the wheel was last empty.
+    /// Most of it is freed earlier, unless one of the entries that are left was inserted when the
+    /// wheel was fullest. An empty slot costs four bytes once its level is allocated.
     ///
     /// # Examples
     ///

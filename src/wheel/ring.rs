@@ -8,7 +8,8 @@ use std::ops::Range;
 /// address space is too small for more.
 pub const MAX_TICKS_PER_WHEEL: usize = if usize::BITS < 64 { 1 << 28 } else { 1 << 30 };
 
-/// An emptied ring frees its buckets if it has more unused ones than this.
+/// A ring frees its unused buckets if it has more of them than this, and three times as many as
+/// used ones.
 const MAX_FREE_BUCKETS: usize = 1_024;
 
 /// Returns the number of slots of a wheel: `ticks_per_wheel`, rounded up to a power of two.
@@ -40,6 +41,13 @@ pub(super) trait Bucket: Default {
     fn clear(&mut self);
 }
 
+/// A bucket and its slot. The slot is meaningless for bucket 0 and for unused buckets.
+#[derive(Debug, Default)]
+struct BucketOfSlot<B> {
+    bucket: B,
+    slot: u32,
+}
+
 /// An array of slots. Each slot is empty or has a bucket. An empty slot costs four bytes.
 #[derive(Debug)]
 pub(super) struct Ring<B> {
@@ -49,7 +57,7 @@ pub(super) struct Ring<B> {
     /// is used.
     bucket_of_slot: Vec<u32>,
     /// Bucket 0 represents all empty slots. It never contains an entry.
-    buckets: Vec<B>,
+    buckets: Vec<BucketOfSlot<B>>,
     /// The indices of unused buckets. An unused bucket keeps its memory.
     free: Vec<u32>,
 }
@@ -57,7 +65,7 @@ pub(super) struct Ring<B> {
 impl<B: Bucket> Ring<B> {
     /// Makes a ring of `slots` empty slots.
     pub(super) fn new(slots: usize) -> Self {
-        Self { bucket_of_slot: vec![0; slots], buckets: vec![B::default()], free: Vec::new() }
+        Self { bucket_of_slot: vec![0; slots], buckets: vec![BucketOfSlot::default()], free: Vec::new() }
     }
 
     pub(super) fn slot_count(&self) -> usize {
@@ -66,23 +74,23 @@ impl<B: Bucket> Ring<B> {
 
     /// Returns the buckets of a range of slots. The bucket of an empty slot equals a new bucket.
     pub(super) fn range(&self, slots: Range<usize>) -> impl Iterator<Item = &B> {
-        self.bucket_of_slot[slots].iter().map(|&index| &self.buckets[index as usize])
+        self.bucket_of_slot[slots].iter().map(|&index| &self.buckets[index as usize].bucket)
     }
 
     /// Returns all buckets in no particular order. Unused buckets are among them; they have no
     /// entries.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &B> {
-        self.buckets.iter()
+        self.buckets.iter().map(|bucket| &bucket.bucket)
     }
 
     /// Returns the bucket of an occupied slot.
     pub(super) fn bucket(&self, slot: usize) -> &B {
-        &self.buckets[self.bucket_of_slot[slot] as usize]
+        &self.buckets[self.bucket_of_slot[slot] as usize].bucket
     }
 
     /// Returns the bucket of an occupied slot.
     pub(super) fn bucket_mut(&mut self, slot: usize) -> &mut B {
-        &mut self.buckets[self.bucket_of_slot[slot] as usize]
+        &mut self.buckets[self.bucket_of_slot[slot] as usize].bucket
     }
 
     /// Returns the slot's bucket. An empty slot gets a bucket first, which `init` prepares.
@@ -90,11 +98,13 @@ impl<B: Bucket> Ring<B> {
     pub(super) fn bucket_or_insert(&mut self, slot: usize, init: impl FnOnce(&mut B)) -> &mut B {
         if self.bucket_of_slot[slot] == 0 {
             let index = self.free.pop().unwrap_or_else(|| {
-                self.buckets.push(B::default());
+                self.buckets.push(BucketOfSlot::default());
                 self.buckets.len() as u32 - 1
             });
             self.bucket_of_slot[slot] = index;
-            init(&mut self.buckets[index as usize]);
+            let bucket = &mut self.buckets[index as usize];
+            bucket.slot = slot as u32;
+            init(&mut bucket.bucket);
         }
         self.bucket_mut(slot)
     }
@@ -103,12 +113,30 @@ impl<B: Bucket> Ring<B> {
     /// afterwards.
     pub(super) fn clear_slot(&mut self, slot: usize) {
         let index = self.bucket_of_slot[slot];
-        self.buckets[index as usize].clear();
+        self.buckets[index as usize].bucket.clear();
         self.free.push(index);
         self.bucket_of_slot[slot] = 0;
-        // All buckets but bucket 0 are free.
-        if self.free.len() + 1 == self.buckets.len() && self.free.len() > MAX_FREE_BUCKETS {
-            (self.buckets, self.free) = (vec![B::default()], Vec::new());
+        if self.free.len() > MAX_FREE_BUCKETS && self.free.len() > self.buckets.len() / 4 * 3 {
+            self.free_unused_buckets();
+        }
+    }
+
+    /// Frees all unused buckets, and renumbers the others. Three quarters of the buckets have been
+    /// cleared since they were made or since the last call, so the cost per call of `clear_slot` is
+    /// constant.
+    #[cold]
+    fn free_unused_buckets(&mut self) {
+        let used = self.buckets.len() - self.free.len();
+        self.free = Vec::new();
+        let buckets = std::mem::replace(&mut self.buckets, Vec::with_capacity(used));
+        for (old, bucket) in (0..).zip(buckets) {
+            let index = &mut self.bucket_of_slot[bucket.slot as usize];
+            if old == 0 {
+                self.buckets.push(bucket);
+            } else if *index == old {
+                *index = self.buckets.len() as u32;
+                self.buckets.push(bucket);
+            }
         }
     }
 }

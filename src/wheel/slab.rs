@@ -35,8 +35,19 @@ impl Key {
 /// The end of the free list. All indices are less.
 const NO_INDEX: u32 = u32::MAX;
 
-/// An emptied slab frees its memory if it has more cells than this.
+/// A slab frees no memory unless it has more cells than this.
 const MAX_IDLE_CELLS: usize = 1_024;
+
+/// A slab tries to free memory while fewer than one in so many of its cells are used.
+const MIN_USED: usize = 4;
+
+/// For so many cells each removal pays then: see [`Slab::trim`].
+const CELLS_PER_REMOVAL: usize = 16;
+
+/// Returns the number of entries below which a slab with so many cells tries to free memory.
+fn trim_below(cells: usize) -> usize {
+    (cells + MIN_USED - 1).saturating_sub(MAX_IDLE_CELLS) / MIN_USED
+}
 
 /// The highest generation with which new cells may start. It leaves them many generations, because
 /// a cell without generations is never reused and its memory never freed.
@@ -60,6 +71,12 @@ pub(crate) struct Slab<T> {
     /// The first free cell.
     free: u32,
     len: usize,
+    /// While fewer entries than this are left, memory may be freed.
+    trim_below: usize,
+    /// How many cells may be looked at in the search for the last one that is used.
+    paid: usize,
+    /// The last search found this cell in use, and too few cells behind it.
+    last_used: usize,
     /// The generation with which new cells start. It is higher than all generations of cells that
     /// were freed.
     first_generation: u32,
@@ -69,7 +86,16 @@ pub(crate) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {
-        Self { cells: Vec::new(), free: NO_INDEX, len: 0, first_generation: 0, next_generation: 0 }
+        Self {
+            cells: Vec::new(),
+            free: NO_INDEX,
+            len: 0,
+            trim_below: 0,
+            paid: 0,
+            last_used: usize::MAX,
+            first_generation: 0,
+            next_generation: 0,
+        }
     }
 
     /// Adds an entry. Panics if there are 2^32 − 1 cells and none is free.
@@ -80,6 +106,7 @@ impl<T> Slab<T> {
             assert!(index < NO_INDEX, "a wheel holds at most {NO_INDEX} entries at a time");
             let generation = self.first_generation;
             self.cells.push(Cell { deadline, generation, position: 0, value: Some(value) });
+            self.trim_below = trim_below(self.cells.len());
             index
         } else {
             let index = self.free;
@@ -111,15 +138,48 @@ impl<T> Slab<T> {
             cell.position = self.free;
             self.free = index;
         }
-        if self.len == 0 && self.cells.len() > MAX_IDLE_CELLS && self.next_generation <= MAX_FIRST_GENERATION
-        {
-            self.cells = Vec::new();
-            self.free = NO_INDEX;
-            // New cells have the same indices, so they start after all generations that the old
-            // cells had.
-            self.first_generation = self.next_generation;
+        if self.len < self.trim_below {
+            self.trim();
         }
         value
+    }
+
+    /// Frees the cells after the last one that is used, if they are at least half of all.
+    ///
+    /// Keys name cells, so a cell cannot move. Each call pays for a few cells, and a search for the
+    /// last one that is used waits until half of all are paid for. So the cost per removal is
+    /// constant.
+    #[cold]
+    fn trim(&mut self) {
+        let half = self.cells.len() / 2;
+        self.paid = (self.paid + CELLS_PER_REMOVAL).min(4 * half);
+        let is_used = |cell: &Cell<T>| cell.value.is_some();
+        let used = if self.len == 0 {
+            0
+        } else if self.paid < half || self.cells.get(self.last_used).is_some_and(is_used) {
+            return;
+        } else {
+            self.cells.iter().rposition(is_used).map_or(0, |last| last + 1)
+        };
+        if used > half || self.next_generation > MAX_FIRST_GENERATION {
+            self.paid -= half.min(self.cells.len() - used);
+            self.last_used = used.saturating_sub(1);
+            return;
+        }
+        self.cells.truncate(used);
+        self.cells.shrink_to_fit();
+        self.trim_below = trim_below(used);
+        self.paid = 0;
+        // New cells have the same indices, so they start after all generations that the old cells
+        // had.
+        self.first_generation = self.next_generation;
+        self.free = NO_INDEX;
+        for (index, cell) in (0..used as u32).zip(&mut self.cells).rev() {
+            if !is_used(cell) {
+                cell.position = self.free;
+                self.free = index;
+            }
+        }
     }
 
     /// Removes all entries and returns their values, in no particular order.
@@ -178,6 +238,38 @@ mod tests {
             slab.insert(0, value);
         }
         assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+    }
+
+    #[test]
+    fn cells_after_the_last_used_one_are_freed() {
+        ["fifo", "lifo", "random"].into_iter().for_each(check_cells_are_freed);
+    }
+
+    fn check_cells_are_freed(order_of: &str) {
+        const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+        let mut slab = Slab::new();
+        let keys: Vec<_> = (0..CELLS).map(|value| slab.insert(0, value)).collect();
+        // Three entries stay. One of them has a free cell before it.
+        let stay = [0, 1, 3];
+        let mut order: Vec<_> = (0..CELLS).filter(|at| !stay.contains(at)).collect();
+        match order_of {
+            "fifo" => {}
+            "lifo" => order.reverse(),
+            _ => fastrand::Rng::with_seed(1).shuffle(&mut order),
+        }
+        for at in order {
+            assert_eq!(slab.remove(keys[at].index), at);
+        }
+        assert!(slab.cells.capacity() <= MAX_IDLE_CELLS, "{order_of}: {} cells", slab.cells.capacity());
+        let more: Vec<_> = (CELLS..2 * CELLS).map(|value| slab.insert(0, value)).collect();
+        for (at, &key) in keys.iter().enumerate() {
+            assert_eq!(slab.get(key), stay.contains(&at).then_some(&at));
+        }
+        for (value, &key) in (CELLS..).zip(&more) {
+            assert_eq!(slab.get(key), Some(&value));
+        }
+        assert_eq!(slab.take().len(), CELLS + stay.len());
     }
 
     #[test]

@@ -1,0 +1,572 @@
+//! Returns the memory of free nodes to the operating system after a burst.
+//!
+//! Only the worker does it, when it is idle otherwise. It returns pages of which it owns all nodes,
+//! so no other thread can read them. Such a page waits in the queue `returned`. The thread that
+//! takes it writes its nodes first, as those of a new page. The head of [`arena`](super::arena)
+//! says why the worker knows that it owns them.
+//!
+//! The pages form *regions*, each as large as a large page of the operating system. If all of a
+//! region is free, it is returned as a whole. Otherwise its free pages are returned one by one, and
+//! the region uses small pages from then on: the operating system would merge what is left into a
+//! large page again, which takes up as much memory as before. The first region, whose chunks are
+//! smaller than a large page, is never returned.
+//!
+//! Work is done in steps of bounded length, in three phases:
+//!
+//! | phase | each step |
+//! |---|---|
+//! | `Count` | pops some pages from `pages`, counts those of which all nodes are free, by region, and pushes them again |
+//! | `Take` | pops some pages from `pages`, takes those of which all nodes are free, and pushes the others again |
+//! | `Return` | returns some of the pages that were taken, in the order of their addresses |
+//!
+//! A *reserve* of free pages stays: those in the first regions. So a steady load finds the pages
+//! that it needs, and so do callers during the three phases. A search begins only if the free pages
+//! are twice the reserve, and ends where they are the reserve.
+
+#![allow(unsafe_code)]
+
+use std::mem::{needs_drop, size_of, take};
+use std::ops::Range;
+
+use super::arena::{ALL_FREE, Arena, FIRST_CHUNK, PAGE};
+use super::free_list::FreeList;
+use super::layout::Node;
+use super::task::TaskContext;
+use crate::platform::{CAN_RETURN_MEMORY, LARGE_PAGE, allow_large_pages, memory_page_size, return_memory};
+
+/// The size of a page of nodes in bytes.
+const PAGE_SIZE: usize = 4_096;
+
+/// How many pages a region has.
+const REGION: usize = LARGE_PAGE / PAGE_SIZE;
+
+/// Pages are numbered so that those of a region have adjacent numbers, from a multiple of
+/// [`REGION`] on. The first page of the arena has this number.
+const FIRST_PAGE: usize = FIRST_CHUNK / PAGE;
+
+/// The fewest pages in reserve: one megabyte.
+const MIN_RESERVE: u64 = if cfg!(miri) { 4 } else { 256 };
+
+/// The reserve is one in so many of the pages that are in use, if these are many.
+const RESERVE: u64 = 8;
+
+/// How many pages a step of `Count` and `Take` looks at.
+const PAGES_PER_STEP: usize = 512;
+
+/// When a step of `Return` ends: a call of the operating system costs as much as about 32 pages.
+const COST_PER_STEP: usize = 512;
+const COST_OF_CALL: usize = 32;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    Idle,
+    /// This many pages are left to be looked at.
+    Count(usize),
+    Take(usize),
+    /// The next word of `taken`.
+    Return(usize),
+}
+
+pub(super) struct Surplus {
+    phase: Phase,
+    /// How many nodes had been recycled when the last search began.
+    recycled: i64,
+    /// For each region, how many of its pages are free.
+    free: Vec<u32>,
+    /// Pages in this region and in later ones are returned.
+    first_region: usize,
+    /// One bit per page: those that were taken to be returned.
+    taken: Vec<u64>,
+    /// For each region, whether it uses small pages.
+    is_split: Vec<bool>,
+    /// How many pages of nodes a page of the operating system has.
+    unit: usize,
+    /// The operating system has refused a call, and is not asked again.
+    is_refused: bool,
+}
+
+impl Surplus {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::Idle,
+            recycled: 0,
+            free: Vec::new(),
+            first_region: 0,
+            taken: Vec::new(),
+            is_split: Vec::new(),
+            unit: 0,
+            is_refused: false,
+        }
+    }
+}
+
+/// How many free pages stay, if so many are in use.
+fn reserve(in_use: u64) -> u64 {
+    MIN_RESERVE.max(in_use / RESERVE)
+}
+
+/// Returns those of the pages that form whole units of `unit` pages.
+fn whole_units(pages: u64, unit: usize) -> u64 {
+    if unit > u64::BITS as usize / 2 {
+        return 0;
+    }
+    let one = (1 << unit) - 1;
+    let units = (0..u64::BITS as usize).step_by(unit).map(|at| one << at);
+    units.filter(|unit| pages & unit == *unit).fold(0, |all, unit| all | unit)
+}
+
+/// All pages of a word of `taken`.
+const ALL_PAGES: u64 = u64::MAX;
+
+/// Returns the positions of the set bits.
+fn bits(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let first = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(first)
+    })
+}
+
+/// Returns the first run of set bits.
+fn first_run(bits: u64) -> Range<usize> {
+    let start = bits.trailing_zeros() as usize;
+    start..start + (bits >> start).trailing_ones() as usize
+}
+
+impl Surplus {
+    /// Does one step. Returns whether there is more to do.
+    ///
+    /// # Safety
+    ///
+    /// The list and this value are used with no other arena.
+    pub(super) unsafe fn return_memory<S: TaskContext>(
+        &mut self,
+        list: &mut FreeList,
+        arena: &Arena<S>,
+    ) -> bool {
+        // Memory that is returned drops nothing, and is counted in pages of this size.
+        const { assert!(LARGE_PAGE % (64 * PAGE_SIZE) == 0) };
+        let is_possible =
+            CAN_RETURN_MEMORY && !needs_drop::<Node<S>>() && PAGE * size_of::<Node<S>>() == PAGE_SIZE;
+        if !is_possible {
+            return false;
+        }
+        self.phase = match self.phase {
+            Phase::Idle => self.begin(list, arena),
+            // SAFETY: the caller uses both with no other arena.
+            Phase::Count(left) => unsafe { self.count(list, arena, left) },
+            // SAFETY: the caller uses both with no other arena.
+            Phase::Take(left) => unsafe { self.take(list, arena, left) },
+            // SAFETY: the caller uses both with no other arena.
+            Phase::Return(word) => unsafe { self.return_taken(arena, word) },
+        };
+        self.phase != Phase::Idle
+    }
+
+    /// Begins a search if there are enough pages with free nodes, and if nodes were recycled since
+    /// the last search: otherwise that one has returned all.
+    fn begin<S: TaskContext>(&mut self, list: &FreeList, arena: &Arena<S>) -> Phase {
+        if list.recycled() - self.recycled < MIN_RESERVE as i64 || self.is_refused {
+            return Phase::Idle;
+        }
+        let (queued, has_memory) = queued_and_with_memory(arena);
+        if queued <= 2 * reserve(has_memory - queued) {
+            return Phase::Idle;
+        }
+        self.recycled = list.recycled();
+        let page_size = memory_page_size();
+        if LARGE_PAGE % page_size != 0 {
+            self.is_refused = true;
+            return Phase::Idle;
+        }
+        self.unit = page_size.div_ceil(PAGE_SIZE);
+        let regions = (arena.made() as usize / PAGE + FIRST_PAGE) / REGION + 1;
+        self.free = vec![0; regions];
+        self.is_split.resize(regions, false);
+        Phase::Count(queued as usize)
+    }
+
+    /// # Safety
+    ///
+    /// The list and this value are used with no other arena.
+    unsafe fn count<S: TaskContext>(&mut self, list: &mut FreeList, arena: &Arena<S>, left: usize) -> Phase {
+        for _ in 0..left.min(PAGES_PER_STEP) {
+            let Some((page, free)) = arena.take_available() else { break };
+            let free = free | list.take_held(page as usize);
+            if free == ALL_FREE {
+                // A region that was made since `begin` is left for the next search.
+                if let Some(count) = self.free.get_mut((page as usize + FIRST_PAGE) / REGION) {
+                    *count += 1;
+                }
+            }
+            // SAFETY: the nodes were just taken from this page of the arena.
+            unsafe { arena.give_out(page, free) };
+        }
+        if left > PAGES_PER_STEP { Phase::Count(left - PAGES_PER_STEP) } else { self.plan(arena) }
+    }
+
+    /// Decides which pages are returned.
+    fn plan<S: TaskContext>(&mut self, arena: &Arena<S>) -> Phase {
+        let counts = take(&mut self.free);
+        let free: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+        let (queued, has_memory) = queued_and_with_memory(arena);
+        let reserve = reserve(has_memory - free.min(has_memory));
+        if free <= 2 * reserve {
+            return Phase::Idle;
+        }
+        let (mut kept, mut first_region) = (0, 0);
+        // Region 0 cannot be returned.
+        while kept < reserve || first_region == 0 {
+            kept += u64::from(counts[first_region]);
+            first_region += 1;
+        }
+        self.first_region = first_region;
+        self.taken = vec![0; counts.len() * REGION / 64];
+        Phase::Take(queued as usize)
+    }
+
+    /// # Safety
+    ///
+    /// The list and this value are used with no other arena.
+    unsafe fn take<S: TaskContext>(&mut self, list: &mut FreeList, arena: &Arena<S>, left: usize) -> Phase {
+        for _ in 0..left.min(PAGES_PER_STEP) {
+            let Some((page, free)) = arena.take_available() else { break };
+            let free = free | list.take_held(page as usize);
+            let place = page as usize + FIRST_PAGE;
+            let Surplus { first_region, taken, .. } = self;
+            let word = taken.get_mut(place / 64).filter(|_| place >= *first_region * REGION);
+            match word {
+                Some(word) if free == ALL_FREE => *word |= 1 << (place % 64),
+                // SAFETY: the nodes were just taken from this page of the arena.
+                _ => unsafe { arena.give_out(page, free) },
+            }
+        }
+        if left > PAGES_PER_STEP { Phase::Take(left - PAGES_PER_STEP) } else { Phase::Return(0) }
+    }
+
+    /// # Safety
+    ///
+    /// The list and this value are used with no other arena.
+    unsafe fn return_taken<S: TaskContext>(&mut self, arena: &Arena<S>, mut word: usize) -> Phase {
+        const WORDS: usize = REGION / 64;
+
+        let mut cost = 0;
+        while cost < COST_PER_STEP {
+            let Some(&pages) = self.taken.get(word) else {
+                self.taken = Vec::new();
+                return Phase::Idle;
+            };
+            cost += 1;
+            let (region, in_region) = (word / WORDS, word % WORDS);
+            let words = &mut self.taken[word - in_region..][..WORDS];
+            if in_region == 0 && words.iter().all(|&word| word == ALL_PAGES) {
+                words.fill(0);
+                // SAFETY: the worker owns all nodes of these pages.
+                unsafe { self.return_pages(arena, region * REGION, REGION, true) };
+                cost += REGION + COST_OF_CALL;
+                word += WORDS;
+                continue;
+            }
+            words[in_region] = 0;
+            word += 1;
+            if pages == 0 {
+                continue;
+            }
+            let mut whole = whole_units(pages, self.unit);
+            for page in bits(pages & !whole) {
+                let page = (word - 1) * 64 + page - FIRST_PAGE;
+                // SAFETY: the worker owns all nodes of this page, which was taken.
+                unsafe { arena.give_out(page as u32, ALL_FREE) };
+            }
+            while whole != 0 {
+                let run = first_run(whole);
+                // SAFETY: the worker owns all nodes of these pages.
+                unsafe { self.return_pages(arena, (word - 1) * 64 + run.start, run.len(), false) };
+                cost += run.len() + COST_OF_CALL;
+                whole &= !(ALL_PAGES >> (64 - run.len()) << run.start);
+            }
+        }
+        Phase::Return(word)
+    }
+
+    /// Returns the memory of pages from `place` on: a whole region, or some of its pages.
+    ///
+    /// # Safety
+    ///
+    /// The worker owns all nodes of these pages, which are pages of `arena`, and gives them up.
+    /// They lie in one region, and are whole pages of the operating system.
+    unsafe fn return_pages<S: TaskContext>(
+        &mut self,
+        arena: &Arena<S>,
+        place: usize,
+        count: usize,
+        is_region: bool,
+    ) {
+        let address = |place: usize| arena.at(((place - FIRST_PAGE) * PAGE) as u32).cast();
+        let is_split = &mut self.is_split[place / REGION];
+        if *is_split == is_region {
+            *is_split = !is_region;
+            // SAFETY: a region is as large as a large page and aligned like one, so it is part of
+            // one chunk.
+            unsafe { allow_large_pages(address(place / REGION * REGION), LARGE_PAGE, is_region) };
+        }
+        // SAFETY: the caller owns the nodes, so no other thread reads them. A thread that gets one
+        // of them writes it first, because the page is in `returned`.
+        let is_returned = unsafe { return_memory(address(place), count * PAGE_SIZE) };
+        for place in place..place + count {
+            let page = (place - FIRST_PAGE) as u32;
+            if is_returned {
+                arena.returned.push(page);
+            } else {
+                // SAFETY: the caller owns all nodes of the page, and gives them up. They are
+                // unchanged.
+                unsafe { arena.give_out(page, ALL_FREE) };
+            }
+        }
+        self.is_refused |= !is_returned;
+    }
+}
+
+/// How many pages have available nodes, and how many were made and not returned. The numbers are
+/// those of one moment only if no other thread takes pages meanwhile.
+fn queued_and_with_memory<S: TaskContext>(arena: &Arena<S>) -> (u64, u64) {
+    let returned = arena.returned.len() as u64;
+    let with_memory = (arena.made() / PAGE as u64).saturating_sub(returned);
+    ((arena.pages.len() as u64).min(with_memory), with_memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+
+    use super::*;
+    use crate::node::arena::FreeNode;
+
+    struct NoTasks;
+
+    impl TaskContext for NoTasks {
+        type Timeout = ();
+        type Timer = ();
+    }
+
+    /// An arena, and what the worker has of it.
+    struct Memory {
+        arena: Arena<NoTasks>,
+        list: FreeList,
+        surplus: Surplus,
+    }
+
+    impl Memory {
+        fn new() -> Self {
+            Self { arena: Arena::new(), list: FreeList::new(), surplus: Surplus::new() }
+        }
+
+        /// Takes nodes as a thread does.
+        fn take(&self, count: usize) -> Vec<FreeNode<NoTasks>> {
+            let pages = std::iter::repeat_with(|| self.arena.take_page());
+            let nodes = pages.flat_map(|mut page| std::iter::from_fn(move || page.next()));
+            nodes.take(count.next_multiple_of(PAGE)).collect()
+        }
+
+        fn put(&mut self, nodes: impl IntoIterator<Item = FreeNode<NoTasks>>) {
+            for node in nodes {
+                // SAFETY: the node is one of the only arena of this list.
+                unsafe { self.list.put(&self.arena, node) };
+            }
+        }
+
+        /// Does one step.
+        fn step(&mut self) -> bool {
+            // SAFETY: the list is used with one arena.
+            unsafe { self.surplus.return_memory(&mut self.list, &self.arena) }
+        }
+
+        /// Returns all memory that is not needed. Returns in how many steps.
+        fn return_all(&mut self) -> usize {
+            (0..).take_while(|_| self.step()).count()
+        }
+
+        fn pages(&self) -> usize {
+            self.arena.made() as usize / PAGE
+        }
+    }
+
+    fn number(node: &FreeNode<NoTasks>) -> u32 {
+        // SAFETY: the arena exists in each of these tests.
+        unsafe { node.number() }
+    }
+
+    /// Several regions.
+    const BURST: usize = 4 * REGION * PAGE;
+
+    /// Pages that may have memory when all nodes are free: the first region, and what a search does
+    /// not begin for.
+    const KEPT: usize = REGION + 2 * MIN_RESERVE as usize;
+
+    #[test]
+    fn memory_of_a_burst_is_returned_and_used_again() {
+        for is_random in [false, true] {
+            let mut memory = Memory::new();
+            for _ in 0..2 {
+                let mut nodes = memory.take(BURST);
+                let pages = memory.pages();
+                let numbers: HashSet<_> = nodes.iter().map(number).collect();
+                assert_eq!(numbers.len(), nodes.len(), "each node is given out once");
+                assert_eq!(pages, BURST / PAGE, "the same pages are used again");
+                assert_eq!(memory.arena.returned.len(), 0);
+                if is_random {
+                    fastrand::Rng::with_seed(1).shuffle(&mut nodes);
+                }
+                memory.put(nodes);
+                assert!(memory.return_all() > 2);
+                let left = pages - memory.arena.returned.len();
+                assert!(left <= KEPT, "{left} of {pages} pages");
+                assert!(!memory.step() && memory.surplus.phase == Phase::Idle);
+            }
+        }
+    }
+
+    /// Of some pages one node is in use.
+    #[test]
+    fn page_with_a_node_in_use_is_not_returned() {
+        const MARK: u64 = 0x5EED;
+
+        let mut memory = Memory::new();
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut used, mut free) = (Vec::new(), Vec::new());
+        for node in memory.take(BURST) {
+            if number(&node) as usize / PAGE % 8 == 3 && number(&node) as usize % PAGE == 7 {
+                let pointer = node.into_ptr();
+                // SAFETY: this is the only reference to the node.
+                unsafe { pointer.as_ref() }.tick.store(MARK, Ordering::Relaxed);
+                // SAFETY: this is the only reference to the node, which has no task.
+                used.push(unsafe { FreeNode::new(pointer) });
+            } else {
+                free.push(node);
+            }
+        }
+        random.shuffle(&mut free);
+        memory.put(free);
+        memory.return_all();
+        let left = memory.pages() - memory.arena.returned.len();
+        assert!((used.len()..=KEPT + used.len()).contains(&left), "{left} pages, {} used", used.len());
+        assert!(memory.surplus.is_split.iter().any(|&is_split| is_split));
+        for node in used {
+            let pointer = node.into_ptr();
+            // SAFETY: this is the only reference to the node.
+            assert_eq!(unsafe { pointer.as_ref() }.tick.load(Ordering::Relaxed), MARK);
+            // SAFETY: this is the only reference to the node, which has no task.
+            memory.put([unsafe { FreeNode::new(pointer) }]);
+        }
+        // What is left of the regions is returned too.
+        memory.return_all();
+        let left = memory.pages() - memory.arena.returned.len();
+        assert!(left <= KEPT, "{left} pages");
+    }
+
+    #[test]
+    fn steady_load_keeps_its_memory() {
+        let mut memory = Memory::new();
+        let mut nodes = memory.take(BURST);
+        for _ in 0..if cfg!(miri) { 5 } else { 50 } {
+            let most = nodes.len();
+            memory.put(nodes.drain(most - most / 8..));
+            assert_eq!(memory.return_all(), 0);
+            nodes.extend(memory.take(most / 8));
+        }
+        assert_eq!(memory.pages(), BURST / PAGE);
+    }
+
+    /// The worst case: half of each page but one node is free.
+    #[test]
+    fn free_nodes_that_are_held_are_limited() {
+        let mut memory = Memory::new();
+        let mut nodes = memory.take(BURST);
+        for _ in 0..8 {
+            let mut free_of_page = vec![0; memory.pages()];
+            let (free, used): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
+                let free = &mut free_of_page[number(node) as usize / PAGE];
+                *free += 1;
+                *free < PAGE / 2
+            });
+            let count = free.len() / PAGE * PAGE;
+            nodes = used;
+            memory.put(free);
+            nodes.extend(memory.take(count));
+            assert!(nodes.len() <= BURST);
+        }
+        let ratio = memory.pages() as f64 * PAGE as f64 / BURST as f64;
+        assert!(ratio <= 1.25, "{ratio} times the most nodes that were in use at a time");
+    }
+
+    /// Threads take nodes, mark them as theirs, and free them, while the worker returns memory.
+    #[test]
+    fn threads_never_get_the_same_node() {
+        let threads = 3;
+        let rounds = if cfg!(miri) { 2 } else { 60 };
+        let mut memory = Memory::new();
+        let Memory { arena, list, surplus } = &mut memory;
+        let arena = &*arena;
+        thread::scope(|scope| {
+            let running: Vec<_> = (1..=threads)
+                .map(|me| {
+                    scope.spawn(move || {
+                        let mut random = fastrand::Rng::with_seed(me);
+                        for _ in 0..rounds {
+                            let mut nodes = Vec::new();
+                            for _ in 0..random.usize(..2 * REGION) {
+                                let mut page = arena.take_page();
+                                nodes.extend(std::iter::from_fn(|| page.next()).map(FreeNode::into_ptr));
+                            }
+                            for node in &nodes {
+                                // SAFETY: this is the only reference to the node.
+                                let tick = &unsafe { node.as_ref() }.tick;
+                                assert_eq!(tick.swap(me, Ordering::Relaxed), 0);
+                            }
+                            random.shuffle(&mut nodes);
+                            for node in &nodes {
+                                // SAFETY: this is the only reference to the node.
+                                let tick = &unsafe { node.as_ref() }.tick;
+                                assert_eq!(tick.swap(0, Ordering::Relaxed), me);
+                            }
+                            // SAFETY: this is the only reference to each node, which has no task.
+                            let nodes = nodes.into_iter().map(|node| unsafe { FreeNode::new(node) });
+                            // SAFETY: the nodes are of this arena.
+                            unsafe { arena.free_remotely(nodes) };
+                        }
+                    })
+                })
+                .collect();
+            while running.iter().any(|thread| !thread.is_finished()) {
+                // SAFETY: the list is used with one arena.
+                unsafe { list.collect_remote_frees(arena) };
+                // SAFETY: the list is used with one arena.
+                unsafe { surplus.return_memory(list, arena) };
+            }
+        });
+        // SAFETY: the list is used with one arena.
+        unsafe { memory.list.collect_remote_frees(&memory.arena) };
+        while memory.surplus.phase != Phase::Idle {
+            memory.step();
+        }
+        let pages = memory.pages();
+        let nodes = memory.take(pages * PAGE);
+        let numbers: HashSet<_> = nodes.iter().map(number).collect();
+        assert_eq!(numbers.len(), pages * PAGE, "no node is lost");
+    }
+
+    #[test]
+    fn large_system_pages_are_returned_whole() {
+        assert_eq!(whole_units(0b1011_0111, 1), 0b1011_0111);
+        assert_eq!(whole_units(0b1011_0111, 2), 0b0011_0011);
+        assert_eq!(whole_units(0b1111_0111, 4), 0b1111_0000);
+        assert_eq!(whole_units(u64::MAX, 16), u64::MAX);
+        assert_eq!(whole_units(u64::MAX >> 1, 16), u64::MAX >> 16);
+        assert_eq!(whole_units(u64::MAX, 64), 0);
+        assert_eq!(first_run(0b0110_1110), 1..4);
+        assert_eq!(first_run(u64::MAX), 0..64);
+        assert!(bits(0b1001).eq([0, 3]));
+    }
+}

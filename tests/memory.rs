@@ -1,0 +1,83 @@
+//! The memory of a burst returns to the operating system. One test in a process of its own, because
+//! it measures the process.
+#![cfg(target_os = "linux")]
+
+use std::time::{Duration, Instant};
+
+use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, Timeout};
+
+const BURST: usize = 1_000_000;
+
+/// The most that may be left of the growth: the nodes in reserve, and what malloc keeps.
+const LEFT: f64 = 0.25;
+
+/// The resident memory of this process in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
+
+/// Schedules a burst, which `end` ends. Then `wait` is called until the memory has come back.
+fn burst(name: &str, timer: &HashedWheelTimer, end: impl FnOnce(Vec<Timeout>), mut wait: impl FnMut()) {
+    let before = resident();
+    let mut timeouts = Vec::with_capacity(BURST);
+    timeouts.extend((0..BURST).map(|n| {
+        timer.new_timeout(|_| (), Duration::from_secs(60) + Duration::from_micros(n as u64)).unwrap()
+    }));
+    // The worker takes them in.
+    wait();
+    let peak = resident() - before;
+    assert!(peak > BURST * 64, "the nodes alone have this size: {peak}");
+    end(timeouts);
+    assert_eq!(timer.pending_timeouts(), 0);
+    let began = Instant::now();
+    loop {
+        wait();
+        let left = resident().saturating_sub(before);
+        if left as f64 <= peak as f64 * LEFT {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{name}: {left} bytes of {peak} are left");
+    }
+}
+
+fn cancel_all(timeouts: Vec<Timeout>) {
+    assert!(timeouts.iter().all(Timeout::cancel));
+}
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--list") {
+        return println!("memory_of_a_burst_returns: test");
+    }
+    for builder in [HashedWheelTimer::builder(), HashedWheelTimer::builder().hierarchical()] {
+        let timer = builder.tick(Duration::from_millis(10)).build().unwrap();
+        burst("a thread", &timer, cancel_all, || std::thread::sleep(Duration::from_millis(100)));
+        // Nothing is left to return, so the worker does not wake any more.
+        std::thread::sleep(Duration::from_secs(2));
+        let before = timer.stats().wake_ups;
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(timer.stats().wake_ups, before, "an idle timer does not wake");
+        timer.stop();
+    }
+
+    let clock = ManualClock::new();
+    let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
+    let turn = |driver: &mut Driver| {
+        for _ in 0..100 {
+            driver.turn();
+        }
+    };
+    burst("a driver", &timer, cancel_all, || turn(&mut driver));
+    // Timeouts that expire, whose handles are dropped before.
+    burst("a driver", &timer, drop_and_pass(&clock), || turn(&mut driver));
+    println!("memory of a burst returns ... ok");
+}
+
+/// Drops the handles, and lets the time of all timeouts pass.
+fn drop_and_pass(clock: &ManualClock) -> impl FnOnce(Vec<Timeout>) {
+    let clock = clock.clone();
+    move |timeouts| {
+        drop(timeouts);
+        clock.advance(Duration::from_secs(120));
+    }
+}
