@@ -101,9 +101,9 @@ pub(crate) unsafe fn return_memory(start: NonNull<u8>, size: usize) -> bool {
     {
         // Miri reports each read of memory that is not initialised.
         for at in (0..size).step_by(4_096) {
-            let page = start.as_ptr().wrapping_add(at).cast();
+            let page = start.as_ptr().wrapping_add(at).cast::<std::mem::MaybeUninit<[u8; 4_096]>>();
             // SAFETY: the page is part of an allocation whose contents the caller does not need.
-            unsafe { page.write(std::mem::MaybeUninit::<[u8; 4_096]>::uninit()) };
+            unsafe { page.write(std::mem::MaybeUninit::uninit()) };
         }
         true
     }

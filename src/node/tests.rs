@@ -160,7 +160,7 @@ fn burst(both: &mut Both, count: usize, kind: &str, at_peak: impl FnOnce()) -> V
 
 #[test]
 fn memory_is_returned_and_used_again() {
-    const COUNT: usize = if cfg!(miri) { 20_000 } else { 300_000 };
+    const COUNT: usize = if cfg!(miri) { 6_000 } else { 300_000 };
 
     for wheel in [EitherWheel::Hashed(Hashed::new(512)), EitherWheel::Hierarchical(Hierarchical::new(512))] {
         let mut both = Both::new(wheel);
