@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::{RETURN_INTERVAL, Shared};
+use crate::engine::Shared;
 use crate::sync::Arc;
 
 /// The worker of a timer that has no thread:
@@ -130,7 +130,7 @@ impl Driver {
     /// Returns how long it is until [`turn`](Self::turn) has work.
     ///
     /// Returns zero if there is work now, which may be only to process a cancellation. Returns at
-    /// most 5 ms while turns return the memory of a burst to the operating system.
+    /// most a second while there is memory of a burst to return to the operating system.
     ///
     /// Returns `None` if nothing is pending, or nothing that will become due: a deadline too far
     /// away to represent, or a periodic task that is with the task executor (the end of its run
@@ -172,7 +172,7 @@ impl Driver {
         let mut worker = self.shared.worker.lock();
         let next = worker.next_turn(&self.shared);
         // A turn returns some of the memory that is not needed any more.
-        let surplus = worker.has_surplus.then_some(RETURN_INTERVAL);
+        let surplus = worker.surplus_wait();
         drop(worker);
         // Read the time now, because draining the messages may have taken some.
         let wait = next.map(|next| self.shared.ticks.until(next, self.shared.time.now()));

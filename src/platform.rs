@@ -10,8 +10,8 @@
 //! | processor counter | platforms where `quanta` finds a reliable one | the operating system's clock only |
 //! | clock, threads | platforms where `std` has them | the timer needs a clock from its user, and must be driven |
 //!
-//! Under Miri large pages, the heavy fence, prefetch and the processor counter are not available. All
-//! platforms need 64-bit atomics.
+//! Under Miri large pages, the heavy fence, prefetch and the processor counter are not available.
+//! All platforms need 64-bit atomics.
 
 #![allow(unsafe_code)]
 

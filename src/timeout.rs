@@ -27,8 +27,8 @@ impl Timeout {
     /// # Memory
     ///
     /// If this thread has scheduled the timeout a short time ago, and the worker has not seen it,
-    /// the memory is free immediately, except for a message of 8 bytes. Otherwise the entry stays in
-    /// the wheel until the worker's next turn: at most a second with a thread. A
+    /// the memory is free immediately, except for a message of 8 bytes. Otherwise the entry stays
+    /// in the wheel until the worker's next turn: at most a second with a thread. A
     /// [`Driver`](crate::Driver)'s loop is woken for it after some thousands of cancellations.
     ///
     /// A task that blocks the worker prevents its next turn. Meanwhile each timeout that was

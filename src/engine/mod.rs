@@ -54,4 +54,4 @@ pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use pending::Balance;
 pub use shared::Timeout;
 pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
-pub(crate) use sleep::{RETURN_INTERVAL, Waker};
+pub(crate) use sleep::Waker;

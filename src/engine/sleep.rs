@@ -52,8 +52,10 @@
 //! | until its next deadline | wakes it | wakes it | wakes it (not a driver) |
 //! | after a turn that has reclaimed something: for at most [`RECLAIM_INTERVAL`] | wakes it | wakes it | – |
 //! | after a turn with many messages: for at most [`LOT_INTERVAL`] | wakes it | – | – |
-//! | while there is memory to return to the operating system: for at most [`RETURN_INTERVAL`] | as above | as above | – |
 //! | until the wheel's next tick, if that is near | – | – | – |
+//!
+//! While there is memory to return to the operating system, no sleep of the thread is longer than a
+//! second.
 //!
 //! So steady traffic with far deadlines wakes the thread about once per second, or as often as a
 //! lot is full, but at most once per `LOT_INTERVAL`. What has ended is reclaimed within a second,
@@ -82,12 +84,8 @@ const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
 /// woken by none of them.
 const LOT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// While there is more memory to return to the operating system, the worker continues after this
-/// time. A step takes at most about a fiftieth of it.
-pub(crate) const RETURN_INTERVAL: Duration = Duration::from_millis(5);
-
-/// The thread returns memory only if nothing falls due for this time, which is several times that of
-/// a step.
+/// The thread returns memory only if nothing falls due for this time, which is several times that
+/// of a step.
 const RETURN_TIME: Duration = Duration::from_micros(500);
 
 /// After a turn with so many messages, more lots are expected.
@@ -254,18 +252,18 @@ impl Worker {
         let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
         let until = shared.ticks.until(next, now);
         // Not if something falls due soon: it would be late.
-        let has_surplus = until > RETURN_TIME && self.return_memory(shared);
+        if until > RETURN_TIME {
+            self.return_memory(shared, now, 1);
+        }
         let (how, at_most) = if self.intake.taken_last >= MANY_MESSAGES {
             (0, Some(LOT_INTERVAL))
         } else if self.intake.has_reclaimed {
             (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL))
-        } else if has_surplus {
-            (WAKE_FOR_LOT, None)
         } else {
             (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None)
         };
-        let at_most = at_most.into_iter().chain(has_surplus.then_some(RETURN_INTERVAL)).min();
         let wanted = self.wanted_deadline(shared, now, at_most.is_some());
+        let at_most = at_most.into_iter().chain(self.surplus.wait()).min();
         let next = next.min(shared.ticks.of(wanted));
         let until = shared.ticks.until(next, now);
         if next <= self.nodes.tick() + 1 && until <= LOT_INTERVAL {

@@ -6,6 +6,10 @@ use crate::error::NewTimeoutError;
 use crate::report;
 use crate::sync::{Arc, JoinHandle, Mutex, Parker, TakeCell, Unparker, spawn};
 
+/// How much memory a driver's turn returns to the operating system: that of some ten million
+/// timeouts, in some thirty milliseconds.
+const MAX_RETURN_STEPS: usize = 1_024;
+
 pub(crate) struct Thread {
     name: String,
     /// `None` before the thread is started, and once a call joins it, or no call will. Locked while
@@ -100,8 +104,8 @@ impl Shared {
             worker.cancel_all(self);
         }
         if self.is_driven {
-            // The thread does this before it sleeps.
-            worker.return_memory(self);
+            // The thread does this before it sleeps. A loop may sleep for long after this turn.
+            worker.return_memory(self, now, MAX_RETURN_STEPS);
         }
         drop(worker);
         if had_work {

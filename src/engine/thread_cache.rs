@@ -2,8 +2,8 @@
 //! references of each, so that the common operations write nothing that threads share.
 //!
 //! The cache of a timer is at the timer's index in a thread-local vector. So an operation finds it
-//! in one step, however many timers the thread uses. A thread that only resets timeouts has
-//! counts, and no nodes and no lane.
+//! in one step, however many timers the thread uses. A thread that only resets timeouts has counts,
+//! and no nodes and no lane.
 //!
 //! A thread that ends gives all of it back: nodes and lane to the next thread, or to the worker at
 //! its next turn, whichever comes first ([`IdleNodes`](crate::node::IdleNodes)). After the
@@ -194,8 +194,8 @@ pub(super) struct LentCache<'a> {
 }
 
 impl LentCache<'_> {
-    /// Takes a timeout back that was just scheduled, because the timer closes. Returns its task,
-    /// or the handle if the worker has the message.
+    /// Takes a timeout back that was just scheduled, because the timer closes. Returns its task, or
+    /// the handle if the worker has the message.
     #[cold]
     pub(super) fn withdraw(&mut self, handle: Handle) -> Result<Handle, ClaimedTask<SharedFields>> {
         match self.nodes.withdraw(handle) {

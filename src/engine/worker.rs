@@ -3,6 +3,8 @@
 //! A turn drains messages, advances the wheel and expires what is due. The worker thread, a
 //! [`Driver`](crate::Driver), the tests and loom's models all call the same [`turn`](Worker::turn).
 
+use std::time::Duration;
+
 use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
 use super::shared::{Executor, Shared, SharedFields};
 use super::timeouts::TimeoutsQueue;
@@ -14,6 +16,32 @@ use crate::wheel::SlotCounts;
 /// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
 /// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
+
+/// While there is more memory to return, the worker thread continues after this time.
+const RETURN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Memory is returned if it was not needed for this time: a load that changes more often keeps it.
+const SURPLUS_TIME: Duration = Duration::from_secs(1);
+
+/// Whether there is memory to return to the operating system.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Surplus {
+    None,
+    /// There was too much in each turn since this time.
+    Since(u64),
+    Returning,
+}
+
+impl Surplus {
+    /// After this time the worker has something to do about it.
+    pub(super) fn wait(self) -> Option<Duration> {
+        match self {
+            Self::None => None,
+            Self::Since(_) => Some(SURPLUS_TIME),
+            Self::Returning => Some(RETURN_INTERVAL),
+        }
+    }
+}
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
@@ -27,8 +55,7 @@ pub(crate) struct Worker {
     pub(super) wanted: u64,
     /// Whether the thread has tried to set the state's bit `LIGHT`.
     pub(super) has_tried_light: bool,
-    /// There is more memory to return.
-    pub(crate) has_surplus: bool,
+    pub(super) surplus: Surplus,
     /// All timeouts have ended, and their hooks were called.
     pub(super) has_ended_all: bool,
 }
@@ -42,7 +69,7 @@ impl Worker {
             lateness: LatenessSampler::new(ticks),
             wanted: DEADLINE_NEVER,
             has_tried_light: false,
-            has_surplus: false,
+            surplus: Surplus::None,
             has_ended_all: false,
         }
     }
@@ -75,11 +102,32 @@ impl Worker {
         had_due
     }
 
-    /// Returns memory that is not needed to the operating system: a bounded amount of work. Returns
-    /// whether there is more to do.
-    pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>) -> bool {
-        self.has_surplus = !self.has_ended_all && self.nodes.of(shared).return_memory();
-        self.has_surplus
+    /// Returns memory to the operating system that was not needed for a second, by at most so many
+    /// steps. A step takes some ten microseconds.
+    pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
+        let mut nodes = self.nodes.of(shared);
+        self.surplus = match self.surplus {
+            _ if self.has_ended_all => Surplus::None,
+            Surplus::Returning => Surplus::Returning,
+            _ if !nodes.has_surplus() => Surplus::None,
+            Surplus::None => Surplus::Since(now),
+            Surplus::Since(then) if now.saturating_sub(then) < SURPLUS_TIME.as_nanos() as u64 => {
+                Surplus::Since(then)
+            }
+            Surplus::Since(_) => Surplus::Returning,
+        };
+        let mut left = steps;
+        while self.surplus == Surplus::Returning && left > 0 {
+            left -= 1;
+            if !nodes.return_memory() {
+                self.surplus = Surplus::None;
+            }
+        }
+    }
+
+    /// After this time a turn has memory to return.
+    pub(crate) fn surplus_wait(&self) -> Option<Duration> {
+        self.surplus.wait()
     }
 
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due

@@ -208,6 +208,7 @@ impl<S: Owner> Lent<'_, S> {
     }
 
     /// Makes a timeout in the place of another one, and pushes its message.
+    #[cfg(feature = "async")]
     pub(crate) fn schedule_replacement<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {
         self.schedule_as(Kind::Replacement, task, deadline)
     }

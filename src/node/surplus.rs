@@ -100,6 +100,11 @@ impl Surplus {
     }
 }
 
+/// Whether memory can be returned: nodes drop nothing, and a page of nodes has this size.
+fn is_possible<S: TaskContext>() -> bool {
+    CAN_RETURN_MEMORY && !needs_drop::<Node<S>>() && PAGE * size_of::<Node<S>>() == PAGE_SIZE
+}
+
 /// How many free pages stay, if so many are in use.
 fn reserve(in_use: u64) -> u64 {
     MIN_RESERVE.max(in_use / RESERVE)
@@ -144,11 +149,8 @@ impl Surplus {
         list: &mut FreeList,
         arena: &Arena<S>,
     ) -> bool {
-        // Memory that is returned drops nothing, and is counted in pages of this size.
         const { assert!(LARGE_PAGE % (64 * PAGE_SIZE) == 0) };
-        let is_possible =
-            CAN_RETURN_MEMORY && !needs_drop::<Node<S>>() && PAGE * size_of::<Node<S>>() == PAGE_SIZE;
-        if !is_possible {
+        if !is_possible::<S>() {
             return false;
         }
         self.phase = match self.phase {
@@ -163,16 +165,23 @@ impl Surplus {
         self.phase != Phase::Idle
     }
 
-    /// Begins a search if there are enough pages with free nodes, and if nodes were recycled since
-    /// the last search: otherwise that one has returned all.
-    fn begin<S: TaskContext>(&mut self, list: &FreeList, arena: &Arena<S>) -> Phase {
-        if list.recycled() - self.recycled < MIN_RESERVE as i64 || self.is_refused {
-            return Phase::Idle;
+    /// Whether a search may find memory to return: there are enough pages with free nodes, and nodes
+    /// were recycled since the last search (otherwise that one has returned all).
+    #[inline]
+    pub(super) fn has_surplus<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
+        if list.recycled() - self.recycled < MIN_RESERVE as i64 || self.is_refused || !is_possible::<S>() {
+            return false;
         }
         let (queued, has_memory) = queued_and_with_memory(arena);
-        if queued <= 2 * reserve(has_memory - queued) {
+        queued > 2 * reserve(has_memory - queued)
+    }
+
+    /// Begins a search, if there is a surplus.
+    fn begin<S: TaskContext>(&mut self, list: &FreeList, arena: &Arena<S>) -> Phase {
+        if !self.has_surplus(list, arena) {
             return Phase::Idle;
         }
+        let (queued, _) = queued_and_with_memory(arena);
         self.recycled = list.recycled();
         let page_size = memory_page_size();
         if LARGE_PAGE % page_size != 0 {

@@ -1,7 +1,6 @@
 //! A burst of timeouts, with a worker that this thread plays.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use super::*;
 use crate::sync::Arc;
@@ -61,14 +60,19 @@ impl Both {
         Self { local: LocalNodes::new(&pool, producer), pool, consumer }
     }
 
+    fn lend(&mut self) -> Lent<'_, Timer> {
+        self.local.set_ready();
+        self.local.lend(&self.pool)
+    }
+
     fn schedule(&mut self, deadline: u64) -> Handle<Timer> {
-        self.local.lend(&self.pool).schedule(Nothing, deadline)
+        self.lend().schedule(Nothing, deadline)
     }
 
     fn cancel(&mut self, handle: Handle<Timer>) {
         let seen = handle.not_ended().expect("the timeout has not ended");
         if let Cancel::TakenBack(task) | Cancel::InFlight(task) | Cancel::InWheel(task) =
-            self.local.lend(&self.pool).cancel(&handle, seen)
+            self.lend().cancel(&handle, seen)
         {
             let CancelledTask::Owned(task) = task else { panic!("the task does not run") };
             task.discard();
@@ -101,18 +105,13 @@ impl Both {
         }
     }
 
-    /// Returns the time that it took in total, and that of the longest step.
-    fn return_memory(&mut self) -> (usize, Duration, Duration) {
-        let (mut steps, mut total, mut longest) = (0, Duration::ZERO, Duration::ZERO);
-        loop {
-            let start = Instant::now();
-            let has_more = self.pool.nodes.lock().unwrap().of(&self.pool).return_memory();
-            let time = start.elapsed();
-            (steps, total, longest) = (steps + 1, total + time, longest.max(time));
-            if !has_more {
-                return (steps, total, longest);
-            }
+    /// Returns the number of steps.
+    fn return_memory(&mut self) -> usize {
+        let mut steps = 1;
+        while self.pool.nodes.lock().unwrap().of(&self.pool).return_memory() {
+            steps += 1;
         }
+        steps
     }
 }
 
@@ -166,74 +165,13 @@ fn memory_is_returned_and_used_again() {
         let mut both = Both::new(wheel);
         for kind in ["expire", "cancel", "keep"] {
             let kept = burst(&mut both, COUNT, kind, || ());
-            let steps = both.return_memory().0;
+            let steps = both.return_memory();
             assert!(steps > 3 || !crate::platform::CAN_RETURN_MEMORY, "{steps} steps");
-            assert_eq!(both.return_memory().0, 1, "nothing is left to return");
+            assert_eq!(both.return_memory(), 1, "nothing is left to return");
             for handle in kept {
                 both.cancel(handle);
             }
             both.receive();
         }
-    }
-}
-
-/// Bytes of this process that are in memory.
-#[cfg(target_os = "linux")]
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * crate::platform::memory_page_size()
-}
-
-/// The measurement of `resident_memory_falls_after_a_burst`, in a process of its own. It can be
-/// called alone, for example with ten million timeouts:
-///
-/// ```text
-/// BURST="expire 10000000" cargo test --release --lib node::tests::measure -- --ignored --nocapture
-/// ```
-#[test]
-#[cfg(target_os = "linux")]
-#[ignore = "it measures the memory of the whole process"]
-fn measure() {
-    let setting = std::env::var("BURST").unwrap_or_else(|_| "expire 1000000".to_owned());
-    let (kind, count) = setting.split_once(' ').unwrap();
-    let mut both = Both::new(EitherWheel::Hashed(Hashed::new(512)));
-    let (before, mut peak) = (resident(), 0);
-    let count = count.parse().unwrap();
-    let kept = burst(&mut both, count, kind, || peak = resident() - before);
-    let ended = resident() - before;
-    let (steps, total, longest) = both.return_memory();
-    let left = resident().saturating_sub(before);
-    println!(
-        "{kind}, {count} timeouts: {} MB at the peak, {} MB when they had ended, {} MB after {steps} steps in \
-         {total:.1?}, at most {longest:.1?} each",
-        peak >> 20,
-        ended >> 20,
-        left >> 20,
-    );
-    let start = Instant::now();
-    for _ in 0..1_000 {
-        both.return_memory();
-    }
-    println!("a step with nothing to do: {:?}", start.elapsed() / 1_000);
-    // The nodes alone are 64 bytes each.
-    assert!(peak > count * 64, "{peak} bytes");
-    let in_use = if kind == "keep" { peak * 2 / 3 } else { 0 };
-    assert!(left < in_use + peak / 10 + (4 << 20), "{left} bytes of {peak} are left");
-    drop(kept);
-}
-
-/// In processes of their own, because other tests run in this one.
-#[test]
-#[cfg(target_os = "linux")]
-#[cfg_attr(miri, ignore = "it starts processes")]
-fn resident_memory_falls_after_a_burst() {
-    for kind in ["expire", "cancel", "keep"] {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "node::tests::measure", "--ignored", "--nocapture"])
-            .env("BURST", format!("{kind} 1000000"))
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{kind}: {text}");
     }
 }

@@ -228,6 +228,11 @@ impl<S: Owner> WheelOf<'_, S> {
         unsafe { self.own.free.collect_remote_frees(&self.pool.arena) }
     }
 
+    /// Whether there is memory that [`return_memory`](Self::return_memory) would return.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.own.surplus.has_surplus(&self.own.free, &self.pool.arena)
+    }
+
     /// Returns memory that is not needed to the operating system. Each call does a bounded amount
     /// of work, about 100 µs at most. Returns whether there is more to do.
     ///

@@ -26,14 +26,14 @@
 //! again afterwards. The thread that runs it owns the task and gives it back together with the next
 //! deadline. A `cancel` meanwhile does not get the task: the runner finds `CANCELLED` and drops it.
 //! While the task runs on another thread than the worker, the node stays in the wheel at a tick
-//! that never comes. A periodic task is never reset, because no user code has its `Timeout`
-//! before it has ended.
+//! that never comes. A periodic task is never reset, because no user code has its `Timeout` before
+//! it has ended.
 //!
 //! **At most one message.** A transition into `IN_FLIGHT` pushes a message, and so does one from
 //! `IN_WHEEL` into a final state by another thread than the worker. No other does. So at most one
-//! message about a node is under way. While there is one, only its arrival gives up
-//! the wheel's reference: a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED`
-//! leaves the reference to the message.
+//! message about a node is under way. While there is one, only its arrival gives up the wheel's
+//! reference: a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves the
+//! reference to the message.
 //!
 //! **What the orders are for.** The word publishes nothing but the deadline. The node itself
 //! reaches the worker through a lane, and the task belongs to one thread. The orders serve user
@@ -180,8 +180,8 @@ impl StateWord {
         self.change(Ordering::AcqRel, to_cancelled)
     }
 
-    /// [`cancel`](Self::cancel) of a new timeout that its caller does not want any more, because the
-    /// timer closes: unless its periodic task runs.
+    /// [`cancel`](Self::cancel) of a new timeout that its caller does not want any more, because
+    /// the timer closes: unless its periodic task runs.
     pub(super) fn withdraw(&self) -> Option<SeenWord> {
         self.change(Ordering::AcqRel, |seen| to_cancelled(seen).filter(|_| !seen.is_running()))
     }

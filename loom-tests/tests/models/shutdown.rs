@@ -17,7 +17,7 @@ fn at_first_tick() -> Driven {
 fn accepted_due_timeout_runs_before_shutdown_returns() {
     let mutants =
         [mutant("ClosedTimerTakesNew"), mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence")];
-    explore(None, mutants, || {
+    explore(Some(3), mutants, || {
         let Driven { timer, driver: _driver, .. } = at_first_tick();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
         let task = Task(Arc::clone(&outcome));
@@ -30,7 +30,7 @@ fn accepted_due_timeout_runs_before_shutdown_returns() {
 
 #[test]
 fn accepted_later_timeout_is_returned_by_shutdown() {
-    explore(None, [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence")], || {
+    explore(Some(3), [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
         let task = Task(Arc::clone(&outcome));
@@ -45,7 +45,7 @@ fn accepted_later_timeout_is_returned_by_shutdown() {
 
 #[test]
 fn accepted_caller_reads_the_clock_before_shutdown() {
-    explore(None, [mutant("NewTimeoutWithoutFirstLook")], || {
+    explore(Some(3), [mutant("NewTimeoutWithoutFirstLook")], || {
         let clock = ModelClock::default();
         let (timer, _driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());
