@@ -62,6 +62,8 @@ fn memory_of_a_burst_returns() {
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let turn = |driver: &mut Driver| {
         for _ in 0..100 {
+            // Memory is returned if it was not needed for a second.
+            clock.advance(Duration::from_millis(20));
             driver.turn();
         }
     };

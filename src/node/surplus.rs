@@ -165,8 +165,8 @@ impl Surplus {
         self.phase != Phase::Idle
     }
 
-    /// Whether a search may find memory to return: there are enough pages with free nodes, and nodes
-    /// were recycled since the last search (otherwise that one has returned all).
+    /// Whether a search may find memory to return: there are enough pages with free nodes, and
+    /// nodes were recycled since the last search (otherwise that one has returned all).
     #[inline]
     pub(super) fn has_surplus<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
         if list.recycled() - self.recycled < MIN_RESERVE as i64 || self.is_refused || !is_possible::<S>() {

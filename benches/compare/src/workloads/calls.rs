@@ -334,7 +334,8 @@ pub(super) fn growth<C: Competitor>(session: &mut Session<C>, command: &Command)
     Ok(Answer::new([("few_ns", few), ("many_ns", many), ("ratio", many / few)]))
 }
 
-/// Returns the nanoseconds to schedule a timeout and to cancel another one while others are pending.
+/// Returns the nanoseconds to schedule a timeout and to cancel another one while others are
+/// pending.
 fn replacement_cost<C: Competitor>(
     session: &mut Session<C>,
     command: &Command,

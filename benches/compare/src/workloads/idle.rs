@@ -84,8 +84,8 @@ pub(super) fn memory_after_burst<C: Competitor>(
     command: &Command,
 ) -> WorkloadResult {
     let (count, seconds) = (command.get("count")?, command.seconds()?);
-    // The time in milliseconds from scheduling to the deadlines of timeouts that fire. A microsecond
-    // each is enough to schedule all of them before the first one fires.
+    // The time in milliseconds from scheduling to the deadlines of timeouts that fire. A
+    // microsecond each is enough to schedule all of them before the first one fires.
     let soon = 1_000 + count as u64 / 1_000;
     let is_cancelled = command.get("cancel")? == 1;
     let mut random = command.random();
