@@ -42,8 +42,6 @@ pub(crate) struct WorkerCounters {
     pub(crate) taken: Counter,
     /// Timeouts that ended when their task was handed to the executor, or run.
     pub(crate) expired: Counter,
-    /// Timeouts that the end of the timer has cancelled.
-    pub(crate) stopped: Counter,
     /// Runs of periodic tasks, which stay in the wheel. It is a counter of its own, because the
     /// difference of two counters that are read one after the other is sometimes too large.
     pub(crate) runs: Counter,

@@ -294,7 +294,7 @@ impl Worker {
         let Self { nodes, intake, .. } = self;
         let mut nodes = nodes.of(shared);
         let mut end = |stopped| {
-            shared.counters.worker.stopped.add_one_alone();
+            shared.pending_counts.count_stopped();
             shared.free_place();
             all.push(stopped);
         };

@@ -10,7 +10,8 @@
 //! | `registered` | its thread | before the push of a new timeout | `Relaxed` | the push and the fence after it publish it |
 //! | `cancelled` | its thread | after the compare-exchange that cancels a timeout, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended_by_threads`](PendingCounts::ended_by_threads): a thread that sees the end sees the registration |
 //! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
-//! | `expired`, `stopped`, `ended_elsewhere` (`counters.rs`) | the worker; a thread of the executor | after the change of the timeout's word | `Release` | the same |
+//! | `stopped` | the worker, for `stop` | after the change of the timeout's word | `Release` | the `Acquire` of [`ended`](PendingCounts::ended) |
+//! | `expired`, `ended_elsewhere` (`counters.rs`) | the worker; a thread of the executor | after the change of the timeout's word | `Release` | the `Acquire` of `Counter::get` |
 //!
 //! Each count only grows.
 //!
@@ -137,11 +138,13 @@ pub(crate) struct PendingCounts {
     first: OnceLock<Arc<ThreadCounts>>,
     /// Those that no thread has.
     free: Free<Arc<ThreadCounts>>,
+    /// Timeouts that the end of the timer has cancelled.
+    stopped: AtomicU64,
 }
 
 impl Default for PendingCounts {
     fn default() -> Self {
-        let counts = Self { first: OnceLock::new(), free: Free::new() };
+        let counts = Self { first: OnceLock::new(), free: Free::new(), stopped: AtomicU64::new(0) };
         if IS_EXPLORED {
             // loom demands that an atomic is made before any thread can use it.
             let taken: Vec<_> = (0..4).map(|_| counts.take()).collect();
@@ -166,6 +169,11 @@ impl PendingCounts {
 
     pub(super) fn give_back(&self, counts: &OwnCounts) {
         self.free.push(Arc::clone(&counts.shared));
+    }
+
+    /// The worker counts a timeout that the end of the timer has cancelled.
+    pub(super) fn count_stopped(&self) {
+        self.stopped.fetch_add(1, Ordering::Release);
     }
 
     fn all(&self) -> impl Iterator<Item = &Counts> {
@@ -268,7 +276,7 @@ impl PendingCounts {
     fn ended(&self, counters: &Counters) -> Balance {
         let expired = counters.worker.expired.get() + counters.ended_elsewhere.get();
         let (cancelled, withdrawn) = self.ended_by_threads();
-        let cancelled = cancelled + counters.worker.stopped.get();
+        let cancelled = cancelled + self.stopped.load_of_another(Ordering::Acquire);
         Balance { expired, cancelled, withdrawn, ..Balance::default() }
     }
 }

@@ -235,6 +235,9 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "engine/pending.rs cancel release",
         "the fence after the push releases the registration; with the bit `LIGHT` there is none",
     ),
+    ("engine/pending.rs count_stopped release", "as `cancel`"),
+    ("engine/pending.rs ended acquire", "the timer's handle that a reader has orders the registrations"),
+    ("engine/pending.rs withdraw release", "as `cancel`"),
     ("engine/state.rs set_started acquire", "the caller has the lock of the thread's handle"),
     ("engine/state.rs set_started release", "a caller uses of the thread only what was there before"),
     (

@@ -109,7 +109,7 @@ fn first_poll_during_stop_is_woken_or_rejected() {
 
 #[test]
 fn last_waker_is_woken_or_its_poll_is_ready() {
-    explore(None, [mutant("RepollKeepsOldWaker"), mutant("ChangeWithoutCompare")], || {
+    explore(Some(4), [mutant("RepollKeepsOldWaker"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep_in_wheel(1);
         driven.clock.advance(TICK);
@@ -181,7 +181,7 @@ fn last_waker_is_woken_after_a_poll_on_another_thread() {
 /// Between the cancel of the old timeout and the push of the new one, `stop` waits.
 #[test]
 fn poll_with_another_waker_in_lane_is_ended_by_stop() {
-    explore(None, [mutant("ReplaceCountsEndFirst"), mutant("StopWithoutWaiting")], || {
+    explore(Some(4), [mutant("ReplaceCountsEndFirst"), mutant("StopWithoutWaiting")], || {
         let driven = Driven::new();
         let (sleep, first) = driven.sleep(5);
         is_ended_by_stop(&driven, sleep, &first);
