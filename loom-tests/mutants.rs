@@ -32,6 +32,8 @@ pub const ROWS: &[Row] = &[
         "cache.counts.cancel(); cache.counts.register();",
     ),
     mutant("ReplaceCountsEndFirst", "engine/caller.rs", "«cache.counts.cancel();» Ok((old,", ""),
+    // A thread that has replaced a timeout does not look whether the worker sleeps.
+    mutant("ReplaceWithoutLook", "engine/caller.rs", "self.wake_for_earlier(&new.handle);", ""),
     // A timeout that is replaced gives its place back, and the new one takes it again.
     mutant(
         "ReplaceFreesPlace",

@@ -15,6 +15,11 @@ impl crate::Driver {
         self.shared.next_due(last).is_some()
     }
 
+    /// Returns whether the worker wakes soon by itself, to reclaim what has ended.
+    pub fn reclaims_soon(&self) -> bool {
+        self.shared.reclaims_soon()
+    }
+
     /// Returns whether the worker is asleep although messages wait.
     pub fn misses_messages(&self) -> bool {
         self.shared.misses_messages()

@@ -15,6 +15,10 @@ impl Shared {
         matches!(self.idle(), Idle::Parked(_))
     }
 
+    pub(crate) fn reclaims_soon(&self) -> bool {
+        !self.state.snapshot().wakes_to_reclaim()
+    }
+
     pub(crate) fn misses_messages(&self) -> bool {
         self.state.snapshot().is_asleep() && !self.worker.lock().intake.queue.is_empty(&self.new_lanes)
     }

@@ -576,7 +576,6 @@ mutants! {
     detects_expiry_takes_left_reference: each_timeout_ends_once, "ExpiryTakesLeftReference";
     detects_stop_takes_left_reference: each_timeout_ends_once, "StopTakesLeftReference";
     detects_retired_lane_dropped_early: no_timeout_is_forgotten, "RetiredLaneDroppedEarly";
-    detects_replace_counts_end_first: mixed::all_operations_end_once, "ReplaceCountsEndFirst";
     detects_repoll_keeps_old_waker: mixed::all_operations_end_once, "RepollKeepsOldWaker";
     detects_run_revives_cancelled: mixed::all_operations_end_once, "RunRevivesCancelled";
     detects_shutdown_ignores_registered: mixed::all_operations_end_once, "ShutdownIgnoresRegistered";

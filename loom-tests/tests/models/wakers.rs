@@ -243,7 +243,8 @@ fn worker_sees_polls_or_is_woken() {
             assert!(poller.polls(&mut sleep).is_pending());
         }
         let (asleep, mut driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_messages()));
+        // The new timeouts have the deadline that the worker has announced.
+        assert!(!(asleep && driver.misses_messages()) || driver.reclaims_soon());
         drop(sleep);
         while driver.next_turn() == Some(Duration::ZERO) {
             driver.turn();
@@ -255,7 +256,7 @@ fn worker_sees_polls_or_is_woken() {
 /// The loop may have announced a turn for the old timeout, and none for the new one.
 #[test]
 fn poll_with_another_waker_keeps_the_announced_turn() {
-    explore(Some(3), [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")], || {
+    explore(Some(3), [mutant("ReplaceWithoutLook"), mutant("SleepWithoutSecondLook")], || {
         let woken = Arc::new(AtomicUsize::new(0));
         let wakes = Arc::clone(&woken);
         let driven = Driven::build(|builder| builder.waker(move || _ = wakes.fetch_add(1, Relaxed)));
