@@ -15,9 +15,9 @@ impl crate::Driver {
         self.shared.next_due(last).is_some()
     }
 
-    /// Returns whether the worker wakes soon by itself, to reclaim what has ended.
-    pub fn reclaims_soon(&self) -> bool {
-        self.shared.reclaims_soon()
+    /// Returns whether the worker sleeps past this tick, as far as it has announced.
+    pub fn sleeps_past(&self, tick: u64) -> bool {
+        self.shared.sleeps_past(tick)
     }
 
     /// Returns whether the worker is asleep although messages wait.

@@ -2,6 +2,7 @@
 
 use super::shared::Shared;
 use super::sleep::Idle;
+use crate::sync::Ordering;
 
 pub use super::timeouts::inside::{Lane, Lanes};
 
@@ -15,8 +16,8 @@ impl Shared {
         matches!(self.idle(), Idle::Parked(_))
     }
 
-    pub(crate) fn reclaims_soon(&self) -> bool {
-        !self.state.snapshot().wakes_to_reclaim()
+    pub(crate) fn sleeps_past(&self, tick: u64) -> bool {
+        self.state.announced.load(Ordering::Relaxed) > self.ticks.first_deadline_of(tick)
     }
 
     pub(crate) fn misses_messages(&self) -> bool {
