@@ -164,7 +164,9 @@ fn steady_traffic_with_far_deadlines_wakes_the_worker_rarely() {
                 // Some messages are taken back, others come too late for that.
                 timer.new_timeout(|_| (), ms(5_000)).unwrap().cancel();
                 let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
-                previous.replace(timeout).map(|previous| assert!(previous.cancel()));
+                if let Some(previous) = previous.replace(timeout) {
+                    assert!(previous.cancel());
+                }
                 scheduled += 2;
             }
             if !pause.is_zero() {

@@ -89,7 +89,7 @@ impl Both {
         nodes.receive(self.consumer.look(), u64::MAX, |arrival, _| match arrival {
             Arrival::TakenBack => {}
             Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
-                node.accept(|deadline, _| deadline)
+                node.accept(|deadline, _| deadline);
             }
         });
     }
