@@ -76,7 +76,7 @@ impl FreeList {
             self.held.resize((page + 1).next_power_of_two(), Held::default());
         }
         let held = &mut self.held[page];
-        held.free |= 1 << (number as usize % PAGE);
+        held.free |= 1 << (number as usize - page * PAGE);
         held.count += 1;
         self.room -= 1;
         if held.count >= MIN_FREE_PER_PAGE {
