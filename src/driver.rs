@@ -130,9 +130,9 @@ impl Driver {
     /// Returns how long it is until [`turn`](Self::turn) has work.
     ///
     /// Returns zero if there is work now, which may be only to process a cancellation. Returns at
-    /// most a second while there is memory of a burst to return to the operating system.
+    /// most two seconds while there is memory of a burst to return to the operating system.
     ///
-    /// Returns `None` if nothing is pending, or nothing that will become due: a deadline too far
+    /// Otherwise returns `None` if nothing is pending, or nothing that will become due: a deadline too far
     /// away to represent, or a periodic task that is with the task executor (the end of its run
     /// calls the waker). Also returns `None` on a stopped timer, so a loop should check
     /// [`is_stopped`](Self::is_stopped), and in the other cases in which `turn` does nothing.
@@ -172,7 +172,7 @@ impl Driver {
         let mut worker = self.shared.worker.lock();
         let next = worker.next_turn(&self.shared);
         // A turn returns some of the memory that is not needed any more.
-        let surplus = worker.surplus_wait();
+        let surplus = worker.surplus_wait(&self.shared);
         drop(worker);
         // Read the time now, because draining the messages may have taken some.
         let wait = next.map(|next| self.shared.ticks.until(next, self.shared.time.now()));

@@ -18,6 +18,9 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
+use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicBool;
+
 /// The size of a large page in bytes, on platforms that have them. (Under Miri it is smaller, so
 /// that tests need fewer nodes.)
 pub(crate) const LARGE_PAGE: usize = if cfg!(miri) { 256 << 10 } else { 2 << 20 };
@@ -39,29 +42,46 @@ pub(crate) fn prefer_large_pages(allocated: NonNull<u8>, layout: Layout) {
     let _ = (allocated, layout);
 }
 
+/// Registers the process for [`heavy_fence`]. The kernel may wait for all processors meanwhile,
+/// which takes some ten milliseconds.
+pub(crate) fn register_heavy_fence() {
+    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+    HAS_HEAVY_FENCE.store(membarrier::call(membarrier::REGISTER), Ordering::Release);
+}
+
+/// Whether the process is registered for [`heavy_fence`].
+pub(crate) fn has_heavy_fence() -> bool {
+    HAS_HEAVY_FENCE.load(Ordering::Acquire)
+}
+
+/// Whether [`register_heavy_fence`] may succeed on this platform.
+pub(crate) const CAN_REGISTER_HEAVY_FENCE: bool =
+    cfg!(all(target_os = "linux", not(miri), not(hashed_wheel_loom)));
+
+static HAS_HEAVY_FENCE: AtomicBool = AtomicBool::new(false);
+
 /// Makes each thread of the process that runs execute a full memory fence, including this one.
-/// Returns false if that is not possible.
-///
-/// Takes some microseconds. The first call in a process registers it with the kernel, which may
-/// take some ten milliseconds.
+/// Returns false if that is not possible. Takes some microseconds.
 pub(crate) fn heavy_fence() -> bool {
     #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
-    {
-        use crate::sync::unmodelled::OnceLock;
-
-        // <linux/membarrier.h>
-        const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-        const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-        static IS_REGISTERED: OnceLock<bool> = OnceLock::new();
-
-        // SAFETY: `membarrier` takes two numbers and neither reads nor writes memory. A kernel that
-        // does not know the call or the command returns an error.
-        let membarrier =
-            |command: libc::c_int| unsafe { libc::syscall(libc::SYS_membarrier, command, 0) } == 0;
-        *IS_REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED)
-    }
+    return membarrier::call(membarrier::FENCE);
     #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
     false
+}
+
+/// The system call, with the commands of <linux/membarrier.h>.
+#[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+mod membarrier {
+    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`.
+    pub(super) const FENCE: libc::c_int = 1 << 3;
+    /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`.
+    pub(super) const REGISTER: libc::c_int = 1 << 4;
+
+    pub(super) fn call(command: libc::c_int) -> bool {
+        // SAFETY: `membarrier` takes numbers and neither reads nor writes memory. A kernel that
+        // does not know the call or the command returns an error.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
 }
 
 /// Whether the range of the allocation may use large pages again, or is to use small ones only:

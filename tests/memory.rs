@@ -62,7 +62,7 @@ fn memory_of_a_burst_returns() {
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let turn = |driver: &mut Driver| {
         for _ in 0..100 {
-            // Memory is returned if it was not needed for a second.
+            // Memory is returned if it was not needed for two seconds.
             clock.advance(Duration::from_millis(20));
             driver.turn();
         }

@@ -21,10 +21,11 @@
 //! same thread or by one that the ending thread has learnt of it from. So for each end that was
 //! read, the registration is read too, and the difference is not negative.
 //!
-//! Take the moment between the two sums. Until then at least as many timeouts had ended as the
-//! first sum says, and at most as many were registered as the second one says. So the difference is
-//! at least the number of timeouts that were pending at that moment. If it is zero, none was.
-//! `stop` relies on this ([`end`](super::end)).
+//! This thread takes part in the order of the counts only by what it has learnt of them: `stop`
+//! reads them after its fence. Take the moment between the two sums. Until then at least as many
+//! timeouts had ended as the first sum says, and at most as many were registered as the second one
+//! says. So the difference is at least the number of timeouts that were pending at that moment. If
+//! it is zero, none was. `stop` relies on this ([`end`](super::end)).
 //!
 //! A timeout that is registered and ended while a thread reads counts may be in the second sum and
 //! not in the first. So a difference may be too large, but only if some end was counted meanwhile:

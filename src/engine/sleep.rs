@@ -54,25 +54,27 @@
 //! | after a turn with many messages: for at most [`LOT_INTERVAL`] | wakes it | – | – |
 //! | until the wheel's next tick, if that is near | – | – | – |
 //!
-//! While there is memory to return to the operating system, no sleep of the thread is longer than a
-//! second.
+//! While there is memory to return to the operating system, no sleep of the thread is longer than
+//! two seconds.
 //!
 //! So steady traffic with far deadlines wakes the thread about once per second, or as often as a
-//! lot is full, but at most once per `LOT_INTERVAL` (with more than 300 000 messages per second,
-//! once per `SHORT_LOT_INTERVAL`). What has ended is reclaimed within a second, except a message of
-//! eight bytes that its thread has taken back: these wait until a lot of them is full. The last row
-//! needs no announcement, because nothing can fire before that tick: a worker that expires
-//! something in each tick executes no fence.
+//! thread has pushed a lot; with more than 20 000 messages per second every [`LOT_INTERVAL`], and
+//! with more than 300 000 every [`SHORT_LOT_INTERVAL`]. What has ended is reclaimed within a
+//! second, except a message of eight bytes that its thread has taken back: these wait until a lot
+//! of them is full. The last row needs no announcement, because nothing can fire before that tick:
+//! a worker that expires something in each tick executes no fence.
 //!
 //! A caller that wakes the thread for its deadline leaves the deadline in `wanted`, and the thread
 //! wakes then although the timeout may be cancelled by that time. Otherwise each of many timeouts
 //! that are scheduled and soon cancelled would wake it, if the next deadline in the wheel is far.
+//! If callers wake it twice in one tick, it sleeps until the next tick without announcing that.
 
 use std::time::Duration;
 
 use super::shared::{Handle, Shared};
 use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
 use super::worker::Worker;
+use crate::platform::has_heavy_fence;
 use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::DEADLINE_NEVER;
@@ -85,17 +87,27 @@ const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
 /// woken by none of them.
 const LOT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The thread returns memory only if nothing falls due for this time, which is several times that
-/// of a step.
-const RETURN_TIME: Duration = Duration::from_micros(500);
-
 /// The same if there are so many messages that their memory would not stay in the processor's
 /// cache. Wake-ups do not matter then, because the worker is busy anyway.
 const SHORT_LOT_INTERVAL: Duration = Duration::from_millis(5);
-const VERY_MANY_MESSAGES: usize = 16_384;
 
-/// After a turn with so many messages, more lots are expected.
-const MANY_MESSAGES: usize = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
+/// So many messages per [`LOT_INTERVAL`] are many.
+const MANY_MESSAGES: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
+const VERY_MANY_MESSAGES: u64 = 16_384;
+
+/// What callers have woken the thread for.
+pub(super) struct Wanted {
+    /// The earliest deadline that has not passed.
+    deadline: u64,
+    /// The tick in which the last one woke it.
+    was_woken_in: Option<u64>,
+}
+
+impl Wanted {
+    pub(super) fn nothing() -> Self {
+        Self { deadline: DEADLINE_NEVER, was_woken_in: None }
+    }
+}
 
 impl TimerState {
     /// The worker is about to sleep, whatever has happened; `how` is some of the bits of
@@ -151,9 +163,8 @@ pub(crate) enum Idle {
     /// Sleep for this time, until the next tick; zero is another turn at once. Callers rely on it
     /// and do not wake the worker.
     UntilNextTick(Duration),
-    /// Sleep for this time, or without a limit. `ASLEEP` is set, so a caller that needs the worker
-    /// wakes it.
-    Parked(Option<Duration>),
+    /// Sleep for this time. `ASLEEP` is set, so a caller that needs the worker wakes it.
+    Parked(Duration),
     /// The timer is stopped.
     Ended,
 }
@@ -237,65 +248,101 @@ impl Shared {
     }
 }
 
-/// How the worker sleeps.
-struct Plan {
-    /// The tick of the next turn, if nothing wakes the worker before.
-    next: u64,
-    /// Bits of [`HOW_ASLEEP`].
-    how: u64,
+/// How the worker thread sleeps, in ticks.
+pub(crate) struct Plan {
+    /// The tick of the next turn; `None` if the timer is stopped.
+    next: Option<u64>,
+    /// The longest sleep.
+    at_most: Option<Duration>,
+    /// Whether `ASLEEP` is set.
+    is_announced: bool,
+}
+
+impl Plan {
+    fn until_tick(next: u64) -> Self {
+        Self { next: Some(next), at_most: None, is_announced: false }
+    }
+
+    /// What the thread does if it is `now`.
+    pub(super) fn idle(self, shared: &Shared, now: u64) -> Idle {
+        let Some(next) = self.next else { return Idle::Ended };
+        let time = shared.ticks.until(next, now);
+        let time = self.at_most.map_or(time, |at_most| at_most.min(time));
+        match self.is_announced {
+            true if !time.is_zero() => Idle::Parked(time),
+            true => {
+                shared.state.wake();
+                Idle::UntilNextTick(time)
+            }
+            false => Idle::UntilNextTick(time),
+        }
+    }
 }
 
 /// The worker's side.
 impl Worker {
-    /// Decides what the worker thread does after a turn.
-    pub(crate) fn idle(&mut self, shared: &Arc<Shared>, now: u64) -> Idle {
+    /// Decides how the worker thread sleeps after a turn.
+    pub(crate) fn idle(&mut self, shared: &Arc<Shared>, now: u64) -> Plan {
         if shared.state.snapshot().is_stopped() {
-            return Idle::Ended;
+            return Plan { next: None, at_most: None, is_announced: false };
         }
         if self.intake.has_backlog {
-            return Idle::UntilNextTick(Duration::ZERO);
+            return Plan::until_tick(0);
         }
-        let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
-        let until = shared.ticks.until(next, now);
-        // Not if something falls due soon: it would be late.
-        if until > RETURN_TIME {
-            self.return_memory(shared, now, 1);
-        }
-        let (how, at_most) = if self.intake.taken_last >= VERY_MANY_MESSAGES {
-            (0, Some(SHORT_LOT_INTERVAL))
-        } else if self.intake.taken_last >= MANY_MESSAGES {
-            (0, Some(LOT_INTERVAL))
-        } else if self.intake.has_reclaimed {
-            (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL))
-        } else {
-            (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None)
+        self.return_memory(shared, now, 1);
+        let (how, at_most) = match self.messages_per_lot_interval(now) {
+            VERY_MANY_MESSAGES.. => (0, Some(SHORT_LOT_INTERVAL)),
+            MANY_MESSAGES.. => (0, Some(LOT_INTERVAL)),
+            _ if self.intake.has_reclaimed => (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
+            _ => (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None),
         };
-        let wanted = self.wanted_deadline(shared, now, at_most.is_some());
-        let at_most = at_most.into_iter().chain(self.surplus.wait()).min();
-        let next = next.min(shared.ticks.of(wanted));
+        let earliest = self.nodes.tick() + 1;
+        let was_woken_again = self.take_wanted(shared, now, at_most.is_some());
+        let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
+        let next = next.min(shared.ticks.of(self.wanted.deadline));
         let until = shared.ticks.until(next, now);
-        if next <= self.nodes.tick() + 1 && until <= LOT_INTERVAL {
-            return Idle::UntilNextTick(until);
+        let is_near = next <= earliest && until <= LOT_INTERVAL;
+        if is_near || until.is_zero() {
+            return Plan::until_tick(next);
         }
-        if until > LOT_INTERVAL && !self.has_tried_light {
-            self.has_tried_light = true;
+        if was_woken_again && shared.ticks.duration() <= LOT_INTERVAL {
+            // Callers with earlier and earlier deadlines would wake it again and again. Nothing can
+            // fire before the next tick.
+            return Plan::until_tick(earliest);
+        }
+        if !self.is_light && has_heavy_fence() {
+            self.is_light = true;
             shared.state.set_light();
         }
-        let next = self.announce(shared, &Plan { next, how });
-        if next <= shared.ticks.reached(now) {
-            shared.state.wake();
-            return Idle::UntilNextTick(Duration::ZERO);
-        }
-        let until = (next < u64::MAX).then(|| shared.ticks.until(next, now));
-        Idle::Parked(until.into_iter().chain(at_most).min())
+        let next = self.announce(shared, next, how);
+        // `announce` may have reclaimed something.
+        let reclaims = self.intake.has_reclaimed.then_some(RECLAIM_INTERVAL);
+        let at_most = [at_most, reclaims, self.surplus_wait(shared)].into_iter().flatten().min();
+        Plan { next: Some(next), at_most, is_announced: true }
     }
 
-    /// The earliest deadline for which a caller has woken the thread, and which has not passed. It
-    /// is forgotten once there is no traffic.
-    fn wanted_deadline(&mut self, shared: &Shared, now: u64, has_traffic: bool) -> u64 {
-        let wanted = shared.state.wanted.swap(DEADLINE_NEVER, Ordering::Relaxed).min(self.wanted);
-        self.wanted = if has_traffic && wanted > now { wanted } else { DEADLINE_NEVER };
-        self.wanted
+    /// How many messages came per [`LOT_INTERVAL`] since the last call. (If that was less than a
+    /// millisecond ago, as if it was a millisecond.)
+    fn messages_per_lot_interval(&mut self, now: u64) -> u64 {
+        const LOT: u64 = LOT_INTERVAL.as_nanos() as u64;
+
+        let elapsed = now.saturating_sub(self.last_idle).max(LOT / 50);
+        self.last_idle = now;
+        let taken = std::mem::take(&mut self.intake.taken_since_idle) as u64;
+        taken.saturating_mul(LOT) / elapsed
+    }
+
+    /// Takes the deadline for which a caller has woken the thread, if it is earlier than the known
+    /// one. It is forgotten once it has passed, or there is no traffic. Returns whether this was
+    /// not the first time in this tick.
+    fn take_wanted(&mut self, shared: &Shared, now: u64, has_traffic: bool) -> bool {
+        let wanted = shared.state.wanted.swap(DEADLINE_NEVER, Ordering::Relaxed);
+        let deadline = wanted.min(self.wanted.deadline);
+        let deadline = if has_traffic && deadline > now { deadline } else { DEADLINE_NEVER };
+        let was_woken_in = if wanted < DEADLINE_NEVER { Some(self.nodes.tick()) } else { None };
+        let again = was_woken_in.is_some() && was_woken_in == self.wanted.was_woken_in;
+        self.wanted = Wanted { deadline, was_woken_in: was_woken_in.or(self.wanted.was_woken_in) };
+        again
     }
 
     /// Returns the tick at which the driver's next turn has work, and announces a sleep until then.
@@ -305,24 +352,25 @@ impl Worker {
         let mut next = self.next_tick(shared).min(never);
         if shared.waker.is_some() {
             let is_near = next <= self.nodes.tick() + 1 && shared.ticks.duration() <= LOT_INTERVAL;
-            next = self.announce(shared, &Plan { next, how: if is_near { 0 } else { WAKE_FOR_LOT } });
+            next = self.announce(shared, next, if is_near { 0 } else { WAKE_FOR_LOT });
         }
         (next < never).then_some(next)
     }
 
-    /// Announces a sleep. Returns the tick of the next turn, which is not later than announced.
-    fn announce(&mut self, shared: &Arc<Shared>, plan: &Plan) -> u64 {
+    /// Announces a sleep until tick `next`; `how` is some bits of [`HOW_ASLEEP`]. Returns the tick
+    /// of the next turn, which is not later.
+    fn announce(&mut self, shared: &Arc<Shared>, next: u64, how: u64) -> u64 {
         // No timeout that comes from now on fires before the wheel's next tick.
         let earliest = self.nodes.tick() + 1;
-        let needed_before = if plan.next <= earliest { 0 } else { shared.ticks.first_deadline_of(plan.next) };
+        let needed_before = if next <= earliest { 0 } else { shared.ticks.first_deadline_of(next) };
         shared.state.announced.store(needed_before, Ordering::Relaxed);
-        let before = shared.state.fall_asleep(plan.how);
+        let before = shared.state.fall_asleep(how);
         shared.state.fence_after_change(before);
         // Look again: a caller may have looked before `fall_asleep`. The answer is not later than
         // announced, because another caller may have relied on that:
         // - worker: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.
         // - caller, between the two: pushes a timeout for tick 6, and does not wake the worker.
-        self.next_tick(shared).min(plan.next)
+        self.next_tick(shared).min(next)
     }
 
     /// Returns the tick at which a turn has work; `u64::MAX` is never. Takes in the messages that

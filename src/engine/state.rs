@@ -1,8 +1,9 @@
 //! The state word of a timer: its lifecycle, and whether the worker sleeps.
 //!
 //! The word changes rarely: when the timer starts, closes or stops, and when the worker sleeps or
-//! is woken. Callers only read it, so they share it without contention. How many timeouts are
-//! pending is counted elsewhere ([`pending`](super::pending)).
+//! is woken. (With a driver's waker that is in each pass of its loop.) Callers only read it, so
+//! they share it without contention. How many timeouts are pending is counted elsewhere
+//! ([`pending`](super::pending)).
 //!
 //! # Push, fence, look
 //!
@@ -194,22 +195,16 @@ impl TimerState {
     pub(super) fn fence_after_change(&self, changed: StateSnapshot) {
         fence(Ordering::SeqCst);
         if changed.has(LIGHT) && !heavy_fence() {
-            // The process has forbidden itself the system call after the timer began to use it.
-            // From now on callers execute the fence. A caller that has read the old state has
-            // pushed, or will look at the word later: no processor keeps a store to itself for a
-            // millisecond.
-            self.word.fetch_and(!LIGHT, Ordering::Relaxed);
+            // The process has forbidden itself the system call since it was registered for it. No
+            // processor keeps a store to itself for so long.
             sleep(Duration::from_millis(1));
         }
     }
 
-    /// From now on callers execute no fence, if the platform permits it. For the worker thread,
-    /// while it is not asleep. Takes up to some ten milliseconds at the first call in a process, in
-    /// which the kernel waits for all processors.
+    /// From now on callers execute no fence. For the worker thread, while it is not asleep, once
+    /// the platform has a heavy fence.
     pub(super) fn set_light(&self) {
-        if heavy_fence() {
-            self.word.fetch_or(LIGHT, Ordering::Relaxed);
-        }
+        self.word.fetch_or(LIGHT, Ordering::Relaxed);
     }
 
     pub(crate) fn set_started(&self) {

@@ -3,12 +3,12 @@
 use super::shared::Shared;
 use super::sleep::Idle;
 use crate::error::NewTimeoutError;
+use crate::platform::{CAN_REGISTER_HEAVY_FENCE, register_heavy_fence};
 use crate::report;
-use crate::sync::{Arc, JoinHandle, Mutex, Parker, TakeCell, Unparker, spawn};
+use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled};
 
-/// How much memory a driver's turn returns to the operating system: that of some ten million
-/// timeouts, in some thirty milliseconds.
-const MAX_RETURN_STEPS: usize = 1_024;
+/// By how many steps a driver's turn returns memory to the operating system: about half a millisecond.
+const RETURN_STEPS: usize = 16;
 
 pub(crate) struct Thread {
     name: String,
@@ -104,8 +104,8 @@ impl Shared {
             worker.cancel_all(self);
         }
         if self.is_driven {
-            // The thread does this before it sleeps. A loop may sleep for long after this turn.
-            worker.return_memory(self, now, MAX_RETURN_STEPS);
+            // (The thread does this before it sleeps.)
+            worker.return_memory(self, now, RETURN_STEPS);
         }
         drop(worker);
         if had_work {
@@ -117,13 +117,27 @@ impl Shared {
     /// What the worker thread does after a turn.
     pub(crate) fn idle(self: &Arc<Self>) -> Idle {
         let now = self.time.now();
-        self.worker.lock().idle(self, now)
+        let plan = self.worker.lock().idle(self, now);
+        // Read the time again, because `idle` may have taken some; without the lock, because the
+        // clock is user code.
+        plan.idle(self, self.time.now())
+    }
+}
+
+/// Registers the process for the heavy fence, once. On a thread of its own, because timeouts would be
+/// late meanwhile. If it cannot be started, callers execute fences.
+fn prepare_heavy_fence() {
+    static IS_BEGUN: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
+
+    if CAN_REGISTER_HEAVY_FENCE && !IS_BEGUN.swap(true, Ordering::Relaxed) {
+        drop(spawn("hashed-wheel-setup".to_owned(), register_heavy_fence));
     }
 }
 
 /// The worker thread.
 fn run_worker(shared: &Arc<Shared>) {
     report::thread_started(shared.thread.name());
+    prepare_heavy_fence();
     let turns = || {
         let parker = shared.thread.parker.take().expect("the thread is started once");
         loop {
@@ -133,10 +147,7 @@ fn run_worker(shared: &Arc<Shared>) {
                 Idle::UntilNextTick(time) if time.is_zero() => continue,
                 Idle::UntilNextTick(time) => parker.nap(time),
                 Idle::Parked(time) => {
-                    match time {
-                        Some(time) => parker.park_timeout(time),
-                        None => parker.park(),
-                    }
+                    parker.park_timeout(time);
                     shared.state.wake();
                 }
             }

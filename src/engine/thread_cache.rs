@@ -13,7 +13,7 @@
 //! What a thread caches of a stopped timer keeps the timer's memory, as a handle would. The thread
 //! drops it when one of these comes first:
 //!
-//! - It drops a handle of that timer, or stops it.
+//! - It drops a `Timeout` of that timer, or stops the timer.
 //! - It uses another timer for the first time.
 //! - It begins another block of messages to another timer, and then schedules or cancels.
 //!
@@ -88,13 +88,17 @@ impl ThreadCache {
 
     /// Gives back what the thread has of the timer.
     fn give_back(&mut self, timer: &Shared) {
-        if let Some(nodes) = self.nodes.take() {
+        let nodes = self.nodes.take();
+        let leaves_nodes = nodes.is_some();
+        if let Some(nodes) = nodes {
             timer.idle_nodes.put(nodes);
         }
         // (Each thread of a model ends some time, and what it leaves is irrelevant to it.)
         if !IS_EXPLORED {
-            // The worker recycles the nodes, unless another thread takes them before.
-            timer.wake_to_reclaim();
+            if leaves_nodes {
+                // The worker recycles the nodes, unless another thread takes them before.
+                timer.wake_to_reclaim();
+            }
             timer.pending_counts.give_back(&self.counts);
         }
     }

@@ -7,40 +7,40 @@ use std::time::Duration;
 
 use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
 use super::shared::{Executor, Shared, SharedFields};
+use super::sleep::Wanted;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
 use crate::sync::Arc;
-use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING, Ticks};
+use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
 
 /// The most messages of all kinds that a turn takes. It is 100 000, Netty's number for the new
 /// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
-/// While there is more memory to return, the worker thread continues after this time.
+/// Memory is returned if it was not needed for this time: a load that changes faster keeps it.
+const SURPLUS_TIME: Duration = Duration::from_secs(2);
+
+/// Or if it was not needed for so many looks: the clock may stand still.
+const SURPLUS_LOOKS: u32 = 1_000;
+
+/// While there is more memory to return, the worker continues after this time.
 const RETURN_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Memory is returned if it was not needed for this time: a load that changes more often keeps it.
-const SURPLUS_TIME: Duration = Duration::from_secs(1);
+/// Memory is returned only if nothing falls due for this time, which is several times that of a
+/// step.
+const RETURN_TIME: Duration = Duration::from_micros(500);
 
 /// Whether there is memory to return to the operating system.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Surplus {
+enum Surplus {
     None,
-    /// There was too much in each turn since this time.
-    Since(u64),
+    /// There was too much at each look since then.
+    Since {
+        then: u64,
+        looks: u32,
+    },
     Returning,
-}
-
-impl Surplus {
-    /// After this time the worker has something to do about it.
-    pub(super) fn wait(self) -> Option<Duration> {
-        match self {
-            Self::None => None,
-            Self::Since(_) => Some(SURPLUS_TIME),
-            Self::Returning => Some(RETURN_INTERVAL),
-        }
-    }
 }
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
@@ -52,10 +52,12 @@ pub(crate) struct Worker {
     pub(super) intake: Intake,
     lateness: LatenessSampler,
     /// See [`sleep`](super::sleep).
-    pub(super) wanted: u64,
-    /// Whether the thread has tried to set the state's bit `LIGHT`.
-    pub(super) has_tried_light: bool,
-    pub(super) surplus: Surplus,
+    pub(super) wanted: Wanted,
+    /// When the thread last decided how to sleep.
+    pub(super) last_idle: u64,
+    /// Whether the state's bit `LIGHT` is set.
+    pub(super) is_light: bool,
+    surplus: Surplus,
     /// All timeouts have ended, and their hooks were called.
     pub(super) has_ended_all: bool,
 }
@@ -67,8 +69,9 @@ impl Worker {
             nodes,
             intake: Intake::default(),
             lateness: LatenessSampler::new(ticks),
-            wanted: DEADLINE_NEVER,
-            has_tried_light: false,
+            wanted: Wanted::nothing(),
+            last_idle: 0,
+            is_light: false,
             surplus: Surplus::None,
             has_ended_all: false,
         }
@@ -102,32 +105,45 @@ impl Worker {
         had_due
     }
 
-    /// Returns memory to the operating system that was not needed for a second, by at most so many
-    /// steps. A step takes some ten microseconds.
+    /// Returns memory to the operating system that was not needed for some time, by at most so many
+    /// steps. A step takes some ten microseconds. Does nothing if something falls due soon, which
+    /// would be late.
     pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
+        let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
+        if self.has_ended_all || shared.ticks.until(next, now) <= RETURN_TIME {
+            return;
+        }
         let mut nodes = self.nodes.of(shared);
+        let since_now = Surplus::Since { then: now, looks: 0 };
         self.surplus = match self.surplus {
-            _ if self.has_ended_all => Surplus::None,
             Surplus::Returning => Surplus::Returning,
             _ if !nodes.has_surplus() => Surplus::None,
-            Surplus::None => Surplus::Since(now),
-            Surplus::Since(then) if now.saturating_sub(then) < SURPLUS_TIME.as_nanos() as u64 => {
-                Surplus::Since(then)
+            Surplus::Since { then, looks } if then <= now => {
+                let is_over = u128::from(now - then) >= SURPLUS_TIME.as_nanos() || looks >= SURPLUS_LOOKS;
+                if is_over { Surplus::Returning } else { Surplus::Since { then, looks: looks + 1 } }
             }
-            Surplus::Since(_) => Surplus::Returning,
+            // (The clock may have gone back.)
+            Surplus::None | Surplus::Since { .. } => since_now,
         };
         let mut left = steps;
         while self.surplus == Surplus::Returning && left > 0 {
             left -= 1;
             if !nodes.return_memory() {
-                self.surplus = Surplus::None;
+                // More may have been freed since the search began.
+                self.surplus = if nodes.has_surplus() { since_now } else { Surplus::None };
             }
         }
     }
 
-    /// After this time a turn has memory to return.
-    pub(crate) fn surplus_wait(&self) -> Option<Duration> {
-        self.surplus.wait()
+    /// After this time there is memory to return, as far as it is known now.
+    pub(crate) fn surplus_wait(&mut self, shared: &Arc<Shared>) -> Option<Duration> {
+        match self.surplus {
+            _ if self.has_ended_all => None,
+            Surplus::Returning => Some(RETURN_INTERVAL),
+            Surplus::Since { .. } => Some(SURPLUS_TIME),
+            // Messages may have been taken in since the last look.
+            Surplus::None => self.nodes.of(shared).has_surplus().then_some(SURPLUS_TIME),
+        }
     }
 
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
@@ -223,6 +239,8 @@ pub(super) struct Intake {
     pub(super) taken: u64,
     /// How many messages the last call of [`drain`](Self::drain) took.
     pub(super) taken_last: usize,
+    /// How many messages were taken since the thread last decided how to sleep.
+    pub(super) taken_since_idle: usize,
     /// Whether that call found anything but new timeouts that have not ended: then there may be
     /// more to reclaim soon.
     pub(super) has_reclaimed: bool,
@@ -252,6 +270,7 @@ impl Intake {
             })
         };
         (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
+        self.taken_since_idle += self.taken_last;
         self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {
             let counters = &shared.counters.worker;

@@ -238,7 +238,6 @@ impl<S: Owner> WheelOf<'_, S> {
     ///
     /// The rows of the wheel shrink when entries leave them, so they are not looked at here.
     pub(crate) fn return_memory(&mut self) -> bool {
-        self.collect_remote_frees();
         if self.own.due.is_empty() && self.own.due.capacity() > MAX_IDLE_DUE {
             self.own.due = VecDeque::new();
         }

@@ -78,11 +78,6 @@ impl Parker {
         Unparker(self.0.unparker().clone())
     }
 
-    /// Sleeps until unparked.
-    pub(crate) fn park(&self) {
-        self.0.park();
-    }
-
     /// Sleeps until unparked, but at most for `time`.
     pub(crate) fn park_timeout(&self, time: Duration) {
         self.0.park_timeout(time);
