@@ -65,9 +65,9 @@ pub const ROWS: &[Row] = &[
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.
-    mutant("SleepWithoutSecondLook", "engine/sleep.rs", "self.next_tick(shared).min(plan.next)", "plan.next"),
+    mutant("SleepWithoutSecondLook", "engine/sleep.rs", "self.next_tick(shared).min(next)", "next"),
     // The second look may answer with a later turn than the announced one.
-    mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«plan.next»)", "u64::MAX"),
+    mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«next»)", "u64::MAX"),
     // --- engine/state.rs -------------------------------------------------------------------------
     // A caller executes no fence between its push and its look.
     mutant("PushWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» } StateSnapshot(", ""),
