@@ -132,9 +132,9 @@ impl Driver {
     /// Returns zero if there is work now, which may be only to process a cancellation. Returns at
     /// most two seconds while there is memory of a burst to return to the operating system.
     ///
-    /// Otherwise returns `None` if nothing is pending, or nothing that will become due: a deadline too far
-    /// away to represent, or a periodic task that is with the task executor (the end of its run
-    /// calls the waker). Also returns `None` on a stopped timer, so a loop should check
+    /// Otherwise returns `None` if nothing is pending, or nothing that will become due: a deadline
+    /// too far away to represent, or a periodic task that is with the task executor (the end of its
+    /// run calls the waker). Also returns `None` on a stopped timer, so a loop should check
     /// [`is_stopped`](Self::is_stopped), and in the other cases in which `turn` does nothing.
     ///
     /// # Accuracy

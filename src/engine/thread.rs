@@ -7,7 +7,8 @@ use crate::platform::{CAN_REGISTER_HEAVY_FENCE, register_heavy_fence};
 use crate::report;
 use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled};
 
-/// By how many steps a driver's turn returns memory to the operating system: about half a millisecond.
+/// By how many steps a driver's turn returns memory to the operating system: about half a
+/// millisecond.
 const RETURN_STEPS: usize = 16;
 
 pub(crate) struct Thread {
@@ -124,8 +125,8 @@ impl Shared {
     }
 }
 
-/// Registers the process for the heavy fence, once. On a thread of its own, because timeouts would be
-/// late meanwhile. If it cannot be started, callers execute fences.
+/// Registers the process for the heavy fence, once. On a thread of its own, because timeouts would
+/// be late meanwhile. If it cannot be started, callers execute fences.
 fn prepare_heavy_fence() {
     static IS_BEGUN: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
 
