@@ -92,7 +92,7 @@ const LOT_INTERVAL: Duration = Duration::from_millis(50);
 const SHORT_LOT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// So many messages per [`LOT_INTERVAL`] are many.
-const MANY_MESSAGES: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 1_024 };
+const MANY_MESSAGES: u64 = 1_024;
 const VERY_MANY_MESSAGES: u64 = 16_384;
 
 /// What callers have woken the thread for.
