@@ -432,19 +432,29 @@ impl<K: Hash + Eq> Items<K> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        let removed = self.current.remove_entry(key)?;
+        // First: if a key's `Hash` panics, the item must stay, because its timeout would not be
+        // cancelled.
+        self.shrink();
+        self.current.remove_entry(key)
+    }
+
+    /// Removes the item, if it is the current one of its key.
+    /// Its timeout has ended.
+    fn remove_current(&mut self, key: &K, item: u64) -> Option<(K, Current)> {
+        self.current.get(key).filter(|current| current.item == item)?;
+        let removed = self.current.remove_entry(key);
+        // Last: if a key's `Hash` panics, the item must not stay, because its timeout has ended.
+        self.shrink();
+        removed
+    }
+
+    /// Frees room that is not needed, which calls the `Hash` of all keys.
+    fn shrink(&mut self) {
         let (count, room) = (self.current.len(), self.current.capacity());
         // Most of the room was removed since the map grew, so the cost per removal is constant.
         if room > MAX_IDLE_KEYS && count < room / MAX_ROOM {
             self.current.shrink_to(2 * count);
         }
-        Some(removed)
-    }
-
-    /// Removes the item, if it is the current one of its key.
-    fn remove_current(&mut self, key: &K, item: u64) -> Option<(K, Current)> {
-        let is_current = self.current.get(key).is_some_and(|current| current.item == item);
-        if is_current { self.remove(key) } else { None }
     }
 }
 
@@ -544,6 +554,10 @@ impl<K> fmt::Debug for KeyedTimeouts<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::hash::Hasher;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::clock::ManualClock;
 
@@ -574,5 +588,45 @@ mod tests {
             let most = SHARDS * 2 * MAX_IDLE_KEYS;
             assert!(room() <= most, "room for {}", room());
         }
+    }
+
+    thread_local! {
+        /// The only key that has a hash at present.
+        static HASHED: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    #[derive(Clone, PartialEq, Eq)]
+    struct PanickingKey(usize);
+
+    impl Hash for PanickingKey {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            assert!(HASHED.get().is_none_or(|key| key == self.0), "the `Hash` of a key panics");
+            self.0.hash(state);
+        }
+    }
+
+    #[test]
+    fn no_timeout_is_lost_when_a_hash_panics() {
+        const KEYS: usize = if cfg!(miri) { 3_000 } else { 10_000 };
+
+        let (timer, _driver) =
+            HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
+        let keyed = KeyedTimeouts::new(&timer);
+        for key in 0..KEYS {
+            keyed.schedule(PanickingKey(key), |_| (), Duration::from_secs(9)).expect("a timeout");
+        }
+        let mut panics = 0;
+        for key in 0..KEYS {
+            HASHED.set(Some(key));
+            let result = catch_unwind(AssertUnwindSafe(|| keyed.cancel(&PanickingKey(key))));
+            HASHED.set(None);
+            assert_eq!(keyed.contains(&PanickingKey(key)), result.is_err());
+            assert_eq!(timer.pending_timeouts(), keyed.len());
+            if result.is_err() {
+                panics += 1;
+                assert!(keyed.cancel(&PanickingKey(key)));
+            }
+        }
+        assert!(panics >= SHARDS, "each map rehashes its keys when it shrinks: {panics} panics");
     }
 }

@@ -277,7 +277,7 @@ impl<S: TaskContext> Arena<S> {
     ///
     /// The chunk of the page was allocated. The caller owns all nodes of the page, none of which
     /// has anything to drop.
-    unsafe fn write_page(&self, page: u32) -> Page<S> {
+    pub(super) unsafe fn write_page(&self, page: u32) -> Page<S> {
         let number = page * PAGE as u32;
         let first = self.at(number);
         for at in 0..PAGE {

@@ -41,7 +41,7 @@ pub(super) struct FreeList {
     given_out: i64,
     /// How many nodes may be held.
     limit: i64,
-    /// How many more than are held now. Negative: too many may be held.
+    /// How many more than are held now. Negative: too many are held.
     room: i64,
     /// The next page to look at while too many nodes are held.
     next: usize,

@@ -21,12 +21,19 @@
 //!
 //! A *reserve* of free pages stays: those in the first regions. So a steady load finds the pages
 //! that it needs, and so do callers during the three phases. A search begins only if the free pages
-//! are twice the reserve, and ends where they are the reserve.
+//! are twice the reserve, and ends where they are the reserve. It also ends if no page is available
+//! any more: then callers need the pages that were taken, which are given out again.
+//!
+//! A page in `pages` has some free nodes, not necessarily all, so a search may find nothing. Its
+//! cost is paid for by the nodes that were recycled since the last search: one for
+//! [`PAGES_PER_RECYCLED`] pages. After each search that has returned nothing the price doubles, up
+//! to one node for [`MIN_PAGES_PER_RECYCLED`] pages.
 
 #![allow(unsafe_code)]
 
 use std::mem::{needs_drop, size_of, take};
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use super::arena::{ALL_FREE, Arena, FIRST_CHUNK, PAGE};
 use super::free_list::FreeList;
@@ -50,6 +57,14 @@ const MIN_RESERVE: u64 = if cfg!(miri) { 4 } else { 256 };
 /// The reserve is one in so many of the pages that are in use, if these are many.
 const RESERVE: u64 = 8;
 
+/// A search that looks at so many pages costs one recycled node, if the last one has returned
+/// memory.
+const PAGES_PER_RECYCLED: u64 = 8;
+
+/// The same after searches that have returned nothing. A page with a node that was recycled since
+/// may be free, so at most half of the pages are free and not searched for.
+const MIN_PAGES_PER_RECYCLED: u64 = 2;
+
 /// How many pages a step of `Count` and `Take` looks at.
 const PAGES_PER_STEP: usize = 512;
 
@@ -65,12 +80,20 @@ enum Phase {
     Take(usize),
     /// The next word of `taken`.
     Return(usize),
+    /// The same, but the pages are given out again.
+    GiveOut(usize),
 }
 
 pub(super) struct Surplus {
     phase: Phase,
     /// How many nodes had been recycled when the last search began.
     recycled: i64,
+    /// How many must be recycled until the next one begins.
+    price: i64,
+    /// How many pages this search looks at.
+    looked_at: u64,
+    /// Whether this search has returned memory.
+    has_returned: bool,
     /// For each region, how many of its pages are free.
     free: Vec<u32>,
     /// Pages in this region and in later ones are returned.
@@ -83,19 +106,26 @@ pub(super) struct Surplus {
     unit: usize,
     /// The operating system has refused a call, and is not asked again.
     is_refused: bool,
+    /// [`return_memory`]; in tests also a function that fails.
+    return_memory: unsafe fn(NonNull<u8>, usize) -> bool,
 }
 
 impl Surplus {
     pub(super) fn new() -> Self {
+        let page_size = memory_page_size();
         Self {
             phase: Phase::Idle,
             recycled: 0,
+            price: MIN_RESERVE as i64,
+            looked_at: 0,
+            has_returned: false,
             free: Vec::new(),
             first_region: 0,
             taken: Vec::new(),
             is_split: Vec::new(),
-            unit: 0,
-            is_refused: false,
+            unit: page_size.div_ceil(PAGE_SIZE),
+            is_refused: LARGE_PAGE % page_size != 0,
+            return_memory,
         }
     }
 }
@@ -160,16 +190,18 @@ impl Surplus {
             // SAFETY: the caller uses both with no other arena.
             Phase::Take(left) => unsafe { self.take(list, arena, left) },
             // SAFETY: the caller uses both with no other arena.
-            Phase::Return(word) => unsafe { self.return_taken(arena, word) },
+            Phase::Return(word) => unsafe { self.return_taken(arena, word, true) },
+            // SAFETY: the caller uses both with no other arena.
+            Phase::GiveOut(word) => unsafe { self.return_taken(arena, word, false) },
         };
         self.phase != Phase::Idle
     }
 
     /// Whether a search may find memory to return: there are enough pages with free nodes, and
-    /// nodes were recycled since the last search (otherwise that one has returned all).
+    /// enough nodes were recycled since the last search to pay for this one.
     #[inline]
     pub(super) fn has_surplus<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
-        if list.recycled() - self.recycled < MIN_RESERVE as i64 || self.is_refused || !is_possible::<S>() {
+        if list.recycled() - self.recycled < self.price || self.is_refused || !is_possible::<S>() {
             return false;
         }
         let (queued, has_memory) = queued_and_with_memory(arena);
@@ -183,16 +215,19 @@ impl Surplus {
         }
         let (queued, _) = queued_and_with_memory(arena);
         self.recycled = list.recycled();
-        let page_size = memory_page_size();
-        if LARGE_PAGE % page_size != 0 {
-            self.is_refused = true;
-            return Phase::Idle;
-        }
-        self.unit = page_size.div_ceil(PAGE_SIZE);
+        (self.looked_at, self.has_returned) = (queued, false);
         let regions = (arena.made() as usize / PAGE + FIRST_PAGE) / REGION + 1;
         self.free = vec![0; regions];
         self.is_split.resize(regions, false);
         Phase::Count(queued as usize)
+    }
+
+    /// Ends a search.
+    fn end(&mut self) -> Phase {
+        let price = |pages| MIN_RESERVE.max(self.looked_at / pages) as i64;
+        let (least, most) = (price(PAGES_PER_RECYCLED), price(MIN_PAGES_PER_RECYCLED));
+        self.price = if self.has_returned { least } else { most.min(2 * least.max(self.price)) };
+        Phase::Idle
     }
 
     /// # Safety
@@ -221,7 +256,7 @@ impl Surplus {
         let (queued, has_memory) = queued_and_with_memory(arena);
         let reserve = reserve(has_memory - free.min(has_memory));
         if free <= 2 * reserve {
-            return Phase::Idle;
+            return self.end();
         }
         let (mut kept, mut first_region) = (0, 0);
         // Region 0 cannot be returned.
@@ -253,22 +288,31 @@ impl Surplus {
         if left > PAGES_PER_STEP { Phase::Take(left - PAGES_PER_STEP) } else { Phase::Return(0) }
     }
 
+    /// Returns pages that were taken, or gives them out.
+    ///
     /// # Safety
     ///
     /// The list and this value are used with no other arena.
-    unsafe fn return_taken<S: TaskContext>(&mut self, arena: &Arena<S>, mut word: usize) -> Phase {
+    unsafe fn return_taken<S: TaskContext>(
+        &mut self,
+        arena: &Arena<S>,
+        mut word: usize,
+        mut returns: bool,
+    ) -> Phase {
         const WORDS: usize = REGION / 64;
 
         let mut cost = 0;
         while cost < COST_PER_STEP {
             let Some(&pages) = self.taken.get(word) else {
                 self.taken = Vec::new();
-                return Phase::Idle;
+                return self.end();
             };
             cost += 1;
+            // Without an available page, callers would make new pages.
+            returns &= !self.is_refused && !arena.pages.is_empty();
             let (region, in_region) = (word / WORDS, word % WORDS);
             let words = &mut self.taken[word - in_region..][..WORDS];
-            if in_region == 0 && words.iter().all(|&word| word == ALL_PAGES) {
+            if returns && in_region == 0 && words.iter().all(|&word| word == ALL_PAGES) {
                 words.fill(0);
                 // SAFETY: the worker owns all nodes of these pages.
                 unsafe { self.return_pages(arena, region * REGION, REGION, true) };
@@ -278,12 +322,10 @@ impl Surplus {
             }
             words[in_region] = 0;
             word += 1;
-            if pages == 0 {
-                continue;
-            }
-            let mut whole = whole_units(pages, self.unit);
+            let mut whole = if returns { whole_units(pages, self.unit) } else { 0 };
             for page in bits(pages & !whole) {
                 let page = (word - 1) * 64 + page - FIRST_PAGE;
+                cost += 1;
                 // SAFETY: the worker owns all nodes of this page, which was taken.
                 unsafe { arena.give_out(page as u32, ALL_FREE) };
             }
@@ -295,10 +337,11 @@ impl Surplus {
                 whole &= !(ALL_PAGES >> (64 - run.len()) << run.start);
             }
         }
-        Phase::Return(word)
+        if returns { Phase::Return(word) } else { Phase::GiveOut(word) }
     }
 
-    /// Returns the memory of pages from `place` on: a whole region, or some of its pages.
+    /// Returns the memory of pages from `place` on: a whole region, or some of its pages. If the
+    /// operating system refuses, the pages are given out.
     ///
     /// # Safety
     ///
@@ -313,26 +356,31 @@ impl Surplus {
     ) {
         let address = |place: usize| arena.at(((place - FIRST_PAGE) * PAGE) as u32).cast();
         let is_split = &mut self.is_split[place / REGION];
-        if *is_split == is_region {
+        if *is_split == is_region && !self.is_refused {
             *is_split = !is_region;
             // SAFETY: a region is as large as a large page and aligned like one, so it is part of
             // one chunk.
             unsafe { allow_large_pages(address(place / REGION * REGION), LARGE_PAGE, is_region) };
         }
-        // SAFETY: the caller owns the nodes, so no other thread reads them. A thread that gets one
-        // of them writes it first, because the page is in `returned`.
-        let is_returned = unsafe { return_memory(address(place), count * PAGE_SIZE) };
+        // SAFETY: the caller owns the nodes, so no other thread reads them. They are written before
+        // they are given out: by the thread that pops the page from `returned`, or below.
+        let is_returned =
+            !self.is_refused && unsafe { (self.return_memory)(address(place), count * PAGE_SIZE) };
+        self.has_returned |= is_returned;
+        self.is_refused |= !is_returned;
         for place in place..place + count {
             let page = (place - FIRST_PAGE) as u32;
             if is_returned {
                 arena.returned.push(page);
-            } else {
-                // SAFETY: the caller owns all nodes of the page, and gives them up. They are
-                // unchanged.
-                unsafe { arena.give_out(page, ALL_FREE) };
+                continue;
             }
+            // The call may have failed after it had returned some of the pages.
+            // SAFETY: the page was made, the caller owns its nodes, and `is_possible` says that
+            // they have nothing to drop.
+            unsafe { arena.write_page(page) };
+            // SAFETY: the caller owns all nodes of the page, and gives them up.
+            unsafe { arena.give_out(page, ALL_FREE) };
         }
-        self.is_refused |= !is_returned;
     }
 }
 
@@ -401,6 +449,13 @@ mod tests {
         }
     }
 
+    /// Does steps until memory is to be returned.
+    fn step_until_return(memory: &mut Memory) {
+        while !matches!(memory.surplus.phase, Phase::Return(_)) {
+            assert!(memory.step());
+        }
+    }
+
     fn number(node: &FreeNode<NoTasks>) -> u32 {
         // SAFETY: the arena exists in each of these tests.
         unsafe { node.number() }
@@ -423,6 +478,9 @@ mod tests {
 
     #[test]
     fn memory_of_a_burst_is_returned_and_used_again() {
+        if !is_possible::<NoTasks>() {
+            return;
+        }
         for is_random in if cfg!(miri) { &[true][..] } else { &[false, true] } {
             let mut memory = Memory::new();
             for _ in 0..2 {
@@ -446,13 +504,28 @@ mod tests {
     /// Of some pages one node is in use.
     #[test]
     fn page_with_a_node_in_use_is_not_returned() {
+        if !is_possible::<NoTasks>() {
+            return;
+        }
+        // In pages of nodes: other page sizes of the operating system, as far as they are multiples
+        // of its own.
+        let own = Surplus::new().unit;
+        let units = [own, 4, 16];
+        for &unit in units.iter().filter(|&&unit| unit % own == 0) {
+            check_page_with_a_node_in_use_is_not_returned(unit);
+        }
+    }
+
+    fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
         const MARK: u64 = 0x5EED;
 
         let mut memory = Memory::new();
+        memory.surplus.unit = unit;
         let mut random = fastrand::Rng::with_seed(1);
         let (mut used, mut free) = (Vec::new(), Vec::new());
         for node in memory.take(BURST) {
-            if number(&node) as usize / PAGE % 8 == 3 && number(&node) as usize % PAGE == 7 {
+            let number = number(&node) as usize;
+            if number / PAGE % (8 * unit) == 3 && number % PAGE == 7 {
                 let pointer = node.into_ptr();
                 // SAFETY: this is the only reference to the node.
                 unsafe { pointer.as_ref() }.tick.store(MARK, Ordering::Relaxed);
@@ -466,7 +539,8 @@ mod tests {
         memory.put(free);
         memory.return_all();
         let left = memory.pages() - memory.arena.returned.len();
-        assert!((used.len()..=KEPT + used.len()).contains(&left), "{left} pages, {} used", used.len());
+        let most = KEPT + used.len() * unit;
+        assert!((used.len()..=most).contains(&left), "{left} pages, {} used", used.len());
         assert!(memory.surplus.is_split.iter().any(|&is_split| is_split));
         for node in used {
             let pointer = node.into_ptr();
@@ -475,10 +549,86 @@ mod tests {
             // SAFETY: this is the only reference to the node, which has no task.
             memory.put([unsafe { FreeNode::new(pointer) }]);
         }
-        // What is left of the regions is returned too.
+        // What is left of the regions is returned too, once other nodes have paid for a search.
+        let nodes = memory.take(memory.surplus.price as usize);
+        memory.put(nodes);
         memory.return_all();
         let left = memory.pages() - memory.arena.returned.len();
         assert!(left <= KEPT, "{left} pages");
+    }
+
+    #[test]
+    fn refused_pages_are_written_before_they_are_used() {
+        /// Returns half of the memory, and fails.
+        unsafe fn return_half(start: NonNull<u8>, size: usize) -> bool {
+            // SAFETY: the caller does not need the contents of this memory.
+            unsafe { start.write_bytes(0, size / 2) };
+            false
+        }
+
+        if !is_possible::<NoTasks>() {
+            return;
+        }
+        let mut memory = Memory::new();
+        memory.surplus.return_memory = return_half;
+        let nodes = memory.take(BURST);
+        let pages = memory.pages();
+        memory.put(nodes);
+        memory.return_all();
+        assert!(memory.surplus.is_refused);
+        assert_eq!(memory.arena.returned.len(), 0);
+        assert_eq!(different(&memory.take(BURST)), BURST);
+        assert_eq!(memory.pages(), pages, "all pages were given out again");
+    }
+
+    /// Callers take all available pages while the worker has taken others.
+    #[test]
+    fn pages_that_callers_need_are_not_returned() {
+        if !is_possible::<NoTasks>() {
+            return;
+        }
+        let mut memory = Memory::new();
+        let nodes = memory.take(BURST);
+        let pages = memory.pages();
+        memory.put(nodes);
+        step_until_return(&mut memory);
+        let mut nodes = memory.take(memory.arena.pages.len() * PAGE);
+        memory.return_all();
+        assert_eq!(memory.arena.returned.len(), 0);
+        nodes.extend(memory.take(BURST - nodes.len()));
+        assert_eq!(different(&nodes), BURST);
+        assert_eq!(memory.pages(), pages, "no page is lost");
+    }
+
+    /// Almost all pages have free nodes, and none has only free nodes.
+    #[test]
+    fn searches_that_find_nothing_are_rare() {
+        if !is_possible::<NoTasks>() {
+            return;
+        }
+        let mut memory = Memory::new();
+        let mut random = fastrand::Rng::with_seed(1);
+        let (used, free): (Vec<_>, Vec<_>) =
+            memory.take(BURST).into_iter().partition(|node| number(node) % 64 == 0 || random.u8(..10) < 3);
+        memory.put(free);
+        let (mut recycled, mut pages) = (0, 0);
+        for _ in 0..64 {
+            let nodes = memory.take(MIN_RESERVE as usize);
+            recycled += nodes.len();
+            memory.put(nodes);
+            if memory.step() {
+                pages += memory.surplus.looked_at as usize;
+                memory.return_all();
+            }
+        }
+        assert!(memory.arena.returned.is_empty() && pages > 0);
+        // The first searches are cheaper.
+        let most = (recycled + BURST / PAGE) * MIN_PAGES_PER_RECYCLED as usize;
+        assert!(pages <= most, "{pages} pages were looked at for {recycled} recycled nodes");
+        memory.put(used);
+        memory.return_all();
+        assert!(memory.pages() - memory.arena.returned.len() <= KEPT);
+        assert_eq!(memory.surplus.price, MIN_RESERVE as i64, "a search that finds something is cheap");
     }
 
     #[test]
@@ -567,8 +717,16 @@ mod tests {
             memory.step();
         }
         let pages = memory.pages();
+        for page in 0..pages {
+            let free = memory.list.take_held(page);
+            if free != 0 {
+                // SAFETY: these nodes were held.
+                unsafe { memory.arena.give_out(page as u32, free) };
+            }
+        }
         let nodes = memory.take(pages * PAGE);
-        assert_eq!(different(&nodes), pages * PAGE, "no node is lost");
+        assert_eq!(different(&nodes), pages * PAGE);
+        assert_eq!(memory.pages(), pages, "no node is lost");
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(crate) struct Slab<T> {
     trim_below: usize,
     /// How many cells may be looked at in the search for the last one that is used.
     paid: usize,
-    /// The last search found this cell in use, and too few cells behind it.
+    /// The last cell that was in use in the last search.
     last_used: usize,
     /// The generation with which new cells start. It is higher than all generations of cells that
     /// were freed.
@@ -151,18 +151,24 @@ impl<T> Slab<T> {
     /// constant.
     #[cold]
     fn trim(&mut self) {
+        if self.next_generation > MAX_FIRST_GENERATION {
+            return;
+        }
         let half = self.cells.len() / 2;
         self.paid = (self.paid + CELLS_PER_REMOVAL).min(4 * half);
         let is_used = |cell: &Cell<T>| cell.value.is_some();
+        // While this cell is in use, fewer than half of the cells are behind the last used one. The
+        // array may have grown since the last search: then the cell may be in its first half.
+        let is_in_vain = || self.last_used >= half && self.cells.get(self.last_used).is_some_and(is_used);
         let used = if self.len == 0 {
             0
-        } else if self.paid < half || self.cells.get(self.last_used).is_some_and(is_used) {
+        } else if self.paid < half || is_in_vain() {
             return;
         } else {
             self.cells.iter().rposition(is_used).map_or(0, |last| last + 1)
         };
-        if used > half || self.next_generation > MAX_FIRST_GENERATION {
-            self.paid -= half.min(self.cells.len() - used);
+        if used > half {
+            self.paid = self.paid.saturating_sub(self.cells.len() - used);
             self.last_used = used.saturating_sub(1);
             return;
         }
@@ -270,6 +276,46 @@ mod tests {
             assert_eq!(slab.get(key), Some(&value));
         }
         assert_eq!(slab.take().len(), CELLS + stay.len());
+    }
+
+    #[test]
+    fn slab_that_grew_after_a_search_is_trimmed() {
+        const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+        let mut slab = Slab::new();
+        let stays = CELLS * 3 / 4;
+        for _ in 0..CELLS {
+            slab.insert(0, ());
+        }
+        for index in (0..CELLS).filter(|&index| index != stays) {
+            slab.remove(index as u32);
+        }
+        assert_eq!((slab.last_used, slab.cells.len()), (stays, CELLS), "nothing could be freed");
+        let keys: Vec<_> = (0..8 * CELLS).map(|_| slab.insert(0, ())).collect();
+        for key in keys {
+            slab.remove(key.index);
+        }
+        assert!(slab.cells.capacity() <= CELLS, "{} cells for one entry", slab.cells.capacity());
+        assert_eq!(slab.take().len(), 1);
+    }
+
+    #[test]
+    fn slab_without_generations_for_new_cells_keeps_its_memory() {
+        // So few that memory is freed only once all entries are removed.
+        const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
+
+        let mut slab = Slab::new();
+        let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
+        // As if this cell had been used so many times.
+        slab.cells[0].generation = MAX_FIRST_GENERATION;
+        for key in &keys {
+            slab.remove(key.index);
+        }
+        assert_eq!(slab.cells.len(), CELLS);
+        for _ in 0..CELLS {
+            slab.insert(0, ());
+        }
+        assert!(keys.iter().all(|key| slab.get(*key).is_none()));
     }
 
     #[test]
