@@ -109,11 +109,15 @@ impl Worker {
     /// steps. A step takes some ten microseconds. Does nothing if something falls due soon, which
     /// would be late.
     pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
-        let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
-        if self.has_ended_all || shared.ticks.until(next, now) <= RETURN_TIME {
+        let mut nodes = self.nodes.of(shared);
+        // Most turns find no surplus.
+        if self.has_ended_all || self.surplus == Surplus::None && !nodes.has_surplus() {
             return;
         }
-        let mut nodes = self.nodes.of(shared);
+        let next = nodes.next_deadline().unwrap_or(u64::MAX);
+        if shared.ticks.until(next, now) <= RETURN_TIME {
+            return;
+        }
         let since_now = Surplus::Since { then: now, looks: 0 };
         self.surplus = match self.surplus {
             Surplus::Returning => Surplus::Returning,

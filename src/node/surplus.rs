@@ -394,8 +394,8 @@ fn queued_and_with_memory<S: TaskContext>(arena: &Arena<S>) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-    use std::thread;
+    use crate::sync::Ordering;
+    use crate::sync::thread;
 
     use super::*;
     use crate::node::arena::FreeNode;

@@ -1,6 +1,6 @@
 //! A burst of timeouts, with a worker that this thread plays.
 
-use std::sync::Mutex;
+use crate::sync::unmodelled::Mutex;
 
 use super::*;
 use crate::sync::Arc;

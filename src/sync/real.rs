@@ -38,6 +38,8 @@ macro_rules! loads {
 
 loads!(AtomicU32, u32);
 loads!(AtomicU64, u64);
+#[cfg(test)]
+pub(crate) use std::thread;
 pub(crate) use std::thread::JoinHandle;
 
 /// A mutex without poisoning. The guarded value is consistent whenever user code can panic, so a
