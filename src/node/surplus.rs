@@ -560,6 +560,10 @@ mod tests {
     #[test]
     fn refused_pages_are_written_before_they_are_used() {
         /// Returns half of the memory, and fails.
+        ///
+        /// # Safety
+        ///
+        /// As for [`return_memory`].
         unsafe fn return_half(start: NonNull<u8>, size: usize) -> bool {
             // SAFETY: the caller does not need the contents of this memory.
             unsafe { start.write_bytes(0, size / 2) };
