@@ -510,7 +510,7 @@ mod tests {
         // In pages of nodes: other page sizes of the operating system, as far as they are multiples
         // of its own.
         let own = Surplus::new().unit;
-        let units = [own, 4, 16];
+        let units = if cfg!(miri) { &[1][..] } else { &[1, 4, 16] };
         for &unit in units.iter().filter(|&&unit| unit % own == 0) {
             check_page_with_a_node_in_use_is_not_returned(unit);
         }
@@ -632,7 +632,8 @@ mod tests {
         memory.put(used);
         memory.return_all();
         assert!(memory.pages() - memory.arena.returned.len() <= KEPT);
-        assert_eq!(memory.surplus.price, MIN_RESERVE as i64, "a search that finds something is cheap");
+        let least = MIN_RESERVE.max(BURST as u64 / PAGE as u64 / PAGES_PER_RECYCLED);
+        assert!(memory.surplus.price <= least as i64, "the search has returned memory");
     }
 
     #[test]
