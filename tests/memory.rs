@@ -51,11 +51,22 @@ fn cancel_all(timeouts: Vec<Timeout>) {
     assert!(timeouts.iter().all(Timeout::cancel));
 }
 
+/// The second half ends while the worker returns the memory of the first.
+fn cancel_in_two_halves(mut timeouts: Vec<Timeout>) {
+    cancel_all(timeouts.split_off(BURST / 2));
+    std::thread::sleep(Duration::from_millis(2_100));
+    cancel_all(timeouts);
+}
+
 #[test]
 fn memory_of_a_burst_returns() {
     for builder in [HashedWheelTimer::builder(), HashedWheelTimer::builder().hierarchical()] {
         let timer = builder.tick(Duration::from_millis(10)).build().unwrap();
         burst("a thread", &timer, cancel_all, || std::thread::sleep(Duration::from_millis(100)));
+        wait_for_sleep(&timer);
+        burst("in two halves", &timer, cancel_in_two_halves, || {
+            std::thread::sleep(Duration::from_millis(100));
+        });
         wait_for_sleep(&timer);
         timer.stop();
     }

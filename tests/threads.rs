@@ -179,6 +179,23 @@ fn steady_traffic_with_far_deadlines_wakes_the_worker_rarely() {
     }
 }
 
+/// Each timeout has an earlier deadline than all before. The worker wakes for the first two in a
+/// tick.
+#[test]
+fn earlier_and_earlier_deadlines_wake_the_worker_twice_per_tick_at_most() {
+    let timer = timer("hw-earlier", ms(20));
+    let begin = Instant::now();
+    for earlier in 0..400 {
+        timer.new_timeout(|_| (), ms(60_000 - earlier)).unwrap();
+        while begin.elapsed() < Duration::from_micros(250) * earlier as u32 {
+            thread::yield_now();
+        }
+    }
+    let (wake_ups, ticks) = (timer.stats().wake_ups, begin.elapsed().as_millis() as u64 / 20);
+    // A nap to the next tick counts too.
+    assert!(wake_ups <= 3 * (ticks + 2), "{wake_ups} wake-ups in {ticks} ticks");
+}
+
 /// A timeout that was cancelled in the wheel is reclaimed soon, although the next tick is far away.
 #[test]
 fn the_worker_reclaims_what_was_cancelled_within_seconds() {
