@@ -8,7 +8,7 @@ use super::shared::{Shared, SharedFields, Timeout};
 use super::state::{MAX_PENDING, StateSnapshot};
 use super::thread_cache;
 use crate::error::NewTimeoutError;
-use crate::node::{Cancel, CancelledTask, ClaimedTask, Reset, Task};
+use crate::node::{CancelledTask, ClaimedTask, Reset, Task};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -52,7 +52,7 @@ impl Shared {
             if !self.state.look_after_push(seen).is_closing() {
                 return Some(handle);
             }
-            cache.withdraw(handle).map_err(|claimed| withdrawn = Some(claimed)).ok()
+            cache.withdraw(handle).map(|claimed| withdrawn = Some(claimed)).err()
         });
         let Some(handle) = handle else { return Err(self.reject_withdrawn(withdrawn)) };
         self.wake_for_new(deadline);
@@ -127,17 +127,12 @@ impl Shared {
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
         let (task, leaves_memory) = thread_cache::with_handle(handle, |cache| {
-            let (task, leaves_memory) = match cache.nodes.cancel(handle, seen) {
-                Cancel::HasEnded => return None,
-                Cancel::TakenBack(task) => (task, false),
-                Cancel::InFlight(task) => (task, true),
-                Cancel::InWheel(task) => (task, true),
-            };
+            let cancelled = cache.nodes.cancel(handle, seen).into_task()?;
             // After the push: `stop` waits for the count, and then finds the message. Before
             // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
             // code with it, which may call `stop`.
             cache.counts.cancel();
-            Some((task, leaves_memory))
+            Some(cancelled)
         })?;
         self.free_place();
         if leaves_memory {
@@ -159,10 +154,8 @@ impl Shared {
         let replaced = match handle.not_ended() {
             None => Err(task),
             Some(seen) => thread_cache::with(self, |cache| {
-                let (old, leaves_memory) = match cache.nodes.cancel(handle, seen) {
-                    Cancel::HasEnded => return Err(task),
-                    Cancel::TakenBack(old) => (old, false),
-                    Cancel::InFlight(old) | Cancel::InWheel(old) => (old, true),
+                let Some((old, leaves_memory)) = cache.nodes.cancel(handle, seen).into_task() else {
+                    return Err(task);
                 };
                 // In this order, so that one of the two is in the sum of pending timeouts at all
                 // times.

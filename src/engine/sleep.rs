@@ -74,7 +74,6 @@ use std::time::Duration;
 use super::shared::{Handle, Shared};
 use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
 use super::worker::Worker;
-use crate::platform::has_heavy_fence;
 use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::DEADLINE_NEVER;
@@ -310,10 +309,7 @@ impl Worker {
             // fire before the next tick.
             return Plan::until_tick(earliest);
         }
-        if !self.is_light && has_heavy_fence() {
-            self.is_light = true;
-            shared.state.set_light();
-        }
+        shared.state.set_light();
         let next = self.announce(shared, next, how);
         // `announce` may have reclaimed something.
         let reclaims = self.intake.has_reclaimed.then_some(RECLAIM_INTERVAL);

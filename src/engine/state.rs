@@ -65,7 +65,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::platform::heavy_fence;
+use crate::platform::{has_heavy_fence, heavy_fence};
 use crate::sync::{AtomicU64, Ordering, compiler_fence, fence, sleep, unmodelled};
 use crate::ticks::DEADLINE_NEVER;
 
@@ -201,10 +201,12 @@ impl TimerState {
         }
     }
 
-    /// From now on callers execute no fence. For the worker thread, while it is not asleep, once
-    /// the platform has a heavy fence.
+    /// From now on callers execute no fence, if the platform has a heavy one. For the worker
+    /// thread, while it is not asleep.
     pub(super) fn set_light(&self) {
-        self.word.fetch_or(LIGHT, Ordering::Relaxed);
+        if has_heavy_fence() && !self.snapshot().has(LIGHT) {
+            self.word.fetch_or(LIGHT, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set_started(&self) {

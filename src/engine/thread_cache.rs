@@ -88,17 +88,15 @@ impl ThreadCache {
 
     /// Gives back what the thread has of the timer.
     fn give_back(&mut self, timer: &Shared) {
-        let nodes = self.nodes.take();
-        let leaves_nodes = nodes.is_some();
-        if let Some(nodes) = nodes {
-            timer.idle_nodes.put(nodes);
-        }
         // (Each thread of a model ends some time, and what it leaves is irrelevant to it.)
-        if !IS_EXPLORED {
-            if leaves_nodes {
+        if let Some(nodes) = self.nodes.take() {
+            timer.idle_nodes.put(nodes);
+            if !IS_EXPLORED {
                 // The worker recycles the nodes, unless another thread takes them before.
                 timer.wake_to_reclaim();
             }
+        }
+        if !IS_EXPLORED {
             timer.pending_counts.give_back(&self.counts);
         }
     }
@@ -198,17 +196,11 @@ pub(super) struct LentCache<'a> {
 }
 
 impl LentCache<'_> {
-    /// Takes a timeout back that was just scheduled, because the timer closes. Returns its task, or
-    /// the handle if the worker has the message.
+    /// Ends a timeout that was just scheduled, because the timer closes, and counts that. Returns
+    /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
-    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<Handle, ClaimedTask<SharedFields>> {
-        match self.nodes.withdraw(handle) {
-            Err(handle) => Ok(handle),
-            Ok(claimed) => {
-                self.counts.withdraw();
-                Err(claimed)
-            }
-        }
+    pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<SharedFields>, Handle> {
+        self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw())
     }
 }
 
@@ -290,13 +282,13 @@ fn recycle(released: Released<SharedFields>) {
         // Nothing is cached of a stopped timer.
         return clear(released.timer());
     }
-    let (timer, index): (*const Shared, _) = (released.timer(), released.timer().index.get());
+    let index = released.timer().index.get();
     let mut left = Some(released);
     let _ = CACHES.try_with(|caches| {
         let mut caches = caches.try_borrow_mut().ok()?;
         let cache = caches.by_index.get_mut(index)?.as_mut()?;
         let nodes = cache.nodes.as_mut()?;
-        if nodes.is_of(timer) && nodes.recycle(&mut left) {
+        if nodes.recycle(&mut left) {
             wake_for_freed(cache);
         }
         Some(())

@@ -55,8 +55,6 @@ pub(crate) struct Worker {
     pub(super) wanted: Wanted,
     /// When the thread last decided how to sleep.
     pub(super) last_idle: u64,
-    /// Whether the state's bit `LIGHT` is set.
-    pub(super) is_light: bool,
     surplus: Surplus,
     /// All timeouts have ended, and their hooks were called.
     pub(super) has_ended_all: bool,
@@ -71,7 +69,6 @@ impl Worker {
             lateness: LatenessSampler::new(ticks),
             wanted: Wanted::nothing(),
             last_idle: 0,
-            is_light: false,
             surplus: Surplus::None,
             has_ended_all: false,
         }
@@ -243,11 +240,11 @@ pub(super) struct Intake {
     pub(super) taken: u64,
     /// How many messages the last call of [`drain`](Self::drain) took.
     pub(super) taken_last: usize,
-    /// How many messages were taken since the thread last decided how to sleep.
-    pub(super) taken_since_idle: usize,
     /// Whether that call found anything but new timeouts that have not ended: then there may be
     /// more to reclaim soon.
     pub(super) has_reclaimed: bool,
+    /// How many messages were taken since the thread last decided how to sleep.
+    pub(super) taken_since_idle: usize,
     /// More messages wait than may be taken at a time.
     pub(super) has_backlog: bool,
     /// All new timeouts that a closing timer has accepted were taken in. The thread that has pushed

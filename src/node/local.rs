@@ -160,9 +160,7 @@ impl<S: Owner> IdleNodes<S> {
     }
 
     pub(crate) fn take(&self) -> Option<LocalNodes<S>> {
-        let mut nodes = *self.0.pop()?;
-        nodes.set_ready();
-        Some(nodes)
+        self.0.pop().map(|nodes| *nodes)
     }
 
     /// Takes what a thread leaves. Its references, which would keep the timer, are released.

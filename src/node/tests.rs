@@ -1,9 +1,8 @@
 //! A burst of timeouts, with a worker that this thread plays.
 
-use crate::sync::unmodelled::Mutex;
-
 use super::*;
 use crate::sync::Arc;
+use crate::sync::unmodelled::Mutex;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical};
 
 /// A timer without anything but nodes.
@@ -71,9 +70,7 @@ impl Both {
 
     fn cancel(&mut self, handle: Handle<Timer>) {
         let seen = handle.not_ended().expect("the timeout has not ended");
-        if let Cancel::TakenBack(task) | Cancel::InFlight(task) | Cancel::InWheel(task) =
-            self.lend().cancel(&handle, seen)
-        {
+        if let Some((task, _)) = self.lend().cancel(&handle, seen).into_task() {
             let CancelledTask::Owned(task) = task else { panic!("the task does not run") };
             task.discard();
         }

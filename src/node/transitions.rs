@@ -161,6 +161,18 @@ pub(crate) enum Cancel<'a, S: TaskContext> {
     InWheel(CancelledTask<'a, S>),
 }
 
+impl<'a, S: TaskContext> Cancel<'a, S> {
+    /// The task, unless the timeout had ended; and whether the worker has memory to reclaim.
+    #[inline]
+    pub(crate) fn into_task(self) -> Option<(CancelledTask<'a, S>, bool)> {
+        match self {
+            Self::HasEnded => None,
+            Self::TakenBack(task) => Some((task, false)),
+            Self::InFlight(task) | Self::InWheel(task) => Some((task, true)),
+        }
+    }
+}
+
 /// What a `reset` found.
 pub(crate) enum Reset<'a, S: Owner> {
     /// The deadline is later now. The worker finds out by itself.
