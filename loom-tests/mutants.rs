@@ -266,6 +266,8 @@ pub const ROWS: &[Row] = &[
         if is_there { slot.store(0, Ordering::Relaxed); }
         return is_there;",
     ),
+    // The worker believes that the block before the last one is not taken back from.
+    mutant("SettledTooEarly", "node/lane.rs", "«(pushed.saturating_sub(1) / BLOCK).saturating_sub(1)» * BLOCK", "pushed.saturating_sub(1) / BLOCK"),
     // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
     // --- the others ------------------------------------------------------------------------------

@@ -233,6 +233,8 @@ impl Shared {
     }
 
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
+        // The cache miss on the node overlaps with reading the clock.
+        timeout.handle.prefetch();
         self.reset_to(timeout, ticks::deadline(self.time.now_or_soon(), delay))
     }
 

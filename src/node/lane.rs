@@ -10,7 +10,8 @@
 //! |---|---|---|---|---|
 //! | slot | the producer, [`push`](Producer::push) | a message, before it is counted in `pushed` | `Relaxed` | – |
 //! | slot | the producer, [`take_back`](Producer::take_back) | message → 0, by compare-exchange | `Relaxed` | –: a thread takes back only what it has pushed itself, or what was pushed before it got the lane |
-//! | slot | the worker, [`take`](Consumer::take) | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
+//! | slot | the worker, [`take`](Consumer::take), in the last two blocks that it has seen counted | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
+//! | slot | the worker, in an earlier block | only read: the thread takes no message back from there any more | `Relaxed` | the same |
 //! | `pushed` | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
 //!
 //! The memory of a block is freed when both ends have passed it.
@@ -32,6 +33,13 @@ const RETIRED: u64 = 1 << 63;
 /// How many messages the worker takes before it looks at the first one, so that the cache misses on
 /// their nodes overlap.
 const GROUP: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
+
+/// Returns the ticket of the first message of the block before the last one, if so many messages
+/// were pushed. The thread takes no earlier message back: see [`Producer::take_back`].
+#[inline]
+fn settled(pushed: u64) -> u64 {
+    (pushed.saturating_sub(1) / BLOCK).saturating_sub(1) * BLOCK
+}
 
 /// What both ends of a lane share.
 struct Lane {
@@ -193,19 +201,21 @@ impl Consumer {
         Waiting { lane: self, count, is_retired }
     }
 
-    /// Takes the next of the messages that wait; zero if it was taken back.
+    /// Takes the next of the messages that wait; zero if it was taken back. No message below
+    /// `settled` is taken back any more.
     #[inline]
-    fn take(&mut self) -> u64 {
+    fn take(&mut self, settled: u64) -> u64 {
         let place = self.taken % BLOCK;
         if place == 0 && self.taken > 0 {
             let next = self.block.next.get().expect("a message that waits has a block");
             self.block = Arc::clone(next);
         }
-        self.taken += 1;
         let slot = &self.block.slots[place as usize];
-        // A slot that was taken back stays zero, which saves the locked instruction.
-        if cfg!(not(hashed_wheel_loom)) && slot.load(Ordering::Relaxed) == 0 {
-            return 0;
+        let is_settled = self.taken < settled;
+        self.taken += 1;
+        // Without a locked instruction, if possible. A slot that was taken back stays zero.
+        if is_settled || cfg!(not(hashed_wheel_loom)) && slot.load(Ordering::Relaxed) == 0 {
+            return slot.load(Ordering::Relaxed);
         }
         slot.swap(0, Ordering::Relaxed)
     }
@@ -246,13 +256,14 @@ impl Waiting<'_> {
     #[inline(always)]
     pub(super) fn take(self, most: u64, mut apply: impl FnMut(&[Received])) -> u64 {
         let Self { lane, count, .. } = self;
+        let settled = settled(lane.taken + count);
         let count = count.min(most);
         let mut left = count;
         while left > 0 {
             let mut group = [Received::default(); GROUP];
             let len = GROUP.min(left as usize);
             for each in &mut group[..len] {
-                *each = Received { is_owed: lane.taken < lane.owed, message: lane.take() };
+                *each = Received { is_owed: lane.taken < lane.owed, message: lane.take(settled) };
             }
             apply(&group[..len]);
             left -= len as u64;

@@ -32,6 +32,7 @@ use super::pool::Pool;
 use super::task::{Task, TaskContext};
 use super::timer_ref::TimerRef;
 use super::word::{End, SeenWord};
+use crate::platform::prefetch;
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
 use crate::sync::{Arc, Ordering};
@@ -234,6 +235,12 @@ impl<S: Owner> Handle<S> {
     /// The address of the node, which identifies the timeout.
     pub(crate) fn as_ptr(&self) -> *const Node<S> {
         self.node.as_ptr()
+    }
+
+    /// Fetches the cache line of the node, which is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.node.as_ptr());
     }
 
     /// How the timeout ended, if it has ended.

@@ -5,7 +5,7 @@ use super::tombstone_vec::{Item, TombstoneVec};
 
 /// The number of positions that [`ReadyList::pop`] prefetches ahead, so that the cache misses of
 /// the entries overlap.
-const POP_PREFETCH_DISTANCE: usize = 8;
+const POP_PREFETCH_DISTANCE: usize = 16;
 
 /// The entries whose deadline has been reached, in the order in which they leave the wheel.
 ///

@@ -92,7 +92,7 @@ fn messages_of_two_threads_arrive_in_order_of_each() {
 /// The thread takes back the last message and one in the block before.
 #[test]
 fn message_is_taken_or_taken_back() {
-    explore(None, [mutant("TakeBackWithoutCompare")], || {
+    explore(None, [mutant("TakeBackWithoutCompare"), mutant("SettledTooEarly")], || {
         let queue = Queue::new();
         let other = Arc::clone(&queue);
         let producer = thread::spawn(move || {
