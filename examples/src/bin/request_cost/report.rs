@@ -1,4 +1,4 @@
-//! The results: one line per measurement, and a table in Markdown at the end.
+//! The results: a table in Markdown.
 
 use std::fmt;
 use std::time::Duration;
@@ -41,27 +41,15 @@ impl Measurement {
     }
 }
 
-impl fmt::Display for Measurement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}. {:<29}  {:.2} µs per request", self.round, self.on, self.cpu_micros())?;
-        if self.on != On::Tokio {
-            let [scheduled, resets] = self.per_request();
-            let wake_ups = self.used.wake_ups as f64 / self.time.as_secs_f64();
-            write!(
-                f,
-                "; {scheduled:.2} timeouts and {resets:.2} re-arms each; {wake_ups:.1} wake-ups per second"
-            )?;
-        }
-        Ok(())
-    }
-}
-
 pub(crate) struct Report<'a>(pub(crate) &'a [Measurement]);
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| timer | CPU time per request, µs | / tokio::time in the same round |")?;
-        writeln!(f, "|---|--:|--:|")?;
+        writeln!(
+            f,
+            "| timer | CPU time per request, µs | / tokio::time in the same round | timeouts, re-arms per request | wake-ups per second |"
+        )?;
+        writeln!(f, "|---|--:|--:|--:|--:|")?;
         for &on in On::value_variants() {
             let costs = self.of(on).map(Measurement::cpu_micros);
             let Some(costs) = Spread::new(costs) else { continue };
@@ -70,38 +58,52 @@ impl fmt::Display for Report<'_> {
                 Some(measurement.cpu_micros() / tokio.cpu_micros())
             });
             let ratios = Spread::new(ratios).map_or("–".into(), |ratios| ratios.to_string());
-            writeln!(f, "| {on} | {costs} | {ratios} |")?;
+            let counts = if on == On::Tokio { "– | –".into() } else { self.counts(on) };
+            writeln!(f, "| {on} | {costs} | {ratios} | {counts} |")?;
         }
-        Ok(())
+        writeln!(f, "\nMedians and quartiles of the rounds.")
     }
 }
 
 impl Report<'_> {
+    /// Returns the counters of the wheel in all rounds.
+    fn counts(&self, on: On) -> String {
+        let sum = |of: fn(&Measurement) -> f64| self.of(on).map(of).sum::<f64>();
+        let (requests, seconds) = (sum(|of| of.requests as f64), sum(|of| of.time.as_secs_f64()));
+        format!(
+            "{:.2}, {:.2} | {:.1}",
+            sum(|of| of.used.scheduled as f64) / requests,
+            sum(|of| of.used.resets as f64) / requests,
+            sum(|of| of.used.wake_ups as f64) / seconds
+        )
+    }
+
     fn of(&self, on: On) -> impl Iterator<Item = &Measurement> {
         self.0.iter().filter(move |measurement| measurement.on == on)
     }
 }
 
+/// The median and the quartiles.
 struct Spread {
-    min: f64,
+    low: f64,
     median: f64,
-    max: f64,
+    high: f64,
 }
 
 impl Spread {
     fn new(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values.collect();
         values.sort_unstable_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
+        let (low, high) = (*values.get(values.len() / 4)?, values[values.len() * 3 / 4]);
         let middle = values.len() / 2;
         let median =
             if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Some(Self { min, median, max })
+        Some(Self { low, median, high })
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.min, self.max)
+        write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.low, self.high)
     }
 }
