@@ -11,9 +11,8 @@ use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, 
 /// millisecond.
 const RETURN_STEPS: usize = 16;
 
-/// The thread sleeps as exactly as a tick divided by this. Linux would wake it up to 50 µs late,
-/// which is a tenth of the median lateness at a tick of 1 ms, and need not be exact for a long
-/// tick.
+/// The thread sleeps as exactly as a tick divided by this. By default Linux may wake it 50 µs late,
+/// which matters for a tick of 1 ms, and not for a long one.
 const SLACKS_PER_TICK: u64 = 1_000;
 
 pub(crate) struct Thread {
