@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | large pages | Linux | the operating system's default |
 //! | heavy fence | Linux | not available: `heavy_fence` returns false |
+//! | timer slack | Linux | the operating system's default |
 //! | return of memory | Linux; simulated under Miri | memory stays allocated until it is freed |
 //! | prefetch | x86-64 | no effect |
 //! | processor counter | platforms where `quanta` finds a reliable one | the operating system's clock only |
@@ -82,6 +83,28 @@ mod membarrier {
         // does not know the call or the command returns an error.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
+}
+
+/// Lets the calling thread wake from a sleep at most `nanos` later than it asked for, as far as the
+/// kernel decides that: by default it may take 50 µs more, to wake the processor once for several
+/// threads. Never makes it less exact. This is a hint, and its failure is ignored.
+pub(crate) fn limit_timer_slack(nanos: u64) {
+    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+    // (For a thread with a real-time policy the slack is zero, and zero to set is the default.)
+    if let Some(nanos) = libc::c_ulong::try_from(nanos.max(1)).ok().filter(|&nanos| nanos < timer_slack()) {
+        // SAFETY: this changes a number of the calling thread and takes no pointer.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos, 0, 0, 0) };
+    }
+    #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
+    let _ = nanos;
+}
+
+/// The timer slack of the calling thread in nanoseconds; zero if it is not known.
+#[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+fn timer_slack() -> libc::c_ulong {
+    // SAFETY: this reads a number of the calling thread and takes no pointer.
+    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
+    libc::c_ulong::try_from(slack).unwrap_or(0)
 }
 
 /// Whether the range of the allocation may use large pages again, or is to use small ones only:
@@ -214,5 +237,27 @@ impl Counter {
 
     pub(crate) fn nanos(&self) -> u64 {
         0
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(miri), not(hashed_wheel_loom)))]
+mod tests {
+    use super::{limit_timer_slack, timer_slack};
+    use crate::sync::spawn;
+
+    #[test]
+    fn timer_slack_is_never_raised() {
+        let wait = spawn("slack".to_owned(), || {
+            let before = timer_slack();
+            limit_timer_slack(before + 1);
+            assert_eq!(timer_slack(), before);
+            limit_timer_slack(1_000);
+            assert_eq!(timer_slack(), before.min(1_000));
+            limit_timer_slack(2_000);
+            assert_eq!(timer_slack(), before.min(1_000));
+            limit_timer_slack(0);
+            assert_eq!(timer_slack(), before.min(1));
+        });
+        wait.unwrap().join().unwrap();
     }
 }

@@ -106,6 +106,24 @@ fn threads_have_names_by_default() {
     assert!(name.strip_prefix("hashed-wheel-").is_some_and(|number| number.parse::<u32>().is_ok()), "{name}");
 }
 
+/// By default the kernel may wake a thread 50 µs late. A timer with a short tick asks for less.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_worker_sleeps_more_exactly_if_its_tick_is_short() {
+    let slack = |name: &str, tick| -> Option<u64> {
+        let timer = timer(name, tick);
+        timer.start().unwrap();
+        linux::asleep(name);
+        // (The file is in the folder that a process of this number would have.)
+        let thread = linux::find(name).expect(name);
+        let file = std::path::Path::new("/proc").join(thread.file_name().unwrap()).join("timerslack_ns");
+        std::fs::read_to_string(file).ok()?.trim_end().parse().ok()
+    };
+    let Some(default) = slack("slack-long", ms(60_000)) else { return };
+    assert_eq!(slack("slack-short", ms(1)), Some(default.min(1_000)));
+    assert_eq!(slack("slack-middle", ms(10)), Some(default.min(10_000)));
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_timer_with_nothing_pending_does_not_wake() {

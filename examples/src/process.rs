@@ -1,8 +1,10 @@
 //! Child processes that do not outlive their parent, and signals.
 
+use std::fs;
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// A child process. It is killed when this value is dropped, even if it is stopped.
 #[derive(Debug)]
@@ -100,4 +102,18 @@ impl DerefMut for Process {
 pub fn signal(process: u32, signal: &str) -> io::Result<()> {
     let status = Command::new("sh").args(["-c", &format!("kill -{signal} {process}")]).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill -{signal}: {status}"))) }
+}
+
+/// Returns the CPU time of all threads of a process that run now. `None` if the system does not
+/// provide it.
+pub fn cpu_time(process: u32) -> Option<Duration> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    threads
+        .map(|thread| {
+            // The fields: nanoseconds on a CPU, nanoseconds of waiting for one, number of time
+            // slices.
+            let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
+        })
+        .sum()
 }

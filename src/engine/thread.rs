@@ -3,13 +3,17 @@
 use super::shared::Shared;
 use super::sleep::Idle;
 use crate::error::NewTimeoutError;
-use crate::platform::{CAN_REGISTER_HEAVY_FENCE, register_heavy_fence};
+use crate::platform::{CAN_REGISTER_HEAVY_FENCE, limit_timer_slack, register_heavy_fence};
 use crate::report;
 use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled};
 
 /// By how many steps a driver's turn returns memory to the operating system: about half a
 /// millisecond.
 const RETURN_STEPS: usize = 16;
+
+/// The thread sleeps as exactly as a tick divided by this. By default Linux may wake it 50 µs late,
+/// which matters for a tick of 1 ms, and not for a long one.
+const SLACKS_PER_TICK: u64 = 1_000;
 
 pub(crate) struct Thread {
     name: String,
@@ -139,6 +143,7 @@ fn prepare_heavy_fence() {
 fn run_worker(shared: &Arc<Shared>) {
     report::thread_started(shared.thread.name());
     prepare_heavy_fence();
+    limit_timer_slack(shared.ticks.nanos() / SLACKS_PER_TICK);
     let turns = || {
         let parker = shared.thread.parker.take().expect("the thread is started once");
         loop {

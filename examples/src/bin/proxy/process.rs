@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use hashed_wheel::{BuildError, HashedWheelTimer, Stats};
+use hashed_wheel_examples::process::cpu_time;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::runtime::{self, Runtime};
@@ -191,15 +192,7 @@ impl Process {
     /// Returns the CPU time of all threads. `None` if the system does not provide it.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
         // All threads exist from the start to the end of the process.
-        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()?)).ok()?;
-        threads
-            .map(|thread| {
-                // The fields: nanoseconds on a CPU, nanoseconds of waiting for one, number of time
-                // slices.
-                let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-                Some(Duration::from_nanos(schedstat.split_whitespace().next()?.parse().ok()?))
-            })
-            .sum()
+        cpu_time(self.child.id()?)
     }
 
     /// Returns the peak memory in bytes.

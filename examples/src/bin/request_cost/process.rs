@@ -1,0 +1,142 @@
+//! The service's process: its main function, and its interface for the parent.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hashed_wheel::{HashedWheelTimer, Stats};
+use hashed_wheel_examples::process::{self, cpu_time};
+use hyper_util::rt::TokioTimer;
+use tokio::net::TcpSocket;
+use tokio::runtime::{self, Runtime};
+
+use crate::server::serve;
+use crate::timers::{Timers, Tokio, driven_by_task};
+
+/// The load connects faster than the service accepts.
+const BACKLOG: u32 = 4096;
+
+/// The timer that the service uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum On {
+    /// A wheel with its own thread
+    Wheel,
+    /// A wheel that a task of the runtime drives
+    Task,
+    /// The timer of the runtime
+    Tokio,
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Wheel => "hashed-wheel",
+            Self::Task => "hashed-wheel, driven by a task",
+            Self::Tokio => "tokio::time",
+        })
+    }
+}
+
+/// What a service has used.
+#[derive(Default)]
+pub(crate) struct Used {
+    /// The CPU time of all its threads. Zero if the system does not provide it.
+    pub(crate) cpu: Duration,
+    // The counters of the wheel. tokio's timer has none.
+    pub(crate) scheduled: u64,
+    pub(crate) resets: u64,
+    pub(crate) wake_ups: u64,
+}
+
+impl Used {
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            scheduled: self.scheduled - before.scheduled,
+            resets: self.resets - before.resets,
+            wake_ups: self.wake_ups - before.wake_ups,
+        }
+    }
+}
+
+/// The main function of the service's process. It ends when its standard input is closed.
+pub(crate) fn main(on: On, tick: Duration) -> io::Result<()> {
+    let mut runtime = runtime::Builder::new_multi_thread();
+    runtime.enable_io();
+    let wheel = HashedWheelTimer::builder().tick(tick);
+    match on {
+        // tokio's own timer is not enabled.
+        On::Wheel => on_wheel(&runtime.build()?, wheel.build().map_err(io::Error::other)?),
+        On::Task => {
+            let runtime = runtime.enable_time().build()?;
+            let timer = driven_by_task(wheel, &runtime).map_err(io::Error::other)?;
+            on_wheel(&runtime, timer)
+        }
+        On::Tokio => run(&runtime.enable_time().build()?, Tokio, TokioTimer::new(), Stats::default),
+    }
+}
+
+fn on_wheel(runtime: &Runtime, timer: HashedWheelTimer) -> io::Result<()> {
+    run(runtime, timer.clone(), timer.clone(), || timer.stats())
+}
+
+fn run<T: Timers>(
+    runtime: &Runtime,
+    timers: T,
+    hypers: impl hyper::rt::Timer + Send + Sync + 'static,
+    wheel: impl Fn() -> Stats,
+) -> io::Result<()> {
+    let _context = runtime.enter();
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let listener = socket.listen(BACKLOG)?;
+    let mut output = io::stdout();
+    writeln!(output, "{}", listener.local_addr()?)?;
+    runtime.spawn(serve(listener, Arc::new(timers), hypers));
+    io::stdin().lines().try_for_each(|line| {
+        line?;
+        let Stats { scheduled, resets, wake_ups, .. } = wheel();
+        writeln!(output, "{scheduled} {resets} {wake_ups}")
+    })
+}
+
+/// The service's process, from the point of view of the parent. It is killed when this value is
+/// dropped.
+pub(crate) struct Process {
+    pub(crate) address: SocketAddr,
+    child: process::Process,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts this program again with the same options, as a service.
+    pub(crate) fn start(on: On) -> io::Result<Self> {
+        let name = on.to_possible_value().expect("no variant is skipped");
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(std::env::args_os().skip(1)).args(["--serve-on", name.get_name()]);
+        let mut child = process::Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let requests = child.stdin.take().expect("it was piped");
+        let mut answers = BufReader::new(child.stdout.take().expect("it was piped"));
+        let mut line = String::new();
+        answers.read_line(&mut line)?;
+        let address = line.trim_end().parse();
+        let address = address.map_err(|_| io::Error::other("the service cannot be started"))?;
+        Ok(Self { address, child, requests, answers })
+    }
+
+    /// Returns what the service has used since it was started.
+    pub(crate) fn ask(&mut self) -> io::Result<Used> {
+        let cpu = cpu_time(self.child.id()).unwrap_or_default();
+        self.requests.write_all(b"\n")?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        let mut numbers = line.split_whitespace().map_while(|number| number.parse().ok());
+        let mut next = || numbers.next().ok_or_else(|| io::Error::other("the service has ended too early"));
+        Ok(Used { cpu, scheduled: next()?, resets: next()?, wake_ups: next()? })
+    }
+}
