@@ -87,7 +87,8 @@ mod membarrier {
 
 /// Lets the calling thread wake from a sleep at most `nanos` later than it asked for, as far as the
 /// kernel decides that: by default it may take 50 µs more, to wake the processor once for several
-/// threads. Never makes it less exact. This is a hint, and its failure is ignored.
+/// threads. Never makes it less exact. Threads that it starts later inherit this. It is a hint, and
+/// its failure is ignored.
 pub(crate) fn limit_timer_slack(nanos: u64) {
     #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
     // (For a thread with a real-time policy the slack is zero, and zero to set is the default.)
