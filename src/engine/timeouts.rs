@@ -47,8 +47,8 @@ use crate::sync::SeenQueue as Lanes;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
 use crate::sync::SegQueue as Lanes;
 
-/// A lane that was empty for so many looks is unlisted. To look at it as often takes about as long
-/// as to unlist it and to list it again.
+/// A lane that was empty for so many looks is unlisted. Not after the first one, because to unlist
+/// it and to list it again takes longer than a look.
 const IDLE_LOOKS: u64 = 4;
 
 /// So many looks pay for a fence, if there are so many idle lanes.
