@@ -23,12 +23,12 @@ pub const ROWS: &[Row] = &[
         "cache.look_after_push(seen); true",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if let Some(state) = state", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if wakes", ""),
     // `cancel` does not list the lane.
     mutant(
         "CancelWithoutListing",
         "engine/caller.rs",
-        "leaves_memory.then(|| «cache.look_after_push(self.state.snapshot())»)",
+        "leaves_memory && «cache.look_after_push(self.state.snapshot())».wakes_to_reclaim()",
         "self.state.look_after_push(self.state.snapshot())",
     ),
     // A timeout in the place of another one does not list the lane.
@@ -75,7 +75,7 @@ pub const ROWS: &[Row] = &[
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
     // `cancel` does not wake the worker.
-    mutant("CancelWithoutWake", "engine/sleep.rs", "state.wakes_to_reclaim()", "false"),
+    mutant("CancelWithoutWake", "engine/caller.rs", "if «wakes» { self.wake(); } Some(task)", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.

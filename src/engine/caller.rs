@@ -126,18 +126,18 @@ impl Shared {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let (task, state) = thread_cache::with_handle(handle, |cache| {
+        let (task, wakes) = thread_cache::with_handle(handle, |cache| {
             let (task, leaves_memory) = cache.nodes.cancel(handle, seen).into_task()?;
-            let state = leaves_memory.then(|| cache.look_after_push(self.state.snapshot()));
+            let wakes = leaves_memory && cache.look_after_push(self.state.snapshot()).wakes_to_reclaim();
             // After the push: `stop` waits for the count, and then finds the message. Before
             // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
             // code with it, which may call `stop`.
             cache.counts.cancel();
-            Some((task, state))
+            Some((task, wakes))
         })?;
         self.free_place();
-        if let Some(state) = state {
-            self.wake_to_reclaim_pushed(state);
+        if wakes {
+            self.wake();
         }
         Some(task)
     }
@@ -175,8 +175,8 @@ impl Shared {
                 return None;
             }
         };
-        if leaves_memory {
-            self.wake_to_reclaim_pushed(state);
+        if leaves_memory && state.wakes_to_reclaim() {
+            self.wake();
         }
         // As for a deadline that has become earlier: the worker may have seen the old timeout end,
         // and not the new one.

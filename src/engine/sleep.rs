@@ -208,13 +208,7 @@ impl Shared {
 
     /// Something was pushed, or given back, that lets the worker reclaim memory.
     pub(super) fn wake_to_reclaim(&self) {
-        self.wake_to_reclaim_pushed(self.look());
-    }
-
-    /// A message was pushed that lets the worker reclaim memory. `state` is that after the push.
-    #[inline]
-    pub(super) fn wake_to_reclaim_pushed(&self, state: StateSnapshot) {
-        if state.wakes_to_reclaim() {
+        if self.look().wakes_to_reclaim() {
             self.wake();
         }
     }
