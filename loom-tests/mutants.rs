@@ -19,11 +19,25 @@ pub const ROWS: &[Row] = &[
     mutant(
         "NewTimeoutNotWithdrawn",
         "engine/caller.rs",
-        "!self.state.look_after_push(seen).is_closing()",
-        "self.state.look_after_push(seen); true",
+        "!cache.look_after_push(seen).is_closing()",
+        "cache.look_after_push(seen); true",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if leaves_memory", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if wakes", ""),
+    // `cancel` does not list the lane.
+    mutant(
+        "CancelWithoutListing",
+        "engine/caller.rs",
+        "leaves_memory && «cache.look_after_push(self.state.snapshot())».wakes_to_reclaim()",
+        "self.state.look_after_push(self.state.snapshot())",
+    ),
+    // A timeout in the place of another one does not list the lane.
+    mutant(
+        "ReplaceWithoutListing",
+        "engine/caller.rs",
+        "let state = «cache.look_after_push(self.state.snapshot())»; cache.counts.cancel();",
+        "self.state.look_after_push(self.state.snapshot())",
+    ),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant(
         "ReplaceCountsEndFirst",
@@ -33,7 +47,7 @@ pub const ROWS: &[Row] = &[
     ),
     mutant("ReplaceCountsEndFirst", "engine/caller.rs", "«cache.counts.cancel();» Ok((old,", ""),
     // A thread that has replaced a timeout does not look whether the worker sleeps.
-    mutant("ReplaceWithoutLook", "engine/caller.rs", "self.wake_for_earlier(&new.handle);", ""),
+    mutant("ReplaceWithoutLook", "engine/caller.rs", "self.wake_for_pushed(state, &new.handle);", ""),
     // A timeout that is replaced gives its place back, and the new one takes it again.
     mutant(
         "ReplaceFreesPlace",
@@ -53,7 +67,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ResetWithoutPush",
         "engine/caller.rs",
-        "«thread_cache::push(message); self.wake_for_earlier(handle);»",
+        "«let state = thread_cache::push(message); self.wake_for_pushed(state, handle);»",
         "",
     ),
     mutant("ResetWithoutPush", "node/transitions.rs", "push(unsafe { Message::new(handle, Kind::Moved) });", ""),
@@ -61,7 +75,7 @@ pub const ROWS: &[Row] = &[
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
     // `cancel` does not wake the worker.
-    mutant("CancelWithoutWake", "engine/sleep.rs", "self.look().wakes_to_reclaim()", "false"),
+    mutant("CancelWithoutWake", "engine/caller.rs", "if «wakes» { self.wake(); } Some(task)", "false"),
     // A caller calls the waker even if another caller has cleared ASLEEP.
     mutant("WakeWithoutCheck", "engine/sleep.rs", "if «self.state.wake()» {", "self.state.wake(); true"),
     // The worker does not look at the lanes again after it has set ASLEEP.
@@ -156,7 +170,52 @@ pub const ROWS: &[Row] = &[
         "None",
     ),
     // The worker drops a retired lane that still has messages.
-    mutant("RetiredLaneDroppedEarly", "engine/timeouts.rs", "lane.waiting() != (0, true)", "!lane.waiting().1"),
+    mutant(
+        "RetiredLaneDroppedEarly",
+        "engine/timeouts.rs",
+        "listed.lane.waiting() != (0, true)",
+        "!listed.lane.waiting().1",
+    ),
+    // The worker tells threads that it has unlisted their lanes after the fence.
+    mutant(
+        "UnlistAfterFence",
+        "engine/timeouts.rs",
+        "idle.for_each(|listed| listed.lane.unlist()); fence();",
+        "fence(); idle.for_each(|listed| listed.lane.unlist());",
+    ),
+    // A turn unlists lanes without a fence.
+    mutant(
+        "UnlistWithoutFence",
+        "engine/worker.rs",
+        "shared.state.fence_after_change(shared.state.snapshot())",
+        "()",
+    ),
+    // The worker does not look at a lane again after it has unlisted it.
+    mutant("UnlistWithoutSecondLook", "engine/timeouts.rs", "listed.lane.stays_listed()", "false"),
+    // --- engine/thread_cache.rs ------------------------------------------------------------------
+    // A thread that pushes does not list its lane.
+    mutant("PushWithoutListing", "engine/thread_cache.rs", "if «self.nodes.is_unlisted()» {", "false"),
+    // A thread reads whether its lane is unlisted before the fence.
+    mutant(
+        "UnlistedReadBeforeFence",
+        "engine/thread_cache.rs",
+        "«»let state = self.nodes.pool().state.look_after_push(seen);",
+        "if !self.nodes.is_unlisted() { return self.nodes.pool().state.look_after_push(seen); }",
+    ),
+    // A thread that lists its lane reads the state without another fence.
+    mutant(
+        "ListingWithoutFence",
+        "engine/thread_cache.rs",
+        "«timer.state.look_after_push(seen)» }",
+        "let _ = seen; timer.state.snapshot()",
+    ),
+    // A message other than that of a new timeout, or of a cancelled one, does not list the lane.
+    mutant(
+        "MessageWithoutListing",
+        "engine/thread_cache.rs",
+        "cache.nodes.push(message); «cache.look_after_push(seen)»",
+        "cache.nodes.pool().state.look_after_push(seen)",
+    ),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
     mutant("RunRevivesCancelled", "node/word.rs", "seen.is_in_wheel() && seen.is_running()", "true"),
@@ -269,6 +328,20 @@ pub const ROWS: &[Row] = &[
     // The worker believes that the block before the last one is not taken back from.
     mutant("SettledTooEarly", "node/lane.rs", "«(pushed.saturating_sub(1) / BLOCK).saturating_sub(1)» * BLOCK", "pushed.saturating_sub(1) / BLOCK"),
     // A lane gives out its messages in another order than they were pushed.
+    // The worker and the thread both get the consumer's end of a lane.
+    mutant(
+        "LaneListedTwice",
+        "node/lane.rs",
+        "«self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()»",
+        "self.unlisted.store(LISTED, Ordering::Relaxed); taken != LISTED",
+    ),
+    // A thread lists its lane with the block of its last message.
+    mutant(
+        "LaneListedAtLastBlock",
+        "node/lane.rs",
+        "let block = «self.block_of(taken.saturating_sub(1))?»;",
+        "&self.block",
+    ),
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
     // --- the others ------------------------------------------------------------------------------
     // `occupancy` reads the state before it takes the worker's lock, and not again.

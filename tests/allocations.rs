@@ -222,6 +222,39 @@ fn threads_that_end_leak_no_memory() {
     assert!(after < before + 50_000, "{before} bytes before, {after} after");
 }
 
+/// The worker does not look at the lanes of these threads any more when they end.
+#[test]
+fn threads_that_end_after_they_were_idle_leak_no_memory() {
+    const THREADS: usize = 20;
+
+    let _exclusive = EXCLUSIVE.write();
+    let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let mut use_threads = |times| {
+        for _ in 0..times {
+            let barrier = std::sync::Arc::new(std::sync::Barrier::new(THREADS + 1));
+            let threads = std::array::from_fn::<_, THREADS, _>(|_| {
+                let (timer, barrier) = (timer.clone(), barrier.clone());
+                std::thread::spawn(move || {
+                    let timeout = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
+                    barrier.wait();
+                    barrier.wait();
+                    timeout
+                })
+            });
+            barrier.wait();
+            (0..if cfg!(miri) { 70 } else { 200 }).for_each(|_| _ = driver.turn());
+            barrier.wait();
+            threads.into_iter().for_each(|thread| _ = thread.join().unwrap().cancel());
+            driver.turn();
+        }
+    };
+    use_threads(2);
+    let before = LIVE.load(Relaxed);
+    use_threads(if cfg!(miri) { 1 } else { 100 });
+    let after = LIVE.load(Relaxed);
+    assert!(after < before + 50_000, "{before} bytes before, {after} after");
+}
+
 /// The thread's cache of each timer stays where it is, however many timers the thread uses.
 #[test]
 fn a_thread_that_alternates_between_timers_allocates_nothing() {

@@ -49,7 +49,7 @@ impl Shared {
             let handle = cache.nodes.schedule(task, deadline);
             // Inside, because a thread that is ending retires its lane when the cache is given
             // back.
-            if !self.state.look_after_push(seen).is_closing() {
+            if !cache.look_after_push(seen).is_closing() {
                 return Some(handle);
             }
             cache.withdraw(handle).map(|claimed| withdrawn = Some(claimed)).err()
@@ -126,17 +126,18 @@ impl Shared {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
-        let (task, leaves_memory) = thread_cache::with_handle(handle, |cache| {
-            let cancelled = cache.nodes.cancel(handle, seen).into_task()?;
+        let (task, wakes) = thread_cache::with_handle(handle, |cache| {
+            let (task, leaves_memory) = cache.nodes.cancel(handle, seen).into_task()?;
+            let wakes = leaves_memory && cache.look_after_push(self.state.snapshot()).wakes_to_reclaim();
             // After the push: `stop` waits for the count, and then finds the message. Before
             // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
             // code with it, which may call `stop`.
             cache.counts.cancel();
-            Some(cancelled)
+            Some((task, wakes))
         })?;
         self.free_place();
-        if leaves_memory {
-            self.wake_to_reclaim();
+        if wakes {
+            self.wake();
         }
         Some(task)
     }
@@ -162,23 +163,24 @@ impl Shared {
                 cache.counts.register();
                 // The deadline of a timeout that has ended does not move.
                 let handle = cache.nodes.schedule_replacement(task, handle.deadline());
+                let state = cache.look_after_push(self.state.snapshot());
                 cache.counts.cancel();
-                Ok((old, leaves_memory, Timeout { handle }))
+                Ok((old, leaves_memory, state, Timeout { handle }))
             }),
         };
-        let (old, leaves_memory, new) = match replaced {
+        let (old, leaves_memory, state, new) = match replaced {
             Ok(replaced) => replaced,
             Err(task) => {
                 self.guard("when it was dropped", T::name, || drop(task));
                 return None;
             }
         };
-        if leaves_memory {
-            self.wake_to_reclaim();
+        if leaves_memory && state.wakes_to_reclaim() {
+            self.wake();
         }
         // As for a deadline that has become earlier: the worker may have seen the old timeout end,
         // and not the new one.
-        self.wake_for_earlier(&new.handle);
+        self.wake_for_pushed(state, &new.handle);
         if let CancelledTask::Owned(claim) = old {
             self.discard(|| timeout.handle.name(), claim);
         }
@@ -254,8 +256,8 @@ impl Shared {
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {
-                thread_cache::push(message);
-                self.wake_for_earlier(handle);
+                let state = thread_cache::push(message);
+                self.wake_for_pushed(state, handle);
             }
         }
         if !is_counted {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::shared::{DispatchedTask, Executor, Shared, SharedFields, Timeout};
 use super::thread_cache;
-use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
+use crate::node::{ClaimedTask, Message, NextRun, RunOutcome, TaskClaim};
 use crate::report;
 use crate::ticks::DEADLINE_NEVER;
 
@@ -185,7 +185,8 @@ fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
 }
 
 fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
-    match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
+    let push = |message: Message<'_, SharedFields>| _ = thread_cache::push(message);
+    match claimed.finish_run(next.map(|next| next.deadline), push) {
         RunOutcome::Again(timeout) => timeout.handle.timer().wake_for_earlier(&timeout.handle),
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();

@@ -27,7 +27,8 @@
 //! 4. takes in what is in the lanes, and sleeps until the earlier of the two ticks.
 //!
 //! A caller pushes a message, or makes a deadline in a lane earlier, executes its fence, and looks.
-//! If the caller's fence comes first, step 4 sees the push, and what the caller does is irrelevant.
+//! (If its lane is unlisted, the push is over when the lane is listed: see [`timeouts`].) If the
+//! caller's fence comes first, step 4 sees the push, and what the caller does is irrelevant.
 //! Otherwise it sees `ASLEEP` and what was announced, or later values.
 //!
 //! * If it sees this sleep, it wakes the worker if what was announced is too late.
@@ -68,6 +69,8 @@
 //! wakes then although the timeout may be cancelled by that time. Otherwise each of many timeouts
 //! that are scheduled and soon cancelled would wake it, if the next deadline in the wheel is far.
 //! If callers wake it twice in one tick, it sleeps until the next tick without announcing that.
+//!
+//! [`timeouts`]: super::timeouts
 
 use std::time::Duration;
 
@@ -176,9 +179,14 @@ impl Shared {
         self.wake_if_needed(self.state.snapshot(), deadline);
     }
 
-    /// The deadline of a node that is in a lane has become earlier.
+    /// The deadline of a node that is in a lane has become earlier, and the thread has not pushed.
     pub(super) fn wake_for_earlier(&self, handle: &Handle) {
-        let state = self.look();
+        self.wake_for_pushed(self.look(), handle);
+    }
+
+    /// The deadline of a node has become earlier, and a message about it was pushed. `state` is
+    /// that after the push.
+    pub(super) fn wake_for_pushed(&self, state: StateSnapshot, handle: &Handle) {
         // The deadline as it is now: of two concurrent resets, the one that looks last has to act
         // on the earlier deadline.
         self.wake_if_needed(state, handle.deadline());
@@ -199,7 +207,6 @@ impl Shared {
     }
 
     /// Something was pushed, or given back, that lets the worker reclaim memory.
-    #[inline]
     pub(super) fn wake_to_reclaim(&self) {
         if self.look().wakes_to_reclaim() {
             self.wake();
@@ -360,8 +367,11 @@ impl Worker {
         let earliest = self.nodes.tick() + 1;
         let needed_before = if next <= earliest { 0 } else { shared.ticks.first_deadline_of(next) };
         shared.state.announced.store(needed_before, Ordering::Relaxed);
-        let before = shared.state.fall_asleep(how);
-        shared.state.fence_after_change(before);
+        // One fence for both: each of them is a change before a look at lanes.
+        self.intake.queue.unlist_idle(|| {
+            let before = shared.state.fall_asleep(how);
+            shared.state.fence_after_change(before);
+        });
         // Look again: a caller may have looked before `fall_asleep`. The answer is not later than
         // announced, because another caller may have relied on that:
         // - worker: announces tick 5; its timeout for tick 5 is reset to tick 9; looks again.

@@ -18,6 +18,10 @@
 //! | fence: [`look_after_push`](TimerState::look_after_push) | fence: [`fence_after_change`](TimerState::fence_after_change) |
 //! | looks at the word | looks at the lanes |
 //!
+//! If the worker does not look at the caller's lane, the caller also lists the lane before it looks
+//! at the word, and executes the fence after that: see [`timeouts`](super::timeouts). Then the lane
+//! is what it pushes. The worker unlists lanes with the same pair of fences.
+//!
 //! The fences have an order. If the caller's fence is first, the other side's look sees the push.
 //! Otherwise the caller's look sees the change. So at least one of the two learns of the other. The
 //! word only needs to say what has to be done then: [`sleep`](super::sleep) and [`end`](super::end)
@@ -38,7 +42,8 @@
 //! The worker thread sets `LIGHT` once, before a sleep. A change after that finds the bit in the
 //! word, and uses the heavy fence. A change before it may find that the bit is not set, and use the
 //! ordinary fence. A caller that has read the bit has read this change with it: it knows of it
-//! without any fence.
+//! without any fence. It also knows which lanes the worker had unlisted before it set the bit: the
+//! worker's fence came between the two, and [`snapshot`](TimerState::snapshot) acquires.
 //!
 //! The C++ memory model, and with it loom, has only the first pair. The second one relies on the
 //! guarantee of the kernel (`membarrier(2)`, `MEMBARRIER_CMD_PRIVATE_EXPEDITED`): between the
@@ -179,7 +184,9 @@ impl TimerState {
         StateSnapshot(self.word.load(Ordering::Acquire))
     }
 
-    /// Reads the state after a push: see the head of this file. `seen` is any earlier state.
+    /// Reads the state after a push: see the head of this file. `seen` is any earlier state. A
+    /// caller that has pushed to a lane uses the method of the same name of `LentCache`, which also
+    /// lists the lane.
     #[inline]
     pub(super) fn look_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
         if seen.has(LIGHT) {
@@ -190,8 +197,8 @@ impl TimerState {
         StateSnapshot(self.word.load(Ordering::Relaxed))
     }
 
-    /// The fence between a change of the word and a look at the lanes. `changed` is the state that
-    /// was changed.
+    /// The fence between a change of the word and a look at the lanes, or between unlisting lanes
+    /// and looking at them again. `changed` is the state before.
     pub(super) fn fence_after_change(&self, changed: StateSnapshot) {
         fence(Ordering::SeqCst);
         if changed.has(LIGHT) && !heavy_fence() {

@@ -23,7 +23,7 @@ use std::cell::RefCell;
 
 use super::pending::OwnCounts;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
-use super::state::MAX_PENDING;
+use super::state::{MAX_PENDING, StateSnapshot};
 use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
 use crate::report;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
@@ -200,7 +200,28 @@ impl LentCache<'_> {
     /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
     pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<SharedFields>, Handle> {
-        self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw())
+        let withdrawn = self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw());
+        // A message that was pushed can wait for the next turn.
+        self.look_after_push(self.nodes.pool().state.snapshot());
+        withdrawn
+    }
+
+    /// Executes the fence after pushes, lists the lane if the worker does not look at it, and reads
+    /// the state. To be called after at most two pushes. `seen` is any earlier state.
+    #[inline]
+    pub(super) fn look_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
+        let state = self.nodes.pool().state.look_after_push(seen);
+        if self.nodes.is_unlisted() { self.list_lane(seen) } else { state }
+    }
+
+    /// Lists the lane, and looks at the state again: for the worker this is the push.
+    #[cold]
+    fn list_lane(&self, seen: StateSnapshot) -> StateSnapshot {
+        let timer = self.nodes.pool();
+        if let Some(lane) = self.nodes.list() {
+            timer.new_lanes.list(lane);
+        }
+        timer.state.look_after_push(seen)
     }
 }
 
@@ -242,10 +263,14 @@ pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut LentCache<'
     with_nodes(handle.timer(), || handle.to_arc(), work)
 }
 
-/// Pushes a message to the thread's lane.
+/// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
-pub(super) fn push(message: Message<'_, SharedFields>) {
-    with_handle(message.handle(), |cache| cache.nodes.push(message));
+pub(super) fn push(message: Message<'_, SharedFields>) -> StateSnapshot {
+    let seen = message.handle().timer().state.snapshot();
+    with_handle(message.handle(), |cache| {
+        cache.nodes.push(message);
+        cache.look_after_push(seen)
+    })
 }
 
 /// Counts a reset of a timeout of this handle's timer. Returns false, and counts nothing, if the

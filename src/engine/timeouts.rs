@@ -4,24 +4,77 @@
 //! thread, so a push contends with no other thread. Each thread opens its lane in [`NewLanes`]; the
 //! worker adopts it and takes messages from all lanes, at most so many at a time. There is no
 //! cancellation queue (Netty's `cancelledTimeouts`): a cancellation is a message in this queue.
+//!
+//! # Unlisted lanes
+//!
+//! The worker looks only at lanes that it has *listed*. It unlists a lane that was empty for
+//! [`IDLE_LOOKS`] looks, so threads that do not use the timer cost its turns nothing. A thread that
+//! pushes to an unlisted lane lists it again: it puts the consumer's end into [`NewLanes`], as for
+//! a new lane. The word `unlisted` of the lane says whether it has to.
+//!
+//! | the thread | the worker |
+//! |---|---|
+//! | pushes a message | sets `unlisted` |
+//! | fence: [`look_after_push`](super::state::TimerState::look_after_push) | fence: [`fence_after_change`](super::state::TimerState::fence_after_change) |
+//! | reads `unlisted` | looks at the lane again |
+//! | if it is set: clears it, and lists the lane | if a message waits: clears `unlisted`, and the lane stays listed |
+//! | fence, if it was set; reads the state word | if none waits: drops the consumer's end |
+//!
+//! The fences have an order. If the thread's fence is first, the worker's second look sees the
+//! message. Otherwise the thread sees `unlisted`. If both see it, one of them clears it, by
+//! compare-exchange, and keeps the lane listed or lists it. So when a push is over, its lane is
+//! listed or in `NewLanes` until the message is taken. (A thread that has not executed its fence
+//! yet is about to do all this, as if it was about to push.)
+//!
+//! For the other rules of "push, fence, look" (`state.rs`) the listing is a part of the push: the
+//! thread executes the fence once more before it reads the state word. So a thread that puts the
+//! worker to sleep, or closes the timer, sees the lane in `NewLanes`, or the caller sees the change
+//! of the word. Neither has to look at unlisted lanes.
+//!
+//! The worker has nothing of an unlisted lane. The memory of the lane is freed with its thread's
+//! end, so there is nothing to do if the thread ends.
+//!
+//! | the worker unlists | fence |
+//! |---|---|
+//! | before it sleeps ([`unlist_idle`](TimeoutsQueue::unlist_idle)) | that of the announced sleep |
+//! | every [`UNLIST_INTERVAL`] looks, if [`MANY_IDLE`] lanes are idle: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
 
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-use crate::sync::ModelQueue as Lanes;
+use crate::sync::ModelQueue;
+#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
+use crate::sync::SeenQueue as Lanes;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
 use crate::sync::SegQueue as Lanes;
 
-/// The lanes that the worker has not adopted yet.
+/// A lane that was empty for so many looks is unlisted. Not after the first one, because to unlist
+/// it and to list it again takes longer than a look.
+const IDLE_LOOKS: u64 = 4;
+
+/// So many looks pay for a fence, if there are so many idle lanes.
+const UNLIST_INTERVAL: u64 = if cfg!(hashed_wheel_loom) { 6 } else { 64 };
+const MANY_IDLE: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
+
+/// The lanes that the worker has to adopt: new ones, and unlisted ones to which their threads have
+/// pushed.
 ///
-/// If the worker has not adopted a lane, it has seen nothing of what is in it. So in loom's models
-/// the worker knows all lanes from the beginning. loom compares operations on the same atomic.
-/// Otherwise it would not try that a thread pushes to an unknown lane before the worker looks.
+/// If the worker has not adopted a new lane, it has seen nothing of what is in it. So in loom's
+/// models the worker knows all lanes from the beginning. loom compares operations on the same
+/// atomic. Otherwise it would not try that a thread pushes to an unknown lane before the worker
+/// looks.
 pub(crate) struct NewLanes {
     lanes: Lanes<Consumer>,
     #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
     pool: PoolId,
     #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-    made: Lanes<Producer>,
+    made: ModelQueue<Producer>,
+}
+
+impl NewLanes {
+    /// Lists a lane again.
+    pub(crate) fn list(&self, lane: Consumer) {
+        self.lanes.push(lane);
+    }
 }
 
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
@@ -41,7 +94,7 @@ impl NewLanes {
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
 impl NewLanes {
     pub(crate) fn new(pool: PoolId) -> Self {
-        let (lanes, made) = (Lanes::new(), Lanes::new());
+        let (lanes, made) = (Lanes::new(), ModelQueue::new());
         for _ in 0..4 {
             let (producer, consumer) = lane(pool);
             made.push(producer);
@@ -56,19 +109,39 @@ impl NewLanes {
     }
 }
 
-/// The consumer's side of the queue: all lanes that the worker has adopted.
+/// The consumer's side of the queue: the lanes that are listed.
 #[derive(Default)]
 pub(crate) struct TimeoutsQueue {
-    lanes: Vec<Consumer>,
+    lanes: Vec<ListedLane>,
     /// The lane that is looked at first. If more messages wait than may be taken at a time, each
     /// lane gets its turn.
     first: usize,
+    /// How often the worker has looked at the lanes.
+    looks: u64,
+    /// How many lanes were idle at the last look.
+    idle: usize,
+    /// The look after which lanes were last unlisted.
+    unlisted_after: u64,
+}
+
+struct ListedLane {
+    lane: Consumer,
+    /// The look that last found a message, or was the first one.
+    used_at: u64,
+}
+
+impl ListedLane {
+    /// Whether the lane was empty for some looks, of which this was the last one.
+    #[inline]
+    fn is_idle(&self, looks: u64) -> bool {
+        looks - self.used_at >= IDLE_LOOKS
+    }
 }
 
 impl TimeoutsQueue {
     fn adopt_new_lanes(&mut self, new: &NewLanes) {
         while let Some(lane) = new.lanes.pop() {
-            self.lanes.push(lane);
+            self.lanes.push(ListedLane { lane, used_at: self.looks });
         }
     }
 
@@ -81,13 +154,16 @@ impl TimeoutsQueue {
         most: usize,
         mut take: impl FnMut(Waiting<'_>, u64) -> u64,
     ) -> (usize, bool) {
+        self.looks += 1;
         self.adopt_new_lanes(new);
         let mut left = most as u64;
         let mut any_retired = false;
         let (first, mut next) = (self.first, None);
         let count = self.lanes.len();
+        self.idle = 0;
         for at in (first..count).chain(0..first) {
-            let waiting = self.lanes[at].look();
+            let listed = &mut self.lanes[at];
+            let waiting = listed.lane.look();
             any_retired |= waiting.is_retired();
             if waiting.count() > left && next.is_none() {
                 // A lane that was left out is the first one next time.
@@ -95,26 +171,62 @@ impl TimeoutsQueue {
             }
             if waiting.count() > 0 {
                 left -= take(waiting, left);
+                listed.used_at = self.looks;
+            } else if listed.is_idle(self.looks) {
+                self.idle += 1;
             }
         }
         self.first = next.unwrap_or(0);
         if any_retired {
             // A thread may have pushed to its lane before it retired it, and after this step has
             // looked: a lane goes only when it is empty.
-            self.lanes.retain(|lane| lane.waiting() != (0, true));
-        }
-        if self.first >= self.lanes.len() {
-            self.first = 0;
+            self.retain(|listed| listed.lane.waiting() != (0, true));
         }
         ((most as u64 - left) as usize, left == 0 && !self.is_empty(new))
     }
 
-    /// From now on the messages that wait now are owed, or none are.
-    pub(crate) fn owe(&mut self, all: bool) {
-        self.lanes.iter_mut().for_each(|lane| lane.owe(all));
+    fn retain(&mut self, keeps: impl FnMut(&mut ListedLane) -> bool) {
+        self.lanes.retain_mut(keeps);
+        if self.first >= self.lanes.len() {
+            self.first = 0;
+        }
     }
 
+    /// Unlists the lanes that are idle. `fence` executes the fence, whether or not there are any.
+    pub(crate) fn unlist_idle(&mut self, fence: impl FnOnce()) {
+        if self.idle == 0 {
+            return fence();
+        }
+        let looks = self.looks;
+        let idle = self.lanes.iter().filter(|listed| listed.is_idle(looks));
+        idle.for_each(|listed| listed.lane.unlist());
+        fence();
+        self.retain(|listed| {
+            let was_listed = !listed.is_idle(looks);
+            was_listed || {
+                listed.used_at = looks;
+                listed.lane.stays_listed()
+            }
+        });
+        (self.idle, self.unlisted_after) = (0, looks);
+    }
+
+    /// Whether lanes should be unlisted although the worker does not sleep.
+    #[inline]
+    pub(crate) fn has_many_idle(&self) -> bool {
+        self.idle >= MANY_IDLE && self.looks - self.unlisted_after >= UNLIST_INTERVAL
+    }
+
+    /// From now on the messages that wait now are owed, or none are.
+    pub(crate) fn owe(&mut self, new: &NewLanes, all: bool) {
+        if all {
+            self.adopt_new_lanes(new);
+        }
+        self.lanes.iter_mut().for_each(|listed| listed.lane.owe(all));
+    }
+
+    /// Whether no message waits. What a thread has pushed and not listed yet does not count.
     pub(crate) fn is_empty(&self, new: &NewLanes) -> bool {
-        new.lanes.is_empty() && self.lanes.iter().all(|lane| lane.waiting().0 == 0)
+        new.lanes.is_empty() && self.lanes.iter().all(|listed| listed.lane.waiting().0 == 0)
     }
 }

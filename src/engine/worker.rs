@@ -81,12 +81,15 @@ impl Worker {
         let mut nodes = nodes.of(shared);
         if !*has_ended_all {
             intake.drain(shared, nodes.reborrow());
+            if intake.queue.has_many_idle() {
+                intake.unlist_idle(shared);
+            }
         }
         lateness.set_now(now);
         let now = shared.ticks.reached(now);
         if now > nodes.tick() {
             // Messages left over from a capped turn must not fire a tick late, so they are owed.
-            intake.queue.owe(intake.has_backlog);
+            intake.queue.owe(&shared.new_lanes, intake.has_backlog);
         }
         let mut had_due = false;
         while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
@@ -278,6 +281,14 @@ impl Intake {
             counters.in_wheel_or_expired.set_alone(nodes.len() as u64 + counters.expired.get());
             counters.taken.add_alone(self.taken - before);
         }
+    }
+}
+
+impl Intake {
+    /// Unlists idle lanes of a worker that may not sleep for long.
+    #[cold]
+    fn unlist_idle(&mut self, shared: &Shared) {
+        self.queue.unlist_idle(|| shared.state.fence_after_change(shared.state.snapshot()));
     }
 }
 

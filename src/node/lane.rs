@@ -13,6 +13,11 @@
 //! | slot | the worker, [`take`](Consumer::take), in the last two blocks that it has seen counted | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
 //! | slot | the worker, in an earlier block | only read: the thread takes no message back from there any more | `Relaxed` | the same |
 //! | `pushed` | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
+//! | `unlisted` | the worker, [`unlist`](Consumer::unlist), while it is `LISTED` | how many messages the worker has taken | `Relaxed` | the fences of both sides order it |
+//! | `unlisted` | the worker, [`stays_listed`](Consumer::stays_listed), or the producer, [`list`](Producer::list) | that number → `LISTED`, by compare-exchange | `Relaxed` | each other: the one that succeeds has the consumer's end |
+//!
+//! The worker gives up its end of a lane to which its thread has not pushed for some time, and the
+//! thread makes that end anew when it pushes again. The protocol is in `engine/timeouts.rs`.
 //!
 //! The memory of a block is freed when both ends have passed it.
 
@@ -30,6 +35,9 @@ const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
 /// Set in `pushed` when no more messages will come.
 const RETIRED: u64 = 1 << 63;
 
+/// The value of `unlisted` while there is a consumer's end.
+const LISTED: u64 = u64::MAX;
+
 /// How many messages the worker takes before it looks at the first one, so that the cache misses on
 /// their nodes overlap.
 const GROUP: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
@@ -44,8 +52,17 @@ fn settled(pushed: u64) -> u64 {
 /// What both ends of a lane share.
 struct Lane {
     pushed: AtomicU64,
+    /// How many messages the worker had taken when it gave its end up, or [`LISTED`].
+    unlisted: AtomicU64,
     /// The messages are about nodes of this pool.
     pool: PoolId,
+}
+
+impl Lane {
+    /// Returns whether the caller has the consumer's end now, of which so many messages were taken.
+    fn set_listed(&self, taken: u64) -> bool {
+        self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
 }
 
 struct Block {
@@ -90,9 +107,10 @@ pub(crate) struct Consumer {
 
 /// Makes a lane for messages about the nodes of one pool.
 pub(crate) fn lane(pool: PoolId) -> (Producer, Consumer) {
-    let lane = Arc::new(CachePadded::new(Lane { pushed: AtomicU64::new(0), pool }));
+    let (pushed, unlisted) = (AtomicU64::new(0), AtomicU64::new(LISTED));
+    let lane = Arc::new(CachePadded::new(Lane { pushed, unlisted, pool }));
     let block = Block::new();
-    let consumer = Consumer { lane: Arc::clone(&lane), block: Arc::clone(&block), taken: 0, owed: 0 };
+    let consumer = Consumer::new(Arc::clone(&lane), Arc::clone(&block), 0);
     (Producer { lane, block, before: None, pushed: 0 }, consumer)
 }
 
@@ -139,19 +157,22 @@ impl Producer {
         self.before = Some(std::mem::replace(&mut self.block, block));
     }
 
+    /// Returns the block of the message with this ticket, if it is the last one or the one before.
+    #[inline]
+    fn block_of(&self, ticket: u64) -> Option<&Arc<Block>> {
+        let last = self.pushed.checked_sub(1)?;
+        match (last / BLOCK).wrapping_sub(ticket / BLOCK) {
+            0 => Some(&self.block),
+            1 => self.before.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Takes `message` or `other` back, if it was pushed to this lane with this ticket and the
     /// worker has not taken it. A message that is more than a block old is not taken back.
     #[inline]
     pub(crate) fn take_back(&self, ticket: u64, message: u64, other: u64) -> bool {
-        let Some(last) = self.pushed.checked_sub(1) else { return false };
-        let block = match (last / BLOCK).wrapping_sub(ticket / BLOCK) {
-            0 => &self.block,
-            1 => match &self.before {
-                Some(before) => before,
-                None => return false,
-            },
-            _ => return false,
-        };
+        let Some(block) = self.block_of(ticket) else { return false };
         let slot = &block.slots[(ticket % BLOCK) as usize];
         // The worker swaps zero in at the same time. One of the two finds the message.
         let take = |message| slot.compare_exchange(message, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -159,6 +180,30 @@ impl Producer {
             Err(found) if found == other => take(other).is_ok(),
             result => result.is_ok(),
         }
+    }
+
+    /// Whether the worker has given up its end of the lane. To be asked after the fence that
+    /// follows a push.
+    #[inline]
+    pub(super) fn is_unlisted(&self) -> bool {
+        // No other thread loads it.
+        self.lane.unlisted.load_of_another(Ordering::Relaxed) != LISTED
+    }
+
+    /// Returns the consumer's end of an unlisted lane, for the queue of lanes that the worker has
+    /// to adopt. `None`: the worker has it, or takes it back.
+    #[cold]
+    pub(super) fn list(&self) -> Option<Consumer> {
+        let taken = self.lane.unlisted.load_of_another(Ordering::Relaxed);
+        if taken == LISTED || taken == self.pushed {
+            return None;
+        }
+        // The consumer has not passed the block of the last message that it has taken. If that
+        // block is no longer known here, this thread has pushed other messages before, and found
+        // the lane listed then. So the worker sees these when it looks again.
+        let block = self.block_of(taken.saturating_sub(1))?;
+        let has_end = self.lane.set_listed(taken);
+        has_end.then(|| Consumer::new(Arc::clone(&self.lane), Arc::clone(block), taken))
     }
 
     /// Retires the lane: no more messages will come.
@@ -186,6 +231,22 @@ pub(super) struct Received {
 }
 
 impl Consumer {
+    fn new(lane: Arc<CachePadded<Lane>>, block: Arc<Block>, taken: u64) -> Self {
+        Self { lane, block, taken, owed: 0 }
+    }
+
+    /// Tells the producer that this end is about to be given up. Then the worker executes a fence,
+    /// and drops this end unless it [`stays_listed`](Self::stays_listed).
+    pub(crate) fn unlist(&self) {
+        self.lane.unlisted.store(self.taken, Ordering::Relaxed);
+    }
+
+    /// Looks at an unlisted lane again: if a message waits and the producer has not made this end
+    /// anew, it is kept.
+    pub(crate) fn stays_listed(&self) -> bool {
+        self.waiting().0 > 0 && self.lane.set_listed(self.taken)
+    }
+
     /// How many messages wait, and whether the lane is retired.
     #[inline]
     pub(crate) fn waiting(&self) -> (u64, bool) {

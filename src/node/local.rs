@@ -15,7 +15,7 @@ use std::iter;
 use std::ptr;
 
 use super::arena::{FreeNode, PAGE, Page};
-use super::lane::Producer;
+use super::lane::{Consumer, Producer};
 use super::message::{Kind, Message};
 use super::pool::Pool;
 use super::refs::{Handle, Owner, Released};
@@ -312,6 +312,24 @@ impl<S: Owner> Lent<'_, S> {
         // SAFETY: the node is of this pool, which is that of the lane. The maker of a `Message` has
         // made the transition that requires it, and `message` is gone afterwards.
         unsafe { self.nodes.push(message.encode()) };
+    }
+
+    /// The timer of the nodes.
+    #[inline]
+    pub(crate) fn pool(&self) -> &Pool<S> {
+        self.pool
+    }
+
+    /// Whether the worker does not look at this thread's lane. To be asked after the fence that
+    /// follows a push.
+    #[inline]
+    pub(crate) fn is_unlisted(&self) -> bool {
+        self.nodes.producer.is_unlisted()
+    }
+
+    /// Returns the consumer's end of the unlisted lane, if it is for this thread to list it.
+    pub(crate) fn list(&self) -> Option<Consumer> {
+        self.nodes.producer.list()
     }
 
     #[inline]

@@ -253,9 +253,43 @@ impl<T> ModelQueue<T> {
     pub(crate) fn pop(&self) -> Option<T> {
         self.0.lock().unwrap().pop_front()
     }
+}
+
+/// A queue whose consumer depends on whether it is empty: loom explores what it sees of each push.
+/// It has one consumer at a time.
+#[cfg(not(hashed_wheel_shuttle))]
+pub(crate) struct SeenQueue<T> {
+    /// The values, and how many were ever taken out.
+    values: std::sync::Mutex<(VecDeque<T>, u64)>,
+    pushed: AtomicU64,
+}
+
+#[cfg(not(hashed_wheel_shuttle))]
+impl<T> SeenQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self { values: std::sync::Mutex::default(), pushed: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        // loom switches threads before an operation on an atomic only, so no thread sees the count
+        // without the value.
+        self.pushed.fetch_add(1, Ordering::Release);
+        self.values.lock().unwrap().0.push_back(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let (values, popped) = &mut *self.values.lock().unwrap();
+        *popped += 1;
+        values.pop_front()
+    }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().unwrap().is_empty()
+        // Only the consumer loads it.
+        let pushed = self.pushed.load_of_another(Ordering::Acquire);
+        pushed == self.values.lock().unwrap().1
     }
 }
 

@@ -1,9 +1,9 @@
 //! The `timeouts` queue without a timer.
 
 use super::{NewLanes, TimeoutsQueue};
-use crate::node::inside::{new_pool_id, push, take_messages};
+use crate::node::inside::{list, new_pool_id, push, take_messages};
 use crate::node::{Producer, Waiting};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Ordering, fence};
 
 /// A queue with its lanes.
 pub struct Lanes {
@@ -34,6 +34,11 @@ impl Lanes {
         (taken, more)
     }
 
+    /// Unlists the lanes that are idle.
+    pub fn unlist_idle(&self) {
+        self.queue.lock().unlist_idle(|| fence(Ordering::SeqCst));
+    }
+
     /// Returns how many lanes the worker has adopted and not dropped.
     pub fn count(&self) -> usize {
         self.queue.lock().lanes.len()
@@ -46,6 +51,14 @@ impl Lane {
         let ticket = self.0.ticket();
         push(&mut self.0, message);
         ticket
+    }
+
+    /// Does what a thread does after a push: lists the lane, if the worker does not look at it.
+    pub fn list_if_unlisted(&self, lanes: &Lanes) {
+        fence(Ordering::SeqCst);
+        if let Some(lane) = list(&self.0) {
+            lanes.new.list(lane);
+        }
     }
 
     pub fn take_back(&self, ticket: u64, message: u64) -> bool {

@@ -69,6 +69,9 @@
 //! | | last drop | –: the caller of `shutdown` has a handle |
 //! | drop or clone of a timeout's handle | the same, turn | `refs::last_of_handle_and_wheel_ref_frees_the_node`, `refs::last_of_handle_clone_and_wheel_ref_frees_the_node`, `refs::cancelled_or_expired_node_is_recycled_once`; after its message was taken back: `refs::last_of_two_handles_frees_a_merged_node`, `refs::release_does_not_read_a_recycled_node` |
 //! | its reference to the timer: take, clone, give back | the same | `timer_ref::last_of_two_references_drops_the_value`, `timer_ref::last_of_two_reserves_drops_the_value`, `timer_ref::new_references_keep_the_value_when_the_last_one_goes`, `timer_ref::clone_keeps_the_value_when_another_reference_goes` |
+//! | push of any message | unlisting of the thread's lane, before a sleep | `unlisted::worker_sees_a_push_or_the_thread_lists_its_lane`, `unlisted::push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep`; a loop: `unlisted::push_to_an_unlisted_lane_wakes_a_loop_that_announces`; cancel: `unlisted::worker_finds_a_cancel_in_an_unlisted_lane`; reset, earlier: `unlisted::worker_finds_a_reset_in_an_unlisted_lane`; poll with another waker: `unlisted::worker_finds_a_poll_in_an_unlisted_lane`; lanes alone: `unlisted::lane_is_listed_by_one_side` |
+//! | | unlisting without a sleep | `unlisted::turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane` |
+//! | | stop, shutdown | `unlisted::stop_finds_a_new_timeout_in_an_unlisted_lane`, `unlisted::shutdown_finds_a_new_timeout_in_an_unlisted_lane` |
 //! | end of a thread | turn | `lanes::retired_lane_is_dropped_when_it_is_empty`; in a whole timer, only with shuttle |
 //! | first poll of a future | turn, stop | `wakers::first_poll_is_woken_or_ready`, `wakers::first_poll_during_stop_is_woken_or_rejected`; otherwise it is a new timeout |
 //! | poll with another waker | turn | `wakers::last_waker_is_woken_or_its_poll_is_ready`, `wakers::last_waker_is_woken_although_the_worker_drains`, `wakers::last_waker_is_woken_after_a_poll_on_another_thread` |
@@ -123,6 +126,7 @@ mod sleep;
 mod start;
 mod stop;
 mod timer_ref;
+mod unlisted;
 mod wakers;
 
 const TICK: Duration = Duration::from_millis(1);

@@ -31,7 +31,7 @@ impl Poller {
 
     /// Returns how often the task was woken. All its wakers have to be dropped.
     #[track_caller]
-    fn wakes(self: &Arc<Self>) -> usize {
+    pub(super) fn wakes(self: &Arc<Self>) -> usize {
         assert_eq!(Arc::strong_count(self), 1, "all its wakers are dropped");
         self.wakes.load(Relaxed)
     }
