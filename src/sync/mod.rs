@@ -32,6 +32,15 @@ pub(crate) mod unmodelled {
     pub(crate) use std::sync::{Mutex, OnceLock, PoisonError};
 }
 
+/// Drops the items of a linked list one after the other, up to the first one that has another
+/// owner. (If each item dropped the next one, a long list could overflow the stack.)
+pub(crate) fn drop_list<T>(first: Option<Arc<T>>, mut take_next: impl FnMut(&mut T) -> Option<Arc<T>>) {
+    let mut next = first;
+    while let Some(item) = next {
+        next = Arc::into_inner(item).and_then(|mut item| take_next(&mut item));
+    }
+}
+
 /// Stores a value until it is taken.
 ///
 /// A caller of [`take`](Self::take) has the exclusive right to the value, which it has won by a
