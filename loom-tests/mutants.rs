@@ -95,11 +95,11 @@ pub const ROWS: &[Row] = &[
     mutant(
         "RegistrationsReadFirst",
         "engine/pending.rs",
-        "«»let ended = self.ended(counters); let registered",
-        "let registered = self.ever_registered();
+        "let mut balance = «self.since(self.ended(counters))»;",
+        "{ let registered = self.ever_registered();
         let ended = self.ended(counters);
         let pending = registered - ended.withdrawn - ended.expired - ended.cancelled;
-        return Balance { pending, ..ended };",
+        Balance { pending, ..ended } }",
     ),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A worker drains messages although a step that was cut short has left nodes to `stop`.
@@ -284,11 +284,17 @@ pub const ROWS: &[Row] = &[
     mutant(
         "KeyedReplaceInTwoSteps",
         "keyed.rs",
-        "«»if coming.is_some() {",
-        "drop(items); items = shard.lock();",
+        "Some(None) => «items.make_current(key, &mut coming)»,",
+        "{ let old = items.current.remove_entry(&key); drop(items); items = shard.lock();
+        let _ = items.make_current(key, &mut coming); old }",
     ),
     // An item becomes current although its timeout has ended.
-    mutant("EndedItemStaysCurrent", "keyed.rs", "if «coming.is_some()» {", "true"),
+    mutant(
+        "EndedItemStaysCurrent",
+        "keyed.rs",
+        "None => «items.current.remove_entry(&key)»,",
+        "items.make_current(key, &mut coming)",
+    ),
     // The task of an item does not start while its `schedule` is in progress.
     mutant(
         "PendingItemDoesNotStart",
