@@ -1,5 +1,6 @@
 //! Threads that schedule, cancel and reset timeouts.
 
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::ledger::{Action, Entry, Ledger, lock, schedule};
 const MAX_TO_CANCEL: usize = 2_000;
 
 /// A timer and the parameters for its producers.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) timer: HashedWheelTimer,
     pub(crate) ledger: Arc<Ledger>,
@@ -69,6 +71,17 @@ impl Producer {
 
     pub(crate) fn is_over(&self) -> bool {
         self.target.timer.is_stopped()
+    }
+
+    /// Schedules some timeouts, as a thread does that ends soon. Leaves to other threads what has
+    /// not ended.
+    pub(crate) fn visit(mut self) {
+        for _ in 0..self.random.usize(1..200) {
+            self.step();
+        }
+        let ledger = Arc::clone(&self.target.ledger);
+        let left = self.entries().into_iter().filter(|entry| !entry.is_settled());
+        lock(&ledger.shared).extend(left);
     }
 
     /// Returns the timeouts that have not been observed to end.
@@ -171,6 +184,18 @@ impl Producer {
         // so that they do fire.
         let max_delay = self.target.max_delay.as_micros() as u64;
         entry.reset(Duration::from_micros(self.random.u64(0..=max_delay)));
+    }
+
+    /// Cancels all timeouts, and drops their handles, as far as they have ended.
+    pub(crate) fn rest(&mut self) {
+        self.to_cancel.append(&mut lock(&self.target.ledger.shared));
+        while !self.to_cancel.is_empty() {
+            self.cancel_one();
+        }
+        for entry in mem::take(&mut self.waiting) {
+            self.cancel(&entry);
+        }
+        self.remove_ended();
     }
 
     fn remove_ended(&mut self) {
