@@ -1,9 +1,10 @@
 //! Returns the memory of free nodes to the operating system after a burst.
 //!
-//! Only the worker does it, when it is idle otherwise. It returns pages of which it owns all nodes,
-//! so no other thread can read them. Such a page waits in the queue `returned`. The thread that
-//! takes it writes its nodes first, as those of a new page. The head of [`arena`](super::arena)
-//! says why the worker knows that it owns them.
+//! Only the worker does it, when it is idle otherwise; or, if it is never idle, after a long time
+//! and in single steps. It returns pages of which it owns all nodes, so no other thread can read
+//! them. Such a page waits in the queue `returned`. The thread that takes it writes its nodes
+//! first, as those of a new page. The head of [`arena`](super::arena) says why the worker knows
+//! that it owns them.
 //!
 //! The pages form *regions*, each as large as a large page of the operating system. If all of a
 //! region is free, it is returned as a whole. Otherwise its free pages are returned one by one, and

@@ -14,6 +14,9 @@ use crate::ledger::{Action, Entry, Ledger, lock, schedule};
 /// The maximum number of pending timeouts of a producer that it will cancel.
 const MAX_TO_CANCEL: usize = 2_000;
 
+/// The maximum number of timeouts to cancel that a thread leaves to others when it ends.
+const MAX_LEFT_BY_VISITOR: usize = 4;
+
 /// A timer and the parameters for its producers.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -73,11 +76,14 @@ impl Producer {
         self.target.timer.is_stopped()
     }
 
-    /// Schedules some timeouts, as a thread does that ends soon. Leaves to other threads what has
-    /// not ended.
+    /// Schedules some timeouts, as a thread does that ends soon. Cancels most of them, and leaves
+    /// the others to other threads.
     pub(crate) fn visit(mut self) {
         for _ in 0..self.random.usize(1..200) {
             self.step();
+        }
+        while self.to_cancel.len() > MAX_LEFT_BY_VISITOR {
+            self.cancel_one();
         }
         let ledger = Arc::clone(&self.target.ledger);
         let left = self.entries().into_iter().filter(|entry| !entry.is_settled());
@@ -188,14 +194,11 @@ impl Producer {
 
     /// Cancels all timeouts, and drops their handles, as far as they have ended.
     pub(crate) fn rest(&mut self) {
-        self.to_cancel.append(&mut lock(&self.target.ledger.shared));
-        while !self.to_cancel.is_empty() {
-            self.cancel_one();
-        }
-        for entry in mem::take(&mut self.waiting) {
-            self.cancel(&entry);
-        }
+        let shared = mem::take(&mut *lock(&self.target.ledger.shared));
+        let lists = [shared, mem::take(&mut self.to_cancel), mem::take(&mut self.waiting)];
+        lists.iter().flatten().for_each(|entry| self.cancel(entry));
         self.remove_ended();
+        self.waiting.shrink_to_fit();
     }
 
     fn remove_ended(&mut self) {
