@@ -85,6 +85,12 @@ pub const ROWS: &[Row] = &[
     // --- engine/state.rs -------------------------------------------------------------------------
     // A caller executes no fence between its push and its look.
     mutant("PushWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» } StateSnapshot(", ""),
+    // With `LIGHT`, not even the compiler keeps the look behind the push.
+    mutant("PushWithoutLightFence", "engine/state.rs", "compiler_fence(Ordering::SeqCst);", ""),
+    // A caller executes no fence although it has not read `LIGHT`.
+    mutant("PushWithLightFence", "engine/state.rs", "if «seen.has(LIGHT)» {", "true"),
+    // A thread that closes the timer, or falls asleep, never executes the heavy fence.
+    mutant("ChangeWithoutHeavyFence", "engine/state.rs", "changed.has(LIGHT) && «!heavy_fence()»", "false"),
     // A thread that closes the timer, or falls asleep, executes no fence before its look.
     mutant("ChangeWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» if changed.has(LIGHT)", ""),
     // --- engine/pending.rs -----------------------------------------------------------------------
@@ -109,11 +115,11 @@ pub const ROWS: &[Row] = &[
     mutant(
         "RegistrationsReadFirst",
         "engine/pending.rs",
-        "«»let ended = self.ended(counters); let registered",
-        "let registered = self.ever_registered();
+        "let mut balance = «self.since(self.ended(counters))»;",
+        "{ let registered = self.ever_registered();
         let ended = self.ended(counters);
         let pending = registered - ended.withdrawn - ended.expired - ended.cancelled;
-        return Balance { pending, ..ended };",
+        Balance { pending, ..ended } }",
     ),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A worker drains messages although a step that was cut short has left nodes to `stop`.
@@ -127,6 +133,16 @@ pub const ROWS: &[Row] = &[
     // The worker counts the message of a `reset` as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
     // --- engine/end.rs ---------------------------------------------------------------------------
+    // `stop` looks for `LIGHT` before it changes the state.
+    mutant(
+        "FenceChosenBeforeChange",
+        "engine/end.rs",
+        "«»let before = StateSnapshot(self.word.fetch_or(STOPPED | CLOSING, Ordering::Release));",
+        "let seen = self.snapshot();
+        let before = StateSnapshot(self.word.fetch_or(STOPPED | CLOSING, Ordering::Release));
+        self.fence_after_change(seen);
+        return before;",
+    ),
     // The drop of the last handle waits for the worker even if this thread is the worker.
     mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.worker.is_held_by_this_thread()» {", "false"),
     // The count of handles is lowered by a load and a store, with a gap in between.
@@ -343,6 +359,39 @@ pub const ROWS: &[Row] = &[
         "&self.block",
     ),
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
+    // --- node/arena.rs, node/surplus.rs ----------------------------------------------------------
+    // A page is pushed to the queue although it is there.
+    mutant(
+        "PageQueuedTwice",
+        "node/arena.rs",
+        "if «available.fetch_or(free, Ordering::Release) == 0» {",
+        "available.fetch_or(free, Ordering::Release); true",
+    ),
+    // The available nodes of a page are taken by a load and a store, with a gap in between.
+    mutant(
+        "AvailableTakenInTwoSteps",
+        "node/arena.rs",
+        "Some((page, «available.swap(0, Ordering::Acquire)»))",
+        "let nodes = available.load(Ordering::Acquire); available.store(0, Ordering::Relaxed); nodes",
+    ),
+    // The nodes of a page are not written after its memory was returned.
+    mutant(
+        "ReturnedPageNotWritten",
+        "node/arena.rs",
+        "Some(page) => «unsafe { self.write_page(page) }»,",
+        "Page { first: self.at(page * PAGE as u32), free: ALL_FREE }",
+    ),
+    // The worker returns the memory of a page of which it has some nodes.
+    mutant("PageInUseReturned", "node/surplus.rs", "Some(word) if «free == ALL_FREE»", "free != 0"),
+    // A page is in the queue of returned ones before its memory is returned.
+    mutant(
+        "ReturnedBeforeItsMemory",
+        "node/surplus.rs",
+        "«»let is_returned =",
+        "(place..place + count).for_each(|place| arena.returned.push((place - FIRST_PAGE) as u32));
+        inside::return_pages(place - FIRST_PAGE, count);
+        return;",
+    ),
     // --- the others ------------------------------------------------------------------------------
     // `occupancy` reads the state before it takes the worker's lock, and not again.
     mutant(
@@ -359,11 +408,17 @@ pub const ROWS: &[Row] = &[
     mutant(
         "KeyedReplaceInTwoSteps",
         "keyed.rs",
-        "«»if coming.is_some() {",
-        "drop(items); items = shard.lock();",
+        "Some(None) => «items.make_current(key, &mut coming)»,",
+        "{ let old = items.current.remove_entry(&key); drop(items); items = shard.lock();
+        let _ = items.make_current(key, &mut coming); old }",
     ),
     // An item becomes current although its timeout has ended.
-    mutant("EndedItemStaysCurrent", "keyed.rs", "if «coming.is_some()» {", "true"),
+    mutant(
+        "EndedItemStaysCurrent",
+        "keyed.rs",
+        "None => «items.current.remove_entry(&key)»,",
+        "items.make_current(key, &mut coming)",
+    ),
     // The task of an item does not start while its `schedule` is in progress.
     mutant(
         "PendingItemDoesNotStart",
@@ -382,6 +437,38 @@ pub const ROWS: &[Row] = &[
     // The batched reference counts, which loom explores only in their own models:
     // inside/sync/model.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),
+    // The words of pages, which loom explores only in their own models: inside/sync/model.rs.
+    always(
+        "node/arena.rs",
+        "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
+        "use crate::sync::unmodelled::AtomicPtr; use crate::sync::inside::PageWord as AtomicU64;",
+    ),
+    // The return of memory in these models: inside/node/surplus.rs.
+    always(
+        "node/arena.rs",
+        "match if «»CAN_RETURN_MEMORY {",
+        "super::surplus::inside::returns_memory() ||",
+    ),
+    always(
+        "node/arena.rs",
+        "«»let number = page * PAGE as u32; let first = self.at(number);",
+        "super::surplus::inside::write_page(page);",
+    ),
+    always("node/arena.rs", "Page { first, free: «ALL_FREE» }", "super::surplus::inside::given_out(ALL_FREE)"),
+    always("node/surplus.rs", "«»CAN_RETURN_MEMORY && !needs_drop", "inside::returns_memory() ||"),
+    always(
+        "node/surplus.rs",
+        "unsafe { «»return_memory(address(place), count * PAGE_SIZE) }",
+        "inside::return_pages(place - FIRST_PAGE, count) ||",
+    ),
+    // The heavy fence of the models of `LIGHT`: inside/sync/model.rs.
+    always("sync/model.rs", "unreachable!();", "inside::light_fence();"),
+    always("platform.rs", "«»HAS_HEAVY_FENCE.load(Ordering::Acquire)", "crate::sync::inside::has_heavy_fence() ||"),
+    always(
+        "platform.rs",
+        "pub(crate) fn heavy_fence() -> bool { «»",
+        "if crate::sync::inside::heavy_fence() { return true; }",
+    ),
     // The number of started threads: inside/sync/model.rs.
     always("sync/model.rs", "«»Ok(loom::thread::spawn(body))", "inside::count_spawn();"),
 ];

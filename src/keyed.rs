@@ -10,6 +10,7 @@
 //! | – | pending | `schedule`, before the timeout exists |
 //! | pending | current | `schedule`, once the timeout exists; removes the item that was current |
 //! | pending | running | the timeout, if it expires before `schedule` goes on; removes the item that was current in place of `schedule` |
+//! | pending | cancelled | `schedule`, if a key's `Hash` or `Eq` panics; the current item stays |
 //! | pending | dropped | the timeout: rejected, cancelled by `stop`, or dropped by the executor |
 //! | current | running | the timeout |
 //! | current | dropped | the timeout: cancelled by `stop`, or dropped by the executor |
@@ -26,6 +27,7 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 use std::{array, fmt, mem};
@@ -163,6 +165,33 @@ struct Pending {
     started: Option<bool>,
 }
 
+/// A pending item whose timeout exists, for the call of `schedule`. If the item does not become
+/// current, this ends it. That is so if a key's `Hash` or `Eq` panics, or its task has started.
+struct Coming<'a, K> {
+    shard: &'a Shard<K>,
+    item: u64,
+    /// `None` once the item is current.
+    timeout: Option<Timeout>,
+}
+
+impl<K> Coming<'_, K> {
+    fn become_current(&mut self) -> Current {
+        let timeout = self.timeout.take().expect("an item becomes current once");
+        Current { item: self.item, timeout }
+    }
+}
+
+/// Must be dropped without a lock held.
+impl<K> Drop for Coming<'_, K> {
+    fn drop(&mut self) {
+        if let Some(timeout) = self.timeout.take() {
+            // First: while the item is pending, the registration needs no `Hash` to remove it.
+            timeout.cancel();
+            self.shard.lock().remove_pending(self.item);
+        }
+    }
+}
+
 /// The item under a key.
 struct Current {
     item: u64,
@@ -287,16 +316,15 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         let registration = Registration { shard: Arc::clone(shard), key: Some(copy), item };
         let timeout = self.owner.timer.new_timeout_task(Keyed { registration, task }, delay)?;
 
+        // Before the lock, so that it is dropped without it.
+        let mut coming = Coming { shard, item, timeout: Some(timeout) };
         let mut items = shard.lock();
-        // `None`: the timeout has been dropped already.
-        let coming = items.remove_pending(item);
-        if let Some(Pending { started: Some(has_replaced), .. }) = coming {
-            return Ok(has_replaced);
-        }
-        let old = items.current.remove_entry(&key);
-        if coming.is_some() {
-            items.current.insert(key, Current { item, timeout });
-        }
+        let old = match items.started(item) {
+            Some(Some(has_replaced)) => return Ok(has_replaced),
+            Some(None) => items.make_current(key, &mut coming),
+            // The timeout has been dropped already.
+            None => items.current.remove_entry(&key),
+        };
         drop(items);
         Ok(old.is_some_and(cancel_removed))
     }
@@ -418,6 +446,12 @@ impl<K> Items<K> {
         item
     }
 
+    /// Returns whether the task of a pending item has started, and if so whether it replaced
+    /// another item. `None`: the item is not pending any more.
+    fn started(&self, item: u64) -> Option<Option<bool>> {
+        self.pending.iter().find(|pending| pending.item == item).map(|pending| pending.started)
+    }
+
     /// Removes a pending item, if it is still there.
     fn remove_pending(&mut self, item: u64) -> Option<Pending> {
         let at = self.pending.iter().position(|pending| pending.item == item)?;
@@ -426,6 +460,23 @@ impl<K> Items<K> {
 }
 
 impl<K: Hash + Eq> Items<K> {
+    /// Makes a pending item the current one of its key. Returns what it replaces, and a key that is
+    /// not needed. If a key's `Hash` or `Eq` panics, nothing has changed.
+    fn make_current(&mut self, key: K, coming: &mut Coming<'_, K>) -> Option<(K, Current)> {
+        let old = match self.current.get_mut(&key) {
+            Some(old) => Some((key, mem::replace(old, coming.become_current()))),
+            None => {
+                // (Not by `insert`, which drops the timeout without a cancel if it panics.)
+                if let Entry::Vacant(place) = self.current.entry(key) {
+                    place.insert(coming.become_current());
+                }
+                None
+            }
+        };
+        self.remove_pending(coming.item);
+        old
+    }
+
     /// Removes the current item of a key, if there is one.
     fn remove<Q>(&mut self, key: &Q) -> Option<(K, Current)>
     where
@@ -438,8 +489,7 @@ impl<K: Hash + Eq> Items<K> {
         self.current.remove_entry(key)
     }
 
-    /// Removes the item, if it is the current one of its key.
-    /// Its timeout has ended.
+    /// Removes the item, if it is the current one of its key. Its timeout has ended.
     fn remove_current(&mut self, key: &K, item: u64) -> Option<(K, Current)> {
         self.current.get(key).filter(|current| current.item == item)?;
         let removed = self.current.remove_entry(key);
@@ -511,6 +561,9 @@ impl<K: Hash + Eq> Registration<K> {
         let (runs, removed) = match pending.iter_mut().find(|coming| coming.item == self.item) {
             // `schedule` has not gone on yet: do the rest of its work here.
             Some(coming) => {
+                // First: if a key's `Hash` panics, `schedule` must not make the item current,
+                // because its timeout has ended.
+                coming.started = Some(false);
                 let old = current.remove_entry(&key);
                 coming.started = Some(old.is_some());
                 (true, old)
@@ -560,6 +613,8 @@ mod tests {
 
     use super::*;
     use crate::clock::ManualClock;
+    use crate::sync::Ordering;
+    use crate::sync::unmodelled::AtomicUsize;
 
     #[test]
     fn maps_shrink_after_a_burst() {
@@ -595,8 +650,20 @@ mod tests {
         static HASHED: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    #[derive(Clone, PartialEq, Eq)]
+    thread_local! {
+        /// Whether the `Eq` of a key panics.
+        static UNEQUAL: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[derive(Clone, Eq)]
     struct PanickingKey(usize);
+
+    impl PartialEq for PanickingKey {
+        fn eq(&self, other: &Self) -> bool {
+            assert!(!UNEQUAL.get(), "the `Eq` of a key panics");
+            self.0 == other.0
+        }
+    }
 
     impl Hash for PanickingKey {
         fn hash<H: Hasher>(&self, state: &mut H) {
@@ -628,5 +695,46 @@ mod tests {
             }
         }
         assert!(panics >= SHARDS, "each map rehashes its keys when it shrinks: {panics} panics");
+    }
+
+    #[test]
+    fn schedule_changes_nothing_when_a_hash_panics() {
+        const KEYS: usize = 1_000;
+        const DELAY: Duration = Duration::from_secs(9);
+
+        let clock = ManualClock::new();
+        let (timer, mut driver) =
+            HashedWheelTimer::builder().clock(clock.clone()).build_driven().expect("a driven timer");
+        let keyed = KeyedTimeouts::new(&timer);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let schedule = |key| {
+            let runs = Arc::clone(&runs);
+            keyed.schedule(PanickingKey(key), move |_| _ = runs.fetch_add(1, Ordering::Relaxed), DELAY)
+        };
+        let mut panics = 0;
+        for key in 0..KEYS {
+            HASHED.set(Some(key));
+            let result = catch_unwind(AssertUnwindSafe(|| schedule(key)));
+            HASHED.set(None);
+            let has_replaced = result.map(|result| result.expect("a timeout"));
+            assert_eq!(keyed.contains(&PanickingKey(key)), has_replaced.is_ok());
+            assert_eq!(timer.pending_timeouts(), keyed.len(), "the new timeout is cancelled");
+            if has_replaced.is_err() {
+                panics += 1;
+                assert!(!schedule(key).expect("a timeout"));
+            }
+        }
+        assert!(panics >= SHARDS, "each map rehashes its keys when it grows: {panics} panics");
+        // A timeout that cannot be replaced is still there.
+        UNEQUAL.set(true);
+        assert!(catch_unwind(AssertUnwindSafe(|| schedule(1))).is_err());
+        UNEQUAL.set(false);
+        assert!(schedule(2).expect("a timeout"));
+        assert_eq!((keyed.len(), timer.pending_timeouts()), (KEYS, KEYS));
+        assert!(keyed.owner.shards.iter().all(|shard| shard.lock().pending.is_empty()));
+        clock.advance(2 * DELAY);
+        assert_eq!(driver.turn(), KEYS);
+        assert_eq!(runs.load(Ordering::Relaxed), KEYS, "each task runs once");
+        assert!(keyed.is_empty());
     }
 }

@@ -158,6 +158,28 @@ pub(crate) unsafe fn return_memory(start: NonNull<u8>, size: usize) -> bool {
     }
 }
 
+/// Locks memory, so that [`return_memory`] fails for it, or unlocks it. Returns false if that is
+/// not possible.
+///
+/// # Safety
+///
+/// The `size` bytes at `start` are part of one allocation, and both are multiples of
+/// [`memory_page_size`].
+#[cfg(test)]
+pub(crate) unsafe fn lock_memory(start: NonNull<u8>, size: usize, locks: bool) -> bool {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        let call = if locks { libc::mlock } else { libc::munlock };
+        // SAFETY: neither call changes the contents of the memory.
+        unsafe { call(start.as_ptr().cast(), size) == 0 }
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    {
+        let _ = (start, size, locks);
+        false
+    }
+}
+
 /// The size of the pages in which [`return_memory`] returns memory.
 pub(crate) fn memory_page_size() -> usize {
     #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]

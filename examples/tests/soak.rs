@@ -6,17 +6,20 @@ fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_soak"), options)
 }
 
-/// A large growth limit, because memory use does not reach its plateau in so short a time.
+/// Two bursts: one is cancelled, one fires. A large growth limit, because memory use does not reach
+/// its plateau in so short a time.
 #[test]
-fn each_timeout_is_accounted_for() {
-    let RunResult { status, text } = run("--seconds 3 --producers 3 --max-growth 400 --max-late 60000");
+fn each_timeout_is_accounted_for_and_memory_returns() {
+    let options = "--seconds 5 --producers 3 --bursts 2 --quiet 6 --max-growth 400 --max-late 60000";
+    let RunResult { status, text } = run(options);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("PASS"), "{text}");
 }
 
 #[track_caller]
 fn fails(sabotage: &str, options: &str, why: &str) {
-    let RunResult { status, text } = run(&format!("--producers 2 --sabotage {sabotage} {options}"));
+    let RunResult { status, text } =
+        run(&format!("--producers 2 --sabotage {sabotage} --bursts 0 --quiet 1 {options}"));
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL") && text.contains(why), "{why}: {text}");
 }
@@ -39,6 +42,15 @@ fn leak_is_detected() {
 
 #[test]
 #[cfg(target_os = "linux")]
+fn memory_that_does_not_return_is_detected() {
+    let options = "--producers 2 --sabotage hoard --seconds 2 --bursts 1 --quiet 5 --max-growth 400";
+    let RunResult { status, text } = run(options);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("more than 32 MiB were not returned after the last pause"), "{text}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
 fn leftover_thread_is_detected() {
     fails("thread", "--seconds 1 --max-growth 400", "threads are left");
 }
@@ -50,7 +62,13 @@ fn late_timeouts_are_detected() {
 
 #[test]
 fn bad_options_are_rejected_with_status_2() {
-    for (options, reason) in [("--seconds 0", "'--seconds <S>'"), ("--producers 0", "'--producers <N>'")] {
+    for (options, reason) in [
+        ("--seconds 0", "'--seconds <S>'"),
+        ("--producers 0", "'--producers <N>'"),
+        ("--burst-size 0", "'--burst-size <N>'"),
+        ("--quiet -1", "'-1'"),
+        ("--bursts 2000", "'--bursts <N>': 2000 is not in 0..=1000"),
+    ] {
         let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");

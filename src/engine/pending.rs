@@ -47,7 +47,7 @@ use crate::sync::ModelQueue as Free;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
 use crate::sync::SegQueue as Free;
 use crate::sync::unmodelled::{self, OnceLock};
-use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering};
+use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering, drop_list};
 
 /// How often [`PendingCounts::balance`] counts, if timeouts end meanwhile.
 const ATTEMPTS: usize = 4;
@@ -77,13 +77,9 @@ impl Default for Counts {
     }
 }
 
-/// Drops the counts one after the other: recursion could overflow the stack.
 impl Drop for ThreadCounts {
     fn drop(&mut self) {
-        let mut next = self.next.take();
-        while let Some(counts) = next {
-            next = Arc::into_inner(counts).and_then(|mut counts| counts.next.take());
-        }
+        drop_list(self.next.take(), |counts| counts.next.take());
     }
 }
 
@@ -246,12 +242,13 @@ pub(crate) struct Balance {
 impl PendingCounts {
     /// Counts timeouts. `counters` are those of the same timer. `is_over`: all have ended.
     pub(crate) fn balance(&self, counters: &Counters, is_over: bool) -> Balance {
-        let mut balance = self.balance_once(counters);
+        let mut balance = self.since(self.ended(counters));
         for _ in 1..ATTEMPTS {
-            if self.ended(counters).total_ended() == balance.total_ended() {
+            let ended = self.ended(counters);
+            if ended.total_ended() == balance.total_ended() {
                 break;
             }
-            balance = self.balance_once(counters);
+            balance = self.since(ended);
         }
         if is_over {
             // A caller that comes too late has registered a timeout, and is about to withdraw it.
@@ -264,11 +261,11 @@ impl PendingCounts {
     /// The timeouts that had not ended at one moment in this call, and some of those that were
     /// registered and ended in it. Zero means that none was pending at that moment.
     pub(super) fn at_most(&self, counters: &Counters) -> u64 {
-        self.balance_once(counters).pending
+        self.since(self.ended(counters)).pending
     }
 
-    fn balance_once(&self, counters: &Counters) -> Balance {
-        let ended = self.ended(counters);
+    /// Adds to the ends, which were read before, the registrations and what is pending.
+    fn since(&self, ended: Balance) -> Balance {
         let registered = self.ever_registered() - ended.withdrawn;
         Balance { registered, pending: registered - ended.expired - ended.cancelled, ..ended }
     }

@@ -53,6 +53,11 @@
 //! caller's fence, if it comes after the push. If it comes before, so does the change, and the
 //! caller's look sees it.
 //!
+//! In the models of `light.rs` the second pair is weaker than this guarantee: the compiler fence of
+//! a thread is ordered with heavy fences, one by one, and with nothing else. So they also show that
+//! no caller with `LIGHT` relies on an ordinary fence of the other side, and that it is the change
+//! itself that decides which fence follows.
+//!
 //! # The table
 //!
 //! | operation | on the word | order | pairs with |

@@ -48,7 +48,7 @@ use crate::sync::unmodelled::{AtomicPtr, AtomicU64};
 use crate::sync::{Ordering, SegQueue};
 
 /// How many nodes a page has: as many as a word has bits.
-pub(super) const PAGE: usize = if cfg!(hashed_wheel_loom) { 1 } else { 64 };
+pub(super) const PAGE: usize = if cfg!(hashed_wheel_loom) { 2 } else { 64 };
 
 /// The bits of a page whose nodes are all free.
 pub(super) const ALL_FREE: u64 = u64::MAX >> (64 - PAGE);

@@ -27,7 +27,7 @@ use super::pool::PoolId;
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
 use crate::sync::unmodelled::OnceLock;
-use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering};
+use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering, drop_list};
 
 /// How many messages a block holds.
 const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
@@ -77,13 +77,9 @@ impl Block {
     }
 }
 
-/// Drops the blocks one after the other: recursion could overflow the stack.
 impl Drop for Block {
     fn drop(&mut self) {
-        let mut next = self.next.take();
-        while let Some(block) = next {
-            next = Arc::into_inner(block).and_then(|mut block| block.next.take());
-        }
+        drop_list(self.next.take(), |block| block.next.take());
     }
 }
 

@@ -25,11 +25,21 @@ pub(crate) use std::sync::atomic::Ordering;
 pub(crate) use std::sync::{Arc, Weak};
 
 /// Primitives that loom does not explore. Most are part of no protocol, such as counters for
-/// statistics and the clocks. The exceptions are in `src/node/arena.rs`: the pointers to chunks and
-/// the words `available`. A stress test with threads checks them, also under Miri.
+/// statistics and the clocks. The exceptions are in `src/node/arena.rs`: the pointers to chunks,
+/// which a stress test with threads checks, also under Miri; and the words `available`, which have
+/// models of their own.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::sync::{Mutex, OnceLock, PoisonError};
+}
+
+/// Drops the items of a linked list one after the other, up to the first one that has another
+/// owner. (If each item dropped the next one, a long list could overflow the stack.)
+pub(crate) fn drop_list<T>(first: Option<Arc<T>>, mut take_next: impl FnMut(&mut T) -> Option<Arc<T>>) {
+    let mut next = first;
+    while let Some(item) = next {
+        next = Arc::into_inner(item).and_then(|mut item| take_next(&mut item));
+    }
 }
 
 /// Stores a value until it is taken.

@@ -373,7 +373,7 @@ pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io:
     Ok(loom::thread::spawn(body))
 }
 
-/// Never called: in a model no caller relies on a compiler fence.
+/// Never called, except in the models of `LIGHT`, which replace it.
 pub(crate) fn compiler_fence(_: Ordering) {
     unreachable!();
 }

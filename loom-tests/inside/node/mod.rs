@@ -9,6 +9,7 @@ use crate::sync::{Arc, Ordering};
 use crate::task::OfType;
 use crate::{HashedWheelTimer, Timeout, TimerTask};
 
+pub use super::surplus::inside::{Pages, UsedNodes};
 pub use super::timer_ref::inside::{LocalCount, SharedValue, TimerRef};
 
 /// The nodes of a timer.

@@ -136,6 +136,162 @@ impl Count {
     }
 }
 
+std::thread_local!(static MODELS_PAGE_WORDS: Cell<bool> = const { Cell::new(false) });
+
+/// From now on loom sees the words of pages that are made, or it does not.
+pub(crate) fn model_page_words(are_modelled: bool) {
+    MODELS_PAGE_WORDS.set(are_modelled);
+}
+
+/// An atomic of `node/arena.rs`. The models of pages use modelled words `available`. In all other
+/// models, and for the count of nodes that were made, it is an ordinary atomic.
+pub(crate) enum PageWord {
+    Unmodelled(std::sync::atomic::AtomicU64),
+    Modelled(AtomicU64),
+}
+
+impl PageWord {
+    pub(crate) fn new(value: u64) -> Self {
+        match MODELS_PAGE_WORDS.get() {
+            true => Self::Modelled(AtomicU64::new(value)),
+            false => Self::Unmodelled(std::sync::atomic::AtomicU64::new(value)),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> u64 {
+        match self {
+            Self::Unmodelled(word) => word.load(order),
+            Self::Modelled(word) => word.load(order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: u64, order: Ordering) {
+        match self {
+            Self::Unmodelled(word) => word.store(value, order),
+            Self::Modelled(word) => word.store(value, order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
+        match self {
+            Self::Unmodelled(word) => word.swap(value, order),
+            Self::Modelled(word) => word.swap(value, order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        match self {
+            Self::Unmodelled(word) => word.fetch_or(value, order),
+            Self::Modelled(word) => word.fetch_or(value, order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        match self {
+            Self::Unmodelled(word) => word.fetch_add(value, order),
+            Self::Modelled(word) => word.fetch_add(value, order),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut u64 {
+        match self {
+            Self::Unmodelled(word) => word.get_mut(),
+            Self::Modelled(_) => unreachable!("only the count of nodes is read by its owner"),
+        }
+    }
+}
+
+#[cfg(not(hashed_wheel_shuttle))]
+mod heavy_fence {
+    use std::cell::{Cell, RefCell};
+    use std::sync::Arc;
+
+    use crate::sync::Ordering;
+
+    /// The most threads of a model that execute light fences.
+    const THREADS: usize = 3;
+
+    /// One atomic per thread that executes light fences.
+    #[derive(Default)]
+    struct Fences {
+        of_threads: [loom::sync::atomic::AtomicUsize; THREADS],
+        threads: Cell<usize>,
+    }
+
+    std::thread_local! {
+        /// Those of the current execution: loom runs all its threads on one.
+        static FENCES: RefCell<Option<Arc<Fences>>> = const { RefCell::new(None) };
+    }
+
+    loom::thread_local! {
+        static THIS: Cell<Option<usize>> = Cell::new(None);
+    }
+
+    /// While it exists, the model has a heavy fence. `tests/models/light.rs` says what that is.
+    pub struct HeavyFence(());
+
+    impl HeavyFence {
+        #[allow(clippy::new_without_default, reason = "it changes the model")]
+        pub fn new() -> Self {
+            FENCES.set(Some(Arc::default()));
+            Self(())
+        }
+    }
+
+    impl Drop for HeavyFence {
+        fn drop(&mut self) {
+            FENCES.set(None);
+        }
+    }
+
+    pub(crate) fn has_heavy_fence() -> bool {
+        FENCES.with_borrow(Option::is_some)
+    }
+
+    /// What a caller with `LIGHT` executes in place of a fence.
+    pub(crate) fn light_fence() {
+        let Some(fences) = FENCES.with_borrow(Option::clone) else { return };
+        let this = THIS.with(|this| {
+            let number = this.get().unwrap_or_else(|| fences.threads.replace(fences.threads.get() + 1));
+            this.set(Some(number));
+            number
+        });
+        fences.of_threads[this].fetch_add(0, Ordering::AcqRel);
+    }
+
+    /// Each thread executes a fence, one after the other.
+    pub(crate) fn heavy_fence() -> bool {
+        let Some(fences) = FENCES.with_borrow(Option::clone) else { return false };
+        for of_thread in &fences.of_threads {
+            of_thread.fetch_add(0, Ordering::AcqRel);
+        }
+        true
+    }
+}
+
+/// shuttle knows only sequential consistency, in which no fence does anything.
+#[cfg(hashed_wheel_shuttle)]
+mod heavy_fence {
+    pub(crate) fn has_heavy_fence() -> bool {
+        false
+    }
+
+    pub(crate) fn light_fence() {}
+
+    pub(crate) fn heavy_fence() -> bool {
+        false
+    }
+}
+
+#[cfg(not(hashed_wheel_shuttle))]
+pub use heavy_fence::HeavyFence;
+pub(crate) use heavy_fence::{has_heavy_fence, heavy_fence, light_fence};
+
 /// The request to take one side of an order away from the atomic operations in some lines of a
 /// file, for example `engine/state.rs:149-153:release`.
 struct Weakness {

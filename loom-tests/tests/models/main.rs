@@ -86,6 +86,11 @@
 //! | | stop | `stop::occupancy_sees_the_whole_wheel_or_nothing` |
 //! | last drop | last drop, drop of a timeout's handle | `stop::one_of_two_last_handles_stops_the_timer`, `stop::handle_from_a_timeout_does_not_undo_the_last_drop` |
 //! | | driver's drop | –: both end in a stop |
+//! | a thread takes a page of nodes | the worker gives out nodes of it | `pages::page_is_taken_while_a_node_comes_back` |
+//! | | the worker returns memory | `pages::memory_of_free_pages_is_returned`, `pages::page_of_returned_memory_is_taken_by_one_of_two` |
+//! | with `LIGHT`: cancel, new timeout | falling asleep | `light::worker_sees_a_cancel_or_is_woken`, `light::worker_that_sets_light_sees_a_cancel_or_is_woken`, `light::worker_sees_a_new_timeout_or_is_woken` |
+//! | | stop | `light::new_timeout_is_not_lost_by_stop`, `light::new_timeout_is_not_lost_by_stop_while_light_is_set` |
+//! | | count of pending timeouts | `light::count_includes_the_registration_of_what_another_thread_has_cancelled` |
 //!
 //! `orders` has the models of what one thread sees of another thread's writes. `lanes`, `refs` and
 //! `timer_ref` have models of parts of the timer.
@@ -115,8 +120,10 @@ mod ends;
 mod explore;
 mod keyed;
 mod lanes;
+mod light;
 mod limit;
 mod orders;
+mod pages;
 mod pending;
 mod periodic;
 mod refs;

@@ -121,6 +121,13 @@ impl Ledger {
         self.scheduled.load(SeqCst)
     }
 
+    /// Adds a burst, of whose timeouts so many ran and so many were cancelled.
+    pub(crate) fn add_burst(&self, scheduled: u64, ran: u64, cancelled: u64) {
+        self.scheduled.fetch_add(scheduled, SeqCst);
+        self.ran.fetch_add(ran, SeqCst);
+        self.cancelled.fetch_add(cancelled, SeqCst);
+    }
+
     pub(crate) fn expect(&self, holds: bool, failure: impl FnOnce() -> String) {
         if !holds && self.error_count.fetch_add(1, SeqCst) < MAX_ERRORS as u64 {
             lock(&self.errors).push(format!("{}: {}", self.name, failure()));

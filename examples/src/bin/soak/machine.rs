@@ -23,6 +23,21 @@ pub(crate) fn share_one_heap() {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn share_one_heap() {}
 
+/// Returns to the operating system what the allocator keeps of memory that was freed. The timers
+/// are to be measured, and not the allocator.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[allow(unsafe_code, reason = "a call of the C library")]
+pub(crate) fn trim_heap() {
+    // SAFETY: the signature is that of <malloc.h>, and every argument is valid.
+    unsafe extern "C" {
+        safe fn malloc_trim(pad: usize) -> std::ffi::c_int;
+    }
+    malloc_trim(0);
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn trim_heap() {}
+
 /// The payload of intentional panics of tasks and executors.
 #[derive(Debug)]
 pub(crate) struct IntentionalPanic;
@@ -63,37 +78,69 @@ fn resident() -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct Memory {
     time: Duration,
-    samples: Vec<u64>,
-    /// The number of samples during the warm-up.
+    /// The samples during steady traffic.
+    steady: Vec<u64>,
+    /// The number of these during the first fifth of the time.
     warm: usize,
+    now: Option<u64>,
+    max: Option<u64>,
+    /// Before the first burst.
+    warm_up_level: Option<u64>,
+    /// After the last pause.
+    end_level: Option<u64>,
 }
 
 impl Memory {
     pub(crate) fn new(time: Duration) -> Self {
-        Self { time, samples: Vec::new(), warm: 0 }
+        let (steady, warm) = (Vec::new(), 0);
+        Self { time, steady, warm, now: None, max: None, warm_up_level: None, end_level: None }
     }
 
-    pub(crate) fn sample(&mut self, at: Duration) {
-        self.samples.extend(resident());
-        if at < self.time / 5 {
-            self.warm = self.samples.len();
+    pub(crate) fn sample(&mut self, at: Duration, is_steady: bool) {
+        self.now = resident();
+        self.max = self.max.max(self.now);
+        if is_steady {
+            self.steady.extend(self.now);
+            if at < self.time / 5 {
+                self.warm = self.steady.len();
+            }
         }
     }
 
+    /// The steady traffic before the first burst is over.
+    pub(crate) fn end_warm_up(&mut self) {
+        let latest = &self.steady[self.steady.len() / 2..];
+        self.warm_up_level = self.warm_up_level.or(median(latest));
+    }
+
+    /// The last pause is over.
+    pub(crate) fn end(&mut self) {
+        self.end_level = resident();
+    }
+
     fn last(&self) -> &[u64] {
-        let warm = &self.samples[self.warm..];
+        let warm = &self.steady[self.warm..];
         &warm[warm.len() - warm.len() / 4..]
     }
 
     fn first(&self) -> &[u64] {
-        let warm = &self.samples[self.warm..];
+        let warm = &self.steady[self.warm..];
         &warm[..warm.len() / 4]
     }
 
-    /// Returns the growth from the first quarter after the warm-up to the last quarter. It compares
-    /// medians, because a short peak is not growth.
+    /// Returns the growth during steady traffic, from the first quarter after the warm-up to the
+    /// last quarter. It compares medians, because a short peak is not growth.
     pub(crate) fn growth(&self) -> Option<u64> {
         Some(median(self.last())?.saturating_sub(median(self.first())?))
+    }
+
+    /// Returns by how much more memory is in use after the last pause than before the first burst.
+    pub(crate) fn left(&self) -> Option<u64> {
+        Some(self.end_level?.saturating_sub(self.warm_up_level?))
+    }
+
+    pub(crate) fn now(&self) -> Mib {
+        Mib(self.now)
     }
 }
 
@@ -105,18 +152,24 @@ fn median(samples: &[u64]) -> Option<u64> {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let Some(now) = self.samples.last() else { return f.write_str("unknown") };
-        let max = self.samples.iter().max().unwrap_or(now);
-        match (median(self.first()), median(self.last())) {
-            (Some(first), Some(last)) => write!(
-                f,
-                "{:.1} MiB after warm-up, {:.1} MiB at the end, {:.1} MiB maximum",
-                mib(first),
-                mib(last),
-                mib(*max)
-            ),
-            _ => write!(f, "{:.1} MiB", mib(*now)),
+        let [warm, first, last, max, end] =
+            [self.warm_up_level, median(self.first()), median(self.last()), self.max, self.end_level]
+                .map(Mib);
+        write!(
+            f,
+            "{warm} after warm-up; {first} and later {last} in steady traffic; {max} maximum; {end} at the end"
+        )
+    }
+}
+
+/// A number of bytes, shown in MiB.
+pub(crate) struct Mib(pub(crate) Option<u64>);
+
+impl fmt::Display for Mib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+            None => f.write_str("unknown"),
         }
     }
 }

@@ -8,6 +8,9 @@
 //! schedule timeouts, cancel nine in ten, and reset some. Some timeouts are cancelled twice, or by
 //! another thread. Tasks stall the worker, panic, and schedule other timeouts.
 //!
+//! Threads that end soon use them too. From time to time a burst of a million timeouts comes, which
+//! are cancelled or fire, and then a pause, in which no thread uses a timer.
+//!
 //! At the same time other timers are created and dropped. They have every kind of executor: one
 //! that rejects tasks, one that panics, a pool, or none. They have a thread or a driver, and a
 //! limit or none. They end in every possible way: one `stop`, two concurrent ones, the drop of the
@@ -15,20 +18,23 @@
 //!
 //! Every timeout is checked, not a sample. Each one counts how it ended, and when its last part is
 //! dropped, there must have been exactly one end. The counters of the timers must agree. No timeout
-//! may be early or overdue. Memory must not grow. At the end no thread and no part of a timer may
-//! be left.
+//! may be early or overdue. Memory must not grow in steady traffic. After the last pause it must be
+//! at most what it was before the first burst, and a reserve. At the end no thread and no part of a
+//! timer may be left.
 //!
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
 //! 2 is bad options.
 
+mod burst;
 mod ledger;
 mod machine;
+mod phases;
 mod producer;
 mod timers;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -37,16 +43,17 @@ use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
-use crate::ledger::Total;
+use crate::ledger::{Entry, Total};
 use crate::machine::Memory;
-use crate::producer::Producer;
+use crate::phases::{Observer, Phase};
+use crate::producer::{Producer, Target};
 use crate::timers::{Ending, Plan, Running};
 
 /// Timers under load for a given time; each timeout is accounted for
 #[derive(Debug, Parser)]
 #[command(name = "soak", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
-    /// The running time in seconds
+    /// The running time in seconds, without the last pause
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 
@@ -54,7 +61,23 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     producers: u64,
 
-    /// FAIL if memory grows by more MiB after the first fifth of the time
+    /// How many bursts of timeouts come, each followed by a pause; 0 is none
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(..=1_000))]
+    bursts: u64,
+
+    /// How many timeouts a burst has on each of the two permanent timers
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    burst_size: u64,
+
+    /// The last pause in seconds, after which memory is measured
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    quiet: u64,
+
+    /// FAIL if after the last pause more MiB are in use than before the first burst
+    #[arg(long, value_name = "MIB", default_value_t = 32)]
+    reserve: u64,
+
+    /// FAIL if memory in steady traffic grows by more MiB after the first fifth of the time
     #[arg(long, value_name = "MIB", default_value_t = 24)]
     max_growth: u64,
 
@@ -74,8 +97,25 @@ struct Options {
     sabotage: Option<Sabotage>,
 }
 
+impl Options {
+    fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    fn max_late(&self) -> Duration {
+        Duration::from_millis(self.max_late)
+    }
+
+    /// When the program must have ended.
+    fn time_limit(&self) -> Duration {
+        self.time() + Duration::from_secs(self.quiet) + TIME_PER_BURST * self.bursts as u32 + END_TIMEOUT
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sabotage {
+    /// Keeps the handles of all bursts, and with them the memory of their nodes.
+    Hoard,
     /// Leaks memory: 8 MiB at each sample.
     Leak,
     /// Does not count a successful cancel.
@@ -91,14 +131,26 @@ enum Sabotage {
 /// The time limit for the end of the program.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The time between two threads that end soon.
+const VISITOR_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A burst may make the running time longer by this time.
+const TIME_PER_BURST: Duration = Duration::from_secs(30);
+
 fn main() -> ExitCode {
     let options = Options::parse();
     machine::share_one_heap();
     machine::silence_intentional_panics();
-    abort_after(Duration::from_secs(options.seconds) + END_TIMEOUT);
+    abort_after(options.time_limit());
     println!(
-        "{} s with {} producers on two permanent timers; other timers are created and dropped (seed {}).",
-        options.seconds, options.producers, options.seed
+        "{} s with {} producers on two permanent timers, {} bursts of {} timeouts on each, and a pause of {} s; other \
+         timers are created and dropped (seed {}).",
+        options.seconds,
+        options.producers,
+        options.bursts,
+        HumanCount(options.burst_size),
+        options.quiet,
+        options.seed
     );
     run(&options).report(&options)
 }
@@ -107,9 +159,7 @@ fn main() -> ExitCode {
 fn abort_after(time: Duration) {
     thread::spawn(move || {
         thread::sleep(time);
-        println!(
-            "\nFAIL\n  the program has not ended {END_TIMEOUT:?} after its running time: a stop or a worker hangs"
-        );
+        println!("\nFAIL\n  the program has not ended {time:?} after its start: a stop or a worker hangs");
         std::process::exit(1);
     });
 }
@@ -118,6 +168,9 @@ struct Outcome {
     total: Total,
     timers: u64,
     timers_left: u64,
+    /// Threads that ended soon.
+    visitors: u64,
+    longest_burst: Duration,
     memory: Memory,
     /// The numbers of threads: at the start, the maximum, and at the end.
     threads: [Option<usize>; 3],
@@ -126,73 +179,44 @@ struct Outcome {
 
 fn run(options: &Options) -> Outcome {
     let began = Instant::now();
-    let time = Duration::from_secs(options.seconds);
     options.top.start();
     let threads = machine::threads();
-    let max_late = Duration::from_millis(options.max_late);
 
-    let over = Arc::new(AtomicBool::new(false));
-    let permanent =
-        [false, true].map(|hierarchical| Plan::permanent(hierarchical, max_late, options.sabotage).start());
+    let phase = Arc::new(Phase::default());
+    let permanent = [false, true]
+        .map(|hierarchical| Plan::permanent(hierarchical, options.max_late(), options.sabotage).start());
     for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&permanent) {
         options.top.watch(name, &running.timer);
     }
+    let targets = || permanent.each_ref().map(Running::target);
     let producers: Vec<JoinHandle<_>> = (0..options.producers)
         .map(|n| {
-            let targets = permanent.each_ref().map(Running::target);
-            let (over, seed) = (over.clone(), options.seed << 32 | n);
-            let producer = move || {
-                // Works on one timer for a while, so that the worker of the other one can fall
-                // asleep.
-                let mut producers = targets.map(|target| Producer::new(target, seed));
-                let [hashed, hierarchical] = &mut producers;
-                while !over.load(SeqCst) {
-                    hashed.work();
-                    hierarchical.work();
-                }
-                producers.map(Producer::entries)
-            };
-            thread::spawn(producer)
+            let (targets, phase, seed) = (targets(), phase.clone(), options.seed << 32 | n);
+            thread::spawn(move || produce(targets, &phase, seed))
         })
         .collect();
+    let visitors = {
+        let (targets, phase, seed) = (targets(), phase.clone(), options.seed);
+        thread::spawn(move || run_visitors(&targets, &phase, seed))
+    };
     let temporary = {
-        let (over, seed, sabotage) = (over.clone(), options.seed, options.sabotage);
-        thread::spawn(move || {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let (mut total, mut timers) = (Total::default(), 0);
-            while !over.load(SeqCst) {
-                let plan = Plan::temporary(&mut random, max_late, sabotage);
-                total.add(&timers::run_temporary(&plan, &mut random));
-                timers += 1;
-            }
-            (total, timers)
-        })
+        let (phase, seed, sabotage) = (phase.clone(), options.seed, options.sabotage);
+        let max_late = options.max_late();
+        thread::spawn(move || run_temporary_timers(&phase, seed, max_late, sabotage))
     };
 
-    let mut memory = Memory::new(time);
-    let mut max_threads = threads;
-    let mut reported = 0;
-    while began.elapsed() < time {
-        thread::sleep(Duration::from_millis(200).min(time.saturating_sub(began.elapsed())));
-        if options.sabotage == Some(Sabotage::Leak) {
-            std::mem::forget(vec![1_u8; 8 << 20]);
-        }
-        memory.sample(began.elapsed());
-        max_threads = max_threads.max(machine::threads());
-        let tenths = began.elapsed().as_secs() * 10 / options.seconds;
-        if tenths > reported && tenths < 10 {
-            reported = tenths;
-            let asked: u64 = permanent.iter().map(|running| running.ledger.scheduled()).sum();
-            println!("{:>5} s: {} timeouts, {memory}", began.elapsed().as_secs(), HumanCount(asked));
-        }
-    }
-    over.store(true, SeqCst);
+    let scheduled = || permanent.iter().map(|running| running.ledger.scheduled()).sum();
+    let mut observer = Observer::new(options, &scheduled);
+    observer.run(&phase, &targets());
+    phase.end();
+    let Observer { memory, max_threads, longest_burst, .. } = observer;
 
     let mut entries = [Vec::new(), Vec::new()];
     for producer in producers {
         let mine = producer.join().expect("a producer does not panic");
         entries.iter_mut().zip(mine).for_each(|(all, mine)| all.extend(mine));
     }
+    let visitors = visitors.join().expect("a short-lived thread does not panic");
     let (mut total, timers) = temporary.join().expect("the temporary timers do not panic");
     for (running, entries) in permanent.into_iter().zip(entries) {
         total.add(&running.end(Ending::TwoStops, entries));
@@ -213,10 +237,54 @@ fn run(options: &Options) -> Outcome {
         total,
         timers: timers + 2,
         timers_left: timers_left(),
+        visitors,
+        longest_burst,
         memory,
         threads: [threads, max_threads, machine::threads()],
         time,
     }
+}
+
+/// A thread that uses both permanent timers for the whole time. Returns its timeouts.
+fn produce(targets: [Target; 2], phase: &Phase, seed: u64) -> [Vec<Entry>; 2] {
+    // Works on one timer for a while, so that the worker of the other one can fall asleep.
+    let mut producers = targets.map(|target| Producer::new(target, seed));
+    let [hashed, hierarchical] = &mut producers;
+    while phase.goes_on(|| [&mut *hashed, &mut *hierarchical].into_iter().for_each(Producer::rest)) {
+        hashed.work();
+        hierarchical.work();
+    }
+    producers.map(Producer::entries)
+}
+
+/// Starts threads that use both permanent timers and end. Returns how many.
+fn run_visitors(targets: &[Target; 2], phase: &Phase, seed: u64) -> u64 {
+    let mut visitors = 0;
+    while phase.goes_on(|| ()) {
+        let producers = targets.clone().map(|target| Producer::new(target, seed ^ visitors));
+        let visitor = thread::spawn(move || producers.into_iter().for_each(Producer::visit));
+        visitor.join().expect("a short-lived thread does not panic");
+        visitors += 1;
+        thread::sleep(VISITOR_INTERVAL);
+    }
+    visitors
+}
+
+/// Creates timers and ends them. Returns how many, and their ledgers.
+fn run_temporary_timers(
+    phase: &Phase,
+    seed: u64,
+    max_late: Duration,
+    sabotage: Option<Sabotage>,
+) -> (Total, u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut total, mut timers) = (Total::default(), 0);
+    while phase.goes_on(|| ()) {
+        let plan = Plan::temporary(&mut random, max_late, sabotage);
+        total.add(&timers::run_temporary(&plan, &mut random));
+        timers += 1;
+    }
+    (total, timers)
 }
 
 impl Outcome {
@@ -241,6 +309,8 @@ impl Outcome {
         println!("panics       {} of tasks and executors, all caught", count(total.intentional_panics));
         println!("wake-ups     {}, in {} turns", count(total.wake_ups), count(total.turns));
         println!("lateness     {}", total.lateness);
+        println!("bursts       {}, {:.1?} each at most", options.bursts, self.longest_burst);
+        println!("visitors     {}, threads that ended soon", count(self.visitors));
         println!("memory       {memory}");
         if let [Some(before), Some(most), Some(after)] = threads {
             println!("threads      {before} before, {most} maximum, {after} after");
@@ -270,6 +340,10 @@ impl Outcome {
         verdict.expect(
             memory.growth().is_none_or(|growth| growth <= bound),
             format!("memory grew by more than {} MiB: {memory}", options.max_growth),
+        );
+        verdict.expect(
+            memory.left().is_none_or(|left| left <= options.reserve << 20),
+            format!("more than {} MiB were not returned after the last pause: {memory}", options.reserve),
         );
         verdict.expect(*timers_left == 0, format!("{timers_left} timers have not been dropped"));
         let [before, _, after] = threads;

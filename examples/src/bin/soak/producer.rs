@@ -1,5 +1,6 @@
 //! Threads that schedule, cancel and reset timeouts.
 
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,11 @@ use crate::ledger::{Action, Entry, Ledger, lock, schedule};
 /// The maximum number of pending timeouts of a producer that it will cancel.
 const MAX_TO_CANCEL: usize = 2_000;
 
+/// The maximum number of timeouts to cancel that a thread leaves to others when it ends.
+const MAX_LEFT_BY_VISITOR: usize = 4;
+
 /// A timer and the parameters for its producers.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) timer: HashedWheelTimer,
     pub(crate) ledger: Arc<Ledger>,
@@ -69,6 +74,20 @@ impl Producer {
 
     pub(crate) fn is_over(&self) -> bool {
         self.target.timer.is_stopped()
+    }
+
+    /// Schedules some timeouts, as a thread does that ends soon. Cancels most of them, and leaves
+    /// the others to other threads.
+    pub(crate) fn visit(mut self) {
+        for _ in 0..self.random.usize(1..200) {
+            self.step();
+        }
+        while self.to_cancel.len() > MAX_LEFT_BY_VISITOR {
+            self.cancel_one();
+        }
+        let ledger = Arc::clone(&self.target.ledger);
+        let left = self.entries().into_iter().filter(|entry| !entry.is_settled());
+        lock(&ledger.shared).extend(left);
     }
 
     /// Returns the timeouts that have not been observed to end.
@@ -171,6 +190,15 @@ impl Producer {
         // so that they do fire.
         let max_delay = self.target.max_delay.as_micros() as u64;
         entry.reset(Duration::from_micros(self.random.u64(0..=max_delay)));
+    }
+
+    /// Cancels all timeouts, and drops their handles, as far as they have ended.
+    pub(crate) fn rest(&mut self) {
+        let shared = mem::take(&mut *lock(&self.target.ledger.shared));
+        let lists = [shared, mem::take(&mut self.to_cancel), mem::take(&mut self.waiting)];
+        lists.iter().flatten().for_each(|entry| self.cancel(entry));
+        self.remove_ended();
+        self.waiting.shrink_to_fit();
     }
 
     fn remove_ended(&mut self) {
