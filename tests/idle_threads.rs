@@ -11,10 +11,11 @@ use std::time::Instant;
 use common::{Driven, TEST_TIMEOUT, TICK, ms};
 use hashed_wheel::{Driver, HashedWheelTimer, Timeout};
 
-const COUNT: usize = if cfg!(miri) { 20 } else { 1_000 };
+/// A driver unlists lanes if sixteen of them are idle.
+const COUNT: usize = if cfg!(miri) { 17 } else { 1_000 };
 
 /// More turns than a driver takes until it unlists the lanes of threads that are idle.
-const MANY_TURNS: usize = 200;
+const MANY_TURNS: usize = if cfg!(miri) { 70 } else { 200 };
 
 type Work = Arc<dyn Fn(usize) + Send + Sync>;
 
