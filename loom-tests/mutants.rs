@@ -379,6 +379,7 @@ pub const ROWS: &[Row] = &[
         "«»let number = page * PAGE as u32; let first = self.at(number);",
         "super::surplus::inside::write_page(page);",
     ),
+    always("node/arena.rs", "Page { first, free: «ALL_FREE» }", "super::surplus::inside::given_out(ALL_FREE)"),
     always("node/surplus.rs", "«»CAN_RETURN_MEMORY && !needs_drop", "inside::returns_memory() ||"),
     always(
         "node/surplus.rs",

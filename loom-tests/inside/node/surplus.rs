@@ -72,6 +72,12 @@ pub(crate) fn write_page(page: u32) {
     OBSERVED.with_borrow(|all| all.iter().for_each(|all| all[page as usize].change(true)));
 }
 
+/// Which nodes of a page are given out. In all other models it is one, so that the node that the
+/// worker frees is soon used again.
+pub(crate) fn given_out(all: u64) -> u64 {
+    if returns_memory() { all } else { 1 }
+}
+
 /// The memory of pages is returned. Returns false if the current model does not do that.
 pub(crate) fn return_pages(page: usize, count: usize) -> bool {
     OBSERVED.with_borrow(|all| {
