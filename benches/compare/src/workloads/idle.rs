@@ -145,10 +145,12 @@ fn answer_requests<C: Competitor>(timer: &C, per_ms: usize, seconds: Duration) {
 }
 
 /// THREADS. Compares the CPU time of the timer's threads under light traffic when many threads have
-/// used the timer once and then sleep, and when there are none.
+/// used the timer once and have slept for some time, and when there are none.
 pub(super) fn idle_threads<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
     const STACK: usize = 64 * 1024;
     const TIME_TO_SLEEP: Duration = Duration::from_millis(300);
+    /// The worker of a timer may need some turns until it knows that threads are idle.
+    const SETTLING_SECONDS: u32 = 6;
 
     let (threads, seconds) = (command.get("threads")?, command.seconds()?);
     let timer = session.take_timer(command);
@@ -175,6 +177,7 @@ pub(super) fn idle_threads<C: Competitor>(session: &mut Session<C>, command: &Co
         ready.wait();
         sleep(TIME_TO_SLEEP);
         process::wait_until_idle(5 * SECOND);
+        answer_requests(&timer, 1, SETTLING_SECONDS * SECOND);
         let with = traffic();
         done.wait();
         with
