@@ -430,6 +430,8 @@ pub const ROWS: &[Row] = &[
     mutant("RemovedItemStarts", "keyed.rs", "(«own.is_some()», own)", "true"),
     // A future that is polled again keeps the waker of the first poll.
     mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
+    // A reset to a time that has passed does not wake the task that waits.
+    mutant("ResetToPastWithoutWake", "future/sleep.rs", "if has_passed => «timeout.cancel()»", "{ self.shared.cancel_quietly(timeout); true }"),
     // --- no mutants ------------------------------------------------------------------------------
     // Atomics whose orders the environment can weaken: inside/sync/model.rs.
     always("sync/model.rs", "struct $name(«loom::sync::atomic::$name», Gate)", "inside::$name"),

@@ -1,9 +1,10 @@
 //! Construction of a timer.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, MonotonicClock};
 use crate::driver::Driver;
 use crate::engine::{Executor, Settings, Shared, Waker};
 use crate::error::BuildError;
@@ -232,7 +233,8 @@ impl Builder {
         Self { waker: Some(Waker::new(waker)), ..self }
     }
 
-    /// Sets the clock. Default: the operating system's monotonic clock.
+    /// Sets the clock. Default: the machine's monotonic clock, which is
+    /// [`MonotonicClock`](crate::MonotonicClock).
     ///
     /// The first timer of a process that uses the default clock takes about a millisecond to build,
     /// because it measures the frequency of the processor's counter. A platform without a clock
@@ -256,7 +258,9 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn clock(self, clock: impl Clock) -> Self {
-        Self { clock: Some(Box::new(clock)), ..self }
+        // `None` is the machine's clock too, and costs less to read.
+        let is_default = (&clock as &dyn Any).is::<MonotonicClock>();
+        Self { clock: (!is_default).then(|| Box::new(clock) as Box<dyn Clock>), ..self }
     }
 
     /// Builds the timer.

@@ -1,14 +1,14 @@
-//! The clocks: the trait, the default clock, and a manual clock for tests.
+//! The clocks: the trait, the machine's clock, and a manual clock for tests.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::platform::{Counter, HAS_COUNTER};
+use crate::platform::{Counter, HAS_CLOCK, HAS_COUNTER};
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{self, DEADLINE_RUNNING};
 
-/// A source of monotonic time. The default is the operating system's monotonic clock.
+/// A source of monotonic time. A timer that is given none uses the machine's: [`MonotonicClock`].
 ///
 /// The timer calls [`now`](Self::now) at these points:
 ///
@@ -16,7 +16,9 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 /// - once in [`new_timeout`](crate::HashedWheelTimer::new_timeout),
 ///   [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic) and their variants, and in
 ///   [`reset`](crate::Timeout::reset), on the caller's thread;
-/// - once in [`remaining`](crate::Timeout::remaining),
+/// - once more in those of them that take an `Instant`, such as
+///   [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at);
+/// - once in [`now`](crate::HashedWheelTimer::now), [`remaining`](crate::Timeout::remaining),
 ///   [`occupancy`](crate::HashedWheelTimer::occupancy), [`next_turn`](crate::Driver::next_turn),
 ///   and `Debug` of a pending timeout;
 /// - once or twice per turn, and before the worker thread sleeps;
@@ -25,7 +27,10 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 /// - once after each run of a periodic task, on the thread that ran it;
 /// - in [`shutdown`](crate::HashedWheelTimer::shutdown), once at the beginning and repeatedly while
 ///   it waits;
-/// - for a future, once when it is made or reset, and once or twice when it is first polled.
+/// - for a future, up to twice when it is made, reset or first polled.
+///
+/// It calls [`reference_point`](Self::reference_point), which by default calls `now`, once for each
+/// `Instant` that it takes or returns.
 ///
 /// During these calls the timer holds no lock that a caller could wait for, except while it runs
 /// tasks. In the calls while it runs tasks, `now` must not stop the timer if a task must not.
@@ -66,12 +71,69 @@ pub trait Clock: Send + Sync + 'static {
     /// too. On the worker thread the panic is reported and stops the timer. A panic in a call that
     /// only measures how late a turn is, is reported and has no other effect.
     fn now(&self) -> Duration;
+
+    /// Returns an `Instant`, and the time of this clock that corresponds to it. A timer converts
+    /// any other `Instant` by its distance from this one.
+    ///
+    /// By default the point is the present: an `Instant` one hour from [`Instant::now`] is one hour
+    /// from the time of this clock, at whatever pace this clock runs. The time between two readings
+    /// makes a deadline later, never earlier.
+    ///
+    /// A clock that always returns the same point makes the conversion exact: equal `Instant`s are
+    /// equal times, whenever they are converted. [`ManualClock`] and [`MonotonicClock`] do this.
+    ///
+    /// # Panics
+    ///
+    /// An implementation must not panic, as for [`now`](Self::now). The default does so on a
+    /// platform without a clock, where [`Instant::now`] panics.
+    ///
+    /// # Examples
+    ///
+    /// A simulation that starts at a fixed `Instant`:
+    ///
+    /// ```
+    /// use hashed_wheel::{Clock, HashedWheelTimer};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// struct Simulation {
+    ///     start: Instant,
+    ///     seconds: AtomicU64,
+    /// }
+    ///
+    /// impl Clock for Simulation {
+    ///     fn now(&self) -> Duration {
+    ///         Duration::from_secs(self.seconds.load(Ordering::Relaxed))
+    ///     }
+    ///
+    ///     fn reference_point(&self) -> (Instant, Duration) {
+    ///         (self.start, Duration::ZERO)
+    ///     }
+    /// }
+    ///
+    /// let start = Instant::now();
+    /// let simulation = Arc::new(Simulation { start, seconds: AtomicU64::new(0) });
+    /// let (timer, _driver) = HashedWheelTimer::builder().clock(Arc::clone(&simulation)).build_driven()?;
+    /// simulation.seconds.store(60, Ordering::Relaxed);
+    /// assert_eq!(timer.now(), start + Duration::from_secs(60));
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    fn reference_point(&self) -> (Instant, Duration) {
+        // In this order: time that passes between the two makes a deadline later, not earlier.
+        let instant = Instant::now();
+        (instant, self.now())
+    }
 }
 
 /// Permits the owner of a clock to share it with a timer.
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Duration {
         (**self).now()
+    }
+
+    fn reference_point(&self) -> (Instant, Duration) {
+        (**self).reference_point()
     }
 }
 
@@ -122,20 +184,123 @@ impl Time {
         }
     }
 
-    /// Returns the deadline at `instant`, never early; if `instant` has passed, the current time.
-    ///
-    /// With a clock of the user's, the deadline is as far from this clock's time as `instant` is
-    /// from the operating system's.
+    /// Returns whether `deadline` has been reached.
+    #[cfg(feature = "async")]
+    pub(crate) fn has_reached(&self, deadline: u64) -> bool {
+        // `now_or_soon` is cheap and never behind, so it rules out most cases. `now` is exact.
+        self.now_or_soon() >= deadline && self.now() >= deadline
+    }
+
+    /// Returns the deadline at `instant`, never early. It may have passed. It is zero if `instant`
+    /// is before the timer was built.
     pub(crate) fn at(&self, instant: Instant) -> u64 {
         match self {
-            Self::Monotonic(monotonic) => monotonic.at(instant).max(self.now_or_soon()),
-            Self::Given { .. } => {
-                // Read the operating system's clock first: the time between the two readings then
-                // makes the deadline later, not earlier.
-                let left = instant.saturating_duration_since(Instant::now());
-                ticks::deadline(self.now(), left)
+            Self::Monotonic(monotonic) => monotonic.at(instant),
+            Self::Given { clock, origin } => {
+                let (reference, time) = clock.reference_point();
+                let time = match instant.checked_duration_since(reference) {
+                    Some(after) => time.saturating_add(after),
+                    None => time.saturating_sub(reference - instant),
+                };
+                ticks::nanos(time.saturating_sub(*origin))
             }
         }
+    }
+
+    /// Returns the deadline at `instant`; if that has passed, the current time.
+    pub(crate) fn at_or_now(&self, instant: Instant) -> u64 {
+        self.at(instant).max(self.now_or_soon())
+    }
+
+    /// Returns the `Instant` of a deadline.
+    pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
+        let deadline = Duration::from_nanos(deadline);
+        match self {
+            Self::Monotonic(monotonic) => instant_of((monotonic.origin, Duration::ZERO), deadline),
+            Self::Given { clock, origin } => {
+                instant_of(clock.reference_point(), origin.saturating_add(deadline))
+            }
+        }
+    }
+
+    /// Returns the current time as an `Instant`. It is not before the call.
+    pub(crate) fn now_as_instant(&self) -> Instant {
+        match self {
+            Self::Monotonic(_) => Instant::now(),
+            Self::Given { clock, .. } => {
+                // Read the time last, because it may not be before that of the reference point.
+                let reference = clock.reference_point();
+                instant_of(reference, clock.now())
+            }
+        }
+    }
+}
+
+/// Every platform can represent an `Instant` that is so far away. tokio limits its delays to it.
+const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// Returns the `Instant` of a clock's time, given the clock's reference point.
+fn instant_of((reference, time_there): (Instant, Duration), time: Duration) -> Instant {
+    match time.checked_sub(time_there) {
+        Some(after) => reference.checked_add(after).unwrap_or_else(|| reference + FAR_FUTURE),
+        // Some platforms cannot represent an `Instant` from before the machine was started.
+        None => reference.checked_sub(time_there - time).unwrap_or(reference),
+    }
+}
+
+/// The machine's monotonic clock: [`Instant`]. Its time is zero when it is made.
+///
+/// A timer that is given no clock uses this one, so it need not be set. It is for code that accepts
+/// a [`Clock`], and for clocks that are built on another clock. A timer that is
+/// [given](crate::Builder::clock) this clock is the same as a timer that is given none: it reads
+/// the processor's counter where that is cheaper.
+///
+/// # Examples
+///
+/// Code that runs on the machine's clock, and on a manual clock in its tests:
+///
+/// ```
+/// use hashed_wheel::{BuildError, Clock, HashedWheelTimer, ManualClock, MonotonicClock};
+///
+/// fn leases(clock: impl Clock) -> Result<HashedWheelTimer, BuildError> {
+///     HashedWheelTimer::builder().clock(clock).build()
+/// }
+///
+/// leases(MonotonicClock::new())?;
+/// leases(ManualClock::new())?;
+/// # Ok::<(), BuildError>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct MonotonicClock {
+    origin: Instant,
+}
+
+impl MonotonicClock {
+    /// Makes a clock whose time is zero now.
+    ///
+    /// # Panics
+    ///
+    /// If the platform has no clock: `wasm32-unknown-unknown`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+/// As [`new`](MonotonicClock::new).
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn reference_point(&self) -> (Instant, Duration) {
+        (self.origin, Duration::ZERO)
     }
 }
 
@@ -259,6 +424,14 @@ impl Monotonic {
 /// the driver. All tasks that are due have run when `turn` returns. Such a test does not sleep, and
 /// does not depend on the speed of the machine.
 ///
+/// # `Instant`s
+///
+/// The clock's time is also an [`Instant`]: that at which the clock was made, plus all that it was
+/// advanced. A timer with this clock takes and returns `Instant`s of this kind, and converts them
+/// exactly. So code under test takes the time from
+/// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now), and a test may take it from
+/// [`instant`](Self::instant). `Instant::now()` is the machine's time, which passes by itself.
+///
 /// # Examples
 ///
 /// ```
@@ -276,16 +449,48 @@ impl Monotonic {
 /// assert!(lease.is_expired());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ManualClock {
     nanos: Arc<AtomicU64>,
+    /// The `Instant` of time zero; `None` on a platform that has no clock.
+    origin: Option<Instant>,
 }
 
 impl ManualClock {
-    /// Makes a clock at time zero.
+    /// Makes a clock at time zero. As an `Instant`, time zero is now.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self { nanos: Arc::default(), origin: HAS_CLOCK.then(Instant::now) }
+    }
+
+    /// Returns the clock's time as an `Instant`.
+    ///
+    /// A timer with this clock returns the same from
+    /// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now).
+    ///
+    /// # Panics
+    ///
+    /// If the platform has no clock, and so no `Instant`: `wasm32-unknown-unknown`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    ///
+    /// let deadline = clock.instant() + Duration::from_secs(5);
+    /// let timeout = timer.new_timeout_at(|_| (), deadline)?;
+    /// clock.advance(Duration::from_secs(5));
+    /// assert_eq!(clock.instant(), deadline);
+    /// assert_eq!(driver.turn(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn instant(&self) -> Instant {
+        instant_of(self.reference_point(), self.now())
     }
 
     /// Advances the time of this clock and of all its clones. The time stops at 2^64 − 1 ns, which
@@ -304,6 +509,17 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Acquire))
+    }
+
+    fn reference_point(&self) -> (Instant, Duration) {
+        (self.origin.expect("this platform has no clock, so it has no `Instant`"), Duration::ZERO)
+    }
+}
+
+/// As [`new`](ManualClock::new).
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -347,10 +563,13 @@ mod tests {
 
         let (before, time) = (time.now(), Time::Monotonic(time));
         assert_eq!(time.at(origin + 3_600 * second), 3_600_000_000_000);
+        assert_eq!(time.at(origin), 0);
         assert!(
-            (before..1_000_000_000_000).contains(&time.at(origin)),
+            (before..1_000_000_000_000).contains(&time.at_or_now(origin)),
             "an instant that has passed is due now"
         );
+        assert_eq!(time.instant_of(1_000_000_000), origin + second);
+        assert_eq!(time.at(time.instant_of(DEADLINE_NEVER)), DEADLINE_NEVER);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{array, fmt, mem};
 
 use crate::engine::Timeout;
@@ -416,6 +416,48 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         K: Borrow<Q>,
     {
         self.shard(key).lock().current.contains_key(key)
+    }
+
+    /// Schedules `task` under `key`, to run once, at `deadline`.
+    ///
+    /// This is [`schedule`](Self::schedule) with the time that is left until `deadline`, by
+    /// [`HashedWheelTimer::now`]. A deadline that has passed is a delay of zero.
+    ///
+    /// # Errors
+    ///
+    /// As for [`schedule`](Self::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// let leases = KeyedTimeouts::new(&timer);
+    /// let end = timer.now() + Duration::from_secs(30);
+    /// leases.schedule_at("ada", |user| println!("the lease of {user} has run out"), end)?;
+    /// // The lease is extended:
+    /// assert!(leases.reset_at("ada", end + Duration::from_secs(30)));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn schedule_at<F>(&self, key: K, task: F, deadline: Instant) -> Result<bool, NewTimeoutError>
+    where
+        F: FnOnce(K) + Send + 'static,
+        K: Clone + Send + 'static,
+    {
+        self.schedule(key, task, deadline.saturating_duration_since(self.owner.timer.now()))
+    }
+
+    /// Re-arms the timeout under `key`: it is now due at `deadline`, earlier or later than before.
+    ///
+    /// This is [`reset`](Self::reset) with a deadline, which is converted as by
+    /// [`schedule_at`](Self::schedule_at). That method has an example.
+    pub fn reset_at<Q>(&self, key: &Q, deadline: Instant) -> bool
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.reset(key, deadline.saturating_duration_since(self.owner.timer.now()))
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &Arc<Shard<K>> {

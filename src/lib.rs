@@ -42,7 +42,7 @@ pub mod wheel;
 #[cfg(any(feature = "tokio", feature = "rayon"))]
 pub use adapters::executor;
 pub use builder::Builder;
-pub use clock::{Clock, ManualClock};
+pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use driver::Driver;
 pub use engine::Timeout;
 pub use error::{BuildError, NewTimeoutError};

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, ptr};
 
 use crate::engine::Timeout;
@@ -100,6 +100,60 @@ impl Timeout {
     /// ```
     pub fn reset(&self, delay: Duration) -> bool {
         self.handle.timer().reset(self, delay)
+    }
+
+    /// Re-arms the timeout: it is now due at `deadline`, earlier or later than before.
+    ///
+    /// This is [`reset`](Self::reset) with a deadline instead of a delay, and otherwise the same.
+    /// The deadline is converted as by [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at).
+    /// If it has passed, the task runs at the next tick boundary.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let begin = timer.now();
+    /// let late = timer.new_timeout_at(|_| println!("too slow"), begin + Duration::from_secs(5))?;
+    /// // The server asks for more time:
+    /// assert!(late.reset_at(begin + Duration::from_secs(60)));
+    /// assert_eq!(late.deadline(), begin + Duration::from_secs(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reset_at(&self, deadline: Instant) -> bool {
+        let timer = self.handle.timer();
+        timer.reset_to(self, timer.time.at_or_now(deadline))
+    }
+
+    /// Returns when the timeout is due. `tokio::time::Sleep::deadline`, and Netty's `deadline`.
+    ///
+    /// The task runs up to one tick later. A cancelled timeout keeps its deadline. A deadline too
+    /// far away to represent never comes. It is returned as 146 years after the timer was built, or
+    /// 30 years on a platform whose `Instant` ends before that.
+    ///
+    /// With the default clock the result changes only by a reset. With a clock that [converts by
+    /// the present](crate::Clock::reference_point), it also changes if that clock is faster or
+    /// slower than the machine's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let before = timer.now();
+    /// let timeout = timer.new_timeout(|_| (), Duration::from_secs(5))?;
+    /// assert!(timeout.deadline() >= before + Duration::from_secs(5));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        let time = &self.handle.timer().time;
+        match self.handle.deadline() {
+            DEADLINE_RUNNING => time.now_as_instant(),
+            deadline => time.instant_of(deadline),
+        }
     }
 
     /// Returns the time left until the deadline, to a microsecond.

@@ -206,9 +206,9 @@ impl HashedWheelTimer {
     /// never comes.
     ///
     /// With the default clock the conversion is exact, whenever the call is made: timeouts with the
-    /// same deadline belong to the same tick. A [custom clock](crate::Builder::clock) knows no
-    /// `Instant`, so the time left until `deadline` by the operating system's clock becomes a delay
-    /// by the custom one.
+    /// same deadline belong to the same tick. This also holds with a
+    /// [`ManualClock`](crate::ManualClock), whose `Instant`s are those of [`now`](Self::now). Any
+    /// other clock says itself [how it converts](crate::Clock::reference_point) an `Instant`.
     ///
     /// # Errors
     ///
@@ -235,7 +235,74 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        self.shared.schedule_by(Closure(task), self.shared.time.at(deadline))
+        self.shared.schedule_by(Closure(task), self.shared.time.at_or_now(deadline))
+    }
+
+    /// Schedules a [`TimerTask`] to run once, at `deadline`.
+    ///
+    /// This is [`new_timeout_at`](Self::new_timeout_at) for a task with a type of its own, as
+    /// [`new_timeout_task`](Self::new_timeout_task) is for [`new_timeout`](Self::new_timeout).
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_timeout`](Self::new_timeout).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
+    /// use std::time::Duration;
+    ///
+    /// struct Lease(u32);
+    ///
+    /// impl TimerTask for Lease {
+    ///     fn run(self, _: &Timeout) {
+    ///         println!("lease {} has run out", self.0);
+    ///     }
+    /// }
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let end = timer.now() + Duration::from_secs(30);
+    /// let lease = timer.new_timeout_task_at(Lease(7), end)?;
+    /// assert_eq!(lease.deadline(), end);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[inline]
+    pub fn new_timeout_task_at<T: TimerTask>(
+        &self,
+        task: T,
+        deadline: Instant,
+    ) -> Result<Timeout, NewTimeoutError> {
+        self.shared.schedule_by(OfType(task), self.shared.time.at_or_now(deadline))
+    }
+
+    /// Returns the time of the timer's clock as an `Instant`. `tokio::time::Instant::now`.
+    ///
+    /// With the default clock this is [`Instant::now`]. With another one, such as a
+    /// [`ManualClock`](crate::ManualClock) in a test, it is the `Instant` that this clock
+    /// [gives](crate::Clock::reference_point) its present time. So code that computes deadlines
+    /// from this method can be tested without real time.
+    ///
+    /// # Panics
+    ///
+    /// On a platform without a clock `Instant` does not work: `wasm32-unknown-unknown`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, _driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let begin = timer.now();
+    /// clock.advance(Duration::from_secs(5));
+    /// assert_eq!(timer.now() - begin, Duration::from_secs(5));
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.shared.time.now_as_instant()
     }
 
     /// Stops the timer permanently and returns the timeouts that had not ended. Netty's `stop`.

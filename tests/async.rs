@@ -132,17 +132,22 @@ fn a_zero_sleep_is_ready_and_a_maximal_one_never_is() {
 
 #[test]
 fn sleep_until_ends_at_an_instant() {
-    let (mut t, task, begin) = (Driven::new(), Task::new(), Instant::now());
+    let (mut t, task) = (Driven::new(), Task::new());
+    let begin = t.timer.now();
     let mut sleep = t.timer.sleep_until(begin + TICK * 3);
-    assert!(sleep.remaining() <= TICK * 3);
+    assert_eq!((sleep.remaining(), sleep.deadline()), (TICK * 3, begin + TICK * 3));
     assert!(poll(&mut sleep, &task).is_pending());
-    assert_eq!(t.pass(TICK * 3), 1, "time that passes on the system's clock does not count");
+    assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
     assert!(is_ok(&poll(&mut t.timer.sleep_until(begin), &task)), "the instant has passed");
+    assert_eq!(t.timer.sleep_until(begin).deadline(), begin);
+    assert_eq!(t.timer.sleep(Duration::ZERO).deadline(), t.timer.now());
 
     let timer = HashedWheelTimer::default();
     assert!(is_ok(&poll(&mut timer.sleep_until(Instant::now()), &task)));
     let hour = Duration::from_secs(3_600);
-    let left = timer.sleep_until(Instant::now() + hour).remaining();
+    let deadline = Instant::now() + hour;
+    let left = timer.sleep_until(deadline).remaining();
+    assert_eq!(timer.sleep_until(deadline).deadline(), deadline);
     assert!((hour - TEST_TIMEOUT..=hour).contains(&left), "{left:?}");
 }
 
@@ -261,6 +266,64 @@ fn a_sleep_may_be_reset_at_any_time() {
     t.timer.stop();
     sleep.reset(TICK);
     assert!(is_stopped(&poll(&mut sleep, &task)));
+}
+
+/// The task that waits need not be the one that resets. It is woken immediately, and once.
+#[test]
+fn a_reset_to_a_time_that_has_passed_ends_a_sleep() {
+    type Reset = fn(&mut Sleep, Instant);
+    let resets: [Reset; 3] = [
+        |sleep, _| sleep.reset(Duration::ZERO),
+        |sleep, begin| sleep.reset_at(begin),
+        |sleep, begin| sleep.reset_at(begin + TICK / 2),
+    ];
+    for (reset, in_wheel) in resets.into_iter().flat_map(|reset| [(reset, false), (reset, true)]) {
+        let (mut t, task) = (Driven::new(), Task::new());
+        let begin = t.timer.now();
+        let [mut waits, mut idle, mut elapsed] = [9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
+        assert!(is_ok(&poll(&mut elapsed, &task)));
+        assert!(poll(&mut waits, &task).is_pending());
+        if in_wheel {
+            t.driver.turn();
+        }
+        t.clock.advance(TICK / 2);
+        for sleep in [&mut waits, &mut idle, &mut elapsed] {
+            reset(sleep, begin);
+            assert!(sleep.is_elapsed() && sleep.deadline() <= t.timer.now());
+            assert!(is_ok(&poll(sleep, &Task::new())));
+        }
+        let stats = t.timer.stats();
+        assert_eq!((task.wakes(), stats.pending, stats.cancelled, stats.resets), (1, 0, 1, 0));
+        assert_eq!(Arc::strong_count(&task), 1);
+        assert_eq!(t.pass(TICK * 9), 0);
+        assert_eq!(task.wakes(), 1);
+    }
+}
+
+/// Only a sleep that the timer had accepted before is ready.
+#[test]
+fn a_reset_to_a_time_that_has_passed_on_a_timer_that_ends() {
+    let (t, task, (gate, wait)) = (Driven::new(), Task::new(), common::Gate::new());
+    let [mut waits, mut other, mut idle, mut elapsed] = [9, 9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
+    assert!(is_ok(&poll(&mut elapsed, &task)));
+    assert!(poll(&mut waits, &task).is_pending() && poll(&mut other, &task).is_pending());
+    // A due task holds up the shutdown.
+    let timer = t.timer.clone();
+    t.timer.new_timeout(move |_| wait(), Duration::ZERO).unwrap();
+    t.clock.advance(TICK);
+    let shutdown = std::thread::spawn(move || timer.shutdown(Duration::ZERO).len());
+    gate.wait_for_arrival();
+    for sleep in [&mut waits, &mut idle, &mut elapsed] {
+        sleep.reset(Duration::ZERO);
+    }
+    assert!(waits.is_elapsed() && is_ok(&poll(&mut waits, &task)) && task.wakes() == 1);
+    for sleep in [&mut idle, &mut elapsed] {
+        assert!(!sleep.is_elapsed() && is_stopped(&poll(sleep, &task)));
+    }
+    gate.open();
+    assert_eq!((shutdown.join().unwrap(), task.wakes()), (1, 2));
+    other.reset(Duration::ZERO);
+    assert!(is_stopped(&poll(&mut other, &task)));
 }
 
 #[test]
@@ -774,6 +837,76 @@ fn a_dropped_tick_future_does_not_lose_its_tick() {
     assert_eq!(Arc::strong_count(&task), 1);
 }
 
+/// tokio's tests of these methods are in `tokio.rs`.
+#[test]
+fn a_reset_of_an_interval_moves_the_tick_that_a_task_waits_for() {
+    let (mut t, task) = (Driven::new(), Task::new());
+    let mut interval = t.timer.interval(TICK * 10);
+    assert_eq!(interval.period(), TICK * 10);
+    assert!(tick(&mut interval, &task).is_pending());
+    t.pass(TICK * 5);
+    interval.reset();
+    assert_eq!((t.pass(TICK * 9), t.pass(TICK), task.wakes()), (0, 1, 1));
+    assert!(is_ok(&tick(&mut interval, &task)) && tick(&mut interval, &task).is_pending());
+    interval.reset_after(TICK);
+    assert_eq!((t.pass(TICK), task.wakes()), (1, 2));
+    // Before the tick is polled.
+    interval.reset_at(t.timer.now() + TICK * 3);
+    assert!(tick(&mut interval, &task).is_pending());
+    assert_eq!((t.pass(TICK * 2), t.pass(TICK), task.wakes()), (0, 1, 3));
+    assert!(is_ok(&tick(&mut interval, &task)) && tick(&mut interval, &task).is_pending());
+    interval.reset_immediately();
+    assert_eq!((task.wakes(), t.timer.pending_timeouts()), (4, 0), "the task is woken by the call");
+    assert!(is_ok(&tick(&mut interval, &task)) && tick(&mut interval, &task).is_pending());
+    interval.reset_after(Duration::MAX);
+    assert_eq!(t.pass(TICK * 1_000), 0);
+
+    let mut zero = t.timer.interval_at(t.timer.now(), Duration::ZERO);
+    zero.reset_immediately();
+    zero.reset();
+    assert_eq!(zero.period(), Duration::ZERO);
+    assert!(matches!(tick(&mut zero, &task), Poll::Ready(Err(NewTimeoutError::ZeroPeriod))));
+}
+
+#[test]
+fn an_interval_follows_its_schedule_after_a_reset() {
+    // Ticks that were missed before the reset are forgotten, and others are not.
+    for (policy, ready) in [(MissedTick::Burst, 3), (MissedTick::Delay, 1), (MissedTick::Skip, 1)] {
+        let (mut t, task) = (Driven::new(), Task::new());
+        let schedule = Schedule::at_fixed_rate(TICK).start_at(t.timer.now()).missed_tick(policy);
+        let mut interval = t.timer.interval_on(schedule);
+        t.pass(TICK * 9 / 2);
+        interval.reset_immediately();
+        assert!(is_ok(&tick(&mut interval, &task)) && tick(&mut interval, &task).is_pending());
+        interval.reset_at(t.timer.now() - TICK * 2);
+        for _ in 0..ready {
+            assert!(is_ok(&tick(&mut interval, &task)), "{policy:?}");
+        }
+        assert!(tick(&mut interval, &task).is_pending(), "{policy:?}");
+    }
+
+    let (mut t, task) = (Driven::new(), Task::new());
+    let mut delay = t.timer.interval_on(Schedule::with_fixed_delay(TICK * 3));
+    delay.reset_after(TICK);
+    t.pass(TICK * 2);
+    assert!(is_ok(&tick(&mut delay, &task)) && tick(&mut delay, &task).is_pending());
+    assert_eq!((delay.period(), t.pass(TICK * 2), t.pass(TICK)), (TICK * 3, 0, 1));
+
+    let jitter = Schedule::at_fixed_rate(TICK * 20).jitter(TICK * 4);
+    let mut interval = t.timer.interval_on(jitter);
+    let mut waits = Vec::new();
+    for _ in 0..20 {
+        interval.reset_immediately();
+        let begin = t.timer.now();
+        block_on(&mut t.driver, &t.clock, interval.tick()).unwrap();
+        waits.push(t.timer.now() - begin);
+    }
+    assert!(
+        waits.iter().all(|wait| *wait <= TICK * 5) && waits.iter().any(|wait| !wait.is_zero()),
+        "{waits:?}"
+    );
+}
+
 #[test]
 fn an_interval_returns_errors() {
     let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
@@ -834,12 +967,19 @@ fn hyper_sleeps_and_resets() {
     // Reset after the sleep has elapsed, and then while it waits.
     for ticks in [9, 5, 7] {
         let [sleep, _] = &mut sleeps;
-        Timer::reset(&t.timer, sleep, t.timer.now() + TICK * ticks);
+        Timer::reset(&t.timer, sleep, Timer::now(&t.timer) + TICK * ticks);
         assert!(poll(sleep, &task).is_pending());
     }
     assert_eq!(t.timer.pending_timeouts(), 1);
     assert_eq!((t.pass(TICK * 6), t.pass(TICK)), (0, 1));
     assert!(poll(&mut sleeps[0], &task).is_ready());
+    // Reset to a time that has passed.
+    let now = t.timer.now();
+    Timer::reset(&t.timer, &mut sleeps[0], now + TICK);
+    assert!(poll(&mut sleeps[0], &task).is_pending());
+    Timer::reset(&t.timer, &mut sleeps[0], now);
+    assert!(poll(&mut sleeps[0], &task).is_ready());
+    assert_eq!(t.timer.pending_timeouts(), 0);
     // A `Sleep` of another timer.
     struct Other;
     impl Future for Other {

@@ -1,6 +1,4 @@
-//! Absolute deadlines. With a user's clock, only the distance to the deadline counts. If such a
-//! clock stands still, no result is exact to the time that the test itself takes. So those tests
-//! use hours.
+//! Absolute deadlines, and how a clock converts an `Instant`.
 
 mod common;
 
@@ -9,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Log, TEST_TIMEOUT, TICK, ms};
-use hashed_wheel::{Clock, HashedWheelTimer, NewTimeoutError};
+use common::{Driven, Ends, Log, TEST_TIMEOUT, TICK, ms};
+use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, MonotonicClock, NewTimeoutError};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -44,15 +42,122 @@ fn a_deadline_is_the_same_whenever_the_call_is_made() {
     assert!(second <= first && first <= HOUR - ms(20), "{first:?}, {second:?}");
 }
 
+/// A manual clock, of which the timer knows only the time.
+struct NoInstants(ManualClock);
+
+impl Clock for NoInstants {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+}
+
+/// The clock stands still, so no result is exact to the time that the test itself takes.
 #[test]
-fn remaining_is_counted_from_now_with_a_user_clock() {
-    let mut t = Driven::new();
-    t.pass(HOUR);
-    let timeout = t.timer.new_timeout_at(|_| (), Instant::now() + HOUR).unwrap();
+fn a_clock_converts_an_instant_by_the_present() {
+    let clock = ManualClock::new();
+    let builder = HashedWheelTimer::builder().clock(NoInstants(clock.clone()));
+    let (timer, mut driver) = builder.build_driven().unwrap();
+    clock.advance(HOUR);
+    let timeout = timer.new_timeout_at(|_| (), Instant::now() + HOUR).unwrap();
     let left = timeout.remaining();
     assert!(left <= HOUR && left > HOUR / 2, "{left:?}");
-    assert_eq!(t.pass(HOUR / 2), 0, "real time does not count");
-    assert_eq!(t.pass(HOUR / 2), 1);
+    clock.advance(HOUR / 2);
+    assert_eq!(driver.turn(), 0, "real time does not count");
+    assert!(timeout.deadline() <= Instant::now() + HOUR / 2);
+
+    let (before, now, after) = (Instant::now(), timer.now(), Instant::now());
+    assert!(before <= now && now <= after);
+    assert!(timeout.reset_at(timer.now() + HOUR));
+    assert!(timeout.remaining() > HOUR / 2);
+    clock.advance(HOUR);
+    assert_eq!(driver.turn(), 1);
+    assert!(timeout.deadline() <= Instant::now(), "also a deadline that has passed");
+}
+
+#[test]
+fn a_manual_clock_converts_an_instant_exactly() {
+    let clock = ManualClock::new();
+    let origin = clock.instant();
+    clock.advance(HOUR);
+    // The clock's time is not zero when the timer is built.
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(Arc::new(clock.clone()));
+    let (timer, mut driver) = builder.build_driven().unwrap();
+    assert_eq!(timer.now(), origin + HOUR);
+
+    let deadline = timer.now() + TICK * 3;
+    let first = timer.new_timeout_at(|_| (), deadline).unwrap();
+    clock.advance(TICK * 2);
+    let second = timer.new_timeout_at(|_| (), deadline).unwrap();
+    let third = timer.new_timeout(|_| (), TICK).unwrap();
+    for timeout in [&first, &second, &third] {
+        assert_eq!((timeout.remaining(), timeout.deadline()), (TICK, deadline));
+    }
+    assert_eq!(driver.turn(), 0);
+    clock.advance(TICK);
+    assert_eq!((clock.instant(), clock.clone().instant(), timer.now()), (deadline, deadline, deadline));
+    assert_eq!(driver.turn(), 3, "the same tick");
+    assert_eq!(first.deadline(), deadline, "an ended timeout keeps its deadline");
+
+    // An instant from before the timer was built.
+    let past = timer.new_timeout_at(|_| (), origin).unwrap();
+    assert_eq!(past.deadline(), deadline, "a deadline that has passed is now");
+}
+
+#[test]
+fn the_clock_of_the_machine_is_the_default_clock() {
+    let clock = MonotonicClock::new();
+    let (earlier, before) = (clock.now(), Instant::now());
+    assert!(clock.now() >= earlier);
+    let given = HashedWheelTimer::builder().clock(ManualClock::new()).clock(clock);
+    for builder in [HashedWheelTimer::builder(), given] {
+        let (timer, _driver) = builder.build_driven().unwrap();
+        let now = timer.now();
+        assert!(before <= now && now <= Instant::now());
+        let timeout = timer.new_timeout_at(|_| (), now + HOUR).unwrap();
+        assert_eq!(timeout.deadline(), now + HOUR);
+        assert!(timeout.reset_at(now + HOUR * 2));
+        assert_eq!(timeout.deadline(), now + HOUR * 2);
+    }
+    // Behind another clock it converts in the same way.
+    let builder = HashedWheelTimer::builder().clock(Arc::new(clock));
+    let (timer, _driver) = builder.build_driven().unwrap();
+    let deadline = Instant::now() + HOUR;
+    assert_eq!(timer.new_timeout_at(|_| (), deadline).unwrap().deadline(), deadline);
+}
+
+#[test]
+fn reset_at_moves_a_deadline_to_an_instant() {
+    let mut t = Driven::new();
+    let begin = t.timer.now();
+    let timeout = t.timer.new_timeout(|_| (), TICK * 5).unwrap();
+    for ticks in [8, 2, 6, 3] {
+        assert!(timeout.reset_at(begin + TICK * ticks));
+        assert_eq!(timeout.deadline(), begin + TICK * ticks);
+        t.driver.turn();
+    }
+    assert_eq!((t.pass(TICK * 2), t.pass(TICK)), (0, 1));
+    assert!(!timeout.reset_at(begin + HOUR), "the timeout has expired");
+
+    // A deadline that has passed is the next boundary.
+    let timeout = t.timer.new_timeout(|_| (), TICK * 5).unwrap();
+    assert!(timeout.reset_at(begin));
+    assert_eq!(timeout.deadline(), t.timer.now());
+    assert_eq!((t.driver.turn(), t.pass(TICK)), (0, 1));
+}
+
+#[test]
+fn a_task_is_scheduled_at_an_instant() {
+    let (mut t, ends) = (Driven::new(), Ends::new());
+    let deadline = t.timer.now() + TICK;
+    t.timer.new_timeout_task_at(ends.task(), deadline).unwrap();
+    let cancelled = t.timer.new_timeout_task_at(ends.task(), deadline).unwrap();
+    assert!(cancelled.cancel());
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (1, 1, 2));
+    t.timer.stop();
+    let rejected = t.timer.new_timeout_task_at(ends.task(), deadline).unwrap_err();
+    assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
+    assert_eq!((ends.hooks(), ends.drops()), (1, 3));
 }
 
 /// If a thread is delayed between its two readings of the time, the timeout is late and not early.
@@ -126,6 +231,9 @@ fn a_deadline_too_far_to_represent_never_comes() {
 
     let mut t = Driven::new();
     let never = t.timer.new_timeout_at(|_| (), far).unwrap();
+    assert_eq!(never.remaining(), Duration::MAX);
+    // Its deadline is an `Instant` that is too far to represent, too.
+    assert!(never.reset_at(never.deadline()));
     assert_eq!(never.remaining(), Duration::MAX);
     assert_eq!(t.pass(Duration::MAX), 0);
 }

@@ -145,6 +145,22 @@ fn reset_moves_the_deadline_either_way() {
 }
 
 #[test]
+fn a_key_is_scheduled_and_reset_to_an_instant() {
+    let mut t = Driven::new();
+    let (keyed, log, begin) = (KeyedTimeouts::new(&t.timer), Log::default(), t.timer.now());
+    assert!(!keyed.reset_at(&7, begin + TICK), "the key has no timeout");
+    t.clock.advance(TICK);
+    assert!(!keyed.schedule_at(7, log.task(1), begin + TICK * 2).unwrap());
+    assert!(keyed.schedule_at(7, log.task(2), begin + TICK * 9).unwrap());
+    assert!(keyed.reset_at(&7, begin + TICK * 3));
+    assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
+    // A deadline that has passed is the next boundary.
+    assert!(!keyed.schedule_at(7, log.task(3), begin).unwrap());
+    assert_eq!((t.driver.turn(), t.pass(TICK)), (0, 1));
+    assert_eq!(log.take(), (vec![2, 3], 1));
+}
+
+#[test]
 fn a_cancelled_task_does_not_run() {
     let mut t = Driven::new();
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());

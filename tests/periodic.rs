@@ -96,6 +96,59 @@ fn the_first_run_is_after_the_initial_delay() {
 }
 
 #[test]
+fn a_start_time_fixes_the_multiples_of_the_period() {
+    let mut t = Driven::new();
+    let start = t.timer.now() + ms(250);
+    let schedule = Schedule::at_fixed_rate(PERIOD).start_at(start);
+    let (first, second) = (StartTimes::default(), StartTimes::default());
+    t.timer.schedule_periodic(first.task(&t.clock), schedule).unwrap();
+    t.pass(ms(123));
+    t.timer.schedule_periodic(second.task(&t.clock), schedule).unwrap();
+    for _ in 0..60 {
+        t.pass(ms(10));
+    }
+    assert_eq!(first.take(), second.take());
+    // The later of the two settings decides.
+    assert_eq!(schedule.initial_delay(PERIOD), Schedule::at_fixed_rate(PERIOD));
+    assert_eq!(Schedule::at_fixed_rate(PERIOD).initial_delay(ms(1)).start_at(start), schedule);
+}
+
+#[test]
+fn runs_since_a_start_that_has_passed_are_missed() {
+    for (policy, expected) in [
+        (MissedTick::Burst, vec![1_010, 1_010, 1_010, 1_040, 1_140]),
+        (MissedTick::Delay, vec![1_010, 1_110]),
+        (MissedTick::Skip, vec![1_010, 1_040, 1_140]),
+    ] {
+        let mut t = Driven::new();
+        t.pass(ms(1_000));
+        let starts = StartTimes::default();
+        let schedule = Schedule::at_fixed_rate(PERIOD).missed_tick(policy).start_at(t.timer.now() - ms(260));
+        t.timer.schedule_periodic(starts.task(&t.clock), schedule).unwrap();
+        assert_eq!(t.driver.turn(), 0, "the first run is due at the next tick");
+        for _ in 0..18 {
+            t.pass(TICK);
+        }
+        assert_eq!(starts.take(), expected, "{policy:?}");
+    }
+
+    // A start before the timer was built means the moment at which it was built.
+    let clock = ManualClock::new();
+    let before = clock.instant();
+    clock.advance(ms(1_030));
+    let (timer, mut driver) =
+        HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
+    let starts = StartTimes::default();
+    let schedule = Schedule::at_fixed_rate(PERIOD).start_at(before);
+    timer.schedule_periodic(starts.task(&clock), schedule).unwrap();
+    for _ in 0..12 {
+        clock.advance(TICK);
+        driver.turn();
+    }
+    assert_eq!(starts.take(), [1_040, 1_130]);
+}
+
+#[test]
 fn missed_runs_are_made_up_for_in_one_turn_and_in_order() {
     let mut t = Driven::new();
     let order = Arc::new(Mutex::new(Vec::new()));

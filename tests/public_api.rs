@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key, MAX_TICKS_PER_WHEEL};
 use hashed_wheel::{
     BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts,
-    ManualClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
+    ManualClock, MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
 };
 
 struct Task;
@@ -32,6 +32,8 @@ fn the_timer_has_these_methods() {
     let _: fn(&HashedWheelTimer, fn(&Timeout), Duration) -> NewTimeout = HashedWheelTimer::new_timeout;
     let _: fn(&HashedWheelTimer, Task, Duration) -> NewTimeout = HashedWheelTimer::new_timeout_task;
     let _: fn(&HashedWheelTimer, fn(&Timeout), Instant) -> NewTimeout = HashedWheelTimer::new_timeout_at;
+    let _: fn(&HashedWheelTimer, Task, Instant) -> NewTimeout = HashedWheelTimer::new_timeout_task_at;
+    let _: fn(&HashedWheelTimer) -> Instant = HashedWheelTimer::now;
     let _: fn() -> &'static HashedWheelTimer = HashedWheelTimer::global;
     let _: fn(&HashedWheelTimer) -> Vec<Timeout> = HashedWheelTimer::stop;
     let _: fn(&HashedWheelTimer) -> bool = HashedWheelTimer::is_stopped;
@@ -45,10 +47,13 @@ fn the_timer_has_these_methods() {
 fn keyed_timeouts_have_these_methods() {
     type Keyed = KeyedTimeouts<String>;
     type Schedule = fn(&Keyed, String, fn(String), Duration) -> Result<bool, NewTimeoutError>;
+    type ScheduleAt = fn(&Keyed, String, fn(String), Instant) -> Result<bool, NewTimeoutError>;
 
     let _: fn(&HashedWheelTimer) -> Keyed = Keyed::new;
     let _: Schedule = Keyed::schedule;
     let _: fn(&Keyed, &str, Duration) -> bool = Keyed::reset;
+    let _: ScheduleAt = Keyed::schedule_at;
+    let _: fn(&Keyed, &str, Instant) -> bool = Keyed::reset_at;
     let _: fn(&Keyed, &str) -> bool = Keyed::cancel;
     let _: fn(&Keyed, &str) -> bool = Keyed::contains;
     let _: fn(&Keyed) -> usize = Keyed::len;
@@ -104,6 +109,8 @@ fn a_timeout_has_these_methods() {
     let _: fn(&Timeout) -> bool = Timeout::is_cancelled;
     let _: fn(&Timeout) -> bool = Timeout::is_expired;
     let _: fn(&Timeout, Duration) -> bool = Timeout::reset;
+    let _: fn(&Timeout, Instant) -> bool = Timeout::reset_at;
+    let _: fn(&Timeout) -> Instant = Timeout::deadline;
     let _: fn(&Timeout) -> HashedWheelTimer = Timeout::timer;
     let _: fn(&Timeout) -> Duration = Timeout::remaining;
     let _: fn(Timeout) -> CancelOnDrop = Timeout::cancel_on_drop;
@@ -118,10 +125,14 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(&fn(ExpiredTask), ExpiredTask) = TaskExecutor::execute;
     let _: fn(&dyn TaskExecutor, ExpiredTask) = <dyn TaskExecutor>::execute;
     let _: fn(&dyn Clock) -> Duration = <dyn Clock>::now;
+    let _: fn(&dyn Clock) -> (Instant, Duration) = <dyn Clock>::reference_point;
+    let _: fn() -> MonotonicClock = MonotonicClock::new;
+    let _: fn() -> MonotonicClock = MonotonicClock::default;
     let _: fn() -> ManualClock = ManualClock::new;
     let _: fn() -> ManualClock = ManualClock::default;
     let _: fn(&ManualClock, Duration) = ManualClock::advance;
     let _: fn(&ManualClock) -> Duration = ManualClock::now;
+    let _: fn(&ManualClock) -> Instant = ManualClock::instant;
     let _: fn(&mut Driver) -> usize = Driver::turn;
     let _: fn(&Driver) -> Option<Duration> = Driver::next_turn;
     let _: fn(&Driver) -> bool = Driver::is_stopped;
@@ -204,6 +215,7 @@ fn public_types_are_send_and_sync() {
     is_send_sync::<Driver>();
     is_send_sync::<Builder>();
     is_send_sync::<ManualClock>();
+    is_send_sync::<MonotonicClock>();
     is_send_sync::<Stats>();
     is_send_sync::<Key>();
     is_send_sync::<HashedWheel<String>>();
@@ -246,6 +258,7 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_debug::<Driver>();
     is_debug::<Builder>();
     is_debug::<ManualClock>();
+    is_debug::<MonotonicClock>();
     is_debug::<Stats>();
     is_debug::<Key>();
 
@@ -274,11 +287,15 @@ fn async_types_have_these_methods() {
     let _: fn(&HashedWheelTimer, Duration) -> Sleep = HashedWheelTimer::sleep;
     let _: fn(&HashedWheelTimer, Instant) -> Sleep = HashedWheelTimer::sleep_until;
     let _: fn(&HashedWheelTimer, Duration, Ready<u8>) -> WithTimeout<Ready<u8>> = HashedWheelTimer::timeout;
+    let _: fn(&HashedWheelTimer, Instant, Ready<u8>) -> WithTimeout<Ready<u8>> = HashedWheelTimer::timeout_at;
     let _: fn(&HashedWheelTimer, Duration) -> Interval = HashedWheelTimer::interval;
+    let _: fn(&HashedWheelTimer, Instant, Duration) -> Interval = HashedWheelTimer::interval_at;
     let _: fn(&HashedWheelTimer, Schedule) -> Interval = HashedWheelTimer::interval_on;
 
     is_future::<Sleep, Result<(), NewTimeoutError>>();
     let _: fn(&mut Sleep, Duration) = Sleep::reset;
+    let _: fn(&mut Sleep, Instant) = Sleep::reset_at;
+    let _: fn(&Sleep) -> Instant = Sleep::deadline;
     let _: fn(&Sleep) -> Duration = Sleep::remaining;
     let _: fn(&Sleep) -> bool = Sleep::is_elapsed;
 
@@ -288,6 +305,11 @@ fn async_types_have_these_methods() {
     let _: fn(WithTimeout<u8>) -> u8 = WithTimeout::into_inner;
 
     let _: fn(&mut Interval, &mut Context<'_>) -> Poll<Result<(), NewTimeoutError>> = Interval::poll_tick;
+    let _: fn(&mut Interval) = Interval::reset;
+    let _: fn(&mut Interval) = Interval::reset_immediately;
+    let _: fn(&mut Interval, Duration) = Interval::reset_after;
+    let _: fn(&mut Interval, Instant) = Interval::reset_at;
+    let _: fn(&Interval) -> Duration = Interval::period;
     let _ = async |interval: &mut Interval| -> Result<(), NewTimeoutError> { interval.tick().await };
 
     let _: fn(&TimeoutError) -> Option<&NewTimeoutError> = |error| match error {

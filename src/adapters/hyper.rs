@@ -44,6 +44,11 @@ impl Timer for HashedWheelTimer {
         Box::pin(UntilOver { sleep: self.sleep_until(deadline), has_failed: false })
     }
 
+    /// Returns [`HashedWheelTimer::now`]: hyper computes its deadlines from the timer's clock.
+    fn now(&self) -> Instant {
+        self.now()
+    }
+
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: Instant) {
         match sleep.as_mut().downcast_mut_pin::<UntilOver>() {
             Some(mut sleep) => {

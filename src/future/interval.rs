@@ -4,9 +4,9 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::sleep::Sleep;
+use super::sleep::{self, Sleep};
 use crate::engine::Shared;
 use crate::error::NewTimeoutError;
 use crate::periodic::{Recurrence, Schedule};
@@ -18,7 +18,8 @@ use crate::ticks::Ticks;
 ///
 /// The first tick is due one period after the interval was made, as with
 /// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate). This differs from
-/// tokio, whose first tick is immediate; [`Schedule::initial_delay`] changes it.
+/// tokio, whose first tick is immediate: [`interval_at`](crate::HashedWheelTimer::interval_at) or
+/// [`Schedule::initial_delay`] changes it.
 ///
 /// At a fixed rate each further tick is due one period after the one before *was due*, however late
 /// that one was, so there is no drift. A tick that was not requested in time is delivered at the
@@ -57,7 +58,8 @@ pub struct Interval {
 
 impl Interval {
     pub(super) fn new(shared: &Arc<Shared>, schedule: Schedule) -> Self {
-        let recurrence = schedule.begin(shared.time.now_or_soon()).ok();
+        let time = &shared.time;
+        let recurrence = schedule.begin(time.now_or_soon(), |start| time.at(start)).ok();
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
         Self {
             recurrence,
@@ -93,14 +95,128 @@ impl Interval {
         };
         if let Some(delivered) = self.delivered.take() {
             // A fixed delay counts from now, when the work after the last tick is done.
-            let now = if recurrence.is_fixed_delay() { self.sleep.now() } else { delivered };
+            let now = if recurrence.is_fixed_delay() { self.sleep.time().now_or_soon() } else { delivered };
             // Ticks of a nanosecond: a late request did not wait for a tick of the timer, so the
             // timer's ticks do not decide whether a tick of the interval was missed.
-            self.sleep.reset_to(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
+            self.sleep.set_deadline(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        self.delivered = Some(self.sleep.now());
+        self.delivered = Some(self.sleep.time().now_or_soon());
         Poll::Ready(Ok(()))
+    }
+
+    /// Sets the next tick to one period from now. `tokio::time::Interval::reset`.
+    ///
+    /// The ticks after it follow from it as always: at a fixed rate, they are at multiples of the
+    /// period after it. What was missed before this call is forgotten. A [jitter](Schedule::jitter)
+    /// delays the tick as it does any other. A task that waits for a tick waits for the new one.
+    ///
+    /// This holds for all four methods that reset an interval.
+    ///
+    /// # Examples
+    ///
+    /// A heartbeat is sent only after a second without traffic:
+    ///
+    /// ```
+    /// # use hashed_wheel::{Interval, NewTimeoutError};
+    /// # enum Next { Packet, Silence }
+    /// # async fn packet_or(interval: &mut Interval) -> Result<Next, NewTimeoutError> { Ok(Next::Silence) }
+    /// async fn serve(mut second: Interval) -> Result<(), NewTimeoutError> {
+    ///     loop {
+    ///         match packet_or(&mut second).await? {
+    ///             Next::Packet => second.reset(),
+    ///             Next::Silence => println!("still here"),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn reset(&mut self) {
+        self.reset_after(self.period());
+    }
+
+    /// Sets the next tick to now. `tokio::time::Interval::reset_immediately`.
+    ///
+    /// Otherwise as [`reset`](Self::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{Interval, NewTimeoutError};
+    /// async fn refresh_now(refresh: &mut Interval) -> Result<(), NewTimeoutError> {
+    ///     refresh.reset_immediately();
+    ///     refresh.tick().await // does not wait
+    /// }
+    /// ```
+    pub fn reset_immediately(&mut self) {
+        self.reset_after(Duration::ZERO);
+    }
+
+    /// Sets the next tick to `after` from now. `tokio::time::Interval::reset_after`.
+    ///
+    /// With a delay too large to represent, no tick comes. Otherwise as [`reset`](Self::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+    /// # use std::time::Duration;
+    /// # async fn is_busy() -> bool { false }
+    /// async fn poll_the_server(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
+    ///     let mut polls = timer.interval(Duration::from_secs(10));
+    ///     loop {
+    ///         polls.tick().await?;
+    ///         if is_busy().await {
+    ///             polls.reset_after(Duration::from_secs(60));
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn reset_after(&mut self, after: Duration) {
+        self.reset_to(sleep::deadline(self.sleep.time(), after));
+    }
+
+    /// Sets the next tick to `deadline`. `tokio::time::Interval::reset_at`.
+    ///
+    /// If `deadline` has passed, the tick is due now, and the ticks that should have followed it
+    /// are missed: see [`MissedTick`](crate::MissedTick). Otherwise as [`reset`](Self::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::Interval;
+    /// # use std::time::Instant;
+    /// fn pause(polls: &mut Interval, until: Instant) {
+    ///     polls.reset_at(until);
+    /// }
+    /// ```
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.reset_to(self.sleep.time().at(deadline));
+    }
+
+    fn reset_to(&mut self, due: u64) {
+        if let Some(recurrence) = &mut self.recurrence {
+            self.delivered = None;
+            let deadline = recurrence.restart(due);
+            self.sleep.reset_to(deadline, self.sleep.time().has_reached(deadline));
+        }
+    }
+
+    /// Returns the period, or the delay if the schedule is one with a [fixed
+    /// delay](Schedule::with_fixed_delay). `tokio::time::Interval::period`.
+    ///
+    /// A period too large to represent is returned as `Duration::MAX`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// assert_eq!(timer.interval(Duration::from_secs(1)).period(), Duration::from_secs(1));
+    /// ```
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.recurrence.as_ref().map_or(Duration::ZERO, Recurrence::period)
     }
 }
 

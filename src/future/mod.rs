@@ -99,6 +99,34 @@ impl HashedWheelTimer {
         WithTimeout::new(future, self.sleep(delay))
     }
 
+    /// Limits the time of `future`: it has until `deadline`. `tokio::time::timeout_at`.
+    ///
+    /// The deadline is converted as by [`new_timeout_at`](Self::new_timeout_at). If it has passed,
+    /// `future` is polled once, and the result is its output if that poll is ready.
+    ///
+    /// # Errors
+    ///
+    /// As for [`timeout`](Self::timeout).
+    ///
+    /// # Examples
+    ///
+    /// One deadline for two steps:
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, TimeoutError};
+    /// # use std::time::Duration;
+    /// # async fn connect() {}
+    /// # async fn request() -> String { String::new() }
+    /// async fn answer(timer: &HashedWheelTimer) -> Result<String, TimeoutError> {
+    ///     let deadline = timer.now() + Duration::from_secs(5);
+    ///     timer.timeout_at(deadline, connect()).await?;
+    ///     timer.timeout_at(deadline, request()).await
+    /// }
+    /// ```
+    pub fn timeout_at<F: Future>(&self, deadline: Instant, future: F) -> WithTimeout<F> {
+        WithTimeout::new(future, self.sleep_until(deadline))
+    }
+
     /// Returns an interval that ticks at multiples of `period` from now. `tokio::time::interval`.
     ///
     /// The first tick is due one `period` from now. This is
@@ -120,6 +148,33 @@ impl HashedWheelTimer {
     /// ```
     pub fn interval(&self, period: Duration) -> Interval {
         self.interval_on(Schedule::at_fixed_rate(period))
+    }
+
+    /// Returns an interval that ticks at `start` and at multiples of `period` after it.
+    /// `tokio::time::interval_at`.
+    ///
+    /// This is
+    /// [`interval_on`](Self::interval_on)`(Schedule::at_fixed_rate(period).start_at(start))`. See
+    /// [`Schedule::start_at`] for a start that has passed. If `period` is zero, each tick is the
+    /// error [`ZeroPeriod`](crate::NewTimeoutError::ZeroPeriod).
+    ///
+    /// # Examples
+    ///
+    /// tokio's `interval`, whose first tick is immediate:
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+    /// # use std::time::Duration;
+    /// async fn flush_every_second(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
+    ///     let mut seconds = timer.interval_at(timer.now(), Duration::from_secs(1));
+    ///     loop {
+    ///         seconds.tick().await?;
+    ///         // … flush …
+    ///     }
+    /// }
+    /// ```
+    pub fn interval_at(&self, start: Instant, period: Duration) -> Interval {
+        self.interval_on(Schedule::at_fixed_rate(period).start_at(start))
     }
 
     /// Returns an interval that ticks according to `schedule`, counted from now.

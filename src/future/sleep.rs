@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
+use crate::clock::Time;
 use crate::engine::Timeout;
 use crate::engine::{Shared, SharedFields};
 use crate::error::NewTimeoutError;
@@ -117,11 +118,11 @@ enum State {
 
 impl Sleep {
     pub(super) fn new(shared: &Arc<Shared>, delay: Duration) -> Self {
-        Self::until(shared, deadline(shared, delay))
+        Self::until(shared, deadline(&shared.time, delay))
     }
 
     pub(super) fn at(shared: &Arc<Shared>, moment: Instant) -> Self {
-        Self::until(shared, deadline_at(shared, moment))
+        Self::until(shared, shared.time.at(moment))
     }
 
     pub(super) fn until(shared: &Arc<Shared>, deadline: u64) -> Self {
@@ -133,6 +134,13 @@ impl Sleep {
     ///
     /// A waiting future is moved as by [`Timeout::reset`] and keeps its waker. Any other future has
     /// to be polled to be scheduled.
+    ///
+    /// # A time that has passed
+    ///
+    /// With a delay of zero, the future is ready at once, also if it waits: this call cancels its
+    /// timeout and calls its waker, on this thread. Do not hold a lock that the waker takes. In
+    /// [`Stats`](crate::Stats) the timeout counts as cancelled. The same holds for a deadline that
+    /// has passed, in [`reset_at`](Self::reset_at).
     ///
     /// # Examples
     ///
@@ -154,23 +162,69 @@ impl Sleep {
     /// # }
     /// ```
     pub fn reset(&mut self, delay: Duration) {
-        self.reset_to(deadline(&self.shared, delay));
+        self.reset_to(deadline(self.time(), delay), delay.is_zero());
     }
 
-    #[cfg(feature = "hyper")]
-    pub(crate) fn reset_at(&mut self, moment: Instant) {
-        self.reset_to(deadline_at(&self.shared, moment));
+    /// Re-arms the future: it is now due at `deadline`. `tokio::time::Sleep::reset`.
+    ///
+    /// This is [`reset`](Self::reset) with a deadline instead of a delay. The deadline is converted
+    /// as by [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+    /// # use std::time::Duration;
+    /// async fn extend(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
+    ///     let begin = timer.now();
+    ///     let mut lease = timer.sleep_until(begin + Duration::from_secs(5));
+    ///     lease.reset_at(begin + Duration::from_secs(60));
+    ///     assert_eq!(lease.deadline(), begin + Duration::from_secs(60));
+    ///     lease.await
+    /// }
+    /// ```
+    pub fn reset_at(&mut self, deadline: Instant) {
+        let deadline = self.time().at(deadline);
+        self.reset_to(deadline, self.time().has_reached(deadline));
     }
 
-    pub(super) fn reset_to(&mut self, deadline: u64) {
+    pub(super) fn reset_to(&mut self, deadline: u64, has_passed: bool) {
         self.deadline = deadline;
-        let still_waits = match &self.state {
-            State::Waiting(timeout, _) => self.shared.reset_to(timeout, deadline),
-            State::Idle | State::Elapsed => false,
+        let was_ended = match &self.state {
+            // The task that waits may be another one than the caller, so this calls the waker.
+            State::Waiting(timeout, _) if has_passed => timeout.cancel(),
+            State::Waiting(timeout, _) if self.shared.reset_to(timeout, deadline) => return,
+            State::Waiting(..) | State::Idle | State::Elapsed => false,
         };
-        if !still_waits {
-            self.state = State::Idle;
-        }
+        let is_over = has_passed && (was_ended || !self.shared.state.snapshot().is_closing());
+        self.state = if is_over { State::Elapsed } else { State::Idle };
+    }
+
+    /// Sets the next deadline of a future that does not wait. The next poll decides whether it has
+    /// passed.
+    pub(super) fn set_deadline(&mut self, deadline: u64) {
+        self.deadline = deadline;
+        self.state = State::Idle;
+    }
+
+    /// Returns when the future is due. `tokio::time::Sleep::deadline`.
+    ///
+    /// The future is ready up to one tick later. A deadline before the timer was built is returned
+    /// as the moment at which it was built. One too far away to represent is returned as by
+    /// [`Timeout::deadline`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let deadline = timer.now() + Duration::from_secs(5);
+    /// assert_eq!(timer.sleep_until(deadline).deadline(), deadline);
+    /// ```
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.time().instant_of(self.deadline)
     }
 
     /// Returns the time left until the deadline, to a microsecond.
@@ -183,7 +237,22 @@ impl Sleep {
     }
 
     /// Returns whether the timer has seen the delay end: the next poll is ready, or the last one
-    /// was.
+    /// was. `tokio::time::Sleep::is_elapsed`.
+    ///
+    /// A future that was never polled is not elapsed, whatever its deadline. After a reset to a
+    /// time that has passed, it is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let mut sleep = timer.sleep(Duration::from_secs(5));
+    /// assert!(!sleep.is_elapsed());
+    /// sleep.reset(Duration::ZERO);
+    /// assert!(sleep.is_elapsed());
+    /// ```
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         match &self.state {
@@ -201,16 +270,14 @@ impl Sleep {
         }
     }
 
-    /// Returns the time to count a delay from.
-    pub(super) fn now(&self) -> u64 {
-        self.shared.time.now_or_soon()
+    /// Returns the timer's clock.
+    pub(super) fn time(&self) -> &Time {
+        &self.shared.time
     }
 
     /// Schedules the timeout, unless the deadline has been reached.
     fn schedule(&mut self, waker: &Waker) -> Poll<Result<(), NewTimeoutError>> {
-        // `now_or_soon` is cheap and never behind, so it rules out most cases. `now` is exact.
-        let time = &self.shared.time;
-        if time.now_or_soon() >= self.deadline && time.now() >= self.deadline {
+        if self.time().has_reached(self.deadline) {
             // As `schedule_by` does: a future that is rejected before its deadline is also rejected
             // after it.
             if self.shared.state.snapshot().is_closing() {
@@ -232,13 +299,8 @@ impl Sleep {
 
 /// Returns the deadline of a delay. A delay of zero is a deadline that has been reached, although
 /// delays are counted from slightly later than now.
-fn deadline(shared: &Shared, delay: Duration) -> u64 {
-    if delay.is_zero() { 0 } else { ticks::deadline(shared.time.now_or_soon(), delay) }
-}
-
-/// Returns the deadline of an instant. One that has passed is a deadline that has been reached.
-fn deadline_at(shared: &Shared, moment: Instant) -> u64 {
-    if moment <= Instant::now() { 0 } else { shared.time.at(moment) }
+pub(super) fn deadline(time: &Time, delay: Duration) -> u64 {
+    if delay.is_zero() { time.now() } else { ticks::deadline(time.now_or_soon(), delay) }
 }
 
 impl Future for Sleep {

@@ -249,7 +249,9 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
-        let recurrence = match schedule.begin(self.shared.time.now_or_soon()) {
+        let time = &self.shared.time;
+        let now = time.now_or_soon();
+        let recurrence = match schedule.begin(now, |start| time.at(start)) {
             Ok(recurrence) => recurrence,
             Err(error) => {
                 self.shared.guard("when it was dropped", type_name::<F>, || drop(task));
@@ -257,7 +259,8 @@ impl HashedWheelTimer {
             }
         };
         let progress = Arc::new(Progress { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
-        let deadline = recurrence.deadline();
+        // A start time may have passed.
+        let deadline = recurrence.deadline().max(now);
         let task = PeriodicTask { task, recurrence, progress: Arc::clone(&progress) };
         let timeout = self.shared.schedule_by(task, deadline)?;
         Ok(Periodic { timeout, progress })

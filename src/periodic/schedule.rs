@@ -1,7 +1,7 @@
 //! The due times of periodic tasks and intervals: arithmetic only, without a clock or a timer.
 
 use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::NewTimeoutError;
 use crate::ticks::{self, Ticks};
@@ -108,10 +108,16 @@ pub enum MissedTick {
 #[must_use]
 pub struct Schedule {
     period: Duration,
-    initial_delay: Duration,
+    first: FirstRun,
     /// `None` for a fixed delay: the period begins at the end of a run.
     missed_tick: Option<MissedTick>,
     jitter: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstRun {
+    After(Duration),
+    At(Instant),
 }
 
 impl Schedule {
@@ -124,7 +130,7 @@ impl Schedule {
     pub fn at_fixed_rate(period: Duration) -> Self {
         Self {
             period,
-            initial_delay: period,
+            first: FirstRun::After(period),
             missed_tick: Some(MissedTick::default()),
             jitter: Duration::ZERO,
         }
@@ -139,9 +145,46 @@ impl Schedule {
         Self { missed_tick: None, ..Self::at_fixed_rate(delay) }
     }
 
-    /// Sets the delay of the first run. With zero, it is due at the timer's next tick.
+    /// Sets the delay of the first run. With zero, it is due at the timer's next tick. Replaces a
+    /// [start time](Self::start_at).
     pub fn initial_delay(self, delay: Duration) -> Self {
-        Self { initial_delay: delay, ..self }
+        Self { first: FirstRun::After(delay), ..self }
+    }
+
+    /// Sets the time at which the first run is due. Replaces an [initial
+    /// delay](Self::initial_delay). The `start` of `tokio::time::interval_at`, and Quartz's
+    /// `startAt`.
+    ///
+    /// Tasks with the same start and period run in the same ticks, whenever they are scheduled.
+    /// `start` is an `Instant` of the timer's clock: see
+    /// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now).
+    ///
+    /// If `start` has passed, the first run is due at the timer's next tick. At a fixed rate the
+    /// runs that should have followed since `start` are missed, so [`MissedTick`] decides about
+    /// them: the default makes up for all of them. A start before the timer was built means the
+    /// moment at which it was built.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let each_minute = Schedule::at_fixed_rate(minute).start_at(timer.now() + minute);
+    /// let first = timer.schedule_periodic(|| println!("first"), each_minute)?;
+    /// clock.advance(minute / 2);
+    /// let second = timer.schedule_periodic(|| println!("second"), each_minute)?;
+    /// clock.advance(minute / 2);
+    /// driver.turn();
+    /// assert_eq!((first.runs(), second.runs()), (1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_at(self, start: Instant) -> Self {
+        Self { first: FirstRun::At(start), ..self }
     }
 
     /// Sets the policy for missed runs. It has no effect with a fixed delay, because no run can be
@@ -179,13 +222,20 @@ impl Schedule {
         Self { jitter: max, ..self }
     }
 
-    /// Starts the schedule at the time `now`.
-    pub(crate) fn begin(self, now: u64) -> Result<Recurrence, NewTimeoutError> {
+    /// Starts the schedule at the time `now`. `time_at` converts an `Instant`.
+    pub(crate) fn begin(
+        self,
+        now: u64,
+        time_at: impl FnOnce(Instant) -> u64,
+    ) -> Result<Recurrence, NewTimeoutError> {
         if self.period.is_zero() {
             return Err(NewTimeoutError::ZeroPeriod);
         }
         Ok(Recurrence {
-            due: ticks::deadline(now, self.initial_delay),
+            due: match self.first {
+                FirstRun::After(delay) => ticks::deadline(now, delay),
+                FirstRun::At(start) => time_at(start),
+            },
             period: ticks::nanos(self.period),
             missed_tick: self.missed_tick,
             jitter: ticks::nanos(self.jitter),
@@ -223,6 +273,23 @@ impl Recurrence {
         self.missed_tick.is_none()
     }
 
+    /// Makes the next run due at `due`, without regard to the runs before. Returns the same as
+    /// [`deadline`](Self::deadline).
+    #[cfg(feature = "async")]
+    pub(crate) fn restart(&mut self, due: u64) -> u64 {
+        self.due = due;
+        self.deadline()
+    }
+
+    /// Returns the period, or the fixed delay; `Duration::MAX` if it is too large to represent.
+    #[cfg(feature = "async")]
+    pub(crate) fn period(&self) -> Duration {
+        match self.period {
+            ticks::DEADLINE_NEVER => Duration::MAX,
+            period => Duration::from_nanos(period),
+        }
+    }
+
     /// Records that the run that was due has ended at `now`, on a timer with these ticks. Returns
     /// the time at which the next run is due.
     pub(crate) fn advance(&mut self, now: u64, ticks: Ticks) -> u64 {
@@ -249,6 +316,10 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
+    fn no_start(_: Instant) -> u64 {
+        unreachable!("the schedule has no start time")
+    }
+
     fn fine() -> Ticks {
         Ticks::new(Duration::from_nanos(1))
     }
@@ -256,7 +327,7 @@ mod tests {
     /// Returns the seconds at which runs are due if they end at the seconds `ends`. The first is
     /// due at 10 s.
     fn dues(schedule: Schedule, ends: &[u64]) -> Vec<u64> {
-        let mut recurrence = schedule.begin(0).unwrap();
+        let mut recurrence = schedule.begin(0, no_start).unwrap();
         let mut dues = vec![recurrence.deadline()];
         dues.extend(ends.iter().map(|end| recurrence.advance(end * SECOND, fine())));
         dues.into_iter().map(|due| due / SECOND).collect()
@@ -286,7 +357,7 @@ mod tests {
         let coarse = Ticks::new(Duration::from_secs(10));
         for policy in [MissedTick::Delay, MissedTick::Skip] {
             let rate = Schedule::at_fixed_rate(Duration::from_secs(10)).missed_tick(policy);
-            let mut recurrence = rate.begin(5 * SECOND).unwrap();
+            let mut recurrence = rate.begin(5 * SECOND, no_start).unwrap();
             // The runs are due at 15, 25, ... and expire at 20, 30, ... Each ends late in its tick.
             assert_eq!(
                 [29, 39, 49].map(|end| recurrence.advance(end * SECOND, coarse) / SECOND),
@@ -317,7 +388,7 @@ mod tests {
     #[test]
     fn jitter_is_within_bounds_and_does_not_add_up() {
         let rate = Schedule::at_fixed_rate(Duration::from_secs(10)).jitter(Duration::from_secs(4));
-        let mut recurrence = rate.begin(0).unwrap();
+        let mut recurrence = rate.begin(0, no_start).unwrap();
         let mut seen = [false; 4];
         for run in 1..=1_000 {
             let deadline = recurrence.deadline();
@@ -334,13 +405,14 @@ mod tests {
     fn advance_does_not_overflow() {
         for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
             let rate = Schedule::at_fixed_rate(Duration::MAX).missed_tick(policy).jitter(Duration::MAX);
-            let mut recurrence = rate.begin(DEADLINE_NEVER - 1).unwrap();
+            let mut recurrence = rate.begin(DEADLINE_NEVER - 1, no_start).unwrap();
             assert_eq!(recurrence.deadline(), DEADLINE_NEVER);
             assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
-            let mut recurrence = rate.initial_delay(Duration::ZERO).begin(DEADLINE_NEVER - 1).unwrap();
+            let mut recurrence =
+                rate.initial_delay(Duration::ZERO).begin(DEADLINE_NEVER - 1, no_start).unwrap();
             assert_eq!(recurrence.advance(DEADLINE_NEVER - 1, fine()), DEADLINE_NEVER);
             let often = Schedule::at_fixed_rate(Duration::from_nanos(1)).missed_tick(policy);
-            let mut recurrence = often.begin(0).unwrap();
+            let mut recurrence = often.begin(0, no_start).unwrap();
             assert!(recurrence.advance(DEADLINE_NEVER - 1, fine()) <= DEADLINE_NEVER);
         }
     }
@@ -348,7 +420,7 @@ mod tests {
     #[test]
     fn period_of_zero_is_an_error() {
         for schedule in [Schedule::at_fixed_rate, Schedule::with_fixed_delay] {
-            assert!(matches!(schedule(Duration::ZERO).begin(0), Err(NewTimeoutError::ZeroPeriod)));
+            assert!(matches!(schedule(Duration::ZERO).begin(0, no_start), Err(NewTimeoutError::ZeroPeriod)));
         }
     }
 }

@@ -53,6 +53,7 @@ impl Hashed {
     }
 
     /// Removes an entry that is in the wheel, also if it is due.
+    #[inline]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32) {
         let (deadline, position) = (entries.deadline(entry), entries.position(entry) as usize);
         self.len -= 1;
@@ -69,6 +70,7 @@ impl Hashed {
 
     /// Advances the time to `now`, which is not before [`tick`](Self::tick).
     /// [`pop_due`](Self::pop_due) then returns the entries that are due.
+    #[inline]
     pub(crate) fn advance(&mut self, entries: &mut impl Entries, now: u64) {
         // There are tombstones if the caller has not popped all entries of an earlier `advance`.
         self.ready.compact(entries);

@@ -109,6 +109,7 @@ impl<T: Item> TombstoneVec<T> {
     /// Removes the tombstones at the end, and all others if they are more than half of the array.
     /// Calls `moved` with each entry that moves and its new position. Returns whether it removed
     /// tombstones from the middle.
+    #[inline]
     pub(super) fn compact(&mut self, mut moved: impl FnMut(u32, u32)) -> bool {
         while self.items.last().is_some_and(|&last| entry(last).is_none()) {
             self.items.pop();

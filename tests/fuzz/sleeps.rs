@@ -21,7 +21,7 @@ enum SleepState {
 
 pub(super) struct Sleeper {
     sleep: Sleep,
-    /// In nanoseconds. 0 if there was no delay.
+    /// In nanoseconds.
     deadline: u64,
     state: SleepState,
     /// The task that has polled it last.
@@ -46,10 +46,6 @@ enum PollResult {
 }
 
 impl Model {
-    fn deadline_of_sleep(&self, delay: Duration) -> u64 {
-        if delay.is_zero() { 0 } else { self.deadline(delay) }
-    }
-
     /// The expected result of a poll by the same task as before, or by another one.
     fn poll(&mut self, sleeper: &mut Sleeper, is_another: bool) -> PollResult {
         match sleeper.state {
@@ -140,7 +136,7 @@ impl Script {
         let mut model = self.model();
         let Some(timer) = model.timer() else { return };
         let delay = model.delay();
-        let deadline = model.deadline_of_sleep(delay);
+        let deadline = model.deadline(delay);
         let sleep = timer.sleep(delay);
         let task = PollingTask::new(self, model.bytes.up_to(255));
         model.sleepers.push(Sleeper { sleep, deadline, state: SleepState::Idle, task });
@@ -174,11 +170,17 @@ impl Script {
     fn reset_sleeper(&self, sleeper: &mut Sleeper) {
         let mut model = self.model();
         let delay = model.delay();
-        sleeper.deadline = model.deadline_of_sleep(delay);
+        sleeper.deadline = model.deadline(delay);
+        let is_over = delay.is_zero();
         match sleeper.state {
+            // The call wakes the task that waits.
+            SleepState::Waiting(id) if is_over && model.cancel_record(id) => {
+                sleeper.state = SleepState::Elapsed;
+            }
             SleepState::Waiting(id) if model.pending.contains(&id) => {
                 model.reset_record(id, sleeper.deadline);
             }
+            _ if is_over && !model.is_closed() => sleeper.state = SleepState::Elapsed,
             _ => sleeper.state = SleepState::Idle,
         }
         drop(model);
@@ -225,23 +227,25 @@ impl PollingTask {
 impl Wake for PollingTask {
     fn wake(self: Arc<Self>) {
         let id = self.id.load(SeqCst);
-        let by_stop = {
+        let expires = {
             let mut model = self.script.model();
             let is_over = model.is_stopped || model.timer().is_some_and(|timer| timer.is_stopped());
             let by_stop = is_over && model.end_by_stop(id);
+            let by_reset = model.records[id].state == State::Cancelling;
+            let expires = !by_stop && !by_reset;
             if by_stop {
                 model.returned_hidden += 1;
-            } else {
+            } else if expires {
                 model.fire(id);
             }
             let record = &mut model.records[id];
-            record.state = if by_stop { State::Cancelled } else { State::Ran };
+            record.state = if expires { State::Ran } else { State::Cancelled };
             assert!(!record.task_is_dropped);
             record.task_is_dropped = true;
-            by_stop
+            expires
         };
         if self.behaviour >= 128 {
-            self.script.act_nested(if by_stop { 2 } else { 7 });
+            self.script.act_nested(if expires { 7 } else { 2 });
         }
     }
 }

@@ -78,6 +78,7 @@
 //! | | new timeout | `wakers::poll_with_another_waker_takes_no_second_place`: they share the count alone |
 //! | | falling asleep | `wakers::worker_sees_polls_or_is_woken`, `wakers::poll_with_another_waker_keeps_the_announced_turn` |
 //! | | stop | `wakers::poll_with_another_waker_in_lane_is_ended_by_stop`, `wakers::poll_with_another_waker_in_wheel_is_ended_by_stop`; –: the drops end in a stop |
+//! | reset of a future to a time that has passed | turn, stop | `wakers::reset_to_past_or_expiry_wakes_the_task`, `wakers::reset_to_past_or_stop_wakes_the_task`; otherwise it is a cancel |
 //! | drop of a future | turn, stop | `wakers::drop_or_expiry_ends_the_sleep`, `wakers::drop_or_stop_ends_the_sleep`; otherwise it is a cancel |
 //! | by key: schedule | schedule, expiry, stop | `keyed::one_of_two_schedules_of_a_key_remains`, `keyed::replacement_or_expiry_wins`, `keyed::task_that_starts_before_schedule_returns_runs_once`, `keyed::task_that_starts_before_schedule_returns_replaces_the_current_item`, `keyed::schedule_during_stop_leaves_nothing`, `keyed::replacement_during_stop_leaves_nothing` |
 //! | by key: cancel, reset | expiry | `keyed::cancel_or_expiry_wins`, `keyed::reset_in_time_moves_the_deadline` |

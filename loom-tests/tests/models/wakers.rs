@@ -271,6 +271,43 @@ fn poll_with_another_waker_keeps_the_announced_turn() {
     });
 }
 
+// --- a reset to a time that has passed -----------------------------------------------------------
+
+/// The sleep is ready whatever the worker does, and the task that waited for it is woken once.
+#[test]
+fn reset_to_past_or_expiry_wakes_the_task() {
+    explore(None, [mutant("ResetToPastWithoutWake"), mutant("ChangeWithoutCompare")], || {
+        let mut driven = Driven::new();
+        let (mut sleep, poller) = driven.sleep_in_wheel(1);
+        driven.clock.advance(TICK);
+        let turn = Driven::turn(driven.driver);
+        sleep.reset(Duration::ZERO);
+        assert!(is_elapsed(&Poller::new().polls(&mut sleep)));
+        let (_, mut driver) = turn.join().unwrap();
+        assert_eq!(poller.wakes(), 1);
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+        driver.turn();
+        assert_eq!(driver.next_turn(), None, "the wheel is empty");
+        assert!(driver.could_sleep());
+    });
+}
+
+#[test]
+fn reset_to_past_or_stop_wakes_the_task() {
+    explore(None, [mutant("ResetToPastWithoutWake"), mutant("ChangeWithoutCompare")], || {
+        let mut driven = Driven::new();
+        let (mut sleep, poller) = driven.sleep_in_wheel(5);
+        let timer = driven.timer.clone();
+        let stop = thread::spawn(move || timer.stop().len());
+        sleep.reset(Duration::ZERO);
+        let poll = Poller::new().polls(&mut sleep);
+        let stopped = stop.join().unwrap();
+        assert!(if stopped == 0 { is_elapsed(&poll) } else { is_stopped(&poll) });
+        assert_eq!(poller.wakes(), 1);
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
 // --- the drop ------------------------------------------------------------------------------------
 
 #[test]
