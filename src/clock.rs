@@ -75,6 +75,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
+/// For deadlines that the platform's `Instant` cannot represent. Not all platforms can represent
+/// `DEADLINE_NEVER`.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// The clock of a timer. Its time is zero when the timer is built.
 pub(crate) enum Time {
     Monotonic(Monotonic),
@@ -136,6 +140,18 @@ impl Time {
                 ticks::deadline(self.now(), left)
             }
         }
+    }
+
+    /// Returns the instant of a deadline: the inverse of [`at`](Self::at), exact with the operating
+    /// system's clock.
+    pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
+        let (from, time) = match self {
+            Self::Monotonic(monotonic) => (monotonic.origin, 0),
+            Self::Given { .. } => (Instant::now(), self.now()),
+        };
+        let after = from.checked_add(Duration::from_nanos(deadline.saturating_sub(time)));
+        let after = after.unwrap_or_else(|| from + FAR);
+        after.checked_sub(Duration::from_nanos(time.saturating_sub(deadline))).unwrap_or(after)
     }
 }
 
