@@ -24,14 +24,15 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use self::values::Values;
-use self::waiters::Waiters;
 use crate::engine::{SharedFields, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::Task;
 use crate::sync::{Arc, Mutex, Parker, Unparker};
 use crate::ticks::{self, DEADLINE_NEVER};
 use crate::timer::HashedWheelTimer;
+
+use values::Values;
+use waiters::Waiters;
 
 /// A queue whose values come out in the order of their deadlines, and none before it is due:
 /// tokio-util's and `java.util.concurrent`'s `DelayQueue`.
@@ -85,8 +86,10 @@ use crate::timer::HashedWheelTimer;
 ///
 /// # Locks
 ///
-/// Each call takes the queue's lock for as long as one or two accesses to a `BTreeMap` take. No
-/// user code runs under it. So wakers, and the `Drop` of values, may use the queue.
+/// Each call takes the queue's lock for a few accesses to `BTreeMap`s, which take logarithmic time.
+/// No user code runs under the lock. So wakers, and the `Drop` of values, may use the queue.
+///
+/// A consumer sees everything that the producer of its value did before the insertion.
 ///
 /// # Examples
 ///
