@@ -432,6 +432,46 @@ pub const ROWS: &[Row] = &[
     mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
     // A reset to a time that has passed does not wake the task that waits.
     mutant("ResetToPastWithoutWake", "future/sleep.rs", "if has_passed => «timeout.cancel()»", "{ self.shared.cancel_quietly(timeout); true }"),
+    // --- delay_queue/ ----------------------------------------------------------------------------
+    // A producer does not wake the consumer that waits for a later deadline.
+    mutant("InsertWithoutNotify", "delay_queue/mod.rs", "«state.waiters.notify_of(deadline)»; drop(state);", "None"),
+    // A reset to an earlier deadline does not either.
+    mutant("QueueResetWithoutNotify", "delay_queue/mod.rs", "if «is_reset» { state", "false"),
+    // A consumer looks for a value and begins to wait in two steps.
+    mutant(
+        "WaitInTwoSteps",
+        "delay_queue/mod.rs",
+        "waiters.wait(place, waker, values.first_deadline())",
+        "{ let first = values.first_deadline(); drop(state); state = self.state.lock(); \
+         state.waiters.wait(place, waker, first) }",
+    ),
+    // A producer does not know for which deadline the first consumer waits.
+    mutant("AwaitedNotStored", "delay_queue/waiters.rs", "self.awaited = first;", ""),
+    // A poll with another waker keeps the waker of the first poll.
+    mutant(
+        "QueueRepollKeepsOldWaker",
+        "delay_queue/waiters.rs",
+        "self.wakers.insert(place, Some(waker)).flatten()",
+        "{ self.wakers.entry(place).or_insert(Some(waker)); None }",
+    ),
+    // A consumer that leaves does not wake the next one.
+    mutant("LeaveWithoutNotify", "delay_queue/waiters.rs", "if «was_first» {", "false"),
+    // A consumer takes an alarm that has ended for one that is set.
+    mutant("EndedAlarmIsKept", "delay_queue/mod.rs", "if «self.now() >= deadline» {", "return Ok(true); false"),
+    // `stop` does not wake a consumer.
+    mutant(
+        "AlarmIgnoresStop",
+        "delay_queue/mod.rs",
+        "fn cancelled(self, _: &Timeout) { «self.ring();» }",
+        "",
+    ),
+    // A value is looked up and removed in two steps.
+    mutant(
+        "TakeInTwoSteps",
+        "delay_queue/mod.rs",
+        "let due = «self.state.lock().values.take_due(now)?»;",
+        "{ let first = self.state.lock().values.first()?; (first, self.state.lock().values.remove(first.1).unwrap()) }",
+    ),
     // --- no mutants ------------------------------------------------------------------------------
     // Atomics whose orders the environment can weaken: inside/sync/model.rs.
     always("sync/model.rs", "struct $name(«loom::sync::atomic::$name», Gate)", "inside::$name"),

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders that contain models and tests.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "loom-tests/tests/models",
     "loom-tests/shuttle/tests",
     "tests",
     "src",
+    "src/delay_queue",
     "src/engine",
     "src/future",
     "src/node",

@@ -7,8 +7,10 @@ use std::hash::Hash;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use hashed_wheel::delay_queue::{self, DelayQueue, Expired};
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key, MAX_TICKS_PER_WHEEL};
 use hashed_wheel::{
     BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts,
@@ -60,6 +62,38 @@ fn keyed_timeouts_have_these_methods() {
     let _: fn(&Keyed) -> bool = Keyed::is_empty;
     let _: fn(&Keyed) = Keyed::clear;
     let _: fn(&Keyed) -> Keyed = Keyed::clone;
+}
+
+#[test]
+fn a_delay_queue_has_these_methods() {
+    type Queue = DelayQueue<String>;
+    type Received = Result<Expired<String>, NewTimeoutError>;
+    type ReceivedInTime = Result<Option<Expired<String>>, NewTimeoutError>;
+
+    let _: fn(&HashedWheelTimer) -> Queue = Queue::new;
+    let _: fn(&Queue, String, Duration) -> delay_queue::Key = Queue::insert;
+    let _: fn(&Queue, String, Instant) -> delay_queue::Key = Queue::insert_at;
+    let _: fn(&Queue, delay_queue::Key) -> Option<String> = Queue::remove;
+    let _: fn(&Queue, delay_queue::Key, Duration) -> bool = Queue::reset;
+    let _: fn(&Queue, delay_queue::Key, Instant) -> bool = Queue::reset_at;
+    let _: fn(&Queue, delay_queue::Key) -> Option<Instant> = Queue::deadline;
+    let _: fn(&Queue) -> Option<delay_queue::Key> = Queue::peek;
+    let _: fn(&Queue) -> usize = Queue::len;
+    let _: fn(&Queue) -> bool = Queue::is_empty;
+    let _: fn(&Queue) = Queue::clear;
+    let _: fn(&Queue) -> Vec<String> = Queue::drain;
+    let _: fn(&Queue) -> Option<Expired<String>> = Queue::try_recv;
+    let _: fn(&Queue) -> Received = Queue::recv;
+    let _: fn(&Queue, Duration) -> ReceivedInTime = Queue::recv_timeout;
+    let _: fn(&mut Queue, &mut Context<'_>) -> Poll<Received> = Queue::poll_expired;
+    let _ = async |queue: &Queue| -> Received { queue.expired().await };
+    let _: fn(&Queue) -> Queue = Queue::clone;
+
+    let _: fn(&Expired<String>) -> &String = Expired::get_ref;
+    let _: fn(&mut Expired<String>) -> &mut String = Expired::get_mut;
+    let _: fn(Expired<String>) -> String = Expired::into_inner;
+    let _: fn(&Expired<String>) -> Instant = Expired::deadline;
+    let _: fn(&Expired<String>) -> delay_queue::Key = Expired::key;
 }
 
 #[cfg(feature = "tokio")]
@@ -220,6 +254,8 @@ fn public_types_are_send_and_sync() {
     is_send_sync::<Key>();
     is_send_sync::<HashedWheel<String>>();
     is_send_sync::<HierarchicalWheel<String>>();
+    is_send_sync::<DelayQueue<String>>();
+    is_send_sync::<Expired<String>>();
     is_error_type::<BuildError>();
     is_error_type::<NewTimeoutError>();
 }
@@ -237,6 +273,8 @@ fn public_types_are_unwind_safe() {
     is_unwind_safe::<BuildError>();
     is_unwind_safe::<HashedWheel<String>>();
     is_unwind_safe::<HierarchicalWheel<String>>();
+    is_unwind_safe::<DelayQueue<String>>();
+    is_unwind_safe::<Expired<String>>();
 }
 
 #[test]
@@ -247,10 +285,12 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_unpin::<Builder>();
     is_unpin::<HashedWheel<String>>();
     is_unpin::<HierarchicalWheel<String>>();
+    is_unpin::<DelayQueue<String>>();
 
     // `Debug` holds also for a wheel whose entries do not implement it.
     is_debug::<HashedWheel<Box<dyn Send>>>();
     is_debug::<HierarchicalWheel<Box<dyn Send>>>();
+    is_debug::<DelayQueue<Box<dyn Send>>>();
     is_debug::<HashedWheelTimer>();
     is_debug::<Timeout>();
     is_debug::<CancelOnDrop>();
@@ -265,18 +305,19 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_clone::<HashedWheelTimer>();
     is_clone::<Timeout>();
     is_clone::<ManualClock>();
+    is_clone::<DelayQueue<Box<dyn Send>>>();
     is_clone::<Stats>();
     is_clone::<BuildError>();
 
     is_eq_hash::<Timeout>();
     is_eq_hash::<Key>();
+    is_eq_hash::<delay_queue::Key>();
 }
 
 #[cfg(feature = "async")]
 #[test]
 fn async_types_have_these_methods() {
     use std::future::Ready;
-    use std::task::{Context, Poll};
     use std::time::Instant;
     use std::{error, io};
 

@@ -10,8 +10,20 @@ use std::path::{Path, PathBuf};
 /// The folders and files of `src`, from the top layer to the bottom one. Imports lead downwards.
 const LAYERS: [&[&str]; 4] = [
     &[
-        "adapters", "builder", "clock", "driver", "error", "future", "keyed", "lib", "periodic", "stats",
-        "task", "timeout", "timer",
+        "adapters",
+        "builder",
+        "clock",
+        "delay_queue",
+        "driver",
+        "error",
+        "future",
+        "keyed",
+        "lib",
+        "periodic",
+        "stats",
+        "task",
+        "timeout",
+        "timer",
     ],
     &["engine"],
     &["node"],

@@ -1,10 +1,11 @@
-//! futures-core's `Stream` for [`Interval`]: feature `stream`.
+//! futures-core's `Stream` for [`Interval`] and [`DelayQueue`]: feature `stream`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
+use crate::delay_queue::{DelayQueue, Expired};
 use crate::error::NewTimeoutError;
 use crate::future::Interval;
 
@@ -25,6 +26,31 @@ impl Stream for Interval {
 }
 
 impl FusedStream for Interval {
+    fn is_terminated(&self) -> bool {
+        self.has_ended
+    }
+}
+
+/// The stream waits while the queue is empty. It ends when the timer is stopped and no value is
+/// due: the error [`Stopped`](NewTimeoutError::Stopped) is its last item. After any other error the
+/// next poll tries again.
+///
+/// Values that are left can be [received](DelayQueue::try_recv) or [drained](DelayQueue::drain)
+/// after the end of the stream. Each handle is a stream of its own.
+impl<T: Send + 'static> Stream for DelayQueue<T> {
+    type Item = Result<Expired<T>, NewTimeoutError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let expired = ready!(self.poll_expired(context));
+        self.has_ended = matches!(expired, Err(NewTimeoutError::Stopped));
+        Poll::Ready(Some(expired))
+    }
+}
+
+impl<T: Send + 'static> FusedStream for DelayQueue<T> {
     fn is_terminated(&self) -> bool {
         self.has_ended
     }

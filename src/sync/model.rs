@@ -312,7 +312,7 @@ impl Parker {
     }
 
     /// Sleeps until unparked. If the wake-up is missing, the model deadlocks, which loom reports.
-    fn park(&self) {
+    pub(crate) fn park(&self) {
         let (token, unparked) = &*self.0.0;
         let mut token = token.lock().unwrap();
         while !*token {

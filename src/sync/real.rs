@@ -67,7 +67,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Puts the worker thread to sleep.
+/// Puts a thread to sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Parker(crossbeam_utils::sync::Parker);
 
@@ -78,6 +78,11 @@ pub(crate) struct Unparker(crossbeam_utils::sync::Unparker);
 impl Parker {
     pub(crate) fn unparker(&self) -> Unparker {
         Unparker(self.0.unparker().clone())
+    }
+
+    /// Sleeps until unparked.
+    pub(crate) fn park(&self) {
+        self.0.park();
     }
 
     /// Sleeps until unparked, but at most for `time`.

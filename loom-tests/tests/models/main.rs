@@ -83,6 +83,12 @@
 //! | by key: schedule | schedule, expiry, stop | `keyed::one_of_two_schedules_of_a_key_remains`, `keyed::replacement_or_expiry_wins`, `keyed::task_that_starts_before_schedule_returns_runs_once`, `keyed::task_that_starts_before_schedule_returns_replaces_the_current_item`, `keyed::schedule_during_stop_leaves_nothing`, `keyed::replacement_during_stop_leaves_nothing` |
 //! | by key: cancel, reset | expiry | `keyed::cancel_or_expiry_wins`, `keyed::reset_in_time_moves_the_deadline` |
 //! | by key: clear, last drop | expiry | –: the same as a cancel by key, under the same lock |
+//! | queue of values: poll, receive | insert, reset | `delay_queue::insert_wakes_a_consumer_that_waits`, `delay_queue::insert_wakes_a_thread_that_waits`, `delay_queue::earlier_value_is_awaited`, `delay_queue::earlier_reset_is_awaited` |
+//! | | poll, drop of a consumer | `delay_queue::two_values_wake_two_consumers`, `delay_queue::dropped_consumer_passes_its_wake_up_on` |
+//! | | turn, with another waker | `delay_queue::last_waker_is_woken_or_its_poll_is_ready` |
+//! | | remove | `delay_queue::value_is_received_or_removed`, with a turn `delay_queue::value_behind_a_removed_one_is_awaited` |
+//! | | stop | `delay_queue::stop_ends_the_wait_of_two_threads` |
+//! | queue of values: all others | the same | –: each is one critical section of the same lock |
 //! | occupancy | turn | –: it takes the worker's lock, or returns `None` |
 //! | | stop | `stop::occupancy_sees_the_whole_wheel_or_nothing` |
 //! | last drop | last drop, drop of a timeout's handle | `stop::one_of_two_last_handles_stops_the_timer`, `stop::handle_from_a_timeout_does_not_undo_the_last_drop` |
@@ -116,6 +122,7 @@ use loom::thread;
 use explore::{explore, mutant, no_acquire, no_release};
 
 mod announce;
+mod delay_queue;
 mod dispatch;
 mod ends;
 mod explore;

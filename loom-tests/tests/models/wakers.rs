@@ -29,6 +29,11 @@ impl Poller {
         Pin::new(sleep).poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
     }
 
+    /// Returns whether the task was woken since the last call.
+    pub(super) fn was_woken(&self) -> bool {
+        self.wakes.swap(0, Relaxed) > 0
+    }
+
     /// Returns how often the task was woken. All its wakers have to be dropped.
     #[track_caller]
     pub(super) fn wakes(self: &Arc<Self>) -> usize {
