@@ -1,4 +1,4 @@
-//! futures-core's `Stream` for [`Interval`]: feature `stream`.
+//! futures-core's `Stream` for [`Interval`] and [`Expired`]: feature `stream`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,6 +7,7 @@ use futures_core::{FusedStream, Stream};
 
 use crate::error::NewTimeoutError;
 use crate::future::Interval;
+use crate::keyed::Expired;
 
 /// The stream ends when the timer is stopped. The error [`Stopped`](NewTimeoutError::Stopped) is
 /// its last item, as is [`ZeroPeriod`](NewTimeoutError::ZeroPeriod). After any other error the next
@@ -27,5 +28,20 @@ impl Stream for Interval {
 impl FusedStream for Interval {
     fn is_terminated(&self) -> bool {
         self.has_ended
+    }
+}
+
+/// The stream ends when the map is gone, as [`recv`](Expired::recv) does.
+impl<K, V> Stream for Expired<K, V> {
+    type Item = (K, V);
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<(K, V)>> {
+        self.poll_recv(context)
+    }
+}
+
+impl<K, V> FusedStream for Expired<K, V> {
+    fn is_terminated(&self) -> bool {
+        self.has_ended()
     }
 }

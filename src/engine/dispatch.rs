@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::end_of_turn::EndCall;
 use super::shared::{DispatchedTask, Executor, Shared, SharedFields, Timeout};
 use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
@@ -83,6 +84,13 @@ impl Shared {
             report::slow_task(task, took, threshold);
         }
         result
+    }
+
+    /// Does what the tasks of this turn have left for its end.
+    pub(super) fn end_turn(&self) {
+        for EndCall { name, call } in self.end_of_turn.take() {
+            self.watch(name, || self.guard("in run", || name, call));
+        }
     }
 
     /// Reads the time for statistics. The clock is user code: if it panics here, that is reported,

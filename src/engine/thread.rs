@@ -99,7 +99,11 @@ impl Shared {
         let now = self.time.now();
         let mut worker = self.worker.lock();
         let before = self.counters.worker.handed_over();
-        let had_work = worker.turn(self, now) || worker.has_traffic();
+        let had_due = worker.turn(self, now);
+        if had_due {
+            self.end_turn();
+        }
+        let had_work = had_due || worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
         if self.worker.is_abandoned() {
             worker.cancel_all(self);
