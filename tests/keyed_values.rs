@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -115,18 +115,18 @@ fn with_gives_access_to_the_value() {
 #[test]
 fn a_handler_may_insert_the_entry_again() {
     let mut t = Driven::new();
-    let keyed = Arc::new(std::sync::OnceLock::<KeyedTimeouts<u8, u32>>::new());
-    let inside = Arc::downgrade(&keyed);
-    let map = KeyedTimeouts::with_handler(&t.timer, move |key, count| {
-        let Some(keyed) = inside.upgrade() else { return };
-        let replaced = keyed.get().unwrap().insert(key, count + 1, TICK).unwrap();
-        assert_eq!(replaced, None);
+    let keyed = Arc::new_cyclic(|keyed: &Weak<KeyedTimeouts<u8, u32>>| {
+        let keyed = Weak::clone(keyed);
+        KeyedTimeouts::with_handler(&t.timer, move |key, count| {
+            let Some(keyed) = keyed.upgrade() else { return };
+            assert_eq!(keyed.insert(key, count + 1, TICK).unwrap(), None);
+        })
     });
-    map.insert(7, 0, TICK).unwrap();
-    keyed.set(map).unwrap();
+    keyed.insert(7, 0, TICK).unwrap();
     (0..5).for_each(|_| assert_eq!(t.pass(TICK), 1));
-    assert_eq!(keyed.get().unwrap().remove(&7), Some(5));
-    assert_eq!(t.timer.stats().panics, 0);
+    assert_eq!(keyed.with(&7, |count| *count), Some(5));
+    drop(keyed);
+    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
 }
 
 #[test]

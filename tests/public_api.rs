@@ -61,14 +61,18 @@ fn keyed_timeouts_have_these_methods() {
 fn keyed_timeouts_with_values_have_these_methods() {
     type Keyed = KeyedTimeouts<String, u64>;
     type Inserted = Result<Option<u64>, InsertError<String, u64>>;
+    type Handler = fn(String, u64);
+    type BatchHandler = fn(Vec<(String, u64)>);
+    type Access = fn(&mut u64);
+    type Keep = fn(&String, &mut u64) -> bool;
 
-    let _: fn(&HashedWheelTimer, fn(String, u64)) -> Keyed = Keyed::with_handler;
-    let _: fn(&HashedWheelTimer, fn(Vec<(String, u64)>)) -> Keyed = Keyed::with_batch_handler;
+    let _: fn(&HashedWheelTimer, Handler) -> Keyed = Keyed::with_handler;
+    let _: fn(&HashedWheelTimer, BatchHandler) -> Keyed = Keyed::with_batch_handler;
     let _: fn(&Keyed, String, u64, Duration) -> Inserted = Keyed::insert;
-    let _: fn(&Keyed, &str, fn(&mut u64)) -> Option<()> = Keyed::with;
+    let _: fn(&Keyed, &str, Access) -> Option<()> = Keyed::with;
     let _: fn(&Keyed, &str, Duration) -> bool = Keyed::touch;
     let _: fn(&Keyed, &str) -> Option<u64> = Keyed::remove;
-    let _: fn(&Keyed, fn(&String, &mut u64) -> bool) = Keyed::retain;
+    let _: fn(&Keyed, Keep) = Keyed::retain;
     let _: fn(&Keyed, &str) -> Option<Duration> = Keyed::remaining;
     let _: fn(&Keyed, &str) -> bool = Keyed::contains;
     let _: fn(&Keyed) -> Vec<String> = Keyed::keys;
@@ -87,9 +91,10 @@ fn the_receiver_of_expired_entries_has_these_methods() {
 
     type Receiver = Expired<String, u64>;
     type Made = (KeyedTimeouts<String, u64>, Receiver);
+    type Received = Poll<Option<(String, u64)>>;
 
     let _: fn(&HashedWheelTimer) -> Made = KeyedTimeouts::with_receiver;
-    let _: fn(&mut Receiver, &mut Context<'_>) -> Poll<Option<(String, u64)>> = Receiver::poll_recv;
+    let _: fn(&mut Receiver, &mut Context<'_>) -> Received = Receiver::poll_recv;
 }
 
 #[cfg(feature = "tokio")]

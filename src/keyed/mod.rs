@@ -71,9 +71,10 @@ const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 /// the map; it does not wait for a task or handler that has begun. A map counts as a handle of its
 /// timer.
 ///
-/// A task that holds a clone keeps the map alive until the task ends, and a handler that holds one
-/// keeps it alive until the timer is stopped. The same holds for a task that schedules itself again
-/// each time. Give them a [`Weak`](std::sync::Weak) instead:
+/// A task that holds a clone keeps the map alive until the task ends. A handler that holds a clone
+/// keeps the map, and its timer, alive permanently. So does a task that holds a clone and schedules
+/// itself again each time. Give them a [`Weak`](std::sync::Weak) instead, a handler by
+/// [`Arc::new_cyclic`](std::sync::Arc::new_cyclic):
 ///
 /// ```
 /// use hashed_wheel::{HashedWheelTimer, KeyedTimeouts, ManualClock};
