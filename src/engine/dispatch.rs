@@ -86,8 +86,18 @@ impl Shared {
         result
     }
 
-    /// Does what the tasks of this turn have left for its end.
-    pub(super) fn end_turn(&self) {
+    /// Makes a call at the end of this turn. A task may do this only if it [runs on the
+    /// worker](crate::node::Task::RUNS_ON_WORKER).
+    pub(crate) fn at_end_of_turn(&self, call: EndCall) {
+        self.end_of_turn.push(call);
+        self.worker.set_end_calls();
+    }
+
+    /// Makes the calls that the tasks of this turn have left for its end.
+    // Not inlined: few turns have any.
+    #[inline(never)]
+    pub(super) fn make_end_calls(&self) {
+        self.worker.clear_end_calls();
         for EndCall { name, call } in self.end_of_turn.take() {
             self.watch(name, || self.guard("in run", || name, call));
         }

@@ -99,7 +99,7 @@ pub(crate) struct SharedFields {
     /// | `Timeout::timer` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
     /// | [`drop_handle`](Shared::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
     pub(crate) handles: AtomicUsize,
-    pub(crate) end_of_turn: EndOfTurn,
+    pub(super) end_of_turn: EndOfTurn,
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,

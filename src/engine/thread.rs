@@ -99,14 +99,13 @@ impl Shared {
         let now = self.time.now();
         let mut worker = self.worker.lock();
         let before = self.counters.worker.handed_over();
-        let had_due = worker.turn(self, now);
-        if had_due {
-            self.end_turn();
-        }
-        let had_work = had_due || worker.has_traffic();
+        let had_work = worker.turn(self, now) || worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
-        if self.worker.is_abandoned() {
-            worker.cancel_all(self);
+        if self.worker.has_work_after_turn() {
+            self.make_end_calls();
+            if self.worker.is_abandoned() {
+                worker.cancel_all(self);
+            }
         }
         if self.is_driven {
             // (The thread does this before it sleeps.)

@@ -64,7 +64,7 @@ impl<K, V> Output<K, V> {
                 handler(entries);
             };
             let call = EndCall { name: any::type_name::<F>(), call: Box::new(deliver) };
-            timeout.handle.timer().end_of_turn.push(call);
+            timeout.handle.timer().at_end_of_turn(call);
         });
         Self { expired, runs_on_worker: true }
     }

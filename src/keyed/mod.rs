@@ -231,8 +231,8 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
     /// Returns false, and changes nothing, if there is none or its time has come. Then use
     /// [`schedule`](Self::schedule).
     ///
-    /// It costs one lookup and one [`Timeout::reset`], gives the same guarantee as that, and
-    /// allocates nothing of its own.
+    /// It costs one lookup and one [`Timeout::reset`](crate::Timeout::reset), gives the same
+    /// guarantee as that, and allocates nothing of its own.
     ///
     /// # Examples
     ///
