@@ -404,30 +404,53 @@ pub const ROWS: &[Row] = &[
         let levels = levels.into_iter().map(LevelOccupancy::of).collect();
         return (!state.is_stopped()).then_some(Occupancy { tick, levels, queued });",
     ),
-    // A keyed timeout replaces another one in two steps, with a gap in between.
+    // An entry replaces another one in two steps, with a gap in between.
     mutant(
         "KeyedReplaceInTwoSteps",
-        "keyed.rs",
-        "Some(None) => «items.make_current(key, &mut coming)»,",
-        "{ let old = items.current.remove_entry(&key); drop(items); items = shard.lock();
-        let _ = items.make_current(key, &mut coming); old }",
+        "keyed/items.rs",
+        "let mut items = self.shard.items.lock(); «»let Items { pending, current } = &mut *items;
+        let state = pending.find(item);",
+        "if !items.current.contains_key(&key) {
+            drop(items);
+            let lost = self.shard.items.lock().remove(&key);
+            drop(lost.map(|(_, old)| old.cancel()));
+            items = self.shard.items.lock();
+        }",
     ),
     // An item becomes current although its timeout has ended.
-    mutant(
-        "EndedItemStaysCurrent",
-        "keyed.rs",
-        "None => «items.current.remove_entry(&key)»,",
-        "items.make_current(key, &mut coming)",
-    ),
-    // The task of an item does not start while its `schedule` is in progress.
+    mutant("EndedItemStaysCurrent", "keyed/items.rs", "if !«matches!(state, Some(PendingState::Armed(_)))»", "true"),
+    // The task of an item does not start while its `arm` is in progress.
     mutant(
         "PendingItemDoesNotStart",
-        "keyed.rs",
-        "iter_mut().find(|coming| «coming.item == self.item»)",
-        "false",
+        "keyed/items.rs",
+        "let Some(state) = «pending.find(self.item)» else",
+        "None",
     ),
-    // The task of an item starts although the item was replaced or removed.
-    mutant("RemovedItemStarts", "keyed.rs", "(«own.is_some()», own)", "true"),
+    // It starts, but does not tell `arm` what it has replaced.
+    mutant("StartLosesReplaced", "keyed/items.rs", "PendingState::Started(«Some(old.value)»)", "None"),
+    // The task of an item starts although the item was replaced or removed: it takes the new one.
+    mutant("RemovedItemStarts", "keyed/items.rs", "filter(|current| «current.item == item»)", "true"),
+    // A cancel by key looks whether there is an entry, and then removes it.
+    mutant(
+        "KeyedCancelInTwoSteps",
+        "keyed/mod.rs",
+        "«self.remove(key).is_some()»",
+        "let had = self.contains(key); self.remove(key); had",
+    ),
+    // A poll for an expired entry finds none, and then leaves its waker without a second look.
+    mutant(
+        "PollWithoutSecondLook",
+        "keyed/receiver.rs",
+        "waker = Some(context.waker().clone()); «»} }",
+        "self.queue.lock().waker = waker.take(); return Poll::Pending;",
+    ),
+    // The end of the map does not wake the receiver.
+    mutant(
+        "ClosedMapDoesNotWake",
+        "keyed/receiver.rs",
+        "«self.change(|state| state.is_closed = true);»",
+        "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }",
+    ),
     // A future that is polled again keeps the waker of the first poll.
     mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
     // A reset to a time that has passed does not wake the task that waits.

@@ -5,7 +5,7 @@
 // |---|---|
 // | `timer`, `timeout`, `builder`, `driver` | API: the handles of a timer, its construction, a timer without a thread |
 // | `task`, `clock`, `error`, `stats` | API: what users implement or receive |
-// | `keyed`, `delay_queue/`, `periodic/`, `future/` | API, built on the above: timeouts by key, queues of values, periodic tasks, async code |
+// | `keyed/`, `delay_queue/`, `periodic/`, `future/` | API, built on the above: timeouts by key, queues of values, periodic tasks, async code |
 // | `adapters/` | tokio, rayon, hyper, `Stream`, metrics: the only files that name types of optional dependencies |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; with `platform`, all `unsafe` |
@@ -46,9 +46,11 @@ pub use builder::Builder;
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use driver::Driver;
 pub use engine::Timeout;
-pub use error::{BuildError, NewTimeoutError};
+pub use error::{BuildError, InsertError, NewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
+#[cfg(feature = "async")]
+pub use keyed::ExpiredEntries;
 pub use keyed::KeyedTimeouts;
 pub use periodic::{MissedTick, Periodic, Schedule};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, Stats};

@@ -180,7 +180,7 @@ fn clear_cancels_all() {
     let (keyed, log) = (KeyedTimeouts::new(&t.timer), Log::default());
     (0..100).for_each(|key| assert!(!keyed.schedule(key, log.task(key), TICK).unwrap()));
     assert_eq!(keyed.len(), 100);
-    keyed.clear();
+    assert_eq!(keyed.clear(), 100);
     assert_eq!((log.take(), keyed.len(), t.timer.pending_timeouts()), ((vec![], 100), 0, 0));
     assert!(!keyed.schedule(5, log.task(5), TICK).unwrap(), "the map can be used again");
 }
@@ -472,7 +472,7 @@ fn no_lock_is_held_while_user_code_runs() {
         other.cancel();
         calls_of("cancel", &mut || assert!(keyed.cancel(&calls_back)));
         assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap());
-        calls_of("clear", &mut || keyed.clear());
+        calls_of("clear", &mut || assert_eq!(keyed.clear(), 1));
         assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap());
         calls_of("stop", &mut || assert_eq!(timer.stop().len(), 1));
         assert!(keyed.is_empty());
@@ -553,8 +553,8 @@ fn random_operations_agree_with_a_naive_model() {
                     dropped_unrun = usize::from(cancelled);
                 }
                 75 => {
-                    keyed.clear();
                     dropped_unrun = std::mem::take(&mut model).len();
+                    assert_eq!(keyed.clear(), dropped_unrun);
                 }
                 _ => {
                     let by = ms(random.u64(0..50));

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use hashed_wheel::delay_queue::{self, DelayQueue, Expired};
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key, MAX_TICKS_PER_WHEEL};
 use hashed_wheel::{
-    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts,
-    ManualClock, MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
+    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, InsertError,
+    KeyedTimeouts, ManualClock, MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
 };
 
 struct Task;
@@ -60,7 +60,7 @@ fn keyed_timeouts_have_these_methods() {
     let _: fn(&Keyed, &str) -> bool = Keyed::contains;
     let _: fn(&Keyed) -> usize = Keyed::len;
     let _: fn(&Keyed) -> bool = Keyed::is_empty;
-    let _: fn(&Keyed) = Keyed::clear;
+    let _: fn(&Keyed) -> usize = Keyed::clear;
     let _: fn(&Keyed) -> Keyed = Keyed::clone;
 }
 
@@ -94,6 +94,46 @@ fn a_delay_queue_has_these_methods() {
     let _: fn(Expired<String>) -> String = Expired::into_inner;
     let _: fn(&Expired<String>) -> Instant = Expired::deadline;
     let _: fn(&Expired<String>) -> delay_queue::Key = Expired::key;
+}
+
+#[test]
+fn keyed_timeouts_with_values_have_these_methods() {
+    type Keyed = KeyedTimeouts<String, u64>;
+    type Inserted = Result<Option<u64>, InsertError<String, u64>>;
+    type Handler = fn(String, u64);
+    type BatchHandler = fn(Vec<(String, u64)>);
+    type Access = fn(&mut u64);
+    type Keep = fn(&String, &mut u64) -> bool;
+
+    let _: fn(&HashedWheelTimer, Handler) -> Keyed = Keyed::with_handler;
+    let _: fn(&HashedWheelTimer, BatchHandler) -> Keyed = Keyed::with_batch_handler;
+    let _: fn(&Keyed, String, u64, Duration) -> Inserted = Keyed::insert;
+    let _: fn(&Keyed, &str, Access) -> Option<()> = Keyed::with;
+    let _: fn(&Keyed, &str, Duration) -> bool = Keyed::touch;
+    let _: fn(&Keyed, &str) -> Option<u64> = Keyed::remove;
+    let _: fn(&Keyed, Keep) = Keyed::retain;
+    let _: fn(&Keyed, &str) -> Option<Duration> = Keyed::remaining;
+    let _: fn(&Keyed, &str) -> bool = Keyed::contains;
+    let _: fn(&Keyed) -> Vec<String> = Keyed::keys;
+    let _: fn(&Keyed) -> usize = Keyed::len;
+    let _: fn(&Keyed) -> bool = Keyed::is_empty;
+    let _: fn(&Keyed) -> usize = Keyed::clear;
+    let _: fn(&Keyed) -> Keyed = Keyed::clone;
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn the_receiver_of_expired_entries_has_these_methods() {
+    use std::task::{Context, Poll};
+
+    use hashed_wheel::ExpiredEntries;
+
+    type Receiver = ExpiredEntries<String, u64>;
+    type Made = (KeyedTimeouts<String, u64>, Receiver);
+    type Received = Poll<Option<(String, u64)>>;
+
+    let _: fn(&HashedWheelTimer) -> Made = KeyedTimeouts::with_receiver;
+    let _: fn(&mut Receiver, &mut Context<'_>) -> Received = Receiver::poll_recv;
 }
 
 #[cfg(feature = "tokio")]

@@ -1,4 +1,4 @@
-//! futures-core's `Stream` for [`Interval`] and [`DelayQueue`]: feature `stream`.
+//! futures-core's `Stream` for [`Interval`], [`DelayQueue`] and [`ExpiredEntries`]: feature `stream`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,6 +8,7 @@ use futures_core::{FusedStream, Stream};
 use crate::delay_queue::{DelayQueue, Expired};
 use crate::error::NewTimeoutError;
 use crate::future::Interval;
+use crate::keyed::ExpiredEntries;
 
 /// The stream ends when the timer is stopped. The error [`Stopped`](NewTimeoutError::Stopped) is
 /// its last item, as is [`ZeroPeriod`](NewTimeoutError::ZeroPeriod). After any other error the next
@@ -53,5 +54,20 @@ impl<T: Send + 'static> Stream for DelayQueue<T> {
 impl<T: Send + 'static> FusedStream for DelayQueue<T> {
     fn is_terminated(&self) -> bool {
         self.has_ended
+    }
+}
+
+/// The stream ends when the map is gone, as [`recv`](ExpiredEntries::recv) does.
+impl<K, V> Stream for ExpiredEntries<K, V> {
+    type Item = (K, V);
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<(K, V)>> {
+        self.poll_recv(context)
+    }
+}
+
+impl<K, V> FusedStream for ExpiredEntries<K, V> {
+    fn is_terminated(&self) -> bool {
+        self.has_ended()
     }
 }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::end_of_turn::EndCall;
 use super::shared::{DispatchedTask, Executor, Shared, SharedFields, Timeout};
 use super::thread_cache;
 use crate::node::{ClaimedTask, Message, NextRun, RunOutcome, TaskClaim};
@@ -83,6 +84,23 @@ impl Shared {
             report::slow_task(task, took, threshold);
         }
         result
+    }
+
+    /// Makes a call at the end of this turn. A task may do this only if it [runs on the
+    /// worker](crate::node::Task::RUNS_ON_WORKER).
+    pub(crate) fn at_end_of_turn(&self, call: EndCall) {
+        self.end_of_turn.push(call);
+        self.worker.set_end_calls();
+    }
+
+    /// Makes the calls that the tasks of this turn have left for its end.
+    // Not inlined: few turns have any.
+    #[inline(never)]
+    pub(super) fn make_end_calls(&self) {
+        self.worker.clear_end_calls();
+        for EndCall { name, call } in self.end_of_turn.take() {
+            self.watch(name, || self.guard("in run", || name, call));
+        }
     }
 
     /// Reads the time for statistics. The clock is user code: if it panics here, that is reported,

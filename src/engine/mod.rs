@@ -39,6 +39,7 @@ mod caller;
 mod counters;
 mod dispatch;
 mod end;
+mod end_of_turn;
 mod pending;
 mod shared;
 mod sleep;
@@ -51,6 +52,7 @@ mod worker;
 mod worker_lock;
 
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
+pub(crate) use end_of_turn::EndCall;
 pub(crate) use pending::Balance;
 pub use shared::Timeout;
 pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::counters::Counters;
+use super::end_of_turn::EndOfTurn;
 use super::pending::{Limit, PendingCounts};
 use super::sleep::Waker;
 use super::state::{MAX_PENDING, TimerState};
@@ -98,6 +99,7 @@ pub(crate) struct SharedFields {
     /// | `Timeout::timer` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
     /// | [`drop_handle`](Shared::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
     pub(crate) handles: AtomicUsize,
+    pub(super) end_of_turn: EndOfTurn,
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
@@ -158,6 +160,7 @@ impl Shared {
             thread: Thread::new(settings.thread_name),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
+            end_of_turn: EndOfTurn::default(),
             counters: Counters::default(),
             ticks,
             slow_task_threshold: settings.slow_task_threshold,

@@ -105,8 +105,11 @@ impl Shared {
         let before = self.counters.worker.handed_over();
         let had_work = worker.turn(self, now) || worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
-        if self.worker.is_abandoned() {
-            worker.cancel_all(self);
+        if self.worker.has_work_after_turn() {
+            self.make_end_calls();
+            if self.worker.is_abandoned() {
+                worker.cancel_all(self);
+            }
         }
         if self.is_driven {
             // (The thread does this before it sleeps.)

@@ -83,9 +83,10 @@ impl Script {
                 self.drop_keyed();
             }
             _ => {
+                let count = model.keys.len();
                 model.remove_all_keys();
                 drop(model);
-                keyed.clear();
+                assert_eq!(keyed.clear(), count);
             }
         }
     }

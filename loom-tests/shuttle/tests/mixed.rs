@@ -394,9 +394,16 @@ impl PeriodicTasks {
 /// Few keys, so that threads contend for them.
 const KEYS: usize = 2;
 
+/// Whether the items of a key are values of a map. Those of the other keys are captured by tasks.
+fn has_value(key: usize) -> bool {
+    key % 2 == 1
+}
+
 #[derive(Clone)]
 struct Keys {
     keyed: KeyedTimeouts<usize>,
+    /// A map with values, for some of the keys.
+    values: KeyedTimeouts<usize, Item>,
     items: Arc<[Items; KEYS]>,
 }
 
@@ -433,13 +440,20 @@ impl Drop for Item {
 
 impl Keys {
     fn new(timer: &HashedWheelTimer) -> Self {
-        Self { keyed: KeyedTimeouts::new(timer), items: Arc::default() }
+        let values = KeyedTimeouts::with_handler(timer, |key, item: Item| item.run(key));
+        Self { keyed: KeyedTimeouts::new(timer), values, items: Arc::default() }
     }
 
     fn schedule(&self, scenario: &Scenario, key: usize, delay: Duration) {
         let item = Item { key, items: Arc::clone(&self.items) };
         let items = &self.items[key];
-        match self.keyed.schedule(key, move |key| item.run(key), delay) {
+        let scheduled = if has_value(key) {
+            let inserted = self.values.insert(key, item, delay);
+            inserted.map(|replaced| replaced.is_some()).map_err(NewTimeoutError::from)
+        } else {
+            self.keyed.schedule(key, move |key| item.run(key), delay)
+        };
+        match scheduled {
             Ok(has_replaced) => {
                 items.accepted.fetch_add(1, Relaxed);
                 items.replaced.fetch_add(usize::from(has_replaced), Relaxed);
@@ -452,16 +466,20 @@ impl Keys {
     }
 
     fn cancel(&self, key: usize) {
-        self.items[key].cancelled.fetch_add(usize::from(self.keyed.cancel(&key)), Relaxed);
+        let is_cancelled =
+            if has_value(key) { self.values.remove(&key).is_some() } else { self.keyed.cancel(&key) };
+        self.items[key].cancelled.fetch_add(usize::from(is_cancelled), Relaxed);
     }
 
     fn reset(&self, key: usize, delay: Duration) {
-        self.items[key].resets.fetch_add(usize::from(self.keyed.reset(&key, delay)), Relaxed);
+        let is_reset =
+            if has_value(key) { self.values.touch(&key, delay) } else { self.keyed.reset(&key, delay) };
+        self.items[key].resets.fetch_add(usize::from(is_reset), Relaxed);
     }
 
     /// Checks that at most `max_lost` items have neither run nor been replaced or cancelled.
     fn check(&self, max_lost: usize) -> Counts {
-        assert!(self.keyed.is_empty(), "each key is free");
+        assert!(self.keyed.is_empty() && self.values.is_empty(), "each key is free");
         let (mut counts, mut lost) = (Counts::default(), 0);
         for items in &*self.items {
             let Items { accepted, rejected, runs, replaced, cancelled, resets, drops } = items;

@@ -1,6 +1,9 @@
 //! Timeouts by key. The lock of the shard decides how an item ends, and loom sees that lock.
 
-use hashed_wheel::KeyedTimeouts;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Wake, Waker};
+
+use hashed_wheel::{ExpiredEntries, KeyedTimeouts};
 
 use super::*;
 
@@ -45,7 +48,7 @@ fn with_due_item() -> (Driven, KeyedTimeouts<u8>, Item) {
 
 #[test]
 fn cancel_or_expiry_wins() {
-    explore(None, [mutant("RemovedItemStarts")], || {
+    explore(None, [mutant("KeyedCancelInTwoSteps")], || {
         let (driven, keyed, item) = with_due_item();
         let turn = Driven::turn(driven.driver);
         let cancelled = keyed.cancel(&7);
@@ -189,5 +192,189 @@ fn replacement_during_stop_leaves_nothing() {
         old.assert(false);
         outcome.assert(0, 0);
         assert!(keyed.is_empty());
+    });
+}
+
+// --- values --------------------------------------------------------------------------------------
+
+const OLD: u8 = 1;
+const NEW: u8 = 2;
+
+/// A value. Wherever it ends, it is dropped there.
+struct Value {
+    name: u8,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Relaxed);
+    }
+}
+
+fn value(name: u8, drops: &Arc<AtomicUsize>) -> Value {
+    Value { name, drops: Arc::clone(drops) }
+}
+
+/// What the handler of a map got.
+type Handled = Arc<Mutex<Vec<u8>>>;
+
+/// Returns a map with values, what its handler got, and how many values were dropped.
+fn values(timer: &HashedWheelTimer) -> (KeyedTimeouts<u8, Value>, Handled, Arc<AtomicUsize>) {
+    let expired = Handled::default();
+    let handled = Arc::clone(&expired);
+    let handler = move |_, value: Value| handled.lock().unwrap().push(value.name);
+    (KeyedTimeouts::with_handler(timer, handler), expired, Arc::default())
+}
+
+/// A map in which the old value is current and due.
+struct Values {
+    driven: Driven,
+    keyed: KeyedTimeouts<u8, Value>,
+    expired: Handled,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Values {
+    fn with_due_value() -> Self {
+        let mut driven = Driven::new();
+        let (keyed, expired, drops) = values(&driven.timer);
+        assert!(keyed.insert(7, value(OLD, &drops), TICK).unwrap().is_none());
+        driven.driver.turn();
+        driven.clock.advance(TICK);
+        Self { driven, keyed, expired, drops }
+    }
+}
+
+fn name(value: Option<Value>) -> Vec<u8> {
+    value.iter().map(|value| value.name).collect()
+}
+
+#[test]
+fn value_goes_to_remove_or_to_the_handler() {
+    explore(Some(4), [mutant("RemovedItemStarts")], || {
+        let Values { driven, keyed, expired, drops } = Values::with_due_value();
+        let turn = Driven::turn(driven.driver);
+        let removed = name(keyed.remove(&7));
+        // The timeout of the old value must not take the new one.
+        let replaced = name(keyed.insert(7, value(NEW, &drops), TICK * 5).unwrap());
+        let (_, _driver) = turn.join().unwrap();
+        assert!(replaced.is_empty(), "the key was free");
+        assert_eq!([removed, expired.lock().unwrap().clone()].concat(), [OLD]);
+        assert_eq!(drops.load(Relaxed), 1);
+        assert_eq!(name(keyed.remove(&7)), [NEW]);
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
+#[test]
+fn value_goes_to_insert_or_to_the_handler() {
+    explore(Some(4), [mutant("RemovedItemStarts")], || {
+        let Values { driven, keyed, expired, drops } = Values::with_due_value();
+        let turn = Driven::turn(driven.driver);
+        let replaced = name(keyed.insert(7, value(NEW, &drops), TICK * 5).unwrap());
+        let touched = keyed.touch(&7, TICK * 6);
+        let (_, _driver) = turn.join().unwrap();
+        assert_eq!([replaced, expired.lock().unwrap().clone()].concat(), [OLD]);
+        assert!(touched && keyed.with(&7, |value| value.name) == Some(NEW));
+        assert_eq!(keyed.clear(), 1);
+        assert_eq!(drops.load(Relaxed), 2);
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
+/// The timeout may expire before `insert` goes on, and replaces the old value in its place.
+#[test]
+fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
+    explore(Some(3), [mutant("StartLosesReplaced")], || {
+        let clock = ModelClock::default();
+        let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
+        let (keyed, expired, drops) = values(&timer);
+        keyed.insert(7, value(OLD, &drops), TICK * 9).unwrap();
+        driver.turn();
+        let turn = thread::spawn(move || {
+            clock.0.fetch_add(1, AcqRel);
+            driver.turn();
+            (clock, driver)
+        });
+        let replaced = name(keyed.insert(7, value(NEW, &drops), Duration::ZERO).unwrap());
+        let (clock, mut driver) = turn.join().unwrap();
+        clock.0.fetch_add(2, AcqRel);
+        driver.turn();
+        assert_eq!((replaced, expired.lock().unwrap().clone()), (vec![OLD], vec![NEW]));
+        assert_eq!((drops.load(Relaxed), keyed.len(), timer.pending_timeouts()), (2, 0, 0));
+    });
+}
+
+#[test]
+fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
+    explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
+        let Values { driven, keyed, expired, drops } = Values::with_due_value();
+        let Driven { timer, driver: _driver, .. } = driven;
+        let stop = thread::spawn(move || timer.stop().len());
+        let result = keyed.insert(7, value(NEW, &drops), TICK);
+        stop.join().unwrap();
+        match &result {
+            Ok(replaced) => assert!(replaced.as_ref().is_none_or(|value| value.name == OLD)),
+            Err(rejected) => assert_eq!((rejected.key, rejected.value.name), (7, NEW)),
+        }
+        drop(result);
+        assert_eq!(drops.load(Relaxed), 2, "each value came out, or was dropped by `stop`");
+        assert!(keyed.is_empty() && expired.lock().unwrap().is_empty());
+    });
+}
+
+/// A waker that counts its calls.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Wakes {
+    fn poll(self: &Arc<Self>, expired: &mut ExpiredEntries<u8, u8>) -> Poll<Option<(u8, u8)>> {
+        expired.poll_recv(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+#[test]
+fn receiver_has_the_entry_or_is_woken() {
+    explore(None, [mutant("PollWithoutSecondLook")], || {
+        let mut driven = Driven::new();
+        let (keyed, mut expired) = KeyedTimeouts::with_receiver(&driven.timer);
+        keyed.insert(7, OLD, TICK).unwrap();
+        driven.driver.turn();
+        driven.clock.advance(TICK);
+        let wakes = Arc::new(Wakes::default());
+        let turn = Driven::turn(driven.driver);
+        let first = wakes.poll(&mut expired);
+        let (_, _driver) = turn.join().unwrap();
+        if first.is_pending() {
+            assert_eq!(wakes.count(), 1);
+            assert_eq!(wakes.poll(&mut expired), Poll::Ready(Some((7, OLD))));
+        } else {
+            assert_eq!(first, Poll::Ready(Some((7, OLD))));
+        }
+    });
+}
+
+#[test]
+fn receiver_sees_the_end_of_the_map_or_is_woken() {
+    explore(None, [mutant("PollWithoutSecondLook"), mutant("ClosedMapDoesNotWake")], || {
+        let driven = Driven::new();
+        let (keyed, mut expired) = KeyedTimeouts::with_receiver(&driven.timer);
+        let wakes = Arc::new(Wakes::default());
+        let end = thread::spawn(move || drop(keyed));
+        let first = wakes.poll(&mut expired);
+        end.join().unwrap();
+        assert_eq!(usize::from(first.is_pending()), wakes.count());
+        assert_eq!(wakes.poll(&mut expired), Poll::Ready(None));
     });
 }

@@ -1,0 +1,130 @@
+//! The expired entries of a map for async code.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+use std::{fmt, mem};
+
+use crate::sync::{Arc, Mutex, Weak};
+
+/// The expired entries of a [`KeyedTimeouts`](crate::KeyedTimeouts), with feature `async`:
+/// [`with_receiver`](crate::KeyedTimeouts::with_receiver).
+///
+/// It is the receiver of an unbounded channel, as tokio's `mpsc::UnboundedReceiver`, and works on
+/// any runtime. Entries come in the order in which they expired. With feature `stream` it is a
+/// `Stream` of `(K, V)`.
+///
+/// If it is dropped, entries that expire later are dropped when they expire.
+#[must_use = "entries that expire after this was dropped are dropped"]
+pub struct ExpiredEntries<K, V> {
+    queue: Arc<Queue<K, V>>,
+}
+
+/// The other end, in the map and in the tasks of its entries. Its drop closes the channel.
+pub(super) struct Sender<K, V>(Weak<Queue<K, V>>);
+
+type Queue<K, V> = Mutex<State<K, V>>;
+
+struct State<K, V> {
+    entries: VecDeque<(K, V)>,
+    /// Of the last poll that found no entry.
+    waker: Option<Waker>,
+    is_closed: bool,
+}
+
+pub(super) fn channel<K, V>() -> (Sender<K, V>, ExpiredEntries<K, V>) {
+    let state = State { entries: VecDeque::new(), waker: None, is_closed: false };
+    let queue = Arc::new(Queue::new(state));
+    (Sender(Arc::downgrade(&queue)), ExpiredEntries { queue })
+}
+
+impl<K, V> Sender<K, V> {
+    pub(super) fn send(&self, key: K, value: V) {
+        self.change(|state| state.entries.push_back((key, value)));
+    }
+
+    /// Changes the state, if there is a receiver, and wakes it.
+    fn change(&self, change: impl FnOnce(&mut State<K, V>)) {
+        let Some(queue) = self.0.upgrade() else { return };
+        let mut state = queue.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        // Release the lock first, because a waker is user code.
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<K, V> Drop for Sender<K, V> {
+    fn drop(&mut self) {
+        self.change(|state| state.is_closed = true);
+    }
+}
+
+impl<K, V> ExpiredEntries<K, V> {
+    /// Receives the next expired entry. `tokio::sync::mpsc::UnboundedReceiver::recv`.
+    ///
+    /// Returns `None` once the map is gone and all entries were received: the last handle of the
+    /// map was dropped, and no task of an entry runs.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, no entry is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::ExpiredEntries;
+    /// async fn log_out(mut silent: ExpiredEntries<String, u64>) {
+    ///     while let Some((user, bytes)) = silent.recv().await {
+    ///         println!("{user} was silent, after {bytes} bytes");
+    ///     }
+    /// }
+    /// ```
+    pub async fn recv(&mut self) -> Option<(K, V)> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Polls for the next expired entry: [`recv`](Self::recv) without `async`.
+    /// `tokio::sync::mpsc::UnboundedReceiver::poll_recv`.
+    ///
+    /// If it returns [`Poll::Pending`], the waker of the last call is woken when there is an entry,
+    /// or when the map is gone.
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<(K, V)>> {
+        // Cloned and dropped without the lock, because a waker is user code.
+        let mut waker = None;
+        loop {
+            let mut state = self.queue.lock();
+            if let Some(entry) = state.entries.pop_front() {
+                return Poll::Ready(Some(entry));
+            }
+            if state.is_closed {
+                return Poll::Ready(None);
+            }
+            if state.waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+                return Poll::Pending;
+            }
+            if waker.is_some() {
+                mem::swap(&mut state.waker, &mut waker);
+                return Poll::Pending;
+            }
+            drop(state);
+            waker = Some(context.waker().clone());
+        }
+    }
+
+    /// Whether the map is gone and all entries were received.
+    #[cfg(feature = "stream")]
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = self.queue.lock();
+        state.is_closed && state.entries.is_empty()
+    }
+}
+
+impl<K, V> fmt::Debug for ExpiredEntries<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpiredEntries").field("len", &self.queue.lock().entries.len()).finish_non_exhaustive()
+    }
+}
