@@ -125,6 +125,8 @@ impl<K, V> ExpiredEntries<K, V> {
 
 impl<K, V> fmt::Debug for ExpiredEntries<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExpiredEntries").field("len", &self.queue.lock().entries.len()).finish_non_exhaustive()
+        f.debug_struct("ExpiredEntries")
+            .field("len", &self.queue.lock().entries.len())
+            .finish_non_exhaustive()
     }
 }
