@@ -40,7 +40,8 @@ use crate::ticks;
 ///
 /// The worker calls the wakers, as it runs tasks by default: its thread,
 /// [`Driver::turn`](crate::Driver::turn), or `stop` on its caller's thread. The [task
-/// executor](crate::Builder::task_executor) is not used, because it might drop a waker.
+/// executor](crate::Builder::task_executor) is not used, because it might drop a waker. A
+/// [reset](Self::reset) to a time that has passed calls the waker too, on the caller's thread.
 ///
 /// A panic of a waker there is reported and counted, and harms no other future. If a waker polls
 /// its task directly, that task runs on the worker, so it must not call
