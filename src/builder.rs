@@ -166,6 +166,9 @@ impl Builder {
     }
 
     /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
+    ///
+    /// On Linux the thread's timer slack is a thousandth of the tick, and at most what the thread
+    /// that started it had. Threads and processes that a task starts inherit this.
     pub fn thread_name(self, name: impl Into<String>) -> Self {
         Self { thread_name: Some(name.into()), ..self }
     }

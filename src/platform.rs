@@ -91,7 +91,8 @@ mod membarrier {
 /// its failure is ignored.
 pub(crate) fn limit_timer_slack(nanos: u64) {
     #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
-    // (For a thread with a real-time policy the slack is zero, and zero to set is the default.)
+    // (The slack of a thread with a real-time policy is zero. To set zero would set the default, so
+    // at least one is set.)
     if let Some(nanos) = libc::c_ulong::try_from(nanos.max(1)).ok().filter(|&nanos| nanos < timer_slack()) {
         // SAFETY: this changes a number of the calling thread and takes no pointer.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos, 0, 0, 0) };

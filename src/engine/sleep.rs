@@ -63,7 +63,7 @@
 //! with more than 300 000 every [`SHORT_LOT_INTERVAL`]. What has ended is reclaimed within a
 //! second, except a message of eight bytes that its thread has taken back: these wait until a lot
 //! of them is full. The last row needs no announcement, because nothing can fire before that tick:
-//! a worker that expires something in each tick executes no fence.
+//! a worker that expires something in each tick executes no fence for its sleeps.
 //!
 //! A caller that wakes the thread for its deadline leaves the deadline in `wanted`, and the thread
 //! wakes then although the timeout may be cancelled by that time. Otherwise each of many timeouts

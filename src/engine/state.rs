@@ -36,8 +36,9 @@
 //! | with `LIGHT` | a compiler fence, which costs nothing | [`heavy_fence`]: every thread of the process that runs executes a fence |
 //!
 //! The second pair is for timers with a thread, on platforms that have such an operation (Linux:
-//! `membarrier`). The other side then costs some microseconds, once per sleep of the thread. A
-//! driver may announce a sleep in each turn of its loop, so a driven timer never sets `LIGHT`.
+//! `membarrier`). The other side then costs some microseconds, once per sleep of the thread (and
+//! rarely without one, to unlist lanes). A driver may announce a sleep in each turn of its loop, so
+//! a driven timer never sets `LIGHT`.
 //!
 //! The worker thread sets `LIGHT` once, before a sleep. A change after that finds the bit in the
 //! word, and uses the heavy fence. A change before it may find that the bit is not set, and use the

@@ -11,7 +11,7 @@ use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, 
 /// millisecond.
 const RETURN_STEPS: usize = 16;
 
-/// The thread sleeps as exactly as a tick divided by this. By default Linux may wake it 50 µs late,
+/// The thread's timer slack is at most a tick divided by this. By default Linux may wake it 50 µs late,
 /// which matters for a tick of 1 ms, and not for a long one.
 const SLACKS_PER_TICK: u64 = 1_000;
 
@@ -111,7 +111,7 @@ impl Shared {
                 worker.cancel_all(self);
             }
         }
-        if self.is_driven {
+        if self.is_driven && !worker.intake.has_backlog {
             // (The thread does this before it sleeps.)
             worker.return_memory(self, now, RETURN_STEPS);
         }

@@ -7,10 +7,11 @@
 //!
 //! # Unlisted lanes
 //!
-//! The worker looks only at lanes that it has *listed*. It unlists a lane that was empty for
-//! [`IDLE_LOOKS`] looks, so threads that do not use the timer cost its turns nothing. A thread that
-//! pushes to an unlisted lane lists it again: it puts the consumer's end into [`NewLanes`], as for
-//! a new lane. The word `unlisted` of the lane says whether it has to.
+//! The worker looks only at lanes that it has *listed*. It unlists lanes that were empty for
+//! [`IDLE_LOOKS`] looks, if there are at least [`MANY_IDLE`]. So it never looks at more than a few
+//! lanes of threads that do not use the timer. A thread that pushes to an unlisted lane lists it
+//! again: it puts the consumer's end into [`NewLanes`], as for a new lane. The word `unlisted` of
+//! the lane says whether it has to.
 //!
 //! | the thread | the worker |
 //! |---|---|
@@ -31,13 +32,13 @@
 //! worker to sleep, or closes the timer, sees the lane in `NewLanes`, or the caller sees the change
 //! of the word. Neither has to look at unlisted lanes.
 //!
-//! The worker has nothing of an unlisted lane. The memory of the lane is freed with its thread's
-//! end, so there is nothing to do if the thread ends.
+//! The worker holds no reference to an unlisted lane. Its memory is freed with its [`Producer`], so
+//! the worker has nothing to do when the thread ends.
 //!
 //! | the worker unlists | fence |
 //! |---|---|
-//! | before it sleeps ([`unlist_idle`](TimeoutsQueue::unlist_idle)) | that of the announced sleep |
-//! | every [`UNLIST_INTERVAL`] looks, if [`MANY_IDLE`] lanes are idle: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
+//! | before a sleep that it announces ([`unlist_idle`](TimeoutsQueue::unlist_idle)) | that of the announced sleep |
+//! | every [`UNLIST_INTERVAL`] looks: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
 
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
@@ -51,8 +52,12 @@ use crate::sync::SegQueue as Lanes;
 /// it and to list it again takes longer than a look.
 const IDLE_LOOKS: u64 = 4;
 
-/// So many looks pay for a fence, if there are so many idle lanes.
+/// At least so many looks are between two fences that only unlist lanes: their cost does not matter
+/// then.
 const UNLIST_INTERVAL: u64 = if cfg!(hashed_wheel_loom) { 6 } else { 64 };
+
+/// Fewer idle lanes stay listed. To look at them costs the worker less than their threads would pay
+/// to list them again.
 const MANY_IDLE: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
 /// The lanes that the worker has to adopt: new ones, and unlisted ones to which their threads have
@@ -192,9 +197,10 @@ impl TimeoutsQueue {
         }
     }
 
-    /// Unlists the lanes that are idle. `fence` executes the fence, whether or not there are any.
+    /// Unlists the lanes that are idle, if there are many. `fence` executes the fence, whether or
+    /// not there are.
     pub(crate) fn unlist_idle(&mut self, fence: impl FnOnce()) {
-        if self.idle == 0 {
+        if self.idle < MANY_IDLE {
             return fence();
         }
         let looks = self.looks;
@@ -202,8 +208,8 @@ impl TimeoutsQueue {
         idle.for_each(|listed| listed.lane.unlist());
         fence();
         self.retain(|listed| {
-            let was_listed = !listed.is_idle(looks);
-            was_listed || {
+            let is_in_use = !listed.is_idle(looks);
+            is_in_use || {
                 listed.used_at = looks;
                 listed.lane.stays_listed()
             }
@@ -221,6 +227,9 @@ impl TimeoutsQueue {
     pub(crate) fn owe(&mut self, new: &NewLanes, all: bool) {
         if all {
             self.adopt_new_lanes(new);
+            // A lane that was idle at the last look may have messages, and a lane that is listed
+            // again does not owe them.
+            self.idle = 0;
         }
         self.lanes.iter_mut().for_each(|listed| listed.lane.owe(all));
     }

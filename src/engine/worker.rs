@@ -31,8 +31,8 @@ const RETURN_INTERVAL: Duration = Duration::from_millis(5);
 /// step.
 const RETURN_TIME: Duration = Duration::from_micros(500);
 
-/// Something may fall due within [`RETURN_TIME`] at all times. If memory was not needed for this
-/// time, it is returned nevertheless: one step per [`RETURN_INTERVAL`], by which timeouts are late.
+/// The same if something falls due within [`RETURN_TIME`] at all times. Then memory is returned
+/// nevertheless: one step per [`RETURN_INTERVAL`], by which timeouts are late.
 const LONG_SURPLUS_TIME: Duration = Duration::from_secs(10);
 
 /// Whether there is memory to return to the operating system.
@@ -44,10 +44,7 @@ enum Surplus {
         then: u64,
         looks: u32,
     },
-    /// Memory that was too much since then is being returned.
-    Returning {
-        then: u64,
-    },
+    Returning,
 }
 
 impl Surplus {
@@ -55,12 +52,13 @@ impl Surplus {
     /// clock does not stand still.
     fn after_look(self, has_surplus: bool, is_due_soon: bool, now: u64) -> Self {
         match self {
-            Self::Returning { .. } => self,
+            Self::Returning => self,
             _ if !has_surplus => Self::None,
             Self::Since { then, looks } if then <= now => {
-                let is_over = has_passed(SURPLUS_TIME, then, now) || looks >= SURPLUS_LOOKS;
+                let time = if is_due_soon { LONG_SURPLUS_TIME } else { SURPLUS_TIME };
+                let is_over = has_passed(time, then, now) || looks >= SURPLUS_LOOKS;
                 let looks = looks + u32::from(!is_due_soon);
-                if is_over { Self::Returning { then } } else { Self::Since { then, looks } }
+                if is_over { Self::Returning } else { Self::Since { then, looks } }
             }
             // (The clock may have gone back.)
             Self::None | Self::Since { .. } => Self::Since { then: now, looks: 0 },
@@ -68,9 +66,9 @@ impl Surplus {
     }
 }
 
-/// Whether so much time has passed since `then`.
+/// Whether so much time has passed since `then`. (Or the clock has gone back by so much.)
 fn has_passed(time: Duration, then: u64, now: u64) -> bool {
-    u128::from(now.saturating_sub(then)) >= time.as_nanos()
+    u128::from(now.abs_diff(then)) >= time.as_nanos()
 }
 
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
@@ -86,8 +84,8 @@ pub(crate) struct Worker {
     /// When the thread last decided how to sleep.
     pub(super) last_idle: u64,
     surplus: Surplus,
-    /// When memory was last returned although something fell due soon.
-    last_urgent_return: u64,
+    /// When [`return_memory`](Self::return_memory) last did steps, if there were any to do.
+    last_return: u64,
     /// All timeouts have ended, and their hooks were called.
     pub(super) has_ended_all: bool,
 }
@@ -102,7 +100,7 @@ impl Worker {
             wanted: Wanted::nothing(),
             last_idle: 0,
             surplus: Surplus::None,
-            last_urgent_return: 0,
+            last_return: 0,
             has_ended_all: false,
         }
     }
@@ -139,8 +137,8 @@ impl Worker {
     }
 
     /// Returns memory to the operating system that was not needed for some time, by at most so many
-    /// steps. A step takes some ten microseconds. Does nothing if something falls due soon, which
-    /// would be late; unless the memory was not needed for long.
+    /// steps. A step takes some ten microseconds, and 100 µs at most. Does nothing if something
+    /// falls due soon, which would be late; unless the memory was not needed for long.
     pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
         let mut nodes = self.nodes.of(shared);
         // Most turns find no surplus.
@@ -150,22 +148,19 @@ impl Worker {
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = shared.ticks.until(next, now) <= RETURN_TIME;
         self.surplus = self.surplus.after_look(nodes.has_surplus(), is_due_soon, now);
-        let Surplus::Returning { then } = self.surplus else { return };
         let mut left = steps;
         if is_due_soon {
-            let is_urgent = has_passed(LONG_SURPLUS_TIME, then, now);
-            if !is_urgent || !has_passed(RETURN_INTERVAL, self.last_urgent_return, now) {
+            if !has_passed(RETURN_INTERVAL, self.last_return, now) {
                 return;
             }
-            self.last_urgent_return = now;
             left = 1;
         }
-        while left > 0 && self.surplus != Surplus::None {
+        self.last_return = now;
+        while left > 0 && self.surplus == Surplus::Returning {
             left -= 1;
             if !nodes.return_memory() {
                 // More may have been freed since the search began.
                 self.surplus = Surplus::None.after_look(nodes.has_surplus(), is_due_soon, now);
-                left = 0;
             }
         }
     }
@@ -174,7 +169,7 @@ impl Worker {
     pub(crate) fn surplus_wait(&mut self, shared: &Arc<Shared>) -> Option<Duration> {
         match self.surplus {
             _ if self.has_ended_all => None,
-            Surplus::Returning { .. } => Some(RETURN_INTERVAL),
+            Surplus::Returning => Some(RETURN_INTERVAL),
             Surplus::Since { .. } => Some(SURPLUS_TIME),
             // Messages may have been taken in since the last look.
             Surplus::None => self.nodes.of(shared).has_surplus().then_some(SURPLUS_TIME),

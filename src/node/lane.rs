@@ -32,6 +32,9 @@ use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering, drop_list}
 /// How many messages a block holds.
 const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
 
+// See `Producer::list`.
+const _: () = assert!(BLOCK >= 2);
+
 /// Set in `pushed` when no more messages will come.
 const RETIRED: u64 = 1 << 63;
 
@@ -66,7 +69,7 @@ impl Lane {
 }
 
 struct Block {
-    /// Zero is a message that was taken, or taken back.
+    /// Zero is a message that was taken by a swap, or taken back.
     slots: [AtomicU64; BLOCK as usize],
     next: OnceLock<Arc<Block>>,
 }
@@ -187,7 +190,8 @@ impl Producer {
     }
 
     /// Returns the consumer's end of an unlisted lane, for the queue of lanes that the worker has
-    /// to adopt. `None`: the worker has it, or takes it back.
+    /// to adopt. `None`: the worker keeps it, or has taken all messages. At most two messages were
+    /// pushed since the thread last found its lane listed, so their block is known here.
     #[cold]
     pub(super) fn list(&self) -> Option<Consumer> {
         let taken = self.lane.unlisted.load_of_another(Ordering::Relaxed);
