@@ -29,8 +29,8 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 ///   it waits;
 /// - for a future, up to twice when it is made, reset or first polled.
 ///
-/// It calls [`reference_point`](Self::reference_point), which by default calls `now`, once for each
-/// `Instant` that it takes or returns.
+/// It calls [`time_at`](Self::time_at) or [`instant_at`](Self::instant_at), which by default call
+/// `now`, once for each `Instant` that it takes or returns.
 ///
 /// During these calls the timer holds no lock that a caller could wait for, except while it runs
 /// tasks. In the calls while it runs tasks, `now` must not stop the timer if a task must not.
@@ -72,15 +72,16 @@ pub trait Clock: Send + Sync + 'static {
     /// only measures how late a turn is, is reported and has no other effect.
     fn now(&self) -> Duration;
 
-    /// Returns an `Instant`, and the time of this clock that corresponds to it. A timer converts
-    /// any other `Instant` by its distance from this one.
+    /// Returns this clock's time at `instant`. Zero if that is before time zero.
     ///
-    /// By default the point is the present: an `Instant` one hour from [`Instant::now`] is one hour
-    /// from the time of this clock, at whatever pace this clock runs. The time between two readings
-    /// makes a deadline later, never earlier.
+    /// By default the distance from the present counts: an `Instant` one hour from [`Instant::now`]
+    /// is one hour from the time of this clock, at whatever pace this clock runs. The time between
+    /// two readings makes a deadline later, never earlier.
     ///
-    /// A clock that always returns the same point makes the conversion exact: equal `Instant`s are
-    /// equal times, whenever they are converted. [`ManualClock`] and [`MonotonicClock`] do this.
+    /// A clock that counts from a fixed `Instant` overrides this and
+    /// [`instant_at`](Self::instant_at), its inverse. Then equal `Instant`s are equal times,
+    /// whenever they are converted. [`MonotonicClock`] does this, and [`ManualClock`] for its own
+    /// `Instant`s.
     ///
     /// # Panics
     ///
@@ -107,8 +108,12 @@ pub trait Clock: Send + Sync + 'static {
     ///         Duration::from_secs(self.seconds.load(Ordering::Relaxed))
     ///     }
     ///
-    ///     fn reference_point(&self) -> (Instant, Duration) {
-    ///         (self.start, Duration::ZERO)
+    ///     fn time_at(&self, instant: Instant) -> Duration {
+    ///         instant.saturating_duration_since(self.start)
+    ///     }
+    ///
+    ///     fn instant_at(&self, time: Duration) -> Instant {
+    ///         self.start + time
     ///     }
     /// }
     ///
@@ -119,10 +124,21 @@ pub trait Clock: Send + Sync + 'static {
     /// assert_eq!(timer.now(), start + Duration::from_secs(60));
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
-    fn reference_point(&self) -> (Instant, Duration) {
+    fn time_at(&self, instant: Instant) -> Duration {
         // In this order: time that passes between the two makes a deadline later, not earlier.
-        let instant = Instant::now();
-        (instant, self.now())
+        let present = Instant::now();
+        time_of((present, self.now()), instant)
+    }
+
+    /// Returns the `Instant` of a time of this clock: the inverse of [`time_at`](Self::time_at). By
+    /// default it is as far from [`Instant::now`] as `time` is from the time of this clock.
+    ///
+    /// # Panics
+    ///
+    /// As for [`time_at`](Self::time_at), which also has an example.
+    fn instant_at(&self, time: Duration) -> Instant {
+        let present = Instant::now();
+        instant_of((present, self.now()), time)
     }
 }
 
@@ -132,8 +148,12 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
         (**self).now()
     }
 
-    fn reference_point(&self) -> (Instant, Duration) {
-        (**self).reference_point()
+    fn time_at(&self, instant: Instant) -> Duration {
+        (**self).time_at(instant)
+    }
+
+    fn instant_at(&self, time: Duration) -> Instant {
+        (**self).instant_at(time)
     }
 }
 
@@ -196,14 +216,7 @@ impl Time {
     pub(crate) fn at(&self, instant: Instant) -> u64 {
         match self {
             Self::Monotonic(monotonic) => monotonic.at(instant),
-            Self::Given { clock, origin } => {
-                let (reference, time) = clock.reference_point();
-                let time = match instant.checked_duration_since(reference) {
-                    Some(after) => time.saturating_add(after),
-                    None => time.saturating_sub(reference - instant),
-                };
-                ticks::nanos(time.saturating_sub(*origin))
-            }
+            Self::Given { clock, origin } => ticks::nanos(clock.time_at(instant).saturating_sub(*origin)),
         }
     }
 
@@ -217,21 +230,15 @@ impl Time {
         let deadline = Duration::from_nanos(deadline);
         match self {
             Self::Monotonic(monotonic) => instant_of((monotonic.origin, Duration::ZERO), deadline),
-            Self::Given { clock, origin } => {
-                instant_of(clock.reference_point(), origin.saturating_add(deadline))
-            }
+            Self::Given { clock, origin } => clock.instant_at(origin.saturating_add(deadline)),
         }
     }
 
-    /// Returns the current time as an `Instant`. It is not before the call.
+    /// Returns the current time as an `Instant`.
     pub(crate) fn now_as_instant(&self) -> Instant {
         match self {
             Self::Monotonic(_) => Instant::now(),
-            Self::Given { clock, .. } => {
-                // Read the time last, because it may not be before that of the reference point.
-                let reference = clock.reference_point();
-                instant_of(reference, clock.now())
-            }
+            Self::Given { clock, .. } => clock.instant_at(clock.now()),
         }
     }
 }
@@ -239,7 +246,15 @@ impl Time {
 /// Every platform can represent an `Instant` that is so far away. tokio limits its delays to it.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// Returns the `Instant` of a clock's time, given the clock's reference point.
+/// Returns a clock's time at `instant`, given one `Instant` and the clock's time there.
+fn time_of((reference, time_there): (Instant, Duration), instant: Instant) -> Duration {
+    match instant.checked_duration_since(reference) {
+        Some(after) => time_there.saturating_add(after),
+        None => time_there.saturating_sub(reference - instant),
+    }
+}
+
+/// Returns the `Instant` of a clock's time, given one `Instant` and the clock's time there.
 fn instant_of((reference, time_there): (Instant, Duration), time: Duration) -> Instant {
     match time.checked_sub(time_there) {
         Some(after) => reference.checked_add(after).unwrap_or_else(|| reference + FAR_FUTURE),
@@ -299,8 +314,12 @@ impl Clock for MonotonicClock {
         self.origin.elapsed()
     }
 
-    fn reference_point(&self) -> (Instant, Duration) {
-        (self.origin, Duration::ZERO)
+    fn time_at(&self, instant: Instant) -> Duration {
+        time_of((self.origin, Duration::ZERO), instant)
+    }
+
+    fn instant_at(&self, time: Duration) -> Instant {
+        instant_of((self.origin, Duration::ZERO), time)
     }
 }
 
@@ -426,11 +445,11 @@ impl Monotonic {
 ///
 /// # `Instant`s
 ///
-/// The clock's time is also an [`Instant`]: that at which the clock was made, plus all that it was
-/// advanced. A timer with this clock takes and returns `Instant`s of this kind, and converts them
-/// exactly. So code under test takes the time from
-/// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now), and a test may take it from
-/// [`instant`](Self::instant). `Instant::now()` is the machine's time, which passes by itself.
+/// The clock's time is also an [`Instant`], which [`instant`](Self::instant) and
+/// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now) return. A timer with this clock converts
+/// such `Instant`s exactly. They begin 30 years after the time at which the clock was made, so the
+/// timer can tell them from those of the machine: an `Instant` one hour from [`Instant::now`] is
+/// one hour from the time of this clock, less what passes on the machine before the call.
 ///
 /// # Examples
 ///
@@ -457,10 +476,10 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Makes a clock at time zero. As an `Instant`, time zero is now.
+    /// Makes a clock at time zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { nanos: Arc::default(), origin: HAS_CLOCK.then(Instant::now) }
+        Self { nanos: Arc::default(), origin: HAS_CLOCK.then(|| Instant::now() + FAR_FUTURE) }
     }
 
     /// Returns the clock's time as an `Instant`.
@@ -490,7 +509,7 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn instant(&self) -> Instant {
-        instant_of(self.reference_point(), self.now())
+        self.instant_at(self.now())
     }
 
     /// Advances the time of this clock and of all its clones. The time stops at 2^64 − 1 ns, which
@@ -511,8 +530,17 @@ impl Clock for ManualClock {
         Duration::from_nanos(self.nanos.load(Ordering::Acquire))
     }
 
-    fn reference_point(&self) -> (Instant, Duration) {
-        (self.origin.expect("this platform has no clock, so it has no `Instant`"), Duration::ZERO)
+    fn time_at(&self, instant: Instant) -> Duration {
+        match self.origin.and_then(|origin| instant.checked_duration_since(origin)) {
+            Some(time) => time,
+            // One of the machine's clock.
+            None => time_of((Instant::now(), self.now()), instant),
+        }
+    }
+
+    fn instant_at(&self, time: Duration) -> Instant {
+        let origin = self.origin.expect("this platform has no clock, so it has no `Instant`");
+        instant_of((origin, Duration::ZERO), time)
     }
 }
 

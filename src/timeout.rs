@@ -133,8 +133,8 @@ impl Timeout {
     /// 30 years on a platform whose `Instant` ends before that.
     ///
     /// With the default clock the result changes only by a reset. With a clock that [converts by
-    /// the present](crate::Clock::reference_point), it also changes if that clock is faster or
-    /// slower than the machine's.
+    /// the present](crate::Clock::instant_at), it also changes if that clock is faster or slower
+    /// than the machine's.
     ///
     /// # Examples
     ///

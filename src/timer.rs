@@ -208,7 +208,7 @@ impl HashedWheelTimer {
     /// With the default clock the conversion is exact, whenever the call is made: timeouts with the
     /// same deadline belong to the same tick. This also holds with a
     /// [`ManualClock`](crate::ManualClock), whose `Instant`s are those of [`now`](Self::now). Any
-    /// other clock says itself [how it converts](crate::Clock::reference_point) an `Instant`.
+    /// other clock says itself [how it converts](crate::Clock::time_at) an `Instant`.
     ///
     /// # Errors
     ///
@@ -280,8 +280,8 @@ impl HashedWheelTimer {
     ///
     /// With the default clock this is [`Instant::now`]. With another one, such as a
     /// [`ManualClock`](crate::ManualClock) in a test, it is the `Instant` that this clock
-    /// [gives](crate::Clock::reference_point) its present time. So code that computes deadlines
-    /// from this method can be tested without real time.
+    /// [gives](crate::Clock::instant_at) its present time. So code that computes deadlines from
+    /// this method can be tested without real time.
     ///
     /// # Panics
     ///

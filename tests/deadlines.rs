@@ -103,6 +103,18 @@ fn a_manual_clock_converts_an_instant_exactly() {
     assert_eq!(past.deadline(), deadline, "a deadline that has passed is now");
 }
 
+/// The test uses hours, because the machine's time passes meanwhile.
+#[test]
+fn a_manual_clock_takes_an_instant_of_the_machine_by_its_distance() {
+    let mut t = Driven::new();
+    t.pass(HOUR);
+    let timeout = t.timer.new_timeout_at(|_| (), Instant::now() + HOUR).unwrap();
+    let left = timeout.remaining();
+    assert!(left <= HOUR && left > HOUR / 2, "{left:?}");
+    assert_eq!(t.pass(HOUR / 2), 0, "real time does not count");
+    assert_eq!(t.pass(HOUR / 2), 1);
+}
+
 #[test]
 fn the_clock_of_the_machine_is_the_default_clock() {
     let clock = MonotonicClock::new();

@@ -199,7 +199,8 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(&fn(ExpiredTask), ExpiredTask) = TaskExecutor::execute;
     let _: fn(&dyn TaskExecutor, ExpiredTask) = <dyn TaskExecutor>::execute;
     let _: fn(&dyn Clock) -> Duration = <dyn Clock>::now;
-    let _: fn(&dyn Clock) -> (Instant, Duration) = <dyn Clock>::reference_point;
+    let _: fn(&dyn Clock, Instant) -> Duration = <dyn Clock>::time_at;
+    let _: fn(&dyn Clock, Duration) -> Instant = <dyn Clock>::instant_at;
     let _: fn() -> MonotonicClock = MonotonicClock::new;
     let _: fn() -> MonotonicClock = MonotonicClock::default;
     let _: fn() -> ManualClock = ManualClock::new;
