@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 pub use crate::engine::inside::{Lane, Lanes};
 pub use crate::node::inside::{FreeNode, LocalCount, Nodes, SharedValue, TimerRef, WheelRef};
-pub use crate::sync::inside::take_spawned;
+pub use crate::node::inside::{Pages, UsedNodes};
 #[cfg(not(hashed_wheel_shuttle))]
 pub use crate::sync::inside::HeavyFence;
-pub use crate::node::inside::{Pages, UsedNodes};
+pub use crate::sync::inside::take_spawned;
 
 /// The request in the environment: the name of a mutant, or an order to weaken. Each request runs
 /// in a process of its own, because the process may abort.
