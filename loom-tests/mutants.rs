@@ -42,7 +42,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ReplaceCountsEndFirst",
         "engine/caller.rs",
-        "«cache.counts.register();» let handle = cache.nodes.schedule_replacement(task, handle.deadline());",
+        "«cache.counts.register();»
+        let handle = cache.nodes.schedule_replacement(task, handle.deadline());",
         "cache.counts.cancel(); cache.counts.register();",
     ),
     mutant("ReplaceCountsEndFirst", "engine/caller.rs", "«cache.counts.cancel();» Ok((old,", ""),
@@ -70,7 +71,12 @@ pub const ROWS: &[Row] = &[
         "«let state = thread_cache::push(message); self.wake_for_pushed(state, handle);»",
         "",
     ),
-    mutant("ResetWithoutPush", "node/transitions.rs", "push(unsafe { Message::new(handle, Kind::Moved) });", ""),
+    mutant(
+        "ResetWithoutPush",
+        "node/transitions.rs",
+        "push(unsafe { Message::new(handle, Kind::Moved) });",
+        "",
+    ),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
@@ -157,7 +163,13 @@ pub const ROWS: &[Row] = &[
     // `shutdown` does not wait for a thread that is replacing a timeout.
     mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.
-    mutant("ShutdownWithoutGrace", "engine/end.rs", "fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> { if «self.state.snapshot().is_stopped()» {", "true"),
+    mutant(
+        "ShutdownWithoutGrace",
+        "engine/end.rs",
+        "fn next_due(self: &Arc<Self>, last: u64) -> Option<u64> {
+        if «self.state.snapshot().is_stopped()» {",
+        "true",
+    ),
     // A timer that closes takes new timeouts in after those that it has accepted.
     mutant("ClosedTimerTakesNew", "engine/end.rs", "Arrival::New(node) if «intake.refuses_new»", "false"),
     mutant("ClosedTimerTakesNew", "engine/worker.rs", "Arrival::New(node) if «refuses_new»", "false"),
@@ -168,13 +180,28 @@ pub const ROWS: &[Row] = &[
         "«»nodes.stop_all(",
         "while nodes.next_due().is_some() {}",
     ),
-    mutant("StopIgnoresUnfinishedTurn", "engine/end.rs", "shared.pending_counts.at_most(&shared.counters) == 0", "true"),
+    mutant(
+        "StopIgnoresUnfinishedTurn",
+        "engine/end.rs",
+        "shared.pending_counts.at_most(&shared.counters) == 0",
+        "true",
+    ),
     // `stop` does not wait for a thread that is replacing a timeout.
-    mutant("StopWithoutWaiting", "engine/end.rs", "shared.pending_counts.at_most(&shared.counters) == 0", "true"),
+    mutant(
+        "StopWithoutWaiting",
+        "engine/end.rs",
+        "shared.pending_counts.at_most(&shared.counters) == 0",
+        "true",
+    ),
     // A `stop` that is not the first one drains the timer too.
     mutant("SecondStopDrains", "engine/end.rs", "if «!is_first» {", "false"),
     // A `stop` that is not the first one does not wait for the first.
-    mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().has_ended_all» {", "false"),
+    mutant(
+        "SecondStopWithoutWaiting",
+        "engine/end.rs",
+        "while «!self.worker.lock().has_ended_all» {",
+        "false",
+    ),
     // `stop` does not wake the worker.
     mutant("StopWithoutNotify", "engine/end.rs", "self.notify_worker();", ""),
     // --- engine/thread.rs, engine/timeouts.rs ----------------------------------------------------
@@ -205,6 +232,13 @@ pub const ROWS: &[Row] = &[
         "engine/worker.rs",
         "shared.state.fence_after_change(shared.state.snapshot())",
         "()",
+    ),
+    // A turn unlists lanes with the ordinary fence only, although `LIGHT` is set.
+    mutant(
+        "UnlistWithoutHeavyFence",
+        "engine/worker.rs",
+        "shared.state.fence_after_change(shared.state.snapshot())",
+        "crate::sync::fence(crate::sync::Ordering::SeqCst)",
     ),
     // The worker does not look at a lane again after it has unlisted it.
     mutant("UnlistWithoutSecondLook", "engine/timeouts.rs", "listed.lane.stays_listed()", "false"),
@@ -261,7 +295,12 @@ pub const ROWS: &[Row] = &[
     mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
     // --- node/local.rs ---------------------------------------------------------------------------
     // `cancel` does not tell the worker about a timeout that is in the wheel.
-    mutant("CancelWithoutPush", "node/local.rs", "self.push(unsafe { Message::new(handle, Kind::Ended) });", ""),
+    mutant(
+        "CancelWithoutPush",
+        "node/local.rs",
+        "self.push(unsafe { Message::new(handle, Kind::Ended) });",
+        "",
+    ),
     // A thread that has taken its message back counts down by a load and a store, as if no other
     // thread could borrow the handle.
     mutant(
@@ -278,7 +317,8 @@ pub const ROWS: &[Row] = &[
         "ReleaseWithoutCompare",
         "node/refs.rs",
         "let mut count = references.load_count(Ordering::Acquire); «»",
-        "references.store(count - 1, Ordering::Release); return (count == 1).then(|| unsafe { FreeNode::new(node) });",
+        "references.store(count - 1, Ordering::Release);
+        return (count == 1).then(|| unsafe { FreeNode::new(node) });",
     ),
     // `merged` is read after the reference was counted down, when the node may hold another
     // timeout.
@@ -286,8 +326,10 @@ pub const ROWS: &[Row] = &[
         "MergedReadAfterRelease",
         "node/refs.rs",
         "let mut count = references.load_count(Ordering::Acquire); «»",
-        "let is_last = |count| count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
-        return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel))).then(|| unsafe { FreeNode::new(node) });",
+        "let is_last = |count| count == 1 ||
+        count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
+        return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel)))
+        .then(|| unsafe { FreeNode::new(node) });",
     ),
     // --- node/timer_ref.rs -----------------------------------------------------------------------
     // References are added to the shared count by a load and a store, with a gap in between.
@@ -342,13 +384,18 @@ pub const ROWS: &[Row] = &[
         return is_there;",
     ),
     // The worker believes that the block before the last one is not taken back from.
-    mutant("SettledTooEarly", "node/lane.rs", "«(pushed.saturating_sub(1) / BLOCK).saturating_sub(1)» * BLOCK", "pushed.saturating_sub(1) / BLOCK"),
-    // A lane gives out its messages in another order than they were pushed.
+    mutant(
+        "SettledTooEarly",
+        "node/lane.rs",
+        "«(pushed.saturating_sub(1) / BLOCK).saturating_sub(1)» * BLOCK",
+        "pushed.saturating_sub(1) / BLOCK",
+    ),
     // The worker and the thread both get the consumer's end of a lane.
     mutant(
         "LaneListedTwice",
         "node/lane.rs",
-        "«self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()»",
+        "«self.unlisted.compare_exchange(taken, LISTED, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()»",
         "self.unlisted.store(LISTED, Ordering::Relaxed); taken != LISTED",
     ),
     // A thread lists its lane with the block of its last message.
@@ -358,6 +405,7 @@ pub const ROWS: &[Row] = &[
         "let block = «self.block_of(taken.saturating_sub(1))?»;",
         "&self.block",
     ),
+    // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
     // --- node/arena.rs, node/surplus.rs ----------------------------------------------------------
     // A page is pushed to the queue although it is there.
@@ -372,7 +420,9 @@ pub const ROWS: &[Row] = &[
         "AvailableTakenInTwoSteps",
         "node/arena.rs",
         "Some((page, «available.swap(0, Ordering::Acquire)»))",
-        "let nodes = available.load(Ordering::Acquire); available.store(0, Ordering::Relaxed); nodes",
+        "let nodes = available.load(Ordering::Acquire);
+        available.store(0, Ordering::Relaxed);
+        nodes",
     ),
     // The nodes of a page are not written after its memory was returned.
     mutant(
@@ -418,7 +468,12 @@ pub const ROWS: &[Row] = &[
         }",
     ),
     // An item becomes current although its timeout has ended.
-    mutant("EndedItemStaysCurrent", "keyed/items.rs", "if !«matches!(state, Some(PendingState::Armed(_)))»", "true"),
+    mutant(
+        "EndedItemStaysCurrent",
+        "keyed/items.rs",
+        "if !«matches!(state, Some(PendingState::Armed(_)))»",
+        "true",
+    ),
     // The task of an item does not start while its `arm` is in progress.
     mutant(
         "PendingItemDoesNotStart",
@@ -454,10 +509,20 @@ pub const ROWS: &[Row] = &[
     // A future that is polled again keeps the waker of the first poll.
     mutant("RepollKeepsOldWaker", "future/sleep.rs", "*id == WakerId::of(waker)", "true"),
     // A reset to a time that has passed does not wake the task that waits.
-    mutant("ResetToPastWithoutWake", "future/sleep.rs", "if has_passed => «timeout.cancel()»", "{ self.shared.cancel_quietly(timeout); true }"),
+    mutant(
+        "ResetToPastWithoutWake",
+        "future/sleep.rs",
+        "if has_passed => «timeout.cancel()»",
+        "{ self.shared.cancel_quietly(timeout); true }",
+    ),
     // --- delay_queue/ ----------------------------------------------------------------------------
     // A producer does not wake the consumer that waits for a later deadline.
-    mutant("InsertWithoutNotify", "delay_queue/mod.rs", "«state.waiters.notify_of(deadline)»; drop(state);", "None"),
+    mutant(
+        "InsertWithoutNotify",
+        "delay_queue/mod.rs",
+        "«state.waiters.notify_of(deadline)»; drop(state);",
+        "None",
+    ),
     // A reset to an earlier deadline does not either.
     mutant("QueueResetWithoutNotify", "delay_queue/mod.rs", "if «is_reset» { state", "false"),
     // A consumer looks for a value and begins to wait in two steps.
@@ -480,7 +545,12 @@ pub const ROWS: &[Row] = &[
     // A consumer that leaves does not wake the next one.
     mutant("LeaveWithoutNotify", "delay_queue/waiters.rs", "if «was_first» {", "false"),
     // A consumer takes an alarm that has ended for one that is set.
-    mutant("EndedAlarmIsKept", "delay_queue/mod.rs", "if «self.now() >= deadline» {", "return Ok(true); false"),
+    mutant(
+        "EndedAlarmIsKept",
+        "delay_queue/mod.rs",
+        "if «self.now() >= deadline» {",
+        "return Ok(true); false",
+    ),
     // `stop` does not wake a consumer.
     mutant(
         "AlarmIgnoresStop",
@@ -493,7 +563,8 @@ pub const ROWS: &[Row] = &[
         "TakeInTwoSteps",
         "delay_queue/mod.rs",
         "let due = «self.state.lock().values.take_due(now)?»;",
-        "{ let first = self.state.lock().values.first()?; (first, self.state.lock().values.remove(first.1).unwrap()) }",
+        "{ let first = self.state.lock().values.first()?;
+        (first, self.state.lock().values.remove(first.1).unwrap()) }",
     ),
     // --- no mutants ------------------------------------------------------------------------------
     // Atomics whose orders the environment can weaken: inside/sync/model.rs.
@@ -509,17 +580,17 @@ pub const ROWS: &[Row] = &[
         "use crate::sync::unmodelled::AtomicPtr; use crate::sync::inside::PageWord as AtomicU64;",
     ),
     // The return of memory in these models: inside/node/surplus.rs.
-    always(
-        "node/arena.rs",
-        "match if «»CAN_RETURN_MEMORY {",
-        "super::surplus::inside::returns_memory() ||",
-    ),
+    always("node/arena.rs", "match if «»CAN_RETURN_MEMORY {", "super::surplus::inside::returns_memory() ||"),
     always(
         "node/arena.rs",
         "«»let number = page * PAGE as u32; let first = self.at(number);",
         "super::surplus::inside::write_page(page);",
     ),
-    always("node/arena.rs", "Page { first, free: «ALL_FREE» }", "super::surplus::inside::given_out(ALL_FREE)"),
+    always(
+        "node/arena.rs",
+        "Page { first, free: «ALL_FREE» }",
+        "super::surplus::inside::given_out(ALL_FREE)",
+    ),
     always("node/surplus.rs", "«»CAN_RETURN_MEMORY && !needs_drop", "inside::returns_memory() ||"),
     always(
         "node/surplus.rs",
@@ -528,7 +599,11 @@ pub const ROWS: &[Row] = &[
     ),
     // The heavy fence of the models of `LIGHT`: inside/sync/model.rs.
     always("sync/model.rs", "unreachable!();", "inside::light_fence();"),
-    always("platform.rs", "«»HAS_HEAVY_FENCE.load(Ordering::Acquire)", "crate::sync::inside::has_heavy_fence() ||"),
+    always(
+        "platform.rs",
+        "«»HAS_HEAVY_FENCE.load(Ordering::Acquire)",
+        "crate::sync::inside::has_heavy_fence() ||",
+    ),
     always(
         "platform.rs",
         "pub(crate) fn heavy_fence() -> bool { «»",

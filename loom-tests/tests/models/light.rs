@@ -11,6 +11,7 @@
 use hashed_wheel::inside::HeavyFence;
 
 use super::sleep::turn_and_idle;
+use super::unlisted::{assert_expires, fall_asleep, with_idle_lanes, with_unlisted_lanes};
 use super::*;
 
 /// Returns a timer with one timeout in its wheel. Its worker sets `LIGHT` when it falls asleep;
@@ -120,5 +121,86 @@ fn count_includes_the_registration_of_what_another_thread_has_cancelled() {
         caller.join().unwrap();
         reader.join().unwrap();
         assert_eq!(driven.timer.pending_timeouts(), usize::from(timeout.is_none()));
+    });
+}
+
+// --- unlisted lanes ------------------------------------------------------------------------------
+
+/// `LIGHT` was set in an earlier sleep. This turn announces none.
+#[test]
+fn turn_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it() {
+    let mutants = [
+        mutant("UnlistWithoutHeavyFence"),
+        mutant("UnlistAfterFence"),
+        mutant("UnlistWithoutSecondLook"),
+        mutant("UnlistedReadBeforeFence"),
+        mutant("PushWithoutLightFence"),
+        mutant("PushWithoutListing"),
+    ];
+    explore(None, mutants, || {
+        let (_fence, (driven, _far)) = (HeavyFence::new(), with_idle_lanes());
+        driven.driver.set_light();
+        let worker = Driven::turn(driven.driver);
+        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        let (_, mut driver) = worker.join().unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!(driver.turn(), 1, "the worker finds the message");
+    });
+}
+
+#[test]
+fn sleep_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it() {
+    let mutants = [
+        mutant("ChangeWithoutHeavyFence"),
+        mutant("UnlistAfterFence"),
+        mutant("UnlistWithoutSecondLook"),
+        mutant("UnlistedReadBeforeFence"),
+        mutant("PushWithoutLightFence"),
+        mutant("PushWithoutListing"),
+    ];
+    explore(None, mutants, || {
+        let (_fence, (driven, _far)) = (HeavyFence::new(), with_idle_lanes());
+        driven.driver.set_light();
+        let worker = fall_asleep(driven.driver);
+        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        assert_expires(worker, &driven.clock);
+    });
+}
+
+/// The worker has unlisted the lane in an earlier turn.
+#[test]
+fn push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep() {
+    let mutants = ["PushWithoutListing", "ListingWithoutFence", "ChangeWithoutHeavyFence"].map(mutant);
+    explore(None, mutants, || {
+        let (_fence, (driven, _far)) = (HeavyFence::new(), with_unlisted_lanes());
+        driven.driver.set_light();
+        let worker = fall_asleep(driven.driver);
+        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        assert_expires(worker, &driven.clock);
+    });
+}
+
+/// The worker unlists the lane with the ordinary fence, and then sets `LIGHT`. A caller that reads
+/// `LIGHT` sees that its lane is unlisted.
+#[test]
+fn caller_that_reads_light_knows_that_its_lane_is_unlisted() {
+    let mutants = [
+        no_acquire("engine/state.rs snapshot"),
+        mutant("UnlistWithoutFence"),
+        mutant("PushWithoutFence"),
+        mutant("PushWithoutListing"),
+    ];
+    explore(None, mutants, || {
+        let (_fence, (driven, _far)) = (HeavyFence::new(), with_idle_lanes());
+        let mut driver = driven.driver;
+        let worker = thread::spawn(move || {
+            driver.turn();
+            driver.set_light();
+            driver
+        });
+        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        let mut driver = worker.join().unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!(driver.turn(), 1, "the worker finds the message");
     });
 }

@@ -101,6 +101,7 @@
 //! | with `LIGHT`: cancel, new timeout | falling asleep | `light::worker_sees_a_cancel_or_is_woken`, `light::worker_that_sets_light_sees_a_cancel_or_is_woken`, `light::worker_sees_a_new_timeout_or_is_woken` |
 //! | | stop | `light::new_timeout_is_not_lost_by_stop`, `light::new_timeout_is_not_lost_by_stop_while_light_is_set` |
 //! | | count of pending timeouts | `light::count_includes_the_registration_of_what_another_thread_has_cancelled` |
+//! | with `LIGHT`: push of a new timeout | unlisting of the thread's lane | in a turn: `light::turn_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it`; before a sleep: `light::sleep_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it`, `light::push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep`; and then `LIGHT` is set: `light::caller_that_reads_light_knows_that_its_lane_is_unlisted` |
 //!
 //! `orders` has the models of what one thread sees of another thread's writes. `lanes`, `refs` and
 //! `timer_ref` have models of parts of the timer.

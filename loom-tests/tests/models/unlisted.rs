@@ -10,7 +10,7 @@ const TURNS_UNTIL_IDLE: usize = 4;
 
 /// Returns a timer whose worker unlists all lanes before its next sleep, with a timeout of this
 /// thread in the wheel.
-fn with_idle_lanes() -> (Driven, Timeout) {
+pub(super) fn with_idle_lanes() -> (Driven, Timeout) {
     with_idle_lanes_of(Driven::new())
 }
 
@@ -21,7 +21,7 @@ fn with_idle_lanes_of(mut driven: Driven) -> (Driven, Timeout) {
 }
 
 /// Returns a timer whose worker has unlisted all lanes, in a turn.
-fn with_unlisted_lanes() -> (Driven, Timeout) {
+pub(super) fn with_unlisted_lanes() -> (Driven, Timeout) {
     with_unlisted_lanes_of(Driven::new())
 }
 
@@ -32,14 +32,14 @@ fn with_unlisted_lanes_of(driven: Driven) -> (Driven, Timeout) {
 }
 
 /// Lets the worker fall asleep on another thread.
-fn fall_asleep(driver: Driver) -> thread::JoinHandle<(bool, Driver)> {
+pub(super) fn fall_asleep(driver: Driver) -> thread::JoinHandle<(bool, Driver)> {
     thread::spawn(move || (driver.falls_asleep(), driver))
 }
 
 /// The worker has seen the message of a timeout that is due in the next tick, or was woken. Then
 /// its next turn expires the timeout.
 #[track_caller]
-fn assert_expires(worker: thread::JoinHandle<(bool, Driver)>, clock: &ManualClock) {
+pub(super) fn assert_expires(worker: thread::JoinHandle<(bool, Driver)>, clock: &ManualClock) {
     let (asleep, mut driver) = worker.join().unwrap();
     assert!(!(asleep && driver.misses_messages()), "the worker is not asleep, or has seen the message");
     clock.advance(TICK);
