@@ -231,7 +231,7 @@ pub const ROWS: &[Row] = &[
         "UnlistWithoutFence",
         "engine/worker.rs",
         "shared.state.fence_after_change(shared.state.snapshot())",
-        "()",
+        "",
     ),
     // A turn unlists lanes with the ordinary fence only, although `LIGHT` is set.
     mutant(
@@ -250,7 +250,7 @@ pub const ROWS: &[Row] = &[
         "UnlistedReadBeforeFence",
         "engine/thread_cache.rs",
         "«»let state = self.nodes.pool().state.look_after_push(seen);",
-        "if !self.nodes.is_unlisted() { return self.nodes.pool().state.look_after_push(seen); }",
+        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.pool().state.look_after_push(seen); }",
     ),
     // A thread that lists its lane reads the state without another fence.
     mutant(
@@ -460,7 +460,7 @@ pub const ROWS: &[Row] = &[
         "keyed/items.rs",
         "let mut items = self.shard.items.lock(); «»let Items { pending, current } = &mut *items;
         let state = pending.find(item);",
-        "if !items.current.contains_key(&key) {
+        "let is_new = !items.current.contains_key(&key); if is_new {
             drop(items);
             let lost = self.shard.items.lock().remove(&key);
             drop(lost.map(|(_, old)| old.cancel()));
@@ -503,7 +503,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ClosedMapDoesNotWake",
         "keyed/receiver.rs",
-        "«self.change(|state| state.is_closed = true);»",
+        "«self.update(|state| state.is_closed = true);»",
         "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }",
     ),
     // A future that is polled again keeps the waker of the first poll.
@@ -545,12 +545,7 @@ pub const ROWS: &[Row] = &[
     // A consumer that leaves does not wake the next one.
     mutant("LeaveWithoutNotify", "delay_queue/waiters.rs", "if «was_first» {", "false"),
     // A consumer takes an alarm that has ended for one that is set.
-    mutant(
-        "EndedAlarmIsKept",
-        "delay_queue/mod.rs",
-        "if «self.now() >= deadline» {",
-        "return Ok(true); false",
-    ),
+    mutant("EndedAlarmIsKept", "delay_queue/mod.rs", "if «self.now() >= deadline» {", "return Ok(true)"),
     // `stop` does not wake a consumer.
     mutant(
         "AlarmIgnoresStop",

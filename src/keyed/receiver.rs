@@ -40,11 +40,11 @@ pub(super) fn channel<K, V>() -> (Sender<K, V>, ExpiredEntries<K, V>) {
 
 impl<K, V> Sender<K, V> {
     pub(super) fn send(&self, key: K, value: V) {
-        self.change(|state| state.entries.push_back((key, value)));
+        self.update(|state| state.entries.push_back((key, value)));
     }
 
     /// Changes the state, if there is a receiver, and wakes it.
-    fn change(&self, change: impl FnOnce(&mut State<K, V>)) {
+    fn update(&self, change: impl FnOnce(&mut State<K, V>)) {
         let Some(queue) = self.0.upgrade() else { return };
         let mut state = queue.lock();
         change(&mut state);
@@ -59,7 +59,7 @@ impl<K, V> Sender<K, V> {
 
 impl<K, V> Drop for Sender<K, V> {
     fn drop(&mut self) {
-        self.change(|state| state.is_closed = true);
+        self.update(|state| state.is_closed = true);
     }
 }
 
