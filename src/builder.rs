@@ -236,8 +236,7 @@ impl Builder {
         Self { waker: Some(Waker::new(waker)), ..self }
     }
 
-    /// Sets the clock. Default: the machine's monotonic clock, which is
-    /// [`MonotonicClock`](crate::MonotonicClock).
+    /// Sets the clock. Default: the machine's monotonic clock, which is [`MonotonicClock`].
     ///
     /// The first timer of a process that uses the default clock takes about a millisecond to build,
     /// because it measures the frequency of the processor's counter. A platform without a clock
