@@ -1,4 +1,5 @@
-//! futures-core's `Stream` for [`Interval`], [`DelayQueue`] and [`ExpiredEntries`]: feature `stream`.
+//! futures-core's `Stream` for [`Interval`], [`DelayQueue`] and [`ExpiredEntries`]: feature
+//! `stream`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

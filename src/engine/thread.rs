@@ -11,8 +11,8 @@ use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, 
 /// millisecond.
 const RETURN_STEPS: usize = 16;
 
-/// The thread's timer slack is at most a tick divided by this. By default Linux may wake it 50 µs late,
-/// which matters for a tick of 1 ms, and not for a long one.
+/// The thread's timer slack is at most a tick divided by this. By default Linux may wake it 50 µs
+/// late, which matters for a tick of 1 ms, and not for a long one.
 const SLACKS_PER_TICK: u64 = 1_000;
 
 pub(crate) struct Thread {

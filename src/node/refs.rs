@@ -100,8 +100,8 @@ unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>>
         // another timeout, which may be merged. With a count of 2 no other thread has a handle
         // whose message could still be taken back, so `merged` does not change any more.
         if count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1 {
-            // This is the only reference, so no other thread needs the count.
-            // SAFETY: the count says so. The task was moved out when the timeout ended.
+            // This is the only reference, so no other thread needs the count. SAFETY: the count
+            // says so. The task was moved out when the timeout ended.
             return Some(unsafe { FreeNode::new(node) });
         }
         // Release: pairs with the `Acquire` of the thread that finds the last reference.

@@ -132,8 +132,7 @@ pub(crate) fn mutant(name: &str) -> Mutant {
     Mutant { name: name.to_owned(), request: name.to_owned(), never_ends: false }
 }
 
-/// No atomic operation in this function of this file ("engine/end.rs stop") releases
-/// anything.
+/// No atomic operation in this function of this file ("engine/end.rs stop") releases anything.
 pub(crate) fn no_release(of: &str) -> Mutant {
     weak(of, "release")
 }
