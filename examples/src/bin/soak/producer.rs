@@ -17,6 +17,9 @@ const MAX_TO_CANCEL: usize = 2_000;
 /// The maximum number of timeouts to cancel that a thread leaves to others when it ends.
 const MAX_LEFT_BY_VISITOR: usize = 4;
 
+/// The maximum number of tasks of a producer that stall the worker, with the sabotage `stall`.
+const MAX_STALLS: u8 = 10;
+
 /// A timer and the parameters for its producers.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -79,6 +82,8 @@ impl Producer {
     /// Schedules some timeouts, as a thread does that ends soon. Cancels most of them, and leaves
     /// the others to other threads.
     pub(crate) fn visit(mut self) {
+        // There are many such threads: the stalls of all of them would take minutes.
+        self.stalls = MAX_STALLS;
         for _ in 0..self.random.usize(1..200) {
             self.step();
         }
@@ -146,7 +151,7 @@ impl Producer {
     }
 
     fn action(&mut self, will_cancel: bool) -> Action {
-        if self.target.sabotage == Some(Sabotage::Stall) && !will_cancel && self.stalls < 10 {
+        if self.target.sabotage == Some(Sabotage::Stall) && !will_cancel && self.stalls < MAX_STALLS {
             self.stalls += 1;
             return Action::Stall(self.target.stall);
         }
