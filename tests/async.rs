@@ -13,35 +13,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use common::{Driven, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{AsyncTask, Driven, TEST_TIMEOUT, TICK, ends, ms, quietly};
 use hashed_wheel::{
     Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError, Schedule,
     Sleep, TimeoutError, WithTimeout,
 };
 
 // --- tasks that poll -----------------------------------------------------------------------------
-
-/// A task of some executor: the part of it that a waker can see.
-#[derive(Default)]
-struct Task {
-    wakes: AtomicUsize,
-}
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        self.wakes.fetch_add(1, SeqCst);
-    }
-}
-
-impl Task {
-    fn new() -> Arc<Self> {
-        Arc::default()
-    }
-
-    fn wakes(&self) -> usize {
-        self.wakes.load(SeqCst)
-    }
-}
 
 fn poll<F: Future + Unpin>(future: &mut F, task: &Arc<impl Wake + Send + Sync + 'static>) -> Poll<F::Output> {
     poll_with(future, &Waker::from(Arc::clone(task)))
@@ -51,7 +29,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-fn tick(interval: &mut Interval, task: &Arc<Task>) -> Poll<Result<(), NewTimeoutError>> {
+fn tick(interval: &mut Interval, task: &Arc<AsyncTask>) -> Poll<Result<(), NewTimeoutError>> {
     interval.poll_tick(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
 }
 
@@ -82,7 +60,7 @@ fn block_on<T>(driver: &mut Driver, clock: &ManualClock, future: impl Future<Out
 #[test]
 fn a_sleep_is_woken_at_the_first_boundary_at_or_after_its_deadline() {
     for (delay, boundary) in [(1, 1), (9_999, 1), (10_000, 1), (10_001, 2), (80_001, 9)] {
-        let (mut t, task) = (Driven::new(), Task::new());
+        let (mut t, task) = (Driven::new(), AsyncTask::new());
         let mut sleep = t.timer.sleep(Duration::from_micros(delay));
         assert!(poll(&mut sleep, &task).is_pending());
         for _ in 1..boundary {
@@ -100,7 +78,7 @@ fn a_sleep_is_woken_at_the_first_boundary_at_or_after_its_deadline() {
 
 #[test]
 fn a_sleep_counts_from_its_creation_and_is_scheduled_at_the_first_poll() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let (mut first, mut second, never_polled) =
         (t.timer.sleep(TICK), t.timer.sleep(TICK * 3), t.timer.sleep(TICK));
     assert_eq!((t.timer.pending_timeouts(), first.remaining()), (0, TICK));
@@ -116,7 +94,7 @@ fn a_sleep_counts_from_its_creation_and_is_scheduled_at_the_first_poll() {
 
 #[test]
 fn a_zero_sleep_is_ready_and_a_maximal_one_never_is() {
-    let task = Task::new();
+    let task = AsyncTask::new();
     let mut t = Driven::new();
     assert!(is_ok(&poll(&mut t.timer.sleep(Duration::ZERO), &task)));
     let mut never = t.timer.sleep(Duration::MAX);
@@ -132,7 +110,7 @@ fn a_zero_sleep_is_ready_and_a_maximal_one_never_is() {
 
 #[test]
 fn sleep_until_ends_at_an_instant() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let begin = t.timer.now();
     let mut sleep = t.timer.sleep_until(begin + TICK * 3);
     assert_eq!((sleep.remaining(), sleep.deadline()), (TICK * 3, begin + TICK * 3));
@@ -153,7 +131,7 @@ fn sleep_until_ends_at_an_instant() {
 
 #[test]
 fn a_second_poll_by_the_same_task_changes_nothing() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut sleep = t.timer.sleep(TICK * 2);
     for _ in 0..3 {
         assert!(poll(&mut sleep, &task).is_pending());
@@ -167,7 +145,7 @@ fn a_second_poll_by_the_same_task_changes_nothing() {
 #[test]
 fn a_sleep_wakes_the_task_that_polled_last() {
     for in_wheel in [false, true] {
-        let (mut t, [first, second, third]) = (Driven::new(), [(); 3].map(|()| Task::new()));
+        let (mut t, [first, second, third]) = (Driven::new(), [(); 3].map(|()| AsyncTask::new()));
         let mut sleep = t.timer.sleep(TICK * 2);
         for task in [&first, &second, &third] {
             assert!(poll(&mut sleep, task).is_pending());
@@ -194,7 +172,7 @@ fn a_sleep_wakes_the_task_that_polled_last() {
 #[test]
 fn the_drop_of_a_sleep_cancels_immediately_and_wakes_no_task() {
     for turns in 0..3 {
-        let (mut t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+        let (mut t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
         let mut sleep = t.timer.sleep(TICK * 2);
         assert!(poll(&mut sleep, &task).is_pending());
         for _ in 0..turns {
@@ -231,7 +209,7 @@ fn wake_ups_come_in_the_order_of_expiry() {
 
 #[test]
 fn a_sleep_may_be_reset_at_any_time() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut sleep = t.timer.sleep(TICK);
     // Reset before the first poll.
     sleep.reset(TICK * 5);
@@ -257,7 +235,7 @@ fn a_sleep_may_be_reset_at_any_time() {
     assert!(poll(&mut sleep, &task).is_pending());
     // A reset also holds if another task polls next.
     sleep.reset(TICK * 4);
-    let other = Task::new();
+    let other = AsyncTask::new();
     assert!(poll(&mut sleep, &other).is_pending());
     assert_eq!((t.pass(TICK * 3), t.pass(TICK)), (0, 1));
     assert_eq!((task.wakes(), other.wakes()), (2, 1));
@@ -278,7 +256,7 @@ fn a_reset_to_a_time_that_has_passed_ends_a_sleep() {
         |sleep, begin| sleep.reset_at(begin + TICK / 2),
     ];
     for (reset, in_wheel) in resets.into_iter().flat_map(|reset| [(reset, false), (reset, true)]) {
-        let (mut t, task) = (Driven::new(), Task::new());
+        let (mut t, task) = (Driven::new(), AsyncTask::new());
         let begin = t.timer.now();
         let [mut waits, mut idle, mut elapsed] = [9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
         assert!(is_ok(&poll(&mut elapsed, &task)));
@@ -290,7 +268,7 @@ fn a_reset_to_a_time_that_has_passed_ends_a_sleep() {
         for sleep in [&mut waits, &mut idle, &mut elapsed] {
             reset(sleep, begin);
             assert!(sleep.is_elapsed() && sleep.deadline() <= t.timer.now());
-            assert!(is_ok(&poll(sleep, &Task::new())));
+            assert!(is_ok(&poll(sleep, &AsyncTask::new())));
         }
         let stats = t.timer.stats();
         assert_eq!((task.wakes(), stats.pending, stats.cancelled, stats.resets), (1, 0, 1, 0));
@@ -303,7 +281,7 @@ fn a_reset_to_a_time_that_has_passed_ends_a_sleep() {
 /// Only a sleep that the timer had accepted before is ready.
 #[test]
 fn a_reset_to_a_time_that_has_passed_on_a_timer_that_ends() {
-    let (t, task, (gate, wait)) = (Driven::new(), Task::new(), common::Gate::new());
+    let (t, task, (gate, wait)) = (Driven::new(), AsyncTask::new(), common::Gate::new());
     let [mut waits, mut other, mut idle, mut elapsed] = [9, 9, 9, 0].map(|ticks| t.timer.sleep(TICK * ticks));
     assert!(is_ok(&poll(&mut elapsed, &task)));
     assert!(poll(&mut waits, &task).is_pending() && poll(&mut other, &task).is_pending());
@@ -328,7 +306,7 @@ fn a_reset_to_a_time_that_has_passed_on_a_timer_that_ends() {
 
 #[test]
 fn debug_output_shows_the_state() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut sleep = t.timer.sleep(ms(15));
     assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: 15ms, .. }");
     assert!(poll(&mut sleep, &task).is_pending());
@@ -362,7 +340,7 @@ fn futures_are_send_sync_unpin_and_static() {
 
 #[test]
 fn a_full_timer_rejects_a_new_sleep_and_keeps_its_own() {
-    let [first, second] = [(); 2].map(|()| Task::new());
+    let [first, second] = [(); 2].map(|()| AsyncTask::new());
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
     let (mut sleep, mut rejected) = (t.timer.sleep(TICK), t.timer.sleep(TICK));
     assert!(poll(&mut sleep, &first).is_pending());
@@ -393,7 +371,7 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
         |_timer, driver| drop(driver),
     ];
     for stop in cases {
-        let (mut t, task) = (Driven::new(), Task::new());
+        let (mut t, task) = (Driven::new(), AsyncTask::new());
         let (mut in_wheel, mut in_lane, mut idle) =
             (t.timer.sleep(TICK), t.timer.sleep(TICK), t.timer.sleep(TICK));
         let mut elapsed = t.timer.sleep(TICK / 2);
@@ -426,7 +404,7 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
 /// first poll. An interval that was rejected once stays rejected.
 #[test]
 fn a_timer_that_is_shutting_down_rejects_every_first_poll() {
-    let (timer, task) = (HashedWheelTimer::builder().tick(ms(1)).build().unwrap(), Task::new());
+    let (timer, task) = (HashedWheelTimer::builder().tick(ms(1)).build().unwrap(), AsyncTask::new());
     let mut interval = timer.interval(ms(1));
     let mut accepted = timer.sleep(ms(500));
     assert!(poll(&mut accepted, &task).is_pending());
@@ -451,7 +429,7 @@ fn a_timer_that_is_shutting_down_rejects_every_first_poll() {
 /// A stop ends a timeout and its wake-up may reach a future that another task polls.
 #[test]
 fn a_poll_by_another_task_after_a_stop_returns_the_error() {
-    let (t, [first, second]) = (Driven::new(), [(); 2].map(|()| Task::new()));
+    let (t, [first, second]) = (Driven::new(), [(); 2].map(|()| AsyncTask::new()));
     let mut sleep = t.timer.sleep(TICK);
     assert!(poll(&mut sleep, &first).is_pending());
     t.timer.stop();
@@ -558,7 +536,7 @@ impl PanickingWaker {
 
 #[test]
 fn a_panic_in_the_clone_of_a_waker_changes_nothing() {
-    let (mut t, task, panicking) = (Driven::new(), Task::new(), PanickingWaker::new());
+    let (mut t, task, panicking) = (Driven::new(), AsyncTask::new(), PanickingWaker::new());
     let waker = panicking.waker();
     let mut sleep = t.timer.sleep(TICK);
     let poll_panics = |sleep: &mut Sleep| {
@@ -578,7 +556,7 @@ fn a_panic_in_the_clone_of_a_waker_changes_nothing() {
 fn a_panic_in_a_waker_affects_no_other_sleep() {
     for stops in [false, true] {
         let (mut t, panicking) = (Driven::new(), PanickingWaker::new());
-        let tasks = [(); 2].map(|()| Task::new());
+        let tasks = [(); 2].map(|()| AsyncTask::new());
         let mut sleeps = [(); 3].map(|()| t.timer.sleep(TICK));
         assert!(poll(&mut sleeps[0], &tasks[0]).is_pending());
         assert!(poll_with(&mut sleeps[1], &panicking.waker()).is_pending());
@@ -606,7 +584,7 @@ fn a_panic_in_the_drop_of_a_waker_is_caught() {
         // The waker is dropped with the future, and when another waker replaces it.
         |_, sleep| drop(sleep),
         |t, mut sleep| {
-            let task = Task::new();
+            let task = AsyncTask::new();
             assert!(poll(&mut sleep, &task).is_pending());
             assert_eq!((t.pass(TICK), task.wakes()), (1, 1));
         },
@@ -641,7 +619,7 @@ fn wakers_do_not_go_through_the_task_executor() {
         drop(task);
     };
     let mut t = Driven::with(|builder| builder.task_executor(reject));
-    let task = Task::new();
+    let task = AsyncTask::new();
     let mut sleep = t.timer.sleep(TICK);
     assert!(poll(&mut sleep, &task).is_pending());
     t.timer.new_timeout(|_| unreachable!(), TICK).unwrap();
@@ -655,7 +633,7 @@ fn a_poll_wakes_a_loop_that_announced_a_longer_sleep() {
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
     let t = Driven::with(|builder| builder.waker(move || _ = counter.fetch_add(1, SeqCst)));
-    let [first, second] = [(); 2].map(|()| Task::new());
+    let [first, second] = [(); 2].map(|()| AsyncTask::new());
     let mut sleep = t.timer.sleep(TICK * 3);
     assert_eq!((t.driver.next_turn(), wakes.load(SeqCst)), (None, 0));
     assert!(poll(&mut sleep, &first).is_pending());
@@ -671,7 +649,7 @@ fn a_poll_wakes_a_loop_that_announced_a_longer_sleep() {
 
 #[test]
 fn a_future_completes_before_its_deadline_or_fails() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let is_done = AtomicBool::new(false);
     let work = || poll_fn(|_| if is_done.load(SeqCst) { Poll::Ready("done") } else { Poll::Pending });
 
@@ -705,7 +683,7 @@ fn a_future_completes_before_its_deadline_or_fails() {
 
 #[test]
 fn a_timeout_that_cannot_be_scheduled_returns_an_error() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
     let [mut first, mut second] = [(); 2].map(|()| Box::pin(t.timer.timeout(TICK, pending::<()>())));
     assert!(poll(&mut first, &task).is_pending());
     let Poll::Ready(Err(full)) = poll(&mut second, &task) else { panic!("the timeout was not rejected") };
@@ -730,7 +708,7 @@ fn the_error_of_a_sleep_converts_to_the_error_of_a_timeout() {
         timer.sleep(TICK).await?;
         timer.timeout(TICK, ready(())).await
     }
-    let (t, task) = (Driven::new(), Task::new());
+    let (t, task) = (Driven::new(), AsyncTask::new());
     let mut future = Box::pin(sleep_then_timeout(&t.timer));
     assert!(poll(&mut future, &task).is_pending());
     t.timer.stop();
@@ -781,7 +759,7 @@ fn missed_ticks_follow_the_policy() {
 #[test]
 fn a_due_tick_is_returned_at_the_next_poll() {
     for policy in [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip] {
-        let (mut t, task) = (Driven::new(), Task::new());
+        let (mut t, task) = (Driven::new(), AsyncTask::new());
         let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(TICK).missed_tick(policy));
         for _ in 1..=5 {
             t.pass(TICK);
@@ -804,7 +782,7 @@ fn a_delay_is_made_up_for_by_at_most_one_tick() {
         for (begin, period, late_by) in
             [(0, TICK / 10, TICK * 29 / 10), (5, TICK / 5, TICK * 2), (5, TICK, TICK * 2)]
         {
-            let (mut t, task) = (Driven::new(), Task::new());
+            let (mut t, task) = (Driven::new(), AsyncTask::new());
             t.pass(ms(begin));
             let mut interval = t.timer.interval_on(Schedule::at_fixed_rate(period).missed_tick(policy));
             t.pass(late_by);
@@ -820,7 +798,7 @@ fn a_delay_is_made_up_for_by_at_most_one_tick() {
 /// A tick future that is dropped before it completes does not consume the tick.
 #[test]
 fn a_dropped_tick_future_does_not_lose_its_tick() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut interval = t.timer.interval(TICK);
     for n in 1..=3 {
         for _ in 0..2 {
@@ -840,7 +818,7 @@ fn a_dropped_tick_future_does_not_lose_its_tick() {
 /// tokio's tests of these methods are in `tokio.rs`.
 #[test]
 fn a_reset_of_an_interval_moves_the_tick_that_a_task_waits_for() {
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut interval = t.timer.interval(TICK * 10);
     assert_eq!(interval.period(), TICK * 10);
     assert!(tick(&mut interval, &task).is_pending());
@@ -872,7 +850,7 @@ fn a_reset_of_an_interval_moves_the_tick_that_a_task_waits_for() {
 fn an_interval_follows_its_schedule_after_a_reset() {
     // Ticks that were missed before the reset are forgotten, and others are not.
     for (policy, ready) in [(MissedTick::Burst, 3), (MissedTick::Delay, 1), (MissedTick::Skip, 1)] {
-        let (mut t, task) = (Driven::new(), Task::new());
+        let (mut t, task) = (Driven::new(), AsyncTask::new());
         let schedule = Schedule::at_fixed_rate(TICK).start_at(t.timer.now()).missed_tick(policy);
         let mut interval = t.timer.interval_on(schedule);
         t.pass(TICK * 9 / 2);
@@ -885,7 +863,7 @@ fn an_interval_follows_its_schedule_after_a_reset() {
         assert!(tick(&mut interval, &task).is_pending(), "{policy:?}");
     }
 
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut delay = t.timer.interval_on(Schedule::with_fixed_delay(TICK * 3));
     delay.reset_after(TICK);
     t.pass(TICK * 2);
@@ -909,7 +887,7 @@ fn an_interval_follows_its_schedule_after_a_reset() {
 
 #[test]
 fn an_interval_returns_errors() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
     let mut zero = t.timer.interval(Duration::ZERO);
     for _ in 0..2 {
         assert!(matches!(tick(&mut zero, &task), Poll::Ready(Err(NewTimeoutError::ZeroPeriod))));
@@ -932,7 +910,7 @@ fn an_interval_returns_errors() {
 fn an_interval_is_a_stream_that_ends_with_the_timer() {
     use futures_core::{FusedStream, Stream};
 
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let next = |interval: &mut Interval| {
         Pin::new(interval).poll_next(&mut Context::from_waker(&Waker::from(Arc::clone(&task))))
     };
@@ -959,7 +937,7 @@ fn an_interval_is_a_stream_that_ends_with_the_timer() {
 fn hyper_sleeps_and_resets() {
     use hyper::rt::Timer;
 
-    let (mut t, task) = (Driven::new(), Task::new());
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
     let mut sleeps = [Timer::sleep(&t.timer, TICK), Timer::sleep_until(&t.timer, t.timer.now() + TICK)];
     sleeps.iter_mut().for_each(|sleep| assert!(poll(sleep, &task).is_pending()));
     assert_eq!(t.pass(TICK), 2);
@@ -1000,7 +978,7 @@ fn hyper_sleeps_and_resets() {
 fn a_sleep_for_hyper_that_cannot_be_scheduled_completes() {
     use hyper::rt::Timer;
 
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
     let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
     let mut sleep = Timer::sleep(&t.timer, TICK);
     assert!(poll(&mut sleep, &task).is_pending() && task.wakes() == 1, "the first poll wakes its own task");
@@ -1026,7 +1004,7 @@ fn random_polls_agree_with_a_calculation() {
         /// The tick at which the sleep fires and the task that polled it last.
         waits_for: Option<(u64, usize)>,
     }
-    let (tick, tasks) = (TICK.as_nanos() as u64, [(); 6].map(|()| Task::new()));
+    let (tick, tasks) = (TICK.as_nanos() as u64, [(); 6].map(|()| AsyncTask::new()));
     for seed in 0..if cfg!(miri) { 2 } else { 300 } {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 6)));
@@ -1149,7 +1127,7 @@ fn a_sleep_polled_by_two_threads_is_woken() {
         let timer = HashedWheelTimer::builder().tick(Duration::from_micros(50)).build().unwrap();
         for iteration in 0..if cfg!(miri) { 5 } else { 2_000 } {
             let sleep = Arc::new(Mutex::new(timer.sleep(Duration::from_micros(iteration % 150))));
-            let tasks = [Task::new(), Task::new()];
+            let tasks = [AsyncTask::new(), AsyncTask::new()];
             // The task that was the last to find the sleep pending is woken.
             let last = Arc::new(Mutex::new(None));
             let threads = [0, 1].map(|index| {

@@ -7,33 +7,16 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{AsyncTask, Driven, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly};
 use hashed_wheel::delay_queue::{DelayQueue, Expired, Key};
 use hashed_wheel::{HashedWheelTimer, ManualClock, NewTimeoutError};
 
-/// A task of some executor: the part of it that a waker can see.
-#[derive(Default)]
-struct Task {
-    wakes: AtomicUsize,
-}
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        self.wakes.fetch_add(1, SeqCst);
-    }
-}
-
-impl Task {
-    fn new() -> Arc<Self> {
-        Arc::default()
-    }
-
+impl AsyncTask {
     /// Polls for a value. `None` is pending.
     fn poll<T: Send + 'static>(self: &Arc<Self>, queue: &mut DelayQueue<T>) -> Option<T> {
         match self.try_poll(queue) {
@@ -47,11 +30,6 @@ impl Task {
         queue: &mut DelayQueue<T>,
     ) -> Poll<Result<Expired<T>, NewTimeoutError>> {
         queue.poll_expired(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
-    }
-
-    /// Returns how often the task was woken since the last call.
-    fn wakes(&self) -> usize {
-        self.wakes.swap(0, SeqCst)
     }
 }
 
@@ -83,17 +61,17 @@ fn all_due<T>(queue: &DelayQueue<T>) -> Vec<T> {
 
 #[test]
 fn single_immediate_delay() {
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     queue.insert("foo", Duration::ZERO);
     assert_eq!(task.poll(&mut queue), Some("foo"));
-    assert_eq!(task.wakes(), 0);
+    assert_eq!(task.take_wakes(), 0);
     assert_eq!(driven.timer.pending_timeouts(), 0, "a value that is due needs no timeout");
 }
 
 #[test]
 fn multi_immediate_delays() {
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     for value in ["1", "2", "3"] {
         queue.insert(value, Duration::ZERO);
@@ -105,34 +83,34 @@ fn multi_immediate_delays() {
 
 #[test]
 fn single_short_delay() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     queue.insert("foo", ms(5));
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(5));
-    assert_eq!(task.wakes(), 0, "a waiting consumer is woken at a tick");
+    assert_eq!(task.take_wakes(), 0, "a waiting consumer is woken at a tick");
     driven.pass(ms(5));
-    assert_eq!(task.wakes(), 1);
+    assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(&mut queue), Some("foo"));
 }
 
 #[test]
 fn multi_delay_at_start() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let long = 4_096 + 9 * 64;
     for delay in [1_000, 2, 234, long, 60, 10] {
         queue.insert(delay, TICK * delay);
     }
     for tick in 1..=long {
-        if task.wakes() > 0 || tick == 1 {
+        if task.take_wakes() > 0 || tick == 1 {
             while let Some(delay) = task.poll(&mut queue) {
                 assert_eq!(delay, tick - 1);
             }
         }
         driven.pass(TICK);
     }
-    assert_eq!(task.wakes(), 1);
+    assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(&mut queue), Some(long));
     assert!(queue.is_empty());
 }
@@ -140,7 +118,7 @@ fn multi_delay_at_start() {
 #[test]
 fn insert_in_past_fires_immediately() {
     let now = Instant::now();
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     driven.clock.advance(ms(10));
     queue.insert_at("foo", now);
@@ -150,18 +128,18 @@ fn insert_in_past_fires_immediately() {
 #[test]
 fn insert_in_past_after_poll_fires_immediately() {
     let now = Instant::now();
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     queue.insert_at("later", now + ms(200_000));
     assert_eq!(task.poll(&mut queue), None);
     queue.insert_at("now", now);
-    assert_eq!(task.wakes(), 1);
+    assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(&mut queue), Some("now"));
 }
 
 #[test]
 fn remove_entry() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let key = queue.insert("foo", ms(50));
     assert_eq!(task.poll(&mut queue), None);
@@ -183,7 +161,7 @@ fn remove_expired_item() {
 
 #[test]
 fn reset_entry() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let key = queue.insert("foo", ms(50));
     assert_eq!(task.poll(&mut queue), None);
@@ -198,7 +176,7 @@ fn reset_entry() {
 
 #[test]
 fn reset_much_later() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     driven.pass(ms(10));
     let key = queue.insert("foo", ms(200));
@@ -215,7 +193,7 @@ fn reset_much_later() {
 
 #[test]
 fn reset_twice() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let key = queue.insert("foo", ms(50));
     assert_eq!(task.poll(&mut queue), None);
@@ -245,41 +223,41 @@ fn repeatedly_reset_entry_inserted_as_expired() {
 
 #[test]
 fn expire_first_key_when_reset_to_expire_earlier() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let first = queue.insert("one", ms(200));
     queue.insert("two", ms(250));
     assert_eq!(task.poll(&mut queue), None);
     queue.reset(first, ms(100));
-    assert_eq!(task.wakes(), 1, "to set its alarm");
+    assert_eq!(task.take_wakes(), 1, "to set its alarm");
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(100));
-    assert_eq!(task.wakes(), 1);
+    assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(&mut queue), Some("one"));
 }
 
 #[test]
 fn expire_second_key_when_reset_to_expire_earlier() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     queue.insert("one", ms(200));
     let second = queue.insert("two", ms(250));
     assert_eq!(task.poll(&mut queue), None);
     queue.reset(second, ms(100));
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, None));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
     driven.pass(ms(100));
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, Some("two")));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, Some("two")));
 }
 
 #[test]
 fn reset_first_expiring_item_to_expire_later() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let first = queue.insert("one", ms(200));
     queue.insert("two", ms(250));
     assert_eq!(task.poll(&mut queue), None);
     queue.reset(first, ms(300));
-    assert_eq!(task.wakes(), 0, "its alarm is early enough");
+    assert_eq!(task.take_wakes(), 0, "its alarm is early enough");
     driven.pass(ms(250));
     assert_eq!(task.poll(&mut queue), Some("two"));
     driven.pass(ms(50));
@@ -288,26 +266,26 @@ fn reset_first_expiring_item_to_expire_later() {
 
 #[test]
 fn insert_before_first_after_poll() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     queue.insert("one", ms(200));
     assert_eq!(task.poll(&mut queue), None);
     queue.insert("two", ms(100));
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, None));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
     driven.pass(ms(100));
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, Some("two")));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, Some("two")));
 }
 
 #[test]
 fn insert_after_ready_poll() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     for value in ["1", "2", "3"] {
         queue.insert(value, ms(100));
     }
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(100));
-    assert_eq!(task.wakes(), 1);
+    assert_eq!(task.take_wakes(), 1);
     let mut received = BTreeSet::new();
     while let Some(value) = task.poll(&mut queue) {
         received.insert(value);
@@ -318,21 +296,21 @@ fn insert_after_ready_poll() {
 
 #[test]
 fn wake_after_remove_last() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let key = queue.insert("foo", ms(1_000));
     assert_eq!(task.poll(&mut queue), None);
     queue.remove(key);
     // tokio-util's stream ends here. This one waits for the next value.
     queue.insert("bar", ms(10));
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, None));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
     driven.pass(ms(10));
     assert_eq!(task.poll(&mut queue), Some("bar"));
 }
 
 #[test]
 fn peek() {
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     assert_eq!(queue.peek(), None);
     let late = queue.insert("late", ms(20));
@@ -516,7 +494,7 @@ fn deadline_by_another_clock_is_as_far_from_now() {
 
 #[test]
 fn value_with_no_reachable_deadline_is_never_due() {
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let key = queue.insert("never", Duration::MAX);
     let far = Instant::now() + Duration::from_secs(29 * 365 * 86_400);
@@ -539,17 +517,17 @@ fn value_with_no_delay_is_due_at_once_by_the_default_clock() {
 
 #[test]
 fn consumer_is_woken_only_for_an_earlier_deadline() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     assert_eq!(task.poll(&mut queue), None);
     queue.insert("first", ms(100));
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, None));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
     queue.insert("same", ms(100));
     queue.insert("later", ms(200));
-    assert_eq!(task.wakes(), 0);
+    assert_eq!(task.take_wakes(), 0);
     queue.insert("earlier", ms(50));
     queue.insert("earliest", ms(20));
-    assert_eq!(task.wakes(), 1, "once, until it looks");
+    assert_eq!(task.take_wakes(), 1, "once, until it looks");
     assert_eq!(driven.timer.pending_timeouts(), 1, "one timeout per consumer");
     driven.pass(ms(100));
     assert_eq!(task.poll(&mut queue), Some("earliest"));
@@ -557,21 +535,21 @@ fn consumer_is_woken_only_for_an_earlier_deadline() {
 
 #[test]
 fn last_waker_is_called() {
-    let (mut driven, [first, second]) = (Driven::new(), [Task::new(), Task::new()]);
+    let (mut driven, [first, second]) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
     let mut queue = driven.queue();
     queue.insert("foo", TICK);
     assert_eq!(first.poll(&mut queue), None);
     assert_eq!(second.poll(&mut queue), None);
     assert_eq!(Arc::strong_count(&first), 1, "its waker is dropped");
     driven.pass(TICK);
-    assert_eq!((first.wakes(), second.wakes()), (0, 1));
+    assert_eq!((first.take_wakes(), second.take_wakes()), (0, 1));
     assert_eq!(second.poll(&mut queue), Some("foo"));
     assert_eq!(Arc::strong_count(&second), 1, "its waker is dropped");
 }
 
 #[test]
 fn consumers_are_woken_one_at_a_time() {
-    let (mut driven, tasks) = (Driven::new(), [Task::new(), Task::new(), Task::new()]);
+    let (mut driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new(), AsyncTask::new()]);
     let queue = driven.queue();
     let mut queues = [queue.clone(), queue.clone(), queue.clone()];
     for (task, queue) in tasks.iter().zip(&mut queues) {
@@ -579,17 +557,17 @@ fn consumers_are_woken_one_at_a_time() {
     }
     queue.insert("1", TICK);
     queue.insert("2", TICK);
-    assert_eq!(tasks.each_ref().map(|task| task.wakes()), [1, 0, 0]);
+    assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [1, 0, 0]);
     assert_eq!(tasks[0].poll(&mut queues[0]), None);
     driven.pass(TICK);
-    assert_eq!(tasks.each_ref().map(|task| task.wakes()), [1, 0, 0]);
+    assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [1, 0, 0]);
     assert_eq!(tasks[0].poll(&mut queues[0]), Some("1"));
-    assert_eq!(tasks.each_ref().map(|task| task.wakes()), [0, 1, 0]);
+    assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [0, 1, 0]);
     assert_eq!(tasks[1].poll(&mut queues[1]), Some("2"));
-    assert_eq!(tasks.each_ref().map(|task| task.wakes()), [0, 0, 1], "the next one sets its alarm");
+    assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [0, 0, 1], "the next one sets its alarm");
     assert_eq!(tasks[2].poll(&mut queues[2]), None);
     queue.insert("3", TICK);
-    assert_eq!((tasks[2].wakes(), tasks[2].poll(&mut queues[2])), (1, None));
+    assert_eq!((tasks[2].take_wakes(), tasks[2].poll(&mut queues[2])), (1, None));
     driven.pass(TICK);
     assert_eq!(tasks[2].poll(&mut queues[2]), Some("3"));
     assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -597,16 +575,16 @@ fn consumers_are_woken_one_at_a_time() {
 
 #[test]
 fn dropped_consumer_is_replaced_by_the_next() {
-    let (mut driven, tasks) = (Driven::new(), [Task::new(), Task::new()]);
+    let (mut driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
     let queue = driven.queue();
     let [mut first, mut second] = [queue.clone(), queue.clone()];
     assert_eq!((tasks[0].poll(&mut first), tasks[1].poll(&mut second)), (None, None));
     queue.insert("foo", TICK);
     drop(first);
-    assert_eq!(tasks[1].wakes(), 1);
+    assert_eq!(tasks[1].take_wakes(), 1);
     assert_eq!(tasks[1].poll(&mut second), None);
     driven.pass(TICK);
-    assert_eq!((tasks[1].wakes(), tasks[1].poll(&mut second)), (1, Some("foo")));
+    assert_eq!((tasks[1].take_wakes(), tasks[1].poll(&mut second)), (1, Some("foo")));
     assert_eq!(driven.timer.pending_timeouts(), 0);
 }
 
@@ -614,7 +592,7 @@ fn dropped_consumer_is_replaced_by_the_next() {
 fn dropped_future_leaves_its_place() {
     let driven = Driven::new();
     let queue = driven.queue();
-    let (first, second) = (Task::new(), Task::new());
+    let (first, second) = (AsyncTask::new(), AsyncTask::new());
     let mut waits = pin!(queue.expired());
     let waker = Waker::from(Arc::clone(&second));
     {
@@ -625,7 +603,7 @@ fn dropped_future_leaves_its_place() {
         assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         assert_eq!(driven.timer.pending_timeouts(), 2);
     }
-    assert_eq!((first.wakes(), second.wakes()), (0, 1));
+    assert_eq!((first.take_wakes(), second.take_wakes()), (0, 1));
     queue.insert("foo", Duration::ZERO);
     let Poll::Ready(expired) = waits.as_mut().poll(&mut Context::from_waker(&waker)) else {
         panic!("a value is due")
@@ -636,16 +614,16 @@ fn dropped_future_leaves_its_place() {
 
 #[test]
 fn value_that_another_consumer_takes_is_not_waited_for() {
-    let (mut driven, task) = (Driven::new(), Task::new());
+    let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     queue.insert("1", TICK);
     queue.insert("2", 3 * TICK);
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(TICK);
     assert_eq!(queue.try_recv().map(Expired::into_inner), Some("1"));
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, None));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
     driven.pass(2 * TICK);
-    assert_eq!((task.wakes(), task.poll(&mut queue)), (1, Some("2")));
+    assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, Some("2")));
 }
 
 #[test]
@@ -681,7 +659,7 @@ fn waker_and_drop_of_a_value_may_use_the_queue() {
 
 #[test]
 fn stop_ends_every_wait_and_keeps_the_values() {
-    let (driven, tasks) = (Driven::new(), [Task::new(), Task::new()]);
+    let (driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
     let queue = driven.queue();
     let mut queues = [queue.clone(), queue.clone()];
     queue.insert("soon", ms(10));
@@ -695,7 +673,7 @@ fn stop_ends_every_wait_and_keeps_the_values() {
     assert_eq!(driven.timer.stop().len(), 3);
     assert!(matches!(ends(move || blocked.join().unwrap()), Err(NewTimeoutError::Stopped)));
     for (task, queue) in tasks.iter().zip(&mut queues) {
-        assert!(task.wakes() > 0);
+        assert!(task.take_wakes() > 0);
         assert!(is_stopped(&task.try_poll(queue)));
     }
     assert!(matches!(queue.recv_timeout(ms(10)), Err(NewTimeoutError::Stopped)));
@@ -748,7 +726,7 @@ fn shutdown_rejects_consumers_that_begin_to_wait() {
 
 #[test]
 fn rejected_alarm_is_an_error_of_the_consumer() {
-    let (mut driven, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), Task::new());
+    let (mut driven, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
     let mut queue = driven.queue();
     let lease = driven.timer.new_timeout(|_| (), ms(1_000)).unwrap();
     queue.insert("foo", TICK);
@@ -764,7 +742,7 @@ fn rejected_alarm_is_an_error_of_the_consumer() {
 
 #[test]
 fn queue_is_a_handle_of_its_timer() {
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let Driven { timer, mut driver, clock } = driven;
     drop(timer);
@@ -779,7 +757,7 @@ fn queue_is_a_handle_of_its_timer() {
 
 #[test]
 fn dropped_queue_drops_its_values() {
-    let (driven, task) = (Driven::new(), Task::new());
+    let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let value = Arc::new(());
     queue.insert(Arc::clone(&value), ms(10));
@@ -867,7 +845,10 @@ mod stream {
 
     use super::*;
 
-    fn next(task: &Arc<Task>, queue: &mut DelayQueue<u32>) -> Poll<Option<Result<u32, NewTimeoutError>>> {
+    fn next(
+        task: &Arc<AsyncTask>,
+        queue: &mut DelayQueue<u32>,
+    ) -> Poll<Option<Result<u32, NewTimeoutError>>> {
         let waker = Waker::from(Arc::clone(task));
         let next = Pin::new(queue).poll_next(&mut Context::from_waker(&waker));
         next.map(|next| next.map(|expired| expired.map(Expired::into_inner)))
@@ -875,7 +856,7 @@ mod stream {
 
     #[test]
     fn stream_ends_after_the_error_of_a_stopped_timer() {
-        let (mut driven, task) = (Driven::new(), Task::new());
+        let (mut driven, task) = (Driven::new(), AsyncTask::new());
         let mut queue = driven.queue();
         assert!(next(&task, &mut queue).is_pending(), "an empty queue waits");
         queue.insert(7, TICK);

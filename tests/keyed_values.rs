@@ -353,7 +353,7 @@ mod receiver {
         t.pass(TICK);
         assert_eq!(drops.load(SeqCst), 0);
         drop(expired);
-        assert_eq!(drops.load(SeqCst), 1, "received by nobody");
+        assert_eq!(drops.load(SeqCst), 1, "dropped, because there is no receiver");
         t.pass(TICK);
         assert_eq!(drops.load(SeqCst), 2);
     }

@@ -90,6 +90,18 @@ impl Paused {
         assert!(!poll_tick(interval, &self.task));
     }
 
+    /// After a reset of an interval of 300 ms, one tick comes after `first`, and the next one a
+    /// period later.
+    #[track_caller]
+    fn check_next_two_ticks(&mut self, interval: &mut Interval, first: Duration) {
+        self.advance(first);
+        self.check_ticks(interval, 1);
+        self.advance(ms(100));
+        self.check_ticks(interval, 0);
+        self.advance(ms(200));
+        self.check_ticks(interval, 1);
+    }
+
     /// Returns an interval of 300 ms after its tick at 300 ms, at 400 ms.
     fn interval_at_400(&mut self) -> Interval {
         let start = self.now();
@@ -558,11 +570,7 @@ fn reset_immediately() {
     let mut t = Paused::new();
     let mut interval = t.interval_at_400();
     interval.reset_immediately();
-    t.check_ticks(&mut interval, 1);
-    t.advance(ms(100));
-    t.check_ticks(&mut interval, 0);
-    t.advance(ms(200));
-    t.check_ticks(&mut interval, 1);
+    t.check_next_two_ticks(&mut interval, Duration::ZERO);
 }
 
 #[test]
@@ -570,12 +578,7 @@ fn reset_after() {
     let mut t = Paused::new();
     let mut interval = t.interval_at_400();
     interval.reset_after(ms(20));
-    t.advance(ms(20));
-    t.check_ticks(&mut interval, 1);
-    t.advance(ms(100));
-    t.check_ticks(&mut interval, 0);
-    t.advance(ms(200));
-    t.check_ticks(&mut interval, 1);
+    t.check_next_two_ticks(&mut interval, ms(20));
 }
 
 #[test]
@@ -583,12 +586,7 @@ fn reset_at() {
     let mut t = Paused::new();
     let mut interval = t.interval_at_400();
     interval.reset_at(t.now() + ms(40));
-    t.advance(ms(40));
-    t.check_ticks(&mut interval, 1);
-    t.advance(ms(100));
-    t.check_ticks(&mut interval, 0);
-    t.advance(ms(200));
-    t.check_ticks(&mut interval, 1);
+    t.check_next_two_ticks(&mut interval, ms(40));
 }
 
 #[test]
@@ -615,7 +613,7 @@ fn stream_with_interval_poll_tick() {
         let wakes = t.task.0.load(SeqCst);
         assert!(poll_tick(&mut interval, &t.task));
         t.advance(ms(10));
-        assert_eq!(t.task.0.load(SeqCst), wakes, "a poll that was ready wakes nobody");
+        assert_eq!(t.task.0.load(SeqCst), wakes, "no wake-up after a poll that was ready");
     }
     assert!(poll_tick(&mut interval, &t.task) && !poll_tick(&mut interval, &t.task));
     t.advance(ms(10));

@@ -6,6 +6,7 @@ pub mod subscriber;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::Wake;
 use std::time::Duration;
 
 use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, Timeout, TimerTask};
@@ -51,6 +52,34 @@ impl Driven {
             expired += self.driver.turn();
         }
         expired
+    }
+}
+
+/// A task of some executor: the part of it that a waker can see.
+#[derive(Default)]
+pub struct AsyncTask {
+    wakes: AtomicUsize,
+}
+
+impl Wake for AsyncTask {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, SeqCst);
+    }
+}
+
+impl AsyncTask {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Returns how often the task was woken.
+    pub fn wakes(&self) -> usize {
+        self.wakes.load(SeqCst)
+    }
+
+    /// Returns how often the task was woken since the last call.
+    pub fn take_wakes(&self) -> usize {
+        self.wakes.swap(0, SeqCst)
     }
 }
 
