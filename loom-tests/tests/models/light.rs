@@ -10,8 +10,11 @@
 
 use hashed_wheel::inside::HeavyFence;
 
-use super::sleep::turn_and_idle;
-use super::unlisted::{assert_expires, fall_asleep, with_idle_lanes, with_unlisted_lanes};
+use super::pending::count_while_another_thread_cancels;
+use super::sleep::{cancel_while_the_worker_idles, turn_and_idle};
+use super::unlisted::{
+    assert_expires, fall_asleep, schedule_during_turn, with_idle_lanes, with_unlisted_lanes,
+};
 use super::*;
 
 /// Returns a timer with one timeout in its wheel. Its worker sets `LIGHT` when it falls asleep;
@@ -31,12 +34,7 @@ fn driven(is_light: bool) -> (HeavyFence, Driven, Timeout) {
 fn worker_sees_a_cancel_or_is_woken() {
     explore(None, [mutant("PushWithoutLightFence"), mutant("ChangeWithoutHeavyFence")], || {
         let (_fence, driven, timeout) = driven(true);
-        let worker = turn_and_idle(driven.driver);
-        assert!(timeout.cancel());
-        let (asleep, mut driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_messages()));
-        driver.turn();
-        assert!(timeout.is_only_handle(), "the worker has released its reference");
+        cancel_while_the_worker_idles(driven, &timeout);
     });
 }
 
@@ -45,12 +43,7 @@ fn worker_sees_a_cancel_or_is_woken() {
 fn worker_that_sets_light_sees_a_cancel_or_is_woken() {
     explore(None, [mutant("PushWithoutFence"), mutant("ChangeWithoutHeavyFence")], || {
         let (_fence, driven, timeout) = driven(false);
-        let worker = turn_and_idle(driven.driver);
-        assert!(timeout.cancel());
-        let (asleep, mut driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_messages()));
-        driver.turn();
-        assert!(timeout.is_only_handle(), "the worker has released its reference");
+        cancel_while_the_worker_idles(driven, &timeout);
     });
 }
 
@@ -108,19 +101,7 @@ fn count_includes_the_registration_of_what_another_thread_has_cancelled() {
     explore(Some(3), [no_release("engine/pending.rs cancel"), mutant("RegistrationsReadFirst")], || {
         let (_fence, driven) = (HeavyFence::new(), Driven::new());
         driven.driver.set_light();
-        let (other, slot) = (driven.timer.clone(), Arc::new(loom::sync::Mutex::new(None)));
-        let place = Arc::clone(&slot);
-        let caller =
-            thread::spawn(move || *place.lock().unwrap() = Some(other.new_timeout(|_| (), TICK).unwrap()));
-        let timer = driven.timer.clone();
-        let reader = thread::spawn(move || assert!(timer.pending_timeouts() <= 1));
-        let timeout = slot.lock().unwrap().take();
-        if let Some(timeout) = &timeout {
-            assert!(timeout.cancel());
-        }
-        caller.join().unwrap();
-        reader.join().unwrap();
-        assert_eq!(driven.timer.pending_timeouts(), usize::from(timeout.is_none()));
+        count_while_another_thread_cancels(&driven);
     });
 }
 
@@ -140,11 +121,7 @@ fn turn_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it() {
     explore(None, mutants, || {
         let (_fence, (driven, _far)) = (HeavyFence::new(), with_idle_lanes());
         driven.driver.set_light();
-        let worker = Driven::turn(driven.driver);
-        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
-        let (_, mut driver) = worker.join().unwrap();
-        driven.clock.advance(TICK);
-        assert_eq!(driver.turn(), 1, "the worker finds the message");
+        schedule_during_turn(driven);
     });
 }
 

@@ -106,18 +106,23 @@ pub(super) fn turn_and_idle(mut driver: Driver) -> thread::JoinHandle<(bool, Dri
     })
 }
 
+/// The worker, which falls asleep, sees the cancel or is woken.
+pub(super) fn cancel_while_the_worker_idles(driven: Driven, timeout: &Timeout) {
+    let worker = turn_and_idle(driven.driver);
+    assert!(timeout.cancel());
+    let (asleep, mut driver) = worker.join().unwrap();
+    assert!(!(asleep && driver.misses_messages()));
+    driver.turn();
+    assert!(timeout.is_only_handle(), "the worker has released its reference");
+}
+
 #[test]
 fn worker_sees_a_cancel_or_is_woken() {
     let mutants = [mutant("PushWithoutFence"), mutant("ChangeWithoutFence"), mutant("CancelWithoutPush")];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_in_wheel(5);
-        let worker = turn_and_idle(driven.driver);
-        assert!(timeout.cancel());
-        let (asleep, mut driver) = worker.join().unwrap();
-        assert!(!(asleep && driver.misses_messages()));
-        driver.turn();
-        assert!(timeout.is_only_handle(), "the worker has released its reference");
+        cancel_while_the_worker_idles(driven, &timeout);
     });
 }
 

@@ -96,6 +96,15 @@ fn push_to_an_unlisted_lane_wakes_a_loop_that_announces() {
     });
 }
 
+/// A turn that unlists the lane sees the new timeout, or the thread lists the lane.
+pub(super) fn schedule_during_turn(driven: Driven) {
+    let worker = Driven::turn(driven.driver);
+    let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+    let (_, mut driver) = worker.join().unwrap();
+    driven.clock.advance(TICK);
+    assert_eq!(driver.turn(), 1, "the worker finds the message");
+}
+
 #[test]
 fn turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane() {
     let mutants = [
@@ -108,11 +117,7 @@ fn turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane() {
     ];
     explore(None, mutants, || {
         let (driven, _far) = with_idle_lanes();
-        let worker = Driven::turn(driven.driver);
-        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
-        let (_, mut driver) = worker.join().unwrap();
-        driven.clock.advance(TICK);
-        assert_eq!(driver.turn(), 1, "the worker finds the message");
+        schedule_during_turn(driven);
     });
 }
 
