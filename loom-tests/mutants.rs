@@ -29,14 +29,14 @@ pub const ROWS: &[Row] = &[
         "CancelWithoutListing",
         "engine/caller.rs",
         "leaves_memory && «cache.look_after_push(self.state.snapshot())».wakes_to_reclaim()",
-        "self.state.look_after_push(self.state.snapshot())",
+        "self.state.fence_after_push(self.state.snapshot())",
     ),
     // A timeout in the place of another one does not list the lane.
     mutant(
         "ReplaceWithoutListing",
         "engine/caller.rs",
         "let state = «cache.look_after_push(self.state.snapshot())»; cache.counts.cancel();",
-        "self.state.look_after_push(self.state.snapshot())",
+        "self.state.fence_after_push(self.state.snapshot())",
     ),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant(
@@ -73,9 +73,9 @@ pub const ROWS: &[Row] = &[
     ),
     mutant(
         "ResetWithoutPush",
-        "node/transitions.rs",
-        "push(unsafe { Message::new(handle, Kind::Moved) });",
-        "",
+        "engine/dispatch.rs",
+        "claimed.finish_run(next.map(|next| next.deadline), «thread_cache::push»)",
+        "|message: crate::node::Message<'_, SharedFields>| message.handle().timer().state.snapshot()",
     ),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
@@ -249,14 +249,14 @@ pub const ROWS: &[Row] = &[
     mutant(
         "UnlistedReadBeforeFence",
         "engine/thread_cache.rs",
-        "«»let state = self.nodes.pool().state.look_after_push(seen);",
-        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.pool().state.look_after_push(seen); }",
+        "«»let state = self.nodes.pool().state.fence_after_push(seen);",
+        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.pool().state.fence_after_push(seen); }",
     ),
     // A thread that lists its lane reads the state without another fence.
     mutant(
         "ListingWithoutFence",
         "engine/thread_cache.rs",
-        "«timer.state.look_after_push(seen)» }",
+        "«timer.state.fence_after_push(seen)» }",
         "let _ = seen; timer.state.snapshot()",
     ),
     // A message other than that of a new timeout, or of a cancelled one, does not list the lane.
@@ -264,7 +264,7 @@ pub const ROWS: &[Row] = &[
         "MessageWithoutListing",
         "engine/thread_cache.rs",
         "cache.nodes.push(message); «cache.look_after_push(seen)»",
-        "cache.nodes.pool().state.look_after_push(seen)",
+        "cache.nodes.pool().state.fence_after_push(seen)",
     ),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.

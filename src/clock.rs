@@ -125,9 +125,7 @@ pub trait Clock: Send + Sync + 'static {
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
     fn time_at(&self, instant: Instant) -> Duration {
-        // In this order: time that passes between the two makes a deadline later, not earlier.
-        let present = Instant::now();
-        time_of((present, self.now()), instant)
+        time_of(present(self), instant)
     }
 
     /// Returns the `Instant` of a time of this clock: the inverse of [`time_at`](Self::time_at). By
@@ -137,8 +135,7 @@ pub trait Clock: Send + Sync + 'static {
     ///
     /// As for [`time_at`](Self::time_at), which also has an example.
     fn instant_at(&self, time: Duration) -> Instant {
-        let present = Instant::now();
-        instant_of((present, self.now()), time)
+        instant_of(present(self), time)
     }
 }
 
@@ -245,6 +242,13 @@ impl Time {
 
 /// Every platform can represent an `Instant` that is so far away. tokio limits its delays to it.
 const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// Returns the present as an `Instant`, and as a time of this clock.
+fn present(clock: &(impl Clock + ?Sized)) -> (Instant, Duration) {
+    // In this order: time that passes between the two makes a deadline later, not earlier.
+    let present = Instant::now();
+    (present, clock.now())
+}
 
 /// Returns a clock's time at `instant`, given one `Instant` and the clock's time there.
 fn time_of((reference, time_there): (Instant, Duration), instant: Instant) -> Duration {
@@ -534,7 +538,7 @@ impl Clock for ManualClock {
         match self.origin.and_then(|origin| instant.checked_duration_since(origin)) {
             Some(time) => time,
             // One of the machine's clock.
-            None => time_of((Instant::now(), self.now()), instant),
+            None => time_of(present(self), instant),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::end_of_turn::EndCall;
 use super::shared::{DispatchedTask, Executor, Shared, SharedFields, Timeout};
 use super::thread_cache;
-use crate::node::{ClaimedTask, Message, NextRun, RunOutcome, TaskClaim};
+use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
 use crate::ticks::DEADLINE_NEVER;
 
@@ -203,9 +203,10 @@ fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
 }
 
 fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
-    let push = |message: Message<'_, SharedFields>| _ = thread_cache::push(message);
-    match claimed.finish_run(next.map(|next| next.deadline), push) {
-        RunOutcome::Again(timeout) => timeout.handle.timer().wake_for_earlier(&timeout.handle),
+    match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
+        RunOutcome::Again(timeout, state) => {
+            timeout.handle.timer().wake_for_pushed(state, &timeout.handle);
+        }
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();
             // After the push, as in `cancel`: `stop` waits for the count.

@@ -13,7 +13,7 @@
 //!
 //! | word | written | read |
 //! |---|---|---|
-//! | `announced` | by the worker, before `fall_asleep`; `Relaxed` | after `look_after_push`; means something while `ASLEEP` is set |
+//! | `announced` | by the worker, before `fall_asleep`; `Relaxed` | after `fence_after_push`; means something while `ASLEEP` is set |
 //! | `wanted` | `fetch_min` by a caller that wakes the worker, swapped by the worker before it sleeps; `Relaxed` | a hint: nothing depends on its value |
 //! | `is_unused` | once, when the driver is dropped; `Relaxed` | by a caller of the waker: a call at that moment is as good as one before it |
 //!
@@ -227,7 +227,7 @@ impl Shared {
     /// Reads the state after a push.
     #[inline]
     fn look(&self) -> StateSnapshot {
-        self.state.look_after_push(self.state.snapshot())
+        self.state.fence_after_push(self.state.snapshot())
     }
 
     /// Wakes the worker, unless another thread has since it was seen asleep.

@@ -15,7 +15,7 @@
 //! | caller | the other side |
 //! |---|---|
 //! | pushes a message (or makes a deadline in a lane earlier) | changes the word |
-//! | fence: [`look_after_push`](TimerState::look_after_push) | fence: [`fence_after_change`](TimerState::fence_after_change) |
+//! | fence: [`fence_after_push`](TimerState::fence_after_push) | fence: [`fence_after_change`](TimerState::fence_after_change) |
 //! | looks at the word | looks at the lanes |
 //!
 //! If the worker does not look at the caller's lane, the caller also lists the lane before it looks
@@ -63,7 +63,7 @@
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
-//! | [`look_after_push`](TimerState::look_after_push) | reads, after the fence | `Relaxed` | the fence orders it |
+//! | [`fence_after_push`](TimerState::fence_after_push) | reads, after the fence | `Relaxed` | the fence orders it |
 //! | [`snapshot`](TimerState::snapshot) | reads | `Acquire` | the changes below: what was done before them |
 //! | [`set_started`](TimerState::set_started) | sets `STARTED` | `AcqRel` | under the lock of the thread's handle |
 //! | [`set_light`](TimerState::set_light) | sets `LIGHT` | `Relaxed` | nothing: see above |
@@ -191,10 +191,10 @@ impl TimerState {
     }
 
     /// Reads the state after a push: see the head of this file. `seen` is any earlier state. A
-    /// caller that has pushed to a lane uses the method of the same name of `LentCache`, which also
-    /// lists the lane.
+    /// caller that has pushed to a lane uses `LentCache::look_after_push`, which also lists the
+    /// lane.
     #[inline]
-    pub(super) fn look_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
+    pub(super) fn fence_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
         if seen.has(LIGHT) {
             compiler_fence(Ordering::SeqCst);
         } else {

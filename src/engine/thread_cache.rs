@@ -210,7 +210,7 @@ impl LentCache<'_> {
     /// the state. To be called after at most two pushes. `seen` is any earlier state.
     #[inline]
     pub(super) fn look_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
-        let state = self.nodes.pool().state.look_after_push(seen);
+        let state = self.nodes.pool().state.fence_after_push(seen);
         if self.nodes.is_unlisted() { self.list_lane(seen) } else { state }
     }
 
@@ -221,7 +221,7 @@ impl LentCache<'_> {
         if let Some(lane) = self.nodes.list() {
             timer.new_lanes.list(lane);
         }
-        timer.state.look_after_push(seen)
+        timer.state.fence_after_push(seen)
     }
 }
 

@@ -27,7 +27,7 @@ type Queue<K, V> = Mutex<State<K, V>>;
 
 struct State<K, V> {
     entries: VecDeque<(K, V)>,
-    /// Of the last poll that found no entry.
+    /// The waker of the last poll that found no entry.
     waker: Option<Waker>,
     is_closed: bool,
 }

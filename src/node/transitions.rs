@@ -113,14 +113,18 @@ impl<S: Owner> ClaimedTask<S> {
 
     /// Ends a run on another thread than the worker. `push` pushes the message about it, if there
     /// is one to push.
-    pub(crate) fn finish_run(self, next: Option<u64>, push: impl FnOnce(Message<'_, S>)) -> RunOutcome<S> {
+    pub(crate) fn finish_run<P>(
+        self,
+        next: Option<u64>,
+        push: impl FnOnce(Message<'_, S>) -> P,
+    ) -> RunOutcome<S, P> {
         let finish = self.node().word.finish_run(next, false);
         let handle = S::handle(&self.timeout);
         match finish {
             Finish::Again(_) => {
                 // SAFETY: `finish_run` says that the node is in flight again.
-                push(unsafe { Message::new(handle, Kind::Moved) });
-                RunOutcome::Again(self.timeout)
+                let pushed = push(unsafe { Message::new(handle, Kind::Moved) });
+                RunOutcome::Again(self.timeout, pushed)
             }
             Finish::LastRun => {
                 // SAFETY: `finish_run` has ended the timeout, whose node is in the wheel.
@@ -133,9 +137,9 @@ impl<S: Owner> ClaimedTask<S> {
 }
 
 /// The result of a run that a task executor had.
-pub(crate) enum RunOutcome<S: Owner> {
-    /// The task runs again, and the worker was told.
-    Again(S::Timeout),
+pub(crate) enum RunOutcome<S: Owner, P> {
+    /// The task runs again, and the worker was told by the push that returned this.
+    Again(S::Timeout, P),
     /// It was the last run, and the worker was told.
     LastRun(ClaimedTask<S>),
     /// The timeout was cancelled during the run.
