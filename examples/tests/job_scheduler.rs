@@ -31,8 +31,8 @@ fn passes(options: &str) -> Option<String> {
 }
 
 /// Checks that the sabotage is detected, with this reason. Whether one execution detects it depends
-/// on the moment at which a scheduler is killed or stopped (five of six detect `no-check`), so there
-/// are several.
+/// on the moment at which a scheduler is killed or stopped (five of six detect `no-check`), so
+/// there are several.
 fn fails(sabotage: &str, reason: &str) {
     let mut passed = String::new();
     for seed in 1..=10 {
