@@ -73,6 +73,23 @@ fn an_insert_returns_the_old_value() {
 }
 
 #[test]
+fn an_entry_is_inserted_and_touched_with_an_instant() {
+    let mut t = Driven::new();
+    let (keyed, expired) = with_channel(&t.timer);
+    let begin = t.timer.now();
+    assert!(!keyed.touch_at(&7, begin + TICK), "there is no entry");
+    t.clock.advance(TICK);
+    assert_eq!(keyed.insert_at(7, "old", begin + TICK * 2).unwrap(), None);
+    assert_eq!(keyed.insert_at(7, "new", begin + TICK * 9).unwrap(), Some("old"));
+    assert!(keyed.touch_at(&7, begin + TICK * 3));
+    assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
+    // A deadline that has passed is the next boundary.
+    assert_eq!(keyed.insert_at(7, "late", begin).unwrap(), None);
+    assert_eq!((t.driver.turn(), t.pass(TICK)), (0, 1));
+    assert_eq!(all(&expired), [(7, "new"), (7, "late")]);
+}
+
+#[test]
 fn a_removed_value_does_not_expire() {
     let mut t = Driven::new();
     let (keyed, expired) = with_channel(&t.timer);

@@ -21,7 +21,13 @@ impl Shared {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        self.schedule_by(task, ticks::deadline(self.time.now_or_soon(), delay))
+        self.schedule_by(task, self.deadline_after(delay))
+    }
+
+    /// Returns the deadline after this delay, for [`schedule_by`](Self::schedule_by).
+    #[inline]
+    pub(crate) fn deadline_after(&self, delay: Duration) -> u64 {
+        ticks::deadline(self.time.now_or_soon(), delay)
     }
 
     /// `deadline` is in nanoseconds since the timer was built, and at most [`DEADLINE_NEVER`].
@@ -237,7 +243,7 @@ impl Shared {
     pub(crate) fn reset(&self, timeout: &Timeout, delay: Duration) -> bool {
         // The cache miss on the node overlaps with reading the clock.
         timeout.handle.prefetch();
-        self.reset_to(timeout, ticks::deadline(self.time.now_or_soon(), delay))
+        self.reset_to(timeout, self.deadline_after(delay))
     }
 
     /// `deadline` is as for [`schedule_by`](Self::schedule_by).

@@ -12,6 +12,7 @@ use std::{array, fmt, mem};
 
 use self::expired::Output;
 use self::items::{Expire, Removed, Scheduled, Shard, arm};
+use crate::engine::{Shared, Timeout};
 use crate::error::{InsertError, NewTimeoutError};
 use crate::sync::Arc;
 use crate::timer::HashedWheelTimer;
@@ -218,8 +219,7 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         F: FnOnce(K) + Send + 'static,
         K: Clone + Send + 'static,
     {
-        let shard = self.shard(&key);
-        let replaced = arm(shard, key, (), |registration| {
+        let replaced = arm(self.shard(&key), key, (), |registration| {
             self.owner.timer.new_timeout_task(Scheduled { registration, task }, delay)
         });
         Ok(replaced?.is_some())
@@ -280,8 +280,8 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
 
     /// Schedules `task` under `key`, to run once, at `deadline`.
     ///
-    /// This is [`schedule`](Self::schedule) with the time that is left until `deadline`, by
-    /// [`HashedWheelTimer::now`]. A deadline that has passed is a delay of zero.
+    /// This is [`schedule`](Self::schedule) with a deadline, which is converted as by
+    /// [`new_timeout_at`](HashedWheelTimer::new_timeout_at): one that has passed is due now.
     ///
     /// # Errors
     ///
@@ -305,7 +305,10 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         F: FnOnce(K) + Send + 'static,
         K: Clone + Send + 'static,
     {
-        self.schedule(key, task, deadline.saturating_duration_since(self.owner.timer.now()))
+        let replaced = arm(self.shard(&key), key, (), |registration| {
+            self.owner.timer.new_timeout_task_at(Scheduled { registration, task }, deadline)
+        });
+        Ok(replaced?.is_some())
     }
 
     /// Re-arms the timeout under `key`: it is now due at `deadline`, earlier or later than before.
@@ -317,7 +320,7 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.reset(key, deadline.saturating_duration_since(self.owner.timer.now()))
+        self.touch_at(key, deadline)
     }
 }
 
@@ -558,10 +561,55 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
         K: Clone + Send + 'static,
         V: Send + 'static,
     {
+        self.insert_by(key, value, |timer| timer.deadline_after(delay))
+    }
+
+    /// Inserts an entry that expires at `deadline`. Returns the value that was under the key.
+    /// `DelayQueue::insert_at` of tokio-util.
+    ///
+    /// This is [`insert`](Self::insert) with a deadline, which is converted as by
+    /// [`new_timeout_at`](HashedWheelTimer::new_timeout_at): one that has passed is due now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// # let leases = KeyedTimeouts::with_handler(&timer, |_: &str, _: u64| ());
+    /// let end = timer.now() + Duration::from_secs(30);
+    /// leases.insert_at("ada", 17, end)?;
+    /// // The lease is extended:
+    /// assert!(leases.touch_at("ada", end + Duration::from_secs(30)));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn insert_at(&self, key: K, value: V, deadline: Instant) -> Result<Option<V>, InsertError<K, V>>
+    where
+        K: Clone + Send + 'static,
+        V: Send + 'static,
+    {
+        self.insert_by(key, value, |timer| timer.time.at_or_now(deadline))
+    }
+
+    fn insert_by(
+        &self,
+        key: K,
+        value: V,
+        deadline: impl FnOnce(&Shared) -> u64,
+    ) -> Result<Option<V>, InsertError<K, V>>
+    where
+        K: Clone + Send + 'static,
+        V: Send + 'static,
+    {
         let Owner { timer, expires_on_worker, .. } = &*self.owner;
+        let shared = &timer.shared;
         arm(self.shard(&key), key, value, |registration| match expires_on_worker {
-            true => timer.shared.schedule(Expire::<_, _, true>(registration), delay),
-            false => timer.shared.schedule(Expire::<_, _, false>(registration), delay),
+            true => shared.schedule_by(Expire::<_, _, true>(registration), deadline(shared)),
+            false => shared.schedule_by(Expire::<_, _, false>(registration), deadline(shared)),
         })
     }
 
@@ -622,6 +670,27 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
+        self.touch_by(key, |timeout| timeout.reset(delay))
+    }
+
+    /// Re-arms the entry under `key`: it now expires at `deadline`, earlier or later than before.
+    /// `DelayQueue::reset_at` of tokio-util.
+    ///
+    /// This is [`touch`](Self::touch) with a deadline, which is converted as by
+    /// [`insert_at`](Self::insert_at). That method has an example.
+    pub fn touch_at<Q>(&self, key: &Q, deadline: Instant) -> bool
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.touch_by(key, |timeout| timeout.reset_at(deadline))
+    }
+
+    fn touch_by<Q>(&self, key: &Q, reset: impl Fn(&Timeout) -> bool) -> bool
+    where
+        Q: Hash + Eq + ?Sized,
+        K: Borrow<Q>,
+    {
         let shard = self.shard(key);
         let mut tried = None;
         loop {
@@ -633,7 +702,7 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
                 }
                 _ => return false,
             };
-            if timeout.reset(delay) {
+            if reset(&timeout) {
                 return true;
             }
         }
