@@ -1,9 +1,10 @@
 //! The clocks: the trait, the machine's clock, and a manual clock for tests.
 
-use std::fmt;
 use std::time::{Duration, Instant};
+use std::{fmt, mem};
 
 use crate::platform::{Counter, HAS_CLOCK, HAS_COUNTER};
+use crate::report;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{self, DEADLINE_RUNNING};
@@ -236,6 +237,23 @@ impl Time {
         match self {
             Self::Monotonic(_) => Instant::now(),
             Self::Given { clock, .. } => clock.instant_at(clock.now()),
+        }
+    }
+}
+
+impl Drop for Time {
+    fn drop(&mut self) {
+        /// What is left in the place of a clock.
+        struct NoClock;
+
+        impl Clock for NoClock {
+            fn now(&self) -> Duration {
+                Duration::ZERO
+            }
+        }
+
+        if let Self::Given { clock, .. } = self {
+            report::guard_drop("(the clock)", mem::replace(clock, Box::new(NoClock)));
         }
     }
 }

@@ -16,6 +16,11 @@ pub(crate) fn guard(code: impl FnOnce(), panicked: impl FnOnce(&str)) {
     }
 }
 
+/// Drops a part of a timer that the user has provided, after the timer's end. A panic is reported.
+pub(crate) fn guard_drop<T>(name: &str, dropped: T) {
+    guard(|| drop(dropped), |panic| task_panicked("when it was dropped", name, panic));
+}
+
 #[cold]
 fn handle_panic(payload: Box<dyn Any + Send>, panicked: impl FnOnce(&str)) {
     panicked(message(&*payload));

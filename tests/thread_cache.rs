@@ -232,24 +232,39 @@ fn a_clock_may_use_another_timer_when_it_is_dropped() {
     helper.end();
 }
 
+struct PanicsWhenDropped;
+
+impl Clock for PanicsWhenDropped {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("in the drop of a clock or waker");
+    }
+}
+
+/// The clock and the waker go with the last handle of a timeout. Their panics do not unwind out of
+/// its drop.
+#[test]
+fn a_clock_and_a_waker_may_panic_when_they_are_dropped() {
+    let waker = PanicsWhenDropped;
+    let builder = HashedWheelTimer::builder().clock(PanicsWhenDropped).waker(move || _ = waker.now());
+    let (timer, driver) = builder.build_driven().unwrap();
+    let timeout = use_timer(&timer);
+    let memory = timeout.timer();
+    drop((timer, driver));
+    drop(memory);
+    assert!(timeout.is_cancelled());
+    drop(timeout);
+}
+
 /// A cancel completes the work for its own timer before the cache drops the clock of another timer.
 /// So a panic in the drop of that clock changes nothing.
 #[test]
 fn another_timers_clock_does_not_break_a_cancel() {
-    struct PanicsWhenDropped;
-
-    impl Clock for PanicsWhenDropped {
-        fn now(&self) -> Duration {
-            Duration::ZERO
-        }
-    }
-
-    impl Drop for PanicsWhenDropped {
-        fn drop(&mut self) {
-            panic!("in the drop of the clock");
-        }
-    }
-
     let (stopped, driver) = HashedWheelTimer::builder().clock(PanicsWhenDropped).build_driven().unwrap();
     let (timer, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
     let helper = Helper::new();

@@ -72,11 +72,13 @@
 //!
 //! [`timeouts`]: super::timeouts
 
+use std::mem;
 use std::time::Duration;
 
 use super::shared::{Handle, Shared};
 use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
 use super::worker::Worker;
+use crate::report;
 use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::DEADLINE_NEVER;
@@ -157,6 +159,12 @@ impl Waker {
         if !self.is_unused.load(Ordering::Relaxed) {
             (self.wake)();
         }
+    }
+}
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        report::guard_drop("(the waker)", mem::replace(&mut self.wake, Box::new(|| ())));
     }
 }
 
@@ -331,7 +339,7 @@ impl Worker {
 
         let elapsed = now.saturating_sub(self.last_idle).max(LOT / 50);
         self.last_idle = now;
-        let taken = std::mem::take(&mut self.intake.taken_since_idle) as u64;
+        let taken = mem::take(&mut self.intake.taken_since_idle) as u64;
         taken.saturating_mul(LOT) / elapsed
     }
 

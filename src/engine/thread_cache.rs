@@ -25,7 +25,6 @@ use super::pending::OwnCounts;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::{MAX_PENDING, StateSnapshot};
 use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
-use crate::report;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, IS_EXPLORED, Ordering, Weak, local};
 
@@ -106,11 +105,6 @@ impl Drop for ThreadCache {
     fn drop(&mut self) {
         let Some(timer) = self.timer.upgrade() else { return };
         self.give_back(&timer);
-        // This may be the last reference to the timer: the user's clock and waker go with it.
-        report::guard(
-            || drop(timer),
-            |panic| report::task_panicked("when it was dropped", "(a timer)", panic),
-        );
     }
 }
 
