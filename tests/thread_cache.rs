@@ -199,6 +199,40 @@ fn a_thread_can_use_a_timer_while_it_ends() {
     assert_eq!(timer.stop(), []);
 }
 
+/// The counts stay consistent if a thread resets a timeout in a destructor of a thread-local.
+#[test]
+fn a_reset_while_a_thread_ends_is_counted() {
+    struct ResetsAtTheEnd(Timeout);
+
+    impl Drop for ResetsAtTheEnd {
+        fn drop(&mut self) {
+            assert!(self.0.reset(2 * LATER));
+        }
+    }
+
+    thread_local!(static LAST: RefCell<Vec<ResetsAtTheEnd>> = const { RefCell::new(Vec::new()) });
+
+    let (timer, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    for uses_it_before in [false, true] {
+        let timeout = use_timer(&timer);
+        let its_timeout = timeout.clone();
+        let thread = thread::spawn(move || {
+            if uses_it_before {
+                assert!(its_timeout.reset(LATER));
+            }
+            LAST.with_borrow_mut(|last| last.push(ResetsAtTheEnd(its_timeout.clone())));
+            if !uses_it_before {
+                assert!(its_timeout.reset(LATER));
+            }
+        });
+        thread.join().unwrap();
+        assert_eq!(timer.stats().resets, if uses_it_before { 4 } else { 2 });
+        assert_ne!(format!("{timer:?}"), "");
+        assert!(timeout.cancel());
+    }
+    assert_eq!(timer.pending_timeouts(), 0);
+}
+
 /// Dropping a timer drops its clock, and the drop of that clock uses another timer.
 #[test]
 fn a_clock_may_use_another_timer_when_it_is_dropped() {
