@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
-use crate::platform::{Counter, HAS_CLOCK, HAS_COUNTER};
+use crate::platform::{self, Counter, HAS_CLOCK, HAS_COUNTER};
 use crate::report;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
@@ -358,12 +358,19 @@ impl Clock for MonotonicClock {
 ///
 /// If the processor has no counter, or none that runs at a constant rate on all cores and in all
 /// sleep states, `quanta` reads the operating system's clock too.
+///
+/// An offset that one core has computed serves all cores. If the counter of another core lags, a
+/// deadline that is made there is early by the lag, or by [`COUNTER_VALIDITY`] if the lag is
+/// greater. So the counter is used only if the counters of all cores
+/// [agree](platform::counters_agree), as far as the kernel knows when the timer is built. What
+/// remains is the error of the kernel's own clock, which it then computes from the same counter.
 pub(crate) struct Monotonic {
     origin: Instant,
     counter: Counter,
     /// The difference between the time and the counter.
     offset: AtomicU64,
-    /// The counter's value at which `offset` expires. [`UPDATING`] while a thread sets both.
+    /// The counter's value at which `offset` expires. [`UPDATING`] while a thread sets both, and
+    /// always if the counter is not used.
     valid_until: AtomicU64,
     /// The latest time that was returned before `offset` was set. The time never goes back before
     /// it.
@@ -389,11 +396,12 @@ const UPDATING: u64 = u64::MAX;
 
 impl Monotonic {
     fn new() -> Self {
-        Self::with_counter(Counter::new())
+        Self::with_counter(Counter::new(), platform::counters_agree())
     }
 
-    fn with_counter(counter: Counter) -> Self {
-        let [offset, valid_until, floor] = [(); 3].map(|()| AtomicU64::new(0));
+    fn with_counter(counter: Counter, is_used: bool) -> Self {
+        let [offset, floor] = [(); 2].map(|()| AtomicU64::new(0));
+        let valid_until = AtomicU64::new(if is_used { 0 } else { UPDATING });
         Self { origin: Instant::now(), counter, offset, valid_until, floor }
     }
 
@@ -582,6 +590,7 @@ impl fmt::Debug for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::sleep;
     use crate::ticks::DEADLINE_NEVER;
 
     #[test]
@@ -589,7 +598,7 @@ mod tests {
     fn counter_that_goes_backwards_is_not_used() {
         for step in [0, 1_000_000] {
             let (counter, mock) = Counter::mock();
-            let time = Monotonic::with_counter(counter);
+            let time = Monotonic::with_counter(counter, true);
             mock.increment(1_000_000_000);
             time.now_or_soon();
             mock.decrement(3_000_000_000);
@@ -599,6 +608,16 @@ mod tests {
                 mock.increment(step);
             }
         }
+    }
+
+    /// The counter stands still here, and the time does not.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn counter_of_cores_that_do_not_agree_is_not_used() {
+        let time = Monotonic::with_counter(Counter::mock().0, false);
+        let before = time.now_or_soon();
+        sleep(Duration::from_millis(1));
+        assert!(time.now_or_soon() >= before + 1_000_000);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | timer slack | Linux | the operating system's default |
 //! | return of memory | Linux; simulated under Miri | memory stays allocated until it is freed |
 //! | prefetch | x86-64 | no effect |
-//! | processor counter | platforms where `quanta` finds a reliable one | the operating system's clock only |
+//! | processor counter | platforms where `quanta` finds a reliable one; on x86 Linux, if the kernel uses it too | the operating system's clock only |
 //! | clock, threads | platforms where `std` has them | the timer needs a clock from its user, and must be driven |
 //!
 //! Under Miri large pages, the heavy fence, prefetch and the processor counter are not available.
@@ -213,6 +213,27 @@ pub(crate) const HAS_CLOCK: bool = cfg!(not(all(target_family = "wasm", target_o
 /// Whether [`Counter`] counts. If not, its value never changes.
 pub(crate) const HAS_COUNTER: bool = cfg!(not(any(miri, target_family = "wasm")));
 
+/// Whether the counters of all cores agree. On x86 the kernel tests that. If it finds that they do
+/// not, it uses another source of time for its own clock.
+///
+/// If it cannot be found out what the kernel uses, the answer is no. This reads a file.
+pub(crate) fn counters_agree() -> bool {
+    #[cfg(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri)))]
+    {
+        const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        std::fs::read_to_string(SOURCE).is_ok_and(|source| is_counter(source.trim_end()))
+    }
+    // Elsewhere the platform guarantees it, or does not tell.
+    #[cfg(not(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri))))]
+    true
+}
+
+/// Whether this clock source of Linux is the counter, or is computed from it by a virtual machine.
+#[cfg(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri)))]
+fn is_counter(source: &str) -> bool {
+    matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "xen")
+}
+
 /// The processor's counter (the TSC on x86-64), in nanoseconds.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) struct Counter {
@@ -268,6 +289,14 @@ impl Counter {
 mod tests {
     use super::{limit_timer_slack, timer_slack};
     use crate::sync::spawn;
+
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    #[test]
+    fn only_sources_that_are_the_counter_are_trusted() {
+        use super::is_counter;
+        assert!(["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen"].into_iter().all(is_counter));
+        assert!(!["", "hpet", "acpi_pm", "jiffies", "refined-jiffies"].into_iter().any(is_counter));
+    }
 
     #[test]
     fn timer_slack_is_never_raised() {

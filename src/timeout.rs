@@ -226,6 +226,11 @@ impl fmt::Debug for Timeout {
 ///
 /// It dereferences to the [`Timeout`].
 ///
+/// The task is dropped with the guard. If the task owns another guard, that one is dropped within
+/// this drop, and so on, as in a list of `Box`es. Each link of such a chain uses stack: on a thread
+/// of 2 MiB a chain of 10 000 guards can be dropped in a release build, and one of 20 000 cannot;
+/// in a debug build one of 2 000 can, and one of 4 000 cannot.
+///
 /// # Examples
 ///
 /// ```
