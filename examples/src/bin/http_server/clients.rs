@@ -28,6 +28,9 @@ pub(crate) struct Counts {
     pub(crate) served: u64,
     pub(crate) told_too_late: u64,
     pub(crate) cut_off: u64,
+    /// Clients that sent their request after the time limit for it, because the machine was busy,
+    /// and that were therefore disconnected.
+    pub(crate) starved: u64,
     /// Descriptions of connections that ended too early, or in the wrong way.
     pub(crate) wrong: Vec<String>,
     /// The lateness of connections that the timer ended.
@@ -35,10 +38,12 @@ pub(crate) struct Counts {
 }
 
 impl Client {
-    /// Connects after a delay, runs the client and returns its result.
+    /// Connects after a delay, runs the client and returns its result. It sends its request after
+    /// `stall`, as if the machine was busy.
     pub(crate) async fn run(
         self,
         after: Duration,
+        stall: Duration,
         server: SocketAddr,
         timer: HashedWheelTimer,
         limits: Limits,
@@ -49,8 +54,12 @@ impl Client {
         let stream = TcpStream::connect(server).await?;
         // The server's time starts at some point between these two.
         let connected = Instant::now();
-        let end = timer.timeout(Duration::from_secs(60), self.talk(stream, &timer, limits)).await;
+        timer.sleep(stall).await.map_err(io::Error::other)?;
+        let mut sent = None;
+        let talk = self.talk(stream, &timer, limits, &mut sent);
+        let end = timer.timeout(Duration::from_secs(60), talk).await;
         let (time, late) = (began.elapsed(), connected.elapsed());
+        let was_starved = sent.is_some_and(|sent| sent - began >= limits.header);
         let (count, limit, answer) = match self {
             Self::Quick => (&mut counts.served, Duration::ZERO, "HTTP/1.1 200"),
             Self::Stuck => (&mut counts.told_too_late, limits.answer, "HTTP/1.1 504"),
@@ -65,17 +74,20 @@ impl Client {
                     counts.lateness.record(late.saturating_sub(limit));
                 }
             }
+            Ok(Ok(text)) if text.is_empty() && was_starved => counts.starved += 1,
             end => counts.wrong.push(format!("{self:?} after {time:.1?}: {end:?}")),
         }
         Ok(counts)
     }
 
-    /// Talks until the server closes the connection, and returns the answer.
+    /// Talks until the server closes the connection, and returns the answer; nothing if the server
+    /// did not wait for the request. Sets when the request was `sent`.
     async fn talk(
         self,
         mut stream: TcpStream,
         timer: &HashedWheelTimer,
         limits: Limits,
+        sent: &mut Option<Instant>,
     ) -> io::Result<String> {
         let (mut from, mut to) = stream.split();
         let path = if matches!(self, Self::Stuck) { "/stuck" } else { "/" };
@@ -94,12 +106,14 @@ impl Client {
                     Err(_) => drop(to.write_all(&[if byte.is_ascii_control() { b'x' } else { byte }]).await),
                 }
             }
-            // A server may answer 408 or simply close the connection.
-            return Ok(if answer.starts_with("HTTP/1.1 408") { String::new() } else { answer });
+        } else {
+            // An error means that the server has closed the connection.
+            let _ = to.write_all(format!("{head}\r\n").as_bytes()).await;
+            *sent = Some(Instant::now());
+            from.read_to_string(&mut answer).await.or_else(is_closed)?;
         }
-        to.write_all(format!("{head}\r\n").as_bytes()).await?;
-        from.read_to_string(&mut answer).await?;
-        Ok(answer)
+        // A server that does not wait may answer 408 or simply close the connection.
+        Ok(if answer.starts_with("HTTP/1.1 408") { String::new() } else { answer })
     }
 }
 
@@ -113,6 +127,7 @@ impl Counts {
         self.served += other.served;
         self.told_too_late += other.told_too_late;
         self.cut_off += other.cut_off;
+        self.starved += other.starved;
         self.wrong.extend(other.wrong);
         self.lateness.add(&other.lateness);
     }

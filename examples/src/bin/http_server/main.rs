@@ -61,6 +61,10 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
+    /// The first client sends its request so late, as if the machine was busy
+    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
+    stall: Duration,
+
     #[command(flatten)]
     top: Top,
 }
@@ -118,7 +122,11 @@ fn run(options: &Options) -> io::Result<Outcome> {
         tokio::spawn(serve(listener, timer.clone(), limits));
         let clients: Vec<_> = clients
             .into_iter()
-            .map(|(client, after)| tokio::spawn(client.run(after, address, timer.clone(), limits)))
+            .enumerate()
+            .map(|(n, (client, after))| {
+                let stall = if n == 0 { options.stall } else { Duration::ZERO };
+                tokio::spawn(client.run(after, stall, address, timer.clone(), limits))
+            })
             .collect();
         let mut counts = Counts::default();
         for client in clients {
@@ -145,6 +153,12 @@ impl Outcome {
             count(counts.told_too_late),
             count(*stuck)
         );
+        if counts.starved > 0 {
+            let starved = count(counts.starved);
+            println!(
+                "starved      {starved} clients sent their request after the time limit: the machine was busy"
+            );
+        }
         println!("lateness     {}", counts.lateness);
         println!("timeouts     {} scheduled, {pending} left", count(*scheduled));
 
@@ -152,10 +166,7 @@ impl Outcome {
         for wrong in counts.wrong.iter().take(5) {
             verdict.expect(false, wrong);
         }
-        verdict.expect(
-            [counts.served, counts.told_too_late, counts.cut_off] == *expected,
-            format!("{} clients got a wrong result", counts.wrong.len()),
-        );
+        verdict.expect(counts.wrong.is_empty(), format!("{} clients got a wrong result", counts.wrong.len()));
         verdict.expect(*pending == 0, format!("{pending} timeouts are still pending"));
         let late = counts.lateness.p99();
         verdict.expect(
