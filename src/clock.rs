@@ -213,7 +213,7 @@ impl Time {
     /// is before the timer was built.
     pub(crate) fn at(&self, instant: Instant) -> u64 {
         match self {
-            Self::Monotonic(monotonic) => monotonic.at(instant),
+            Self::Monotonic(monotonic) => ticks::nanos(monotonic.clock.time_at(instant)),
             Self::Given { clock, origin } => ticks::nanos(clock.time_at(instant).saturating_sub(*origin)),
         }
     }
@@ -227,7 +227,7 @@ impl Time {
     pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
         let deadline = Duration::from_nanos(deadline);
         match self {
-            Self::Monotonic(monotonic) => instant_of((monotonic.origin, Duration::ZERO), deadline),
+            Self::Monotonic(monotonic) => monotonic.clock.instant_at(deadline),
             Self::Given { clock, origin } => clock.instant_at(origin.saturating_add(deadline)),
         }
     }
@@ -365,7 +365,7 @@ impl Clock for MonotonicClock {
 /// [agree](platform::counters_agree), as far as the kernel knows when the timer is built. What
 /// remains is the error of the kernel's own clock, which it then computes from the same counter.
 pub(crate) struct Monotonic {
-    origin: Instant,
+    clock: MonotonicClock,
     counter: Counter,
     /// The difference between the time and the counter.
     offset: AtomicU64,
@@ -402,17 +402,11 @@ impl Monotonic {
     fn with_counter(counter: Counter, is_used: bool) -> Self {
         let [offset, floor] = [(); 2].map(|()| AtomicU64::new(0));
         let valid_until = AtomicU64::new(if is_used { 0 } else { UPDATING });
-        Self { origin: Instant::now(), counter, offset, valid_until, floor }
+        Self { clock: MonotonicClock::new(), counter, offset, valid_until, floor }
     }
 
     fn now(&self) -> u64 {
-        ticks::nanos(self.origin.elapsed())
-    }
-
-    /// Returns the result of [`now`](Self::now) at `instant`; zero if `instant` is before the
-    /// origin.
-    fn at(&self, instant: Instant) -> u64 {
-        ticks::nanos(instant.saturating_duration_since(self.origin))
+        ticks::nanos(self.clock.now())
     }
 
     #[inline]
@@ -623,16 +617,13 @@ mod tests {
     #[test]
     fn instant_is_converted_by_the_same_clock() {
         let time = Monotonic::new();
-        let (origin, second) = (time.origin, Duration::from_secs(1));
+        let (origin, second) = (time.clock.origin, Duration::from_secs(1));
         let far = origin.checked_add(second * 200 * 366 * 86_400);
+        let (before, time) = (time.now(), Time::Monotonic(time));
         assert_eq!(time.at(origin + second), 1_000_000_000);
         assert_eq!(time.at(origin), 0);
         assert_eq!(origin.checked_sub(second).map_or(0, |before| time.at(before)), 0);
         assert_eq!(far.map_or(DEADLINE_NEVER, |far| time.at(far)), DEADLINE_NEVER);
-
-        let (before, time) = (time.now(), Time::Monotonic(time));
-        assert_eq!(time.at(origin + 3_600 * second), 3_600_000_000_000);
-        assert_eq!(time.at(origin), 0);
         assert!(
             (before..1_000_000_000_000).contains(&time.at_or_now(origin)),
             "an instant that has passed is due now"
