@@ -332,6 +332,7 @@ impl Default for MonotonicClock {
 }
 
 impl Clock for MonotonicClock {
+    #[inline]
     fn now(&self) -> Duration {
         self.origin.elapsed()
     }

@@ -141,14 +141,13 @@ impl Worker {
     /// falls due soon, which would be late; unless the memory was not needed for long.
     pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
         let mut nodes = self.nodes.of(shared);
-        let has_surplus = nodes.has_surplus();
         // Most turns find no surplus.
-        if self.has_ended_all || self.surplus == Surplus::None && !has_surplus {
+        if self.has_ended_all || self.surplus == Surplus::None && !nodes.has_surplus() {
             return;
         }
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = shared.ticks.until(next, now) <= RETURN_TIME;
-        self.surplus = self.surplus.after_look(has_surplus, is_due_soon, now);
+        self.surplus = self.surplus.after_look(nodes.has_surplus(), is_due_soon, now);
         let mut left = steps;
         if is_due_soon {
             if !has_passed(RETURN_INTERVAL, self.last_return, now) {
