@@ -1,7 +1,8 @@
 //! `DelayQueue` on a clock that moves only when the test moves it; and with threads in real time.
 //!
 //! Many tests are those of tokio-util's `DelayQueue` and of the JSR-166 test suite for
-//! `java.util.concurrent.DelayQueue`, under their names.
+//! `java.util.concurrent.DelayQueue`, under their names. `tests/peers.rs` has others of them, and
+//! `docs/ported-tests.md` says what is different.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! `docs/design.md` names only items that exist, so an outdated name fails a test.
-//! `CONTRIBUTING.md` names only files that exist.
+//! `CONTRIBUTING.md` names only files that exist, and `docs/ported-tests.md` only tests that exist.
 
 use std::collections::HashSet;
 use std::fs;
@@ -54,7 +54,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the section with this heading.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let mut sections = page.split("\n## ").filter_map(|section| section.strip_prefix(heading));
-    sections.next().unwrap_or_else(|| panic!("docs/design.md has no section {heading:?}"))
+    sections.next().unwrap_or_else(|| panic!("no section {heading:?}"))
 }
 
 /// Returns the cells of each row of the section's tables, without the heads of the tables.
@@ -190,4 +190,22 @@ fn files_in_the_contribution_guide_exist() {
     };
     let gone: Vec<_> = names(&page).filter(is_path).filter(|name| !root().join(name).exists()).collect();
     assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
+}
+
+/// `peers::function` is a test in `tests/peers.rs`, in the file itself or in a module of it.
+#[test]
+#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
+fn tests_that_show_a_difference_exist() {
+    let page = read(&root().join("docs/ported-tests.md"));
+    let differences = section(&page, "What is different");
+    let is_file = |(file, _): &(&str, &str)| file.starts_with(char::is_lowercase);
+    let named = names(differences).filter_map(|name| name.split_once("::")).filter(is_file);
+    let named: Vec<_> = named.collect();
+    assert!(named.len() > 15, "too few tests were found: {named:?}");
+    let is_test = |(file, function): &(&str, &str)| {
+        let path = root().join(format!("tests/{file}.rs"));
+        path.exists() && read(&path).contains(&format!("fn {function}("))
+    };
+    let gone: Vec<_> = named.into_iter().filter(|test| !is_test(test)).collect();
+    assert!(gone.is_empty(), "docs/ported-tests.md names tests that do not exist: {gone:?}");
 }
