@@ -4,8 +4,10 @@ use std::any::type_name;
 use std::fmt;
 use std::mem::needs_drop;
 
-use crate::engine::{DispatchedTask, SharedFields, Timeout};
+use crate::engine::{DispatchedTask, Shared, SharedFields, Timeout};
+use crate::error::NewTimeoutError;
 use crate::node::Task;
+use crate::sync::Arc;
 
 /// A task with a type of its own: Netty's `TimerTask`.
 ///
@@ -94,6 +96,41 @@ impl<F: FnOnce(&Timeout) + Send + 'static> Task<SharedFields> for Closure<F> {
     }
 }
 
+/// A closure that does not fit into a node.
+struct BoxedClosure<F>(Box<F>);
+
+impl<F: FnOnce(&Timeout) + Send + 'static> Task<SharedFields> for BoxedClosure<F> {
+    const IS_PLAIN: bool = false;
+
+    fn run(self, timeout: &Timeout) {
+        // A call through `dyn` runs the closure in its box. `(*self.0)(timeout)` would move it to
+        // the stack first.
+        let task: Box<dyn FnOnce(&Timeout)> = self.0;
+        task(timeout);
+    }
+
+    fn cancelled(self, _: &Timeout) {}
+
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// Schedules a closure. One that does not fit into a node is boxed here, and not where the node is
+/// filled: each function in between would move it on the stack, which may be too small for that.
+#[inline]
+pub(crate) fn schedule_closure<F: FnOnce(&Timeout) + Send + 'static>(
+    timer: &Arc<Shared>,
+    task: F,
+    deadline: u64,
+) -> Result<Timeout, NewTimeoutError> {
+    if Closure::<F>::FITS {
+        timer.schedule_by(Closure(task), deadline)
+    } else {
+        timer.schedule_by(BoxedClosure(Box::new(task)), deadline)
+    }
+}
+
 /// A [`TimerTask`].
 pub(crate) struct OfType<T>(pub(crate) T);
 
@@ -110,6 +147,37 @@ impl<T: TimerTask> Task<SharedFields> for OfType<T> {
 
     fn name() -> &'static str {
         type_name::<T>()
+    }
+}
+
+/// A [`TimerTask`] that does not fit into a node.
+impl<T: TimerTask> Task<SharedFields> for Box<OfType<T>> {
+    const IS_PLAIN: bool = false;
+
+    fn run(self, timeout: &Timeout) {
+        self.0.run(timeout);
+    }
+
+    fn cancelled(self, timeout: &Timeout) {
+        self.0.cancelled(timeout);
+    }
+
+    fn name() -> &'static str {
+        type_name::<T>()
+    }
+}
+
+/// Schedules a [`TimerTask`], as [`schedule_closure`] does a closure.
+#[inline]
+pub(crate) fn schedule_task<T: TimerTask>(
+    timer: &Arc<Shared>,
+    task: T,
+    deadline: u64,
+) -> Result<Timeout, NewTimeoutError> {
+    if OfType::<T>::FITS {
+        timer.schedule_by(OfType(task), deadline)
+    } else {
+        timer.schedule_by(Box::new(OfType(task)), deadline)
     }
 }
 

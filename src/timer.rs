@@ -7,7 +7,7 @@ use crate::engine::{Shared, Timeout};
 use crate::error::NewTimeoutError;
 use crate::stats::{Occupancy, Stats};
 use crate::sync::{Arc, Ordering};
-use crate::task::{Closure, OfType, TimerTask};
+use crate::task::{TimerTask, schedule_closure, schedule_task};
 
 /// A timer for very many coarse timeouts: Netty's `HashedWheelTimer`.
 ///
@@ -35,6 +35,20 @@ use crate::task::{Closure, OfType, TimerTask};
 /// due, in tick order. It drains at most 100 000 messages at a time. Messages of all kinds count:
 /// new timeouts, cancellations, resets. If more messages are waiting, the order holds within each
 /// batch.
+///
+/// # After `fork`
+///
+/// A child process that `fork` makes has a copy of the timer and not its thread. So if the thread
+/// was started before, the copy does nothing: what is pending there neither runs nor is returned.
+/// Make a new timer in the child; [`global`](Self::global) is a copy too. In the child
+/// [`stop`](Self::stop) and [`shutdown`](Self::shutdown) return an empty `Vec` at once and call no
+/// hook, so that nothing ends both there and in the parent. Dropping the last handle does the same.
+/// Memory of the timer is not freed in the child.
+///
+/// A timer whose thread was not started, or a [driven](crate::Builder::build_driven) one, works in
+/// the child as in the parent. As for every library with locks, another thread of the parent must
+/// not be within a call of this library at the moment of the fork: the child could wait for it
+/// forever. The worker thread may be anywhere.
 ///
 /// # Examples
 ///
@@ -154,7 +168,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        self.shared.schedule(Closure(task), delay)
+        schedule_closure(&self.shared, task, self.shared.deadline_after(delay))
     }
 
     /// Schedules a [`TimerTask`] to run once, `delay` from now.
@@ -195,7 +209,7 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, NewTimeoutError> {
-        self.shared.schedule(OfType(task), delay)
+        schedule_task(&self.shared, task, self.shared.deadline_after(delay))
     }
 
     /// Schedules `task` to run once, at `deadline`.
@@ -235,7 +249,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        self.shared.schedule_by(Closure(task), self.shared.time.at_or_now(deadline))
+        schedule_closure(&self.shared, task, self.shared.time.at_or_now(deadline))
     }
 
     /// Schedules a [`TimerTask`] to run once, at `deadline`.
@@ -273,7 +287,7 @@ impl HashedWheelTimer {
         task: T,
         deadline: Instant,
     ) -> Result<Timeout, NewTimeoutError> {
-        self.shared.schedule_by(OfType(task), self.shared.time.at_or_now(deadline))
+        schedule_task(&self.shared, task, self.shared.time.at_or_now(deadline))
     }
 
     /// Returns the time of the timer's clock as an `Instant`. `tokio::time::Instant::now`.
@@ -327,7 +341,8 @@ impl HashedWheelTimer {
     /// executor.
     ///
     /// A call on a timer that was never started returns an empty `Vec`. So does a call from a
-    /// `cancelled` hook that `stop` itself has called.
+    /// `cancelled` hook that `stop` itself has called, and one [after `fork`](Self#after-fork) in
+    /// the child.
     ///
     /// Dropping the last handle or the [`Driver`](crate::Driver) counts as a call, and may be the
     /// first. An event loop that ends because [`is_stopped`](crate::Driver::is_stopped) is true

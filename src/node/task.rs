@@ -19,7 +19,7 @@ pub(crate) trait TaskContext: 'static {
 }
 
 /// What a node can hold: a closure, a `TimerTask`, a waker or a periodic task.
-pub(crate) trait Task<S: TaskContext>: Send + 'static {
+pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     /// Whether a cancellation has nothing to do: no hook to call, nothing to drop.
     const IS_PLAIN: bool;
 
@@ -28,6 +28,9 @@ pub(crate) trait Task<S: TaskContext>: Send + 'static {
 
     /// Whether it runs periodically, by [`repeat`](Self::repeat) instead of [`run`](Self::run).
     const IS_PERIODIC: bool = false;
+
+    /// Whether it is stored in the node itself. Otherwise the cell boxes it.
+    const FITS: bool = size_of::<Self>() <= size_of::<Space>() && align_of::<Self>() <= align_of::<Space>();
 
     fn run(self, timeout: &S::Timeout);
     fn cancelled(self, timeout: &S::Timeout);
@@ -91,8 +94,6 @@ unsafe impl<S: TaskContext> Sync for TaskCell<S> {}
 struct Typed<S, T>(PhantomData<(S, T)>);
 
 impl<S: TaskContext, T: Task<S>> Typed<S, T> {
-    const FITS: bool = size_of::<T>() <= size_of::<Space>() && align_of::<T>() <= align_of::<Space>();
-
     const OPERATIONS: &'static Operations<S> = &Operations {
         // SAFETY: the caller of `run` promises what `move_out` requires.
         run: |space, timeout| unsafe { Self::move_out(space) }.run(timeout),
@@ -106,7 +107,7 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
         // SAFETY: the caller of `discard` promises what `move_out` requires.
         discard: |space| drop(unsafe { Self::move_out(space) }),
         name: T::name,
-        is_plain: T::IS_PLAIN && Self::FITS,
+        is_plain: T::IS_PLAIN && T::FITS,
         runs_on_worker: T::RUNS_ON_WORKER,
     };
 
@@ -116,7 +117,7 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
     ///
     /// `put` has written a `T` there, and no other call reads it, now or later.
     unsafe fn move_out(space: *mut Space) -> T {
-        if Self::FITS {
+        if T::FITS {
             // SAFETY: a `T` that fits lies in the space itself, and the caller owns it.
             unsafe { space.cast::<T>().read() }
         } else {
@@ -131,7 +132,7 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
     ///
     /// `put` has written a `T` there, and no other call uses it until the reference is gone.
     unsafe fn borrow<'a>(space: *mut Space) -> &'a mut T {
-        if Self::FITS {
+        if T::FITS {
             // SAFETY: a `T` that fits lies in the space itself, and the caller has it alone.
             unsafe { &mut *space.cast::<T>() }
         } else {
@@ -178,7 +179,7 @@ impl<S: TaskContext> TaskCell<S> {
         // so has a box.
         unsafe {
             *self.operations.get() = Typed::<S, T>::OPERATIONS;
-            if Typed::<S, T>::FITS {
+            if T::FITS {
                 ptr::write(space.cast::<T>(), task);
             } else {
                 ptr::write(space.cast::<Box<T>>(), Box::new(task));

@@ -261,20 +261,20 @@ impl HashedWheelTimer {
         let progress = Arc::new(Progress { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
         // A start time may have passed.
         let deadline = recurrence.deadline().max(now);
-        let task = PeriodicTask { task, recurrence, progress: Arc::clone(&progress) };
+        let task = Box::new(PeriodicTask { task, recurrence, progress: Arc::clone(&progress) });
         let timeout = self.shared.schedule_by(task, deadline)?;
         Ok(Periodic { timeout, progress })
     }
 }
 
-/// The task as its node holds it.
+/// The task as its node holds it, in a box: it does not fit into the node.
 struct PeriodicTask<F> {
     task: F,
     recurrence: Recurrence,
     progress: Arc<Progress>,
 }
 
-impl<F: FnMut() + Send + 'static> Task<SharedFields> for PeriodicTask<F> {
+impl<F: FnMut() + Send + 'static> Task<SharedFields> for Box<PeriodicTask<F>> {
     const IS_PLAIN: bool = false;
     const IS_PERIODIC: bool = true;
 
