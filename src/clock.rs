@@ -62,7 +62,9 @@ pub trait Clock: Send + Sync + 'static {
     /// Returns the time since a fixed origin, which the clock chooses.
     ///
     /// The result must not be less than that of an earlier call on any thread. If it is, the timer
-    /// treats its time as standing still until the clock has caught up.
+    /// treats its time as standing still until the clock has caught up. Meanwhile a worker thread
+    /// with pending timeouts reads the clock every 50 ms, so a clock that is wrong for a moment
+    /// makes timeouts late by about that moment.
     ///
     /// A timer measures the time since it was built, up to 146 years. There its time stops.
     ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::Shared;
+use crate::engine::{Shared, time_until};
 use crate::sync::Arc;
 
 /// The worker of a timer that has no thread:
@@ -144,6 +144,8 @@ impl Driver {
     /// deadline, or where [`HashedWheel::next_deadline`](crate::wheel::HashedWheel::next_deadline)
     /// is only a lower bound.
     ///
+    /// If the [clock](crate::Clock::now) has stepped back, the time is at most 50 ms.
+    ///
     /// A later `new_timeout` or `reset` may need an earlier turn. If other threads or other tasks
     /// call these, give the builder a [`waker`](crate::Builder::waker), which is called in this
     /// case.
@@ -171,11 +173,12 @@ impl Driver {
         }
         let mut worker = self.shared.worker.lock();
         let next = worker.next_turn(&self.shared);
+        let tick = worker.tick();
         // A turn returns some of the memory that is not needed any more.
         let surplus = worker.surplus_wait(&self.shared);
         drop(worker);
         // Read the time now, because draining the messages may have taken some.
-        let wait = next.map(|next| self.shared.ticks.until(next, self.shared.time.now()));
+        let wait = next.map(|next| time_until(self.shared.ticks, next, tick, self.shared.time.now()));
         wait.into_iter().chain(surplus).min()
     }
 

@@ -56,4 +56,4 @@ pub(crate) use end_of_turn::EndCall;
 pub(crate) use pending::Balance;
 pub use shared::Timeout;
 pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
-pub(crate) use sleep::Waker;
+pub(crate) use sleep::{Waker, time_until};

@@ -56,7 +56,8 @@
 //! | until the wheel's next tick, if that is near | – | – | – |
 //!
 //! While there is memory to return to the operating system, no sleep of the thread is longer than
-//! two seconds.
+//! two seconds. While the clock reads an earlier time than before and something is pending, none is
+//! longer than [`LOT_INTERVAL`]: see [`time_until`].
 //!
 //! So steady traffic with far deadlines wakes the thread about once per second, or as often as a
 //! thread has pushed a lot; with more than 20 000 messages per second every [`LOT_INTERVAL`], and
@@ -81,7 +82,7 @@ use super::worker::Worker;
 use crate::report;
 use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, Ordering};
-use crate::ticks::DEADLINE_NEVER;
+use crate::ticks::{DEADLINE_NEVER, Ticks};
 
 /// The worker thread makes a turn after this time, if its last turn has reclaimed something: there
 /// may soon be more, and callers do not wake it for that.
@@ -266,6 +267,8 @@ impl Shared {
 pub(crate) struct Plan {
     /// The tick of the next turn; `None` if the timer is stopped.
     next: Option<u64>,
+    /// The tick of the wheel.
+    tick: u64,
     /// The longest sleep.
     at_most: Option<Duration>,
     /// Whether `ASLEEP` is set.
@@ -273,14 +276,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn until_tick(next: u64) -> Self {
-        Self { next: Some(next), at_most: None, is_announced: false }
-    }
-
     /// What the thread does if it is `now`.
     pub(super) fn idle(self, shared: &Shared, now: u64) -> Idle {
         let Some(next) = self.next else { return Idle::Ended };
-        let time = shared.ticks.until(next, now);
+        let time = time_until(shared.ticks, next, self.tick, now);
         let time = self.at_most.map_or(time, |at_most| at_most.min(time));
         match self.is_announced {
             true if !time.is_zero() => Idle::Parked(time),
@@ -293,15 +292,30 @@ impl Plan {
     }
 }
 
+/// How long the worker may sleep until the tick `next`, if the wheel is at `tick` and the clock
+/// reads `now`.
+///
+/// The clock has reached the wheel's tick before. If it reads an earlier time now, it has stepped
+/// back, perhaps for a moment only: then the worker looks again soon, if anything is pending.
+pub(crate) fn time_until(ticks: Ticks, next: u64, tick: u64, now: u64) -> Duration {
+    let time = ticks.until(next, now);
+    if time > LOT_INTERVAL && tick > ticks.reached(now) && next < ticks.of(DEADLINE_NEVER) {
+        return LOT_INTERVAL;
+    }
+    time
+}
+
 /// The worker's side.
 impl Worker {
     /// Decides how the worker thread sleeps after a turn.
     pub(crate) fn idle(&mut self, shared: &Arc<Shared>, now: u64) -> Plan {
+        let tick = self.nodes.tick();
+        let until_tick = |next| Plan { next: Some(next), tick, at_most: None, is_announced: false };
         if shared.state.snapshot().is_stopped() {
-            return Plan { next: None, at_most: None, is_announced: false };
+            return Plan { next: None, ..until_tick(0) };
         }
         if self.intake.has_backlog {
-            return Plan::until_tick(0);
+            return until_tick(0);
         }
         self.return_memory(shared, now, 1);
         let (how, at_most) = match self.messages_per_lot_interval(now) {
@@ -310,26 +324,26 @@ impl Worker {
             _ if self.intake.has_reclaimed => (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
             _ => (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None),
         };
-        let earliest = self.nodes.tick() + 1;
+        let earliest = tick + 1;
         let was_woken_again = self.take_wanted(shared, now, at_most.is_some());
         let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
         let next = next.min(shared.ticks.of(self.wanted.deadline));
         let until = shared.ticks.until(next, now);
         let is_near = next <= earliest && until <= LOT_INTERVAL;
         if is_near || until.is_zero() {
-            return Plan::until_tick(next);
+            return until_tick(next);
         }
         if was_woken_again && shared.ticks.duration() <= LOT_INTERVAL {
             // Callers with earlier and earlier deadlines would wake it again and again. Nothing can
             // fire before the next tick.
-            return Plan::until_tick(earliest);
+            return until_tick(earliest);
         }
         shared.state.set_light();
         let next = self.announce(shared, next, how);
         // `announce` may have reclaimed something.
         let reclaims = self.intake.has_reclaimed.then_some(RECLAIM_INTERVAL);
         let at_most = [at_most, reclaims, self.surplus_wait(shared)].into_iter().flatten().min();
-        Plan { next: Some(next), at_most, is_announced: true }
+        Plan { at_most, is_announced: true, ..until_tick(next) }
     }
 
     /// How many messages came per [`LOT_INTERVAL`] since the last call. (If that was less than a

@@ -176,6 +176,11 @@ impl Worker {
         }
     }
 
+    /// Returns the tick of the wheel.
+    pub(crate) fn tick(&self) -> u64 {
+        self.nodes.tick()
+    }
+
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
