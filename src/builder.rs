@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::driver::Driver;
-use crate::engine::{Executor, Settings, Shared, Waker};
+use crate::engine::{Executor, Settings, Shared, ThreadHook, ThreadSettings, Waker};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
 use crate::report;
@@ -47,6 +47,9 @@ pub struct Builder {
     max_pending_timeouts: usize,
     slow_task_threshold: Option<Duration>,
     thread_name: Option<String>,
+    thread_stack_size: Option<usize>,
+    on_thread_start: Option<ThreadHook>,
+    on_thread_stop: Option<ThreadHook>,
     executor: Option<Executor>,
     waker: Option<Waker>,
     clock: Option<Box<dyn Clock>>,
@@ -61,6 +64,9 @@ impl Builder {
             max_pending_timeouts: 0,
             slow_task_threshold: None,
             thread_name: None,
+            thread_stack_size: None,
+            on_thread_start: None,
+            on_thread_stop: None,
             executor: None,
             waker: None,
             clock: None,
@@ -171,6 +177,78 @@ impl Builder {
     /// that started it had. Threads and processes that a task starts inherit this.
     pub fn thread_name(self, name: impl Into<String>) -> Self {
         Self { thread_name: Some(name.into()), ..self }
+    }
+
+    /// Sets the stack size of the worker thread, in bytes. Default: that of [`std::thread`], which
+    /// is 2 MiB. tokio's `thread_stack_size`.
+    ///
+    /// Tasks run on this stack, unless a [task executor](Self::task_executor) runs them. A closure
+    /// that captures more than three words is in memory of its own and runs there, so its size does
+    /// not count. A large [`TimerTask`](crate::TimerTask) is moved to the stack when it runs.
+    ///
+    /// The operating system may round the size up. If it cannot provide such a stack, the call that
+    /// starts the thread returns [`Spawn`](crate::NewTimeoutError::Spawn). A [driven
+    /// timer](Self::build_driven) ignores the size.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().thread_stack_size(256 * 1024).build()?;
+    /// timer.start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn thread_stack_size(self, bytes: usize) -> Self {
+        Self { thread_stack_size: Some(bytes), ..self }
+    }
+
+    /// Sets a function that the worker thread calls when it starts, before any task. Default: none.
+    /// tokio's `on_thread_start`, and the use of Netty's `ThreadFactory`: to pin the thread, to set
+    /// its priority, or to register it with a profiler.
+    ///
+    /// The function is called on the worker thread. No timeout fires before it returns. The call
+    /// that starts the thread does not wait for it. What the function sets for its thread replaces
+    /// what the timer has set, such as the [timer slack](Self::thread_name).
+    ///
+    /// A panic is reported and counted in [`Stats::panics`](crate::Stats::panics), and has no other
+    /// effect. The function must hold no handle and no timeout of the timer, or these are never
+    /// dropped. A later call of this method replaces the function. A [driven
+    /// timer](Self::build_driven) ignores it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::sync::mpsc;
+    /// use std::thread;
+    ///
+    /// let (started, wait) = mpsc::channel();
+    /// let timer = HashedWheelTimer::builder()
+    ///     .on_thread_start(move || started.send(thread::current().id()).unwrap())
+    ///     .on_thread_stop(|| println!("the timer's thread ends"))
+    ///     .build()?;
+    /// timer.start()?;
+    /// assert_ne!(wait.recv()?, thread::current().id());
+    /// timer.stop(); // returns after the thread has printed its line
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_thread_start(self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { on_thread_start: Some(Box::new(f)), ..self }
+    }
+
+    /// Sets a function that the worker thread calls before it ends. Default: none. tokio's
+    /// `on_thread_stop`.
+    ///
+    /// No task runs on the thread after the function was called. The
+    /// [`stop`](HashedWheelTimer::stop) that ends the timer returns after the function has. It is
+    /// called exactly once for each call of [`on_thread_start`](Self::on_thread_start)'s function,
+    /// unless the process ends first.
+    ///
+    /// Panics, captured handles, later calls and driven timers: as for
+    /// [`on_thread_start`](Self::on_thread_start), which also has an example.
+    pub fn on_thread_stop(self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { on_thread_stop: Some(Box::new(f)), ..self }
     }
 
     /// Sets the function that ends the sleep of the event loop that turns a [`Driver`]. Default:
@@ -342,7 +420,12 @@ impl Builder {
                 false => EitherWheel::Hashed(Hashed::new(ticks_per_wheel)),
             },
             limit: self.max_pending_timeouts,
-            thread_name,
+            thread: ThreadSettings {
+                name: thread_name,
+                stack_size: self.thread_stack_size,
+                on_start: self.on_thread_start,
+                on_stop: self.on_thread_stop,
+            },
             is_driven,
             executor: self.executor,
             slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
@@ -368,6 +451,7 @@ impl fmt::Debug for Builder {
             .field("max_pending_timeouts", &self.max_pending_timeouts)
             .field("slow_task_threshold", &self.slow_task_threshold)
             .field("thread_name", &self.thread_name)
+            .field("thread_stack_size", &self.thread_stack_size)
             .finish_non_exhaustive()
     }
 }

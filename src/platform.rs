@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn timer_slack_is_never_raised() {
-        let wait = spawn("slack".to_owned(), || {
+        let wait = spawn("slack".to_owned(), None, || {
             let before = timer_slack();
             limit_timer_slack(before + 1);
             assert_eq!(timer_slack(), before);

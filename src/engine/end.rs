@@ -122,6 +122,10 @@ impl Shared {
     /// Not to be called by the worker in a turn.
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
         let is_first = self.set_stopped();
+        if self.thread.is_in_parent_process() {
+            // The parent has the thread, and ends the timeouts.
+            return Vec::new();
+        }
         if !is_first {
             let backoff = Backoff::new();
             // Not for long: between setting the bit and taking the lock, the first call waits only
@@ -198,6 +202,10 @@ impl Shared {
     ///
     /// Not to be called by the worker in a turn.
     pub(crate) fn shutdown(self: &Arc<Self>, grace: Duration) -> Vec<Timeout> {
+        if self.thread.is_in_parent_process() {
+            // Nothing runs here that could be waited for.
+            return self.stop();
+        }
         self.state.close();
         // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay
         // of `grace` falls due within it.

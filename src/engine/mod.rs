@@ -57,3 +57,4 @@ pub(crate) use pending::Balance;
 pub use shared::Timeout;
 pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
 pub(crate) use sleep::{Waker, time_until};
+pub(crate) use thread::{ThreadHook, ThreadSettings};

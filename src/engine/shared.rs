@@ -10,7 +10,7 @@ use super::end_of_turn::EndOfTurn;
 use super::pending::{Limit, PendingCounts};
 use super::sleep::Waker;
 use super::state::{MAX_PENDING, TimerState};
-use super::thread::Thread;
+use super::thread::{Thread, ThreadSettings};
 use super::timeouts::NewLanes;
 use super::timer_index::TimerIndex;
 use super::worker::Worker;
@@ -118,7 +118,7 @@ pub(crate) struct Settings {
     pub(crate) wheel: EitherWheel,
     /// 0 is none.
     pub(crate) limit: usize,
-    pub(crate) thread_name: String,
+    pub(crate) thread: ThreadSettings,
     pub(crate) is_driven: bool,
     pub(crate) executor: Option<Executor>,
     /// In nanoseconds; `DEADLINE_NEVER` is none.
@@ -157,7 +157,7 @@ impl Shared {
             ticks_per_wheel,
             wheel,
             worker: WorkerLock::new(Worker::new(nodes, settings.executor, ticks)),
-            thread: Thread::new(settings.thread_name),
+            thread: Thread::new(settings.thread),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
             end_of_turn: EndOfTurn::default(),

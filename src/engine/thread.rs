@@ -15,8 +15,22 @@ const RETURN_STEPS: usize = 16;
 /// late, which matters for a tick of 1 ms, and not for a long one.
 const SLACKS_PER_TICK: u64 = 1_000;
 
+/// What the user has set for the worker thread.
+pub(crate) struct ThreadSettings {
+    pub(crate) name: String,
+    /// In bytes; `None` is the default of std.
+    pub(crate) stack_size: Option<usize>,
+    pub(crate) on_start: Option<ThreadHook>,
+    pub(crate) on_stop: Option<ThreadHook>,
+}
+
+pub(crate) type ThreadHook = Box<dyn Fn() + Send + Sync>;
+
 pub(crate) struct Thread {
-    name: String,
+    settings: ThreadSettings,
+    /// The process in which the thread was started; 0 if it was not. A child process that this one
+    /// forks has the value and not the thread. No other thread depends on it, so it is `Relaxed`.
+    process: unmodelled::AtomicU32,
     /// `None` before the thread is started, and once a call joins it, or no call will. Locked while
     /// starting, so that of two calls of `start` one starts it. Never locked while waiting.
     ///
@@ -33,14 +47,20 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    pub(super) fn new(name: String) -> Self {
+    pub(super) fn new(settings: ThreadSettings) -> Self {
         let parker = Parker::default();
         let unparker = parker.unparker();
-        Self { name, handle: Mutex::new(None), parker: TakeCell::new(parker), unparker }
+        Self {
+            settings,
+            process: unmodelled::AtomicU32::new(0),
+            handle: Mutex::new(None),
+            parker: TakeCell::new(parker),
+            unparker,
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.settings.name
     }
 
     pub(super) fn unpark(&self) {
@@ -51,6 +71,13 @@ impl Thread {
     /// thread.)
     pub(super) fn is_started(&self) -> bool {
         self.handle.lock().is_some()
+    }
+
+    /// Whether this process was forked from the one that has the thread. Locks that the thread held
+    /// at that moment are never released here, and it cannot be joined.
+    pub(super) fn is_in_parent_process(&self) -> bool {
+        let process = self.process.load(Ordering::Relaxed);
+        process != 0 && process != std::process::id()
     }
 
     /// Takes the handle, to join the thread or to let it go.
@@ -70,9 +97,10 @@ impl Shared {
         if let Some(known) = self.start_result() {
             return known;
         }
-        let shared = Arc::clone(self);
-        let thread = spawn(self.thread.name.clone(), move || run_worker(&shared));
+        let (shared, settings) = (Arc::clone(self), &self.thread.settings);
+        let thread = spawn(settings.name.clone(), settings.stack_size, move || run_worker(&shared));
         *handle = Some(thread.map_err(NewTimeoutError::Spawn)?);
+        self.thread.process.store(std::process::id(), Ordering::Relaxed);
         self.state.set_started();
         Ok(())
     }
@@ -122,6 +150,13 @@ impl Shared {
         expired as usize
     }
 
+    /// Calls a hook of the worker thread, on this thread.
+    fn call_thread_hook(&self, name: &str, hook: Option<&ThreadHook>) {
+        if let Some(hook) = hook {
+            self.guard("when it was called", || name, hook);
+        }
+    }
+
     /// What the worker thread does after a turn.
     pub(crate) fn idle(self: &Arc<Self>) -> Idle {
         let now = self.time.now();
@@ -138,7 +173,7 @@ fn prepare_heavy_fence() {
     static IS_BEGUN: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
 
     if CAN_REGISTER_HEAVY_FENCE && !IS_BEGUN.swap(true, Ordering::Relaxed) {
-        drop(spawn("hashed-wheel-setup".to_owned(), register_heavy_fence));
+        drop(spawn("hashed-wheel-setup".to_owned(), None, register_heavy_fence));
     }
 }
 
@@ -147,6 +182,8 @@ fn run_worker(shared: &Arc<Shared>) {
     report::thread_started(shared.thread.name());
     prepare_heavy_fence();
     limit_timer_slack(shared.ticks.nanos() / SLACKS_PER_TICK);
+    let settings = &shared.thread.settings;
+    shared.call_thread_hook("(on_thread_start)", settings.on_start.as_ref());
     let turns = || {
         let parker = shared.thread.parker.take().expect("the thread is started once");
         loop {
@@ -175,5 +212,6 @@ fn run_worker(shared: &Arc<Shared>) {
     if shared.worker.is_abandoned() {
         shared.drop_executor();
     }
+    shared.call_thread_hook("(on_thread_stop)", settings.on_stop.as_ref());
     report::thread_ended(shared.thread.name());
 }

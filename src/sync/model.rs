@@ -369,7 +369,11 @@ macro_rules! local {
 }
 pub(crate) use local;
 
-pub(crate) fn spawn(_: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn spawn(
+    _: String,
+    _: Option<usize>,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
     Ok(loom::thread::spawn(body))
 }
 

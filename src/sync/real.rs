@@ -111,13 +111,21 @@ macro_rules! local {
 }
 pub(crate) use local;
 
-/// Starts a thread.
+/// Starts a thread. `stack_size` is in bytes; `None` is the default of std.
 ///
 /// # Errors
 ///
 /// If the operating system cannot create a thread.
-pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name).spawn(body)
+pub(crate) fn spawn(
+    name: String,
+    stack_size: Option<usize>,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let builder = std::thread::Builder::new().name(name);
+    match stack_size {
+        Some(size) => builder.stack_size(size).spawn(body),
+        None => builder.spawn(body),
+    }
 }
 
 /// Blocks the calling thread for `time`.
