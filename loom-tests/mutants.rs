@@ -515,6 +515,21 @@ pub const ROWS: &[Row] = &[
         "if has_passed => «timeout.cancel()»",
         "{ self.shared.cancel_quietly(timeout); true }",
     ),
+    // --- periodic/ -------------------------------------------------------------------------------
+    // A task that ends itself runs again.
+    mutant(
+        "BreakRunsAgain",
+        "periodic/mod.rs",
+        "if «(self.task)(&run).is_break()» {",
+        "(self.task)(&run).is_break() && false",
+    ),
+    // A task that does not continue after shutdown ends, and is not left to `stop`.
+    mutant(
+        "ShutdownForgetsTask",
+        "periodic/mod.rs",
+        "return «Some(NextRun { deadline: DEADLINE_NEVER, tick_began: 0 })»;",
+        "None",
+    ),
     // --- delay_queue/ ----------------------------------------------------------------------------
     // A producer does not wake the consumer that waits for a later deadline.
     mutant(

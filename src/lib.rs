@@ -52,7 +52,7 @@ pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 #[cfg(feature = "async")]
 pub use keyed::ExpiredEntries;
 pub use keyed::KeyedTimeouts;
-pub use periodic::{MissedTick, Periodic, Schedule};
+pub use periodic::{CancelPeriodicOnDrop, MissedTick, Periodic, PeriodicRun, Schedule};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::CancelOnDrop;

@@ -391,8 +391,9 @@ impl HashedWheelTimer {
     /// - The timeout fell due before this call had seen that everything within `grace` has run.
     ///   That takes about a millisecond, or 0.1 µs per pending timeout if there are millions.
     ///
-    /// [Periodic](crate::Periodic) tasks keep running meanwhile. They do not prolong the wait, and
-    /// are among the returned timeouts.
+    /// [Periodic](crate::Periodic) tasks keep running meanwhile, unless their schedule [says
+    /// otherwise](crate::Schedule::continue_after_shutdown). They do not prolong the wait, and are
+    /// among the returned timeouts.
     ///
     /// # Blocking
     ///

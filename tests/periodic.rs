@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{Driven, RewindableClock, TEST_TIMEOUT, TICK, ms, quietly};
 use hashed_wheel::{
-    Clock, ExpiredTask, HashedWheelTimer, ManualClock, MissedTick, NewTimeoutError, Periodic, Schedule,
+    Clock, ExpiredTask, HashedWheelTimer, ManualClock, MissedTick, NewTimeoutError, Periodic, PeriodicRun,
+    Schedule,
 };
 
 const PERIOD: Duration = ms(100);
@@ -724,6 +726,246 @@ fn a_panic_in_an_executor_ends_the_task() {
     t.driver.turn();
     assert_eq!(t.driver.next_turn(), None);
     assert!(t.timer.stop().is_empty());
+}
+
+// --- tasks that see their run --------------------------------------------------------------------
+
+/// Number, deadline in milliseconds, and missed runs, of each run.
+type Runs = Arc<Mutex<Vec<(u64, u128, u64)>>>;
+
+/// Returns a task that records its runs, and the time at which the timer was built.
+fn recorder(
+    timer: &HashedWheelTimer,
+) -> (Runs, impl FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static) {
+    let (runs, built) = (Runs::default(), timer.now());
+    let recorded = Arc::clone(&runs);
+    let task = move |run: &PeriodicRun<'_>| {
+        let due = run.deadline() - built;
+        recorded.lock().unwrap().push((run.number(), due.as_millis(), run.missed()));
+        ControlFlow::Continue(())
+    };
+    (runs, task)
+}
+
+fn take(runs: &Runs) -> Vec<(u64, u128, u64)> {
+    std::mem::take(&mut runs.lock().unwrap())
+}
+
+#[test]
+fn a_task_sees_when_its_run_was_due_and_what_was_missed() {
+    let rate = Schedule::at_fixed_rate(PERIOD);
+    let delay = Schedule::with_fixed_delay(PERIOD);
+    // On time twice, then 400 ms late.
+    for (schedule, last) in [
+        (rate, vec![(3, 300, 0), (4, 400, 0), (5, 500, 0), (6, 600, 0), (7, 700, 0)]),
+        (rate.missed_tick(MissedTick::Skip), vec![(3, 300, 0), (4, 800, 4)]),
+        (rate.missed_tick(MissedTick::Delay), vec![(3, 300, 0), (4, 830, 4)]),
+        (delay, vec![(3, 300, 0), (4, 830, 0)]),
+    ] {
+        let mut t = Driven::new();
+        let (runs, task) = recorder(&t.timer);
+        let periodic = t.timer.schedule_periodic_with(task, schedule).unwrap();
+        t.pass(PERIOD);
+        t.pass(PERIOD);
+        assert_eq!(take(&runs), [(1, 100, 0), (2, 200, 0)]);
+        t.pass(ms(530));
+        if last.len() < 5 {
+            t.pass(ms(100));
+        }
+        assert_eq!(take(&runs), last, "{schedule:?}");
+        assert_eq!(periodic.runs(), last.last().unwrap().0);
+    }
+}
+
+#[test]
+fn a_run_that_an_executor_has_dropped_is_missed() {
+    let (mut t, tasks) = held(|builder| builder);
+    let (runs, task) = recorder(&t.timer);
+    t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+    for drops in [false, true, true, false, false] {
+        t.pass(PERIOD);
+        let task = tasks.try_recv().unwrap();
+        quietly(|| if drops { drop(task) } else { task.run() });
+    }
+    assert_eq!(take(&runs), [(1, 100, 0), (2, 400, 2), (3, 500, 0)]);
+}
+
+#[test]
+fn a_start_that_has_passed_is_the_first_deadline() {
+    let mut t = Driven::new();
+    let (runs, task) = recorder(&t.timer);
+    t.clock.advance(ms(350));
+    let start = t.timer.now() - ms(250);
+    let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
+    t.timer.schedule_periodic_with(task, skip.start_at(start)).unwrap();
+    t.pass(TICK);
+    t.pass(PERIOD);
+    assert_eq!(take(&runs), [(1, 100, 0), (2, 400, 2)]);
+}
+
+#[test]
+fn the_deadline_of_a_run_is_the_next_run_before_it_with_its_jitter() {
+    let mut t = Driven::new();
+    let built = t.timer.now();
+    let (runs, task) = recorder(&t.timer);
+    let jittered = Schedule::at_fixed_rate(PERIOD).jitter(ms(60));
+    let periodic = t.timer.schedule_periodic_with(task, jittered).unwrap();
+    for number in 1..=50 {
+        let next = (periodic.next_run().unwrap() - built).as_millis();
+        let earliest = u128::from(number) * 100;
+        assert!((earliest..=earliest + 60).contains(&next));
+        while periodic.runs() < number {
+            t.pass(TICK);
+        }
+        assert_eq!(take(&runs), [(number, next, 0)]);
+    }
+}
+
+#[test]
+fn a_task_can_end_itself() {
+    let (mut on_executor, tasks) = held(|builder| builder);
+    for t in [&mut Driven::new(), &mut on_executor] {
+        let (held, dropped) = Dropped::new();
+        let task = move |run: &PeriodicRun<'_>| {
+            let _held = &held;
+            if run.number() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let periodic = t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+        for runs in 1..=3 {
+            assert!(!periodic.is_finished() && !dropped.load(SeqCst));
+            t.pass(PERIOD);
+            tasks.try_iter().for_each(ExpiredTask::run);
+            assert_eq!(periodic.runs(), runs);
+        }
+        assert!(periodic.is_finished() && dropped.load(SeqCst));
+        assert!(!periodic.is_cancelled() && !periodic.has_panicked() && !periodic.cancel());
+        assert_eq!((periodic.next_run(), t.timer.pending_timeouts()), (None, 0));
+        t.pass(PERIOD * 5);
+        assert!(tasks.try_recv().is_err());
+        assert_eq!((periodic.runs(), t.timer.stats().panics), (3, 0));
+        assert!(t.timer.stop().is_empty());
+    }
+}
+
+#[test]
+fn a_cancel_in_the_last_run_counts() {
+    let mut t = Driven::new();
+    let handle = Arc::new(OnceLock::<Periodic>::new());
+    let own_handle = Arc::clone(&handle);
+    let task = move |_: &PeriodicRun<'_>| {
+        assert!(own_handle.get().unwrap().cancel());
+        ControlFlow::Break(())
+    };
+    let periodic = t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+    handle.set(periodic.clone()).unwrap();
+    t.pass(PERIOD * 5);
+    assert!(periodic.is_cancelled() && periodic.is_finished());
+    assert_eq!((periodic.runs(), t.timer.pending_timeouts()), (1, 0));
+}
+
+#[test]
+fn a_task_that_panics_is_finished_too() {
+    let mut t = Driven::new();
+    // (A closure that diverges has no return type of its own.)
+    let plain = t.timer.schedule_at_fixed_rate(|| panic!("plain"), PERIOD, PERIOD).unwrap();
+    let rate = Schedule::at_fixed_rate(PERIOD);
+    let sees_run = t.timer.schedule_periodic_with(|_| panic!("with a run"), rate).unwrap();
+    quietly(|| t.pass(PERIOD * 2));
+    for periodic in [plain, sees_run] {
+        assert!(periodic.is_finished() && periodic.has_panicked() && !periodic.is_cancelled());
+        assert_eq!((periodic.runs(), periodic.next_run()), (1, None));
+    }
+    assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (2, 0));
+}
+
+#[test]
+fn reports_name_the_closure_of_the_user() {
+    let t = Driven::new();
+    let rate = Schedule::at_fixed_rate(PERIOD);
+    for periodic in [
+        t.timer.schedule_periodic(|| (), rate).unwrap(),
+        t.timer.schedule_periodic_with(|_| ControlFlow::Continue(()), rate).unwrap(),
+    ] {
+        let shown = format!("{periodic:?}");
+        assert!(shown.contains("periodic::reports_name_the_closure_of_the_user::{{closure}},"), "{shown}");
+    }
+}
+
+// --- handles -------------------------------------------------------------------------------------
+
+#[test]
+fn the_next_run_is_known_between_runs() {
+    let (mut t, tasks) = held(|builder| builder);
+    let begin = t.timer.now();
+    let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
+    let handle = Arc::new(OnceLock::<Periodic>::new());
+    let own_handle = Arc::clone(&handle);
+    let task = move || assert_eq!(own_handle.get().unwrap().next_run(), None, "during a run");
+    let periodic = t.timer.schedule_periodic(task, skip.initial_delay(ms(5))).unwrap();
+    handle.set(periodic.clone()).unwrap();
+    assert_eq!(periodic.next_run(), Some(begin + ms(5)), "the deadline, and not its tick");
+    t.pass(TICK);
+    assert_eq!(periodic.next_run(), None, "the run is with the executor");
+    t.clock.advance(PERIOD * 3);
+    tasks.try_recv().unwrap().run();
+    assert_eq!(periodic.next_run(), Some(begin + ms(405)));
+    assert_eq!(t.timer.stats().panics, 0);
+    periodic.cancel();
+    assert_eq!(periodic.next_run(), None);
+    let never = t.timer.schedule_periodic(|| (), Schedule::at_fixed_rate(Duration::MAX)).unwrap();
+    assert_eq!((never.next_run(), never.is_finished()), (None, false));
+}
+
+#[test]
+fn a_guard_cancels_its_task() {
+    let mut t = Driven::new();
+    let guard = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap().cancel_on_drop();
+    t.pass(PERIOD);
+    let periodic = (*guard).clone();
+    assert_eq!(guard.runs(), 1);
+    drop(guard);
+    assert!(periodic.is_cancelled());
+    t.pass(PERIOD);
+    assert_eq!((periodic.runs(), t.timer.pending_timeouts()), (1, 0));
+}
+
+// --- shutdown ------------------------------------------------------------------------------------
+
+#[test]
+fn a_schedule_says_whether_its_task_continues_after_shutdown() {
+    let timer = HashedWheelTimer::new(ms(1), 64);
+    let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
+    let continues = timer.schedule_periodic(|| (), often).unwrap();
+    let ends = timer.schedule_periodic(|| (), often.continue_after_shutdown(false)).unwrap();
+    timer.new_timeout(|_| thread::sleep(ms(50)), ms(0)).unwrap();
+    let last = timer.new_timeout(|_| (), ms(200)).unwrap();
+    thread::sleep(ms(20)); // the worker is in the first task
+    let before = [&continues, &ends].map(Periodic::runs);
+    let rest = timer.shutdown(Duration::from_secs(3_600));
+    assert!(last.is_expired() && rest.len() == 2);
+    assert!(rest.iter().all(hashed_wheel::Timeout::is_cancelled));
+    assert!(continues.is_cancelled() && ends.is_cancelled());
+    assert!(continues.runs() > before[0] + 1, "it runs within the grace");
+    // (One run may have begun before the first task did.)
+    assert!(ends.runs() <= before[1] + 1, "it runs no more");
+}
+
+#[test]
+fn a_task_that_ends_at_shutdown_ends_in_a_driven_timer_too() {
+    let mut t = Driven::new();
+    let rate = Schedule::at_fixed_rate(PERIOD);
+    let continues = t.timer.schedule_periodic(|| (), rate.continue_after_shutdown(true)).unwrap();
+    let (held, dropped) = Dropped::new();
+    let task = move || _ = &held;
+    let ends = t.timer.schedule_periodic(task, rate.continue_after_shutdown(false)).unwrap();
+    t.pass(PERIOD);
+    // Without it, nothing would be due that the shutdown waits for.
+    t.timer.new_timeout(|_| (), PERIOD).unwrap();
+    t.clock.advance(PERIOD);
+    let rest = t.timer.shutdown(Duration::ZERO);
+    assert_eq!((rest.len(), continues.runs(), ends.runs()), (2, 2, 1));
+    assert!(dropped.load(SeqCst) && ends.is_cancelled());
+    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
 }
 
 // --- threads -------------------------------------------------------------------------------------

@@ -170,6 +170,9 @@ fn the_builder_has_these_methods() {
     let _: fn(Builder, fn(ExpiredTask)) -> Builder = Builder::task_executor;
     let _: fn(Builder, &'static str) -> Builder = Builder::thread_name;
     let _: fn(Builder, String) -> Builder = Builder::thread_name;
+    let _: fn(Builder, usize) -> Builder = Builder::thread_stack_size;
+    let _: fn(Builder, fn()) -> Builder = Builder::on_thread_start;
+    let _: fn(Builder, fn()) -> Builder = Builder::on_thread_stop;
     let _: fn(Builder) -> Builder = Builder::hierarchical;
     let _: fn(Builder, ManualClock) -> Builder = Builder::clock;
     let _: fn(Builder, fn()) -> Builder = Builder::waker;

@@ -14,16 +14,6 @@ use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
 
 impl Shared {
-    // Inlined into the function for each type of task, so that the timeout stays in registers.
-    #[inline(always)]
-    pub(crate) fn schedule<T: Task<SharedFields>>(
-        self: &Arc<Self>,
-        task: T,
-        delay: Duration,
-    ) -> Result<Timeout, NewTimeoutError> {
-        self.schedule_by(task, self.deadline_after(delay))
-    }
-
     /// Returns the deadline after this delay, for [`schedule_by`](Self::schedule_by).
     #[inline]
     pub(crate) fn deadline_after(&self, delay: Duration) -> u64 {
@@ -31,6 +21,7 @@ impl Shared {
     }
 
     /// `deadline` is in nanoseconds since the timer was built, and at most [`DEADLINE_NEVER`].
+    // Inlined into the function for each type of task, so that the timeout stays in registers.
     #[inline(always)]
     pub(crate) fn schedule_by<T: Task<SharedFields>>(
         self: &Arc<Self>,

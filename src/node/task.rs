@@ -36,7 +36,8 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
     fn cancelled(self, timeout: &S::Timeout);
 
     /// Runs a periodic task once, or leaves this run out if `runs` is false. Returns when the next
-    /// run is due, or `None` after a panic. Does not panic.
+    /// run is due, or `None` if there is none: the task has ended itself, or panicked. Does not
+    /// panic.
     fn repeat(&mut self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
         let _ = (timer, runs);
         None

@@ -9,13 +9,17 @@ mod schedule;
 
 use std::any::type_name;
 use std::fmt;
-use std::time::Duration;
+use std::marker::PhantomData;
+use std::ops::{ControlFlow, Deref};
+use std::time::{Duration, Instant};
 
+use crate::clock::Time;
 use crate::engine::{Shared, SharedFields, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{NextRun, Task};
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::sync::{Arc, Ordering};
+use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
 
 pub(crate) use schedule::Recurrence;
@@ -34,6 +38,10 @@ pub use schedule::{MissedTick, Schedule};
 /// going to run and while it runs. It is also one of the timeouts that
 /// [`stop`](HashedWheelTimer::stop) returns.
 ///
+/// The task ends when it is [cancelled](Self::cancel), when the timer is stopped, or when a run of
+/// a task of [`schedule_periodic_with`](HashedWheelTimer::schedule_periodic_with) returns
+/// `ControlFlow::Break`.
+///
 /// A task that panics does not run again, as in Java. The panic is reported, and
 /// [`has_panicked`](Self::has_panicked) returns true.
 ///
@@ -42,35 +50,21 @@ pub use schedule::{MissedTick, Schedule};
 ///
 /// # Examples
 ///
-/// A task that ends itself needs its handle, which exists only after it is scheduled:
-///
 /// ```
-/// use hashed_wheel::{HashedWheelTimer, ManualClock, Periodic};
-/// use std::sync::{Arc, OnceLock};
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::new();
 /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
 ///
-/// let itself = Arc::new(OnceLock::<Periodic>::new());
-/// let mut left = 3;
-/// let task = {
-///     let itself = Arc::clone(&itself);
-///     move || {
-///         left -= 1;
-///         if let (0, Some(itself)) = (left, itself.get()) {
-///             itself.cancel();
-///         }
-///     }
-/// };
 /// let second = Duration::from_secs(1);
-/// let retry = timer.schedule_at_fixed_rate(task, second, second)?;
-/// itself.set(retry.clone()).unwrap();
-///
-/// clock.advance(Duration::from_secs(10));
+/// let begin = timer.now();
+/// let heartbeat = timer.schedule_at_fixed_rate(|| println!("alive"), second, second)?;
+/// assert_eq!(heartbeat.next_run(), Some(begin + second));
+/// clock.advance(second);
 /// driver.turn();
-/// assert_eq!(retry.runs(), 3);
-/// assert!(retry.is_cancelled());
+/// assert_eq!(heartbeat.runs(), 1);
+/// assert_eq!(heartbeat.next_run(), Some(begin + second * 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -91,7 +85,7 @@ impl Periodic {
     /// interrupt.
     ///
     /// Returns true for exactly one caller. Returns false if the task was cancelled before, by this
-    /// method or by [`stop`](HashedWheelTimer::stop), or if it has panicked.
+    /// method or by [`stop`](HashedWheelTimer::stop), or if it has panicked or ended itself.
     ///
     /// When this returns, no further run begins. A run that has begun continues: it is not
     /// interrupted, and this call does not wait for it. The task is dropped on this thread, or on
@@ -131,6 +125,128 @@ impl Periodic {
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.progress.runs.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the task has ended: no further run begins.
+    /// `java.util.concurrent.Future.isDone`, and tokio's `JoinHandle::is_finished`.
+    ///
+    /// If it was neither [cancelled](Self::is_cancelled) nor [has panicked](Self::has_panicked), it
+    /// has ended itself. A task that is cancelled during a run has ended before that run has.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.timeout.handle.end().is_some()
+    }
+
+    /// Returns when the next run is due, on the timer's [clock](HashedWheelTimer::now).
+    /// `ScheduledFuture.getDelay`, as an `Instant`.
+    ///
+    /// The run begins at the first tick boundary at or after this time, so the time may have
+    /// passed. It includes the [jitter](Schedule::jitter).
+    ///
+    /// Returns `None` if no further run is known: while a run is in progress or waits for the [task
+    /// executor](crate::TaskExecutor), because its end decides about the next one; if the task has
+    /// ended; or if the run is never due.
+    #[must_use]
+    pub fn next_run(&self) -> Option<Instant> {
+        let handle = &self.timeout.handle;
+        // The end is read second: if there is none, the deadline was that of a pending run.
+        let deadline = handle.deadline();
+        let is_known = deadline < DEADLINE_RUNNING && handle.end().is_none();
+        is_known.then(|| handle.timer().time.instant_of(deadline))
+    }
+
+    /// Turns the handle into a guard that cancels the task when the guard is dropped, as
+    /// [`Timeout::cancel_on_drop`] does a timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// let second = Duration::from_secs(1);
+    /// {
+    ///     let heartbeat = timer.schedule_at_fixed_rate(|| println!("alive"), second, second)?;
+    ///     let _guard = heartbeat.cancel_on_drop();
+    ///     // … a connection, until it closes …
+    /// }
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn cancel_on_drop(self) -> CancelPeriodicOnDrop {
+        CancelPeriodicOnDrop { periodic: self }
+    }
+}
+
+/// A guard that cancels its periodic task when it is dropped: [`Periodic::cancel_on_drop`].
+///
+/// It dereferences to the [`Periodic`]. A run that is in progress at the drop continues.
+#[must_use = "the task is cancelled when this guard is dropped"]
+#[derive(Debug)]
+pub struct CancelPeriodicOnDrop {
+    periodic: Periodic,
+}
+
+impl Deref for CancelPeriodicOnDrop {
+    type Target = Periodic;
+
+    fn deref(&self) -> &Periodic {
+        &self.periodic
+    }
+}
+
+impl Drop for CancelPeriodicOnDrop {
+    fn drop(&mut self) {
+        self.periodic.cancel();
+    }
+}
+
+/// What a periodic task sees of its current run:
+/// [`schedule_periodic_with`](HashedWheelTimer::schedule_periodic_with).
+pub struct PeriodicRun<'a> {
+    time: &'a Time,
+    recurrence: &'a Recurrence,
+    number: u64,
+    /// When the run before was due.
+    last_due: Option<u64>,
+}
+
+impl PeriodicRun<'_> {
+    /// Returns the number of this run: 1 is the first. [`Periodic::runs`] returns the same during
+    /// the run.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns when this run was due, on the timer's [clock](HashedWheelTimer::now). The `Instant`
+    /// that `tokio::time::Interval::tick` returns, and Quartz's `getScheduledFireTime`.
+    ///
+    /// It is not later than the beginning of the run, and includes the [jitter](Schedule::jitter).
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.time.instant_of(self.recurrence.deadline())
+    }
+
+    /// Returns how many runs were left out between the previous run and this one.
+    ///
+    /// At a fixed rate these are the runs that [`MissedTick::Skip`] or [`MissedTick::Delay`] has
+    /// omitted, and those that the [task executor](crate::TaskExecutor) has dropped. The runs that
+    /// [`MissedTick::Burst`] makes up for are not left out. With a fixed delay it is always zero,
+    /// and so it is for the first run.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.last_due.map_or(0, |last_due| self.recurrence.missed_since(last_due))
+    }
+}
+
+impl fmt::Debug for PeriodicRun<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeriodicRun")
+            .field("number", &self.number())
+            .field("deadline", &self.deadline())
+            .field("missed", &self.missed())
+            .finish()
     }
 }
 
@@ -249,32 +365,131 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
+        let mut task = task;
+        let task = move |_: &PeriodicRun<'_>| {
+            task();
+            ControlFlow::Continue(())
+        };
+        self.schedule_runs::<F>(task, schedule)
+    }
+
+    /// Runs `task` periodically, according to `schedule`. The task sees its run, and can end
+    /// itself.
+    ///
+    /// This is [`schedule_periodic`](Self::schedule_periodic) for a task that receives a
+    /// [`PeriodicRun`] and returns whether it goes on. After `ControlFlow::Break` it does not run
+    /// again and is dropped: then it [is finished](Periodic::is_finished), and not
+    /// [cancelled](Periodic::is_cancelled). If it is cancelled during that run, the cancellation
+    /// counts.
+    ///
+    /// # Errors
+    ///
+    /// As for [`schedule_periodic`](Self::schedule_periodic).
+    ///
+    /// # Examples
+    ///
+    /// Three tries at most:
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
+    /// use std::ops::ControlFlow;
+    /// use std::time::Duration;
+    ///
+    /// # fn connect() -> bool { false }
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    ///
+    /// let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));
+    /// let retry = timer.schedule_periodic_with(
+    ///     |run| match connect() || run.number() == 3 {
+    ///         true => ControlFlow::Break(()),
+    ///         false => ControlFlow::Continue(()),
+    ///     },
+    ///     each_second,
+    /// )?;
+    /// clock.advance(Duration::from_secs(10));
+    /// driver.turn();
+    /// assert_eq!(retry.runs(), 3);
+    /// assert!(retry.is_finished() && !retry.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schedule_periodic_with<F>(&self, task: F, schedule: Schedule) -> Result<Periodic, NewTimeoutError>
+    where
+        F: FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static,
+    {
+        self.schedule_runs::<F>(task, schedule)
+    }
+
+    /// Schedules a task, which reports name as of type `N`.
+    fn schedule_runs<N: 'static>(
+        &self,
+        task: impl FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static,
+        schedule: Schedule,
+    ) -> Result<Periodic, NewTimeoutError> {
         let time = &self.shared.time;
         let now = time.now_or_soon();
         let recurrence = match schedule.begin(now, |start| time.at(start)) {
             Ok(recurrence) => recurrence,
             Err(error) => {
-                self.shared.guard("when it was dropped", type_name::<F>, || drop(task));
+                self.shared.guard("when it was dropped", type_name::<N>, || drop(task));
                 return Err(error);
             }
         };
         let progress = Arc::new(Progress { runs: AtomicU64::new(0), has_panicked: AtomicBool::new(false) });
         // A start time may have passed.
         let deadline = recurrence.deadline().max(now);
-        let task = Box::new(PeriodicTask { task, recurrence, progress: Arc::clone(&progress) });
+        let task = Box::new(PeriodicTask {
+            task,
+            recurrence,
+            last_due: None,
+            continues_after_shutdown: schedule.continues_after_shutdown,
+            progress: Arc::clone(&progress),
+            named_as: PhantomData::<fn() -> N>,
+        });
         let timeout = self.shared.schedule_by(task, deadline)?;
         Ok(Periodic { timeout, progress })
     }
 }
 
 /// The task as its node holds it, in a box: it does not fit into the node.
-struct PeriodicTask<F> {
+struct PeriodicTask<F, N> {
     task: F,
     recurrence: Recurrence,
+    /// When the last run was due that was not left out.
+    last_due: Option<u64>,
+    continues_after_shutdown: bool,
     progress: Arc<Progress>,
+    named_as: PhantomData<fn() -> N>,
 }
 
-impl<F: FnMut() + Send + 'static> Task<SharedFields> for Box<PeriodicTask<F>> {
+impl<F, N> PeriodicTask<F, N>
+where
+    F: FnMut(&PeriodicRun<'_>) -> ControlFlow<()>,
+{
+    /// Runs the task once, or leaves out this run. Returns when the next run is due, unless the
+    /// task has ended itself.
+    fn step(&mut self, timer: &Shared, runs: bool) -> Option<NextRun> {
+        if runs {
+            let number = self.progress.runs.fetch_add(1, Ordering::Relaxed) + 1;
+            timer.counters.periodic_runs.add_one();
+            let Self { recurrence, last_due, .. } = self;
+            let run = PeriodicRun { time: &timer.time, recurrence, number, last_due: *last_due };
+            if (self.task)(&run).is_break() {
+                return None;
+            }
+            self.last_due = Some(self.recurrence.due());
+        }
+        let now = timer.time.now();
+        let deadline = self.recurrence.advance(now, timer.ticks);
+        Some(NextRun { deadline, tick_began: timer.ticks.begun(now) })
+    }
+}
+
+impl<F, N> Task<SharedFields> for Box<PeriodicTask<F, N>>
+where
+    F: FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static,
+    N: 'static,
+{
     const IS_PLAIN: bool = false;
     const IS_PERIODIC: bool = true;
 
@@ -283,24 +498,23 @@ impl<F: FnMut() + Send + 'static> Task<SharedFields> for Box<PeriodicTask<F>> {
     fn cancelled(self, _: &Timeout) {}
 
     fn repeat(&mut self, timer: &Shared, runs: bool) -> Option<NextRun> {
+        if !self.continues_after_shutdown && timer.state.snapshot().is_closing() {
+            // It runs no more, and is pending until the `stop` at the end of the shutdown.
+            return Some(NextRun { deadline: DEADLINE_NEVER, tick_began: 0 });
+        }
         let mut next = None;
+        let mut has_panicked = true;
         timer.guard("in run, and runs no more", Self::name, || {
-            if runs {
-                self.progress.runs.fetch_add(1, Ordering::Relaxed);
-                timer.counters.periodic_runs.add_one();
-                (self.task)();
-            }
-            let now = timer.time.now();
-            let deadline = self.recurrence.advance(now, timer.ticks);
-            next = Some(NextRun { deadline, tick_began: timer.ticks.begun(now) });
+            next = self.step(timer, runs);
+            has_panicked = false;
         });
-        if next.is_none() {
+        if has_panicked {
             self.progress.has_panicked.store(true, Ordering::Relaxed);
         }
         next
     }
 
     fn name() -> &'static str {
-        type_name::<F>()
+        type_name::<N>()
     }
 }

@@ -112,6 +112,7 @@ pub struct Schedule {
     /// `None` for a fixed delay: the period begins at the end of a run.
     missed_tick: Option<MissedTick>,
     jitter: Duration,
+    pub(super) continues_after_shutdown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +134,7 @@ impl Schedule {
             first: FirstRun::After(period),
             missed_tick: Some(MissedTick::default()),
             jitter: Duration::ZERO,
+            continues_after_shutdown: true,
         }
     }
 
@@ -222,6 +224,45 @@ impl Schedule {
         Self { jitter: max, ..self }
     }
 
+    /// Sets whether the task keeps running while the timer [shuts
+    /// down](crate::HashedWheelTimer::shutdown). Default: true.
+    /// `ScheduledThreadPoolExecutor.setContinueExistingPeriodicTasksAfterShutdownPolicy`, whose
+    /// default is false.
+    ///
+    /// A heartbeat or the renewal of a lease should continue until the last request has ended; a
+    /// sweep need not. So this is a setting of the task, and not of the timer.
+    ///
+    /// With `false` no run begins once `shutdown` has begun, except one that begins at that very
+    /// moment. A run that has begun continues. The task stays pending, and is one of the timeouts
+    /// that `shutdown` cancels and returns. With `true` the task runs within the grace. With either
+    /// value it does not prolong the wait.
+    ///
+    /// It has no effect on an [interval](crate::HashedWheelTimer::interval_on).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, _driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));
+    /// let renewal = timer.schedule_periodic(|| println!("renewed"), each_second)?;
+    /// let sweep = timer.schedule_periodic(|| println!("swept"), each_second.continue_after_shutdown(false))?;
+    /// let request = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(1))?;
+    /// clock.advance(Duration::from_secs(1));
+    ///
+    /// // The request falls due in time, and so do the runs.
+    /// let rest = timer.shutdown(Duration::ZERO);
+    /// assert!(request.is_expired() && rest.len() == 2);
+    /// assert_eq!((renewal.runs(), sweep.runs()), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn continue_after_shutdown(self, continues: bool) -> Self {
+        Self { continues_after_shutdown: continues, ..self }
+    }
+
     /// Starts the schedule at the time `now`. `time_at` converts an `Instant`.
     pub(crate) fn begin(
         self,
@@ -264,6 +305,20 @@ impl Recurrence {
             // A hash of the due time instead of a random number, so that each call returns the
             // same.
             jitter => ticks::or_never(self.due + self.random.hash_one(self.due) % (jitter + 1)),
+        }
+    }
+
+    /// Returns when the next run is due, without jitter.
+    pub(super) fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// Returns how many runs of a fixed rate were due after `last_due`, which is an earlier value
+    /// of [`due`](Self::due), and before the next one.
+    pub(super) fn missed_since(&self, last_due: u64) -> u64 {
+        match self.missed_tick {
+            Some(_) => ((self.due - last_due) / self.period).saturating_sub(1),
+            None => 0,
         }
     }
 

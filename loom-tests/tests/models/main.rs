@@ -55,9 +55,10 @@
 //! | | last drop | `stop::stop_through_a_timeout_waits_for_the_last_drop`, by a task: `stop::stop_while_a_task_drops_the_last_handle_ends_each_once` |
 //! | | driver's drop | `stop::stop_and_driver_drop_wait_for_each_other`, `stop::stop_of_a_loop_returns_the_rest` |
 //! | | rejection by the limit | `limit::rejection_leaves_the_count_unchanged` |
-//! | run of a periodic task, and its end | cancel | `periodic::cancel_during_run_is_final`, `periodic::cancel_during_run_on_executor_is_final`, `periodic::dropped_task_sees_writes_before_cancel`; with a panic: `periodic::cancel_or_panic_ends_the_task`, `periodic::cancel_or_panic_on_executor_ends_the_task` |
+//! | run of a periodic task, and its end | cancel | `periodic::cancel_during_run_is_final`, `periodic::cancel_during_run_on_executor_is_final`, `periodic::dropped_task_sees_writes_before_cancel`; with a panic: `periodic::cancel_or_panic_ends_the_task`, `periodic::cancel_or_panic_on_executor_ends_the_task`; if it ends itself: `periodic::cancel_or_break_ends_the_task`, `periodic::cancel_or_break_on_executor_ends_the_task` |
 //! | | turn | `periodic::run_on_executor_is_followed_by_the_next` |
-//! | | stop | `periodic::stop_during_a_turn_ends_the_task_once`, `periodic::stop_ends_a_task_that_runs_on_executor` |
+//! | | stop | `periodic::stop_during_a_turn_ends_the_task_once`, `periodic::stop_ends_a_task_that_runs_on_executor`; if it ends itself: `periodic::stop_or_break_ends_the_task` |
+//! | | shutdown | `periodic::shutdown_returns_a_task_that_does_not_continue` |
 //! | | falling asleep | –: the same as a reset to an earlier deadline |
 //! | shutdown | new timeout | `shutdown::accepted_due_timeout_runs_before_shutdown_returns`, `shutdown::accepted_later_timeout_is_returned_by_shutdown`; the clock: `shutdown::accepted_caller_reads_the_clock_before_shutdown` |
 //! | | cancel | `shutdown::cancel_or_shutdown_wins` |

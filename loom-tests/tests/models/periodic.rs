@@ -2,7 +2,8 @@
 
 use super::dispatch::ThreadPerTask;
 use super::*;
-use hashed_wheel::Periodic;
+use hashed_wheel::{Periodic, PeriodicRun, Schedule};
+use std::ops::ControlFlow;
 
 /// Counts of what happened to a periodic task.
 #[derive(Default)]
@@ -20,19 +21,33 @@ impl Drop for DropCounter {
     }
 }
 
+/// What the first run of a task does.
+#[derive(Clone, Copy)]
+enum Run {
+    Continues,
+    Panics,
+    Breaks,
+}
+
 /// Schedules a task for each tick from the next one on, and lets the worker put it into the wheel.
 /// The first run is due on return.
-fn schedule_in_wheel(driven: &mut Driven, panics: bool) -> (Periodic, Arc<RunLog>) {
+fn schedule_in_wheel(driven: &mut Driven, run: Run) -> (Periodic, Arc<RunLog>) {
+    schedule_on(driven, run, Schedule::at_fixed_rate(TICK))
+}
+
+fn schedule_on(driven: &mut Driven, run: Run, schedule: Schedule) -> (Periodic, Arc<RunLog>) {
     let log = Arc::new(RunLog::default());
     let counter = DropCounter(Arc::clone(&log));
-    let task = move || {
+    let task = move |_: &PeriodicRun<'_>| {
         counter.0.runs.fetch_add(1, Relaxed);
-        if panics {
+        match run {
+            Run::Continues => ControlFlow::Continue(()),
             // A panic without a message, because each execution has one.
-            std::panic::resume_unwind(Box::new(()));
+            Run::Panics => std::panic::resume_unwind(Box::new(())),
+            Run::Breaks => ControlFlow::Break(()),
         }
     };
-    let periodic = driven.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
+    let periodic = driven.timer.schedule_periodic_with(task, schedule).unwrap();
     assert_eq!(driven.driver.turn(), 0);
     driven.clock.advance(TICK);
     (periodic, log)
@@ -70,7 +85,7 @@ fn cancel_during_run_is_final() {
     ];
     explore(None, mutants, || {
         let mut driven = Driven::new();
-        let (periodic, log) = schedule_in_wheel(&mut driven, false);
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
         let turn = Driven::turn(driven.driver);
         assert!(periodic.cancel());
         let (runs, driver) = turn.join().unwrap();
@@ -89,7 +104,7 @@ fn cancel_during_run_on_executor_is_final() {
     explore(None, mutants, || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
-        let (periodic, log) = schedule_in_wheel(&mut driven, false);
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
         assert_eq!(driven.driver.turn(), 1);
         assert!(periodic.cancel());
         executor.join();
@@ -104,7 +119,7 @@ fn run_on_executor_is_followed_by_the_next() {
     explore(Some(3), [mutant("ResetWithoutPush"), no_release("node/lane.rs push")], || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
-        let (periodic, log) = schedule_in_wheel(&mut driven, false);
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
         assert_eq!(driven.driver.turn(), 1);
         driven.clock.advance(TICK);
         let turned = driven.driver.turn();
@@ -126,7 +141,7 @@ fn stop_ends_a_task_that_runs_on_executor() {
     explore(Some(3), [mutant("CancelTakesRunningTask")], || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
-        let (periodic, log) = schedule_in_wheel(&mut driven, false);
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
         assert_eq!(driven.driver.turn(), 1);
         assert_eq!(driven.timer.stop().len(), 1, "the timeout is pending during its run");
         assert!(periodic.is_cancelled());
@@ -141,7 +156,7 @@ fn stop_ends_a_task_that_runs_on_executor() {
 fn stop_during_a_turn_ends_the_task_once() {
     explore(Some(3), [mutant("StopIgnoresUnfinishedTurn")], || {
         let mut driven = Driven::new();
-        let (periodic, log) = schedule_in_wheel(&mut driven, false);
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Continues);
         let turn = Driven::turn(driven.driver);
         assert_eq!(driven.timer.stop().len(), 1);
         assert!(periodic.is_cancelled());
@@ -155,7 +170,7 @@ fn stop_during_a_turn_ends_the_task_once() {
 fn cancel_or_panic_ends_the_task() {
     explore(None, [mutant("RunRevivesCancelled")], || {
         let mut driven = Driven::new();
-        let (periodic, log) = schedule_in_wheel(&mut driven, true);
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Panics);
         let turn = Driven::turn(driven.driver);
         let cancelled = periodic.cancel();
         let (runs, driver) = turn.join().unwrap();
@@ -171,7 +186,7 @@ fn cancel_or_panic_on_executor_ends_the_task() {
     explore(None, [mutant("RunRevivesCancelled"), mutant("CancelTakesRunningTask")], || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
-        let (periodic, log) = schedule_in_wheel(&mut driven, true);
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Panics);
         assert_eq!(driven.driver.turn(), 1);
         let cancelled = periodic.cancel();
         executor.join();
@@ -179,6 +194,66 @@ fn cancel_or_panic_on_executor_ends_the_task() {
         assert!(cancelled || periodic.has_panicked());
         assert_eq!(log.runs(), usize::from(periodic.has_panicked()));
         log.assert_does_not_run_again(driven.driver, &driven.clock, &driven.timer);
+    });
+}
+
+#[test]
+fn cancel_or_break_ends_the_task() {
+    explore(None, [mutant("RunRevivesCancelled")], || {
+        let mut driven = Driven::new();
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Breaks);
+        let turn = Driven::turn(driven.driver);
+        let cancelled = periodic.cancel();
+        let (runs, driver) = turn.join().unwrap();
+        assert_eq!(periodic.is_cancelled(), cancelled);
+        assert!(periodic.is_finished() && (cancelled || runs == 1));
+        assert_eq!((log.runs(), periodic.next_run()), (runs, None));
+        log.assert_does_not_run_again(driver, &driven.clock, &driven.timer);
+    });
+}
+
+#[test]
+fn cancel_or_break_on_executor_ends_the_task() {
+    explore(None, [mutant("RunRevivesCancelled"), mutant("CancelTakesRunningTask")], || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Breaks);
+        assert_eq!(driven.driver.turn(), 1);
+        let cancelled = periodic.cancel();
+        executor.join();
+        assert_eq!(periodic.is_cancelled(), cancelled);
+        assert!(periodic.is_finished() && (cancelled || log.runs() == 1));
+        log.assert_does_not_run_again(driven.driver, &driven.clock, &driven.timer);
+    });
+}
+
+#[test]
+fn stop_or_break_ends_the_task() {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedTurn"), mutant("BreakRunsAgain")], || {
+        let mut driven = Driven::new();
+        let (periodic, log) = schedule_in_wheel(&mut driven, Run::Breaks);
+        let turn = Driven::turn(driven.driver);
+        let stopped = driven.timer.stop().len();
+        let (runs, _driver) = turn.join().unwrap();
+        assert_eq!((stopped + runs, log.runs()), (1, runs), "it was stopped, or it ran");
+        assert_eq!((periodic.is_cancelled(), periodic.is_finished()), (stopped == 1, true));
+        log.assert_ended(&driven.timer);
+    });
+}
+
+/// The task is pending until the `stop` at the end of the shutdown, whenever the turn sees it.
+#[test]
+fn shutdown_returns_a_task_that_does_not_continue() {
+    explore(Some(3), [mutant("ShutdownForgetsTask"), mutant("StopIgnoresUnfinishedTurn")], || {
+        let mut driven = Driven::new();
+        let schedule = Schedule::at_fixed_rate(TICK).continue_after_shutdown(false);
+        let (periodic, log) = schedule_on(&mut driven, Run::Continues, schedule);
+        let turn = Driven::turn(driven.driver);
+        assert_eq!(driven.timer.shutdown(Duration::ZERO).len(), 1);
+        assert!(periodic.is_cancelled());
+        turn.join().unwrap();
+        assert!(log.runs() <= 1);
+        log.assert_ended(&driven.timer);
     });
 }
 
