@@ -70,6 +70,29 @@ fn panics_of_hooks_are_counted_and_harm_nothing() {
 }
 
 #[test]
+fn hooks_whose_drop_panics_do_not_unwind_out_of_the_drop_of_a_handle() {
+    struct PanicsWhenDropped(Sender<()>);
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            std::panic::resume_unwind(Box::new("in drop"));
+        }
+    }
+    let (dropped, drops) = channel();
+    let hook = || {
+        let captured = PanicsWhenDropped(dropped.clone());
+        let shared = Mutex::new(captured);
+        move || _ = &shared
+    };
+    let timer = builder().on_thread_start(hook()).on_thread_stop(hook()).build().unwrap();
+    timer.start().unwrap();
+    drop(timer);
+    for _ in 0..2 {
+        drops.recv_timeout(TEST_TIMEOUT).unwrap();
+    }
+}
+
+#[test]
 fn a_start_hook_may_stop_the_timer() {
     let timer = Arc::new(OnceLock::<HashedWheelTimer>::new());
     let (stopped, wait) = channel();

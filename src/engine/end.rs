@@ -61,6 +61,7 @@
 //! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`abandon`](Shared::abandon)). The turn sees it before the next task, and drains before it releases the lock |
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
 //! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |
+//! | `stop`, in a child process that was forked from the one with the thread | sets the bit, takes no lock, joins nothing: the thread does not exist there, and may have held the lock |
 //!
 //! # `shutdown`
 //!
@@ -123,7 +124,8 @@ impl Shared {
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Timeout> {
         let is_first = self.set_stopped();
         if self.thread.is_in_parent_process() {
-            // The parent has the thread, and ends the timeouts.
+            // The thread may have held the worker's lock at the moment of the fork. The timeouts
+            // end in the parent.
             return Vec::new();
         }
         if !is_first {

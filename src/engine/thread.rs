@@ -26,6 +26,13 @@ pub(crate) struct ThreadSettings {
 
 pub(crate) type ThreadHook = Box<dyn Fn() + Send + Sync>;
 
+impl Drop for ThreadSettings {
+    fn drop(&mut self) {
+        report::guard_drop("(on_thread_start)", self.on_start.take());
+        report::guard_drop("(on_thread_stop)", self.on_stop.take());
+    }
+}
+
 pub(crate) struct Thread {
     settings: ThreadSettings,
     /// The process in which the thread was started; 0 if it was not. A child process that this one
