@@ -52,7 +52,8 @@ pub struct Builder {
     on_thread_stop: Option<ThreadHook>,
     executor: Option<Executor>,
     waker: Option<Waker>,
-    clock: Option<Box<dyn Clock>>,
+    /// `None` is the machine's.
+    pub(crate) clock: Option<Box<dyn Clock>>,
 }
 
 impl Builder {

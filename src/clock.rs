@@ -271,7 +271,7 @@ fn present(clock: &(impl Clock + ?Sized)) -> (Instant, Duration) {
 }
 
 /// Returns a clock's time at `instant`, given one `Instant` and the clock's time there.
-fn time_of((reference, time_there): (Instant, Duration), instant: Instant) -> Duration {
+pub(crate) fn time_of((reference, time_there): (Instant, Duration), instant: Instant) -> Duration {
     match instant.checked_duration_since(reference) {
         Some(after) => time_there.saturating_add(after),
         None => time_there.saturating_sub(reference - instant),
@@ -279,7 +279,7 @@ fn time_of((reference, time_there): (Instant, Duration), instant: Instant) -> Du
 }
 
 /// Returns the `Instant` of a clock's time, given one `Instant` and the clock's time there.
-fn instant_of((reference, time_there): (Instant, Duration), time: Duration) -> Instant {
+pub(crate) fn instant_of((reference, time_there): (Instant, Duration), time: Duration) -> Instant {
     match time.checked_sub(time_there) {
         Some(after) => reference.checked_add(after).unwrap_or_else(|| reference + FAR_FUTURE),
         // Some platforms cannot represent an `Instant` from before the machine was started.

@@ -36,48 +36,10 @@ use crate::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # A driver in a tokio task
+/// # On tokio
 ///
-/// A task of a tokio runtime can turn the driver. The wakers of futures are then called from within
-/// the runtime.
-///
-/// This is better than a worker thread if the runtime is overloaded, because an overloaded runtime
-/// runs the tasks last that other threads wake. Use a tick of one millisecond, so that few tasks
-/// are woken at a time. If the runtime is not overloaded, a worker thread is more punctual: the
-/// task sleeps by tokio's own timer, which is up to two milliseconds late.
-///
-/// The runtime needs its timer (`enable_time`), which must not be paused. When the runtime ends,
-/// this timer ends too.
-///
-/// ```
-/// use hashed_wheel::HashedWheelTimer;
-/// use std::{sync::Arc, time::Duration};
-/// use tokio::{sync::{Notify, oneshot}, time::timeout};
-///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// let bell = Arc::new(Notify::new());
-/// let ring = Arc::clone(&bell);
-/// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
-/// let (timer, mut driver) = builder.waker(move || ring.notify_one()).build_driven()?;
-/// let turning = tokio::spawn(async move {
-///     while !driver.is_stopped() {
-///         driver.turn();
-///         match driver.next_turn() {
-///             Some(wait) => drop(timeout(wait, bell.notified()).await),
-///             None => bell.notified().await,
-///         }
-///     }
-/// });
-///
-/// let (over, is_over) = oneshot::channel();
-/// timer.new_timeout(|_| drop(over.send(())), Duration::from_millis(20))?;
-/// is_over.await?;
-/// timer.stop();
-/// turning.await?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// A task of a tokio runtime can turn the timer. With the feature `tokio`, `Builder::build_on_tokio`
+/// builds the timer and spawns that task; it replaces the driver and its waker.
 pub struct Driver {
     shared: Arc<Shared>,
 }

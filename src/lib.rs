@@ -6,14 +6,21 @@
 // | `timer`, `timeout`, `builder`, `driver` | API: the handles of a timer, its construction, a timer without a thread |
 // | `task`, `clock`, `error`, `stats` | API: what users implement or receive |
 // | `keyed/`, `delay_queue/`, `periodic/`, `future/` | API, built on the above: timeouts by key, queues of values, periodic tasks, async code |
-// | `adapters/` | tokio, rayon, hyper, `Stream`, metrics: the only files that name types of optional dependencies |
+// | `adapters/` | tokio, rayon, hyper, tower, `Stream`, metrics: the only files that name types of optional dependencies |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; with `platform`, all `unsafe` |
 // | `wheel/` | the timing wheels: plain data structures |
 // | `sync/`, `ticks`, `report`, `platform` | foundation: primitives, arithmetic of time, logging, platform |
 // | `must_not_compile` | code that must not compile, as doc tests |
 
-#[cfg(any(feature = "hyper", feature = "metrics", feature = "rayon", feature = "stream", feature = "tokio"))]
+#[cfg(any(
+    feature = "hyper",
+    feature = "metrics",
+    feature = "rayon",
+    feature = "stream",
+    feature = "tokio",
+    feature = "tower",
+))]
 mod adapters;
 mod builder;
 mod clock;
@@ -42,6 +49,10 @@ pub mod wheel;
 
 #[cfg(any(feature = "tokio", feature = "rayon"))]
 pub use adapters::executor;
+#[cfg(feature = "tower")]
+pub use adapters::tower;
+#[cfg(feature = "tokio")]
+pub use adapters::{IdleIo, TokioClock};
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use driver::Driver;

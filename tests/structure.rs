@@ -228,7 +228,15 @@ fn unsafe_code_is_in_node_and_platform_and_each_block_has_its_own_reason() {
 #[test]
 #[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn only_adapters_name_types_of_optional_dependencies() {
-    let crates = ["tokio::", "rayon_core::", "hyper::", "metrics::", "futures_core::"];
+    let crates = [
+        "tokio::",
+        "rayon_core::",
+        "hyper::",
+        "metrics::",
+        "futures_core::",
+        "tower_layer::",
+        "tower_service::",
+    ];
     for source in sources() {
         for (number, line) in (1..).zip(code(&source.text).lines()) {
             let names_one = crates.iter().any(|name| {

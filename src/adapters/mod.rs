@@ -7,7 +7,16 @@
 pub mod executor;
 #[cfg(feature = "hyper")]
 mod hyper;
+#[cfg(feature = "tokio")]
+mod idle_io;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "stream")]
 mod stream;
+#[cfg(feature = "tokio")]
+mod tokio;
+#[cfg(feature = "tower")]
+pub mod tower;
+
+#[cfg(feature = "tokio")]
+pub use self::{idle_io::IdleIo, tokio::TokioClock};

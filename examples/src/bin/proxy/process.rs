@@ -19,7 +19,7 @@ use tokio::runtime::{self, Runtime};
 
 use crate::Options;
 use crate::proxy::{Counts, Proxy};
-use crate::timers::{Timers, Tokio, driven_by_task};
+use crate::timers::{Timers, Tokio};
 use crate::upstream::{self, UNREACHABLE};
 
 /// The timer that the proxy uses.
@@ -115,7 +115,7 @@ pub(crate) fn main(on: On, options: &Options) -> io::Result<()> {
         On::Wheel => serve_on_wheel(runtime.build()?, options, options.wheel().build()),
         On::Task => {
             let runtime = runtime.enable_time().build()?;
-            let timer = driven_by_task(options.wheel(), &runtime);
+            let timer = options.wheel().build_on_tokio(runtime.handle());
             serve_on_wheel(runtime, options, timer)
         }
         On::Tokio => serve(runtime.enable_time().build()?, options, Tokio, Stats::default),

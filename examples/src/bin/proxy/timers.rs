@@ -1,14 +1,11 @@
 //! The interface of the proxy to a timer, and its implementations: this crate's and tokio's.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hashed_wheel::{BuildError, Builder, HashedWheelTimer};
-use tokio::runtime::Runtime;
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use hashed_wheel::HashedWheelTimer;
+use tokio::time::Instant;
 
 pub(crate) trait Timers: Send + Sync + 'static {
     type Sleep: Sleep;
@@ -42,25 +39,6 @@ impl Timers for HashedWheelTimer {
     async fn timeout<F: Future + Send>(&self, delay: Duration, future: F) -> Option<F::Output> {
         self.timeout(delay, future).await.ok()
     }
-}
-
-/// Returns a wheel without a thread, which a task of the runtime drives. Its timeouts wake tasks
-/// from within the runtime. If the runtime is overloaded, that is faster: its threads process their
-/// own queues before they check for tasks that other threads have woken.
-pub(crate) fn driven_by_task(builder: Builder, runtime: &Runtime) -> Result<HashedWheelTimer, BuildError> {
-    let notify = Arc::new(Notify::new());
-    let waker = Arc::clone(&notify);
-    let (timer, mut driver) = builder.waker(move || waker.notify_one()).build_driven()?;
-    runtime.spawn(async move {
-        while !driver.is_stopped() {
-            driver.turn();
-            match driver.next_turn() {
-                Some(wait) => drop(timeout(wait, notify.notified()).await),
-                None => notify.notified().await,
-            }
-        }
-    });
-    Ok(timer)
 }
 
 impl Sleep for hashed_wheel::Sleep {

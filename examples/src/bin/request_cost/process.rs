@@ -15,7 +15,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{self, Runtime};
 
 use crate::server::serve;
-use crate::timers::{Timers, Tokio, driven_by_task};
+use crate::timers::{Timers, Tokio};
 
 /// The load connects faster than the service accepts.
 const BACKLOG: u32 = 4096;
@@ -73,7 +73,7 @@ pub(crate) fn main(on: On, tick: Duration) -> io::Result<()> {
         On::Wheel => on_wheel(&runtime.build()?, wheel.build().map_err(io::Error::other)?),
         On::Task => {
             let runtime = runtime.enable_time().build()?;
-            let timer = driven_by_task(wheel, &runtime).map_err(io::Error::other)?;
+            let timer = wheel.build_on_tokio(runtime.handle()).map_err(io::Error::other)?;
             on_wheel(&runtime, timer)
         }
         On::Tokio => run(&runtime.enable_time().build()?, Tokio, TokioTimer::new(), Stats::default),

@@ -1,0 +1,213 @@
+//! A timer that a task of a tokio runtime turns, and the runtime's clock: feature `tokio`.
+
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::{self, timeout};
+
+use crate::builder::Builder;
+use crate::clock::{Clock, instant_of, time_of};
+use crate::driver::Driver;
+use crate::error::BuildError;
+use crate::sync::Arc;
+use crate::timer::HashedWheelTimer;
+
+impl Builder {
+    /// Builds a timer without a thread: a task of a tokio runtime turns it. With the feature
+    /// `tokio`.
+    ///
+    /// Tasks of the timer, and the wakers of its futures, run in that task of the runtime, so they
+    /// must not block. Everything else is as with any other timer, and its handles can be used on
+    /// any thread.
+    ///
+    /// # Thread or task
+    ///
+    /// The task is better than a [thread](Self::build) if the runtime is overloaded, because an
+    /// overloaded runtime runs those tasks last that other threads wake. Use a tick of one
+    /// millisecond, so that few tasks are woken at a time. If the runtime is not overloaded, a
+    /// thread is more punctual: the task sleeps by tokio's own timer, which is up to two
+    /// milliseconds late.
+    ///
+    /// The task yields to the runtime after each turn. On a current-thread runtime nothing happens
+    /// while no thread is in `block_on`.
+    ///
+    /// # Which clock
+    ///
+    /// If the [clock of the runtime](TokioClock) differs from the machine's at this call, the timer
+    /// follows it. This is so on a runtime that was built with `start_paused`, and after
+    /// `tokio::time::pause`: then `tokio::time::advance` fires timeouts, and auto-advance moves to
+    /// the next timeout when all tasks wait. Otherwise the timer uses the machine's clock, as any
+    /// timer does. For a clock that is paused after this call, set
+    /// [`clock`](Self::clock)`(`[`TokioClock::new`]`(…))`.
+    ///
+    /// A clock that was set is used. It should run at the pace of the runtime's clock, by which the
+    /// task sleeps. A [`waker`](Self::waker) that was set is not used.
+    ///
+    /// # The end of the runtime
+    ///
+    /// When the runtime is dropped, or its task is dropped for another reason, the timer
+    /// [stops](HashedWheelTimer::stop): each pending timeout is cancelled, its hook is called, and
+    /// waiting futures resolve with [`Stopped`](crate::NewTimeoutError::Stopped). A later `stop`
+    /// returns an empty `Vec`, and a later `new_timeout` is an error. The timer is stopped from the
+    /// start if the runtime was dropped before this call.
+    ///
+    /// The timer does not keep the runtime alive. The task ends when the timer is stopped. If
+    /// `stop` is still calling hooks on another thread, the end of the task waits for them, as the
+    /// [drop of a driver](Driver) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    ///
+    /// # Panics
+    ///
+    /// If the runtime has no timer: its builder needs `enable_time` or `enable_all`. tokio's own
+    /// `sleep` panics likewise.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    /// use tokio::runtime::Handle;
+    /// use tokio::sync::oneshot;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1));
+    /// let timer = builder.build_on_tokio(&Handle::current())?;
+    ///
+    /// let (send, receive) = oneshot::channel();
+    /// timer.new_timeout(|_| drop(send.send("fired")), Duration::from_millis(20))?;
+    /// assert_eq!(receive.await?, "fired");
+    /// timer.sleep(Duration::from_millis(20)).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A test with `#[tokio::test(start_paused = true)]`, where an hour takes no time:
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// # use tokio::runtime::Handle;
+    /// # let mut paused = tokio::runtime::Builder::new_current_thread();
+    /// # paused.enable_time().start_paused(true).build()?.block_on(async {
+    /// let timer = HashedWheelTimer::builder().build_on_tokio(&Handle::current())?;
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(3_600))?;
+    /// tokio::time::sleep(Duration::from_secs(3_601)).await;
+    /// assert!(lease.is_expired());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn build_on_tokio(self, runtime: &Handle) -> Result<HashedWheelTimer, BuildError> {
+        let builder = match self.clock {
+            None if has_own_time(runtime) => self.clock(TokioClock::new(runtime.clone())),
+            _ => self,
+        };
+        {
+            let _context = runtime.enter();
+            // Panics here, and not later in the task, if the runtime has no timer.
+            drop(time::sleep(Duration::ZERO));
+        }
+        let notify = Arc::new(Notify::new());
+        let waker = Arc::clone(&notify);
+        let (timer, driver) = builder.waker(move || waker.notify_one()).build_driven()?;
+        runtime.spawn(turn(driver, notify));
+        Ok(timer)
+    }
+}
+
+/// Turns the driver until the timer stops. The drop of this future stops it.
+async fn turn(mut driver: Driver, notify: Arc<Notify>) {
+    while !driver.is_stopped() {
+        driver.turn();
+        match driver.next_turn() {
+            Some(Duration::ZERO) => yield_now().await,
+            // Whether the sleep ends or is ended, a turn is next.
+            Some(wait) => _ = timeout(wait, notify.notified()).await,
+            None => notify.notified().await,
+        }
+    }
+}
+
+/// The clock of a tokio runtime: `tokio::time::Instant`. It is paused and advanced by
+/// `tokio::time`. With the feature `tokio`.
+///
+/// [`Builder::build_on_tokio`] uses it by itself if it differs from the machine's clock at that
+/// time. [Set](Builder::clock) it for a clock that is paused later, or for a
+/// [driver](Builder::build_driven) of your own. A tokio `Instant` is converted exactly:
+/// `timer.sleep_until(instant.into_std())`.
+///
+/// It can be read on any thread, also outside the runtime. Reading it enters the runtime's context,
+/// so it costs several times as much as the machine's clock. Without tokio's feature `test-util` it
+/// is the machine's clock.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, TokioClock};
+/// use std::time::Duration;
+/// use tokio::runtime::Handle;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let clock = TokioClock::new(Handle::current());
+/// let timer = HashedWheelTimer::builder().clock(clock).build_on_tokio(&Handle::current())?;
+///
+/// tokio::time::pause();
+/// let deadline = tokio::time::Instant::now() + Duration::from_secs(3_600);
+/// timer.sleep_until(deadline.into_std()).await?;
+/// assert!(tokio::time::Instant::now() >= deadline);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct TokioClock {
+    runtime: Handle,
+    /// The `Instant` of time zero.
+    origin: Instant,
+}
+
+impl TokioClock {
+    /// Makes a clock of `runtime` whose time is zero now. Inside a runtime, pass
+    /// `Handle::current()`.
+    #[must_use]
+    pub fn new(runtime: Handle) -> Self {
+        let origin = now_in(&runtime);
+        Self { runtime, origin }
+    }
+}
+
+/// Returns the time of the runtime's clock.
+fn now_in(runtime: &Handle) -> Instant {
+    // tokio reads the clock of the runtime whose context the thread is in. Outside of one it reads
+    // the machine's.
+    let _context = runtime.enter();
+    time::Instant::now().into_std()
+}
+
+/// Whether the runtime's clock is paused, or was, so that it is behind or ahead of the machine's.
+fn has_own_time(runtime: &Handle) -> bool {
+    let before = Instant::now();
+    let now = now_in(runtime);
+    !(before..=Instant::now()).contains(&now)
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Duration {
+        self.time_at(now_in(&self.runtime))
+    }
+
+    fn time_at(&self, instant: Instant) -> Duration {
+        time_of((self.origin, Duration::ZERO), instant)
+    }
+
+    fn instant_at(&self, time: Duration) -> Instant {
+        instant_of((self.origin, Duration::ZERO), time)
+    }
+}
