@@ -5,7 +5,7 @@
 // |---|---|
 // | `timer`, `timeout`, `builder`, `driver` | API: the handles of a timer, its construction, a timer without a thread |
 // | `task`, `clock`, `error`, `stats` | API: what users implement or receive |
-// | `keyed/`, `delay_queue/`, `periodic/`, `future/` | API, built on the above: timeouts by key, queues of values, periodic tasks, async code |
+// | `keyed/`, `delay_queue/`, `periodic/`, `future/`, `client` | API, built on the above: timeouts by key, queues of values, periodic tasks, async code, calls with retries |
 // | `adapters/` | tokio, rayon, hyper, tower, `Stream`, metrics: the only files that name types of optional dependencies |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; with `platform`, all `unsafe` |
@@ -44,6 +44,8 @@ mod timer;
 #[cfg(doctest)]
 mod must_not_compile;
 
+#[cfg(feature = "client")]
+pub mod client;
 pub mod delay_queue;
 pub mod wheel;
 

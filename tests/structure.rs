@@ -12,6 +12,7 @@ const LAYERS: [&[&str]; 4] = [
     &[
         "adapters",
         "builder",
+        "client",
         "clock",
         "delay_queue",
         "driver",

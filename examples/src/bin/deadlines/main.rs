@@ -6,8 +6,9 @@
 //!
 //! Each call has three or four timeouts. One is for the whole call, one for each attempt, one for
 //! the second request (the hedge), and one for each pause before a retry. Nearly all of them are
-//! cancelled, because most requests are answered soon. This timer is designed for that. `client.rs`
-//! is the part to copy, and `client/tests.rs` shows how to test such code with a manual clock.
+//! cancelled, because most requests are answered soon. This timer is designed for that. The client
+//! is that of the library (feature `client`), whose test `tests/client.rs` shows how to test such
+//! code with a manual clock.
 //!
 //! The program starts a server on the loopback interface. Most of its answers take a few
 //! milliseconds. It answers 20 of a thousand requests late, and 5 not at all. It drops the
@@ -20,7 +21,6 @@
 //! timeout is left at the end. It then prints PASS, or FAIL and the reasons. Exit status: 0 is
 //! PASS, 1 is FAIL, 2 is bad options.
 
-mod client;
 mod server;
 mod trial;
 
@@ -30,12 +30,12 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use hashed_wheel::client::Policy;
 use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
-use crate::client::{Budget, Policy};
-use crate::trial::{Load, Outcome};
+use crate::trial::{CALLS_PER_RETRY, Load, Outcome, RESERVE};
 
 /// The limit for one attempt.
 const ATTEMPT: Duration = Duration::from_millis(250);
@@ -113,26 +113,20 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> io::Result<Verdict> {
     let Options { calls, callers, deadline, seed, repeat_writes, .. } = *options;
     let load = Load { calls, callers, seed, repeat_writes };
-    let policy = Policy {
-        deadline,
-        attempt: ATTEMPT,
-        retries: 2,
-        backoff: Duration::from_millis(20),
-        hedge_after: None,
-    };
+    let mut policy = Policy::new(deadline);
+    policy.attempt_timeout = ATTEMPT;
+    policy.retries = 2;
+    policy.backoff = Duration::from_millis(20);
     println!(
         "{} calls by {callers} callers, each with a deadline of {deadline:?}; twice (seed {seed}).",
         count(calls.into())
     );
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     let plain = runtime.block_on(trial::run(load, policy, &options.top))?;
-    let measured = plain.counts.quantile(0.95).min(policy.attempt / 2);
+    let measured = plain.counts.quantile(0.95).min(ATTEMPT / 2);
     let hedge_after = options.hedge_after.unwrap_or(measured);
-    let hedged = runtime.block_on(trial::run(
-        load,
-        Policy { hedge_after: Some(hedge_after), ..policy },
-        &options.top,
-    ))?;
+    policy.hedge_after = Some(hedge_after);
+    let hedged = runtime.block_on(trial::run(load, policy, &options.top))?;
 
     println!("\n{:<24}{:>12}{:>12}", "hedges after", "never", millis(hedge_after));
     let row = |name, value: fn(&Outcome) -> String| {
@@ -179,12 +173,12 @@ fn check(verdict: &mut Verdict, trial_name: &str, outcome: &Outcome, options: &O
     expect(counts.answered >= u64::from(options.calls) * 9 / 10, format!("{failed} calls have failed"));
     expect(server.repeated == 0, format!("{} writes were done twice", server.repeated));
     let more = counts.retries + counts.hedges;
-    let budget = u64::from(Budget::RESERVE) + counts.repeatable / u64::from(Budget::CALLS);
+    let budget = u64::from(RESERVE) + counts.repeatable / u64::from(CALLS_PER_RETRY);
     expect(more <= budget, format!("{more} retries and hedges, more than the budget of {budget}"));
     // Half of the budget, because a retry that the deadline cancels during its pause is paid for
     // but not sent.
     expect(
-        counts.out_of_budget == 0 || more >= u64::from(Budget::RESERVE / 2),
+        counts.out_of_budget == 0 || more >= u64::from(RESERVE / 2),
         "calls were not retried although the budget was not exhausted".into(),
     );
     expect(*left == 0, format!("{left} timeouts are left"));

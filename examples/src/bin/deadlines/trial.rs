@@ -8,14 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use hashed_wheel::client::{Budget, CallError, Client, Policy, Reason};
 use hashed_wheel::{HashedWheelTimer, Stats};
 use hashed_wheel_examples::Lateness;
 use hashed_wheel_examples::top::Top;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::client::{Client, GaveUp, Policy, Reason};
 use crate::server::{self, Request, Server};
+
+/// The number of retries and hedges: this many, and one per so many calls.
+pub(crate) const RESERVE: u32 = 100;
+pub(crate) const CALLS_PER_RETRY: u32 = 10;
 
 /// The pause of a caller before each call, in microseconds.
 const PAUSE_MICROS: Range<u64> = 5_000..25_000;
@@ -82,7 +86,7 @@ pub(crate) async fn run(load: Load, policy: Policy, top: &Top) -> io::Result<Out
     let (server, address) = Server::start(load.seed).await?;
     let [timer, pausing] = [(); 2].map(|()| HashedWheelTimer::new(Duration::from_millis(1), 512));
     top.watch("calls", &timer);
-    let client = Client::new(timer.clone(), policy);
+    let client = Client::with_budget(&timer, policy, Budget::new(RESERVE, CALLS_PER_RETRY));
     let trial =
         Arc::new(Trial { load, policy, client, address, next: AtomicU32::new(0), counts: Mutex::default() });
     let callers: Vec<_> = (0..load.callers)
@@ -161,25 +165,25 @@ impl Trial {
                     counts.times.push(took);
                 }
             }
-            Err(GaveUp::Deadline) => {
+            Err(CallError::Deadline) => {
                 expect(took >= policy.deadline, "failed before the deadline");
                 counts.deadlines += 1;
                 counts.lateness.record(took.saturating_sub(policy.deadline));
             }
-            Err(GaveUp::Unanswered) => {
+            Err(CallError::AttemptTimeout) => {
                 let last = sent.iter().rfind(|(reason, _)| *reason != Reason::Hedge);
                 expect(
-                    last.is_some_and(|(_, sent)| began + took >= *sent + policy.attempt),
+                    last.is_some_and(|(_, sent)| began + took >= *sent + policy.attempt_timeout),
                     "an attempt timed out too early",
                 );
                 counts.unanswered += 1;
                 counts.out_of_budget += u64::from(!was_last);
             }
-            Err(GaveUp::Failed(_)) => {
+            Err(CallError::Failed(_)) => {
                 counts.failed += 1;
                 counts.out_of_budget += u64::from(!was_last);
             }
-            Err(GaveUp::Timer(error)) => expect(false, &format!("{error:?}")),
+            Err(error) => expect(false, &format!("{error:?}")),
         }
     }
 }

@@ -1,20 +1,25 @@
-//! Tests of async code with a manual clock, which advances to each time that the timer waits for.
-//! The tests never sleep.
+//! The client on a manual clock, which advances to each time that the timer waits for. The tests
+//! never sleep.
+#![cfg(feature = "client")]
+
+mod common;
 
 use std::cell::RefCell;
 use std::future::pending;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use hashed_wheel::{Clock, Driver, ManualClock};
+use common::ms;
+use hashed_wheel::client::{Budget, CallError, Client, Policy, Reason};
+use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock};
 
-use super::*;
-
-const POLICY: Policy =
-    Policy { deadline: ms(1_000), attempt: ms(300), retries: 2, backoff: ms(100), hedge_after: Some(ms(50)) };
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
+fn policy(retries: u32) -> Policy {
+    let mut policy = Policy::new(ms(1_000));
+    policy.attempt_timeout = ms(300);
+    policy.retries = retries;
+    policy.hedge_after = Some(ms(50));
+    policy
 }
 
 type Answer = Result<&'static str, &'static str>;
@@ -33,7 +38,7 @@ impl Test {
         let clock = ManualClock::new();
         let builder = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone());
         let (timer, driver) = builder.build_driven().unwrap();
-        Self { client: Client::new(timer.clone(), policy), clock, timer, driver, sent: RefCell::default() }
+        Self { client: Client::new(&timer, policy), clock, timer, driver, sent: RefCell::default() }
     }
 
     /// Makes a call to a simulated server and returns the result and its duration. `serve` answers
@@ -41,7 +46,7 @@ impl Test {
     fn call<F: Future<Output = Answer>>(
         &mut self,
         serve: impl Fn(usize, HashedWheelTimer) -> F,
-    ) -> (Result<&'static str, GaveUp<&'static str>>, Duration) {
+    ) -> (Result<&'static str, CallError<&'static str>>, Duration) {
         let began = self.clock.now();
         let mut call = pin!(self.client.call(|reason| {
             let mut sent = self.sent.borrow_mut();
@@ -73,7 +78,7 @@ async fn after(timer: HashedWheelTimer, delay: u64, answer: Answer) -> Answer {
 
 #[test]
 fn quick_answer_sends_one_request() {
-    let mut test = Test::new(POLICY);
+    let mut test = Test::new(policy(2));
     let (end, took) = test.call(|_, timer| after(timer, 40, Ok("yes")));
     assert!(matches!(end, Ok("yes")));
     assert_eq!(took, ms(40));
@@ -86,7 +91,7 @@ fn quick_answer_sends_one_request() {
 #[test]
 fn slow_answer_sends_a_hedge_and_the_first_answer_wins() {
     for (first, second, answer, at) in [(200, 10, "second", 60), (70, 100, "first", 70)] {
-        let mut test = Test::new(POLICY);
+        let mut test = Test::new(policy(2));
         let (end, took) = test.call(|number, timer| match number {
             1 => after(timer, first, Ok("first")),
             _ => after(timer, second, Ok("second")),
@@ -100,7 +105,7 @@ fn slow_answer_sends_a_hedge_and_the_first_answer_wins() {
 #[test]
 fn if_one_request_fails_the_other_can_still_succeed() {
     for (failing, at) in [(1, 250), (2, 200)] {
-        let mut test = Test::new(POLICY);
+        let mut test = Test::new(policy(2));
         let (end, took) = test.call(|number, timer| match number {
             _ if number == failing => after(timer, 100, Err("no")),
             _ => after(timer, 200, Ok("yes")),
@@ -110,15 +115,14 @@ fn if_one_request_fails_the_other_can_still_succeed() {
     }
 }
 
-/// The pauses are random, with a fixed seed here.
+/// The pauses are random: of 30 the least is in the lower half, and the greatest in the upper one.
 #[test]
 fn pauses_double_and_the_last_failure_is_returned() {
-    fastrand::seed(1);
-    let mut test = Test::new(Policy { retries: 3, ..POLICY });
+    let mut test = Test::new(policy(3));
     let (mut shortest, mut longest) = ([Duration::MAX; 3], [Duration::ZERO; 3]);
     for _ in 0..30 {
         let (end, took) = test.call(|_, timer| after(timer, 10, Err("no")));
-        assert!(matches!(end, Err(GaveUp::Failed("no"))));
+        assert!(matches!(end, Err(CallError::Failed("no"))));
         let sent = test.sent.take();
         assert_eq!(sent.len(), 4);
         for (n, pair) in sent.windows(2).enumerate() {
@@ -135,31 +139,31 @@ fn pauses_double_and_the_last_failure_is_returned() {
 
 #[test]
 fn call_to_a_silent_server_ends_after_the_last_attempt_or_at_the_deadline() {
-    let mut test = Test::new(Policy { retries: 1, ..POLICY });
+    let mut test = Test::new(policy(1));
     let (end, took) = test.call(|_, _| pending());
-    assert!(matches!(end, Err(GaveUp::Unanswered)));
+    assert!(matches!(end, Err(CallError::AttemptTimeout)));
     assert!((ms(600)..=ms(701)).contains(&took), "{took:?}");
     let reasons: Vec<_> = test.sent.take().into_iter().map(|(reason, _)| reason).collect();
     assert_eq!(reasons, [Reason::First, Reason::Hedge, Reason::Retry, Reason::Hedge]);
 
-    let mut test = Test::new(Policy { retries: 9, ..POLICY });
+    let mut test = Test::new(policy(9));
     let (end, took) = test.call(|_, _| pending());
-    assert!(matches!(end, Err(GaveUp::Deadline)));
+    assert!(matches!(end, Err(CallError::Deadline)));
     assert_eq!(took, ms(1_000));
 }
 
 #[test]
 fn call_once_has_a_deadline() {
-    let Test { clock, mut driver, client, .. } = Test::new(POLICY);
+    let Test { clock, mut driver, client, .. } = Test::new(policy(2));
     let began = clock.now();
     let call = pin!(client.call_once(pending::<Answer>()));
-    assert!(matches!(drive(&clock, &mut driver, call), Err(GaveUp::Deadline)));
+    assert!(matches!(drive(&clock, &mut driver, call), Err(CallError::Deadline)));
     assert_eq!(clock.now() - began, ms(1_000));
 }
 
 #[test]
 fn budget_limits_requests_to_a_failing_server() {
-    let mut test = Test::new(POLICY);
+    let mut test = Test::new(policy(2));
     let calls = 1_000;
     for _ in 0..calls {
         test.call(|_, _| pending()).0.unwrap_err();
@@ -172,15 +176,82 @@ fn budget_limits_requests_to_a_failing_server() {
 
 #[test]
 fn stopped_timer_is_an_error() {
-    let mut test = Test::new(POLICY);
+    let mut test = Test::new(policy(2));
     test.timer.stop();
-    assert!(matches!(test.call(|_, _| pending()).0, Err(GaveUp::Timer(_))));
+    assert!(matches!(test.call(|_, _| pending()).0, Err(CallError::Timer(_))));
 
     // The same in the middle of the last attempt.
-    let mut test = Test::new(Policy { retries: 0, ..POLICY });
+    let mut test = Test::new(policy(0));
     let (end, _) = test.call(|_, timer| async move {
         timer.stop();
         pending().await
     });
-    assert!(matches!(end, Err(GaveUp::Timer(_))), "{end:?}");
+    assert!(matches!(end, Err(CallError::Timer(_))), "{end:?}");
+}
+
+#[test]
+fn pause_doubles_up_to_its_limit() {
+    let mut policy = policy(50);
+    policy.deadline = Duration::MAX;
+    policy.max_backoff = ms(150);
+    let mut test = Test::new(policy);
+    let (end, took) = test.call(|_, timer| after(timer, 10, Err("no")));
+    assert!(matches!(end, Err(CallError::Failed("no"))));
+    let sent = test.sent.take();
+    assert_eq!(sent.len(), 51);
+    assert!(sent.windows(2).all(|pair| pair[1].1 - pair[0].1 <= ms(160)), "{sent:?}");
+    assert!(took > ms(1_000), "{took:?}");
+}
+
+#[test]
+fn policy_without_retries_and_hedges_sends_one_request() {
+    let mut test = Test::new(Policy::new(ms(1_000)));
+    let (end, took) = test.call(|_, timer| after(timer, 900, Err("no")));
+    assert!(matches!(end, Err(CallError::Failed("no"))));
+    assert_eq!((took, test.sent.take()), (ms(900), vec![(Reason::First, ms(0))]));
+}
+
+/// Clones of a budget are one budget, also on several threads.
+#[test]
+fn budget_is_shared_and_never_overdrawn() {
+    let budget = Budget::new(7, 100);
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let budget = budget.clone();
+            std::thread::spawn(move || {
+                let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+                let mut policy = Policy::new(ms(1_000));
+                policy.retries = 10;
+                policy.backoff = Duration::ZERO;
+                let client = Client::with_budget(&timer, policy, budget);
+                let sent = std::cell::Cell::new(0);
+                let mut call = pin!(client.call(|_| {
+                    sent.set(sent.get() + 1);
+                    std::future::ready(Err::<(), _>("no"))
+                }));
+                let end = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(end, Poll::Ready(Err(CallError::Failed("no")))));
+                sent.get() - 1
+            })
+        })
+        .collect();
+    let retries: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(retries, 7);
+}
+
+#[test]
+fn budget_without_a_price_is_unlimited() {
+    let budget = Budget::new(0, 0);
+    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let mut policy = Policy::new(ms(1_000));
+    policy.retries = 1_000;
+    policy.backoff = Duration::ZERO;
+    let client = Client::with_budget(&timer, policy, budget);
+    let sent = std::cell::Cell::new(0);
+    let mut call = pin!(client.call(|_| {
+        sent.set(sent.get() + 1);
+        std::future::ready(Err::<(), _>("no"))
+    }));
+    assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    assert_eq!(sent.get(), 1_001);
 }
