@@ -45,6 +45,7 @@ pub struct Builder {
     ticks_per_wheel: usize,
     hierarchical: bool,
     max_pending_timeouts: usize,
+    task_spans: bool,
     slow_task_threshold: Option<Duration>,
     thread_name: Option<String>,
     thread_stack_size: Option<usize>,
@@ -63,6 +64,7 @@ impl Builder {
             ticks_per_wheel: 512,
             hierarchical: false,
             max_pending_timeouts: 0,
+            task_spans: false,
             slow_task_threshold: None,
             thread_name: None,
             thread_stack_size: None,
@@ -170,6 +172,40 @@ impl Builder {
     /// ```
     pub fn slow_task_threshold(self, threshold: Duration) -> Self {
         Self { slow_task_threshold: Some(threshold), ..self }
+    }
+
+    /// Runs each task in the `tracing` span in which it was scheduled. Default: tasks run in no
+    /// span. With the feature `tracing`.
+    ///
+    /// The current span of the thread that schedules a timeout is kept with the task. It is entered
+    /// while the task runs, on the worker or wherever the [task executor](Self::task_executor) runs
+    /// it, and in the hook of a cancelled task. It is closed at the earliest when the task is
+    /// dropped. Each run of a [periodic](crate::Periodic) task enters it. Futures do not use it:
+    /// their task has its own span.
+    ///
+    /// A task with a span is larger than the space in a timeout's node, so each of them is one
+    /// allocation. A timer without this setting does not read the span.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = HashedWheelTimer::builder().task_spans().clock(clock.clone());
+    /// let (timer, mut driver) = builder.build_driven()?;
+    ///
+    /// tracing::info_span!("request", id = 7).in_scope(|| {
+    ///     timer.new_timeout(|_| tracing::warn!("no answer"), Duration::from_secs(5))
+    /// })?;
+    /// clock.advance(Duration::from_secs(5));
+    /// driver.turn(); // the warning is within `request{id=7}`
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn task_spans(self) -> Self {
+        Self { task_spans: true, ..self }
     }
 
     /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
@@ -427,6 +463,7 @@ impl Builder {
                 on_start: self.on_thread_start,
                 on_stop: self.on_thread_stop,
             },
+            task_spans: self.task_spans,
             is_driven,
             executor: self.executor,
             slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
@@ -450,6 +487,7 @@ impl fmt::Debug for Builder {
             .field("ticks_per_wheel", &self.ticks_per_wheel)
             .field("hierarchical", &self.hierarchical)
             .field("max_pending_timeouts", &self.max_pending_timeouts)
+            .field("task_spans", &self.task_spans)
             .field("slow_task_threshold", &self.slow_task_threshold)
             .field("thread_name", &self.thread_name)
             .field("thread_stack_size", &self.thread_stack_size)

@@ -38,8 +38,9 @@ use crate::sync::Arc;
 ///
 /// # On tokio
 ///
-/// A task of a tokio runtime can turn the timer. With the feature `tokio`, `Builder::build_on_tokio`
-/// builds the timer and spawns that task; it replaces the driver and its waker.
+/// A task of a tokio runtime can turn the timer. With the feature `tokio`,
+/// `Builder::build_on_tokio` builds the timer and spawns that task; it replaces the driver and its
+/// waker.
 pub struct Driver {
     shared: Arc<Shared>,
 }

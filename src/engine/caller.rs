@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::dispatch::discard_claimed;
+use super::in_span::InSpan;
 use super::pending::Balance;
-use super::shared::{Shared, SharedFields, Timeout};
+use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::{MAX_PENDING, StateSnapshot};
-use super::thread_cache;
+use super::thread_cache::{self, LentCache};
 use crate::error::NewTimeoutError;
 use crate::node::{CancelledTask, ClaimedTask, Reset, Task};
 use crate::report;
@@ -29,7 +30,8 @@ impl Shared {
         deadline: u64,
     ) -> Result<Timeout, NewTimeoutError> {
         let mut seen = self.state.snapshot();
-        if !seen.accepts_all() || self.limit.is_some() {
+        let mut in_span = false;
+        if !seen.accepts_all() || self.has_limit_or_spans {
             seen = match self.admit(seen) {
                 Ok(seen) => seen,
                 Err(error) => {
@@ -38,22 +40,33 @@ impl Shared {
                     return Err(error);
                 }
             };
+            // A task that always runs on the worker is not the user's: it wakes a future, for
+            // example.
+            in_span = report::HAS_SPANS && self.task_spans && !T::RUNS_ON_WORKER;
         }
         let mut withdrawn = None;
-        // No user code runs between the registration and the look, because `stop` may be waiting.
-        let handle = thread_cache::with(self, |cache| {
-            cache.counts.register();
-            let handle = cache.nodes.schedule(task, deadline);
-            // Inside, because a thread that is ending retires its lane when the cache is given
-            // back.
-            if !cache.look_after_push(seen).is_closing() {
-                return Some(handle);
-            }
-            cache.withdraw(handle).map(|claimed| withdrawn = Some(claimed)).err()
-        });
+        let handle = match in_span {
+            // No user code runs in here, because `stop` may be waiting.
+            false => thread_cache::with(self, |cache| push(cache, task, deadline, seen, &mut withdrawn)),
+            true => self.push_in_span(task, deadline, seen, &mut withdrawn),
+        };
         let Some(handle) = handle else { return Err(self.reject_withdrawn(withdrawn)) };
         self.wake_for_new(deadline);
         Ok(Timeout { handle })
+    }
+
+    /// [`push`] for a task with the span of this thread.
+    #[cold]
+    #[inline(never)]
+    fn push_in_span<T: Task<SharedFields>>(
+        self: &Arc<Self>,
+        task: T,
+        deadline: u64,
+        seen: StateSnapshot,
+        withdrawn: &mut Option<ClaimedTask<SharedFields>>,
+    ) -> Option<Handle> {
+        let task = InSpan::new(task);
+        thread_cache::with(self, |cache| push(cache, task, deadline, seen, withdrawn))
     }
 
     /// Decides whether a timer accepts a new timeout that does not just accept all: one with a
@@ -271,4 +284,24 @@ impl Shared {
             deadline => Duration::from_nanos(deadline.saturating_sub(self.time.now_or_later())),
         }
     }
+}
+
+/// Registers a timeout that was admitted, and pushes its message. If the timer closes, withdraws it
+/// and returns `None`; if it has ended, or runs, it stays.
+#[inline(always)]
+fn push<T: Task<SharedFields>>(
+    cache: &mut LentCache<'_>,
+    task: T,
+    deadline: u64,
+    seen: StateSnapshot,
+    withdrawn: &mut Option<ClaimedTask<SharedFields>>,
+) -> Option<Handle> {
+    cache.counts.register();
+    let handle = cache.nodes.schedule(task, deadline);
+    // With the cache, because a thread that is ending retires its lane when the cache is given
+    // back.
+    if !cache.look_after_push(seen).is_closing() {
+        return Some(handle);
+    }
+    cache.withdraw(handle).map(|claimed| *withdrawn = Some(claimed)).err()
 }

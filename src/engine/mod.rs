@@ -40,6 +40,7 @@ mod counters;
 mod dispatch;
 mod end;
 mod end_of_turn;
+mod in_span;
 mod pending;
 mod shared;
 mod sleep;

@@ -78,6 +78,10 @@ pub(crate) struct SharedFields {
     pub(crate) pending_counts: PendingCounts,
     /// The places of pending timeouts, if the user has set a limit.
     pub(crate) limit: Option<Limit>,
+    /// Whether tasks run in the span in which they were scheduled.
+    pub(super) task_spans: bool,
+    /// Whether there is a `limit`, or `task_spans` is set: one field for the callers to check.
+    pub(super) has_limit_or_spans: bool,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
     /// What threads that have ended had of this timer.
@@ -119,6 +123,7 @@ pub(crate) struct Settings {
     /// 0 is none.
     pub(crate) limit: usize,
     pub(crate) thread: ThreadSettings,
+    pub(crate) task_spans: bool,
     pub(crate) is_driven: bool,
     pub(crate) executor: Option<Executor>,
     /// In nanoseconds; `DEADLINE_NEVER` is none.
@@ -150,6 +155,8 @@ impl Shared {
             state: CachePadded::new(TimerState::new()),
             pending_counts: PendingCounts::default(),
             limit: (settings.limit > 0).then(|| Limit::new(MAX_PENDING.min(settings.limit as u64))),
+            task_spans: settings.task_spans,
+            has_limit_or_spans: settings.limit > 0 || settings.task_spans,
             new_lanes: NewLanes::new(pool),
             idle_nodes: IdleNodes::new(),
             index: TimerIndex::take(),
