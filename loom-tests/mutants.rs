@@ -12,7 +12,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "NewTimeoutWithoutFirstLook",
         "engine/caller.rs",
-        "!seen.accepts_all() || self.limit.is_some()",
+        "!seen.accepts_all() || self.has_limit_or_spans",
         "false",
     ),
     // A timer that closes does not take a new timeout back.
