@@ -126,8 +126,11 @@ impl Builder {
 async fn turn(mut driver: Driver, notify: Arc<Notify>) {
     while !driver.is_stopped() {
         driver.turn();
+        // Before the sleep is announced: until then no caller has to wake this task.
+        yield_now().await;
         match driver.next_turn() {
-            Some(Duration::ZERO) => yield_now().await,
+            // tokio would round it up to a millisecond.
+            Some(Duration::ZERO) => {}
             // Whether the sleep ends or is ended, a turn is next.
             Some(wait) => _ = timeout(wait, notify.notified()).await,
             None => notify.notified().await,
@@ -143,9 +146,9 @@ async fn turn(mut driver: Driver, notify: Arc<Notify>) {
 /// [driver](Builder::build_driven) of your own. A tokio `Instant` is converted exactly:
 /// `timer.sleep_until(instant.into_std())`.
 ///
-/// It can be read on any thread, also outside the runtime. Reading it enters the runtime's context,
-/// so it costs several times as much as the machine's clock. Without tokio's feature `test-util` it
-/// is the machine's clock.
+/// It can be read on any thread, also outside the runtime, except in the destructor of a
+/// thread-local. To read it costs more than the machine's clock, because that enters the runtime's
+/// context. Without tokio's feature `test-util` it is the machine's clock.
 ///
 /// # Examples
 ///
