@@ -1,5 +1,6 @@
 //! One type for the orders of both wheels, which the worker of a timer uses.
 
+use super::earliest::Rank;
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
@@ -39,6 +40,10 @@ impl EitherWheel {
         either!(self, wheel => wheel.pop_due(entries))
     }
 
+    pub(crate) fn sort_due_by_key(&mut self, key: impl Fn(u32) -> u64, entries: &mut impl Entries) {
+        either!(self, wheel => wheel.sort_due_by_key(key, entries));
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         either!(self, wheel => wheel.next_deadline())
     }
@@ -65,6 +70,10 @@ impl EitherWheel {
             Self::Hashed(_) => "hashed",
             Self::Hierarchical(_) => "hierarchical",
         }
+    }
+
+    pub(crate) fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
+        either!(self, wheel => wheel.earliest(most, rank))
     }
 
     pub(crate) fn for_each(&self, visit: impl FnMut(u32)) {

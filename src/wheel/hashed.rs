@@ -1,5 +1,8 @@
 //! Varghese and Lauck's scheme 6: one array of slots, and rounds for deadlines beyond it.
 
+use std::iter;
+
+use super::earliest::{self, Rank};
 use super::entries::Entries;
 use super::min_tree::MinTree;
 use super::ready_list::ReadyList;
@@ -39,7 +42,7 @@ impl Hashed {
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
         let deadline = entries.deadline(entry);
         let position = if deadline <= self.tick {
-            self.ready.push(deadline, RoundsItem::due(entry))
+            self.ready.push(RoundsItem::due(entry))
         } else {
             let (slot, round, current) = (self.slot(deadline), self.round(deadline), self.round(self.tick));
             let bucket = self.slots.bucket_or_insert(slot, |bucket| bucket.init(current));
@@ -92,7 +95,36 @@ impl Hashed {
     /// Returns what [`HashedWheel::next_deadline`](super::HashedWheel::next_deadline) documents.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.ready.min_deadline().or_else(|| (!self.slots_are_empty()).then(|| self.min_deadlines.min()))
+        if !self.ready.is_empty() {
+            return Some(self.tick);
+        }
+        (!self.slots_are_empty()).then(|| self.min_deadlines.min())
+    }
+
+    /// Returns the entry that expires first. Reads one slot, if that contains an entry with
+    /// [`next_deadline`](Self::next_deadline). Otherwise an entry was removed: then reads the
+    /// minimum of each occupied slot, and those slots that may contain the first entry.
+    pub(crate) fn first(&self, entries: &impl Entries) -> Option<u32> {
+        let (next, mut first) = (self.next_deadline()?, None);
+        if !self.ready.is_empty() {
+            return self.ready.first();
+        }
+        for bucket in iter::once(self.slots.bucket(self.slot(next))).chain(self.slots.buckets()) {
+            if first.is_none_or(|(deadline, _)| bucket.min_deadline() < deadline) {
+                let in_bucket = bucket.iter().map(|entry| (entries.deadline(entry), entry));
+                // The first one of several with the same deadline.
+                first = first.into_iter().chain(in_bucket).min_by_key(|&(deadline, _)| deadline);
+            }
+            if first.is_some_and(|(deadline, _)| deadline == next) {
+                break;
+            }
+        }
+        first.map(|(_, entry)| entry)
+    }
+
+    /// Sorts the entries that are due by a key, which is read once per entry. The sort is stable.
+    pub(crate) fn sort_due_by_key(&mut self, key: impl Fn(u32) -> u64, entries: &mut impl Entries) {
+        self.ready.sort_by_key(key, entries);
     }
 
     /// Returns the tick of the last [`advance`](Self::advance).
@@ -115,6 +147,14 @@ impl Hashed {
     pub(crate) fn for_each(&self, visit: impl FnMut(u32)) {
         let in_slots = self.slots.buckets().flat_map(|bucket| bucket.iter());
         self.ready.iter().chain(in_slots).for_each(visit);
+    }
+
+    /// Returns the `most` entries with the lowest ranks, in that order. `rank` returns the rank of
+    /// an entry, which is not before its deadline, or `None` to leave it out.
+    pub(crate) fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
+        let occupied = self.slots.buckets().filter(|bucket| !bucket.is_empty());
+        let buckets = occupied.map(|bucket| (bucket.min_deadline(), bucket.iter())).collect();
+        earliest::earliest(most, self.ready.iter(), buckets, rank)
     }
 
     /// Removes all entries. The time does not change.
@@ -162,14 +202,14 @@ impl Hashed {
             // rounds the whole bucket is due. Then swap the arrays: no entry moves.
             if !spans_rounds
                 && bucket.max_round() <= round
-                && self.ready.swap_if_empty(min_deadline, bucket.items(), entries)
+                && self.ready.swap_if_empty(bucket.items(), entries)
             {
                 self.slots.clear_slot(slot);
             } else {
                 let next_round = bucket.visit(round, entries, |entries, entry| {
                     let deadline = entries.deadline(entry);
                     if deadline <= now {
-                        entries.set_position(entry, self.ready.push(deadline, RoundsItem::due(entry)));
+                        entries.set_position(entry, self.ready.push(RoundsItem::due(entry)));
                     }
                     deadline >> shift
                 });

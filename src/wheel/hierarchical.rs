@@ -2,6 +2,7 @@
 //! below together.
 
 use super::bitmap::Bitmap;
+use super::earliest::{self, Rank};
 use super::entries::Entries;
 use super::ready_list::ReadyList;
 use super::ring::{Bucket, Ring, SlotCounts, slot_count};
@@ -133,10 +134,22 @@ impl Hierarchical {
     /// documents.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.ready.min_deadline().or_else(|| {
-            let (level, slot) = self.first_occupied_slot()?;
-            Some(self.levels[level].as_ref()?.slots.bucket(slot).min_deadline)
-        })
+        if !self.ready.is_empty() {
+            return Some(self.tick);
+        }
+        self.first_bucket().map(|bucket| bucket.min_deadline)
+    }
+
+    /// Returns the entry that expires first. Reads the first occupied slot.
+    pub(crate) fn first(&self, entries: &impl Entries) -> Option<u32> {
+        // The first one of several with the same deadline.
+        let in_first_slot = || self.first_bucket()?.items.iter().min_by_key(|&entry| entries.deadline(entry));
+        self.ready.first().or_else(in_first_slot)
+    }
+
+    /// Sorts the entries that are due by a key, which is read once per entry. The sort is stable.
+    pub(crate) fn sort_due_by_key(&mut self, key: impl Fn(u32) -> u64, entries: &mut impl Entries) {
+        self.ready.sort_by_key(key, entries);
     }
 
     /// Returns the tick of the last [`advance`](Self::advance).
@@ -165,9 +178,22 @@ impl Hierarchical {
 
     /// Calls `visit` with each entry, in no particular order.
     pub(crate) fn for_each(&self, visit: impl FnMut(u32)) {
-        let buckets = self.levels.iter().flatten().flat_map(|level| level.slots.buckets());
-        let in_levels = buckets.flat_map(|bucket| bucket.items.iter());
+        let in_levels = self.buckets().flat_map(|bucket| bucket.items.iter());
         self.ready.iter().chain(in_levels).for_each(visit);
+    }
+
+    /// Returns the `most` entries with the lowest ranks, in that order. `rank` returns the rank of
+    /// an entry, which is not before its deadline, or `None` to leave it out.
+    pub(crate) fn earliest(&self, most: usize, rank: impl Fn(u32) -> Option<Rank>) -> Vec<(Rank, u32)> {
+        let occupied = self.buckets().filter(|bucket| !bucket.items.is_empty());
+        let buckets = occupied.map(|bucket| (bucket.min_deadline, bucket.items.iter())).collect();
+        earliest::earliest(most, self.ready.iter(), buckets, rank)
+    }
+
+    /// Returns all buckets in no particular order. Unused buckets are among them; they have no
+    /// entries.
+    fn buckets(&self) -> impl Iterator<Item = &LevelBucket> {
+        self.levels.iter().flatten().flat_map(|level| level.slots.buckets())
     }
 
     /// Removes all entries. The time does not change.
@@ -217,10 +243,17 @@ impl Hierarchical {
         slots.enumerate().find_map(|(level, slot)| Some((level, slot?)))
     }
 
+    /// Returns the bucket of that slot.
+    #[inline]
+    fn first_bucket(&self) -> Option<&LevelBucket> {
+        let (level, slot) = self.first_occupied_slot()?;
+        Some(self.levels[level].as_ref()?.slots.bucket(slot))
+    }
+
     /// Adds an entry to its slot or to the ready list, depending on the current tick.
     fn link(&mut self, deadline: u64, entry: u32, entries: &mut impl Entries) {
         let position = if deadline <= self.tick {
-            self.ready.push(deadline, entry)
+            self.ready.push(entry)
         } else {
             let (level, slot) = self.slot(deadline);
             let bucket = self.levels[level]
@@ -243,7 +276,7 @@ impl Hierarchical {
         self.tick = now.min(*min_deadline);
         // In the lowest level all entries of a slot have the same deadline, so the whole bucket is
         // due.
-        if level > 0 || !self.ready.swap_if_empty(self.tick, items, entries) {
+        if level > 0 || !self.ready.swap_if_empty(items, entries) {
             let items = std::mem::take(items);
             let mut batch = [None; CASCADE_BATCH];
             for start in (0..items.position_count()).step_by(CASCADE_BATCH) {

@@ -27,8 +27,9 @@
 //! To convert instants to ticks, round deadlines up and the current time down. Then no entry
 //! expires early.
 //!
-//! The callback of `advance` cannot access the wheel. Collect the entries that it wants to insert
-//! or remove in a list, and apply the list after `advance` has returned.
+//! The callback of `advance` cannot access the wheel. To insert or remove entries meanwhile, or to
+//! do a bounded amount of work at a time, take the entries one by one with
+//! [`pop_expired`](HashedWheel::pop_expired).
 //!
 //! # Which wheel to use
 //!
@@ -54,6 +55,7 @@
 #![doc = include_str!("../../docs/which-wheel.md")]
 
 mod bitmap;
+mod earliest;
 mod either;
 pub(crate) mod entries;
 mod hashed;
@@ -66,6 +68,7 @@ mod rounds;
 mod slab;
 mod tombstone_vec;
 
+pub(crate) use earliest::Rank;
 pub(crate) use either::EitherWheel;
 pub(crate) use hashed::Hashed;
 pub(crate) use hierarchical::Hierarchical;

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
 use super::slab::{Key, Slab};
 
 /// Defines a wheel. The arguments are the documentation of the type, of `new`, of the cost of
-/// `advance`, and of the accuracy of `next_deadline`.
+/// `advance`, of the accuracy of `next_deadline`, and of the cost of `peek`.
 macro_rules! wheel {
     (
         $(#[doc = $type:literal])*
@@ -18,6 +19,8 @@ macro_rules! wheel {
         fn advance
         $(#[doc = $next_deadline:literal])*
         fn next_deadline
+        $(#[doc = $peek:literal])*
+        fn peek
     ) => {
         $(#[doc = $type])*
         pub struct $Wheel<T> {
@@ -40,7 +43,8 @@ macro_rules! wheel {
             /// Inserts an entry that is due at the absolute tick `deadline`, and returns its key.
             ///
             /// An entry whose deadline has passed expires in the next [`advance`](Self::advance).
-            /// Entries with the same deadline expire in insertion order.
+            /// Entries with the same deadline expire in insertion order; a [`reset`](Self::reset)
+            /// counts as an insertion.
             ///
             /// # Panics
             ///
@@ -66,6 +70,107 @@ macro_rules! wheel {
                 self.entries.get(key)
             }
 
+            /// Returns the value of an entry, to modify it. Returns `None` if the key is stale: the
+            /// entry has expired, was removed or was drained.
+            #[must_use]
+            pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+                self.entries.get_mut(key)
+            }
+
+            /// Returns the deadline of an entry, as it was given to [`insert`](Self::insert) or
+            /// [`reset`](Self::reset). Returns `None` if the key is stale: the entry has expired,
+            /// was removed or was drained.
+            ///
+            /// The result is before [`tick`](Self::tick) if the deadline had passed when it was
+            /// given, or if the entry is due and [`pop_expired`](Self::pop_expired) has not
+            /// returned it yet.
+            #[must_use]
+            pub fn deadline(&self, key: Key) -> Option<u64> {
+                self.entries.get(key)?;
+                Some(self.entries.deadline(key.index()))
+            }
+
+            /// Moves an entry to the absolute tick `deadline`, which may be earlier or later than
+            /// before. The key stays valid. Returns false if the key is stale: the entry has
+            /// expired, was removed or was drained. `tokio_util::time::DelayQueue::reset`.
+            ///
+            /// The entry expires as if it was removed and inserted again: after all entries that
+            /// have the same deadline already. An entry that is due, and that
+            /// [`pop_expired`](Self::pop_expired) has not returned yet, can be reset too. The cost
+            /// is that of [`remove`](Self::remove) and [`insert`](Self::insert).
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            /// let idle = wheel.insert(60, "connection 1");
+            /// // The connection has sent something at tick 50:
+            /// assert!(wheel.reset(idle, 110));
+            /// assert_eq!(wheel.deadline(idle), Some(110));
+            /// assert_eq!(wheel.pop_expired(109), None);
+            /// assert_eq!(wheel.pop_expired(110), Some("connection 1"));
+            /// assert!(!wheel.reset(idle, 170));
+            /// ```
+            pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
+                let is_live = self.entries.get(key).is_some();
+                if is_live {
+                    self.order.remove(&mut self.entries, key.index());
+                    self.entries.set_deadline(key.index(), deadline);
+                    self.order.insert(&mut self.entries, key.index());
+                }
+                is_live
+            }
+
+            /// Returns the key, the deadline and the value of the entry that expires next. Returns
+            /// `None` if the wheel is empty. `tokio_util::time::DelayQueue::peek`.
+            ///
+            /// The deadline is that of [`deadline`](Self::deadline), which may have passed.
+            ///
+            /// # Cost
+            ///
+            /// If entries are due already, the cost is constant unless the first ones were removed.
+            $(#[doc = $peek])*
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            /// wheel.insert(7, "second");
+            /// let first = wheel.insert(3, "first");
+            /// assert_eq!(wheel.peek(), Some((first, 3, &"first")));
+            /// wheel.remove(first);
+            /// assert_eq!(wheel.peek().unwrap().2, &"second");
+            /// ```
+            #[must_use]
+            pub fn peek(&self) -> Option<(Key, u64, &T)> {
+                self.entries.entry(self.order.first(&self.entries)?)
+            }
+
+            /// Returns the key, the deadline and the value of each entry, in no particular order.
+            ///
+            /// The cost is proportional to the memory use of the wheel, and so to the number of
+            /// entries unless many of them have expired or were removed.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            /// let first = wheel.insert(3, "first");
+            /// let second = wheel.insert(7, "second");
+            /// let mut all: Vec<_> = wheel.iter().collect();
+            /// all.sort_by_key(|&(_, deadline, _)| deadline);
+            /// assert_eq!(all, [(first, 3, &"first"), (second, 7, &"second")]);
+            /// ```
+            pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
+                self.entries.iter()
+            }
+
             /// Advances the time to the absolute tick `now`, and calls `expired` with the value of
             /// each entry whose deadline is at or before `now`. Does nothing if `now` is before
             /// [`tick`](Self::tick).
@@ -89,11 +194,76 @@ macro_rules! wheel {
                 }
             }
 
-            /// Returns a tick that is no later than the earliest deadline; `None` if the wheel is
-            /// empty.
+            /// Advances the time to the absolute tick `now`, and removes one entry whose deadline
+            /// is at or before `now`. Returns `None` if there is none, or if `now` is before
+            /// [`tick`](Self::tick).
             ///
-            /// The result is later than [`tick`](Self::tick), unless an entry is due already. An
-            /// `advance` to `tick` itself expires such an entry.
+            /// This is [`advance`](Self::advance) one entry at a time, in the same order. Use it to
+            /// do a bounded amount of work at a time (Agrona: `poll` with an `expiryLimit`), or to
+            /// insert, reset and remove entries in between. The time is `now` after the first call,
+            /// and the entries that are due stay in the wheel: they can be looked up, reset and
+            /// removed. While there are any, [`next_deadline`](Self::next_deadline) returns `now`.
+            /// A later `pop_expired` or `advance` continues with them.
+            ///
+            /// An entry that is inserted in between, and whose deadline has passed, expires after
+            /// those that are due already.
+            ///
+            /// # Cost
+            ///
+            /// The first call for a tick costs what `advance` does to find the entries that are
+            /// due. The others take amortised constant time. If you need no bound, `advance` is
+            /// faster.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            /// for number in 0..5 {
+            ///     wheel.insert(10, number);
+            /// }
+            /// // At most three at a time:
+            /// let mut portion = Vec::new();
+            /// while portion.len() < 3 {
+            ///     let Some(number) = wheel.pop_expired(12) else { break };
+            ///     portion.push(number);
+            /// }
+            /// assert_eq!(portion, [0, 1, 2]);
+            /// assert_eq!(wheel.next_deadline(), Some(12)); // more is due now
+            /// wheel.advance(12, |number| portion.push(number));
+            /// assert_eq!(portion, [0, 1, 2, 3, 4]);
+            /// ```
+            pub fn pop_expired(&mut self, now: u64) -> Option<T> {
+                if now < self.tick() {
+                    return None;
+                }
+                self.order.advance(&mut self.entries, now);
+                let entry = self.order.pop_due(&self.entries)?;
+                Some(self.entries.remove(entry))
+            }
+
+            /// Returns the tick to which to [`advance`](Self::advance) next: no entry expires
+            /// before it. Returns `None` if the wheel is empty.
+            ///
+            /// The result is never before [`tick`](Self::tick). It is `tick` itself if an entry is
+            /// due already, because its deadline had passed when it was inserted, or because
+            /// [`pop_expired`](Self::pop_expired) has not returned it yet. Otherwise it is later.
+            ///
+            /// So this loop empties the wheel:
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            /// wheel.advance(100, |_| ());
+            /// wheel.insert(5, "overdue");
+            /// wheel.insert(1_000, "far");
+            /// while let Some(tick) = wheel.next_deadline() {
+            ///     wheel.advance(tick, |entry| println!("{entry} at tick {tick}"));
+            /// }
+            /// assert!(wheel.is_empty());
+            /// ```
             ///
             $(#[doc = $next_deadline])*
             #[must_use]
@@ -193,6 +363,11 @@ wheel! {
     /// panicked, or the deadline is billions of rounds ahead. A caller that sleeps until this tick
     /// wakes up early at most once per removed entry, and once per billions of rounds.
     fn next_deadline
+
+    /// Otherwise the call reads all deadlines in the slot of the first entry. If an entry before it
+    /// was removed or reset, the call also reads one value per occupied slot, and all deadlines in
+    /// the slot of that entry.
+    fn peek
 }
 
 wheel! {
@@ -246,4 +421,8 @@ wheel! {
     /// panicked. A caller that sleeps until this tick wakes up early at most once per removed
     /// entry. Entries need no wake-up to cascade.
     fn next_deadline
+
+    /// Otherwise the call reads all deadlines in the slot of the first entry. A slot of a high
+    /// level may contain many.
+    fn peek
 }

@@ -18,13 +18,11 @@ pub(super) struct ReadyList<T = u32> {
     items: TombstoneVec<T>,
     /// All positions before this one are tombstones.
     front: usize,
-    /// No entry has an earlier deadline. The value is meaningless while the list is empty.
-    min_deadline: u64,
 }
 
 impl<T> Default for ReadyList<T> {
     fn default() -> Self {
-        Self { items: TombstoneVec::default(), front: 0, min_deadline: 0 }
+        Self { items: TombstoneVec::default(), front: 0 }
     }
 }
 
@@ -33,30 +31,27 @@ impl<T: Item> ReadyList<T> {
         self.items.len()
     }
 
-    /// Returns a tick no later than the earliest deadline; `None` if the list is empty.
-    pub(super) fn min_deadline(&self) -> Option<u64> {
-        (!self.items.is_empty()).then_some(self.min_deadline)
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Returns the entry that leaves the wheel next.
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.front..self.items.position_count()).find_map(|position| self.items.get(position))
     }
 
     /// Appends an entry and returns its position.
-    pub(super) fn push(&mut self, deadline: u64, item: T) -> u32 {
-        self.min_deadline = self.min_deadline().map_or(deadline, |min| min.min(deadline));
+    pub(super) fn push(&mut self, item: T) -> u32 {
         self.items.push(item)
     }
 
     /// Swaps the list with `items` if the list is empty, so that no entry has to move. Returns
     /// whether it did.
     ///
-    /// All of `items` are due at `deadline`. Their positions stay valid.
-    pub(super) fn swap_if_empty(
-        &mut self,
-        deadline: u64,
-        items: &mut TombstoneVec<T>,
-        entries: &impl Entries,
-    ) -> bool {
+    /// All of `items` are due at the same tick. Their positions stay valid.
+    pub(super) fn swap_if_empty(&mut self, items: &mut TombstoneVec<T>, entries: &impl Entries) -> bool {
         let is_empty = self.items.is_empty();
         if is_empty {
-            self.min_deadline = deadline;
             std::mem::swap(&mut self.items, items);
             (0..POP_PREFETCH_DISTANCE).for_each(|position| self.items.prefetch(position, entries));
         }
@@ -74,6 +69,16 @@ impl<T: Item> ReadyList<T> {
         pushed.sort_by_cached_key(|item| entries.deadline(item.entry()));
         for (position, item) in (start as u32..).zip(&*pushed) {
             entries.set_position(item.entry(), position);
+        }
+    }
+
+    /// Sorts all entries by a key, which is read once per entry. The sort is stable.
+    pub(super) fn sort_by_key(&mut self, key: impl Fn(u32) -> u64, entries: &mut impl Entries) {
+        self.items.remove_tombstones(|_, _| ());
+        self.front = 0;
+        self.items.items_mut().sort_by_cached_key(|item| key(item.entry()));
+        for (position, entry) in (0..).zip(self.items.iter()) {
+            entries.set_position(entry, position);
         }
     }
 

@@ -126,6 +126,30 @@ impl<T> Slab<T> {
         cell.value.as_ref().filter(|_| cell.generation == key.generation)
     }
 
+    /// Returns the value of an entry; `None` if the key is stale.
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let cell = self.cells.get_mut(key.index as usize)?;
+        cell.value.as_mut().filter(|_| cell.generation == key.generation)
+    }
+
+    /// Returns the key, the deadline and the value of the entry at `index`; `None` if there is
+    /// none.
+    pub(crate) fn entry(&self, index: u32) -> Option<(Key, u64, &T)> {
+        let cell = self.cells.get(index as usize)?;
+        let value = cell.value.as_ref()?;
+        Some((Key { index, generation: cell.generation }, cell.deadline, value))
+    }
+
+    /// Returns all entries in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
+        (0..self.cells.len() as u32).filter_map(|index| self.entry(index))
+    }
+
+    /// Changes the deadline of the entry at `index`, which is not in the wheel.
+    pub(crate) fn set_deadline(&mut self, index: u32, deadline: u64) {
+        self.cells[index as usize].deadline = deadline;
+    }
+
     /// Removes the entry at `index`. Panics if there is none.
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let cell = &mut self.cells[index as usize];

@@ -110,28 +110,34 @@ impl<T: Item> TombstoneVec<T> {
     /// Calls `moved` with each entry that moves and its new position. Returns whether it removed
     /// tombstones from the middle.
     #[inline]
-    pub(super) fn compact(&mut self, mut moved: impl FnMut(u32, u32)) -> bool {
+    pub(super) fn compact(&mut self, moved: impl FnMut(u32, u32)) -> bool {
         while self.items.last().is_some_and(|&last| entry(last).is_none()) {
             self.items.pop();
             self.tombstones -= 1;
         }
         let removes_all = self.tombstones > self.items.len() / 2;
         if removes_all {
-            let mut to = 0;
-            for from in 0..self.items.len() {
-                let item = self.items[from];
-                let Some(entry) = entry(item) else { continue };
-                if from != to {
-                    self.items[to] = item;
-                    moved(entry, to as u32);
-                }
-                to += 1;
-            }
-            self.items.truncate(to);
-            self.tombstones = 0;
+            self.remove_tombstones(moved);
         }
         shrink_if_sparse(&mut self.items);
         removes_all
+    }
+
+    /// Removes all tombstones. Calls `moved` with each entry that moves and its new position.
+    #[inline]
+    pub(super) fn remove_tombstones(&mut self, mut moved: impl FnMut(u32, u32)) {
+        let mut to = 0;
+        for from in 0..self.items.len() {
+            let item = self.items[from];
+            let Some(entry) = entry(item) else { continue };
+            if from != to {
+                self.items[to] = item;
+                moved(entry, to as u32);
+            }
+            to += 1;
+        }
+        self.items.truncate(to);
+        self.tombstones = 0;
     }
 }
 

@@ -55,6 +55,30 @@ impl<T> Wheel<T> {
         either!(self, wheel => wheel.get(key))
     }
 
+    fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        either!(self, wheel => wheel.get_mut(key))
+    }
+
+    fn deadline(&self, key: Key) -> Option<u64> {
+        either!(self, wheel => wheel.deadline(key))
+    }
+
+    fn reset(&mut self, key: Key, deadline: u64) -> bool {
+        either!(self, wheel => wheel.reset(key, deadline))
+    }
+
+    fn peek(&self) -> Option<(Key, u64, &T)> {
+        either!(self, wheel => wheel.peek())
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = (Key, u64, &T)> + '_> {
+        either!(self, wheel => Box::new(wheel.iter()))
+    }
+
+    fn pop_expired(&mut self, now: u64) -> Option<T> {
+        either!(self, wheel => wheel.pop_expired(now))
+    }
+
     fn advance(&mut self, now: u64, expired: impl FnMut(T)) {
         either!(self, wheel => wheel.advance(now, expired));
     }

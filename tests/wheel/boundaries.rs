@@ -24,7 +24,7 @@ fn a_single_entry_comes_out_at_its_tick_and_not_before() {
         for deadline in deadlines(slots) {
             let mut wheel = wheel_at(slots, tick);
             wheel.insert(deadline, ());
-            assert_eq!(wheel.next_deadline(), Some(deadline));
+            assert_eq!(wheel.next_deadline(), Some(deadline.max(tick)));
             if deadline > tick {
                 assert_eq!(fired(&mut wheel, deadline - 1), [], "{deadline} from {tick}");
                 assert_eq!(wheel.next_deadline(), Some(deadline));
@@ -101,11 +101,81 @@ fn an_overdue_entry_comes_out_at_the_current_tick_before_all_others() {
 fn next_deadline_is_later_than_now_if_nothing_is_overdue() {
     let mut wheel = wheel_at(8, 10);
     let keys = insert_all(&mut wheel, &[5, 3, 100]);
-    assert_eq!(wheel.next_deadline(), Some(3));
+    assert_eq!(wheel.next_deadline(), Some(10));
     wheel.remove(keys[1]);
-    check_next(&wheel, Some(5));
+    assert_eq!(wheel.next_deadline(), Some(10));
     wheel.remove(keys[0]);
     check_next(&wheel, Some(100));
+}
+
+#[test]
+fn loop_over_next_deadline_ends_with_overdue_entries() {
+    for slots in SIZES {
+        let mut wheel = wheel_at(slots, 1_000);
+        let deadlines = [5, 1_003, 999, 0, 1_000, 1_000_000];
+        insert_all(&mut wheel, &deadlines);
+        let mut steps = Vec::new();
+        while let Some(tick) = wheel.next_deadline() {
+            assert!(tick >= wheel.tick());
+            steps.push((tick, fired(&mut wheel, tick)));
+            assert!(steps.len() <= deadlines.len(), "{steps:?}");
+        }
+        assert_eq!(steps, [(1_000, vec![0, 2, 3, 4]), (1_003, vec![1]), (1_000_000, vec![5])]);
+    }
+}
+
+#[test]
+fn entries_expire_one_at_a_time() {
+    for slots in SIZES {
+        let mut wheel = wheel_at(slots, 5);
+        let keys = insert_all(&mut wheel, &[20, 10, 10, 30, 10, 11]);
+        assert_eq!(wheel.pop_expired(9), None);
+        assert_eq!(wheel.pop_expired(20), Some(1));
+        assert_eq!((wheel.tick(), wheel.next_deadline(), wheel.len()), (20, Some(20), 5));
+        // What is due can be looked up, removed and reset.
+        assert_eq!(wheel.peek(), Some((keys[2], 10, &2)));
+        assert_eq!(wheel.deadline(keys[4]), Some(10));
+        assert_eq!(wheel.remove(keys[2]), Some(2));
+        assert!(wheel.reset(keys[4], 25));
+        wheel.insert(12, 6);
+        assert_eq!(wheel.pop_expired(19), None, "the time does not step back");
+        assert_eq!(wheel.pop_expired(20), Some(5));
+        assert_eq!(fired(&mut wheel, 30), [0, 6, 4, 3]);
+        assert_eq!(wheel.pop_expired(100), None);
+        assert_eq!(wheel.tick(), 100);
+    }
+}
+
+/// The array of entries that are due does not grow if it is never empty.
+#[test]
+fn overdue_entries_inserted_and_popped_in_turn_use_bounded_memory() {
+    let mut wheel = wheel_at(8, 10);
+    wheel.insert(0, 0);
+    for number in 1..if cfg!(miri) { 100 } else { 100_000 } {
+        wheel.insert(0, number);
+        assert_eq!(wheel.pop_expired(10), Some(number - 1));
+        assert_eq!(wheel.peek().map(|(_, _, value)| *value), Some(number));
+    }
+}
+
+#[test]
+fn reset_entry_keeps_its_key_and_expires_after_those_of_its_deadline() {
+    for slots in SIZES {
+        let mut wheel = wheel_at(slots, 3);
+        let keys = insert_all(&mut wheel, &[100, 50, 100, 2]);
+        assert!(wheel.reset(keys[0], 50));
+        assert!(wheel.reset(keys[1], 50));
+        assert!(wheel.reset(keys[3], 100));
+        assert_eq!(
+            keys.iter().map(|&key| wheel.deadline(key)).collect::<Vec<_>>(),
+            [50, 50, 100, 100].map(Some)
+        );
+        *wheel.get_mut(keys[2]).unwrap() = 7;
+        assert_eq!(fired(&mut wheel, 50), [0, 1]);
+        assert!(!wheel.reset(keys[0], 60));
+        assert_eq!((wheel.deadline(keys[0]), wheel.get_mut(keys[0])), (None, None));
+        assert_eq!(fired(&mut wheel, 100), [7, 3]);
+    }
 }
 
 /// More rounds than a `u32` can hold, in one slot with entries of fewer rounds.
@@ -164,7 +234,7 @@ fn an_entry_beyond_32_bits_of_rounds_can_be_removed_at_any_time() {
 fn check_alone(slots: usize, tick: u64, deadline: u64) {
     let mut wheel = wheel_at(slots, tick);
     wheel.insert(deadline, ());
-    assert_eq!(wheel.next_deadline(), Some(deadline), "{deadline} from {tick}");
+    assert_eq!(wheel.next_deadline(), Some(deadline.max(tick)), "{deadline} from {tick}");
     let (_, wakes) = advance_until_empty(&mut wheel, 1);
     assert_eq!((wakes, wheel.tick()), (1, deadline.max(tick)));
 

@@ -12,7 +12,8 @@ use super::{Wheel, check_next, fired, fired_until_panic};
 const MAX_BATCH: u64 = if cfg!(miri) { 8 } else { 100 };
 
 /// The position of an entry in the order of expiry: its deadline or, if that had passed, the tick
-/// of its insertion, and then its number in the order of insertion. The number is also its value.
+/// of its insertion, and then its number in the order of insertion. The number is also its value. A
+/// reset counts as an insertion.
 type Rank = (u64, u64);
 
 pub(crate) struct Script {
@@ -50,6 +51,7 @@ impl Script {
             self.step();
             self.check();
         }
+        self.check_all();
         let (due, fired) = (self.due(u64::MAX), fired(&mut self.wheel, u64::MAX));
         self.take(&due, &fired);
         assert!(self.wheel.is_empty());
@@ -60,9 +62,11 @@ impl Script {
             0..110 => self.insert(),
             110..120 => self.insert_many(),
             120..140 => self.look_up(false),
-            140..180 => self.look_up(true),
+            140..160 => self.look_up(true),
+            160..180 => self.reset(),
             180..190 => self.remove_many(),
-            190..240 => self.advance(),
+            190..225 => self.advance(),
+            225..240 => self.pop_some(),
             240..254 => self.advance_and_panic(),
             _ => self.drain(),
         }
@@ -100,13 +104,34 @@ impl Script {
         }
     }
 
-    fn insert_at(&mut self, deadline: u64) {
+    /// Returns the rank of an entry that is inserted or reset now.
+    fn rank_of_next(&mut self, deadline: u64) -> Rank {
         self.last_deadline = deadline;
-        let key = self.wheel.insert(deadline, self.inserted);
         let rank = (deadline.max(self.tick), self.inserted);
         self.inserted += 1;
         self.entries.insert(rank, deadline);
-        self.keys.push((key, rank));
+        rank
+    }
+
+    fn insert_at(&mut self, deadline: u64) {
+        let rank = self.rank_of_next(deadline);
+        self.keys.push((self.wheel.insert(deadline, rank.1), rank));
+    }
+
+    /// Resets a random entry, live or stale. The entry gets a new number.
+    fn reset(&mut self) {
+        if self.keys.is_empty() {
+            return;
+        }
+        let (at, deadline) = (self.bytes.below(self.keys.len()), self.deadline());
+        let (key, rank) = self.keys[at];
+        let was_live = self.entries.remove(&rank).is_some();
+        assert_eq!(self.wheel.reset(key, deadline), was_live);
+        assert_eq!(self.wheel.deadline(key), was_live.then_some(deadline));
+        if was_live {
+            self.keys[at].1 = self.rank_of_next(deadline);
+            *self.wheel.get_mut(key).expect("the key is still valid") = self.keys[at].1.1;
+        }
     }
 
     fn insert(&mut self) {
@@ -186,9 +211,7 @@ impl Script {
     }
 
     fn first_deadline(&self) -> Option<u64> {
-        // Overdue entries are not sorted by their deadline.
-        let overdue = self.entries.range(..=(self.tick, u64::MAX)).map(|(_, &deadline)| deadline).min();
-        overdue.or_else(|| self.entries.first_key_value().map(|(_, &deadline)| deadline))
+        self.entries.first_key_value().map(|(rank, _)| rank.0)
     }
 
     /// Returns the entries that should come out when the time advances to `now`, in order.
@@ -213,6 +236,16 @@ impl Script {
         } else {
             assert_eq!(fired(&mut self.wheel, now), []);
         }
+    }
+
+    /// Advances and takes some of the entries that are due, one by one.
+    fn pop_some(&mut self) {
+        let (now, limit) = (self.target(), self.bytes.up_to(MAX_BATCH) as usize);
+        let mut due = if now >= self.tick { self.due(now) } else { Vec::new() };
+        due.truncate(limit);
+        self.tick = if limit > 0 { self.tick.max(now) } else { self.tick };
+        let popped: Vec<_> = (0..limit).map_while(|_| self.wheel.pop_expired(now)).collect();
+        self.take(&due, &popped);
     }
 
     fn advance_and_panic(&mut self) {
@@ -249,5 +282,19 @@ impl Script {
         assert_eq!(self.wheel.len(), self.entries.len());
         assert_eq!(self.wheel.is_empty(), self.entries.is_empty());
         check_next(&self.wheel, self.first_deadline());
+        let first = self.entries.first_key_value().map(|(rank, deadline)| (*deadline, &rank.1));
+        assert_eq!(self.wheel.peek().map(|(_, deadline, value)| (deadline, value)), first);
+    }
+
+    /// Checks the whole contents.
+    fn check_all(&self) {
+        let mut all: Vec<_> = self.wheel.iter().map(|(_, deadline, value)| (*value, deadline)).collect();
+        all.sort_unstable();
+        let mut expected: Vec<_> = self.entries.iter().map(|(rank, deadline)| (rank.1, *deadline)).collect();
+        expected.sort_unstable();
+        assert_eq!(all, expected);
+        for (key, deadline, value) in self.wheel.iter() {
+            assert_eq!((self.wheel.get(key), self.wheel.deadline(key)), (Some(value), Some(deadline)));
+        }
     }
 }
