@@ -128,13 +128,15 @@ pub const ROWS: &[Row] = &[
         Balance { pending, ..ended } }",
     ),
     // --- engine/worker.rs ------------------------------------------------------------------------
-    // A worker drains messages although a step that was cut short has left nodes to `stop`.
-    mutant("DrainBesideUnfinishedTurn", "engine/worker.rs", "if «nodes.has_unfinished_turn()» {", "false"),
+    // A message about a node that is in the wheel does not take it out.
+    mutant("KnownNodeStaysInWheel", "node/wheel.rs", "«self.own.wheel.remove(&mut nodes, number);»", "drop(nodes);"),
+    // The entries that are due are sorted, and their positions are not updated.
     mutant(
-        "DrainBesideUnfinishedTurn",
-        "node/wheel.rs",
-        "assert!(!self.has_unfinished_turn(), \"no turn has left nodes that it had taken out\");",
-        "",
+        "SortWithoutPositions",
+        "wheel/ready_list.rs",
+        "for (position, entry) in (0..).zip(self.items.iter()) {
+            «entries.set_position(entry, position);»",
+        "let _: (u32, u32) = (entry, position);",
     ),
     // The worker counts the message of a `reset` as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
@@ -446,13 +448,11 @@ pub const ROWS: &[Row] = &[
     // `occupancy` reads the state before it takes the worker's lock, and not again.
     mutant(
         "StateReadBeforeLock",
-        "stats.rs",
+        "engine/worker.rs",
         "«»let worker = self.worker.try_look()?;",
         "let state = self.state.snapshot();
         let worker = self.worker.try_look()?;
-        let (tick, levels, queued) = worker.occupancy(self, now);
-        let levels = levels.into_iter().map(LevelOccupancy::of).collect();
-        return (!state.is_stopped()).then_some(Occupancy { tick, levels, queued });",
+        return (!state.is_stopped()).then_some(worker);",
     ),
     // An entry replaces another one in two steps, with a gap in between.
     mutant(

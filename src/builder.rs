@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -47,6 +48,7 @@ pub struct Builder {
     max_pending_timeouts: usize,
     task_spans: bool,
     slow_task_threshold: Option<Duration>,
+    max_tasks_per_turn: usize,
     thread_name: Option<String>,
     thread_stack_size: Option<usize>,
     on_thread_start: Option<ThreadHook>,
@@ -66,6 +68,7 @@ impl Builder {
             max_pending_timeouts: 0,
             task_spans: false,
             slow_task_threshold: None,
+            max_tasks_per_turn: 0,
             thread_name: None,
             thread_stack_size: None,
             on_thread_start: None,
@@ -206,6 +209,37 @@ impl Builder {
     #[cfg(feature = "tracing")]
     pub fn task_spans(self) -> Self {
         Self { task_spans: true, ..self }
+    }
+
+    /// Limits how many tasks the worker thread runs in one turn. Default: 0, which means no limit.
+    ///
+    /// A turn begins by draining the queue, at most 100 000 messages of it. Without a limit the
+    /// worker then runs everything that is due before it looks at the queue again. With a limit it
+    /// looks again after so many tasks, and then continues where it was. So it sees these while
+    /// much is due:
+    ///
+    /// - New timeouts and resets. One that falls due meanwhile fires in its place, by tick.
+    /// - Cancelled timeouts, whose memory it reclaims. (A `cancel` takes effect at once in any
+    ///   case, and [`stop`](HashedWheelTimer::stop) ends a turn after the task that is running.)
+    /// - [`pending`](HashedWheelTimer::pending) and [`occupancy`](HashedWheelTimer::occupancy),
+    ///   which return `None` during a turn.
+    ///
+    /// Timeouts fire in the same order with any limit. A task that is handed to a [task
+    /// executor](Self::task_executor) counts as one that runs. A timeout that was
+    /// [reset](crate::Timeout::reset) to a later deadline does not count when it is moved.
+    ///
+    /// A driven timer ignores this setting: see [`Driver::turn_at_most`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().max_tasks_per_turn(1_000).build()?;
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    pub fn max_tasks_per_turn(self, n: usize) -> Self {
+        Self { max_tasks_per_turn: n, ..self }
     }
 
     /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
@@ -466,6 +500,7 @@ impl Builder {
             task_spans: self.task_spans,
             is_driven,
             executor: self.executor,
+            max_tasks_per_turn: NonZeroUsize::new(self.max_tasks_per_turn),
             slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
             waker: self.waker,
             clock: self.clock,
@@ -489,6 +524,7 @@ impl fmt::Debug for Builder {
             .field("max_pending_timeouts", &self.max_pending_timeouts)
             .field("task_spans", &self.task_spans)
             .field("slow_task_threshold", &self.slow_task_threshold)
+            .field("max_tasks_per_turn", &self.max_tasks_per_turn)
             .field("thread_name", &self.thread_name)
             .field("thread_stack_size", &self.thread_stack_size)
             .finish_non_exhaustive()

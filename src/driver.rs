@@ -83,17 +83,61 @@ impl Driver {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn turn(&mut self) -> usize {
+        self.set_awake();
+        self.shared.turn()
+    }
+
+    /// Does what [`turn`](Self::turn) does, but runs at most `n` tasks. Returns how many timeouts
+    /// expired. Agrona's `poll` with an `expiryLimit`.
+    ///
+    /// An event loop that has other work uses this to bound the time that it spends on timeouts. If
+    /// more is due, [`next_turn`](Self::next_turn) returns zero, and the next turn continues there:
+    /// timeouts fire in the same order as in one `turn`. A timeout that is due and has not run yet
+    /// can be cancelled and reset as ever. What is scheduled in between fires in its place, by
+    /// tick.
+    ///
+    /// With a [task executor](crate::Builder::task_executor), `n` limits how many tasks are handed
+    /// to it. A timeout that was [reset](crate::Timeout::reset) to a later deadline does not count
+    /// when it is moved, and a turn drains as many messages as `turn` does. With `n` of zero the
+    /// turn only drains messages.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = HashedWheelTimer::builder().clock(clock.clone());
+    /// let (timer, mut driver) = builder.build_driven()?;
+    /// for _ in 0..5 {
+    ///     timer.new_timeout(|_| (), Duration::from_secs(1))?;
+    /// }
+    ///
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(driver.turn_at_most(3), 3);
+    /// assert_eq!(driver.next_turn(), Some(Duration::ZERO)); // more is due
+    /// assert_eq!(driver.turn_at_most(3), 2);
+    /// assert_eq!(driver.next_turn(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn turn_at_most(&mut self, n: usize) -> usize {
+        self.set_awake();
+        self.shared.turn_at_most(n)
+    }
+
+    /// The loop is awake: no thread has to wake it.
+    fn set_awake(&self) {
         if self.shared.waker.is_some() {
-            // The loop is awake: no thread has to wake it.
             self.shared.state.wake();
         }
-        self.shared.turn()
     }
 
     /// Returns how long it is until [`turn`](Self::turn) has work.
     ///
-    /// Returns zero if there is work now, which may be only to process a cancellation. Returns at
-    /// most two seconds while there is memory of a burst to return to the operating system.
+    /// Returns zero if there is work now, which may be only to process a cancellation. So it does
+    /// if [`turn_at_most`](Self::turn_at_most) has left something that is due. Returns at most two
+    /// seconds while there is memory of a burst to return to the operating system.
     ///
     /// Otherwise returns `None` if nothing is pending, or nothing that will become due: a deadline
     /// too far away to represent, or a periodic task that is with the task executor (the end of its

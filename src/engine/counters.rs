@@ -92,18 +92,42 @@ pub(crate) struct LatenessSampler {
     now: u64,
     /// How many tasks were ever counted.
     counted: u64,
+    /// The sample ends when so many tasks were handed over.
+    sample_end: u64,
+    /// The turn ends when so many tasks were handed over.
+    turn_end: u64,
 }
 
 /// The clock is read again after so many tasks.
-pub(super) const TASKS_PER_SAMPLE: u64 = 64;
+const TASKS_PER_SAMPLE: u64 = 64;
 
 impl LatenessSampler {
     pub(super) fn new(ticks: Ticks) -> Self {
-        Self { ticks, now: 0, counted: 0 }
+        Self { ticks, now: 0, counted: 0, sample_end: TASKS_PER_SAMPLE, turn_end: u64::MAX }
     }
 
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
+    }
+
+    /// The turn that follows ends when so many tasks were handed over. So does its last sample.
+    pub(super) fn end_turn_after(&mut self, handed_over: u64) {
+        self.turn_end = handed_over;
+        self.sample_end = (self.counted / TASKS_PER_SAMPLE + 1) * TASKS_PER_SAMPLE;
+        self.sample_end = self.sample_end.min(handed_over);
+    }
+
+    /// Whether the last task of a sample was handed over.
+    #[inline]
+    pub(super) fn is_sample_over(&self, counters: &WorkerCounters) -> bool {
+        counters.handed_over() >= self.sample_end
+    }
+
+    /// The sample is over. Returns whether the turn is, too.
+    pub(super) fn begin_sample(&mut self, counters: &WorkerCounters) -> bool {
+        let handed_over = counters.handed_over();
+        self.end_turn_after(self.turn_end);
+        handed_over >= self.turn_end
     }
 
     /// Counts the tasks that were handed over and are not counted yet, all of them at this tick.

@@ -13,10 +13,9 @@
 //!
 //! `new_timeout` finds the timer open, registers the timeout, pushes it, executes the fence and
 //! looks again. The first `stop` sets its bit, executes the fence and takes the worker's lock. It
-//! cancels what is in the wheel, what an interrupted turn had taken out of it, and what is in the
-//! lanes. It looks at the lanes again until the number of pending timeouts is zero
-//! ([`cancel_all`](Worker::cancel_all)). Every thread that ends a timeout counts that after it has
-//! pushed what it has to push.
+//! cancels what is in the wheel and what is in the lanes. It looks at the lanes again until the
+//! number of pending timeouts is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends
+//! a timeout counts that after it has pushed what it has to push.
 //!
 //! | the first fence | |
 //! |---|---|
@@ -44,10 +43,9 @@
 //! | the end of the last run on an executor's thread | made it `EXPIRED` | push; count |
 //! | a future that is polled with another waker | made the old timeout `CANCELLED`, and not counted that | register and push the new one; then count the old one: one of them is in the sum at all times. The new one is never withdrawn |
 //!
-//! A turn that is cut short may leave nodes that it had taken out of the wheel. A thread that read
-//! the state before the bit was set (a `shutdown` in `next_due`, a driver) may take the lock before
-//! `stop` does. While such nodes are left, it takes in no message: a message about such a node
-//! could free it; it could be used again, and `cancel_all` would then cancel the new timeout.
+//! A turn that is cut short, by a `stop` or because it has run as many tasks as it may, leaves the
+//! other nodes that are due in the wheel. So a thread that takes the lock before `stop` does (a
+//! `shutdown` in `next_due`, a driver) can take in messages about them.
 //!
 //! # Who ends the timer
 //!
@@ -284,8 +282,7 @@ impl Worker {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
-        // A `stop` may have cut a turn short: then nothing was drained, and that `stop` goes on.
-        self.intake.refuses_new |= !self.nodes.has_unfinished_turn();
+        self.intake.refuses_new = true;
         let pending = shared.pending_counts.at_most(&shared.counters);
         if pending == 0 {
             return None;

@@ -3,6 +3,7 @@
 //!
 //! The operations are in the other files of the engine, as methods of [`Shared`].
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::counters::Counters;
@@ -110,6 +111,8 @@ pub(crate) struct SharedFields {
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     /// `DEADLINE_NEVER` is none.
     pub(super) slow_task_threshold: u64,
+    /// For the worker thread.
+    pub(super) max_tasks_per_turn: Option<NonZeroUsize>,
     pub(crate) time: Time,
     /// The name of the wheel, for `Debug`.
     pub(crate) wheel: &'static str,
@@ -128,6 +131,7 @@ pub(crate) struct Settings {
     pub(crate) executor: Option<Executor>,
     /// In nanoseconds; `DEADLINE_NEVER` is none.
     pub(crate) slow_task_threshold: u64,
+    pub(crate) max_tasks_per_turn: Option<NonZeroUsize>,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -171,6 +175,7 @@ impl Shared {
             counters: Counters::default(),
             ticks,
             slow_task_threshold: settings.slow_task_threshold,
+            max_tasks_per_turn: settings.max_tasks_per_turn,
             time,
             is_driven: settings.is_driven,
         })

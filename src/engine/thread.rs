@@ -2,6 +2,7 @@
 
 use super::shared::Shared;
 use super::sleep::Idle;
+use super::worker::Worker;
 use crate::error::NewTimeoutError;
 use crate::platform::{CAN_REGISTER_HEAVY_FENCE, limit_timer_slack, register_heavy_fence};
 use crate::report;
@@ -132,13 +133,24 @@ impl Shared {
     /// Does a turn of the worker, for its thread or for a driver. Returns how many tasks were
     /// handed to the executor, or run.
     pub(crate) fn turn(self: &Arc<Self>) -> usize {
+        self.turn_by(|worker, now| worker.turn(self, now))
+    }
+
+    /// Does a turn that hands over at most `most` tasks.
+    pub(crate) fn turn_at_most(self: &Arc<Self>, most: usize) -> usize {
+        self.turn_by(|worker, now| worker.turn_at_most(self, now, most))
+    }
+
+    /// Does a turn by `step`, which returns whether anything was due.
+    #[inline]
+    fn turn_by(self: &Arc<Self>, step: impl FnOnce(&mut Worker, u64) -> bool) -> usize {
         if self.cannot_turn() {
             return 0;
         }
         let now = self.time.now();
         let mut worker = self.worker.lock();
         let before = self.counters.worker.handed_over();
-        let had_work = worker.turn(self, now) || worker.has_traffic();
+        let had_work = step(&mut worker, now) || worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
         if self.worker.has_work_after_turn() {
             self.make_end_calls();
@@ -194,7 +206,10 @@ fn run_worker(shared: &Arc<Shared>) {
     let turns = || {
         let parker = shared.thread.parker.take().expect("the thread is started once");
         loop {
-            shared.turn();
+            match shared.max_tasks_per_turn {
+                None => shared.turn(),
+                Some(most) => shared.turn_at_most(most.get()),
+            };
             match shared.idle() {
                 Idle::Ended => return,
                 Idle::UntilNextTick(time) if time.is_zero() => continue,

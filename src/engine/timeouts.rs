@@ -127,6 +127,8 @@ pub(crate) struct TimeoutsQueue {
     idle: usize,
     /// The look after which lanes were last unlisted.
     unlisted_after: u64,
+    /// Messages were marked as owed. Some of them may have been taken.
+    has_owed: bool,
 }
 
 struct ListedLane {
@@ -230,8 +232,17 @@ impl TimeoutsQueue {
             // A lane that was idle at the last look may have messages, and a lane that is listed
             // again does not owe them.
             self.idle = 0;
+            self.has_owed = true;
         }
         self.lanes.iter_mut().for_each(|listed| listed.lane.owe(all));
+    }
+
+    /// Whether owed messages may have been taken since the last call. `has_backlog`: more may be
+    /// taken later.
+    pub(crate) fn may_have_owed(&mut self, has_backlog: bool) -> bool {
+        let had_owed = self.has_owed;
+        self.has_owed &= has_backlog;
+        had_owed
     }
 
     /// Whether no message waits. What a thread has pushed and not listed yet does not count.

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use super::counters::{LatenessSampler, TASKS_PER_SAMPLE};
+use super::counters::LatenessSampler;
 use super::shared::{Executor, Shared, SharedFields};
 use super::sleep::Wanted;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
-use crate::sync::Arc;
+use crate::sync::{Arc, MutexGuard};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
 
@@ -105,6 +105,21 @@ impl Worker {
         }
     }
 
+    /// Does a turn that hands over at most `most` tasks. If more are due they are left in the
+    /// wheel, and the next deadline of the wheel has passed.
+    pub(crate) fn turn_at_most(&mut self, shared: &Arc<Shared>, now: u64, most: usize) -> bool {
+        if most == 0 {
+            if !self.has_ended_all {
+                self.intake.drain(shared, self.nodes.of(shared));
+            }
+            return false;
+        }
+        self.lateness.end_turn_after(shared.counters.worker.handed_over().saturating_add(most as u64));
+        let had_due = self.turn(shared, now);
+        self.lateness.end_turn_after(u64::MAX);
+        had_due
+    }
+
     /// Does a turn at time `now`. Returns whether anything was due in the wheel.
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
         shared.counters.worker.turns.add_one_alone();
@@ -125,7 +140,11 @@ impl Worker {
         let mut had_due = false;
         while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
             had_due = true;
-            let tick = tick.max(nodes.tick());
+            if tick == nodes.tick() && intake.queue.may_have_owed(intake.has_backlog) {
+                // In the order in which they would have fired. (An earlier turn that was cut short
+                // may have left others at this tick, which are in order.)
+                nodes.sort_due(shared.ticks);
+            }
             if !expire_tick(shared, nodes.reborrow(), executor.as_ref(), lateness, tick) {
                 return true;
             }
@@ -181,6 +200,13 @@ impl Worker {
         self.nodes.tick()
     }
 
+    /// Returns the `most` pending timeouts that fire first: the deadline of each, and the name of
+    /// its task's type. Takes in messages before, as a turn does.
+    pub(crate) fn earliest(&mut self, shared: &Arc<Shared>, most: usize) -> Vec<(u64, &'static str)> {
+        self.drain_messages_unless_behind(shared);
+        self.nodes.of(shared).earliest(shared.ticks, most)
+    }
+
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
@@ -207,7 +233,19 @@ impl Worker {
     }
 }
 
-/// Expires what is due at `tick`. Returns false if the timer was stopped meanwhile.
+impl Shared {
+    /// Locks the worker's state for a look at the wheel, which runs no user code. Returns `None` if
+    /// another thread has the lock, or the timer is stopped.
+    pub(crate) fn look_at_wheel(&self) -> Option<MutexGuard<'_, Worker>> {
+        let worker = self.worker.try_look()?;
+        // After the lock: a thread that stops the timer sets the bit, then empties the wheel under
+        // it.
+        (!self.state.snapshot().is_stopped()).then_some(worker)
+    }
+}
+
+/// Expires what is due at `tick`. Returns false if the turn is over: the timer was stopped
+/// meanwhile, or the turn has handed over as many tasks as it may.
 // Not inlined: most turns expire nothing, and would have to save registers for it.
 #[inline(never)]
 fn expire_tick(
@@ -219,13 +257,8 @@ fn expire_tick(
 ) -> bool {
     // First the wheel collects the whole tick in its ready list, so that no task runs meanwhile.
     // Then the nodes are taken out and decided one by one, so that each timeout can be cancelled
-    // until then. (Owed ticks are all taken out at once, to be sorted.)
-    let is_owed = tick == nodes.tick();
+    // until then.
     nodes.advance(tick);
-    if is_owed {
-        // In the order in which they would have fired.
-        nodes.sort_due(shared.ticks);
-    }
     loop {
         if shared.state.snapshot().is_stopped() {
             // The rest is for `stop` to return.
@@ -245,7 +278,9 @@ fn expire_tick(
                 if let Some(timeout) = timeout {
                     nodes.recycle(timeout.handle);
                 }
-                sample_lateness(shared, lateness, tick);
+                if is_turn_over(shared, lateness, tick) {
+                    return false;
+                }
             }
             Expiry::Run(run) => {
                 shared.counters.worker.runs.add_one_alone();
@@ -256,7 +291,9 @@ fn expire_tick(
                         shared.dispatch(executor, claimed);
                     }
                 }
-                sample_lateness(shared, lateness, tick);
+                if is_turn_over(shared, lateness, tick) {
+                    return false;
+                }
             }
             Expiry::Later(node, deadline) => node.insert(shared.ticks.of(deadline)),
             Expiry::LeftToMessage => {}
@@ -290,11 +327,6 @@ impl Intake {
     /// Takes in at most [`MAX_MESSAGES_PER_TURN`] messages.
     #[inline]
     fn drain(&mut self, shared: &Shared, mut nodes: WheelOf<'_, SharedFields>) {
-        // A thread that found the timer not stopped may get here after a `stop` has cut a turn
-        // short. A message could be about a node that this turn had taken out of the wheel.
-        if nodes.has_unfinished_turn() {
-            return;
-        }
         let Self { queue, taken, refuses_new, .. } = self;
         let has_retired = shared.idle_nodes.retire(shared);
         let has_collected = nodes.collect_remote_frees();
@@ -343,19 +375,23 @@ fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool, ref
 }
 
 /// A task was handed over at this tick: reads the clock again if it was the last one of a sample.
+/// Returns whether the turn has handed over as many tasks as it may.
 #[inline]
-fn sample_lateness(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) {
-    if shared.counters.worker.handed_over() % TASKS_PER_SAMPLE == 0 {
-        end_sample(shared, lateness, tick);
-    }
+fn is_turn_over(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) -> bool {
+    // One comparison for both, because this is in the worker's loop.
+    lateness.is_sample_over(&shared.counters.worker) && end_sample(shared, lateness, tick)
 }
 
 #[cold]
-fn end_sample(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) {
+fn end_sample(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) -> bool {
     lateness.count(&shared.counters.worker, tick);
+    if lateness.begin_sample(&shared.counters.worker) {
+        return true;
+    }
     if let Some(now) = shared.now_in_turn() {
         lateness.set_now(now);
     }
+    false
 }
 
 /// Runs a periodic task once, on the worker.

@@ -7,7 +7,6 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::ops::Deref;
 
 use super::arena::Arena;
@@ -23,19 +22,13 @@ use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, RefExpiry, Stopped, TaskClaim};
 use super::word::Finish;
 use crate::sync::{Arc, Ordering};
-use crate::ticks::Ticks;
+use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::entries::Entries;
-use crate::wheel::{EitherWheel, Hashed, SlotCounts};
-
-/// An empty list of due nodes keeps memory for so many.
-const MAX_IDLE_DUE: usize = 1_024;
+use crate::wheel::{EitherWheel, Hashed, Rank, SlotCounts};
 
 /// The wheel of one pool, and what else the worker has of its nodes.
 pub(crate) struct NodeWheel<S: Owner> {
     wheel: EitherWheel,
-    /// Taken out of the wheel to be expired, in another order than the wheel's. Empty between
-    /// turns, unless a `stop` has cut a turn short.
-    due: VecDeque<WheelRef<S>>,
     free: FreeList,
     surplus: Surplus,
     count: LocalCount<Pool<S>>,
@@ -54,8 +47,8 @@ pub(crate) fn new_pool<S: Owner>(
     let id = PoolId::new();
     Arc::new_cyclic(|pool| {
         let count = LocalCount::new(pool.clone());
-        let (due, free, surplus) = (VecDeque::new(), FreeList::new(), Surplus::new());
-        Pool::new(id, make(NodeWheel { wheel, due, free, surplus, count }, id))
+        let (free, surplus) = (FreeList::new(), Surplus::new());
+        Pool::new(id, make(NodeWheel { wheel, free, surplus, count }, id))
     })
 }
 
@@ -127,11 +120,6 @@ impl<S: Owner> NodeWheel<S> {
         self.wheel.next_deadline()
     }
 
-    /// Whether a turn that was cut short has left nodes that it had taken out of the wheel.
-    pub(crate) fn has_unfinished_turn(&self) -> bool {
-        !self.due.is_empty()
-    }
-
     /// How full each level is at tick `now`, which is not before [`tick`](Self::tick).
     pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
         self.wheel.levels(now)
@@ -191,16 +179,6 @@ impl<S: Owner> WheelOf<'_, S> {
     /// Takes the next node out that is due.
     #[inline]
     pub(crate) fn next_due(&mut self) -> Option<DueRef<'_, S>> {
-        let node = match self.own.due.pop_front() {
-            Some(node) => node,
-            None => self.pop_due()?,
-        };
-        // SAFETY: the node comes from the wheel of this pool.
-        Some(DueRef(unsafe { self.hold(node) }))
-    }
-
-    #[inline]
-    fn pop_due(&mut self) -> Option<WheelRef<S>> {
         let arena = &self.pool.arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let nodes = unsafe { Nodes::new(arena) };
@@ -209,17 +187,19 @@ impl<S: Owner> WheelOf<'_, S> {
         // the wheel gives it out once.
         let node = unsafe { WheelRef::from_number(arena, number) };
         node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
-        Some(node)
+        // SAFETY: the node comes from the wheel of this pool.
+        Some(DueRef(unsafe { self.hold(node) }))
     }
 
-    /// Takes all nodes out that are due, for [`next_due`](Self::next_due) to give out in the order
-    /// of the ticks of their deadlines. Each deadline is read once, because a `reset` may change
-    /// it.
+    /// Sorts the nodes that are due by the ticks of their deadlines: the order in which
+    /// [`next_due`](Self::next_due) gives them out. Each deadline is read once, because a `reset`
+    /// may change it.
     pub(crate) fn sort_due(&mut self, ticks: Ticks) {
-        while let Some(node) = self.pop_due() {
-            self.own.due.push_back(node);
-        }
-        self.own.due.make_contiguous().sort_by_cached_key(|node| ticks.of(node.deadline()));
+        let arena = &self.pool.arena;
+        // SAFETY: only nodes of this pool are put into its wheel.
+        let (nodes, mut entries) = unsafe { (Nodes::new(arena), Nodes::new(arena)) };
+        let tick = |number| ticks.of(nodes.node(number).word.relaxed().deadline());
+        self.own.wheel.sort_due_by_key(tick, &mut entries);
     }
 
     /// Takes in the nodes that threads have freed. Returns whether there were any.
@@ -238,9 +218,6 @@ impl<S: Owner> WheelOf<'_, S> {
     ///
     /// The rows of the wheel shrink when entries leave them, so they are not looked at here.
     pub(crate) fn return_memory(&mut self) -> bool {
-        if self.own.due.is_empty() && self.own.due.capacity() > MAX_IDLE_DUE {
-            self.own.due = VecDeque::new();
-        }
         // SAFETY: the free list and the surplus are used with the arena of their own pool alone.
         unsafe { self.own.surplus.return_memory(&mut self.own.free, &self.pool.arena) }
     }
@@ -250,7 +227,7 @@ impl<S: Owner> WheelOf<'_, S> {
     ///
     /// # Panics
     ///
-    /// If the lane is one of another pool, or a turn that was cut short has left nodes.
+    /// If the lane is one of another pool.
     // Inlined into the loop over the lanes: most lanes have one message or none.
     #[inline(always)]
     pub(crate) fn receive(
@@ -260,8 +237,6 @@ impl<S: Owner> WheelOf<'_, S> {
         mut apply: impl FnMut(Arrival<'_, S>, bool),
     ) -> u64 {
         assert_eq!(waiting.pool(), self.pool.id(), "the lane is one of this timer");
-        // A message about one of these nodes could free it.
-        assert!(!self.has_unfinished_turn(), "no turn has left nodes that it had taken out");
         waiting.take(most, |group| {
             for &Received { message, .. } in group {
                 if message != 0 {
@@ -344,13 +319,29 @@ impl<S: Owner> WheelOf<'_, S> {
         (first, live)
     }
 
+    /// The `most` timeouts that fire first and have not ended, in that order: the deadline of each,
+    /// and the name of its task's type. Leaves out periodic tasks that run at the moment.
+    pub(crate) fn earliest(&self, ticks: Ticks, most: usize) -> Vec<(u64, &'static str)> {
+        // SAFETY: only nodes of this pool are put into its wheel.
+        let nodes = unsafe { Nodes::new(&self.pool.arena) };
+        let earliest = self.own.wheel.earliest(most, |number| {
+            let node = nodes.node(number);
+            let seen = node.word.relaxed();
+            let deadline = seen.deadline();
+            let is_pending = (seen.is_in_wheel() || seen.is_in_flight()) && deadline != DEADLINE_RUNNING;
+            // Not before the slot that the node is in.
+            is_pending.then(|| (ticks.of(deadline).max(node.tick.load(Ordering::Relaxed)), deadline))
+        });
+        let describe = |((_, deadline), number): (Rank, u32)| (deadline, nodes.node(number).name());
+        earliest.into_iter().map(describe).collect()
+    }
+
     /// Cancels all timeouts in the wheel that have not ended, on behalf of `stop`.
     pub(crate) fn stop_all(&mut self, mut stopped: impl FnMut(Stopped<S>)) {
         let arena = &self.pool.arena;
         // The memory of the wheel is freed at the end of this function.
         let wheel = std::mem::replace(&mut self.own.wheel, EitherWheel::Hashed(Hashed::new(1)));
-        let mut all = Vec::from(std::mem::take(&mut self.own.due));
-        all.reserve(wheel.len());
+        let mut all = Vec::with_capacity(wheel.len());
         wheel.for_each(|number| {
             // SAFETY: the number stood for the wheel's reference. The wheel that had it is out of
             // use, and names each number once.

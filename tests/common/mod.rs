@@ -139,7 +139,11 @@ pub struct Log(Arc<Mutex<Vec<u64>>>);
 impl Log {
     pub fn task(&self, name: u64) -> impl FnOnce(&Timeout) + Send + 'static {
         let log = self.clone();
-        move |_| log.0.lock().unwrap().push(name)
+        move |_| log.push(name)
+    }
+
+    pub fn push(&self, name: u64) {
+        self.0.lock().unwrap().push(name);
     }
 
     pub fn take(&self) -> Vec<u64> {

@@ -10,7 +10,7 @@ fn with_waker() -> (Driven, Arc<AtomicUsize>) {
 }
 
 /// Returns a timer whose next turn is in five ticks.
-fn with_turn_in_five_ticks() -> (Driven, Arc<AtomicUsize>) {
+pub(crate) fn with_turn_in_five_ticks() -> (Driven, Arc<AtomicUsize>) {
     let (mut driven, woken) = with_waker();
     let _near = driven.schedule_in_wheel(5);
     (driven, woken)

@@ -45,6 +45,10 @@
 //! | | new timeout, start, dispatch | –: they share only the state, which both read; the timeout has expired before the dispatch |
 //! | turn | turn | –: a turn has the worker's lock, and a driver turns by `&mut self` |
 //! | | stop, last drop | `stop::stop_returns_timeouts_that_a_turn_has_not_expired`, `stop::new_timeout_during_a_stopped_turn_ends_once`; `stop::last_drop_ends_the_rest` |
+//! | turns that run at most one task | stop | `portions::stop_returns_what_a_portion_has_left` |
+//! | | cancel | `portions::cancel_or_second_portion_wins`, `portions::cancel_during_portions_of_owed_timeouts_ends_that_one` |
+//! | snapshot of what is pending | new timeout, and a loop that announces its turn | `portions::snapshot_keeps_no_new_timeout_from_a_loop_that_announced_a_later_turn` |
+//! | | stop | `portions::snapshot_sees_the_whole_wheel_or_nothing` |
 //! | | driver's drop | –: a turn borrows the driver |
 //! | dispatch, rejection by the executor | stop | `dispatch::stop_leaves_dispatched_tasks_alone`, `dispatch::rejecting_executor_keeps_nothing_from_stop` |
 //! | | last drop | `dispatch::last_drop_leaves_dispatched_tasks_alone`, by a task itself: `stop::task_that_drops_the_last_handle_ends_the_worker` |
@@ -63,7 +67,7 @@
 //! | shutdown | new timeout | `shutdown::accepted_due_timeout_runs_before_shutdown_returns`, `shutdown::accepted_later_timeout_is_returned_by_shutdown`; the clock: `shutdown::accepted_caller_reads_the_clock_before_shutdown` |
 //! | | cancel | `shutdown::cancel_or_shutdown_wins` |
 //! | | reset, earlier | `shutdown::reset_keeps_nothing_from_shutdown`; –: later, it is one compare-exchange with the turn |
-//! | | turn, falling asleep | `shutdown::shutdown_does_not_cut_a_turn_short`, `shutdown::shutdown_waits_for_a_worker_that_falls_asleep`; a turn that `stop` has cut short: `shutdown::shutdown_takes_no_message_about_nodes_left_to_stop` |
+//! | | turn, falling asleep | `shutdown::shutdown_does_not_cut_a_turn_short`, `shutdown::shutdown_waits_for_a_worker_that_falls_asleep`; a turn that `stop` has cut short: `shutdown::shutdown_takes_messages_about_nodes_left_to_stop` |
 //! | | poll with another waker | `shutdown::poll_with_another_waker_keeps_shutdown_waiting` |
 //! | | start | `shutdown::shutdown_ends_a_worker_that_is_being_started` |
 //! | | stop, driver's drop, shutdown | `shutdown::stop_ends_a_shutdown`, `shutdown::driver_drop_ends_a_shutdown`, `shutdown::one_of_two_shutdowns_returns_the_rest` |
@@ -139,6 +143,7 @@ mod orders;
 mod pages;
 mod pending;
 mod periodic;
+mod portions;
 mod refs;
 mod reset;
 mod shutdown;

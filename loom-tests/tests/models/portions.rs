@@ -1,0 +1,95 @@
+//! Turns that run a limited number of tasks, and snapshots of what is pending, which take in
+//! messages between turns.
+
+use super::*;
+
+/// Does two turns of one task on another thread. Returns how many timeouts expired, and the driver.
+fn two_portions(mut driver: Driver) -> thread::JoinHandle<(usize, Driver)> {
+    thread::spawn(move || (driver.turn_at_most(1) + driver.turn_at_most(1), driver))
+}
+
+#[test]
+fn stop_returns_what_a_portion_has_left() {
+    explore(Some(3), [mutant("StopIgnoresUnfinishedTurn")], || {
+        let mut driven = Driven::new();
+        let (_, first) = driven.schedule(1);
+        let (_, second) = driven.schedule_in_wheel(1);
+        driven.clock.advance(TICK);
+        let portions = two_portions(driven.driver);
+        let rest = driven.timer.stop();
+        let (expired, _driver) = portions.join().unwrap();
+        assert_eq!(rest.len() + expired, 2, "each timeout ends once");
+        first.assert(usize::from(expired > 0), usize::from(expired == 0));
+        second.assert(usize::from(expired > 1), usize::from(expired < 2));
+    });
+}
+
+/// The message of the cancel may be about a node that the first portion has left.
+#[test]
+fn cancel_or_second_portion_wins() {
+    explore(Some(3), [mutant("ChangeWithoutCompare")], || {
+        let mut driven = Driven::new();
+        let (_, first) = driven.schedule(1);
+        let (timeout, second) = driven.schedule_in_wheel(1);
+        driven.clock.advance(TICK);
+        let portions = two_portions(driven.driver);
+        let cancelled = usize::from(timeout.cancel());
+        let (expired, mut driver) = portions.join().unwrap();
+        assert_eq!(cancelled + expired, 2, "exactly one of the two ends the timeout");
+        first.assert(1, 0);
+        second.assert(1 - cancelled, cancelled);
+        driver.turn();
+        assert_eq!(driver.next_turn(), None);
+        assert_eq!(timeout.references(), 1, "the wheel has given its reference up");
+    });
+}
+
+/// A turn takes two messages in a model. So the last two timeouts are owed their tick when the
+/// first portion ends. The second portion sorts them with the one that the first has left, about
+/// which a message may come then.
+#[test]
+fn cancel_during_portions_of_owed_timeouts_ends_that_one() {
+    explore(Some(2), [mutant("SortWithoutPositions")], || {
+        let mut driven = Driven::new();
+        let [first, (victim, second), third, fourth] = [2, 2, 1, 1].map(|ticks| driven.schedule(ticks));
+        driven.clock.advance(TICK * 2);
+        let cancel = thread::spawn(move || victim.cancel());
+        let portions: usize = (0..3).map(|_| driven.driver.turn_at_most(1)).sum();
+        let cancelled = usize::from(cancel.join().unwrap());
+        assert_eq!(portions + driven.driver.turn() + cancelled, 4, "each timeout ends once");
+        [first, third, fourth].iter().for_each(|(_, outcome)| outcome.assert(1, 0));
+        second.assert(1 - cancelled, cancelled);
+    });
+}
+
+/// The snapshot takes in the message that the caller has pushed for the worker.
+#[test]
+fn snapshot_keeps_no_new_timeout_from_a_loop_that_announced_a_later_turn() {
+    explore(Some(2), [mutant("PushWithoutLook"), mutant("SleepWithoutSecondLook")], || {
+        let (driven, woken) = announce::with_turn_in_five_ticks();
+        let timers = [driven.timer.clone(), driven.timer.clone()];
+        let [caller, observer] = timers;
+        let caller = thread::spawn(move || caller.new_timeout(|_| (), TICK).unwrap());
+        let observer = thread::spawn(move || observer.pending(1));
+        let announced = driven.driver.next_turn().unwrap();
+        caller.join().unwrap();
+        let seen = observer.join().unwrap();
+        assert!(announced == TICK || woken.load(Relaxed) == 1, "{announced:?}, {woken:?}, {seen:?}");
+        assert_eq!(driven.driver.next_turn(), Some(TICK));
+    });
+}
+
+#[test]
+fn snapshot_sees_the_whole_wheel_or_nothing() {
+    explore(None, [mutant("StateReadBeforeLock")], || {
+        let mut driven = Driven::new();
+        let (in_wheel, _) = driven.schedule_in_wheel(3);
+        let other = driven.timer.clone();
+        let look = thread::spawn(move || other.pending(9));
+        assert_eq!(driven.timer.stop(), [in_wheel]);
+        assert_eq!(driven.timer.pending(9), None);
+        if let Some(pending) = look.join().unwrap() {
+            assert_eq!(pending.len(), 1, "not the wheel that stop has emptied");
+        }
+    });
+}
