@@ -66,7 +66,7 @@ pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 pub use keyed::ExpiredEntries;
 pub use keyed::KeyedTimeouts;
 pub use periodic::{CancelPeriodicOnDrop, MissedTick, Periodic, PeriodicRun, Schedule};
-pub use stats::{Lateness, LevelOccupancy, Occupancy, Stats};
+pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::CancelOnDrop;
 pub use timer::HashedWheelTimer;

@@ -1,9 +1,11 @@
-//! What a timer tells about itself: its statistics, and how full its wheel is.
+//! What a timer tells about itself: its statistics, how full its wheel is, and what is pending.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::engine::{Balance, LATENESS_BUCKETS, LatenessCounters, Shared, lateness_bound};
+use crate::sync::Arc;
+use crate::ticks::DEADLINE_NEVER;
 use crate::wheel::SlotCounts;
 
 /// The statistics of a timer since it was built:
@@ -248,6 +250,33 @@ impl LevelOccupancy {
     }
 }
 
+/// One pending timeout: [`HashedWheelTimer::pending`](crate::HashedWheelTimer::pending).
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::HashedWheelTimer;
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::default();
+/// timer.new_timeout(|_| (), Duration::from_secs(5))?;
+/// for timeout in timer.pending(10).into_iter().flatten() {
+///     println!("{} in {:?}", timeout.task_type, timeout.remaining);
+/// }
+/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PendingTimeout {
+    /// The name of the task's type, as [`std::any::type_name`] returns it. The name of a closure
+    /// contains the path of the function that it is in. A sleep, and what else this crate schedules
+    /// for itself, has a name that says so.
+    pub task_type: &'static str,
+    /// The time left until the deadline. It is zero once the timeout is due, and `Duration::MAX` if
+    /// it never will be.
+    pub remaining: Duration,
+}
+
 impl Shared {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
@@ -279,14 +308,24 @@ impl Shared {
     pub(crate) fn occupancy(&self) -> Option<Occupancy> {
         // Without any lock, because the clock may be the user's.
         let now = self.ticks.reached(self.time.now());
-        let worker = self.worker.try_look()?;
-        // After the lock: a thread that stops the timer sets the bit, then empties the wheel under
-        // it.
-        if self.state.snapshot().is_stopped() {
-            return None;
-        }
+        let worker = self.look_at_wheel()?;
         let (tick, levels, queued) = worker.occupancy(self, now);
         Some(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
+    }
+
+    /// Returns `None` if another thread has the worker's lock, or the timer is stopped.
+    pub(crate) fn earliest(self: &Arc<Self>, limit: usize) -> Option<Vec<PendingTimeout>> {
+        // Without any lock, as in `occupancy`.
+        let now = self.time.now();
+        let earliest = self.look_at_wheel()?.earliest(self, limit);
+        let describe = |(deadline, task_type)| {
+            let remaining = match deadline {
+                DEADLINE_NEVER => Duration::MAX,
+                deadline => Duration::from_nanos(deadline.saturating_sub(now)),
+            };
+            PendingTimeout { task_type, remaining }
+        };
+        Some(earliest.into_iter().map(describe).collect())
     }
 
     /// `Debug` of a timer and of its driver.

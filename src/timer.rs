@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Shared, Timeout};
 use crate::error::NewTimeoutError;
-use crate::stats::{Occupancy, Stats};
+use crate::stats::{Occupancy, PendingTimeout, Stats};
 use crate::sync::{Arc, Ordering};
 use crate::task::{TimerTask, schedule_closure, schedule_task};
 
@@ -558,6 +558,57 @@ impl HashedWheelTimer {
     #[must_use]
     pub fn occupancy(&self) -> Option<Occupancy> {
         self.shared.occupancy()
+    }
+
+    /// Returns the `limit` pending timeouts that fire first, in that order: the type of the task,
+    /// and the time left. To find out what a service waits for.
+    ///
+    /// Returns `None` while another thread uses the wheel, which is a turn, an
+    /// [`occupancy`](Self::occupancy) or another `pending`; so also for a task on the worker.
+    /// Returns `None` once the timer is stopped. If turns are long,
+    /// [`max_tasks_per_turn`](crate::Builder::max_tasks_per_turn) makes them shorter.
+    ///
+    /// A periodic task is one timeout, and is left out while it runs. Timeouts with the same
+    /// deadline come in no particular order. The result includes all timeouts that this thread has
+    /// scheduled, unless more than 100 000 messages are waiting in the queue. What other threads do
+    /// during the call may or may not be included.
+    ///
+    /// # Cost
+    ///
+    /// This call never waits. But the worker and `stop` wait for it. Under the worker's lock it
+    /// takes in what is in the queue, which the next turn need not do then. After that it looks at
+    /// each occupied slot, and then at the timeouts slot by slot, until no further slot can contain
+    /// an earlier one. So it looks at little more than `limit` timeouts if most delays are shorter
+    /// than a round, and on a [hierarchical](crate::Builder::hierarchical) wheel also if they are
+    /// longer. In the worst case it looks at all that are pending.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Timeout, TimerTask};
+    /// use std::time::Duration;
+    ///
+    /// struct Lease;
+    ///
+    /// impl TimerTask for Lease {
+    ///     fn run(self, _: &Timeout) {}
+    /// }
+    ///
+    /// let builder = HashedWheelTimer::builder().clock(ManualClock::new());
+    /// let (timer, _driver) = builder.build_driven()?;
+    /// timer.new_timeout_task(Lease, Duration::from_secs(30))?;
+    /// timer.new_timeout_task(Lease, Duration::from_secs(20))?;
+    /// timer.new_timeout(|_| (), Duration::from_secs(60))?;
+    ///
+    /// let first = timer.pending(2).unwrap();
+    /// assert!(first[0].task_type.ends_with("Lease"));
+    /// assert_eq!(first[0].remaining, Duration::from_secs(20));
+    /// assert_eq!(first[1].remaining, Duration::from_secs(30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn pending(&self, limit: usize) -> Option<Vec<PendingTimeout>> {
+        self.shared.earliest(limit)
     }
 
     /// Returns the length of a tick.

@@ -1,0 +1,122 @@
+//! The snapshot of pending timeouts: `HashedWheelTimer::pending`.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, PendingTimeout, Timeout, TimerTask};
+
+const TICK: Duration = Duration::from_millis(10);
+
+struct Named;
+
+impl TimerTask for Named {
+    fn run(self, _: &Timeout) {}
+}
+
+fn driven(hierarchical: bool) -> (HashedWheelTimer, Driver, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).clock(clock.clone());
+    let builder = if hierarchical { builder.hierarchical() } else { builder };
+    let (timer, driver) = builder.build_driven().unwrap();
+    (timer, driver, clock)
+}
+
+fn remaining(pending: &[PendingTimeout]) -> Vec<Duration> {
+    pending.iter().map(|timeout| timeout.remaining).collect()
+}
+
+#[test]
+fn first_timeouts_come_in_the_order_of_their_deadlines() {
+    for hierarchical in [false, true] {
+        let (timer, mut driver, clock) = driven(hierarchical);
+        let mut random = Rng::with_seed(1);
+        let mut delays = BTreeMap::new();
+        for _ in 0..300 {
+            let range = [50, 100, 10_000, 1_000_000][random.usize(..4)];
+            let delay = Duration::from_millis(random.u64(..range));
+            let timeout = timer.new_timeout_task(Named, delay).unwrap();
+            match random.u32(..10) {
+                0 => assert!(timeout.cancel()),
+                1..4 => {
+                    // The worker knows it in some cases.
+                    if random.bool() {
+                        driver.turn_at_most(0);
+                    }
+                    let delay = delay * 2 / random.u32(1..5);
+                    assert!(timeout.reset(delay));
+                    *delays.entry(delay).or_insert(0) += 1;
+                }
+                _ => *delays.entry(delay).or_insert(0) += 1,
+            }
+        }
+        let all: Vec<_> = delays.iter().flat_map(|(&delay, &count)| vec![delay; count]).collect();
+        for limit in [0, 1, 2, 10, 100, all.len(), usize::MAX] {
+            let pending = timer.pending(limit).unwrap();
+            assert_eq!(remaining(&pending), all[..limit.min(all.len())]);
+            assert!(pending.iter().all(|timeout| timeout.task_type.ends_with("Named")));
+        }
+        // Some are due, and are left after a portion.
+        clock.advance(TICK * 3);
+        driver.turn_at_most(2);
+        let left: Vec<_> = all[2..].iter().map(|delay| delay.saturating_sub(TICK * 3)).collect();
+        assert_eq!(remaining(&timer.pending(usize::MAX).unwrap()), left);
+        assert_eq!(remaining(&timer.pending(4).unwrap()), left[..4]);
+    }
+}
+
+#[test]
+fn never_is_the_longest_time() {
+    let (timer, _driver, _) = driven(false);
+    timer.new_timeout(|_| (), Duration::MAX).unwrap();
+    timer.new_timeout_task(Named, TICK).unwrap();
+    let pending = timer.pending(9).unwrap();
+    assert_eq!(remaining(&pending), [TICK, Duration::MAX]);
+    assert!(pending[1].task_type.contains("never_is_the_longest_time"), "{pending:?}");
+}
+
+#[test]
+fn a_task_and_a_stopped_timer_have_no_snapshot() {
+    let (timer, mut driver, clock) = driven(false);
+    let (send, seen) = mpsc::channel();
+    let task = move |timeout: &Timeout| send.send(timeout.timer().pending(1)).unwrap();
+    timer.new_timeout(task, TICK).unwrap();
+    clock.advance(TICK);
+    driver.turn();
+    assert_eq!(seen.recv().unwrap(), None, "the worker has its own lock");
+    assert_eq!(timer.pending(1), Some(Vec::new()));
+    timer.stop();
+    assert_eq!(timer.pending(1), None);
+}
+
+#[test]
+fn snapshot_takes_in_what_is_queued() {
+    let (timer, mut driver, clock) = driven(false);
+    let soon = timer.new_timeout_task(Named, TICK * 2).unwrap();
+    let far = timer.new_timeout_task(Named, TICK * 100).unwrap();
+    driver.turn();
+    assert!(far.reset(TICK));
+    assert!(soon.cancel());
+    assert_eq!(timer.occupancy().unwrap().queued, 0);
+    timer.new_timeout_task(Named, TICK * 3).unwrap();
+    assert_eq!(timer.occupancy().unwrap().queued, 1);
+    assert_eq!(remaining(&timer.pending(9).unwrap()), [TICK, TICK * 3]);
+    assert_eq!(timer.occupancy().unwrap().queued, 0);
+    assert_eq!(timer.stats().cancelled_not_reclaimed, 0);
+    assert_eq!(driver.next_turn(), Some(TICK));
+    clock.advance(TICK * 3);
+    assert_eq!(driver.turn(), 2);
+}
+
+#[test]
+fn worker_thread_fires_what_a_snapshot_has_taken_in() {
+    let timer = HashedWheelTimer::builder().tick(Duration::from_millis(1)).build().unwrap();
+    let (send, fired) = mpsc::channel();
+    for number in 0..200 {
+        let send = send.clone();
+        timer.new_timeout(move |_| send.send(number).unwrap(), Duration::from_millis(1)).unwrap();
+        let _ = timer.pending(1);
+        assert_eq!(fired.recv_timeout(Duration::from_secs(30)), Ok(number));
+    }
+}
