@@ -79,6 +79,16 @@ impl Timeout {
     /// When it returns true, the task runs at the new deadline and not before. The task sees
     /// everything that this thread did before the call.
     ///
+    /// # Order
+    ///
+    /// Timeouts that one thread schedules for the same tick fire in that order. For a timeout that
+    /// was re-armed there is no such promise: it may fire before or after others of its new tick.
+    /// If it was re-armed to a later deadline, the worker moves it when the earlier one comes, so
+    /// it usually fires after those that were scheduled in between. If it was re-armed to an
+    /// earlier deadline, it fires after those that were scheduled before the call; but if the
+    /// worker had not taken it in yet, it keeps its place among those that this thread has
+    /// scheduled.
+    ///
     /// # Cost
     ///
     /// A later deadline costs one clock read and one compare-exchange, and takes no lock. An

@@ -347,6 +347,40 @@ fn timeouts_behind_the_message_limit_are_not_a_tick_late() {
     assert_eq!(log.take(), (0..350_000).collect::<Vec<_>>(), "the order is that of scheduling");
 }
 
+/// What `Timeout::reset` documents about the order within a tick.
+#[test]
+fn order_of_timeouts_that_were_reset_to_the_tick_of_others() {
+    let (mut t, log) = (Driven::new(), Log::default());
+    let schedule = |t: &Driven, name, ticks| t.timer.new_timeout(log.task(name), TICK * ticks).unwrap();
+
+    // To a later deadline: after those that were scheduled in between.
+    let moved = schedule(&t, 0, 2);
+    t.driver.turn();
+    assert!(moved.reset(TICK * 5));
+    schedule(&t, 1, 5);
+    t.pass(TICK * 2);
+    schedule(&t, 2, 3);
+    t.pass(TICK * 3);
+    assert_eq!(log.take(), [1, 0, 2]);
+
+    // To an earlier deadline: after those that were scheduled before.
+    let moved = schedule(&t, 0, 5);
+    schedule(&t, 1, 2);
+    t.driver.turn();
+    assert!(moved.reset(TICK * 2));
+    schedule(&t, 2, 2);
+    t.pass(TICK * 2);
+    assert_eq!(log.take(), [1, 0, 2]);
+
+    // The worker has not taken it in: it keeps its place.
+    let moved = schedule(&t, 0, 5);
+    schedule(&t, 1, 2);
+    assert!(moved.reset(TICK * 2));
+    schedule(&t, 2, 2);
+    t.pass(TICK * 2);
+    assert_eq!(log.take(), [0, 1, 2]);
+}
+
 #[test]
 fn messages_behind_the_limit_fire_in_the_order_of_the_ticks() {
     let mut t = Driven::new();

@@ -167,6 +167,7 @@ fn the_builder_has_these_methods() {
     let _: fn(Builder, Duration) -> Builder = Builder::tick;
     let _: fn(Builder, usize) -> Builder = Builder::ticks_per_wheel;
     let _: fn(Builder, usize) -> Builder = Builder::max_pending_timeouts;
+    let _: fn(Builder, usize) -> Builder = Builder::max_tasks_per_turn;
     let _: fn(Builder, fn(ExpiredTask)) -> Builder = Builder::task_executor;
     let _: fn(Builder, &'static str) -> Builder = Builder::thread_name;
     let _: fn(Builder, String) -> Builder = Builder::thread_name;
@@ -212,6 +213,7 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(&ManualClock) -> Duration = ManualClock::now;
     let _: fn(&ManualClock) -> Instant = ManualClock::instant;
     let _: fn(&mut Driver) -> usize = Driver::turn;
+    let _: fn(&mut Driver, usize) -> usize = Driver::turn_at_most;
     let _: fn(&Driver) -> Option<Duration> = Driver::next_turn;
     let _: fn(&Driver) -> bool = Driver::is_stopped;
 }
@@ -226,7 +228,12 @@ macro_rules! wheel_has_these_methods {
             let _: fn(&mut Wheel, u64, Rc<str>) -> Key = Wheel::insert;
             let _: fn(&mut Wheel, Key) -> Option<Rc<str>> = Wheel::remove;
             let _: fn(&Wheel, Key) -> Option<&Rc<str>> = Wheel::get;
+            let _: fn(&mut Wheel, Key) -> Option<&mut Rc<str>> = Wheel::get_mut;
+            let _: fn(&Wheel, Key) -> Option<u64> = Wheel::deadline;
+            let _: fn(&mut Wheel, Key, u64) -> bool = Wheel::reset;
+            let _: fn(&Wheel) -> Option<(Key, u64, &Rc<str>)> = Wheel::peek;
             let _: fn(&mut Wheel, u64, fn(Rc<str>)) = Wheel::advance;
+            let _: fn(&mut Wheel, u64) -> Option<Rc<str>> = Wheel::pop_expired;
             let _: fn(&Wheel) -> Option<u64> = Wheel::next_deadline;
             let _: fn(&Wheel) -> u64 = Wheel::tick;
             let _: fn(&Wheel) -> usize = Wheel::len;
@@ -235,6 +242,10 @@ macro_rules! wheel_has_these_methods {
                 wheel.drain()
             }
             assert_eq!(drain(&mut Wheel::new(8)).count(), 0);
+            fn iter(wheel: &Wheel) -> impl Iterator<Item = (Key, u64, &Rc<str>)> {
+                wheel.iter()
+            }
+            assert_eq!(iter(&Wheel::new(8)).count(), 0);
         }
     };
 }
