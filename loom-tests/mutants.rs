@@ -322,14 +322,14 @@ pub const ROWS: &[Row] = &[
         "references.store(count - 1, Ordering::Release);
         return (count == 1).then(|| unsafe { FreeNode::new(node) });",
     ),
-    // `merged` is read after the reference was counted down, when the node may hold another
+    // `mark` is read after the reference was counted down, when the node may hold another
     // timeout.
     mutant(
         "MergedReadAfterRelease",
         "node/refs.rs",
         "let mut count = references.load_count(Ordering::Acquire); «»",
         "let is_last = |count| count == 1 ||
-        count == 2 && merged.load_of_another(Ordering::Relaxed) == 1;
+        count == 2 && mark.load_of_another(Ordering::Relaxed) == 1;
         return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel)))
         .then(|| unsafe { FreeNode::new(node) });",
     ),

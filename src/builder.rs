@@ -10,6 +10,7 @@ use crate::driver::Driver;
 use crate::engine::{Executor, Settings, Shared, ThreadHook, ThreadSettings, Waker};
 use crate::error::BuildError;
 use crate::platform::HAS_CLOCK;
+use crate::rejection::RejectionPolicy;
 use crate::report;
 use crate::sync::unmodelled::{AtomicUsize, OnceLock};
 use crate::sync::{Arc, Ordering};
@@ -54,6 +55,8 @@ pub struct Builder {
     on_thread_start: Option<ThreadHook>,
     on_thread_stop: Option<ThreadHook>,
     executor: Option<Executor>,
+    rejection_policy: RejectionPolicy,
+    detach_on_drop: bool,
     waker: Option<Waker>,
     /// `None` is the machine's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -74,6 +77,8 @@ impl Builder {
             on_thread_start: None,
             on_thread_stop: None,
             executor: None,
+            rejection_policy: RejectionPolicy::Drop,
+            detach_on_drop: false,
             waker: None,
             clock: None,
         }
@@ -140,6 +145,57 @@ impl Builder {
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
         let execute = move |task| executor.execute(ExpiredTask::new(task));
         Self { executor: Some(Box::new(execute)), ..self }
+    }
+
+    /// Sets what happens to a task that the [task executor](Self::task_executor) refuses. Default:
+    /// it is [dropped](RejectionPolicy::Drop) and counted.
+    ///
+    /// Has no effect on a timer without a task executor.
+    ///
+    /// # Examples
+    ///
+    /// A pool that has room for 100 waiting tasks. The worker runs the tasks for which there is no
+    /// room:
+    ///
+    /// ```
+    /// use hashed_wheel::{ExpiredTask, HashedWheelTimer, RejectionPolicy};
+    /// use std::sync::mpsc::sync_channel;
+    /// use std::thread;
+    ///
+    /// let (queue, tasks) = sync_channel::<ExpiredTask>(100);
+    /// thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
+    /// let timer = HashedWheelTimer::builder()
+    ///     .task_executor(move |task| drop(queue.try_send(task)))
+    ///     .rejection_policy(RejectionPolicy::RunOnWorker)
+    ///     .build()?;
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    pub fn rejection_policy(self, policy: RejectionPolicy) -> Self {
+        Self { rejection_policy: policy, ..self }
+    }
+
+    /// Lets the drop of the last handle wait for nothing. Default: it waits for a task that runs on
+    /// the worker, and joins the worker thread.
+    ///
+    /// The drop stops the timer on another thread, as
+    /// [`stop_timeout`](HashedWheelTimer::stop_timeout) does. That thread calls the
+    /// [`cancelled`](crate::TimerTask::cancelled) hooks. tokio's `Runtime::shutdown_background`.
+    ///
+    /// If the operating system refuses the thread, the drop waits. The drop of a
+    /// [`Driver`](crate::Driver) waits as always.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().detach_on_drop().build()?;
+    /// timer.start()?;
+    /// drop(timer); // does not join the worker thread
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn detach_on_drop(self) -> Self {
+        Self { detach_on_drop: true, ..self }
     }
 
     /// Reports and counts each task that takes longer than this on the worker. Default: no
@@ -499,7 +555,8 @@ impl Builder {
             },
             task_spans: self.task_spans,
             is_driven,
-            executor: self.executor,
+            detaches_on_drop: self.detach_on_drop,
+            executor: self.executor.map(|executor| self.rejection_policy.wrap(executor)),
             max_tasks_per_turn: NonZeroUsize::new(self.max_tasks_per_turn),
             slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
             waker: self.waker,
@@ -527,6 +584,8 @@ impl fmt::Debug for Builder {
             .field("max_tasks_per_turn", &self.max_tasks_per_turn)
             .field("thread_name", &self.thread_name)
             .field("thread_stack_size", &self.thread_stack_size)
+            .field("rejection_policy", &self.rejection_policy)
+            .field("detach_on_drop", &self.detach_on_drop)
             .finish_non_exhaustive()
     }
 }

@@ -47,7 +47,8 @@ impl fmt::Display for BuildError {
 
 impl error::Error for BuildError {}
 
-/// The reason why a timeout was rejected. The timer has dropped its task and keeps nothing of it.
+/// The reason why a timeout was rejected. The timer keeps nothing of it: it has dropped the task,
+/// or given it back ([`TryNewTimeoutError`]).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NewTimeoutError {
@@ -137,6 +138,48 @@ impl<K, V> fmt::Display for InsertError<K, V> {
 }
 
 impl<K, V> error::Error for InsertError<K, V> {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// The error of [`HashedWheelTimer::try_new_timeout_task`]: the task comes back, with the reason.
+/// It is what `TrySendError` is for a channel.
+///
+/// It converts into its [`NewTimeoutError`], so `?` works in a function that returns that. The task
+/// is dropped then.
+///
+/// [`HashedWheelTimer::try_new_timeout_task`]: crate::HashedWheelTimer::try_new_timeout_task
+///
+/// # Examples
+///
+/// See [`HashedWheelTimer::try_new_timeout_task`].
+pub struct TryNewTimeoutError<T> {
+    /// The task. Its [`cancelled`](crate::TimerTask::cancelled) hook was not called.
+    pub task: T,
+    /// The reason.
+    pub error: NewTimeoutError,
+}
+
+impl<T> From<TryNewTimeoutError<T>> for NewTimeoutError {
+    fn from(rejected: TryNewTimeoutError<T>) -> Self {
+        rejected.error
+    }
+}
+
+impl<T> fmt::Debug for TryNewTimeoutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryNewTimeoutError").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for TryNewTimeoutError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> error::Error for TryNewTimeoutError<T> {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         self.error.source()
     }

@@ -3,8 +3,8 @@
 
 // | module | content |
 // |---|---|
-// | `timer`, `timeout`, `builder`, `driver` | API: the handles of a timer, its construction, a timer without a thread |
-// | `task`, `clock`, `error`, `stats` | API: what users implement or receive |
+// | `timer`, `timeout`, `builder`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, an end that goes on |
+// | `task`, `rejection`, `clock`, `error`, `stats` | API: what users implement or receive |
 // | `keyed/`, `delay_queue/`, `periodic/`, `future/`, `client` | API, built on the above: timeouts by key, queues of values, periodic tasks, async code, calls with retries |
 // | `adapters/` | tokio, rayon, hyper, tower, `Stream`, metrics: the only files that name types of optional dependencies |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
@@ -25,6 +25,7 @@ mod adapters;
 mod builder;
 mod clock;
 mod driver;
+mod ending;
 mod engine;
 mod error;
 #[cfg(feature = "async")]
@@ -33,6 +34,7 @@ mod keyed;
 mod node;
 mod periodic;
 mod platform;
+mod rejection;
 mod report;
 mod stats;
 mod sync;
@@ -58,14 +60,16 @@ pub use adapters::{IdleIo, TokioClock};
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use driver::Driver;
+pub use ending::{Ending, RunningTask};
 pub use engine::Timeout;
-pub use error::{BuildError, InsertError, NewTimeoutError};
+pub use error::{BuildError, InsertError, NewTimeoutError, TryNewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 #[cfg(feature = "async")]
 pub use keyed::ExpiredEntries;
 pub use keyed::KeyedTimeouts;
 pub use periodic::{CancelPeriodicOnDrop, MissedTick, Periodic, PeriodicRun, Schedule};
+pub use rejection::{Handler, RejectionPolicy};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
 pub use task::{ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::CancelOnDrop;

@@ -1,13 +1,14 @@
 //! Tasks, and the executors that run them.
 
 use std::any::type_name;
+use std::cell::RefCell;
 use std::fmt;
 use std::mem::needs_drop;
 
 use crate::engine::{DispatchedTask, Shared, SharedFields, Timeout};
-use crate::error::NewTimeoutError;
+use crate::error::{NewTimeoutError, TryNewTimeoutError};
 use crate::node::Task;
-use crate::sync::Arc;
+use crate::sync::{Arc, local};
 
 /// A task with a type of its own: Netty's `TimerTask`.
 ///
@@ -181,6 +182,22 @@ pub(crate) fn schedule_task<T: TimerTask>(
     }
 }
 
+/// [`schedule_task`] that gives a rejected task back.
+#[inline]
+pub(crate) fn try_schedule_task<T: TimerTask>(
+    timer: &Arc<Shared>,
+    task: T,
+    deadline: u64,
+) -> Result<Timeout, TryNewTimeoutError<T>> {
+    let rejected = |(OfType(task), error)| TryNewTimeoutError { task, error };
+    if OfType::<T>::FITS {
+        timer.try_schedule_by(OfType(task), deadline).map_err(rejected)
+    } else {
+        let task = Box::new(OfType(task));
+        timer.try_schedule_by(task, deadline).map_err(|(task, error)| rejected((*task, error)))
+    }
+}
+
 /// Runs expired tasks: a thread pool, a runtime, or anything else. Netty's `Executor` argument.
 ///
 /// Any `Fn(ExpiredTask)` is a task executor.
@@ -207,8 +224,9 @@ pub(crate) fn schedule_task<T: TimerTask>(
 pub trait TaskExecutor: Send + Sync + 'static {
     /// Accepts an expired task. Called on the worker, which waits until this returns.
     ///
-    /// If the executor cannot accept the task, it may drop it. That is reported and counted. A
-    /// panic is reported and counted too.
+    /// If the executor cannot accept the task, it refuses it by dropping it. The
+    /// [`RejectionPolicy`](crate::RejectionPolicy) of the timer says what happens then. By default
+    /// that is reported and counted. A panic is reported and counted too.
     ///
     /// # Deadlocks
     ///
@@ -230,7 +248,8 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 ///
 /// If it is dropped instead, the task is dropped with it and does not run. If the task is
 /// [periodic](crate::Periodic), only this one run is skipped. Either is reported, and counted in
-/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
+/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks). The timer may have another
+/// [`RejectionPolicy`](crate::RejectionPolicy).
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
     /// `None` once the task has run.
@@ -251,14 +270,58 @@ impl ExpiredTask {
             task.run();
         }
     }
+
+    /// Returns the task, unless it has run.
+    pub(crate) fn into_dispatched(mut self) -> Option<DispatchedTask> {
+        self.task.take()
+    }
 }
 
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
+        if let Some(task) = self.task.take().and_then(refuse) {
             task.reject();
         }
     }
+}
+
+local!(static REFUSED: RefCell<Option<Vec<DispatchedTask>>> = RefCell::new(None));
+
+/// Returns the tasks that this thread drops while it is in `execute`.
+pub(crate) fn refused_by(execute: impl FnOnce()) -> Vec<DispatchedTask> {
+    let _call = ExecutorCall { outer: replace_refused(Some(Vec::new())) };
+    execute();
+    replace_refused(None).unwrap_or_default()
+}
+
+/// A call of an executor. At its end, the tasks that it has refused are rejected, unless they were
+/// taken: then `execute` has panicked.
+struct ExecutorCall {
+    /// What was refused in the call around this one, if there is one.
+    outer: Option<Vec<DispatchedTask>>,
+}
+
+impl Drop for ExecutorCall {
+    fn drop(&mut self) {
+        let refused = replace_refused(self.outer.take());
+        refused.into_iter().flatten().for_each(DispatchedTask::reject);
+    }
+}
+
+fn replace_refused(by: Option<Vec<DispatchedTask>>) -> Option<Vec<DispatchedTask>> {
+    REFUSED.try_with(|refused| refused.replace(by)).unwrap_or_default()
+}
+
+/// Keeps the task, if this thread is in a call of [`refused_by`]. Otherwise returns it.
+fn refuse(task: DispatchedTask) -> Option<DispatchedTask> {
+    let mut task = Some(task);
+    // (A thread that is ending is in no such call.)
+    let _ = REFUSED.try_with(|refused| {
+        if let Some(refused) = refused.borrow_mut().as_mut() {
+            refused.extend(task.take());
+        }
+    });
+    task
 }
 
 impl fmt::Debug for ExpiredTask {

@@ -58,6 +58,55 @@ impl Timeout {
         self.handle.timer().cancel(self)
     }
 
+    /// Cancels the timeout, or waits until its task is over. Linux's `timer_delete_sync`.
+    ///
+    /// Returns what [`cancel`](Self::cancel) returns. When this returns, the task does not run, and
+    /// will not run. This thread sees everything that the task did. So the data that the task uses
+    /// may be freed.
+    ///
+    /// If the timeout can be cancelled, this is `cancel`, and does not wait. If another thread has
+    /// cancelled it, this does not wait for that thread's `cancelled` hook.
+    ///
+    /// # Blocking
+    ///
+    /// If the task was handed over before, the call waits:
+    ///
+    /// - for the end of the turn that the worker is in, if the timer has no [task
+    ///   executor](crate::Builder::task_executor),
+    /// - until the executor has run or dropped the task, otherwise. That includes the time that the
+    ///   task waits in a pool.
+    ///
+    /// Do not hold a lock that the task takes.
+    ///
+    /// # From a task
+    ///
+    /// A task that calls this for its own timeout does not wait for itself: the call returns
+    /// immediately. On the worker no other task of the worker can be running, so there the call
+    /// waits only for tasks that an executor has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// let buffer = Arc::new(Mutex::new(vec![1, 2, 3]));
+    /// let used = Arc::clone(&buffer);
+    /// let flush = timer.new_timeout(move |_| used.lock().unwrap().clear(), Duration::from_secs(5))?;
+    ///
+    /// flush.cancel_and_wait();
+    /// // Neither the task nor the timer has the buffer any more.
+    /// assert_eq!(Arc::strong_count(&buffer), 1);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn cancel_and_wait(&self) -> bool {
+        let is_cancelled = self.cancel();
+        self.handle.timer().wait_for_run(self);
+        is_cancelled
+    }
+
     /// Returns whether [`cancel`](Self::cancel), [`stop`](crate::HashedWheelTimer::stop) or another
     /// end of the timer ended the timeout. Netty's `isCancelled`.
     #[must_use]

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::ending::Ending;
 use crate::engine::{Shared, Timeout};
-use crate::error::NewTimeoutError;
+use crate::error::{NewTimeoutError, TryNewTimeoutError};
 use crate::stats::{Occupancy, PendingTimeout, Stats};
 use crate::sync::{Arc, Ordering};
-use crate::task::{TimerTask, schedule_closure, schedule_task};
+use crate::task::{TimerTask, schedule_closure, schedule_task, try_schedule_task};
+use crate::ticks;
 
 /// A timer for very many coarse timeouts: Netty's `HashedWheelTimer`.
 ///
@@ -18,7 +20,8 @@ use crate::task::{TimerTask, schedule_closure, schedule_task};
 ///
 /// Dropping the last handle stops the timer, as [`stop`](Self::stop) does: it cancels all pending
 /// timeouts, waits for a task that is running on the worker, and joins the worker thread. If a task
-/// drops the last handle on the worker, the timer stops too, but the drop does not wait.
+/// drops the last handle on the worker, the timer stops too, but the drop does not wait. With
+/// [`Builder::detach_on_drop`](crate::Builder::detach_on_drop) it never waits.
 ///
 /// A [`Timeout`] is not a handle to the timer: it does not keep the worker alive.
 ///
@@ -290,6 +293,126 @@ impl HashedWheelTimer {
         schedule_task(&self.shared, task, self.shared.time.at_or_now(deadline))
     }
 
+    /// Schedules a [`TimerTask`] to run once, `delay` from now, or gives it back.
+    ///
+    /// This is [`new_timeout_task`](Self::new_timeout_task), except that the error contains the
+    /// task. Also if the timer is closed by another thread during the call.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_timeout`](Self::new_timeout), together with the task. Its
+    /// [`cancelled`](TimerTask::cancelled) hook is not called, because it was never scheduled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
+    /// use std::time::Duration;
+    ///
+    /// struct Resend(String);
+    ///
+    /// impl TimerTask for Resend {
+    ///     fn run(self, _: &Timeout) {
+    ///         println!("sends {} again", self.0);
+    ///     }
+    /// }
+    ///
+    /// let timer = HashedWheelTimer::default();
+    /// timer.stop();
+    /// let message = Resend("hello".to_owned());
+    /// let rejected = timer.try_new_timeout_task(message, Duration::from_secs(5)).unwrap_err();
+    /// println!("cannot send {} again: {}", rejected.task.0, rejected.error);
+    /// ```
+    #[inline]
+    pub fn try_new_timeout_task<T: TimerTask>(
+        &self,
+        task: T,
+        delay: Duration,
+    ) -> Result<Timeout, TryNewTimeoutError<T>> {
+        let deadline = ticks::deadline(self.shared.time.now_or_soon(), delay);
+        try_schedule_task(&self.shared, task, deadline)
+    }
+
+    /// Schedules a [`TimerTask`] to run once, at `deadline`, or gives it back.
+    ///
+    /// This is [`try_new_timeout_task`](Self::try_new_timeout_task) with a deadline instead of a
+    /// delay. The deadline is converted as by [`new_timeout_at`](Self::new_timeout_at).
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_new_timeout_task`](Self::try_new_timeout_task).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, Timeout, TimerTask};
+    /// # use std::time::Duration;
+    /// # struct Resend(String);
+    /// # impl TimerTask for Resend {
+    /// #     fn run(self, _: &Timeout) {}
+    /// # }
+    /// let timer = HashedWheelTimer::default();
+    /// let message = Resend("hello".to_owned());
+    /// if let Err(rejected) = timer.try_new_timeout_task_at(message, timer.now()) {
+    ///     println!("cannot send {} again: {}", rejected.task.0, rejected.error);
+    /// }
+    /// ```
+    #[inline]
+    pub fn try_new_timeout_task_at<T: TimerTask>(
+        &self,
+        task: T,
+        deadline: Instant,
+    ) -> Result<Timeout, TryNewTimeoutError<T>> {
+        try_schedule_task(&self.shared, task, self.shared.time.at_or_now(deadline))
+    }
+
+    /// Cancels all pending timeouts, and returns how many these were. The timer continues.
+    ///
+    /// Each timeout ends as by its own [`cancel`](Timeout::cancel), on this thread: its
+    /// [`cancelled`](TimerTask::cancelled) hook is called, and it counts as cancelled. That
+    /// includes periodic tasks, and the entries of each [`KeyedTimeouts`](crate::KeyedTimeouts).
+    ///
+    /// It does not include futures that wait, and consumers of a
+    /// [`DelayQueue`](crate::delay_queue::DelayQueue). They belong to the code that awaits them:
+    /// drop them to cancel them. They stay [pending](Self::pending_timeouts).
+    ///
+    /// # Concurrent calls
+    ///
+    /// Each timeout ends once, whatever races. A timeout that another thread schedules meanwhile
+    /// may or may not be cancelled. If that call has returned before this one began, it is.
+    ///
+    /// # Blocking
+    ///
+    /// The call waits for a task that is running on the worker, and for the turn that the worker is
+    /// in. It holds the worker up while it looks at all timeouts, for some ten nanoseconds each.
+    /// The hooks are called after that.
+    ///
+    /// On a timer that is stopped, or was never started, it returns zero.
+    ///
+    /// # Panics
+    ///
+    /// As [`stop`](Self::stop): if a task calls it on the worker, because the call would wait for
+    /// that task. No timeout is cancelled then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
+    /// timer.new_timeout(|_| println!("expired too"), Duration::from_secs(60))?;
+    /// assert_eq!(timer.cancel_all(), 2);
+    /// assert!(lease.is_cancelled());
+    ///
+    /// // The timer goes on:
+    /// timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn cancel_all(&self) -> usize {
+        if self.would_wait_for_itself("cancel_all") { 0 } else { self.shared.cancel_all() }
+    }
+
     /// Returns the time of the timer's clock as an `Instant`. `tokio::time::Instant::now`.
     ///
     /// With the default clock this is [`Instant::now`]. With another one, such as a
@@ -442,6 +565,89 @@ impl HashedWheelTimer {
         if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.shared.shutdown(grace) }
     }
 
+    /// Stops the timer, but waits at most for `limit`. tokio's `Runtime::shutdown_timeout`.
+    ///
+    /// This is [`stop`](Self::stop) with a bound that holds whatever a running task does. `limit`
+    /// is in real time. From this call on the timer rejects new timeouts.
+    ///
+    /// Another thread stops the timer, which calls the hooks and drops the task executor. If the
+    /// operating system refuses that thread, this call stops the timer itself and may take longer.
+    ///
+    /// # Errors
+    ///
+    /// If the timer has not ended in time, the error is the [`Ending`]. It says what is known of
+    /// the task that runs, and it can wait further for the timeouts that are left. The end goes on
+    /// also if it is dropped. The drop of the last handle does not wait for it.
+    ///
+    /// # Panics
+    ///
+    /// As [`stop`](Self::stop): if a task calls it on the worker. The timer is unchanged then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
+    /// match timer.stop_timeout(Duration::from_secs(1)) {
+    ///     Ok(left) => assert_eq!(left, [lease]),
+    ///     Err(ending) => eprintln!("a task does not end: {:?}", ending.running_task()),
+    /// }
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn stop_timeout(&self, limit: Duration) -> Result<Vec<Timeout>, Ending> {
+        if self.would_wait_for_itself("stop_timeout") {
+            return Ok(Vec::new());
+        }
+        self.begin_stop().wait_timeout(limit)
+    }
+
+    /// Runs what falls due within `grace`, then stops the timer, but waits at most for `limit`.
+    ///
+    /// This is [`shutdown`](Self::shutdown) with a bound that holds whatever a running task does.
+    /// `limit` is in real time and bounds the whole call. If it is shorter than the grace, the
+    /// timer is still being shut down when this call returns.
+    ///
+    /// Another thread ends the timer, as for [`stop_timeout`](Self::stop_timeout). It also runs
+    /// what is due on a [driven timer](Self::shutdown#driven-timers).
+    ///
+    /// # Errors
+    ///
+    /// As for [`stop_timeout`](Self::stop_timeout).
+    ///
+    /// # Panics
+    ///
+    /// As [`stop`](Self::stop): if a task calls it on the worker. The timer is unchanged then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// let [grace, limit] = [100, 200].map(Duration::from_millis);
+    /// if let Err(ending) = timer.shutdown_timeout(grace, limit) {
+    ///     eprintln!("a task does not end: {:?}", ending.running_task());
+    /// }
+    /// ```
+    pub fn shutdown_timeout(&self, grace: Duration, limit: Duration) -> Result<Vec<Timeout>, Ending> {
+        if self.would_wait_for_itself("shutdown_timeout") {
+            return Ok(Vec::new());
+        }
+        self.begin_shutdown(grace).wait_timeout(limit)
+    }
+
+    pub(crate) fn begin_stop(&self) -> Ending {
+        self.shared.close();
+        Ending::begin(&self.shared, None)
+    }
+
+    pub(crate) fn begin_shutdown(&self, grace: Duration) -> Ending {
+        let grace = self.shared.begin_shutdown(grace);
+        Ending::begin(&self.shared, Some(grace))
+    }
+
     /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
     /// thread. Panics if the caller is a task on the worker.
     fn would_wait_for_itself(&self, method: &str) -> bool {
@@ -472,6 +678,24 @@ impl HashedWheelTimer {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.shared.state.snapshot().is_stopped()
+    }
+
+    /// Returns whether the timer rejects new timeouts: it is [being shut down](Self::shutdown), or
+    /// [stopped](Self::is_stopped). `ExecutorService.isShutdown`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// assert!(!timer.is_shutting_down());
+    /// timer.shutdown(Duration::ZERO);
+    /// assert!(timer.is_shutting_down());
+    /// ```
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.shared.state.snapshot().is_closing()
     }
 
     /// Returns how many timeouts have not ended. Netty's `pendingTimeouts`.
@@ -684,10 +908,17 @@ impl Clone for HashedWheelTimer {
 }
 
 /// Stops the timer if this is the last handle. Waits and joins the worker thread as
-/// [`stop`](HashedWheelTimer::stop) does, but not if a task drops it on the worker.
+/// [`stop`](HashedWheelTimer::stop) does, but not if a task drops it on the worker, or if an
+/// [`Ending`] has begun.
 impl Drop for HashedWheelTimer {
     fn drop(&mut self) {
-        if self.counts && self.shared.drop_handle() {
+        if !self.counts || !self.shared.drop_handle() {
+            return;
+        }
+        let is_ended_elsewhere = self.shared.is_ended_elsewhere.load(Ordering::Relaxed);
+        if self.shared.detaches_on_drop && !self.shared.worker.is_held_by_this_thread() {
+            drop(self.begin_stop());
+        } else if !is_ended_elsewhere {
             self.shared.stop_from_anywhere();
         }
     }

@@ -21,13 +21,13 @@ mod waiters;
 
 use std::fmt;
 use std::future::poll_fn;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::engine::{SharedFields, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::Task;
-use crate::sync::{Arc, Mutex, Parker, Unparker};
+use crate::sync::{Arc, Mutex, Parker, Unpark};
 use crate::ticks::{self, DEADLINE_NEVER};
 use crate::timer::HashedWheelTimer;
 
@@ -777,6 +777,7 @@ impl<T: Send + 'static> Task<SharedFields> for Alarm<T> {
     const IS_PLAIN: bool = false;
     // A task executor might drop it.
     const RUNS_ON_WORKER: bool = true;
+    const IS_AWAITED: bool = true;
 
     fn run(self, _: &Timeout) {
         self.ring();
@@ -789,15 +790,6 @@ impl<T: Send + 'static> Task<SharedFields> for Alarm<T> {
 
     fn name() -> &'static str {
         "(the alarm of a DelayQueue)"
-    }
-}
-
-/// Wakes a thread that is blocked in a receiving method.
-struct Unpark(Unparker);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

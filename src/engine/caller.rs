@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::dispatch::discard_claimed;
 use super::in_span::InSpan;
 use super::pending::Balance;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
@@ -29,15 +28,27 @@ impl Shared {
         task: T,
         deadline: u64,
     ) -> Result<Timeout, NewTimeoutError> {
+        self.try_schedule_by(task, deadline).map_err(|(task, error)| {
+            self.guard("when it was dropped", T::name, || drop(task));
+            error
+        })
+    }
+
+    /// [`schedule_by`](Self::schedule_by) that gives a rejected task back.
+    #[inline(always)]
+    pub(crate) fn try_schedule_by<T: Task<SharedFields>>(
+        self: &Arc<Self>,
+        task: T,
+        deadline: u64,
+    ) -> Result<Timeout, (T, NewTimeoutError)> {
         let mut seen = self.state.snapshot();
         let mut in_span = false;
         if !seen.accepts_all() || self.has_limit_or_spans {
             seen = match self.admit(seen) {
                 Ok(seen) => seen,
                 Err(error) => {
-                    self.guard("when it was dropped", T::name, || drop(task));
                     self.count_rejection(&error);
-                    return Err(error);
+                    return Err((task, error));
                 }
             };
             // A task that always runs on the worker is not the user's: it wakes a future, for
@@ -50,7 +61,13 @@ impl Shared {
             false => thread_cache::with(self, |cache| push(cache, task, deadline, seen, &mut withdrawn)),
             true => self.push_in_span(task, deadline, seen, &mut withdrawn),
         };
-        let Some(handle) = handle else { return Err(self.reject_withdrawn(withdrawn)) };
+        let Some(handle) = handle else {
+            let error = NewTimeoutError::Stopped;
+            return Err(match in_span {
+                false => (self.reject_withdrawn(withdrawn), error),
+                true => (self.reject_withdrawn::<InSpan<T>>(withdrawn).into_task(), error),
+            });
+        };
         self.wake_for_new(deadline);
         Ok(Timeout { handle })
     }
@@ -94,13 +111,11 @@ impl Shared {
 
     /// Rejects a timeout that was withdrawn, because the timer closes.
     #[cold]
-    fn reject_withdrawn(&self, withdrawn: Option<ClaimedTask<SharedFields>>) -> NewTimeoutError {
+    fn reject_withdrawn<T: Task<SharedFields>>(&self, withdrawn: Option<ClaimedTask<SharedFields>>) -> T {
         self.free_place();
-        if let Some(claimed) = withdrawn {
-            discard_claimed(claimed);
-        }
+        let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
         self.count_rejection(&NewTimeoutError::Stopped);
-        NewTimeoutError::Stopped
+        task
     }
 
     /// Counts a rejected timeout. Rejections of a stopped timer are not reported, because the
@@ -119,6 +134,17 @@ impl Shared {
             self.call_cancelled(timeout, claim);
         }
         true
+    }
+
+    /// Cancels all timeouts that were scheduled before this call, except those that futures wait
+    /// for. Returns how many these were.
+    ///
+    /// Not to be called by the worker in a turn.
+    pub(crate) fn cancel_all(self: &Arc<Self>) -> usize {
+        // Without the lock, because the hooks are user code; one by one, so that each timeout ends
+        // as by its own `cancel`.
+        let pending = self.worker.lock().pending(self);
+        pending.into_iter().filter(|timeout| self.cancel(timeout)).count()
     }
 
     /// [`cancel`](Self::cancel) without calling the task's hook. The task is dropped.

@@ -7,10 +7,12 @@
 use std::time::Duration;
 
 use super::end_of_turn::EndCall;
-use super::shared::{DispatchedTask, Executor, Shared, SharedFields, Timeout};
+use super::run_end::{end_run, while_running};
+use super::shared::{DispatchedTask, Executor, Running, Shared, SharedFields, Timeout};
 use super::thread_cache;
 use crate::node::{ClaimedTask, NextRun, RunOutcome, TaskClaim};
 use crate::report;
+use crate::sync::unmodelled::PoisonError;
 use crate::ticks::DEADLINE_NEVER;
 
 impl Shared {
@@ -44,7 +46,10 @@ impl Shared {
         claimed: ClaimedTask<SharedFields>,
     ) -> Option<Timeout> {
         if claimed.runs_on_worker() {
-            return Some(self.run(claimed));
+            let node = claimed.timeout().handle.as_ptr().addr();
+            let timeout = while_running(node, || self.run(claimed));
+            end_run(&timeout);
+            return Some(timeout);
         }
         let name = claimed.timeout().handle.name();
         let task = DispatchedTask(claimed);
@@ -69,13 +74,15 @@ impl Shared {
     /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is
     /// a threshold.
     #[inline]
-    pub(super) fn watch<R>(&self, task: &str, run: impl FnOnce() -> R) -> R {
+    pub(super) fn watch<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
         if self.slow_task_threshold == DEADLINE_NEVER { run() } else { self.time_task(task, run) }
     }
 
-    fn time_task<R>(&self, task: &str, run: impl FnOnce() -> R) -> R {
+    fn time_task<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
         let began = self.now_in_turn();
+        self.set_running(began.map(|began| Running { task, began }));
         let result = run();
+        self.set_running(None);
         let ended = began.and_then(|_| self.now_in_turn());
         let took = ended.unwrap_or(0).saturating_sub(began.unwrap_or(0));
         if took > self.slow_task_threshold {
@@ -84,6 +91,15 @@ impl Shared {
             report::slow_task(task, took, threshold);
         }
         result
+    }
+
+    fn set_running(&self, running: Option<Running>) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
+    }
+
+    /// The task that runs on the worker, if that is known: see `running`.
+    pub(crate) fn running(&self) -> Option<Running> {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a call at the end of this turn. A task may do this only if it [runs on the
@@ -136,11 +152,14 @@ impl DispatchedTask {
     /// those that were due by the end of the first one.
     pub(crate) fn run(self) {
         let Self(claimed) = self;
-        if claimed.timeout().handle.is_periodic() {
-            run_periodic(claimed);
-        } else {
-            run_claimed(claimed);
-        }
+        let node = claimed.timeout().handle.as_ptr().addr();
+        while_running(node, || {
+            if claimed.timeout().handle.is_periodic() {
+                run_periodic(claimed);
+            } else {
+                end_run(&run_claimed(claimed));
+            }
+        });
     }
 
     /// Drops the task, or leaves out this run of a periodic one: the executor does not run it.
@@ -150,7 +169,7 @@ impl DispatchedTask {
             skip_run(claimed);
         } else {
             count_dropped(claimed.timeout());
-            discard_claimed(claimed);
+            discard_dispatched(claimed);
         }
     }
 }
@@ -164,9 +183,12 @@ fn run_claimed(claimed: ClaimedTask<SharedFields>) -> Timeout {
     })
 }
 
-/// Drops the task of a timeout that has ended.
-pub(super) fn discard_claimed(claimed: ClaimedTask<SharedFields>) {
-    claimed.with(|claim, timeout| timeout.handle.timer().discard(|| timeout.handle.name(), claim));
+/// Drops the task of a timeout that has ended, which the executor had.
+fn discard_dispatched(claimed: ClaimedTask<SharedFields>) {
+    let discard = |claim: TaskClaim<'_, SharedFields>, timeout: &Timeout| {
+        timeout.handle.timer().discard(|| timeout.handle.name(), claim);
+    };
+    end_run(&claimed.with(discard));
 }
 
 fn count_dropped(timeout: &Timeout) {
@@ -179,7 +201,7 @@ fn count_dropped(timeout: &Timeout) {
 fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
     if claimed.timeout().handle.end().is_some() {
         // It was cancelled while it waited for the executor, so the run does not begin.
-        return discard_claimed(claimed);
+        return discard_dispatched(claimed);
     }
     let mut next = claimed.repeat(true);
     if let Some(NextRun { tick_began, .. }) = next {
@@ -195,7 +217,7 @@ fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
 fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
     if claimed.timeout().handle.end().is_some() {
         // The run was cancelled, so nothing is lost.
-        return discard_claimed(claimed);
+        return discard_dispatched(claimed);
     }
     count_dropped(claimed.timeout());
     let next = claimed.repeat(false);
@@ -213,8 +235,8 @@ fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
             timer.counters.ended_elsewhere.add_one();
             timer.free_place();
             timer.wake_to_reclaim();
-            discard_claimed(claimed);
+            discard_dispatched(claimed);
         }
-        RunOutcome::Cancelled(claimed) => discard_claimed(claimed),
+        RunOutcome::Cancelled(claimed) => discard_dispatched(claimed),
     }
 }

@@ -93,6 +93,15 @@ const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// they take about a tenth of the time.
 const LOOK_INTERVAL_PER_PENDING: u64 = 100;
 
+/// How long a `shutdown` waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Grace {
+    /// The last tick whose timeouts run.
+    last: u64,
+    /// The real time that this should take.
+    at_most: Duration,
+}
+
 impl TimerState {
     /// From now on new timeouts are rejected.
     fn close(&self) {
@@ -202,22 +211,38 @@ impl Shared {
     ///
     /// Not to be called by the worker in a turn.
     pub(crate) fn shutdown(self: &Arc<Self>, grace: Duration) -> Vec<Timeout> {
-        if self.thread.is_in_parent_process() {
-            // Nothing runs here that could be waited for.
-            return self.stop();
-        }
-        self.state.close();
+        let grace = self.begin_shutdown(grace);
+        self.end_shutdown(grace)
+    }
+
+    /// Rejects new timeouts from now on. The grace begins.
+    pub(crate) fn begin_shutdown(&self, grace: Duration) -> Grace {
+        self.close();
         // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay
         // of `grace` falls due within it.
         let now = self.time.now_or_soon();
         let last = self.ticks.of(ticks::deadline(now, grace));
         let last = last.min(self.ticks.reached(DEADLINE_NEVER - 1));
+        Grace { last, at_most: self.ticks.until(last + 1, now) }
+    }
+
+    /// The rest of a [`shutdown`](Self::shutdown).
+    pub(crate) fn end_shutdown(self: &Arc<Self>, Grace { last, at_most }: Grace) -> Vec<Timeout> {
+        if self.thread.is_in_parent_process() {
+            // Nothing runs here that could be waited for.
+            return self.stop();
+        }
         if self.thread.is_started() {
-            self.wait_for_worker(last, self.ticks.until(last + 1, now));
+            self.wait_for_worker(last, at_most);
         } else {
             self.turn_while_due(last);
         }
         self.stop()
+    }
+
+    /// Rejects new timeouts from now on.
+    pub(crate) fn close(&self) {
+        self.state.close();
     }
 
     /// Waits until nothing is left that falls due up to the tick `last`; or for as long as that

@@ -16,6 +16,10 @@ impl<T> InSpan<T> {
     pub(super) fn new(task: T) -> Self {
         Self { task, span: TaskSpan::current() }
     }
+
+    pub(super) fn into_task(self) -> T {
+        self.task
+    }
 }
 
 impl<T: Task<SharedFields>> Task<SharedFields> for InSpan<T> {

@@ -42,6 +42,7 @@ mod end;
 mod end_of_turn;
 mod in_span;
 mod pending;
+mod run_end;
 mod shared;
 mod sleep;
 mod state;
@@ -53,6 +54,7 @@ mod worker;
 mod worker_lock;
 
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
+pub(crate) use end::Grace;
 pub(crate) use end_of_turn::EndCall;
 pub(crate) use pending::Balance;
 pub use shared::Timeout;

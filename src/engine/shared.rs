@@ -19,7 +19,7 @@ use super::worker_lock::WorkerLock;
 use crate::clock::{Clock, Time};
 use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_pool};
 use crate::report;
-use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, unmodelled};
+use crate::sync::{Arc, AtomicUsize, CachePadded, Mutex, Ordering, Unparker, unmodelled};
 use crate::ticks::Ticks;
 use crate::wheel::EitherWheel;
 
@@ -105,6 +105,10 @@ pub(crate) struct SharedFields {
     /// | [`drop_handle`](Shared::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
     pub(crate) handles: AtomicUsize,
     pub(super) end_of_turn: EndOfTurn,
+    /// The threads that wait for the end of a run on the task executor.
+    pub(super) run_waiters: Mutex<Vec<Unparker>>,
+    /// The task that the worker runs, if the user has set a threshold for slow tasks.
+    pub(super) running: unmodelled::Mutex<Option<Running>>,
     pub(crate) counters: Counters,
     pub(crate) ticks: Ticks,
     pub(crate) ticks_per_wheel: usize,
@@ -117,6 +121,21 @@ pub(crate) struct SharedFields {
     /// The name of the wheel, for `Debug`.
     pub(crate) wheel: &'static str,
     pub(crate) is_driven: bool,
+    pub(super) has_executor: bool,
+    /// The drop of the last handle waits for nothing.
+    pub(crate) detaches_on_drop: bool,
+    /// A thread was started that ends the timer. So the drop of the last handle has nothing to do.
+    /// `Relaxed`: the count of handles orders it.
+    pub(crate) is_ended_elsewhere: unmodelled::AtomicBool,
+}
+
+/// A task that runs on the worker.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    /// The name of its type.
+    pub(crate) task: &'static str,
+    /// When it began, by the timer's clock.
+    pub(crate) began: u64,
 }
 
 /// What a timer is built from, all of it checked.
@@ -128,6 +147,7 @@ pub(crate) struct Settings {
     pub(crate) thread: ThreadSettings,
     pub(crate) task_spans: bool,
     pub(crate) is_driven: bool,
+    pub(crate) detaches_on_drop: bool,
     pub(crate) executor: Option<Executor>,
     /// In nanoseconds; `DEADLINE_NEVER` is none.
     pub(crate) slow_task_threshold: u64,
@@ -167,17 +187,22 @@ impl Shared {
             stopped: Arc::default(),
             ticks_per_wheel,
             wheel,
+            has_executor: settings.executor.is_some(),
             worker: WorkerLock::new(Worker::new(nodes, settings.executor, ticks)),
             thread: Thread::new(settings.thread),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
             end_of_turn: EndOfTurn::default(),
+            run_waiters: Mutex::default(),
+            running: unmodelled::Mutex::default(),
             counters: Counters::default(),
             ticks,
             slow_task_threshold: settings.slow_task_threshold,
             max_tasks_per_turn: settings.max_tasks_per_turn,
             time,
             is_driven: settings.is_driven,
+            detaches_on_drop: settings.detaches_on_drop,
+            is_ended_elsewhere: unmodelled::AtomicBool::new(false),
         })
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
-use super::shared::{Executor, Shared, SharedFields};
+use super::shared::{Executor, Shared, SharedFields, Timeout};
 use super::sleep::Wanted;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
@@ -110,7 +110,7 @@ impl Worker {
     pub(crate) fn turn_at_most(&mut self, shared: &Arc<Shared>, now: u64, most: usize) -> bool {
         if most == 0 {
             if !self.has_ended_all {
-                self.intake.drain(shared, self.nodes.of(shared));
+                self.intake.drain(shared, self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
             }
             return false;
         }
@@ -126,7 +126,7 @@ impl Worker {
         let Self { executor, nodes, intake, lateness, has_ended_all, .. } = self;
         let mut nodes = nodes.of(shared);
         if !*has_ended_all {
-            intake.drain(shared, nodes.reborrow());
+            intake.drain(shared, nodes.reborrow(), MAX_MESSAGES_PER_TURN);
             if intake.queue.has_many_idle() {
                 intake.unlist_idle(shared);
             }
@@ -211,8 +211,18 @@ impl Worker {
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
         if !self.intake.has_backlog && !self.has_ended_all {
-            self.intake.drain(shared, self.nodes.of(shared));
+            self.intake.drain(shared, self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
         }
+    }
+
+    /// Takes in all messages that wait, and returns the timeouts that have not ended, except those
+    /// that futures wait for.
+    pub(super) fn pending(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
+        let mut nodes = self.nodes.of(shared);
+        if !self.has_ended_all {
+            self.intake.drain(shared, nodes.reborrow(), usize::MAX);
+        }
+        nodes.pending()
     }
 
     /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
@@ -324,9 +334,9 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Takes in at most [`MAX_MESSAGES_PER_TURN`] messages.
+    /// Takes in at most `most` messages.
     #[inline]
-    fn drain(&mut self, shared: &Shared, mut nodes: WheelOf<'_, SharedFields>) {
+    fn drain(&mut self, shared: &Shared, mut nodes: WheelOf<'_, SharedFields>, most: usize) {
         let Self { queue, taken, refuses_new, .. } = self;
         let has_retired = shared.idle_nodes.retire(shared);
         let has_collected = nodes.collect_remote_frees();
@@ -336,7 +346,7 @@ impl Intake {
                 *taken += u64::from(apply(shared, arrival, is_owed, *refuses_new));
             })
         };
-        (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, MAX_MESSAGES_PER_TURN, take);
+        (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, most, take);
         self.taken_since_idle += self.taken_last;
         self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {

@@ -385,6 +385,7 @@ impl Wake {
 impl Task<SharedFields> for Wake {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = true;
+    const IS_AWAITED: bool = true;
 
     fn run(self, _: &Timeout) {
         self.0.wake();

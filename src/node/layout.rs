@@ -25,7 +25,7 @@ pub(crate) struct Node<S: TaskContext> {
     pub(super) position: unmodelled::AtomicU32,
     /// See [`refs`](super::refs).
     pub(super) references: AtomicU32,
-    pub(super) merged: AtomicU32,
+    pub(super) mark: AtomicU32,
     pub(super) number: u32,
     pub(super) task: TaskCell<S>,
 }
@@ -47,7 +47,7 @@ impl<S: TaskContext> Node<S> {
             tick: unmodelled::AtomicU64::new(0),
             position: unmodelled::AtomicU32::new(NOT_IN_WHEEL),
             references: AtomicU32::new(1),
-            merged: AtomicU32::new(0),
+            mark: AtomicU32::new(0),
             number,
             task: TaskCell::empty(),
         }

@@ -13,7 +13,14 @@
 //! | n | n + 1 | [`Handle::clone`], [`WheelRef::another_handle`] | `Relaxed`: the caller has a reference |
 //! | n > 1 | n − 1 | [`release`], by compare-exchange | `AcqRel`: `Release`, and `Acquire` in a chain of releases |
 //! | 1 | free | [`release`] | `Acquire`: all that other threads did with the node is over |
-//! | 2, `merged` | free | [`release`] | the same: the wheel's reference was given up without counting down ([`Handle::merge_wheel_ref`]) |
+//! | 2, `MERGED` | free | [`release`] | the same: the wheel's reference was given up without counting down ([`Handle::merge_wheel_ref`]) |
+//!
+//! | `mark` | to | changed by | order |
+//! |---|---|---|---|
+//! | any | 0 | [`FreeNode::fill`] | plain store: no other thread has the node |
+//! | 0 | `MERGED` | [`Handle::merge_wheel_ref`]: the timeout never expires | plain store: the count publishes it |
+//! | 0, `RUN_AWAITED` | `RUN_AWAITED` | [`Handle::await_run`], after its thread has listed itself as a waiter | `AcqRel`: the thread that ends the run sees the waiter |
+//! | 0, `RUN_AWAITED` | `RUN_OVER` | [`Handle::end_run`], after a task executor has run or dropped the task of a timeout that has ended | `AcqRel`: a waiter sees what the task did |
 //!
 //! A thread that finds 1 has the only reference, if the reference is its own: a `WheelRef`, or a
 //! handle that is being dropped. For a borrowed handle the count says nothing, because other
@@ -40,6 +47,15 @@ use crate::sync::{Arc, Ordering};
 /// More references to a node than this are leaked ones: the process ends before the count
 /// overflows, as with an `Arc`.
 const MAX_REFERENCES: u32 = u32::MAX / 2;
+
+/// A `mark`: the wheel's reference was given up without counting it down.
+const MERGED: u32 = 1;
+
+/// A `mark`: threads wait for the end of the run.
+const RUN_AWAITED: u32 = 2;
+
+/// A `mark`: the task of a timeout that has ended does not run any more.
+const RUN_OVER: u32 = 3;
 
 /// What a timer shares, as far as its nodes have to know it.
 ///
@@ -93,13 +109,13 @@ impl<S: Owner> Released<S> {
 unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>> {
     // SAFETY: the caller keeps the pool, and with it the memory, until this function returns. The
     // fields are atomics.
-    let Node { references, merged, .. } = unsafe { node.as_ref() };
+    let Node { references, mark, .. } = unsafe { node.as_ref() };
     let mut count = references.load_count(Ordering::Acquire);
     loop {
-        // `merged` is read while the reference is still counted. Afterwards the node may hold
-        // another timeout, which may be merged. With a count of 2 no other thread has a handle
-        // whose message could still be taken back, so `merged` does not change any more.
-        if count == 1 || count == 2 && merged.load_of_another(Ordering::Relaxed) == 1 {
+        // `mark` is read while the reference is still counted. Afterwards the node may hold another
+        // timeout, which may be merged. With a count of 2 no other thread has a handle whose
+        // message could still be taken back, so the mark does not become `MERGED` any more.
+        if count == 1 || count == 2 && mark.load_of_another(Ordering::Relaxed) == MERGED {
             // This is the only reference, so no other thread needs the count. SAFETY: the count
             // says so. The task was moved out when the timeout ended.
             return Some(unsafe { FreeNode::new(node) });
@@ -133,7 +149,7 @@ impl<S: Owner> FreeNode<S> {
         // SAFETY: a `FreeNode` is the only reference to its node.
         unsafe { node.word.begin(deadline) };
         node.references.store(2, Ordering::Relaxed);
-        node.merged.store(0, Ordering::Relaxed);
+        node.mark.store(0, Ordering::Relaxed);
         // SAFETY: a `FreeNode` is the only reference to its node, so it is not in the wheel.
         unsafe { node.set_ticket(ticket) };
         // SAFETY: a `FreeNode` is the only reference to its node.
@@ -283,7 +299,23 @@ impl<S: Owner> Handle<S> {
     #[inline]
     pub(super) unsafe fn merge_wheel_ref(&self) {
         // Relaxed: the count of this handle's own drop publishes it.
-        self.merged.store(1, Ordering::Relaxed);
+        self.mark.store(MERGED, Ordering::Relaxed);
+    }
+
+    /// The task of a timeout that has ended was run or dropped by a task executor. Returns whether
+    /// a thread waits for that.
+    pub(crate) fn end_run(&self) -> bool {
+        // Release: pairs with the `Acquire` of a waiter. Acquire: pairs with its `Release`, so this
+        // thread finds it listed.
+        self.mark.swap(RUN_OVER, Ordering::AcqRel) == RUN_AWAITED
+    }
+
+    /// Says that this thread, which is listed as a waiter, waits for [`end_run`](Self::end_run).
+    /// Returns false if there is nothing to wait for any more.
+    pub(crate) fn await_run(&self) -> bool {
+        // By a change also if another thread waits, so that the end of the run finds this one too.
+        let wait = |mark| (mark != RUN_OVER).then_some(RUN_AWAITED);
+        self.mark.fetch_update(Ordering::AcqRel, Ordering::Acquire, wait).is_ok()
     }
 }
 

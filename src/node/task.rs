@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::any::TypeId;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
@@ -25,6 +26,9 @@ pub(crate) trait Task<S: TaskContext>: Send + Sized + 'static {
 
     /// Whether the worker runs it even if there is a task executor, which may reject tasks.
     const RUNS_ON_WORKER: bool = false;
+
+    /// Whether a future waits for it. `cancel_all` leaves it alone.
+    const IS_AWAITED: bool = false;
 
     /// Whether it runs periodically, by [`repeat`](Self::repeat) instead of [`run`](Self::run).
     const IS_PERIODIC: bool = false;
@@ -71,8 +75,10 @@ struct Operations<S: TaskContext> {
     cancelled: unsafe fn(*mut Space, &S::Timeout),
     discard: unsafe fn(*mut Space),
     name: fn() -> &'static str,
+    type_id: fn() -> TypeId,
     is_plain: bool,
     runs_on_worker: bool,
+    is_awaited: bool,
 }
 
 type Repeat<S> = unsafe fn(*mut Space, &<S as TaskContext>::Timer, bool) -> Option<NextRun>;
@@ -108,8 +114,10 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
         // SAFETY: the caller of `discard` promises what `move_out` requires.
         discard: |space| drop(unsafe { Self::move_out(space) }),
         name: T::name,
+        type_id: TypeId::of::<T>,
         is_plain: T::IS_PLAIN && T::FITS,
         runs_on_worker: T::RUNS_ON_WORKER,
+        is_awaited: T::IS_AWAITED,
     };
 
     /// Moves the task out.
@@ -152,8 +160,10 @@ impl<S: TaskContext> Operations<S> {
         cancelled: |_, _| (),
         discard: |_| (),
         name: || "(none)",
+        type_id: TypeId::of::<()>,
         is_plain: true,
         runs_on_worker: false,
+        is_awaited: false,
     };
 }
 
@@ -236,6 +246,25 @@ impl<S: TaskContext> TaskCell<S> {
         unsafe { ((*self.operations.get()).discard)(self.space.get().cast()) }
     }
 
+    /// Takes the task out.
+    ///
+    /// # Panics
+    ///
+    /// If it is of another type.
+    ///
+    /// # Safety
+    ///
+    /// A task is in the cell, and the caller owns it.
+    pub(super) unsafe fn take<T: Task<S>>(&self) -> T {
+        // SAFETY: only `put` writes the operations, which the owner of the task excludes.
+        let type_id = unsafe { ((*self.operations.get()).type_id)() };
+        assert_eq!(type_id, TypeId::of::<T>(), "the task is of the type that was scheduled");
+        self.owner_uses_it();
+        self.accesses[1].empty();
+        // SAFETY: `put` has written a `T`, as its operations say, and the caller owns it.
+        unsafe { Typed::<S, T>::move_out(self.space.get().cast()) }
+    }
+
     /// Whether the task that is or was in the cell is periodic.
     ///
     /// # Safety
@@ -266,6 +295,16 @@ impl<S: TaskContext> TaskCell<S> {
     pub(super) unsafe fn runs_on_worker(&self) -> bool {
         // SAFETY: only `put` writes the operations, and no thread calls it now.
         unsafe { (*self.operations.get()).runs_on_worker }
+    }
+
+    /// Whether a future waits for the task that is or was in the cell.
+    ///
+    /// # Safety
+    ///
+    /// No thread puts a task in at the same time.
+    pub(super) unsafe fn is_awaited(&self) -> bool {
+        // SAFETY: only `put` writes the operations, and no thread calls it now.
+        unsafe { (*self.operations.get()).is_awaited }
     }
 
     /// The type of the task that is or was in the cell.

@@ -11,7 +11,7 @@ use super::layout::Node;
 use super::message::{Kind, Message};
 use super::pool::Pool;
 use super::refs::{Handle, Owner, WheelRef};
-use super::task::{NextRun, TaskContext};
+use super::task::{NextRun, Task, TaskContext};
 use super::timer_ref::TimerRef;
 use super::word::{Finish, Move, SeenWord, WordExpiry};
 
@@ -92,6 +92,16 @@ impl<S: Owner> ClaimedTask<S> {
     pub(crate) fn runs_on_worker(&self) -> bool {
         // SAFETY: `timeout` keeps the node, so it is not free and no task is put in.
         unsafe { self.node().task.runs_on_worker() }
+    }
+
+    /// Takes the task out.
+    ///
+    /// # Panics
+    ///
+    /// If it is of another type.
+    pub(crate) fn into_task<T: Task<S>>(self) -> T {
+        // SAFETY: this value is the right to the task, and is used up here.
+        unsafe { self.node().task.take() }
     }
 
     /// Lends the claim to `work`, and returns the timeout.

@@ -336,6 +336,24 @@ impl<S: Owner> WheelOf<'_, S> {
         earliest.into_iter().map(describe).collect()
     }
 
+    /// Returns a handle to each timeout that has not ended, except those that futures wait for.
+    pub(crate) fn pending(&self) -> Vec<S::Timeout> {
+        let arena = &self.pool.arena;
+        let mut pending = Vec::with_capacity(self.own.wheel.len());
+        self.own.wheel.for_each(|number| {
+            // SAFETY: the number stands for the wheel's reference, which stays in the wheel: to
+            // drop a `WheelRef` does not count it down.
+            let node = unsafe { WheelRef::<S>::from_number(arena, number) };
+            // SAFETY: the wheel's reference keeps the node, so no task is put in.
+            if node.word.relaxed().has_ended() || unsafe { node.task.is_awaited() } {
+                return;
+            }
+            // SAFETY: the node is one of this pool.
+            pending.push(S::timeout(unsafe { node.another_handle(TimerRef::new(self.pool)) }));
+        });
+        pending
+    }
+
     /// Cancels all timeouts in the wheel that have not ended, on behalf of `stop`.
     pub(crate) fn stop_all(&mut self, mut stopped: impl FnMut(Stopped<S>)) {
         let arena = &self.pool.arena;

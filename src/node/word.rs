@@ -91,7 +91,7 @@ impl SeenWord {
     }
 
     #[inline]
-    fn has_ended(self) -> bool {
+    pub(super) fn has_ended(self) -> bool {
         !matches!(self.state(), IN_FLIGHT | IN_WHEEL)
     }
 

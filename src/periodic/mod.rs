@@ -109,6 +109,27 @@ impl Periodic {
         self.timeout.cancel()
     }
 
+    /// Cancels the task, and waits until it does not run. Linux's `timer_delete_sync`.
+    ///
+    /// Returns what [`cancel`](Self::cancel) returns. When this returns, no run is in progress, and
+    /// none will begin. Otherwise as [`Timeout::cancel_and_wait`]: it waits only if a run is in
+    /// progress, and a task that calls it for itself does not wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let minute = Duration::from_secs(60);
+    /// let sweep = timer.schedule_at_fixed_rate(|| println!("swept"), minute, minute)?;
+    /// assert!(sweep.cancel_and_wait());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn cancel_and_wait(&self) -> bool {
+        self.timeout.cancel_and_wait()
+    }
+
     /// Returns whether [`cancel`](Self::cancel) or [`stop`](HashedWheelTimer::stop) ended the task.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {

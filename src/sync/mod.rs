@@ -9,6 +9,8 @@
 //!   same names replace loom's. loom explores all executions of a small model; shuttle runs random
 //!   executions of a whole timer.
 
+use std::task::Wake;
+
 #[cfg(hashed_wheel_loom)]
 mod model;
 #[cfg(hashed_wheel_loom)]
@@ -39,6 +41,15 @@ pub(crate) fn drop_list<T>(first: Option<Arc<T>>, mut take_next: impl FnMut(&mut
     let mut next = first;
     while let Some(item) = next {
         next = Arc::into_inner(item).and_then(|mut item| take_next(&mut item));
+    }
+}
+
+/// A waker for a thread that parks.
+pub(crate) struct Unpark(pub(crate) Unparker);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

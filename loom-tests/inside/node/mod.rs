@@ -81,7 +81,8 @@ impl Timeout {
     #[must_use]
     pub fn references(&self) -> u32 {
         let node = &self.handle;
-        node.references.load_count(Ordering::Relaxed) - node.merged.load_of_another(Ordering::Relaxed)
+        node.references.load_count(Ordering::Relaxed)
+            - u32::from(node.mark.load_of_another(Ordering::Relaxed) == 1)
     }
 
     /// Returns whether the worker has released its reference, and there is no other handle.

@@ -1,0 +1,87 @@
+//! The end of a run, for a thread that waits for it: `cancel_and_wait`.
+//!
+//! A timeout can expire and its task not be over for two reasons.
+//!
+//! | the task | is over when |
+//! |---|---|
+//! | runs on the worker | the worker lock is free: the worker has held it since before the timeout expired. Nothing is recorded, so the runs on the worker cost no more for it |
+//! | was handed to the task executor | its node has the mark `RUN_OVER` (`node/refs.rs`) |
+//!
+//! A waiter lists itself in `run_waiters` and then changes the mark. The thread that ends the run
+//! changes the mark and then, if it was awaited, wakes all that are listed:
+//!
+//! | the first change of the mark | |
+//! |---|---|
+//! | of the waiter | the end of the run finds the mark awaited, and the waiter in the list |
+//! | of the end of the run | the waiter finds the mark, and does not wait |
+//!
+//! A waiter that is woken by the end of another run lists itself again.
+
+use std::cell::Cell;
+
+use super::shared::{Shared, Timeout};
+use crate::node::End;
+use crate::sync::{Parker, local};
+use crate::ticks::DEADLINE_RUNNING;
+
+local!(static CURRENT: Cell<usize> = Cell::new(0));
+
+/// Calls `run` while the task of the node at this address is the one that this thread runs for a
+/// task executor.
+pub(super) fn while_running<R>(node: usize, run: impl FnOnce() -> R) -> R {
+    // (A thread that is ending has no cell.)
+    let before = CURRENT.try_with(|current| current.replace(node));
+    let result = run();
+    if let Ok(before) = before {
+        let _ = CURRENT.try_with(|current| current.set(before));
+    }
+    result
+}
+
+/// Whether this thread runs the task of the node at this address for a task executor.
+fn is_current(node: usize) -> bool {
+    CURRENT.try_with(Cell::get).is_ok_and(|current| current == node)
+}
+
+/// A task that was handed to the executor is over.
+pub(super) fn end_run(timeout: &Timeout) {
+    if timeout.handle.end_run() {
+        wake_waiters(timeout.handle.timer());
+    }
+}
+
+#[cold]
+fn wake_waiters(timer: &Shared) {
+    let waiters = std::mem::take(&mut *timer.run_waiters.lock());
+    waiters.iter().for_each(|waiter| waiter.unpark());
+}
+
+impl Shared {
+    /// Waits until the task of a timeout that has ended is over. Waits for nothing if this thread
+    /// runs that task; on the worker, only for tasks that were handed to an executor.
+    pub(crate) fn wait_for_run(&self, timeout: &Timeout) {
+        let handle = &timeout.handle;
+        // A cancelled timeout has a run only if it is periodic and was cancelled during that run.
+        if handle.end() != Some(End::Expired) && handle.deadline() != DEADLINE_RUNNING {
+            return;
+        }
+        if !self.has_executor {
+            if !self.worker.is_held_by_this_thread() {
+                drop(self.worker.lock());
+            }
+        } else if !is_current(handle.as_ptr().addr()) {
+            self.wait_for_executor(timeout);
+        }
+    }
+
+    fn wait_for_executor(&self, timeout: &Timeout) {
+        let parker = Parker::default();
+        loop {
+            self.run_waiters.lock().push(parker.unparker());
+            if !timeout.handle.await_run() {
+                return;
+            }
+            parker.park();
+        }
+    }
+}
