@@ -140,6 +140,40 @@ pub const ROWS: &[Row] = &[
     ),
     // The worker counts the message of a `reset` as a new timeout.
     mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
+    // `cancel_all` takes in no messages.
+    mutant(
+        "CancelAllIgnoresLanes",
+        "engine/worker.rs",
+        "self.intake.drain(shared, nodes.reborrow(), «usize::MAX»);",
+        "0",
+    ),
+    // --- ending.rs -------------------------------------------------------------------------------
+    // The thread that has ended the timer does not wake the thread that waits for it.
+    mutant(
+        "EndWithoutWake",
+        "ending.rs",
+        "if let Outcome::Awaited(Some(waker)) = before { «waker.wake();» }",
+        "drop(waker);",
+    ),
+    // --- engine/run_end.rs -----------------------------------------------------------------------
+    // `cancel_and_wait` does not wait for the turn in which the task may run.
+    mutant("WaitForNoTurn", "engine/run_end.rs", "drop(self.worker.lock());", ""),
+    // `cancel_and_wait` does not wait for a task that an executor has.
+    mutant("WaitForNoRun", "engine/run_end.rs", "} else if «!is_current(handle.as_ptr().addr())» {", "false"),
+    // The end of a run wakes no thread that waits for it.
+    mutant(
+        "RunEndWithoutWake",
+        "engine/run_end.rs",
+        "if «timeout.handle.end_run()» {",
+        "timeout.handle.end_run() && false",
+    ),
+    // The end of a run wakes only the first thread that waits for it.
+    mutant(
+        "RunEndWakesOneWaiter",
+        "engine/run_end.rs",
+        "waiters.iter().for_each(|waiter| waiter.unpark());",
+        "waiters.iter().take(1).for_each(|waiter| waiter.unpark());",
+    ),
     // --- engine/end.rs ---------------------------------------------------------------------------
     // `stop` looks for `LIGHT` before it changes the state.
     mutant(

@@ -76,7 +76,9 @@ impl Timeout {
     /// - until the executor has run or dropped the task, otherwise. That includes the time that the
     ///   task waits in a pool.
     ///
-    /// Do not hold a lock that the task takes.
+    /// Do not hold a lock that the task takes. The thread that turns a [`Driver`](crate::Driver)
+    /// should not wait for a task that waits for a turn, as after a
+    /// [`RejectionPolicy::Retry`](crate::RejectionPolicy::Retry).
     ///
     /// # From a task
     ///

@@ -5,27 +5,27 @@
 //! cargo run --release -p hashed-wheel-examples --bin bounded_pool
 //! ```
 //!
-//! Many timeouts are due at the same time, far more than the pool accepts. The program has to
-//! decide what happens to the rejected tasks. This example tries three ways. It drops them, which
-//! the timer reports and counts. It runs them on the timer's worker, which delays other timeouts.
-//! Or it offers them to the pool again a little later, with a second timer.
+//! Many timeouts are due at the same time, far more than the pool accepts. The `RejectionPolicy` of
+//! the timer decides what happens to the rejected tasks. This example tries three policies. The
+//! timer drops the tasks, which it reports and counts. It runs them on its worker, which delays
+//! other timeouts. Or it offers them to the pool again a little later.
 //!
 //! Some timeouts are cancelled earlier, and some are still pending when the timer is stopped. Each
 //! task records how it ended. The counters of the timer must agree with that, and all numbers must
 //! add up.
 //!
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
-//! 2 is bad options. `Rejected::executor` is the part to copy.
+//! 2 is bad options. `builder` is the part to copy.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, Timeout, TimerTask};
+use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, RejectionPolicy, Timeout, TimerTask};
 use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::top::Top;
 
@@ -68,67 +68,26 @@ struct Options {
     top: Top,
 }
 
-/// What happens to a task that the pool rejects.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Rejected {
-    Drop,
-    RunOnWorker,
-    Retry,
+/// Returns the builder of a timer that sends its tasks to the pool's queue. Counts how often the
+/// queue was full.
+fn builder(pool: SyncSender<ExpiredTask>, rejections: Arc<AtomicU64>, policy: RejectionPolicy) -> Builder {
+    let executor = move |task| {
+        // The error contains the task. To drop it is to refuse it.
+        if pool.try_send(task).is_err() {
+            rejections.fetch_add(1, Relaxed);
+        }
+    };
+    HashedWheelTimer::builder().tick(TICK).task_executor(executor).rejection_policy(policy)
 }
 
-impl Rejected {
-    /// Returns an executor that sends tasks to the pool's queue. Counts how often the queue was
-    /// full.
-    fn executor(
-        self,
-        pool: SyncSender<ExpiredTask>,
-        rejections: Arc<AtomicU64>,
-    ) -> Box<dyn Fn(ExpiredTask) + Send + Sync> {
-        match self {
-            Self::Drop => Box::new(move |task| {
-                if pool.try_send(task).is_err() {
-                    // The error contains the task, which is dropped with it.
-                    rejections.fetch_add(1, Relaxed);
-                }
-            }),
-            Self::RunOnWorker => Box::new(move |task| {
-                if let Err(TrySendError::Full(task) | TrySendError::Disconnected(task)) = pool.try_send(task)
-                {
-                    rejections.fetch_add(1, Relaxed);
-                    task.run();
-                }
-            }),
-            Self::Retry => {
-                // The second timer has no executor, because its tasks take almost no time.
-                let timer = HashedWheelTimer::new(TICK, 64);
-                Box::new(move |task| offer(&timer, &pool, &rejections, task))
-            }
-        }
+/// The name of a policy in the table.
+fn name(policy: &RejectionPolicy) -> &'static str {
+    match policy {
+        RejectionPolicy::Drop => "drop it",
+        RejectionPolicy::RunOnWorker => "run it on the worker",
+        RejectionPolicy::Retry(_) => "try again later",
+        _ => "call a handler",
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "drop it",
-            Self::RunOnWorker => "run it on the worker",
-            Self::Retry => "try again later",
-        }
-    }
-}
-
-fn offer(
-    timer: &HashedWheelTimer,
-    pool: &SyncSender<ExpiredTask>,
-    rejections: &Arc<AtomicU64>,
-    task: ExpiredTask,
-) {
-    // (A pool that has ended gets no further offers.)
-    let Err(TrySendError::Full(task)) = pool.try_send(task) else { return };
-    rejections.fetch_add(1, Relaxed);
-    let (pool, rejections) = (pool.clone(), Arc::clone(rejections));
-    let again = move |timeout: &Timeout| offer(&timeout.timer(), &pool, &rejections, task);
-    // If the timer rejects the timeout, the task is dropped with the closure and counted as
-    // dropped.
-    let _ = timer.new_timeout(again, RETRY_DELAY);
 }
 
 fn start_pool(options: &Options) -> (SyncSender<ExpiredTask>, Vec<JoinHandle<()>>) {
@@ -215,19 +174,20 @@ fn main() -> ExitCode {
         "sum"
     );
     let mut verdict = Verdict::default();
-    for rejected in [Rejected::Drop, Rejected::RunOnWorker, Rejected::Retry] {
-        trial(rejected, &options, &mut verdict);
+    for policy in [RejectionPolicy::Drop, RejectionPolicy::RunOnWorker, RejectionPolicy::Retry(RETRY_DELAY)] {
+        trial(policy, &options, &mut verdict);
     }
     verdict.print()
 }
 
-fn trial(rejected: Rejected, options: &Options, verdict: &mut Verdict) {
+fn trial(policy: RejectionPolicy, options: &Options, verdict: &mut Verdict) {
     let (queue, threads) = start_pool(options);
     let rejections = Arc::default();
-    let executor = rejected.executor(queue, Arc::clone(&rejections));
-    let timer = HashedWheelTimer::builder().tick(TICK).task_executor(executor).build();
-    let timer = timer.expect("the options are valid");
-    options.top.watch(rejected.name(), &timer);
+    let name = name(&policy);
+    let (runs_on_worker, retries) =
+        (matches!(policy, RejectionPolicy::RunOnWorker), matches!(policy, RejectionPolicy::Retry(_)));
+    let timer = builder(queue, Arc::clone(&rejections), policy).build().expect("the options are valid");
+    options.top.watch(name, &timer);
     let outcomes = Arc::new(Outcomes::default());
 
     let work = Duration::from_millis(options.work);
@@ -257,31 +217,34 @@ fn trial(rejected: Rejected, options: &Options, verdict: &mut Verdict) {
     let sum: u64 = counts.iter().sum();
     println!(
         "{:<22}{rejections:>10}{in_pool:>14}{on_worker:>11}{dropped:>10}{cancelled:>11}{stopped:>10}{sum:>10}",
-        rejected.name()
+        name
     );
 
     let stats = timer.stats();
     let mut expect = |holds, failure: String| {
-        verdict.expect(holds, format!("{}: {failure}", rejected.name()));
+        verdict.expect(holds, format!("{name}: {failure}"));
     };
     expect(sum == options.timeouts, format!("{sum} of {} tasks have ended", options.timeouts));
     expect(hooks == cancelled + stopped, format!("the hook was called {hooks} times"));
     expect(stopped == to_be_stopped, format!("stop returned {stopped} timeouts instead of {to_be_stopped}"));
+    // Each retry is a timeout too.
+    let retried = if retries { rejections } else { 0 };
     expect(
-        (stats.scheduled, stats.pending) == (options.timeouts, 0),
+        (stats.scheduled, stats.pending) == (options.timeouts + retried, 0),
         format!("the timer counts {} timeouts, {} of them pending", stats.scheduled, stats.pending),
     );
     expect(
-        (stats.expired, stats.cancelled) == (in_pool + on_worker + dropped, hooks),
+        (stats.expired, stats.cancelled) == (in_pool + on_worker + dropped + retried, hooks),
         format!("the timer counts {} expired, {} cancelled", stats.expired, stats.cancelled),
     );
     expect(stats.dropped_tasks == dropped, format!("the timer counts {} as dropped", stats.dropped_tasks));
     expect(stats.panics == 0, format!("{} tasks panicked", stats.panics));
     expect(rejections > 0, "the pool rejected nothing: use more --timeouts or a shorter --queue".into());
-    let is_as_selected = match rejected {
-        Rejected::Drop => (on_worker, dropped) == (0, rejections),
-        Rejected::RunOnWorker => (on_worker, dropped) == (rejections, 0),
-        Rejected::Retry => (on_worker, dropped) == (0, 0),
+    let expected = match (runs_on_worker, retries) {
+        (true, _) => (rejections, 0),
+        (_, true) => (0, 0),
+        _ => (0, rejections),
     };
+    let is_as_selected = (on_worker, dropped) == expected;
     expect(is_as_selected, "rejected tasks did not end as selected".into());
 }

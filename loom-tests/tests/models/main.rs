@@ -33,6 +33,15 @@
 //! | | expiry, dispatch, rejection by the executor | `ends::cancel_or_expiry_wins`, `dispatch::cancel_or_dispatch_wins`, `dispatch::cancel_or_rejection_by_executor_wins` |
 //! | | falling asleep | `sleep::cancel_wakes_a_sleeping_worker`, `sleep::worker_sees_a_cancel_or_is_woken`; –: a cancel does not wake a driver's loop |
 //! | | stop, last drop, driver's drop | `ends::cancel_or_stop_wins`, `ends::cancel_in_lane_or_stop_wins`, `ends::cancel_or_last_drop_wins`, `stop::cancel_or_driver_drop_wins` |
+//! | cancel_all | cancel, reset | `endings::cancel_or_cancel_all_wins`, `endings::reset_does_not_revive_what_cancel_all_has_cancelled` |
+//! | | turn | `endings::cancel_all_or_expiry_wins` |
+//! | | new timeout | `endings::new_timeout_beside_cancel_all_ends_once` |
+//! | | stop, last drop, driver's drop | –: a cancel of each timeout; the handles are taken under the worker's lock |
+//! | cancel_and_wait, too late to cancel | turn, run on an executor | `endings::task_on_the_worker_is_over_after_cancel_and_wait`, `endings::task_on_an_executor_is_over_after_cancel_and_wait` |
+//! | | cancel_and_wait | `endings::two_threads_wait_for_a_task_on_an_executor` |
+//! | new timeout whose task comes back | stop | `endings::rejected_task_comes_back_or_stop_has_it`; otherwise it is a new timeout |
+//! | wait for an end on a thread of its own | that thread | `endings::thread_that_waits_for_the_end_is_woken` |
+//! | | last drop | `endings::last_drop_leaves_the_end_to_its_thread` |
 //! | reset, earlier | reset, either | `reset::resets_in_both_directions_leave_one_deadline`, `announce::two_resets_wake_a_loop_that_announced_a_later_turn` |
 //! | | drain, expiry | `reset::reset_to_earlier_deadline_reaches_the_worker`, `reset::reset_to_earlier_deadline_during_expiry_ends_once`, `reset::reset_during_a_backlog_inserts_the_node_once` |
 //! | | falling asleep | `sleep::reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_a_reset_or_is_woken`; driver: `announce::two_resets_wake_a_loop_that_announced_a_later_turn` |
@@ -133,6 +142,7 @@ use explore::{explore, mutant, no_acquire, no_release};
 mod announce;
 mod delay_queue;
 mod dispatch;
+mod endings;
 mod ends;
 mod explore;
 mod keyed;

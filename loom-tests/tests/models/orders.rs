@@ -230,6 +230,8 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "engine/thread_cache.rs set_stopped release",
         "a thread that sees the flag late keeps what it has cached of a stopped timer a little longer",
     ),
+    ("node/refs.rs await_run release", "loom takes the lock of the waiters' list in the order of execution"),
+    ("node/refs.rs end_run acquire", "loom takes the lock of the waiters' list in the order of execution"),
     ("engine/end.rs drop_handle acquire", "the last drop is a `stop`, whose fence acquires"),
     ("engine/pending.rs count_stopped release", "`stop` calls it after its fence, which releases"),
     ("engine/pending.rs ended acquire", "the timer's handle that a reader has orders the registrations"),

@@ -17,7 +17,9 @@
 //! [`ExpiredTask`](crate::ExpiredTask). The timer continues.
 //!
 //! None of these executors rejects a task because too many are waiting. If you need a bound, hand
-//! the tasks to a bounded queue, as the example `bounded_pool` in the repository does.
+//! the tasks to a bounded queue, as the example `bounded_pool` in the repository does. The
+//! [`RejectionPolicy`](crate::RejectionPolicy) says what happens to the tasks for which there is no
+//! room.
 //!
 //! [`TokioSpawnBlocking`] and [`TokioSpawn`] need the feature `tokio`, [`RayonGlobal`] and
 //! [`RayonPool`] the feature `rayon`.
