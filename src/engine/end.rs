@@ -60,6 +60,7 @@
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
 //! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |
 //! | `stop`, in a child process that was forked from the one with the thread | sets the bit, takes no lock, joins nothing: the thread does not exist there, and may have held the lock |
+//! | an end on a thread of its own (`ending.rs`), last drop | the drop finds `is_ended_elsewhere` and does nothing: that thread stops the timer |
 //!
 //! # `shutdown`
 //!

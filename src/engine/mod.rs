@@ -18,7 +18,7 @@
 //!
 //! Two protocols have a file each, with word, table and proof: `sleep.rs` (no wake-up is lost) and
 //! `end.rs` (no timeout is lost). Both rest on the fences of `state.rs`. How one timeout ends is in
-//! `node/word.rs`.
+//! `node/word.rs`, how a thread waits for the end of its run in `run_end.rs`.
 //!
 //! # Words for giving something up
 //!

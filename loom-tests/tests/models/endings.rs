@@ -3,36 +3,38 @@
 use super::dispatch::ThreadPerTask;
 use super::*;
 
-/// Each model of `cancel_all` has another operation beside it.
+/// `cancel_all` with two pending timeouts, one of which another thread has.
 fn cancel_all_beside(other: fn(Timeout) -> bool) {
-    explore(Some(3), [mutant("CancelAllIgnoresLanes"), mutant("ChangeWithoutCompare")], move || {
-        let mut driven = Driven::new();
-        let (in_wheel, in_wheel_outcome) = driven.schedule_in_wheel(1);
-        let (in_lane, in_lane_outcome) = driven.schedule(1);
-        let handle = in_wheel.clone();
-        let other = thread::spawn(move || other(handle));
-        let all = driven.timer.cancel_all();
-        let ended_by_other = other.join().unwrap();
+    let mut driven = Driven::new();
+    let (in_wheel, in_wheel_outcome) = driven.schedule_in_wheel(1);
+    let (in_lane, in_lane_outcome) = driven.schedule(1);
+    let handle = in_wheel.clone();
+    let other = thread::spawn(move || other(handle));
+    let all = driven.timer.cancel_all();
+    let ended_by_other = other.join().unwrap();
 
-        assert_eq!(all + usize::from(ended_by_other), 2, "each timeout ends once");
-        assert!(in_wheel.is_cancelled() && in_lane.is_cancelled());
-        in_wheel_outcome.assert(0, 1);
-        in_lane_outcome.assert(0, 1);
-        assert_eq!(driven.timer.pending_timeouts(), 0);
-        assert_eq!(driven.driver.turn(), 0);
-    });
+    assert_eq!(all + usize::from(ended_by_other), 2, "each timeout ends once");
+    assert!(in_wheel.is_cancelled() && in_lane.is_cancelled());
+    in_wheel_outcome.assert(0, 1);
+    in_lane_outcome.assert(0, 1);
+    assert_eq!(driven.timer.pending_timeouts(), 0);
+    assert_eq!(driven.driver.turn(), 0);
 }
 
 #[test]
 fn cancel_or_cancel_all_wins() {
-    cancel_all_beside(|timeout| timeout.cancel());
+    explore(Some(3), [mutant("CancelAllIgnoresLanes"), mutant("ChangeWithoutCompare")], || {
+        cancel_all_beside(|timeout| timeout.cancel());
+    });
 }
 
 #[test]
 fn reset_does_not_revive_what_cancel_all_has_cancelled() {
-    cancel_all_beside(|timeout| {
-        timeout.reset(Duration::ZERO);
-        false
+    explore(Some(3), [mutant("CancelAllIgnoresLanes"), mutant("ChangeWithoutCompare")], || {
+        cancel_all_beside(|timeout| {
+            timeout.reset(Duration::ZERO);
+            false
+        });
     });
 }
 
@@ -70,15 +72,23 @@ fn new_timeout_beside_cancel_all_ends_once() {
     });
 }
 
+/// A timeout whose task sets a flag, which loom sees.
+fn flagging(driven: &Driven) -> (Timeout, Arc<loom::sync::atomic::AtomicUsize>) {
+    let flag = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+    let task = Arc::clone(&flag);
+    (driven.timer.new_timeout(move |_| task.store(1, Relaxed), TICK).unwrap(), flag)
+}
+
 #[test]
 fn task_on_the_worker_is_over_after_cancel_and_wait() {
-    explore(None, [mutant("WaitForNoTurn")], || {
+    explore(Some(3), [mutant("WaitForNoTurn")], || {
         let mut driven = Driven::new();
-        let (timeout, outcome) = driven.schedule_in_wheel(1);
+        let (timeout, flag) = flagging(&driven);
+        assert_eq!(driven.driver.turn(), 0);
         driven.clock.advance(TICK);
         let turn = Driven::turn(driven.driver);
-        let cancelled = usize::from(timeout.cancel_and_wait());
-        outcome.assert(1 - cancelled, cancelled);
+        let is_cancelled = timeout.cancel_and_wait();
+        assert_eq!(flag.load(Relaxed), usize::from(!is_cancelled), "the task is over");
         turn.join().unwrap();
     });
 }
@@ -94,9 +104,7 @@ fn task_on_an_executor_is_over_after_cancel_and_wait() {
     explore(Some(3), mutants, || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
-        let flag = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        let task = Arc::clone(&flag);
-        let timeout = driven.timer.new_timeout(move |_| task.store(1, Relaxed), TICK).unwrap();
+        let (timeout, flag) = flagging(&driven);
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 1);
         assert!(!timeout.cancel_and_wait());
