@@ -243,3 +243,33 @@ fn worker_thread_runs_tasks_in_their_spans() {
     });
     assert_eq!(spans.open.load(SeqCst), 0);
 }
+
+/// A task that meets the end of the timer comes back without its span, also if it was in the queue
+/// already.
+#[test]
+fn a_rejected_task_comes_back_without_its_span() {
+    struct Carrier(u32);
+
+    impl TimerTask for Carrier {
+        fn run(self, _: &Timeout) {}
+    }
+
+    for _ in 0..200 {
+        let t = Driven::with(|builder| builder.task_spans());
+        let (timer, (go, wait)) = (t.timer.clone(), channel::<()>());
+        let stop = thread::spawn(move || {
+            wait.recv().unwrap();
+            timer.stop().len()
+        });
+        let mut accepted = 0;
+        go.send(()).unwrap();
+        let rejected = loop {
+            match t.timer.try_new_timeout_task(Carrier(accepted), TICK) {
+                Ok(_) => accepted += 1,
+                Err(rejected) => break rejected,
+            }
+        };
+        assert_eq!(rejected.task.0, accepted);
+        assert_eq!(stop.join().unwrap(), accepted as usize);
+    }
+}
