@@ -129,7 +129,12 @@ pub const ROWS: &[Row] = &[
     ),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A message about a node that is in the wheel does not take it out.
-    mutant("KnownNodeStaysInWheel", "node/wheel.rs", "«self.own.wheel.remove(&mut nodes, number);»", "drop(nodes);"),
+    mutant(
+        "KnownNodeStaysInWheel",
+        "node/wheel.rs",
+        "«self.own.wheel.remove(&mut nodes, number);»",
+        "drop(nodes);",
+    ),
     // The entries that are due are sorted, and their positions are not updated.
     mutant(
         "SortWithoutPositions",
