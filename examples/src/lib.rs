@@ -10,7 +10,29 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
+
+/// The timer on which an example runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// A wheel with its own thread
+    Wheel,
+    /// A wheel that a task of the runtime drives
+    Task,
+    /// The timer of the runtime
+    Tokio,
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Wheel => "hashed-wheel",
+            Self::Task => "hashed-wheel, driven by a task",
+            Self::Tokio => "tokio::time",
+        })
+    }
+}
 
 /// The largest lateness that the histogram records, in nanoseconds.
 const A_DAY: u64 = 86_400_000_000_000;

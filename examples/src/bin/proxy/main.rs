@@ -47,11 +47,11 @@ use hashed_wheel_examples::server::NO_SERVER;
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
-use crate::process::On;
 use crate::proxy::Limits;
 use crate::report::Report;
 use crate::trial::Measurement;
 use crate::upstream::Unreachable;
+use hashed_wheel_examples::On;
 
 const A_DAY: Duration = Duration::from_secs(86_400);
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use hashed_wheel::{BuildError, HashedWheelTimer, Stats};
+use hashed_wheel_examples::On;
 use hashed_wheel_examples::process::cpu_time;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -21,27 +22,6 @@ use crate::Options;
 use crate::proxy::{Counts, Proxy};
 use crate::timers::{Timers, Tokio};
 use crate::upstream::{self, UNREACHABLE};
-
-/// The timer that the proxy uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum On {
-    /// A wheel with its own thread
-    Wheel,
-    /// A wheel that a task of the runtime drives
-    Task,
-    /// The timer of the runtime
-    Tokio,
-}
-
-impl fmt::Display for On {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Wheel => "hashed-wheel",
-            Self::Task => "hashed-wheel, driven by a task",
-            Self::Tokio => "tokio::time",
-        })
-    }
-}
 
 /// The counters of a proxy, as one line for the parent.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::process::On;
 use crate::trial::Measurement;
+use hashed_wheel_examples::On;
 
 /// The minimum number of rounds for a significant difference: all values of one proxy are above all
 /// values of the other.

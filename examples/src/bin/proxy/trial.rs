@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::{Lateness, Verdict};
+use hashed_wheel_examples::{Lateness, On, Verdict};
 use indicatif::HumanCount;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::Options;
 use crate::clients::Client;
 use crate::load::{self, Load};
-use crate::process::{Counters, On, Process};
+use crate::process::{Counters, Process};
 
 /// How many clients connect at the same time.
 const MAX_CONNECTING: usize = 200;

@@ -43,8 +43,9 @@ use hashed_wheel_examples::Verdict;
 use indicatif::HumanCount;
 
 use crate::load::Load;
-use crate::process::{On, Process};
+use crate::process::Process;
 use crate::report::{Measurement, Report};
+use hashed_wheel_examples::On;
 
 /// What a request has to take from the wheel: timeouts that are scheduled, and re-arms.
 const EXPECTED: [f64; 2] = [2.0, 3.0];

@@ -1,6 +1,5 @@
 //! The service's process: its main function, and its interface for the parent.
 
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use hashed_wheel::{HashedWheelTimer, Stats};
+use hashed_wheel_examples::On;
 use hashed_wheel_examples::process::{self, cpu_time};
 use hyper_util::rt::TokioTimer;
 use tokio::net::TcpSocket;
@@ -19,27 +19,6 @@ use crate::timers::{Timers, Tokio};
 
 /// The load connects faster than the service accepts.
 const BACKLOG: u32 = 4096;
-
-/// The timer that the service uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum On {
-    /// A wheel with its own thread
-    Wheel,
-    /// A wheel that a task of the runtime drives
-    Task,
-    /// The timer of the runtime
-    Tokio,
-}
-
-impl fmt::Display for On {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Wheel => "hashed-wheel",
-            Self::Task => "hashed-wheel, driven by a task",
-            Self::Tokio => "tokio::time",
-        })
-    }
-}
 
 /// What a service has used.
 #[derive(Default)]

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use hashed_wheel_examples::Verdict;
 
-use crate::process::{On, Used};
+use crate::process::Used;
 use crate::{EXPECTED, TOLERANCE};
+use hashed_wheel_examples::On;
 
 pub(crate) struct Measurement {
     pub(crate) on: On,
