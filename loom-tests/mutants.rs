@@ -133,7 +133,7 @@ pub const ROWS: &[Row] = &[
         "KnownNodeStaysInWheel",
         "node/wheel.rs",
         "«self.own.wheel.remove(&mut nodes, number);»",
-        "drop(nodes);",
+        "_ = &mut nodes;",
     ),
     // The entries that are due are sorted, and their positions are not updated.
     mutant(
@@ -170,7 +170,7 @@ pub const ROWS: &[Row] = &[
         "RunEndWithoutWake",
         "engine/run_end.rs",
         "if «timeout.handle.end_run()» {",
-        "timeout.handle.end_run() && false",
+        "{ _ = timeout.handle.end_run(); false }",
     ),
     // The end of a run wakes only the first thread that waits for it.
     mutant(
@@ -560,7 +560,7 @@ pub const ROWS: &[Row] = &[
         "BreakRunsAgain",
         "periodic/mod.rs",
         "if «(self.task)(&run).is_break()» {",
-        "(self.task)(&run).is_break() && false",
+        "{ _ = (self.task)(&run); false }",
     ),
     // A task that does not continue after shutdown ends, and is not left to `stop`.
     mutant(
