@@ -182,7 +182,7 @@ impl Builder {
     /// [`cancelled`](crate::TimerTask::cancelled) hooks. tokio's `Runtime::shutdown_background`.
     ///
     /// If the operating system refuses the thread, the drop waits. The drop of a
-    /// [`Driver`](crate::Driver) waits as always.
+    /// [`Driver`] waits as always.
     ///
     /// # Examples
     ///

@@ -610,7 +610,7 @@ impl HashedWheelTimer {
     /// timer is still being shut down when this call returns.
     ///
     /// Another thread ends the timer, as for [`stop_timeout`](Self::stop_timeout). It also runs
-    /// what is due on a [driven timer](Self::shutdown#driven-timers).
+    /// what is due on a [driven timer](Self::shutdown).
     ///
     /// # Errors
     ///
