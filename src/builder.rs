@@ -57,6 +57,9 @@ pub struct Builder {
     executor: Option<Executor>,
     rejection_policy: RejectionPolicy,
     detach_on_drop: bool,
+    /// A task of a runtime turns the timer.
+    #[cfg(feature = "tokio")]
+    pub(crate) is_turned_by_runtime: bool,
     waker: Option<Waker>,
     /// `None` is the machine's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -79,6 +82,8 @@ impl Builder {
             executor: None,
             rejection_policy: RejectionPolicy::Drop,
             detach_on_drop: false,
+            #[cfg(feature = "tokio")]
+            is_turned_by_runtime: false,
             waker: None,
             clock: None,
         }
@@ -181,8 +186,8 @@ impl Builder {
     /// [`stop_timeout`](HashedWheelTimer::stop_timeout) does. That thread calls the
     /// [`cancelled`](crate::TimerTask::cancelled) hooks. tokio's `Runtime::shutdown_background`.
     ///
-    /// If the operating system refuses the thread, the drop waits. The drop of a
-    /// [`Driver`] waits as always.
+    /// If the operating system refuses the thread, the drop waits. The drop of a [`Driver`] waits
+    /// as always.
     ///
     /// # Examples
     ///
@@ -280,11 +285,13 @@ impl Builder {
     /// - [`pending`](HashedWheelTimer::pending) and [`occupancy`](HashedWheelTimer::occupancy),
     ///   which return `None` during a turn.
     ///
-    /// Timeouts fire in the same order with any limit. A task that is handed to a [task
-    /// executor](Self::task_executor) counts as one that runs. A timeout that was
-    /// [reset](crate::Timeout::reset) to a later deadline does not count when it is moved.
+    /// Timeouts fire in the same order with any limit, except those that were reset, and those that
+    /// tasks schedule meanwhile. A task that is handed to a [task executor](Self::task_executor)
+    /// counts as one that runs. A timeout that was [reset](crate::Timeout::reset) to a later
+    /// deadline does not count when it is moved.
     ///
-    /// A driven timer ignores this setting: see [`Driver::turn_at_most`].
+    /// A driven timer ignores this setting, unless a task of tokio drives it: see
+    /// [`Driver::turn_at_most`].
     ///
     /// # Examples
     ///
@@ -340,8 +347,9 @@ impl Builder {
     ///
     /// A panic is reported and counted in [`Stats::panics`](crate::Stats::panics), and has no other
     /// effect. The function must hold no handle and no timeout of the timer, or these are never
-    /// dropped. A later call of this method replaces the function. A [driven
-    /// timer](Self::build_driven) ignores it.
+    /// dropped. It must not shut the timer down or wait for its end, which waits for this thread. A
+    /// later call of this method replaces the function. A [driven timer](Self::build_driven)
+    /// ignores it.
     ///
     /// # Examples
     ///
@@ -558,6 +566,10 @@ impl Builder {
             detaches_on_drop: self.detach_on_drop,
             executor: self.executor.map(|executor| self.rejection_policy.wrap(executor)),
             max_tasks_per_turn: NonZeroUsize::new(self.max_tasks_per_turn),
+            #[cfg(feature = "tokio")]
+            is_turned_by_runtime: self.is_turned_by_runtime,
+            #[cfg(not(feature = "tokio"))]
+            is_turned_by_runtime: false,
             slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
             waker: self.waker,
             clock: self.clock,

@@ -32,7 +32,7 @@ use crate::timer::HashedWheelTimer;
 /// use std::time::Duration;
 ///
 /// let mut policy = Policy::new(Duration::from_secs(1));
-/// policy.attempt_timeout = Duration::from_millis(300);
+/// policy.attempt_timeout = Some(Duration::from_millis(300));
 /// policy.retries = 2;
 /// policy.hedge_after = Some(Duration::from_millis(50));
 /// ```
@@ -41,8 +41,8 @@ use crate::timer::HashedWheelTimer;
 pub struct Policy {
     /// The limit for the whole call: all attempts, and the pauses between them.
     pub deadline: Duration,
-    /// The limit for one attempt, including its hedge. `Duration::MAX`, the initial value, is none.
-    pub attempt_timeout: Duration,
+    /// The limit for one attempt, including its hedge. `None`, the initial value, is no limit.
+    pub attempt_timeout: Option<Duration>,
     /// The maximum number of attempts after the first one. Initially 0.
     pub retries: u32,
     /// The maximum pause before the first retry. It doubles for each further retry. The actual
@@ -63,7 +63,7 @@ impl Policy {
     pub const fn new(deadline: Duration) -> Self {
         Self {
             deadline,
-            attempt_timeout: Duration::MAX,
+            attempt_timeout: None,
             retries: 0,
             backoff: Duration::from_millis(100),
             max_backoff: Duration::from_secs(10),
@@ -191,14 +191,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// A [`CallError`] says why there is no answer. If the retries or the budget are exhausted, it
-    /// is the failure of the last attempt.
+    /// A [`CallError`] says why there is no answer. If the retries or the budget are exhausted, or
+    /// the pause before the next retry would last until the deadline, it is the failure of the last
+    /// attempt.
     pub async fn call<T, E, F>(&self, send: impl FnMut(Reason) -> F) -> Result<T, CallError<E>>
     where
         F: Future<Output = Result<T, E>>,
     {
         self.budget.earn();
-        self.timer.timeout(self.policy.deadline, self.attempts(send)).await?
+        let deadline = self.timer.shared.deadline_after(self.policy.deadline);
+        self.timer.timeout(self.policy.deadline, self.attempts(deadline, send)).await?
     }
 
     /// Calls an operation that must not be repeated: one request with the deadline.
@@ -213,7 +215,13 @@ impl Client {
         self.timer.timeout(self.policy.deadline, request).await?.map_err(CallError::Failed)
     }
 
-    async fn attempts<T, E, F>(&self, mut send: impl FnMut(Reason) -> F) -> Result<T, CallError<E>>
+    /// Makes attempts until the `deadline`, in nanoseconds since the timer was built. An attempt in
+    /// progress goes on after that.
+    async fn attempts<T, E, F>(
+        &self,
+        deadline: u64,
+        mut send: impl FnMut(Reason) -> F,
+    ) -> Result<T, CallError<E>>
     where
         F: Future<Output = Result<T, E>>,
     {
@@ -221,16 +229,28 @@ impl Client {
         let mut retries = 0;
         loop {
             let attempt = self.hedged(reason, &mut send);
-            let failure = match self.timer.timeout(self.policy.attempt_timeout, attempt).await {
+            let end = match self.policy.attempt_timeout {
+                Some(limit) => self.timer.timeout(limit, attempt).await,
+                None => Ok(attempt.await),
+            };
+            let failure = match end {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => CallError::Failed(error),
                 Err(TimeoutError::Elapsed) => CallError::AttemptTimeout,
                 Err(TimeoutError::Timer(error)) => return Err(CallError::Timer(error)),
             };
-            if retries == self.policy.retries || !self.budget.spend() {
+            // Here too, because attempts that fail without waiting never let the deadline end the
+            // call.
+            let now = self.timer.shared.time.now();
+            if now >= deadline {
+                return Err(CallError::Deadline);
+            }
+            let pause = self.policy.pause(retries);
+            let is_possible = now.saturating_add(ticks::nanos(pause)) < deadline;
+            if retries == self.policy.retries || !is_possible || !self.budget.spend() {
                 return Err(failure);
             }
-            self.timer.sleep(self.policy.pause(retries)).await.map_err(CallError::Timer)?;
+            self.timer.sleep(pause).await.map_err(CallError::Timer)?;
             retries += 1;
             reason = Reason::Retry;
         }
@@ -272,7 +292,7 @@ async fn first_answer<T, E, F: Future<Output = Result<T, E>>>(
 
 /// Limits the retries and hedges to a fraction of the calls, in addition to a reserve. Without a
 /// limit, a server that is slow because of overload would get several times as many requests.
-/// gRPC's `retryThrottling`. Clones share their state.
+/// Finagle's `RetryBudget`. Clones share their state.
 ///
 /// Only [`Client::call`] adds to it: operations that are not repeated do not count.
 ///
@@ -303,8 +323,10 @@ impl Budget {
     /// of `reserve` of them, which is full now. With zero `calls_per_retry` there is no limit.
     #[must_use]
     pub fn new(reserve: u32, calls_per_retry: u32) -> Self {
-        let max_tokens = reserve.saturating_mul(calls_per_retry);
-        Self { tokens: Arc::new(AtomicU32::new(max_tokens)), max_tokens, price: calls_per_retry }
+        let tokens = reserve.saturating_mul(calls_per_retry);
+        // Room to save for one more.
+        let max_tokens = tokens.saturating_add(calls_per_retry);
+        Self { tokens: Arc::new(AtomicU32::new(tokens)), max_tokens, price: calls_per_retry }
     }
 
     fn earn(&self) {

@@ -92,9 +92,9 @@ impl Driver {
     ///
     /// An event loop that has other work uses this to bound the time that it spends on timeouts. If
     /// more is due, [`next_turn`](Self::next_turn) returns zero, and the next turn continues there:
-    /// timeouts fire in the same order as in one `turn`. A timeout that is due and has not run yet
-    /// can be cancelled and reset as ever. What is scheduled in between fires in its place, by
-    /// tick.
+    /// timeouts fire in the same order as in one `turn`, except those that were reset, and those
+    /// that tasks schedule meanwhile. A timeout that is due and has not run yet can be cancelled
+    /// and reset as ever. What is scheduled in between fires in its place, by tick.
     ///
     /// With a [task executor](crate::Builder::task_executor), `n` limits how many tasks are handed
     /// to it. A timeout that was [reset](crate::Timeout::reset) to a later deadline does not count
@@ -124,6 +124,13 @@ impl Driver {
     pub fn turn_at_most(&mut self, n: usize) -> usize {
         self.set_awake();
         self.shared.turn_at_most(n)
+    }
+
+    /// Does a turn that hands over at most as many tasks as the builder permits.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn turn_within_limit(&mut self) {
+        self.set_awake();
+        self.shared.turn_within_limit();
     }
 
     /// The loop is awake: no thread has to wake it.

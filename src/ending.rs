@@ -23,8 +23,8 @@ const THREAD: &str = "hashed-wheel-stop";
 /// [`wait`](Self::wait) waits for the end and returns the timeouts that are left.
 ///
 /// With the feature `async` this is a future too, with the same output: see
-/// [`stop_async`](crate::HashedWheelTimer::stop_async). It runs on any runtime. A poll after the
-/// one that was ready returns an empty `Vec`.
+/// `HashedWheelTimer::stop_async`. It runs on any runtime. A poll after the one that was ready
+/// returns an empty `Vec`.
 ///
 /// If this value is dropped, the end goes on. The timeouts that are left are cancelled, their hooks
 /// are called, and no caller gets them.
@@ -139,6 +139,10 @@ impl Ending {
     ///
     /// As for [`wait`](Self::wait).
     pub fn wait_timeout(self, limit: Duration) -> Result<Vec<Timeout>, Self> {
+        // A platform without a clock ends the timer in the call that begins it.
+        if self.is_finished() {
+            return Ok(self.wait());
+        }
         // A limit that is too long to represent is none.
         self.wait_until(Instant::now().checked_add(limit)).ok_or(self)
     }
@@ -151,7 +155,7 @@ impl Ending {
                 return Some(timeouts);
             }
             assert!(
-                !self.timer.worker.is_held_by_this_thread(),
+                !self.timer.is_worker(),
                 "the end of a HashedWheelTimer was awaited by a task on the timer's own worker, and would wait for that \
                  task to end: wait on another thread"
             );
@@ -190,7 +194,7 @@ fn end(timer: &Arc<Shared>, grace: Option<Grace>) -> Vec<Timeout> {
 
 /// [`end`] on the thread of the caller, because no other thread could be started.
 fn end_here(timer: &Arc<Shared>, grace: Option<Grace>) -> Vec<Timeout> {
-    if timer.worker.is_held_by_this_thread() {
+    if timer.is_worker() {
         timer.stop_from_anywhere();
         return Vec::new();
     }

@@ -220,18 +220,24 @@ pub(crate) const HAS_COUNTER: bool = cfg!(not(any(miri, target_family = "wasm"))
 pub(crate) fn counters_agree() -> bool {
     #[cfg(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri)))]
     {
-        const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        std::fs::read_to_string(SOURCE).is_ok_and(|source| is_counter(source.trim_end()))
+        let read = |name| {
+            std::fs::read_to_string(format!("/sys/devices/system/clocksource/clocksource0/{name}"))
+                .unwrap_or_default()
+        };
+        is_counter(read("current_clocksource").trim_end(), &read("available_clocksource"))
     }
     // Elsewhere the platform guarantees it, or does not tell.
     #[cfg(not(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri))))]
     true
 }
 
-/// Whether this clock source of Linux is the counter, or is computed from it by a virtual machine.
+/// Whether this clock source of Linux is the counter, or is computed from it by a virtual machine
+/// that has the counter itself among its `available` ones. Linux removes a counter that is unstable
+/// from these, and then uses one that corrects it for each core.
 #[cfg(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri)))]
-fn is_counter(source: &str) -> bool {
+fn is_counter(source: &str, available: &str) -> bool {
     matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "xen")
+        && available.split_whitespace().any(|source| source == "tsc")
 }
 
 /// The processor's counter (the TSC on x86-64), in nanoseconds.
@@ -294,8 +300,13 @@ mod tests {
     #[test]
     fn only_sources_that_are_the_counter_are_trusted() {
         use super::is_counter;
-        assert!(["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen"].into_iter().all(is_counter));
-        assert!(!["", "hpet", "acpi_pm", "jiffies", "refined-jiffies"].into_iter().any(is_counter));
+        for source in ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen"] {
+            assert!(is_counter(source, "tsc kvm-clock\n"));
+            assert!(!is_counter(source, "kvm-clock acpi_pm\n"), "the counter is not stable");
+        }
+        for source in ["", "hpet", "acpi_pm", "jiffies", "refined-jiffies"] {
+            assert!(!is_counter(source, "tsc hpet acpi_pm\n"));
+        }
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub enum RejectionPolicy {
     ///
     /// If the timer rejects that timeout, or ends meanwhile, the task is dropped and counted. A
     /// timer that is being shut down rejects it.
+    /// [`cancel_all`](crate::HashedWheelTimer::cancel_all) and
+    /// [`stop`](crate::HashedWheelTimer::stop) cancel it, and it is among the timeouts that `stop`
+    /// returns.
     Retry(Duration),
     /// Calls a function with the task, on the worker: [`handler`](Self::handler).
     Handler(Handler),
@@ -124,26 +127,27 @@ impl WithPolicy {
     fn execute(&self, task: DispatchedTask) {
         for task in refused_by(|| (self.executor)(task)) {
             match &self.policy {
-                RejectionPolicy::Drop => task.reject(),
-                RejectionPolicy::RunOnWorker => task.run(),
+                RejectionPolicy::Drop => drop(task),
+                RejectionPolicy::RunOnWorker => watch(task, ExpiredTask::run),
                 RejectionPolicy::Retry(delay) => self.retry_after(*delay, task),
-                RejectionPolicy::Handler(Handler(handler)) => {
-                    let timeout = task.timeout().clone();
-                    let name = || timeout.handle.name();
-                    timeout.handle.timer().guard("in the handler of refused tasks", name, || {
-                        handler(ExpiredTask::new(task));
-                    });
-                }
+                RejectionPolicy::Handler(Handler(handler)) => watch(task, handler),
             }
         }
     }
 
-    fn retry_after(&self, delay: Duration, task: DispatchedTask) {
+    fn retry_after(&self, delay: Duration, task: ExpiredTask) {
         let timer = task.timeout().handle.to_arc();
-        let retry = Retry { task: ExpiredTask::new(task), executor: Weak::clone(&self.itself) };
+        let retry = Retry { task, executor: Weak::clone(&self.itself) };
         // If it is rejected, the task is dropped with it.
         let _ = timer.schedule_by(retry, ticks::deadline(timer.time.now_or_soon(), delay));
     }
+}
+
+/// Gives the task to `run` on the worker. That is reported if it is slow, or panics.
+fn watch(task: ExpiredTask, run: impl FnOnce(ExpiredTask)) {
+    let timeout = task.timeout().clone();
+    let (timer, name) = (timeout.handle.timer(), timeout.handle.name());
+    timer.watch(name, || timer.guard("after the executor has refused it", || name, || run(task)));
 }
 
 /// A refused task that waits to be offered to the executor again.

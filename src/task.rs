@@ -67,7 +67,8 @@ pub trait TimerTask: Send + 'static {
     ///
     /// Called on the thread whose [`cancel`](Timeout::cancel) or
     /// [`stop`](crate::HashedWheelTimer::stop) ended the timeout, before that call returns. If a
-    /// task on the worker dropped the last handle of the timer, it is called on the worker.
+    /// task on the worker dropped the last handle of the timer, it is called on the worker. If the
+    /// timer [ends on a thread of its own](crate::Ending), it is called there.
     ///
     /// Netty calls `TimerTask.cancelled` on its worker, up to one tick later.
     ///
@@ -231,8 +232,9 @@ pub trait TaskExecutor: Send + Sync + 'static {
     /// # Deadlocks
     ///
     /// [`stop`](crate::HashedWheelTimer::stop), [`shutdown`](crate::HashedWheelTimer::shutdown) and
-    /// the drop of the last handle wait for the worker. So if this method blocks until a pool has
-    /// room, no task in that pool may do any of the three.
+    /// the drop of the last handle wait for the worker, and so does
+    /// [`cancel_all`](crate::HashedWheelTimer::cancel_all). So if this method blocks until a pool
+    /// has room, no task in that pool may do any of the four.
     fn execute(&self, task: ExpiredTask);
 }
 
@@ -271,6 +273,11 @@ impl ExpiredTask {
         }
     }
 
+    /// The timeout of a task that has not run.
+    pub(crate) fn timeout(&self) -> &Timeout {
+        self.task.as_ref().expect("`run` consumes the task").timeout()
+    }
+
     /// Returns the task, unless it has run.
     pub(crate) fn into_dispatched(mut self) -> Option<DispatchedTask> {
         self.task.take()
@@ -287,11 +294,13 @@ impl Drop for ExpiredTask {
 
 local!(static REFUSED: RefCell<Option<Vec<DispatchedTask>>> = RefCell::new(None));
 
-/// Returns the tasks that this thread drops while it is in `execute`.
-pub(crate) fn refused_by(execute: impl FnOnce()) -> Vec<DispatchedTask> {
+/// Returns the tasks that this thread drops while it is in `execute`. One that is dropped after that
+/// is rejected.
+pub(crate) fn refused_by(execute: impl FnOnce()) -> Vec<ExpiredTask> {
     let _call = ExecutorCall { outer: replace_refused(Some(Vec::new())) };
     execute();
-    replace_refused(None).unwrap_or_default()
+    let refused = replace_refused(None).unwrap_or_default();
+    refused.into_iter().map(ExpiredTask::new).collect()
 }
 
 /// A call of an executor. At its end, the tasks that it has refused are rejected, unless they were

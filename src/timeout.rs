@@ -61,8 +61,8 @@ impl Timeout {
     /// Cancels the timeout, or waits until its task is over. Linux's `timer_delete_sync`.
     ///
     /// Returns what [`cancel`](Self::cancel) returns. When this returns, the task does not run, and
-    /// will not run. This thread sees everything that the task did. So the data that the task uses
-    /// may be freed.
+    /// will not run. This thread sees everything that the task did. So the data that `run` uses may
+    /// be freed.
     ///
     /// If the timeout can be cancelled, this is `cancel`, and does not wait. If another thread has
     /// cancelled it, this does not wait for that thread's `cancelled` hook.
@@ -72,7 +72,8 @@ impl Timeout {
     /// If the task was handed over before, the call waits:
     ///
     /// - for the end of the turn that the worker is in, if the timer has no [task
-    ///   executor](crate::Builder::task_executor),
+    ///   executor](crate::Builder::task_executor). A worker with much to do may begin further turns
+    ///   before this thread gets its turn.
     /// - until the executor has run or dropped the task, otherwise. That includes the time that the
     ///   task waits in a pool.
     ///
@@ -84,7 +85,9 @@ impl Timeout {
     ///
     /// A task that calls this for its own timeout does not wait for itself: the call returns
     /// immediately. On the worker no other task of the worker can be running, so there the call
-    /// waits only for tasks that an executor has.
+    /// waits only for tasks that an executor has. Do not wait there for a task that the executor
+    /// has refused and that is [retried](crate::RejectionPolicy::Retry): the worker retries it. Do
+    /// not wait either for a task within whose `run` this one runs, on the same thread.
     ///
     /// # Examples
     ///

@@ -296,7 +296,7 @@ impl HashedWheelTimer {
     /// Schedules a [`TimerTask`] to run once, `delay` from now, or gives it back.
     ///
     /// This is [`new_timeout_task`](Self::new_timeout_task), except that the error contains the
-    /// task. Also if the timer is closed by another thread during the call.
+    /// task, also if another thread closes the timer during the call.
     ///
     /// # Errors
     ///
@@ -651,7 +651,7 @@ impl HashedWheelTimer {
     /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
     /// thread. Panics if the caller is a task on the worker.
     fn would_wait_for_itself(&self, method: &str) -> bool {
-        let is_mine = self.shared.worker.is_held_by_this_thread();
+        let is_mine = self.shared.is_worker();
         assert!(
             !is_mine || self.shared.worker.is_calling_hooks(),
             "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
@@ -915,10 +915,12 @@ impl Drop for HashedWheelTimer {
         if !self.counts || !self.shared.drop_handle() {
             return;
         }
-        let is_ended_elsewhere = self.shared.is_ended_elsewhere.load(Ordering::Relaxed);
-        if self.shared.detaches_on_drop && !self.shared.worker.is_held_by_this_thread() {
+        if self.shared.is_ended_elsewhere.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.shared.detaches_on_drop && !self.shared.is_worker() {
             drop(self.begin_stop());
-        } else if !is_ended_elsewhere {
+        } else {
             self.shared.stop_from_anywhere();
         }
     }

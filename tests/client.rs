@@ -10,13 +10,13 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::ms;
+use common::{ends, ms};
 use hashed_wheel::client::{Budget, CallError, Client, Policy, Reason};
 use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock};
 
 fn policy(retries: u32) -> Policy {
     let mut policy = Policy::new(ms(1_000));
-    policy.attempt_timeout = ms(300);
+    policy.attempt_timeout = Some(ms(300));
     policy.retries = retries;
     policy.hedge_after = Some(ms(50));
     policy
@@ -35,10 +35,15 @@ struct Test {
 
 impl Test {
     fn new(policy: Policy) -> Self {
+        Self::with_budget(policy, Budget::default())
+    }
+
+    fn with_budget(policy: Policy, budget: Budget) -> Self {
         let clock = ManualClock::new();
         let builder = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone());
         let (timer, driver) = builder.build_driven().unwrap();
-        Self { client: Client::new(&timer, policy), clock, timer, driver, sent: RefCell::default() }
+        let client = Client::with_budget(&timer, policy, budget);
+        Self { client, clock, timer, driver, sent: RefCell::default() }
     }
 
     /// Makes a call to a simulated server and returns the result and its duration. `serve` answers
@@ -169,9 +174,47 @@ fn budget_limits_requests_to_a_failing_server() {
         test.call(|_, _| pending()).0.unwrap_err();
     }
     let more = test.sent.take().len() - calls;
-    // 100 from the reserve and 1 per ten calls. The first call earns nothing because the reserve is
-    // full.
-    assert_eq!(more, 199);
+    // 100 from the reserve and 1 per ten calls.
+    assert_eq!(more, 200);
+}
+
+/// Attempts that fail without waiting, in a single poll.
+#[test]
+fn deadline_ends_retries_that_never_wait() {
+    let end = ends(|| {
+        let timer = HashedWheelTimer::new(ms(1), 64);
+        let mut policy = Policy::new(ms(20));
+        policy.retries = u32::MAX;
+        policy.backoff = Duration::ZERO;
+        let client = Client::with_budget(&timer, policy, Budget::new(0, 0));
+        let call = pin!(client.call(|_| async { Err::<(), _>(()) }));
+        call.poll(&mut Context::from_waker(Waker::noop()))
+    });
+    assert!(matches!(end, Poll::Ready(Err(CallError::Deadline))));
+}
+
+#[test]
+fn retry_that_does_not_fit_before_the_deadline_is_not_paid_for() {
+    let mut policy = policy(5);
+    policy.deadline = ms(1);
+    policy.backoff = Duration::MAX;
+    policy.max_backoff = Duration::MAX;
+    let mut test = Test::new(policy);
+    // The pause is random: one of a millisecond or less is rare.
+    let (end, took) = test.call(|_, _| async { Err("broken") });
+    assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
+    assert_eq!(took, ms(0));
+}
+
+#[test]
+fn budget_without_a_reserve_earns_retries() {
+    let mut policy = policy(1);
+    policy.backoff = Duration::ZERO;
+    let mut test = Test::with_budget(policy, Budget::new(0, 5));
+    for _ in 0..100 {
+        test.call(|_, _| async { Err("broken") }).0.unwrap_err();
+    }
+    assert_eq!(test.sent.take().len(), 120);
 }
 
 #[test]

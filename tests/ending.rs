@@ -283,6 +283,29 @@ fn cancel_and_wait_does_not_wait_for_the_calling_task() {
     }
 }
 
+/// The executor drops the task, and the task cancels its own timeout when it is dropped.
+#[test]
+fn cancel_and_wait_in_the_drop_of_a_refused_task_does_not_wait() {
+    struct Connection(Arc<Mutex<Option<Timeout>>>);
+
+    impl Drop for Connection {
+        fn drop(&mut self) {
+            let timeout = self.0.lock().unwrap().take();
+            assert!(!timeout.expect("dropped once").cancel_and_wait());
+        }
+    }
+
+    ends(|| {
+        let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
+        let place = Arc::new(Mutex::new(None));
+        let connection = Connection(Arc::clone(&place));
+        let timeout = t.timer.new_timeout(move |_| drop(connection), TICK).unwrap();
+        *place.lock().unwrap() = Some(timeout);
+        t.pass(TICK);
+        assert_eq!((t.timer.stats().dropped_tasks, t.timer.stats().panics), (1, 0));
+    });
+}
+
 #[test]
 fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
     for settings in [|builder| builder, thread_per_task] {
@@ -501,6 +524,17 @@ fn detached_drop_does_not_wait_for_a_running_task() {
         assert!(begin.elapsed() < common::TEST_TIMEOUT);
         thread::sleep(ms(1));
     }
+}
+
+#[test]
+fn detached_drop_lets_a_shutdown_go_on() {
+    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop().build().unwrap();
+    let near = timer.new_timeout(|_| (), ms(100)).unwrap();
+    let far = timer.new_timeout(|_| (), ms(3_600_000)).unwrap();
+    let ending = timer.shutdown_timeout(ms(30_000), ms(0)).unwrap_err();
+    drop(timer);
+    assert_eq!(ending.wait(), [far]);
+    assert!(near.is_expired());
 }
 
 #[test]

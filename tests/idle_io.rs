@@ -1,4 +1,4 @@
-//! `IdleIo` on the manual clock, over pipes of tokio.
+//! `IdleIo` on the manual clock, over pipes of tokio; and once over a socket.
 #![cfg(feature = "tokio")]
 
 mod common;
@@ -8,11 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
-use common::{Driven, TICK};
-use hashed_wheel::{IdleIo, TimeoutError};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex, split};
+use common::{Driven, TICK, ms};
+use hashed_wheel::{HashedWheelTimer, IdleIo, TimeoutError};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, DuplexStream, ReadBuf, duplex, split};
+use tokio::net::TcpListener;
+use tokio::runtime;
 
 const IDLE: Duration = Duration::from_millis(100);
 
@@ -32,20 +35,28 @@ impl Task {
     }
 
     fn read(self: &Arc<Self>, io: &mut (impl AsyncRead + Unpin)) -> Poll<io::Result<Vec<u8>>> {
-        let waker = Waker::from(Arc::clone(self));
-        let mut bytes = [0; 8];
-        let mut buffer = ReadBuf::new(&mut bytes);
-        let result = Pin::new(io).poll_read(&mut Context::from_waker(&waker), &mut buffer);
-        result.map_ok(|()| buffer.filled().to_vec())
+        self.poll(io, |io, context| {
+            let mut bytes = [0; 8];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            io.poll_read(context, &mut buffer).map_ok(|()| buffer.filled().to_vec())
+        })
     }
 
+    /// Polls, and once more if the poll has woken this task: see
+    /// `data_that_came_in_time_is_read_although_the_runtime_was_busy`.
     fn poll<T: Unpin, R>(
         self: &Arc<Self>,
         io: &mut T,
-        poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<R>,
+        poll: impl Fn(Pin<&mut T>, &mut Context<'_>) -> Poll<R>,
     ) -> Poll<R> {
         let waker = Waker::from(Arc::clone(self));
-        poll(Pin::new(io), &mut Context::from_waker(&waker))
+        let (mut context, before) = (Context::from_waker(&waker), self.wakes());
+        let result = poll(Pin::new(io), &mut context);
+        if result.is_ready() || self.wakes() == before {
+            return result;
+        }
+        self.0.store(before, SeqCst);
+        poll(Pin::new(io), &mut context)
     }
 
     fn write(self: &Arc<Self>, io: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -211,6 +222,37 @@ fn both_halves_of_a_split_connection_time_out() {
     assert_eq!([reader.wakes(), writer.wakes()], [of_reader + 1, of_writer + 1]);
     assert_timed_out(writer.write(&mut write, b"5"));
     assert_timed_out(reader.read(&mut read));
+}
+
+/// The timer's thread wakes the reader before the runtime, which was busy, has looked at the
+/// socket.
+#[test]
+fn data_that_came_in_time_is_read_although_the_runtime_was_busy() {
+    for _ in 0..3 {
+        let timer = HashedWheelTimer::new(ms(1), 64);
+        let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let read = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let peer = thread::spawn(move || {
+                let mut peer = std::net::TcpStream::connect(address).unwrap();
+                thread::sleep(ms(20));
+                std::io::Write::write_all(&mut peer, b"data").unwrap();
+                peer
+            });
+            let (socket, _) = listener.accept().await.unwrap();
+            let reader = tokio::spawn(async move {
+                let mut bytes = [0; 4];
+                IdleIo::new(socket, &timer, ms(50)).read_exact(&mut bytes).await.map(|_| bytes)
+            });
+            // The reader waits. Then nothing runs until its time is over.
+            tokio::task::yield_now().await;
+            thread::sleep(ms(100));
+            let _peer = peer.join().unwrap();
+            reader.await.unwrap()
+        });
+        assert_eq!(read.unwrap(), *b"data");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Driven, Ends, TICK, quietly};
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, RejectionPolicy};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, RejectionPolicy};
 
 /// A timer whose executor has room for one task and refuses the others.
 fn with(policy: RejectionPolicy) -> (Driven, Receiver<ExpiredTask>) {
@@ -204,4 +204,38 @@ fn executor_is_dropped_with_a_waiting_retry() {
     t.timer.stop();
     assert_eq!(Arc::strong_count(&pool), 1);
     assert_eq!(task_ends.drops(), 1);
+}
+
+/// A periodic task that is far behind, on a worker that runs it because the executor refuses it.
+#[test]
+fn stop_ends_the_runs_that_are_made_up_for() {
+    let (stop, stopped) = (Arc::new(Mutex::new(None::<HashedWheelTimer>)), Arc::new(AtomicUsize::new(0)));
+    let mut t = Driven::with(|builder| {
+        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(|task: ExpiredTask| drop(task))
+    });
+    let (its_stop, runs) = (Arc::clone(&stop), Arc::clone(&stopped));
+    let task = move || {
+        if runs.fetch_add(1, SeqCst) == 2 {
+            // The last handle.
+            drop(its_stop.lock().unwrap().take());
+        }
+    };
+    let periodic = t.timer.schedule_at_fixed_rate(task, TICK, TICK).unwrap();
+    *stop.lock().unwrap() = Some(t.timer);
+    t.clock.advance(TICK * 100);
+    t.driver.turn();
+    assert_eq!((stopped.load(SeqCst), periodic.is_cancelled()), (3, true));
+}
+
+#[test]
+fn refused_task_that_runs_on_the_worker_is_watched() {
+    let clock = ManualClock::new();
+    let its_clock = clock.clone();
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
+    let builder = builder.slow_task_threshold(TICK).task_executor(|task: ExpiredTask| drop(task));
+    let (timer, mut driver) = builder.rejection_policy(RejectionPolicy::RunOnWorker).build_driven().unwrap();
+    timer.new_timeout(move |_| its_clock.advance(TICK * 2), TICK).unwrap();
+    clock.advance(TICK);
+    driver.turn();
+    assert_eq!(timer.stats().slow_tasks, 1);
 }

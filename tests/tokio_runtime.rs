@@ -277,3 +277,47 @@ async fn runtime_that_is_not_paused_leaves_the_machine_clock() {
     thread::sleep(ms(2));
     assert!(timer.now() >= before + ms(2));
 }
+
+/// The grace is real time, and tasks run on the runtime.
+#[test]
+fn shutdown_waits_for_the_task_of_the_runtime() {
+    for threads in [1, 2] {
+        ends(move || {
+            runtime(threads).block_on(async {
+                let (timer, (sent, received)) = (timer(), std::sync::mpsc::channel());
+                let is_on_runtime = move |_: &_| sent.send(Handle::try_current().is_ok()).unwrap();
+                timer.new_timeout(is_on_runtime, ms(30)).unwrap();
+                let far = timer.new_timeout(|_| (), HOUR).unwrap();
+                assert_eq!(timer.shutdown_async(Duration::from_secs(30)).await, [far]);
+                assert_eq!(received.try_recv(), Ok(true));
+            });
+        });
+    }
+}
+
+/// The only thread of the runtime cannot turn the timer while it waits for it.
+#[test]
+fn shutdown_that_blocks_the_runtime_ends_with_the_grace() {
+    ends(|| {
+        runtime(1).block_on(async {
+            let timer = timer();
+            let near = timer.new_timeout(|_| (), ms(5)).unwrap();
+            assert_eq!(timer.shutdown(ms(20)), [near]);
+        });
+    });
+}
+
+#[test]
+fn task_ends_when_a_task_of_the_timer_drops_the_last_handle() {
+    ends(|| {
+        runtime(1).block_on(async {
+            let timer = timer();
+            let last = timer.clone();
+            timer.new_timeout(move |_| drop(last), ms(5)).unwrap();
+            drop(timer);
+            while Handle::current().metrics().num_alive_tasks() > 0 {
+                time::sleep(ms(1)).await;
+            }
+        });
+    });
+}

@@ -443,11 +443,20 @@ mod fork {
     fn stop_in_a_child_process_returns_although_a_task_was_running() {
         let timer = builder().build().unwrap();
         let (gate, wait) = Gate::new();
-        timer.new_timeout(move |_| wait(), ms(0)).unwrap();
+        let running = timer.new_timeout(move |_| wait(), ms(0)).unwrap();
         gate.wait_for_arrival();
         in_child(|| {
             assert!(timer.shutdown(HOUR).is_empty());
             assert!(timer.stop().is_empty());
+        });
+        in_child(|| {
+            assert_eq!(timer.cancel_all(), 0);
+            running.cancel_and_wait();
+            // New threads get the memory of threads that do not exist here, and their numbers.
+            for _ in 0..3 {
+                let timer = timer.clone();
+                thread::spawn(move || assert!(timer.stop().is_empty())).join().unwrap();
+            }
         });
         gate.open();
     }

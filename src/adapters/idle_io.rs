@@ -1,12 +1,14 @@
 //! An idle timeout for a stream of bytes: feature `tokio`.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::mem;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::yield_now;
 
 use crate::future::{Sleep, TimeoutError};
 use crate::timer::HashedWheelTimer;
@@ -23,6 +25,9 @@ pin_project! {
     ///
     /// The time begins when this is made. The timeout fires up to one tick of the timer later, and
     /// never early. With a timeout too large to represent no operation fails.
+    ///
+    /// The time is that of bytes through this value. If the inner connection has a buffer or
+    /// encrypts, what it moves in a flush or a shutdown is not seen: wrap the socket itself.
     ///
     /// The two directions may be in different tasks, as after `tokio::io::split`. Each of them
     /// fails.
@@ -74,7 +79,8 @@ pin_project! {
 impl<T> IdleIo<T> {
     /// Wraps `io`. The time begins now.
     pub fn new(io: T, timer: &HashedWheelTimer, timeout: Duration) -> Self {
-        Self { io, idle: Idle { timeout, sleeps: [timer.sleep(timeout), timer.sleep(timeout)] } }
+        let sleeps = [timer.sleep(timeout), timer.sleep(timeout)];
+        Self { io, idle: Idle { timeout, sleeps, is_last_poll: [false; 2] } }
     }
 
     /// Returns the time without traffic after which an operation fails.
@@ -117,6 +123,8 @@ struct Idle {
     /// One per direction, because two tasks may wait, each with its own waker. Both have the same
     /// deadline. One that was never polled is in no wheel.
     sleeps: [Sleep; 2],
+    /// The time is over, and the operation gets one more poll.
+    is_last_poll: [bool; 2],
 }
 
 /// Indices of [`Idle::sleeps`].
@@ -126,6 +134,7 @@ const WRITE: usize = 1;
 impl Idle {
     fn rearm(&mut self) {
         self.sleeps.iter_mut().for_each(|sleep| sleep.reset(self.timeout));
+        self.is_last_poll = [false; 2];
     }
 
     /// Re-arms the timeout if the operation has moved bytes, and limits its time if it waits.
@@ -149,10 +158,19 @@ impl Idle {
         context: &mut Context<'_>,
         result: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
+        let is_last_poll = mem::take(&mut self.is_last_poll[direction]);
         if result.is_ready() {
             return result;
         }
         let end = ready!(Pin::new(&mut self.sleeps[direction]).poll(context));
+        if end.is_ok() && !is_last_poll {
+            // The timer may have woken this task before the runtime, which was busy, has looked at
+            // its connections; or the task has used up its budget. `yield_now` wakes the task after
+            // that look, with a new budget.
+            self.is_last_poll[direction] = true;
+            let _ = pin!(yield_now()).poll(context);
+            return Poll::Pending;
+        }
         Poll::Ready(Err(end.map_or_else(TimeoutError::Timer, |()| TimeoutError::Elapsed).into()))
     }
 }

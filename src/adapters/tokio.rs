@@ -43,7 +43,10 @@ impl Builder {
     /// [`clock`](Self::clock)`(`[`TokioClock::new`]`(…))`.
     ///
     /// A clock that was set is used. It should run at the pace of the runtime's clock, by which the
-    /// task sleeps. A [`waker`](Self::waker) that was set is not used.
+    /// task sleeps. These settings are not used: a [`waker`](Self::waker), and those of the thread.
+    ///
+    /// On a paused clock a timeout that was cancelled may still be the next one to which
+    /// auto-advance moves: the worker sees a cancellation at its next turn.
     ///
     /// # The end of the runtime
     ///
@@ -52,6 +55,10 @@ impl Builder {
     /// waiting futures resolve with [`Stopped`](crate::NewTimeoutError::Stopped). A later `stop`
     /// returns an empty `Vec`, and a later `new_timeout` is an error. The timer is stopped from the
     /// start if the runtime was dropped before this call.
+    ///
+    /// [`shutdown`](HashedWheelTimer::shutdown) waits in real time for the task of the runtime. On
+    /// the only thread of the runtime use [`shutdown_async`](HashedWheelTimer::shutdown_async): a
+    /// call that blocks this thread waits for the whole grace, while nothing runs.
     ///
     /// The timer does not keep the runtime alive. The task ends when the timer is stopped. If
     /// `stop` is still calling hooks on another thread, the end of the task waits for them, as the
@@ -116,7 +123,9 @@ impl Builder {
         }
         let notify = Arc::new(Notify::new());
         let waker = Arc::clone(&notify);
-        let (timer, driver) = builder.waker(move || waker.notify_one()).build_driven()?;
+        let mut builder = builder.waker(move || waker.notify_one());
+        builder.is_turned_by_runtime = true;
+        let (timer, driver) = builder.build_driven()?;
         runtime.spawn(turn(driver, notify));
         Ok(timer)
     }
@@ -125,10 +134,15 @@ impl Builder {
 /// Turns the driver until the timer stops. The drop of this future stops it.
 async fn turn(mut driver: Driver, notify: Arc<Notify>) {
     while !driver.is_stopped() {
-        driver.turn();
+        driver.turn_within_limit();
         // Before the sleep is announced: until then no caller has to wake this task.
         yield_now().await;
-        match driver.next_turn() {
+        let next = driver.next_turn();
+        if driver.is_stopped() {
+            // A task of the timer may have dropped the last handle, which notifies nobody.
+            return;
+        }
+        match next {
             // tokio would round it up to a millisecond.
             Some(Duration::ZERO) => {}
             // Whether the sleep ends or is ended, a turn is next.

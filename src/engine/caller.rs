@@ -141,6 +141,10 @@ impl Shared {
     ///
     /// Not to be called by the worker in a turn.
     pub(crate) fn cancel_all(self: &Arc<Self>) -> usize {
+        if self.thread.is_in_parent_process() {
+            // The timeouts are the parent's, and the worker's lock may never be released here.
+            return 0;
+        }
         // Without the lock, because the hooks are user code; one by one, so that each timeout ends
         // as by its own `cancel`.
         let pending = self.worker.lock().pending(self);

@@ -74,7 +74,7 @@ impl Shared {
     /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is
     /// a threshold.
     #[inline]
-    pub(super) fn watch<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
+    pub(crate) fn watch<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
         if self.slow_task_threshold == DEADLINE_NEVER { run() } else { self.time_task(task, run) }
     }
 
@@ -151,26 +151,28 @@ impl DispatchedTask {
     /// Runs the task on this thread. A periodic task that makes up for missed runs runs again for
     /// those that were due by the end of the first one.
     pub(crate) fn run(self) {
-        let Self(claimed) = self;
-        let node = claimed.timeout().handle.as_ptr().addr();
-        while_running(node, || {
-            if claimed.timeout().handle.is_periodic() {
-                run_periodic(claimed);
-            } else {
-                end_run(&run_claimed(claimed));
-            }
+        self.with_claimed(|claimed| match claimed.timeout().handle.is_periodic() {
+            true => run_periodic(claimed),
+            false => end_run(&run_claimed(claimed)),
         });
     }
 
     /// Drops the task, or leaves out this run of a periodic one: the executor does not run it.
     pub(crate) fn reject(self) {
+        self.with_claimed(|claimed| {
+            if claimed.timeout().handle.is_periodic() {
+                skip_run(claimed);
+            } else {
+                count_dropped(claimed.timeout());
+                discard_dispatched(claimed);
+            }
+        });
+    }
+
+    /// The task, which may wait for its own end when it runs or is dropped, is this thread's.
+    fn with_claimed(self, work: impl FnOnce(ClaimedTask<SharedFields>)) {
         let Self(claimed) = self;
-        if claimed.timeout().handle.is_periodic() {
-            skip_run(claimed);
-        } else {
-            count_dropped(claimed.timeout());
-            discard_dispatched(claimed);
-        }
+        while_running(claimed.timeout().handle.as_ptr().addr(), || work(claimed));
     }
 }
 
@@ -205,8 +207,13 @@ fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
     }
     let mut next = claimed.repeat(true);
     if let Some(NextRun { tick_began, .. }) = next {
-        while next.is_some_and(|next| next.deadline <= tick_began) && claimed.timeout().handle.end().is_none()
-        {
+        let is_behind = |next: Option<NextRun>| next.is_some_and(|next| next.deadline <= tick_began);
+        let goes_on = |timeout: &Timeout| {
+            let handle = &timeout.handle;
+            // A `stop` cannot end the timeout while the worker runs it for the executor.
+            handle.end().is_none() && !handle.timer().state.snapshot().is_stopped()
+        };
+        while is_behind(next) && goes_on(claimed.timeout()) {
             next = claimed.repeat(true);
         }
     }

@@ -159,9 +159,15 @@ impl Shared {
         timeouts
     }
 
+    /// Whether this thread is the worker: it runs a turn, or the hooks of a stopped timer. (In a
+    /// child process a thread may have the number of a worker that does not exist there.)
+    pub(crate) fn is_worker(&self) -> bool {
+        self.worker.is_held_by_this_thread() && !self.thread.is_in_parent_process()
+    }
+
     /// Stops the timer, and waits for the end unless this thread would wait for itself.
     pub(crate) fn stop_from_anywhere(self: &Arc<Self>) {
-        if self.worker.is_held_by_this_thread() {
+        if self.is_worker() {
             // The worker sees it before the next task, and ends the rest when its turn is over.
             self.abandon();
         } else {
@@ -233,7 +239,7 @@ impl Shared {
             // Nothing runs here that could be waited for.
             return self.stop();
         }
-        if self.thread.is_started() {
+        if self.thread.is_started() || self.is_turned_by_runtime {
             self.wait_for_worker(last, at_most);
         } else {
             self.turn_while_due(last);
@@ -258,11 +264,12 @@ impl Shared {
                 awaited = next;
                 by = by.max(Instant::now() + self.ticks.until(next, now) + LOOK_INTERVAL);
             }
-            if next > self.ticks.reached(now) {
-                if Instant::now() > by {
-                    return;
-                }
-            } else if next > 0 {
+            let is_due = next <= self.ticks.reached(now);
+            // This thread may be the one on which a runtime would turn the timer.
+            if (!is_due || self.is_turned_by_runtime) && Instant::now() > by {
+                return;
+            }
+            if is_due && next > 0 {
                 // The worker may sleep for a time that its clock has jumped over.
                 self.wake();
             }

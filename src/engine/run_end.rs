@@ -53,7 +53,7 @@ pub(super) fn end_run(timeout: &Timeout) {
 #[cold]
 fn wake_waiters(timer: &Shared) {
     let waiters = std::mem::take(&mut *timer.run_waiters.lock());
-    waiters.iter().for_each(|waiter| waiter.unpark());
+    waiters.iter().for_each(|(_, waiter)| waiter.unpark());
 }
 
 impl Shared {
@@ -63,6 +63,10 @@ impl Shared {
         let handle = &timeout.handle;
         // A cancelled timeout has a run only if it is periodic and was cancelled during that run.
         if handle.end() != Some(End::Expired) && handle.deadline() != DEADLINE_RUNNING {
+            return;
+        }
+        if self.thread.is_in_parent_process() {
+            // No task runs here, and the worker's lock may never be released.
             return;
         }
         if !self.has_executor {
@@ -76,9 +80,12 @@ impl Shared {
 
     fn wait_for_executor(&self, timeout: &Timeout) {
         let parker = Parker::default();
+        // Unique among the waiters.
+        let itself = std::ptr::from_ref(&parker).addr();
         loop {
-            self.run_waiters.lock().push(parker.unparker());
+            self.run_waiters.lock().push((itself, parker.unparker()));
             if !timeout.handle.await_run() {
+                self.run_waiters.lock().retain(|&(waiter, _)| waiter != itself);
                 return;
             }
             parker.park();

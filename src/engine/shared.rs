@@ -106,7 +106,7 @@ pub(crate) struct SharedFields {
     pub(crate) handles: AtomicUsize,
     pub(super) end_of_turn: EndOfTurn,
     /// The threads that wait for the end of a run on the task executor.
-    pub(super) run_waiters: Mutex<Vec<Unparker>>,
+    pub(super) run_waiters: Mutex<Vec<(usize, Unparker)>>,
     /// The task that the worker runs, if the user has set a threshold for slow tasks.
     pub(super) running: unmodelled::Mutex<Option<Running>>,
     pub(crate) counters: Counters,
@@ -115,8 +115,10 @@ pub(crate) struct SharedFields {
     /// In nanoseconds: a task that the worker runs and that takes longer is reported.
     /// `DEADLINE_NEVER` is none.
     pub(super) slow_task_threshold: u64,
-    /// For the worker thread.
+    /// For the worker thread, or the task of a runtime.
     pub(super) max_tasks_per_turn: Option<NonZeroUsize>,
+    /// A task of a runtime turns the driver, so that nobody else has to.
+    pub(super) is_turned_by_runtime: bool,
     pub(crate) time: Time,
     /// The name of the wheel, for `Debug`.
     pub(crate) wheel: &'static str,
@@ -152,6 +154,7 @@ pub(crate) struct Settings {
     /// In nanoseconds; `DEADLINE_NEVER` is none.
     pub(crate) slow_task_threshold: u64,
     pub(crate) max_tasks_per_turn: Option<NonZeroUsize>,
+    pub(crate) is_turned_by_runtime: bool,
     pub(crate) waker: Option<Waker>,
     /// `None` is the operating system's.
     pub(crate) clock: Option<Box<dyn Clock>>,
@@ -199,6 +202,7 @@ impl Shared {
             ticks,
             slow_task_threshold: settings.slow_task_threshold,
             max_tasks_per_turn: settings.max_tasks_per_turn,
+            is_turned_by_runtime: settings.is_turned_by_runtime,
             time,
             is_driven: settings.is_driven,
             detaches_on_drop: settings.detaches_on_drop,

@@ -141,6 +141,14 @@ impl Shared {
         self.turn_by(|worker, now| worker.turn_at_most(self, now, most))
     }
 
+    /// Does a turn that hands over at most as many tasks as the builder permits.
+    pub(crate) fn turn_within_limit(self: &Arc<Self>) {
+        match self.max_tasks_per_turn {
+            None => self.turn(),
+            Some(most) => self.turn_at_most(most.get()),
+        };
+    }
+
     /// Does a turn by `step`, which returns whether anything was due.
     #[inline]
     fn turn_by(self: &Arc<Self>, step: impl FnOnce(&mut Worker, u64) -> bool) -> usize {
@@ -206,10 +214,7 @@ fn run_worker(shared: &Arc<Shared>) {
     let turns = || {
         let parker = shared.thread.parker.take().expect("the thread is started once");
         loop {
-            match shared.max_tasks_per_turn {
-                None => shared.turn(),
-                Some(most) => shared.turn_at_most(most.get()),
-            };
+            shared.turn_within_limit();
             match shared.idle() {
                 Idle::Ended => return,
                 Idle::UntilNextTick(time) if time.is_zero() => continue,

@@ -48,7 +48,7 @@ use crate::ticks;
 /// [`stop`](crate::HashedWheelTimer::stop).
 ///
 /// An overloaded runtime does better if one of its own tasks turns the timer: see
-/// [`Driver`](crate::Driver).
+/// `Builder::build_on_tokio`, and [`Driver`](crate::Driver) for other runtimes.
 ///
 /// # When the timer stops
 ///

@@ -112,8 +112,9 @@ impl Periodic {
     /// Cancels the task, and waits until it does not run. Linux's `timer_delete_sync`.
     ///
     /// Returns what [`cancel`](Self::cancel) returns. When this returns, no run is in progress, and
-    /// none will begin. Otherwise as [`Timeout::cancel_and_wait`]: it waits only if a run is in
-    /// progress, and a task that calls it for itself does not wait.
+    /// none will begin. Otherwise as [`Timeout::cancel_and_wait`]. If the task has ended itself or
+    /// was cancelled during its last run, the call may wait for the end of a turn although no run
+    /// is in progress.
     ///
     /// # Examples
     ///

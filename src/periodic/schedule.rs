@@ -237,7 +237,7 @@ impl Schedule {
     /// that `shutdown` cancels and returns. With `true` the task runs within the grace. With either
     /// value it does not prolong the wait.
     ///
-    /// It has no effect on an [interval](crate::HashedWheelTimer::interval_on).
+    /// It has no effect on an interval (`HashedWheelTimer::interval_on`).
     ///
     /// # Examples
     ///

@@ -114,7 +114,7 @@ fn run(options: &Options) -> io::Result<Verdict> {
     let Options { calls, callers, deadline, seed, repeat_writes, .. } = *options;
     let load = Load { calls, callers, seed, repeat_writes };
     let mut policy = Policy::new(deadline);
-    policy.attempt_timeout = ATTEMPT;
+    policy.attempt_timeout = Some(ATTEMPT);
     policy.retries = 2;
     policy.backoff = Duration::from_millis(20);
     println!(

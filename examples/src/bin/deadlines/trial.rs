@@ -173,7 +173,9 @@ impl Trial {
             Err(CallError::AttemptTimeout) => {
                 let last = sent.iter().rfind(|(reason, _)| *reason != Reason::Hedge);
                 expect(
-                    last.is_some_and(|(_, sent)| began + took >= *sent + policy.attempt_timeout),
+                    last.is_some_and(|(_, sent)| {
+                        began + took >= *sent + policy.attempt_timeout.unwrap_or_default()
+                    }),
                     "an attempt timed out too early",
                 );
                 counts.unanswered += 1;
