@@ -176,8 +176,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "RunEndWakesOneWaiter",
         "engine/run_end.rs",
-        "waiters.iter().for_each(|waiter| waiter.unpark());",
-        "waiters.iter().take(1).for_each(|waiter| waiter.unpark());",
+        "waiters.iter().for_each(|(_, waiter)| waiter.unpark());",
+        "waiters.iter().take(1).for_each(|(_, waiter)| waiter.unpark());",
     ),
     // --- engine/end.rs ---------------------------------------------------------------------------
     // `stop` looks for `LIGHT` before it changes the state.
@@ -191,7 +191,7 @@ pub const ROWS: &[Row] = &[
         return before;",
     ),
     // The drop of the last handle waits for the worker even if this thread is the worker.
-    mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.worker.is_held_by_this_thread()» {", "false"),
+    mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.is_worker()» {", "false"),
     // The count of handles is lowered by a load and a store, with a gap in between.
     mutant(
         "DropHandleWithoutCompare",

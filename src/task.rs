@@ -294,8 +294,8 @@ impl Drop for ExpiredTask {
 
 local!(static REFUSED: RefCell<Option<Vec<DispatchedTask>>> = RefCell::new(None));
 
-/// Returns the tasks that this thread drops while it is in `execute`. One that is dropped after that
-/// is rejected.
+/// Returns the tasks that this thread drops while it is in `execute`. One that is dropped after
+/// that is rejected.
 pub(crate) fn refused_by(execute: impl FnOnce()) -> Vec<ExpiredTask> {
     let _call = ExecutorCall { outer: replace_refused(Some(Vec::new())) };
     execute();
