@@ -121,6 +121,8 @@ impl Worker {
     }
 
     /// Does a turn at time `now`. Returns whether anything was due in the wheel.
+    // Into both kinds of turns: a call costs an empty turn 40 instructions.
+    #[inline]
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
         shared.counters.worker.turns.add_one_alone();
         let Self { executor, nodes, intake, lateness, has_ended_all, .. } = self;
