@@ -33,6 +33,14 @@ fn busy(builder: Builder) -> (HashedWheelTimer, Gate, Timeout) {
 
 // --- is_shutting_down ----------------------------------------------------------------------------
 
+fn wait_until_cancelled(timeout: &Timeout) {
+    let begin = Instant::now();
+    while !timeout.is_cancelled() {
+        assert!(begin.elapsed() < common::TEST_TIMEOUT);
+        thread::sleep(ms(1));
+    }
+}
+
 #[test]
 fn timer_is_shutting_down_from_the_beginning_of_its_end() {
     let (timer, gate, later) = busy(HashedWheelTimer::builder());
@@ -492,11 +500,7 @@ mod with_futures {
         let (timer, gate, later) = busy(HashedWheelTimer::builder());
         drop(timer.stop_async());
         gate.open();
-        let begin = Instant::now();
-        while !later.is_cancelled() {
-            assert!(begin.elapsed() < common::TEST_TIMEOUT);
-            thread::sleep(ms(1));
-        }
+        wait_until_cancelled(&later);
     }
 
     #[test]
@@ -519,11 +523,7 @@ fn detached_drop_does_not_wait_for_a_running_task() {
     ends(move || drop(timer));
     assert!(!later.is_cancelled(), "the task holds the end up");
     gate.open();
-    let begin = Instant::now();
-    while !later.is_cancelled() {
-        assert!(begin.elapsed() < common::TEST_TIMEOUT);
-        thread::sleep(ms(1));
-    }
+    wait_until_cancelled(&later);
 }
 
 #[test]

@@ -139,7 +139,8 @@ async fn turn(mut driver: Driver, notify: Arc<Notify>) {
         yield_now().await;
         let next = driver.next_turn();
         if driver.is_stopped() {
-            // A task of the timer may have dropped the last handle, which notifies nobody.
+            // A task of the timer may have dropped the last handle, which does not notify this
+            // task.
             return;
         }
         match next {

@@ -117,7 +117,7 @@ pub(crate) struct SharedFields {
     pub(super) slow_task_threshold: u64,
     /// For the worker thread, or the task of a runtime.
     pub(super) max_tasks_per_turn: Option<NonZeroUsize>,
-    /// A task of a runtime turns the driver, so that nobody else has to.
+    /// A task of a runtime turns the driver, so that no other thread has to.
     pub(super) is_turned_by_runtime: bool,
     pub(crate) time: Time,
     /// The name of the wheel, for `Debug`.
