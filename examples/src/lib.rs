@@ -2,6 +2,7 @@
 //! showing timers to `wheel-top`.
 
 pub mod process;
+pub mod redis_server;
 pub mod server;
 pub mod testing;
 pub mod top;

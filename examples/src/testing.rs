@@ -1,10 +1,11 @@
 //! Runs an example as a user would, for its test.
 
 use std::env;
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::{Command, Output};
 
-use crate::server::NO_SERVER;
+use crate::server::{Missing, NO_SERVER};
 
 /// If this variable is set, as in CI, a test fails when the server that it needs is not installed.
 const NEED_SERVERS: &str = "EXAMPLES_NEED_SERVERS";
@@ -44,5 +45,24 @@ impl RunResult {
             let _ = writeln!(io::stderr(), "\n{}", self.text.trim_end());
         }
         was_skipped
+    }
+}
+
+/// Returns the server that a test has started, or `None` if it is not installed. Prints the
+/// message about that, even if the test passes.
+///
+/// # Panics
+///
+/// If the server cannot be started, or it is not installed and `EXAMPLES_NEED_SERVERS` is set.
+pub fn server_or_skip<T>(started: Result<T, Box<dyn Error>>) -> Option<T> {
+    match started {
+        Ok(server) => Some(server),
+        Err(error) if error.is::<Missing>() => {
+            assert!(env::var_os(NEED_SERVERS).is_none(), "{NEED_SERVERS} is set: {error}");
+            // Not with `eprintln!`: the test harness hides its output in tests that pass.
+            let _ = writeln!(io::stderr(), "\n{error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
     }
 }

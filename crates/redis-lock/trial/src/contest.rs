@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use fastrand::Rng;
 use hashed_wheel_examples::process::Process;
+use hashed_wheel_examples::redis_server::{RedisServer, connect};
 use indicatif::HumanCount;
 use redis::{Commands, RedisResult};
 
 use crate::counter::Count;
-use crate::lock;
-use crate::redis_server::{RedisServer, connect};
-use crate::trial::{Outcome, PATIENCE, Trial};
+use crate::trial::{Outcome, PATIENCE, Trial, key};
 use crate::worker::Event;
 
 const WORKERS: usize = 3;
@@ -117,8 +116,8 @@ impl<'a, 'b> Contest<'a, 'b> {
     }
 
     fn holder(&mut self) -> RedisResult<Option<Holder>> {
-        let owners: Vec<String> = self.trial.redis.hkeys(lock::key(&self.trial.name))?;
-        Ok(owners.into_iter().next().and_then(|owner| {
+        let owner: Option<String> = self.trial.redis.get(key(&self.trial.name))?;
+        Ok(owner.and_then(|owner| {
             let process: u32 = owner.split(':').next()?.parse().ok()?;
             let worker = self.workers.iter().position(|worker| worker.id() == process)?;
             Some(Holder { worker, owner })
@@ -129,15 +128,14 @@ impl<'a, 'b> Contest<'a, 'b> {
     /// the holder.
     fn is_still(&mut self, holder: &Holder) -> RedisResult<Option<(Duration, u64)>> {
         thread::sleep(IN_FLIGHT);
-        let key = lock::key(&self.trial.name);
-        let left: i64 = self.trial.redis.pttl(&key)?;
+        let left: i64 = self.trial.redis.pttl(key(&self.trial.name))?;
         let token = self.token()?;
         let is_it = self.holder()?.is_some_and(|now| now == *holder);
         Ok(is_it.then(|| (Duration::from_millis(left.try_into().unwrap_or_default()), token)))
     }
 
     fn token(&mut self) -> RedisResult<u64> {
-        self.trial.redis.get(format!("{}:token", lock::key(&self.trial.name)))
+        self.trial.redis.get(format!("{}:token", key(&self.trial.name)))
     }
 
     fn until_taken_over(&mut self, token: u64) -> Outcome {

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
 use redis::{Client, Commands};
+use redis_lock::blocking::{Guard, LockClient};
+use redis_lock::{LockError, Loss};
 
 use crate::counter::Counter;
-use crate::lock::{self, Guard, LockError, LockManager, Lost};
+use crate::trial::{self, key};
 use crate::{Options, Sabotage};
 
 /// How long it waits for the lock before it reports trouble.
@@ -70,11 +72,12 @@ pub(crate) fn run(url: &str, name: &str, options: &Options) -> ExitCode {
 fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
     options.top.watch_one_of_several("leases", &timer);
-    let lock = LockManager::new(url, options.lease, &timer)?.get(name);
+    let locks = LockClient::new(Client::open(url)?, &timer)?;
+    let mut lock = locks.lock_with(name, trial::options(options.lease));
     let mut counter = Counter::new(url, name, options.lease / 3)?;
     let (mut random, mut entered) = (Rng::new(), 0_u64);
     loop {
-        match lock.try_lock_for(WAIT) {
+        match lock.lock_timeout(WAIT) {
             Ok(Some(guard)) => {
                 Event::Entered.print("");
                 entered += 1;
@@ -85,14 +88,14 @@ fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
                 match count(guard, &mut counter, time) {
                     Ok(()) if is_long => Event::ReleasedLate.print(""),
                     Ok(()) => Event::Released.print(""),
-                    Err(error @ LockError::Lost(Lost::RanOut(_))) => {
+                    Err(error @ LockError::Lost(Loss::LeaseEnded(_))) => {
                         if options.sabotage == Some(Sabotage::NoOwnerCheck) {
                             let mut redis = Client::open(url)?.get_connection()?;
-                            while !redis.del::<_, bool>(lock::key(name))? {}
+                            while !redis.del::<_, bool>(key(name))? {}
                         }
                         Event::Lost.print(&error.to_string());
                     }
-                    Err(error @ LockError::Lost(Lost::Gone)) => Event::LostEarly.print(&error.to_string()),
+                    Err(error @ LockError::Lost(_)) => Event::LostEarly.print(&error.to_string()),
                     Err(error) => Event::Trouble.print(&error.to_string()),
                 }
             }
@@ -106,7 +109,7 @@ fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
 
 /// Writes without checking the lock first, like a process that is stopped immediately after its
 /// check.
-fn count(guard: Guard<'_>, counter: &mut Counter, time: Duration) -> Result<(), LockError> {
+fn count(guard: Guard, counter: &mut Counter, time: Duration) -> Result<(), LockError> {
     let begin = Instant::now();
     loop {
         match counter.add_one(guard.token()) {

@@ -1,7 +1,7 @@
-//! A distributed lock on a real Redis server. The wheel renews its lease, like Redisson's watchdog.
+//! The trial of the lock, and its demonstration, on a real Redis server.
 //!
 //! ```sh
-//! cargo run --release -p hashed-wheel-examples --bin redis_lock
+//! cargo run --release -p hashed-wheel-redis-lock-trial
 //! ```
 //!
 //! The program starts a `redis-server` on a free port of the loopback interface, and itself three
@@ -25,13 +25,10 @@
 //!   If Redis has lost its data, the holder detects that the lock is lost.
 //!
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
-//! 2 is bad options, 77 means that there is no `redis-server`. `lock.rs` is the part to copy. It
-//! documents what such a lock guarantees.
+//! 2 is bad options, 77 means that there is no `redis-server`.
 
 mod contest;
 mod counter;
-mod lock;
-mod redis_server;
 mod single_process;
 mod trial;
 mod worker;
@@ -47,7 +44,7 @@ use hashed_wheel_examples::top::Top;
 /// Redis are killed
 #[derive(Debug, Parser)]
 #[command(
-    name = "redis_lock",
+    name = "redis-lock-trial",
     after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 is no redis-server."
 )]
 struct Options {

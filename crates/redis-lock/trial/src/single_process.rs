@@ -5,12 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_examples::redis_server::{RedisServer, connect};
 use indicatif::HumanCount;
 use redis::Commands;
+use redis_lock::blocking::{Guard, Lock, LockClient};
+use redis_lock::{LockError, Loss};
 
-use crate::lock::{self, Guard, LockError, LockManager, Lost};
-use crate::redis_server::{RedisServer, connect};
-use crate::trial::{Calls, Outcome, PATIENCE, Trial};
+use crate::trial::{Calls, Outcome, PATIENCE, Trial, key};
 
 /// The number of quick pairs of lock and unlock.
 const PAIRS: u32 = 1_000;
@@ -42,7 +43,7 @@ fn retry_after_stalls(trial: &mut Trial<'_>, mut test: impl FnMut(&mut Trial<'_>
     while let Err(error) = test(trial) {
         let has_stalled = match error.downcast_ref() {
             Some(LockError::Redis(error)) => error.is_timeout(),
-            Some(LockError::Lost(how)) => matches!(how, Lost::RanOut(_)),
+            Some(LockError::Lost(how)) => matches!(how, Loss::LeaseEnded(_)),
             _ => false,
         };
         if !has_stalled || begin.elapsed() > PATIENCE {
@@ -55,9 +56,8 @@ fn retry_after_stalls(trial: &mut Trial<'_>, mut test: impl FnMut(&mut Trial<'_>
     Ok(())
 }
 
-fn reentrant(trial: &mut Trial<'_>, locks: &LockManager, _: &HashedWheelTimer) -> Outcome {
-    let name = format!("{}-again", trial.name);
-    let [owner, other] = [locks.get(&name), locks.get(&name)];
+fn reentrant(trial: &mut Trial<'_>, locks: &LockClient, _: &HashedWheelTimer) -> Outcome {
+    let [mut owner, mut other] = [(); 2].map(|()| trial.lock(locks, "again"));
     let guards = [owner.try_lock()?, owner.try_lock()?, owner.try_lock()?];
     let entered = guards.iter().flatten().count();
     let mut others = Vec::new();
@@ -77,8 +77,8 @@ fn reentrant(trial: &mut Trial<'_>, locks: &LockManager, _: &HashedWheelTimer) -
     Ok(())
 }
 
-fn quick_pairs(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTimer) -> Outcome {
-    let lock = locks.get(&format!("{}-quick", trial.name));
+fn quick_pairs(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTimer) -> Outcome {
+    let mut lock = trial.lock(locks, "quick");
     let begin = Instant::now();
     for _ in 0..PAIRS {
         lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?.unlock()?;
@@ -93,14 +93,15 @@ fn quick_pairs(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTi
     let time = begin.elapsed();
     kept.unlock()?;
     println!(
-        "quick pairs  {} of lock and unlock in {took:.2?}; then one lock, held for {time:.2?}: {pending} timeout \
+        "quick pairs  {} of lock and unlock in {took:.2?}; then one lock, held for {time:.2?}: {pending} timeouts \
          pending, {leases} renewals",
         HumanCount(PAIRS.into())
     );
     // Fewer renewals are permitted if the machine stalled during one of them.
     let min = if time < third * 11 / 2 { 3 } else { 1 };
     let max = time.div_duration_f64(third) as u64;
-    trial.verdict.expect(pending == 1, format!("{pending} timeouts were pending for one lock"));
+    // One for the renewal, one for the end of the lease.
+    trial.verdict.expect(pending == 2, format!("{pending} timeouts were pending for one lock"));
     trial.verdict.expect(
         (min..=max).contains(&leases),
         format!("one lock was renewed {leases} times in {time:.2?} instead of {min} to {max} times"),
@@ -118,9 +119,9 @@ fn quick_pairs(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTi
     Ok(())
 }
 
-fn many_locks(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTimer) -> Outcome {
-    let locks: Vec<_> = (0..LOCKS).map(|number| locks.get(&format!("{}-{number}", trial.name))).collect();
-    let guards: Result<Vec<_>, _> = locks.iter().map(|lock| lock.try_lock()).collect();
+fn many_locks(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTimer) -> Outcome {
+    let mut locks: Vec<_> = (0..LOCKS).map(|number| trial.lock(locks, &number.to_string())).collect();
+    let guards: Result<Vec<_>, _> = locks.iter_mut().map(Lock::try_lock).collect();
     let guards: Vec<_> = guards?.into_iter().flatten().collect();
     let time = trial.third() * 4;
     let Calls { scripts, leases } = trial.calls_within(time)?;
@@ -131,7 +132,8 @@ fn many_locks(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTim
         HumanCount(leases)
     );
     let unlocked = guards.into_iter().filter_map(|guard| guard.unlock().err());
-    let lost_early = unlocked.filter(|error| matches!(error, LockError::Lost(Lost::Gone))).count();
+    let lost_early =
+        unlocked.filter(|error| matches!(error, LockError::Lost(Loss::NoOwner | Loss::OtherOwner))).count();
     let pending = timer.pending_timeouts();
     trial.verdict.expect(
         leases >= held as u64 && leases >= 2 * scripts,
@@ -145,24 +147,23 @@ fn many_locks(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTim
 }
 
 /// Another client deletes the lock and takes it.
-fn taken_away(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTimer) -> Outcome {
-    let name = format!("{}-taken", trial.name);
-    let (lock, key) = (locks.get(&name), lock::key(&name));
+fn taken_away(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTimer) -> Outcome {
+    let mut lock = trial.lock(locks, "taken");
+    let key = key(lock.name());
     let guard = lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?;
     let their_lease = (PATIENCE * 2).as_millis() as i64;
     let () = redis::pipe()
         .atomic()
         .del(&key)
-        .hset(&key, "another owner", 1)
-        .pexpire(&key, their_lease)
+        .pset_ex(&key, "another owner", their_lease as u64)
         .ignore()
         .query(&mut trial.redis)?;
     let (later, lost) = until_lost(&guard)?;
     let (pending, unlocked) = (timer.pending_timeouts(), guard.unlock());
     let (is_still_theirs, left): (bool, i64) =
-        (trial.redis.hexists(&key, "another owner")?, trial.redis.pttl(&key)?);
+        (trial.redis.get::<_, String>(&key)? == "another owner", trial.redis.pttl(&key)?);
     let () = trial.redis.del(&key)?;
-    if !matches!(lost, LockError::Lost(Lost::Gone)) {
+    if !matches!(lost, LockError::Lost(Loss::OtherOwner)) {
         return Err(lost.into());
     }
     println!("taken away   by another client; the holder detected it {later:.2?} later: {lost}");
@@ -183,7 +184,7 @@ fn taken_away(trial: &mut Trial<'_>, locks: &LockManager, timer: &HashedWheelTim
 }
 
 /// Returns the time until the holder detected the loss, and the reason.
-fn until_lost(guard: &Guard<'_>) -> Result<(Duration, LockError), Box<dyn Error>> {
+fn until_lost(guard: &Guard) -> Result<(Duration, LockError), Box<dyn Error>> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         if let Err(lost) = guard.check() {
@@ -201,7 +202,8 @@ pub(crate) fn lost_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outc
 
 fn lose_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
     let timer = timer();
-    let lock = trial.locks(&timer)?.get(&format!("{}-data", trial.name));
+    let locks = trial.locks(&timer)?;
+    let mut lock = trial.lock(&locks, "data");
     let guard = lock.try_lock()?.ok_or(UNEXPECTEDLY_LOCKED)?;
     let token = guard.token();
     server.kill()?;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use hashed_wheel_examples::testing::{self, RunResult};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_redis_lock");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_redis-lock-trial");
 
 fn run(options: &str) -> RunResult {
     testing::run(PROGRAM, options)

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_examples::Verdict;
-use redis::{Commands, Connection, InfoDict, RedisResult};
+use hashed_wheel_examples::redis_server::{RedisServer, connect};
+use redis::{Client, Commands, Connection, InfoDict, RedisResult};
+use redis_lock::blocking::{Lock, LockClient};
+use redis_lock::{LockError, LockOptions};
 
-use crate::lock::{LockError, LockManager};
-use crate::redis_server::{RedisServer, connect};
 use crate::{Options, contest, single_process};
 
 /// The additional time that a busy machine gets for an expected event.
@@ -23,11 +24,11 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
     let mut server = None;
     let url = match &options.url {
         Some(url) => url.clone(),
-        None => server.insert(RedisServer::start()?).url(),
+        None => server.insert(RedisServer::start("redis-lock-trial")?).url(),
     };
     let mut trial = Trial {
         options,
-        name: format!("redis_lock-{}", process::id()),
+        name: format!("trial-{}", process::id()),
         redis: connect(&url)?,
         url,
         verdict: Verdict::default(),
@@ -48,6 +49,17 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
         }
     }
     Ok(trial.verdict)
+}
+
+/// Returns the options of the trial's locks. The poll is longer than the patience, so that a missing
+/// message is noticed.
+pub(crate) fn options(lease: Duration) -> LockOptions {
+    LockOptions::new().lease(lease).poll(PATIENCE * 4)
+}
+
+/// Returns the key of a lock in Redis.
+pub(crate) fn key(name: &str) -> String {
+    format!("{{lock:{name}}}")
 }
 
 pub(crate) struct Trial<'a> {
@@ -73,14 +85,19 @@ impl Trial<'_> {
         self.options.lease / 3
     }
 
-    pub(crate) fn locks(&self, timer: &HashedWheelTimer) -> Result<LockManager, LockError> {
-        LockManager::new(&*self.url, self.options.lease, timer)
+    pub(crate) fn locks(&self, timer: &HashedWheelTimer) -> Result<LockClient, LockError> {
+        LockClient::new(Client::open(&*self.url)?, timer)
+    }
+
+    /// Returns a lock whose name begins with that of the trial.
+    pub(crate) fn lock(&self, locks: &LockClient, name: &str) -> Lock {
+        locks.lock_with(&format!("{}-{name}", self.name), options(self.options.lease))
     }
 
     /// Deletes the tokens, which would otherwise expire after a day.
     fn clean_up(&mut self) -> RedisResult<()> {
         let keys: RedisResult<Vec<String>> =
-            self.redis.scan_match(format!("lock:{{{}*", self.name))?.collect();
+            self.redis.scan_match(format!("{{lock:{}*", self.name))?.collect();
         self.redis.del(keys?)
     }
 

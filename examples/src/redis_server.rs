@@ -5,19 +5,23 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use hashed_wheel_examples::process::signal;
-use hashed_wheel_examples::server::{self, Missing, Scratch, Server};
 use redis::{Client, Commands, Connection, InfoDict};
 
-use crate::trial::PATIENCE;
+use crate::process::signal;
+use crate::server::{self, Missing, Scratch, Server};
+
+/// How long the server may take to start, and to answer a query.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The number of ports that are tried.
 const TRIES: u32 = 3;
 
 /// A Redis server on a free port of the loopback interface, with its data in its own folder. Both
 /// are removed when this value is dropped.
-pub(crate) struct RedisServer {
+#[derive(Debug)]
+pub struct RedisServer {
     server: Option<Server>,
     program: PathBuf,
     port: u16,
@@ -25,17 +29,19 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
+    /// Starts a server in a folder whose name starts with `name`.
+    ///
     /// # Errors
     ///
     /// [`Missing`], or the reason why it does not start.
-    pub(crate) fn start() -> Result<Self, Box<dyn Error>> {
+    pub fn start(name: &str) -> Result<Self, Box<dyn Error>> {
         let program = server::find("redis-server", []);
         let program = program.ok_or(Missing {
             program: "redis-server",
             package: "redis-server",
             instead: "use --url with a Redis that no other program uses",
         })?;
-        let scratch = Scratch::new("redis_lock", "KILL", &[])?;
+        let scratch = Scratch::new(name, "KILL", &[])?;
         let mut redis = Self { server: None, program, port: 0, scratch };
         let mut tries = 1..TRIES;
         loop {
@@ -49,13 +55,13 @@ impl RedisServer {
         }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
     /// Starts Redis on the same port with the existing data. Without fsync, acknowledged data
     /// survives a kill of Redis, but not a crash of the machine.
-    pub(crate) fn restart(&mut self) -> Result<(), Box<dyn Error>> {
+    pub fn restart(&mut self) -> Result<(), Box<dyn Error>> {
         let mut command = self.scratch.command(&self.program);
         command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""]);
         command.args(["--appendonly", "yes", "--appendfsync", "no", "--logfile", "redis.log"]);
@@ -75,7 +81,7 @@ impl RedisServer {
     }
 
     /// Kills Redis, as `kill -9` does.
-    pub(crate) fn kill(&mut self) -> io::Result<()> {
+    pub fn kill(&mut self) -> io::Result<()> {
         if let Some(mut server) = self.server.take() {
             server.kill()?;
         }
@@ -83,22 +89,22 @@ impl RedisServer {
     }
 
     /// Deletes the data of a killed Redis.
-    pub(crate) fn lose_data(&self) -> io::Result<()> {
+    pub fn lose_data(&self) -> io::Result<()> {
         fs::remove_dir_all(self.scratch.path().join("appendonlydir"))
     }
 
     /// Stops Redis: it accepts connections but does not answer.
-    pub(crate) fn freeze(&self) -> io::Result<()> {
+    pub fn freeze(&self) -> io::Result<()> {
         self.server.as_ref().map_or(Ok(()), |server| signal(server.id(), "STOP"))
     }
 
-    pub(crate) fn thaw(&self) -> io::Result<()> {
+    pub fn thaw(&self) -> io::Result<()> {
         self.server.as_ref().map_or(Ok(()), |server| signal(server.id(), "CONT"))
     }
 }
 
-/// Opens a connection for the trial's own queries.
-pub(crate) fn connect(url: &str) -> redis::RedisResult<Connection> {
+/// Opens a connection for queries of a test.
+pub fn connect(url: &str) -> redis::RedisResult<Connection> {
     let connection = Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;

@@ -1,0 +1,244 @@
+//! The same locks for code that is not async. Needs feature `blocking`.
+//!
+//! A [`LockClient`] has a runtime on one thread of its own. Its calls block the calling thread, so
+//! they panic if they are made on a thread of an async runtime.
+//!
+//! # Examples
+//!
+//! ```no_run
+//! use hashed_wheel::HashedWheelTimer;
+//! use redis_lock::blocking::LockClient;
+//! use std::time::Duration;
+//!
+//! let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+//! let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+//! let guard = locks.lock("invoices").lock()?;
+//! println!("the token of this hold is {}", guard.token());
+//! guard.unlock()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashed_wheel::HashedWheelTimer;
+use redis::{Client, RedisError};
+use tokio::runtime::{self, Handle, Runtime};
+
+use crate::{LockError, LockOptions, Loss};
+
+/// [`LockClient`](crate::LockClient) with a runtime of its own.
+///
+/// The thread of the runtime ends when the client, its locks and their guards are dropped.
+#[derive(Debug, Clone)]
+pub struct LockClient {
+    locks: crate::LockClient,
+    runtime: Arc<OwnRuntime>,
+}
+
+impl LockClient {
+    /// Makes a client of a single server.
+    ///
+    /// # Errors
+    ///
+    /// [`Redis`](LockError::Redis), if the thread of the runtime cannot be started.
+    pub fn new(client: Client, timer: &HashedWheelTimer) -> Result<Self, LockError> {
+        Self::with(|| crate::LockClient::new(client, timer))
+    }
+
+    /// Makes a client that `make` returns, for servers that [`new`](Self::new) does not cover.
+    /// `make` is called on the runtime of this client.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new), and those of `make`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), redis_lock::LockError> {
+    /// # #[cfg(feature = "cluster")]
+    /// let locks = redis_lock::blocking::LockClient::with(|| {
+    ///     redis_lock::LockClient::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"], &timer)
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with(make: impl FnOnce() -> Result<crate::LockClient, LockError>) -> Result<Self, LockError> {
+        let mut builder = runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("redis-lock").enable_all().build();
+        let runtime = runtime.map_err(RedisError::from)?;
+        let locks = {
+            let _entered = runtime.enter();
+            make()?
+        };
+        Ok(Self { locks, runtime: Arc::new(OwnRuntime(Some(runtime))) })
+    }
+
+    /// Returns the lock with this name, with the default options. See
+    /// [`LockClient::lock`](crate::LockClient::lock).
+    pub fn lock(&self, name: &str) -> Lock {
+        self.lock_with(name, LockOptions::new())
+    }
+
+    /// Returns the lock with this name and these options.
+    pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
+        Lock { lock: self.locks.lock_with(name, options), runtime: Arc::clone(&self.runtime) }
+    }
+
+    /// Returns the name of this client. See [`LockClient::name`](crate::LockClient::name).
+    pub fn name(&self) -> &str {
+        self.locks.name()
+    }
+}
+
+/// A lock in Redis, and an owner of it. See [`Lock`](crate::Lock).
+#[derive(Debug)]
+pub struct Lock {
+    lock: crate::Lock,
+    runtime: Arc<OwnRuntime>,
+}
+
+impl Lock {
+    /// Returns the name of the lock.
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
+    /// Takes the lock. Waits while another owner holds it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::lock`](crate::Lock::lock).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    pub fn lock(&mut self) -> Result<Guard, LockError> {
+        let guard = self.runtime.block_on(self.lock.lock())?;
+        Ok(self.guard(guard))
+    }
+
+    /// Takes the lock if it is free. See [`Lock::try_lock`](crate::Lock::try_lock).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::lock`](crate::Lock::lock).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    pub fn try_lock(&mut self) -> Result<Option<Guard>, LockError> {
+        let guard = self.runtime.block_on(self.lock.try_lock())?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Takes the lock. Waits for at most `timeout`. See
+    /// [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::lock`](crate::Lock::lock).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    pub fn lock_timeout(&mut self, timeout: Duration) -> Result<Option<Guard>, LockError> {
+        let guard = self.runtime.block_on(self.lock.lock_timeout(timeout))?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    fn guard(&self, guard: crate::Guard) -> Guard {
+        Guard { guard: Some(guard), runtime: Arc::clone(&self.runtime) }
+    }
+}
+
+/// Holds a lock until it is dropped or lost. See [`Guard`](crate::Guard).
+///
+/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis, but not on
+/// a thread of an async runtime.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    /// `None` after the release.
+    guard: Option<crate::Guard>,
+    runtime: Arc<OwnRuntime>,
+}
+
+impl Guard {
+    /// Returns the fencing token. See [`Guard::token`](crate::Guard::token).
+    pub fn token(&self) -> u64 {
+        self.guard().token()
+    }
+
+    /// Checks whether the lock was held until now. See [`Guard::check`](crate::Guard::check).
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](LockError::Lost).
+    pub fn check(&self) -> Result<(), LockError> {
+        self.guard().check()
+    }
+
+    /// Waits until the lock is lost. See [`Guard::lost`](crate::Guard::lost).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    pub fn lost(&self) -> Loss {
+        self.runtime.block_on(self.guard().lost())
+    }
+
+    /// Calls `f` when the lock is lost. See [`Guard::on_lost`](crate::Guard::on_lost).
+    pub fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
+        self.guard().on_lost(f);
+    }
+
+    /// Releases the lock, if this is the last guard of its hold. See
+    /// [`Guard::unlock`](crate::Guard::unlock).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Guard::unlock`](crate::Guard::unlock).
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async runtime.
+    pub fn unlock(mut self) -> Result<(), LockError> {
+        self.guard.take().map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
+    }
+
+    fn guard(&self) -> &crate::Guard {
+        self.guard.as_ref().expect("it was not released")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Otherwise the release goes on in the background.
+        if Handle::try_current().is_err() {
+            if let Some(guard) = self.guard.take() {
+                let _ = self.runtime.block_on(guard.unlock());
+            }
+        }
+    }
+}
+
+/// `None` while it is dropped.
+#[derive(Debug)]
+struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.0.as_ref().expect("it is not dropped").block_on(future)
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        // Dropping a runtime would wait for its thread, and panic on a thread of another runtime.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

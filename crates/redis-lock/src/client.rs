@@ -1,0 +1,174 @@
+//! A client of the locks on one server or cluster.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use hashed_wheel::HashedWheelTimer;
+use redis::Client;
+use tokio::runtime::Handle;
+
+use crate::calls::Calls;
+use crate::connection::Server;
+use crate::wakeup::Wakeups;
+use crate::watchdog::Watchdog;
+use crate::{Lock, LockError, LockOptions};
+
+/// A client of the locks on one Redis server, or on several.
+///
+/// It is cheap to clone. All its locks share one connection for calls, another one for messages
+/// to waiting callers, and the timer. It connects when a lock is first requested, and again after
+/// a connection has failed.
+///
+/// The timer's tick should be at most a thirtieth of the shortest lease. The runtime has to be
+/// multi-threaded, or its thread must not block: renewals are made on it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel::HashedWheelTimer;
+/// use redis_lock::LockClient;
+/// use std::time::Duration;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+/// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+///
+/// let mut invoices = locks.lock("invoices");
+/// let guard = invoices.lock().await?;
+/// println!("the token of this hold is {}", guard.token());
+/// guard.unlock().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LockClient {
+    shared: Arc<Shared>,
+}
+
+/// What a client and its locks share.
+pub(crate) struct Shared {
+    /// Unique to this client.
+    name: Arc<str>,
+    owners: AtomicU64,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) timer: HashedWheelTimer,
+    pub(crate) runtime: Handle,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) wakeups: Arc<Wakeups>,
+}
+
+impl LockClient {
+    /// Makes a client of a single server, on the current runtime. TLS is used if the URL of `client` says so and a feature
+    /// for it is enabled.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
+    pub fn new(client: Client, timer: &HashedWheelTimer) -> Result<Self, LockError> {
+        Ok(Self::on(Server::Single(client), timer, current_runtime()?))
+    }
+
+    /// Makes a client of the master that sentinels know. After a failover, the next call that
+    /// fails makes the client ask the sentinels again. Needs feature `sentinel`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
+    #[cfg(feature = "sentinel")]
+    pub fn sentinel(
+        sentinel: redis::sentinel::SentinelClient,
+        timer: &HashedWheelTimer,
+    ) -> Result<Self, LockError> {
+        let server = Server::Sentinel(Box::new(tokio::sync::Mutex::new(sentinel)));
+        Ok(Self::on(server, timer, current_runtime()?))
+    }
+
+    /// Makes a client of a cluster with these nodes. It finds the others. Needs feature `cluster`.
+    ///
+    /// Messages to waiting callers are received from the first of these nodes that can be reached.
+    ///
+    /// # Errors
+    ///
+    /// [`Redis`](LockError::Redis), if a URL is not valid.
+    /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
+    #[cfg(feature = "cluster")]
+    pub fn cluster<T: redis::IntoConnectionInfo>(
+        nodes: impl IntoIterator<Item = T>,
+        timer: &HashedWheelTimer,
+    ) -> Result<Self, LockError> {
+        let nodes: Result<Vec<_>, _> = nodes.into_iter().map(Client::open).collect();
+        let nodes = nodes?;
+        let infos = nodes.iter().map(|node| node.get_connection_info().clone());
+        let cluster = Box::new(redis::cluster::ClusterClient::new(infos)?);
+        Ok(Self::on(Server::Cluster { cluster, nodes }, timer, current_runtime()?))
+    }
+
+    /// Makes a client that uses `runtime`.
+    pub(crate) fn on(server: Server, timer: &HashedWheelTimer, runtime: Handle) -> Self {
+        let random = RandomState::new().build_hasher().finish();
+        let name: Arc<str> = format!("{}:{random:016x}", process::id()).into();
+        let calls = Arc::new(Calls::new(server, timer));
+        Self {
+            shared: Arc::new(Shared {
+                watchdog: Watchdog::start(&calls, timer, &runtime),
+                wakeups: Wakeups::new(&name, &calls, timer, &runtime),
+                name,
+                owners: AtomicU64::new(0),
+                calls,
+                timer: timer.clone(),
+                runtime,
+            }),
+        }
+    }
+
+    /// Returns the lock with this name, with the default options. It does not call Redis.
+    ///
+    /// Each `Lock` is an owner of its own, also if the names are equal: one that holds the lock
+    /// excludes the others.
+    pub fn lock(&self, name: &str) -> Lock {
+        self.lock_with(name, LockOptions::new())
+    }
+
+    /// Returns the lock with this name and these options.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_lock::{LockClient, LockOptions};
+    /// # use std::time::Duration;
+    /// # fn example(locks: &LockClient) {
+    /// let report = locks.lock_with("report", LockOptions::new().lease(Duration::from_secs(5)));
+    /// # let _ = report;
+    /// # }
+    /// ```
+    pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
+        Lock::new(Arc::clone(&self.shared), name, options)
+    }
+
+    /// Returns the name of this client: the first part of the names of its owners in Redis. The
+    /// value of a held lock's key `{lock:NAME}` begins with it. It contains the id of the process.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+}
+
+fn current_runtime() -> Result<Handle, LockError> {
+    Handle::try_current().map_err(|_| LockError::NoRuntime)
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClient").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Returns an owner that was never used before, and its number.
+    pub(crate) fn new_owner(&self) -> (Arc<str>, u64) {
+        let number = self.owners.fetch_add(1, Relaxed);
+        (format!("{}:{number}", self.name).into(), number)
+    }
+}

@@ -1,0 +1,92 @@
+//! Why there is no lock, and why a lock was lost.
+
+use std::error::Error;
+use std::fmt;
+
+use hashed_wheel::NewTimeoutError;
+use redis::RedisError;
+
+/// Why a lock could not be taken, kept or released.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The call to Redis failed, or was not answered in time. It is unknown whether Redis has
+    /// executed it. A lock that it has granted or not released becomes free after a lease at the
+    /// latest. The next call opens a new connection if necessary.
+    Redis(RedisError),
+    /// The lock was lost. The resource that it protects may be in use by another owner.
+    Lost(Loss),
+    /// The timer accepts no timeout: it is stopped, or its limit is reached. If the lock had been
+    /// granted, it is released.
+    Timer(NewTimeoutError),
+    /// There is no tokio runtime: the client was not created on one.
+    NoRuntime,
+    /// A time of the [options](crate::LockOptions) is not in its range. Contains the reason.
+    Options(String),
+}
+
+/// How a lock was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The lease ended, by the clock of this process, before it was renewed. Contains the error of
+    /// the last renewal, if that failed. Without a watchdog this is the regular end of a lease.
+    LeaseEnded(Option<String>),
+    /// The [maximum holding time](crate::LockOptions::max_hold) is over.
+    HeldTooLong,
+    /// Redis has no owner for the lock, although the lease has not ended: it has lost its data, or
+    /// another client has deleted the lock.
+    NoOwner,
+    /// Redis has another owner for the lock, although the lease has not ended.
+    OtherOwner,
+    /// The timer rejects timeouts, so the lease cannot be renewed or watched.
+    Timer,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LeaseEnded(None) => f.write_str("its lease ended before it was renewed"),
+            Self::LeaseEnded(Some(error)) => write!(f, "its lease could not be renewed: {error}"),
+            Self::HeldTooLong => f.write_str("it was held for the maximum time"),
+            Self::NoOwner => f.write_str("Redis has no owner for it"),
+            Self::OtherOwner => f.write_str("Redis has another owner for it"),
+            Self::Timer => f.write_str("the timer is stopped, or accepts no timeouts"),
+        }
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redis(error) if error.is_timeout() => f.write_str("Redis does not answer"),
+            Self::Redis(error) => write!(f, "the call to Redis failed: {error}"),
+            Self::Lost(loss) => write!(f, "the lock is lost: {loss}"),
+            Self::Timer(error) => write!(f, "the lock cannot be kept: {error}"),
+            Self::NoRuntime => f.write_str("a lock client needs a tokio runtime, and there is none"),
+            Self::Options(why) => write!(f, "the options of the lock are not valid: {why}"),
+        }
+    }
+}
+
+impl Error for LockError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Redis(error) => Some(error),
+            Self::Timer(error) => Some(error),
+            Self::Lost(_) | Self::NoRuntime | Self::Options(_) => None,
+        }
+    }
+}
+
+impl From<RedisError> for LockError {
+    fn from(error: RedisError) -> Self {
+        Self::Redis(error)
+    }
+}
+
+impl From<NewTimeoutError> for LockError {
+    fn from(error: NewTimeoutError) -> Self {
+        Self::Timer(error)
+    }
+}

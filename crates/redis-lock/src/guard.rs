@@ -1,0 +1,179 @@
+//! The guard of a held lock, and its release.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::RedisError;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::calls::Calls;
+use crate::hold::Hold;
+use crate::options::LockOptions;
+use crate::scripts::Keys;
+use crate::watchdog::Watchdog;
+use crate::{LockError, Loss};
+
+/// Holds a lock until it is dropped or lost.
+///
+/// It is `Send` and may be held across `.await`. A [`Lock`](crate::Lock) may have several: the last
+/// one releases the lock.
+///
+/// Dropping it is like [`unlock`](Self::unlock) in the background, without the result. If the
+/// runtime ends before that, the lock becomes free when its lease ends.
+///
+/// # Examples
+///
+/// Work that is given up when the lock is lost:
+///
+/// ```no_run
+/// # async fn work(token: u64) {}
+/// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+/// let guard = lock.lock().await?;
+/// tokio::select! {
+///     () = work(guard.token()) => guard.unlock().await?,
+///     loss = guard.lost() => println!("the lock is lost: {loss}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    hold: Arc<Hold>,
+    /// `None` after the release.
+    releaser: Option<Releaser>,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>, releaser: Releaser) -> Self {
+        Self { hold, releaser: Some(releaser) }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// Returns the fencing token. It is greater than the tokens of all earlier holds of this lock.
+    /// All guards of one hold have the same.
+    pub fn token(&self) -> u64 {
+        self.hold.token
+    }
+
+    /// Checks whether the lock was held until now, as far as this process knows: the lease has not
+    /// ended, and Redis has not reported a loss. It does not call Redis, so it is cheap. Call it
+    /// before each step that could do harm.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](LockError::Lost). All later calls return it too.
+    pub fn check(&self) -> Result<(), LockError> {
+        self.hold.check()
+    }
+
+    /// Waits until the lock is lost. It returns within one tick of the timer after the end of the
+    /// lease by the local clock, and immediately when a renewal reports a loss. As long as the lock
+    /// is held, it does not return.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be dropped and called again. A loss is never missed.
+    pub async fn lost(&self) -> Loss {
+        self.hold.until_lost().await
+    }
+
+    /// Calls `f` when the lock is lost, at the time when [`lost`](Self::lost) returns. If it is
+    /// lost already, calls `f` immediately. If it is released before, `f` is dropped.
+    ///
+    /// `f` runs on the thread that finds out: that of the timer, one of the runtime, or the
+    /// caller of [`check`](Self::check). It must not block. A panic in it has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+    /// let guard = lock.lock().await?;
+    /// let stop = Arc::new(AtomicBool::new(false));
+    /// let stop_worker = Arc::clone(&stop);
+    /// guard.on_lost(move |loss| {
+    ///     eprintln!("the lock is lost: {loss}");
+    ///     stop_worker.store(true, Ordering::Release);
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
+        self.hold.on_lost(Box::new(f));
+    }
+
+    /// Releases the lock, if this is the last guard of its hold. After that there is no renewal,
+    /// whatever this returns. In the worst case the lock becomes free when its lease ends.
+    ///
+    /// # Errors
+    ///
+    /// - [`Lost`](LockError::Lost): the lock was not held to the end. Another owner of it keeps it.
+    /// - [`Redis`](LockError::Redis): the call failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, the release goes on in the background.
+    pub async fn unlock(mut self) -> Result<(), LockError> {
+        // Before the release, which ends the hold.
+        let checked = self.check();
+        let released = match self.release() {
+            None => return checked,
+            Some(released) => released.await,
+        };
+        checked?;
+        match released {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(LockError::Lost(Loss::NoOwner)),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(RedisError::from(std::io::Error::other("the runtime has ended")).into()),
+        }
+    }
+
+    /// Returns the release in Redis, if this was the last guard.
+    fn release(&mut self) -> Option<JoinHandle<Result<bool, LockError>>> {
+        let releaser = self.releaser.take()?;
+        let is_last = self.hold.leave();
+        is_last.then(|| {
+            // First, so that the lock becomes free even if the rest fails.
+            releaser.watchdog.unwatch(&self.hold);
+            let Hold { keys, owner, options, .. } = &*self.hold;
+            releaser.release_later(Arc::clone(keys), Arc::clone(owner), Arc::clone(options))
+        })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.release());
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&self.hold).finish()
+    }
+}
+
+/// What is needed to release a lock in the background.
+pub(crate) struct Releaser {
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) runtime: Handle,
+    pub(crate) watchdog: Arc<Watchdog>,
+}
+
+impl Releaser {
+    /// Releases the lock of this owner, or removes it from the queue.
+    pub(crate) fn release_later(
+        &self,
+        keys: Arc<Keys>,
+        owner: Arc<str>,
+        options: Arc<LockOptions>,
+    ) -> JoinHandle<Result<bool, LockError>> {
+        let calls = Arc::clone(&self.calls);
+        self.runtime.spawn(async move { calls.release(&keys, &owner, &options).await })
+    }
+}

@@ -1,0 +1,282 @@
+//! Taking a lock: attempts, and waiting between them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Shared;
+use crate::guard::{Guard, Releaser};
+use crate::hold::{Hold, NewHold};
+use crate::observe;
+use crate::scripts::{Answer, Keys, Request};
+use crate::watchdog;
+use crate::{LockError, LockOptions};
+
+/// A lock in Redis, and an owner of it.
+///
+/// While the owner holds the lock, it may take it again, and holds it until all its [`Guard`]s are
+/// gone. All other owners are excluded, also those with a `Lock` for the same name of the same
+/// client. The methods take `&mut self`, so that one task cannot enter by accident through the hold
+/// of another one.
+///
+/// # Cancel safety
+///
+/// If the future of a method is dropped before it is ready, the owner does not hold the lock, or as
+/// often as before. What Redis has granted in the meantime is released in the background.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+/// let mut lock = locks.lock("invoices");
+/// if let Some(guard) = lock.try_lock().await? {
+///     // … work, and send guard.token() with each access …
+///     guard.unlock().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Lock {
+    shared: Arc<Shared>,
+    name: Arc<str>,
+    keys: Arc<Keys>,
+    options: Arc<LockOptions>,
+    /// The last hold. It may be over.
+    hold: Option<Arc<Hold>>,
+}
+
+/// How long a caller waits.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    Until(Instant),
+    Forever,
+}
+
+impl Patience {
+    fn limit(self) -> Option<Instant> {
+        match self {
+            Self::Until(limit) => Some(limit),
+            Self::None | Self::Forever => None,
+        }
+    }
+
+    fn is_over(self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Until(limit) => Instant::now() >= limit,
+            Self::Forever => false,
+        }
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(shared: Arc<Shared>, name: &str, options: LockOptions) -> Self {
+        let (keys, options) = (Arc::new(Keys::new(name)), Arc::new(options));
+        Self { shared, name: name.into(), keys, options, hold: None }
+    }
+
+    /// Returns the name of the lock.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes the lock. Waits while another owner holds it.
+    ///
+    /// # Errors
+    ///
+    /// Each error ends the waiting: the caller decides whether to try again.
+    ///
+    /// - [`Redis`](LockError::Redis): Redis did not answer within a sixth of the lease, or the call
+    ///   failed.
+    /// - [`Lost`](LockError::Lost): this owner has lost the lock that it wanted to take again. This
+    ///   is returned until all guards of that hold are gone.
+    /// - [`Timer`](LockError::Timer): the timer is stopped, or its limit is reached.
+    /// - [`Options`](LockError::Options): the options are not valid.
+    pub async fn lock(&mut self) -> Result<Guard, LockError> {
+        loop {
+            if let Some(guard) = self.take(Patience::Forever).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Takes the lock if it is free. Returns `None` if another owner holds it, or if it is fair and
+    /// others wait for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](Self::lock).
+    pub async fn try_lock(&mut self) -> Result<Option<Guard>, LockError> {
+        self.take(Patience::None).await
+    }
+
+    /// Takes the lock. Waits for at most `timeout` while another owner holds it, and returns `None`
+    /// after that. It may take longer by the time of one call to Redis.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](Self::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+    /// match lock.lock_timeout(Duration::from_secs(3)).await? {
+    ///     Some(guard) => guard.unlock().await?,
+    ///     None => println!("another owner held the lock for 3 s"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lock_timeout(&mut self, timeout: Duration) -> Result<Option<Guard>, LockError> {
+        let patience = Instant::now().checked_add(timeout).map_or(Patience::Forever, Patience::Until);
+        self.take(patience).await
+    }
+
+    async fn take(&mut self, patience: Patience) -> Result<Option<Guard>, LockError> {
+        if let Some(guard) = self.enter_again() {
+            let hold = guard.hold();
+            hold.check()?;
+            watchdog::renew(&self.shared.calls, std::slice::from_ref(hold)).await?;
+            hold.check()?;
+            return Ok(Some(guard));
+        }
+        self.options.check()?;
+        let begin = Instant::now();
+        let granted = Attempt::new(self).wait(patience).await?;
+        let Some(hold) = granted else { return Ok(None) };
+        observe::acquired(begin.elapsed());
+        let guard = Guard::new(Arc::clone(&hold), self.releaser());
+        self.hold = Some(hold);
+        Ok(Some(guard))
+    }
+
+    /// Returns another guard, if this owner has one.
+    fn enter_again(&self) -> Option<Guard> {
+        let hold = self.hold.as_ref().filter(|hold| hold.enter())?;
+        Some(Guard::new(Arc::clone(hold), self.releaser()))
+    }
+
+    fn releaser(&self) -> Releaser {
+        let Shared { calls, runtime, watchdog, .. } = &*self.shared;
+        Releaser { calls: Arc::clone(calls), runtime: runtime.clone(), watchdog: Arc::clone(watchdog) }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("name", &self.name).field("hold", &self.hold).finish_non_exhaustive()
+    }
+}
+
+/// The attempts of one call, under an owner that was never used before. Therefore calls that are
+/// delayed in the network cannot affect a later hold.
+struct Attempt<'a> {
+    lock: &'a Lock,
+    owner: Arc<str>,
+    id: u64,
+    /// Redis may have this owner, as the holder or in the queue.
+    may_be_known: bool,
+}
+
+/// The end of one attempt.
+enum Outcome {
+    Granted(Arc<Hold>),
+    Busy { next: Instant },
+}
+
+impl<'a> Attempt<'a> {
+    fn new(lock: &'a Lock) -> Self {
+        let (owner, id) = lock.shared.new_owner();
+        Self { lock, owner, id, may_be_known: false }
+    }
+
+    /// Tries, and waits until the lock is granted or the patience is over.
+    async fn wait(&mut self, patience: Patience) -> Result<Option<Arc<Hold>>, LockError> {
+        // Without the queue, because most locks are free.
+        if let Outcome::Granted(hold) = self.ask(0).await? {
+            return Ok(Some(hold));
+        }
+        if patience.is_over() {
+            return Ok(None);
+        }
+        let options = &*self.lock.options;
+        let mut waiting = self.lock.shared.wakeups.wait(&self.owner, options.call_timeout()).await;
+        loop {
+            match self.ask(options.keep_ms()).await? {
+                Outcome::Granted(hold) => return Ok(Some(hold)),
+                // `drop` leaves the queue.
+                Outcome::Busy { .. } if patience.is_over() => return Ok(None),
+                Outcome::Busy { next } => waiting.until(next, patience.limit()).await,
+            }
+        }
+    }
+
+    /// Asks Redis once. `keep` is for how many milliseconds the queue keeps the owner, or 0 if it
+    /// does not join.
+    async fn ask(&mut self, keep: u64) -> Result<Outcome, LockError> {
+        let Lock { shared, keys, options, .. } = self.lock;
+        let start = Instant::now();
+        let lease = options.lease_time();
+        let lease = options.max_hold_time().map_or(lease, |max_hold| lease.min(max_hold));
+        let (owner, lease) = (&*self.owner, lease.as_millis() as u64);
+        let request = Request { owner, lease, fair: options.is_fair(), keep };
+        self.may_be_known = true;
+        match shared.calls.lock(keys, &request, options.call_timeout()).await? {
+            Answer::Granted { token } => {
+                let hold = self.begin(token, start)?;
+                self.may_be_known = false;
+                Ok(Outcome::Granted(hold))
+            }
+            Answer::Busy { wait, place } => {
+                self.may_be_known = keep > 0;
+                // Those behind the first one try later, in case those before them have died. The
+                // resolution of Redis is a millisecond.
+                let wait = wait.map_or(Duration::MAX, Duration::from_millis);
+                let behind = options.claim().saturating_mul(place.try_into().unwrap_or(u32::MAX));
+                let wait = wait.saturating_add(behind).saturating_add(Duration::from_millis(1));
+                Ok(Outcome::Busy { next: Instant::now() + wait.min(options.poll_time()) })
+            }
+        }
+    }
+
+    /// Starts the watchdog, and the timeout at the end of the lease.
+    fn begin(&self, token: u64, start: Instant) -> Result<Arc<Hold>, LockError> {
+        let Lock { shared, keys, options, .. } = self.lock;
+        let new = NewHold {
+            group: shared.calls.connection.server.group(&keys.lock),
+            keys: Arc::clone(keys),
+            owner: Arc::clone(&self.owner),
+            id: self.id,
+            token,
+            options: Arc::clone(options),
+            start,
+        };
+        let hold = Hold::start(new, &shared.timer)?;
+        // Ends the renewals of a lock that is lost.
+        let (watchdog, lost) = (Arc::downgrade(&shared.watchdog), Arc::downgrade(&hold));
+        hold.on_lost(Box::new(move |_| {
+            if let (Some(watchdog), Some(hold)) = (watchdog.upgrade(), lost.upgrade()) {
+                watchdog.unwatch(&hold);
+            }
+        }));
+        if let Err(error) = shared.watchdog.watch(&hold, start) {
+            hold.leave();
+            return Err(error.into());
+        }
+        Ok(hold)
+    }
+}
+
+/// Releases what Redis may have granted, or leaves the queue, in the background.
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.may_be_known {
+            let (releaser, keys) = (self.lock.releaser(), Arc::clone(&self.lock.keys));
+            let (owner, options) = (Arc::clone(&self.owner), Arc::clone(&self.lock.options));
+            releaser.release_later(keys, owner, options);
+        }
+    }
+}

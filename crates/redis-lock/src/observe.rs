@@ -1,0 +1,51 @@
+//! What is reported to `metrics` and `tracing`, if these features are enabled.
+//!
+//! | metric | kind | meaning |
+//! |---|---|---|
+//! | `redis_lock.acquired` | counter | locks that were taken, without re-entries |
+//! | `redis_lock.wait` | histogram, seconds | from the call to the lock, of calls that got it |
+//! | `redis_lock.renewals` | counter | leases that were renewed |
+//! | `redis_lock.renewal_calls` | counter | calls to Redis for renewals |
+//! | `redis_lock.renewal_errors` | counter | of these, the calls that failed |
+//! | `redis_lock.lost` | counter | locks that were lost |
+
+#![cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+
+use std::time::Duration;
+
+use crate::{LockError, Loss};
+
+pub(crate) fn acquired(waited: Duration) {
+    #[cfg(feature = "metrics")]
+    {
+        metrics::counter!("redis_lock.acquired").increment(1);
+        metrics::histogram!("redis_lock.wait").record(waited.as_secs_f64());
+    }
+}
+
+/// A call has renewed this number of leases.
+pub(crate) fn renewed(leases: usize) {
+    #[cfg(feature = "metrics")]
+    {
+        metrics::counter!("redis_lock.renewal_calls").increment(1);
+        metrics::counter!("redis_lock.renewals").increment(leases as u64);
+    }
+}
+
+/// A call should have renewed this number of leases.
+pub(crate) fn renewal_failed(leases: usize, error: &LockError) {
+    #[cfg(feature = "metrics")]
+    {
+        metrics::counter!("redis_lock.renewal_calls").increment(1);
+        metrics::counter!("redis_lock.renewal_errors").increment(1);
+    }
+    #[cfg(feature = "tracing")]
+    tracing::warn!(leases, %error, "leases of locks were not renewed");
+}
+
+pub(crate) fn lost(lock: &str, loss: &Loss) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redis_lock.lost").increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::warn!(lock, reason = %loss, "a lock is lost");
+}

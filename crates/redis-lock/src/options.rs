@@ -1,0 +1,158 @@
+//! What a lock does while it is held and while callers wait for it.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::LockError;
+
+/// The leases that are permitted.
+const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+
+/// The polls that are permitted.
+const POLLS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
+
+/// The time in which the first waiting caller of a fair lock must take it once it is free.
+const CLAIM: Duration = Duration::from_millis(500);
+
+/// The options of a lock. All clients of one lock should use the same.
+///
+/// Times are truncated to milliseconds. A time that is not in its range makes the calls that take
+/// the lock fail with [`LockError::Options`].
+///
+/// # Examples
+///
+/// ```
+/// use redis_lock::LockOptions;
+/// use std::time::Duration;
+///
+/// let options = LockOptions::new().lease(Duration::from_secs(10)).fair(true);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockOptions {
+    lease: Duration,
+    watchdog: bool,
+    max_hold: Option<Duration>,
+    fair: bool,
+    poll: Duration,
+}
+
+impl LockOptions {
+    /// Makes the default options: a lease of 30 s with a watchdog, no maximum holding time, not
+    /// fair, a poll each 10 s.
+    pub fn new() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            watchdog: true,
+            max_hold: None,
+            fair: false,
+            poll: Duration::from_secs(10),
+        }
+    }
+
+    /// Sets for how long Redis keeps a lock that is not renewed: from 100 ms to a day. It should be
+    /// longer than any stall of the process, because a holder that stalls for longer loses its
+    /// lock. A shorter lease frees the lock of a dead holder earlier.
+    ///
+    /// A call to Redis that is not answered within a sixth of the lease fails.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets whether the lease is renewed after each third of it, until the lock is released. If
+    /// not, the lock is lost when its lease ends.
+    #[must_use]
+    pub fn watchdog(mut self, watchdog: bool) -> Self {
+        self.watchdog = watchdog;
+        self
+    }
+
+    /// Sets the maximum time for which the lock is held, from its acquisition. The watchdog renews
+    /// no lease beyond it. Then the lock is lost with the reason
+    /// [`HeldTooLong`](crate::Loss::HeldTooLong). At least 100 ms.
+    #[must_use]
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Sets whether callers get the lock in the order in which they began to wait. If not, a caller
+    /// that comes while the lock is free gets it before those that wait, which is faster.
+    ///
+    /// A waiting caller that is woken and does not take the lock within 500 ms, because its process
+    /// has died or stalls, loses its place.
+    #[must_use]
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
+    /// Sets after which time a waiting caller tries again, although Redis has sent no message that
+    /// the lock is free: from 10 ms to a day. Messages are lost only if the connection that
+    /// receives them fails.
+    #[must_use]
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// Returns the options if all times are in their ranges.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        let Self { lease, max_hold, poll, .. } = self;
+        let why = if !LEASES.contains(lease) {
+            format!("a lease of {lease:?} is not between 100 ms and a day")
+        } else if !POLLS.contains(poll) {
+            format!("a poll of {poll:?} is not between 10 ms and a day")
+        } else if max_hold.is_some_and(|max_hold| max_hold < *LEASES.start()) {
+            "a maximum holding time of less than 100 ms".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(LockError::Options(why))
+    }
+
+    /// Returns the lease in whole milliseconds, so that this process never assumes a longer lease
+    /// than Redis.
+    pub(crate) fn lease_time(&self) -> Duration {
+        Duration::from_millis(self.lease.as_millis() as u64)
+    }
+
+    pub(crate) fn has_watchdog(&self) -> bool {
+        self.watchdog
+    }
+
+    pub(crate) fn max_hold_time(&self) -> Option<Duration> {
+        self.max_hold
+    }
+
+    pub(crate) fn is_fair(&self) -> bool {
+        self.fair
+    }
+
+    pub(crate) fn poll_time(&self) -> Duration {
+        self.poll
+    }
+
+    /// Returns how long a call to Redis may take.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.lease / 6
+    }
+
+    /// Returns for how long the queue keeps a waiting caller that does not try again.
+    pub(crate) fn keep_ms(&self) -> u64 {
+        (self.poll * 2 + self.lease).as_millis() as u64
+    }
+
+    /// Returns how long the first of the queue has time to take a free lock.
+    pub(crate) fn claim(&self) -> Duration {
+        CLAIM
+    }
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,250 @@
+//! The Lua scripts, and their calls.
+//!
+//! A lock has four keys, all in the slot of its name on a cluster:
+//!
+//! | key | value |
+//! |---|---|
+//! | `{lock:NAME}` | the owner. It expires when the lease ends |
+//! | `{lock:NAME}:token` | the last token. It expires after a day |
+//! | `{lock:NAME}:queue` | the waiting owners, a sorted set: the score is the time of arrival |
+//! | `{lock:NAME}:seen` | per waiting owner, until when the queue keeps it without another attempt |
+//!
+//! The name of an owner is `CLIENT:NUMBER`. Messages for it are published on the channel
+//! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting owner: 0 means
+//! that the lock is free, more that the lease of another owner ends after this time.
+
+use redis::{FromRedisValue, ParsingError, Script, ScriptInvocation, Value};
+
+/// What several scripts do with the queue. `clock` returns milliseconds since 1970.
+const QUEUE: &str = r"
+    local lock, token_key, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+    local time
+    local function clock()
+        time = time or redis.call('time')
+        return time[1] * 1000 + math.floor(time[2] / 1000)
+    end
+    -- The first waiting owner. Removes those that the queue no longer keeps.
+    local function first()
+        while true do
+            local head = redis.call('zrange', queue, 0, 0)[1]
+            if not head then return nil end
+            local expires = tonumber(redis.call('hget', seen, head) or 0)
+            if expires > clock() then return head, expires end
+            redis.call('zrem', queue, head)
+            redis.call('hdel', seen, head)
+        end
+    end
+    -- A client without permission to publish has to poll.
+    local function tell(owner, milliseconds)
+        redis.pcall('publish', 'lock-wake:' .. string.match(owner, '^(.*):'), owner .. ' ' .. milliseconds)
+    end
+";
+
+/// Takes a free lock, or joins the queue.
+///
+/// KEYS: the four. ARGV: the owner, the lease in milliseconds, 1 if callers may not overtake the
+/// queue, the time for which the queue keeps the owner in milliseconds (0: it does not join).
+/// Returns the token. Or it returns 0, the number of milliseconds after which another attempt may
+/// succeed (negative: unknown), and the place in the queue.
+///
+/// A token is the server's clock in microseconds, or the last token plus one if the clock is
+/// behind. Therefore tokens increase even if Redis has lost its data. (Numbers in Lua have 53 bits:
+/// 285 years of microseconds since 1970.)
+///
+/// A call that is repeated after a lost answer finds its own owner.
+const LOCK: &str = r"
+    local owner, lease, fair, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+    local holder = redis.call('get', lock)
+    local head, reserved
+    if not holder then head, reserved = first() end
+    if not holder and (fair == '0' or not head or head == owner) then
+        clock()
+        local token = math.max(time[1] * 1000000 + time[2], (redis.call('get', token_key) or 0) + 1)
+        redis.call('set', token_key, string.format('%.0f', token), 'ex', 86400)
+        redis.call('set', lock, owner, 'px', lease)
+        if head then
+            redis.call('zrem', queue, owner)
+            redis.call('hdel', seen, owner)
+            head = first()
+            if head then tell(head, lease) end
+        end
+        return {token, 0, 0}
+    end
+    if holder == owner then
+        redis.call('pexpire', lock, lease)
+        return {tonumber(redis.call('get', token_key)), 0, 0}
+    end
+    local place = 0
+    if keep > 0 then
+        local arrived = time or redis.call('time')
+        time = arrived
+        redis.call('zadd', queue, 'nx', string.format('%.0f', time[1] * 1000000 + time[2]), owner)
+        redis.call('hset', seen, owner, string.format('%.0f', clock() + keep))
+        place = redis.call('zrank', queue, owner)
+        if redis.call('pttl', queue) < keep then
+            redis.call('pexpire', queue, keep * 2)
+            redis.call('pexpire', seen, keep * 2)
+        end
+    end
+    if holder then return {0, redis.call('pttl', lock), place} end
+    return {0, reserved - clock(), place - 1}
+";
+
+/// Releases the lock, or leaves its queue, and wakes the first waiting owner.
+///
+/// KEYS: the four. ARGV: the owner, the time in milliseconds after which others may overtake the
+/// first waiting owner although they may not overtake the queue. It has a time to call then, in
+/// which it joins the queue again. Returns 0 if the caller is not the owner.
+const RELEASE: &str = r"
+    local owner, claim = ARGV[1], tonumber(ARGV[2])
+    local holder = redis.call('get', lock)
+    if holder == owner then
+        redis.call('del', lock)
+    else
+        redis.call('zrem', queue, owner)
+        redis.call('hdel', seen, owner)
+    end
+    local head, expires = first()
+    if head and holder and holder ~= owner then
+        tell(head, redis.call('pttl', lock))
+    elseif head then
+        redis.call('hset', seen, head, string.format('%.0f', math.min(expires, clock() + claim)))
+        tell(head, 0)
+    end
+    return holder == owner and 1 or 0
+";
+
+/// Renews several leases. It uses `pcall`: a key whose type another client has changed counts as
+/// lost and does not affect the others.
+///
+/// KEYS: the locks. ARGV: for each lock its owner and its lease in milliseconds. Returns for each
+/// lock 1: renewed, 0: it has no owner, -1: it has another owner.
+const RENEW: &str = r"
+    local renewed = {}
+    for i, lock in ipairs(KEYS) do
+        local holder = redis.pcall('get', lock)
+        renewed[i] = holder == ARGV[2 * i - 1] and redis.call('pexpire', lock, ARGV[2 * i]) or holder and -1 or 0
+    end
+    return renewed
+";
+
+/// The keys of a lock.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) lock: String,
+    token: String,
+    queue: String,
+    seen: String,
+}
+
+impl Keys {
+    /// The part in braces decides the slot on a cluster. It is never empty, whatever the name is.
+    pub(crate) fn new(name: &str) -> Self {
+        let lock = format!("{{lock:{name}}}");
+        let [token, queue, seen] = ["token", "queue", "seen"].map(|part| format!("{lock}:{part}"));
+        Self { lock, token, queue, seen }
+    }
+
+    fn add_to(&self, call: &mut ScriptInvocation<'_>) {
+        call.key(&self.lock).key(&self.token).key(&self.queue).key(&self.seen);
+    }
+}
+
+/// Returns the channel of the messages for a client's waiting owners.
+pub(crate) fn channel(client: &str) -> String {
+    format!("lock-wake:{client}")
+}
+
+/// What a request for the lock asks for. Times are in milliseconds.
+pub(crate) struct Request<'a> {
+    pub(crate) owner: &'a str,
+    pub(crate) lease: u64,
+    pub(crate) fair: bool,
+    /// For how long the queue keeps the owner. 0: it does not join.
+    pub(crate) keep: u64,
+}
+
+/// The answer to a request for the lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted {
+        token: u64,
+    },
+    Busy {
+        /// After which time another attempt may succeed, in milliseconds. `None`: unknown.
+        wait: Option<u64>,
+        /// How many owners are before this one in the queue, if it has joined.
+        place: u64,
+    },
+}
+
+impl FromRedisValue for Answer {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let (token, wait, place): (u64, i64, i64) = redis::from_redis_value(value)?;
+        Ok(match token {
+            0 => Self::Busy { wait: wait.try_into().ok(), place: place.try_into().unwrap_or(0) },
+            token => Self::Granted { token },
+        })
+    }
+}
+
+/// The answer for one lock of a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Yes,
+    /// The lock has no owner.
+    NoOwner,
+    OtherOwner,
+}
+
+impl FromRedisValue for Renewed {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        Ok(match redis::from_redis_value::<i64>(value)? {
+            1 => Self::Yes,
+            0 => Self::NoOwner,
+            _ => Self::OtherOwner,
+        })
+    }
+}
+
+/// The scripts of a client.
+pub(crate) struct Scripts {
+    lock: Script,
+    release: Script,
+    renew: Script,
+}
+
+impl Scripts {
+    pub(crate) fn new() -> Self {
+        Self {
+            lock: Script::new(&format!("{QUEUE}{LOCK}")),
+            release: Script::new(&format!("{QUEUE}{RELEASE}")),
+            renew: Script::new(RENEW),
+        }
+    }
+
+    pub(crate) fn lock(&self, keys: &Keys, request: &Request<'_>) -> ScriptInvocation<'_> {
+        let mut call = self.lock.prepare_invoke();
+        keys.add_to(&mut call);
+        let Request { owner, lease, fair, keep } = *request;
+        call.arg(owner).arg(lease).arg(u8::from(fair)).arg(keep);
+        call
+    }
+
+    pub(crate) fn release(&self, keys: &Keys, owner: &str, claim_ms: u64) -> ScriptInvocation<'_> {
+        let mut call = self.release.prepare_invoke();
+        keys.add_to(&mut call);
+        call.arg(owner).arg(claim_ms);
+        call
+    }
+
+    /// Takes the key, the owner and the lease in milliseconds of each lock.
+    pub(crate) fn renew(&self, locks: &[(&str, &str, u64)]) -> ScriptInvocation<'_> {
+        let mut call = self.renew.prepare_invoke();
+        for &(key, owner, lease) in locks {
+            // A lease of 0 would delete the lock.
+            call.key(key).arg(owner).arg(lease.max(1));
+        }
+        call
+    }
+}
