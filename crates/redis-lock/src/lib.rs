@@ -1,4 +1,101 @@
-//! A lock on Redis (draft of the docs).
+//! A lock on Redis: with a watchdog that renews its lease, fencing tokens, re-entry, an optional
+//! fair queue, and a holder that is told when it has lost the lock.
+//!
+//! Redis keeps a lock for the duration of a *lease*. While its holder lives, a watchdog renews the
+//! lease after each third of it. If the holder dies, the lease ends and the lock becomes free.
+//! Redisson, the Redis client for Java, made this scheme popular.
+//!
+//! # What is promised
+//!
+//! As long as Redis keeps its data, and its clock runs evenly:
+//!
+//! - **One owner at a time.** A lock that is granted is granted to nobody else before it is
+//!   released or its lease has ended.
+//! - **Tokens increase.** Each hold has a [token](Guard::token) that is greater than those of all
+//!   earlier holds of the lock. This holds even after Redis has lost its data, unless its clock
+//!   is also set back.
+//! - **The holder is told.** [`Guard::lost`] and [`Guard::on_lost`] report a loss within one tick of
+//!   the timer after the end of the lease, by the clock of this process, and at once when a renewal
+//!   finds another owner or none. The lease of this process begins before that of Redis, so it also
+//!   ends before. [`Guard::check`] reports it even if the timer or the runtime stalls.
+//! - **No renewal without a holder.** After the release, or a loss, nothing renews the lock. A
+//!   delayed call cannot affect a later hold, because each hold has an owner's name of its own.
+//! - **Nothing hangs.** Each call to Redis fails after a sixth of the lease. A future that is
+//!   dropped leaves neither a lock nor a place in the queue behind; if Redis cannot be reached
+//!   for that, they end with the lease, and after two [polls](LockOptions::poll) and a lease.
+//! - **A free lock is taken.** A release wakes the first waiting caller. If that message is lost, or
+//!   the holder has died, waiting callers find out by themselves.
+//!
+//! # What no lock on Redis can promise
+//!
+//! - **A holder can be wrong about holding it.** A process may stall for longer than the lease: a
+//!   page fault, a migrated virtual machine, a stopped process. When it continues, in the middle of
+//!   its work, the lock has another owner. [`Guard::check`] detects that before a step. Nothing can
+//!   detect it during a step, or after a suspend of the whole machine: on Linux the clock of a
+//!   process does not count that time.
+//! - **Redis can forget.** If a replica takes over, everything that was not replicated is lost,
+//!   including locks. The same holds after a restart without `appendonly`, and for a server that
+//!   evicts keys. Then another process may get the lock before its holder is told. The Redlock
+//!   algorithm, which uses several servers, solves this problem but not the one above.
+//!
+//! So a protected resource has to check for itself. Send the [token](Guard::token) with each access.
+//! The resource rejects a token that is less than the greatest one it has seen. If it cannot do
+//! that, the lock makes duplicate work rare, but not impossible. The discussion is in Martin
+//! Kleppmann's "How to do distributed locking" and Salvatore Sanfilippo's "Is Redlock safe?".
+//!
+//! # Use
+//!
+//! ```no_run
+//! use hashed_wheel::HashedWheelTimer;
+//! use redis_lock::{LockClient, LockOptions};
+//! use std::time::Duration;
+//!
+//! # async fn pay(invoice: u64, token: u64) {}
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+//!     let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+//!
+//!     let mut lock = locks.lock_with("invoices", LockOptions::new().lease(Duration::from_secs(10)));
+//!     let Some(guard) = lock.lock_timeout(Duration::from_secs(3)).await? else {
+//!         return Err("another process pays the invoices".into());
+//!     };
+//!     tokio::select! {
+//!         () = pay(7, guard.token()) => guard.unlock().await?,
+//!         loss = guard.lost() => return Err(format!("the lock is lost: {loss}").into()),
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - A [`LockClient`] has the connections. A [`Lock`] is a name and an owner. A [`Guard`] holds it.
+//! - [`LockOptions`] are the lease, the watchdog, the maximum holding time, the queue and the poll.
+//! - `blocking` has the same types for code that is not async.
+//!
+//! # Features
+//!
+//! Features are additive.
+//!
+//! | feature | |
+//! |---|---|
+//! | `blocking` | the module `blocking` |
+//! | `cluster` | `LockClient::cluster` |
+//! | `sentinel` | `LockClient::sentinel` |
+//! | `tls` | URLs with `rediss://`, with rustls. For the TLS library of the system, enable the feature `tokio-native-tls-comp` of the crate `redis` instead |
+//! | `metrics` | counters of acquisitions, renewals and losses, and the waiting times |
+//! | `tracing` | warnings about losses and failed renewals |
+//!
+//! The metrics are the counters `redis_lock.acquired`, `redis_lock.renewals`,
+//! `redis_lock.renewal_calls`, `redis_lock.renewal_errors` and `redis_lock.lost`, and the histogram
+//! `redis_lock.wait` in seconds.
+//!
+//! # In Redis
+//!
+//! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
+//! and `{lock:NAME}:seen`. All of them expire. Messages are published on channels that begin with
+//! `lock-wake:`. A user of Redis with restricted rights needs `EVALSHA` and `SCRIPT LOAD`, the
+//! commands of the scripts on these keys, and these channels. Without the channels, waiting
+//! callers poll.
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -29,6 +29,7 @@
 
 mod contest;
 mod counter;
+mod goals;
 mod single_process;
 mod trial;
 mod worker;
@@ -64,6 +65,10 @@ struct Options {
     #[command(flatten)]
     top: Top,
 
+    /// Measure the costs and times of the lock instead, on a machine that does nothing else
+    #[arg(long)]
+    goals: bool,
+
     /// Do something wrong, to show that it is detected
     #[arg(long)]
     sabotage: Option<Sabotage>,
@@ -94,7 +99,8 @@ fn main() -> ExitCode {
     if let (Some(name), Some(url)) = (&options.worker, &options.url) {
         return worker::run(url, name, &options);
     }
-    match trial::run(&options) {
+    let ran = if options.goals { goals::run(options.url.as_deref()) } else { trial::run(&options) };
+    match ran {
         Ok(verdict) => verdict.print(),
         Err(error) if error.is::<Missing>() => {
             eprintln!("{error}");

@@ -1,0 +1,219 @@
+//! Measures what the lock costs Redis, and how fast it is.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::redis_server::{RedisServer, connect};
+use indicatif::HumanCount;
+use redis::{Client, Commands, Connection, InfoDict};
+use redis_lock::{LockClient, LockOptions};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::trial::{PATIENCE, key};
+
+const WAITERS: usize = 400;
+const LOOPS: usize = 8;
+const LOCKS: usize = 10_000;
+const TICK: Duration = Duration::from_millis(10);
+
+pub(crate) fn run(url: Option<&str>) -> Result<Verdict, Box<dyn Error>> {
+    let mut server = None;
+    let url = match url {
+        Some(url) => url.to_owned(),
+        None => server.insert(RedisServer::start("redis-lock-goals")?).url(),
+    };
+    println!("Redis on {url}; leases and polls are the default: 30 s and 10 s.\n");
+    let mut goals =
+        Goals { redis: connect(&url)?, timer: HashedWheelTimer::new(TICK, 512), verdict: Verdict::default() };
+    Runtime::new()?.block_on(async {
+        let locks = LockClient::new(Client::open(&*url)?, &goals.timer)?;
+        goals.waiters(&locks).await?;
+        goals.turns(&locks).await?;
+        goals.losses(&locks).await?;
+        goals.renewals(&locks).await
+    })?;
+    Ok(goals.verdict)
+}
+
+struct Goals {
+    redis: Connection,
+    timer: HashedWheelTimer,
+    verdict: Verdict,
+}
+
+impl Goals {
+    /// Returns a counter of Redis: the commands, also those that scripts call, and the scripts.
+    fn commands(&mut self) -> redis::RedisResult<[u64; 2]> {
+        let stats: InfoDict = redis::cmd("INFO").arg("everything").query(&mut self.redis)?;
+        let scripts: String = stats.get("cmdstat_evalsha").unwrap_or_default();
+        let scripts =
+            scripts.trim_start_matches("calls=").split(',').next().and_then(|calls| calls.parse().ok());
+        Ok([stats.get("total_commands_processed").unwrap_or_default(), scripts.unwrap_or_default()])
+    }
+
+    async fn until_queued(&mut self, name: &str, len: usize) -> Result<(), Box<dyn Error>> {
+        let begin = Instant::now();
+        while self.redis.zcard::<_, usize>(format!("{}:queue", key(name)))? < len {
+            if begin.elapsed() > PATIENCE {
+                return Err(format!("not within {PATIENCE:?}: {len} callers wait").into());
+            }
+            sleep(TICK).await;
+        }
+        Ok(())
+    }
+
+    /// Many callers wait for one lock. Then each takes it once.
+    async fn waiters(&mut self, locks: &LockClient) -> Result<(), Box<dyn Error>> {
+        let holder = locks.lock("contended").lock().await?;
+        let released = Arc::new(Mutex::new(Instant::now()));
+        let mut tasks = JoinSet::new();
+        for _ in 0..WAITERS {
+            let (mut lock, released) = (locks.lock("contended"), Arc::clone(&released));
+            tasks.spawn(async move {
+                let guard = lock.lock().await?;
+                let took = released.lock().expect("nothing panics").elapsed();
+                // Long enough for the message about the holder.
+                sleep(Duration::from_millis(2)).await;
+                *released.lock().expect("nothing panics") = Instant::now();
+                guard.unlock().await.map(|()| took)
+            });
+        }
+        self.until_queued("contended", WAITERS).await?;
+        let (begin, before) = (Instant::now(), self.commands()?);
+        sleep(Duration::from_secs(20)).await;
+        let (time, after) = (begin.elapsed().as_secs_f64(), self.commands()?);
+        let rates = [0, 1].map(|which| (after[which] - before[which]) as f64 / time);
+        println!(
+            "waiting      {WAITERS} callers caused {:.0} commands per second, in {:.0} calls of scripts",
+            rates[0], rates[1]
+        );
+        self.verdict.expect(rates[0] <= 500.0, "waiting callers caused more than 500 commands per second");
+
+        let before = self.commands()?;
+        *released.lock().expect("nothing panics") = Instant::now();
+        holder.unlock().await?;
+        let mut times = Vec::new();
+        while let Some(took) = tasks.join_next().await {
+            times.push(took??);
+        }
+        let after = self.commands()?;
+        times.sort();
+        println!(
+            "hand-over    median {:.2?}, 99 % {:.2?}, of {}; {:.1} commands and {:.1} calls for each",
+            times[WAITERS / 2],
+            times[WAITERS * 99 / 100],
+            times.len(),
+            (after[0] - before[0]) as f64 / WAITERS as f64,
+            (after[1] - before[1]) as f64 / WAITERS as f64,
+        );
+        self.verdict.expect(
+            times[WAITERS / 2] < Duration::from_millis(2),
+            "the median of the hand-overs is not under 2 ms",
+        );
+        Ok(())
+    }
+
+    /// A few callers take the lock in a loop.
+    async fn turns(&mut self, locks: &LockClient) -> Result<(), Box<dyn Error>> {
+        for fair in [false, true] {
+            let end = Instant::now() + Duration::from_secs(3);
+            let mut tasks = JoinSet::new();
+            for _ in 0..LOOPS {
+                let mut lock = locks.lock_with(&format!("turns-{fair}"), LockOptions::new().fair(fair));
+                tasks.spawn(async move {
+                    let mut turns = 0_u64;
+                    while Instant::now() < end {
+                        lock.lock().await?.unlock().await?;
+                        turns += 1;
+                    }
+                    Ok::<_, redis_lock::LockError>(turns)
+                });
+            }
+            let mut turns = Vec::new();
+            while let Some(done) = tasks.join_next().await {
+                turns.push(done??);
+            }
+            turns.sort_unstable();
+            println!(
+                "turns        {LOOPS} loops, {}: {} to {}",
+                if fair { "fair" } else { "not fair" },
+                HumanCount(turns[0]),
+                HumanCount(turns[LOOPS - 1])
+            );
+            self.verdict.expect(
+                !fair || turns[LOOPS - 1] <= 2 * turns[0],
+                "a loop had more than twice the turns of another one on a fair lock",
+            );
+        }
+        Ok(())
+    }
+
+    /// Leases that are not renewed.
+    async fn losses(&mut self, locks: &LockClient) -> Result<(), Box<dyn Error>> {
+        let lease = Duration::from_millis(500);
+        let mut tasks = JoinSet::new();
+        for number in 0..100 {
+            let options = LockOptions::new().lease(lease).watchdog(false);
+            let mut lock = locks.lock_with(&format!("lease-{number}"), options);
+            tasks.spawn(async move {
+                sleep(Duration::from_millis(number * 3)).await;
+                let begin = Instant::now();
+                let guard = lock.lock().await?;
+                guard.lost().await;
+                Ok::<_, redis_lock::LockError>(begin.elapsed().checked_sub(lease))
+            });
+        }
+        let mut late = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            late.push(done??.ok_or("a loss was reported before the end of the lease")?);
+        }
+        late.sort();
+        println!(
+            "losses       known {:.2?} (median) to {:.2?} after the end of the lease; a tick is {TICK:?}",
+            late[50], late[99]
+        );
+        self.verdict.expect(late[50] <= TICK + Duration::from_millis(1), "losses are known too late");
+        Ok(())
+    }
+
+    /// Many locks are held.
+    async fn renewals(&mut self, locks: &LockClient) -> Result<(), Box<dyn Error>> {
+        let third = Duration::from_secs(10);
+        let (begin, mut guards) = (Instant::now(), Vec::new());
+        for number in 0..LOCKS {
+            guards.push(locks.lock(&format!("many-{number}")).lock().await?);
+        }
+        println!(
+            "many locks   {} were taken one after the other in {:.2?}",
+            HumanCount(LOCKS as u64),
+            begin.elapsed()
+        );
+        sleep(third).await;
+        let before = self.commands()?;
+        sleep(third).await;
+        let after = self.commands()?;
+        let calls = after[1] - before[1];
+        let held = guards.iter().filter(|guard| guard.check().is_ok()).count();
+        println!(
+            "             renewed by {calls} calls per third of the lease; {} are held",
+            HumanCount(held as u64)
+        );
+        self.verdict.expect(calls <= 41, format!("{LOCKS} locks took {calls} calls"));
+        self.verdict.expect(calls >= 38 && held == LOCKS, format!("{held} of {LOCKS} locks were held"));
+        let begin = Instant::now();
+        for guard in guards {
+            guard.unlock().await?;
+        }
+        println!(
+            "             unlocked one after the other in {:.2?}; {} timeouts pending",
+            begin.elapsed(),
+            self.timer.pending_timeouts()
+        );
+        Ok(())
+    }
+}
