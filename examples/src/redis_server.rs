@@ -24,6 +24,7 @@ const TRIES: u32 = 3;
 pub struct RedisServer {
     server: Option<Server>,
     program: PathBuf,
+    arguments: Vec<String>,
     port: u16,
     scratch: Arc<Scratch>,
 }
@@ -35,6 +36,15 @@ impl RedisServer {
     ///
     /// [`Missing`], or the reason why it does not start.
     pub fn start(name: &str) -> Result<Self, Box<dyn Error>> {
+        Self::start_with(name, Vec::new())
+    }
+
+    /// Starts a server with additional arguments.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`], or the reason why it does not start.
+    pub fn start_with(name: &str, arguments: Vec<String>) -> Result<Self, Box<dyn Error>> {
         let program = server::find("redis-server", []);
         let program = program.ok_or(Missing {
             program: "redis-server",
@@ -42,7 +52,7 @@ impl RedisServer {
             instead: "use --url with a Redis that no other program uses",
         })?;
         let scratch = Scratch::new(name, "KILL", &[])?;
-        let mut redis = Self { server: None, program, port: 0, scratch };
+        let mut redis = Self { server: None, program, arguments, port: 0, scratch };
         let mut tries = 1..TRIES;
         loop {
             redis.port = server::free_port()?;
@@ -65,6 +75,7 @@ impl RedisServer {
         let mut command = self.scratch.command(&self.program);
         command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""]);
         command.args(["--appendonly", "yes", "--appendfsync", "no", "--logfile", "redis.log"]);
+        command.args(&self.arguments);
         let url = self.url();
         // Redis answers only after it has loaded its data.
         let is_ready = || connect(&url).and_then(|mut redis| redis.ping::<String>()).is_ok();

@@ -89,7 +89,19 @@ async fn one_owner_at_a_time_with_increasing_tokens() {
         assert_is_send(guard.unlock()).await.unwrap();
         assert_eq!(setup.holder("a"), None);
     }
-    assert_eq!(setup.timer.pending_timeouts(), 0);
+    setup.until("there is no timeout", |setup| setup.timer.pending_timeouts() == 0).await;
+}
+
+#[tokio::test]
+async fn tokens_increase_when_the_clock_is_behind() {
+    let Some(mut setup) = Setup::new("lock-clock") else { return };
+    let () = setup.redis.set("{lock:a}:token", 8_000_000_000_000_000_u64).unwrap();
+    let mut lock = setup.locks.lock_with("a", options());
+    for token in [8_000_000_000_000_001, 8_000_000_000_000_002] {
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(guard.token(), token);
+        guard.unlock().await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -138,7 +150,7 @@ async fn a_lock_that_was_taken_away_is_reported_and_left_to_its_owner() {
     let late = Arc::clone(&calls);
     guard.on_lost(move |loss| late.lock().unwrap().push(loss));
     assert_eq!(*calls.lock().unwrap(), [loss.clone(), loss]);
-    assert_eq!(setup.timer.pending_timeouts(), 0);
+    setup.until("there is no timeout", |setup| setup.timer.pending_timeouts() == 0).await;
     assert!(matches!(guard.unlock().await, Err(LockError::Lost(_))));
     assert_eq!(setup.holder("a").as_deref(), Some("another owner"));
     let left: i64 = setup.redis.pttl("{lock:a}").unwrap();
@@ -218,6 +230,22 @@ async fn the_end_of_a_dead_holders_lease_wakes() {
 }
 
 #[tokio::test]
+async fn the_next_waiting_caller_learns_when_the_new_lease_ends() {
+    let Some(mut setup) = Setup::new("lock-next-lease") else { return };
+    let long = options().lease(PATIENCE * 3);
+    let guard = setup.locks.lock_with("a", long.clone()).lock().await.unwrap();
+    let mut first = setup.locks.lock_with("a", options().lease(Duration::from_millis(500)).watchdog(false));
+    let first = tokio::spawn(async move { first.lock().await.map(std::mem::forget) });
+    setup.until("the first waits", |setup| setup.queue_len("a") == 1).await;
+    let mut second = setup.locks.lock_with("a", long);
+    let second = tokio::spawn(async move { second.lock().await });
+    setup.until("both wait", |setup| setup.queue_len("a") == 2).await;
+    guard.unlock().await.unwrap();
+    within(first).await.unwrap().unwrap();
+    within(second).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test]
 async fn waiting_callers_survive_the_loss_of_their_messages() {
     let Some(mut setup) = Setup::new("lock-messages") else { return };
     let guard = setup.locks.lock_with("a", options().lease(PATIENCE)).lock().await.unwrap();
@@ -233,7 +261,7 @@ async fn waiting_callers_survive_the_loss_of_their_messages() {
 #[tokio::test]
 async fn a_poll_wakes_without_messages() {
     let Some(mut setup) = Setup::new("lock-poll") else { return };
-    let options = options().poll(Duration::from_millis(100));
+    let options = options().lease(PATIENCE * 3).poll(Duration::from_millis(100));
     let guard = setup.locks.lock_with("a", options.clone()).lock().await.unwrap();
     let mut waiting = setup.locks.lock_with("a", options);
     let waiting = tokio::spawn(async move { waiting.lock().await });
@@ -419,7 +447,7 @@ async fn renewals_of_many_locks_share_calls() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    assert_eq!(setup.timer.pending_timeouts(), 0);
+    setup.until("there is no timeout", |setup| setup.timer.pending_timeouts() == 0).await;
 }
 
 #[tokio::test]

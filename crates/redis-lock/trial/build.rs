@@ -1,0 +1,66 @@
+//! Copies the source of the lock to `OUT_DIR/src`, and applies the rows of `sabotages.rs`: each
+//! place becomes `if crate::sabotage("Name") { wrong } else { right }`. The environment selects one
+//! when the program runs, so one build serves all.
+
+mod sabotages;
+
+use std::path::Path;
+use std::{env, fs};
+
+use sabotages::{LUA, ROWS, Row};
+
+/// The places where the scripts can be changed.
+const SCRIPTS: [&str; 3] =
+    [r#"format!("{QUEUE}{LOCK}")"#, r#"format!("{QUEUE}{RELEASE}")"#, "RENEW.to_owned()"];
+
+fn main() {
+    let source = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("../src");
+    let copy = Path::new(&env::var("OUT_DIR").unwrap()).join("src");
+    println!("cargo::rerun-if-changed={}", source.display());
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=sabotages.rs");
+    let _ = fs::remove_dir_all(&copy);
+    fs::create_dir_all(&copy).unwrap();
+    for entry in fs::read_dir(&source).unwrap().map(Result::unwrap) {
+        let (name, mut text) = (entry.file_name(), fs::read_to_string(entry.path()).unwrap());
+        for row in ROWS.iter().filter(|row| name == row.file) {
+            text = row.apply(&text);
+        }
+        if name == "scripts.rs" {
+            for row in ROWS.iter().filter(|row| row.file == LUA) {
+                row.check(&text);
+            }
+            for script in SCRIPTS {
+                assert_eq!(text.matches(script).count(), 1, "{script}");
+                text = text.replace(script, &format!("crate::sabotaged_script({script})"));
+            }
+        }
+        if name == "lib.rs" {
+            // An included file cannot have inner attributes.
+            text = text
+                .lines()
+                .filter(|line| !line.starts_with("//!"))
+                .map(|line| format!("{line}\n"))
+                .collect();
+        }
+        fs::write(copy.join(name), text).unwrap();
+    }
+}
+
+impl Row {
+    fn check(&self, text: &str) {
+        let count = text.matches(self.original).count();
+        assert_eq!(count, 1, "sabotages.rs, {}: the text occurs {count} times", self.name);
+    }
+
+    fn apply(&self, text: &str) -> String {
+        self.check(text);
+        let Self { name, original, wrong, .. } = self;
+        let changed = if original.ends_with(';') {
+            format!("if crate::sabotage(\"{name}\") {{ {wrong} }} else {{ {original} }}")
+        } else {
+            format!("(if crate::sabotage(\"{name}\") {{ {wrong} }} else {{ {original} }})")
+        };
+        text.replace(original, &changed)
+    }
+}

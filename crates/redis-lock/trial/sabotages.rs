@@ -1,0 +1,240 @@
+//! The sabotages: each omits one safeguard of the lock, and a test of `../tests/lock.rs` must fail.
+
+/// The environment variable that selects a sabotage by name.
+pub const VARIABLE: &str = "REDIS_LOCK_SABOTAGE";
+
+/// Stands for the file of a row that changes a script.
+pub const LUA: &str = "Lua";
+
+/// A change of one place in one file of the lock.
+pub struct Row {
+    /// The name of the sabotage.
+    pub name: &'static str,
+    /// The file in `../src`, or [`LUA`].
+    pub file: &'static str,
+    /// A text that occurs exactly once in the file: an expression, or statements that end with a
+    /// semicolon.
+    pub original: &'static str,
+    /// What replaces it.
+    pub wrong: &'static str,
+    /// The test that must fail.
+    pub test: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    file: &'static str,
+    original: &'static str,
+    wrong: &'static str,
+    test: &'static str,
+) -> Row {
+    Row { name, file, original, wrong, test }
+}
+
+/// All sabotages.
+pub const ROWS: &[Row] = &[
+    // One owner at a time.
+    row(
+        "GrantsAHeldLock",
+        LUA,
+        "if not holder and (fair",
+        "if (fair",
+        "one_owner_at_a_time_with_increasing_tokens",
+    ),
+    row(
+        "AnyoneUnlocks",
+        LUA,
+        "if holder == owner then\n        redis.call('del', lock)",
+        "if holder then\n        redis.call('del', lock)",
+        "an_unlock_does_not_release_the_lock_of_the_next_owner",
+    ),
+    row(
+        "AnyoneRenews",
+        LUA,
+        "holder == ARGV[2 * i - 1] and",
+        "holder and",
+        "a_lock_that_was_taken_away_is_reported_and_left_to_its_owner",
+    ),
+    row(
+        "OwnerKeepsItsName",
+        "client.rs",
+        "self.owners.fetch_add(1, Relaxed)",
+        "0",
+        "one_owner_at_a_time_with_increasing_tokens",
+    ),
+    row(
+        "FirstUnlockReleases",
+        "hold.rs",
+        "state.guards -= 1;",
+        "state.guards = 0;",
+        "an_owner_may_take_its_lock_again",
+    ),
+    row(
+        "ReEntryDoesNotAsk",
+        "lock.rs",
+        "watchdog::renew(&self.shared.calls, std::slice::from_ref(hold)).await?;",
+        "",
+        "re_entry_detects_a_lost_lock",
+    ),
+    // Tokens and leases.
+    row(
+        "TokensRestart",
+        LUA,
+        "math.max(time[1] * 1000000 + time[2], (redis.call('get', token_key) or 0) + 1)",
+        "(redis.call('get', token_key) or 0) + 1",
+        "lost_data_is_noticed",
+    ),
+    row(
+        "TokensRepeat",
+        LUA,
+        "redis.call('get', token_key) or 0) + 1)",
+        "0)",
+        "tokens_increase_when_the_clock_is_behind",
+    ),
+    row(
+        "LeaseWithoutEnd",
+        LUA,
+        "redis.call('set', lock, owner, 'px', lease)",
+        "redis.call('set', lock, owner)",
+        "without_a_watchdog_the_lock_is_lost_with_its_lease",
+    ),
+    // Renewal.
+    row(
+        "NoRenewal",
+        "watchdog.rs",
+        "!hold.options.has_watchdog()",
+        "true",
+        "renewals_of_many_locks_share_calls",
+    ),
+    row(
+        "AlwaysRenews",
+        "watchdog.rs",
+        "!hold.options.has_watchdog()",
+        "false",
+        "without_a_watchdog_the_lock_is_lost_with_its_lease",
+    ),
+    row(
+        "RenewsOnce",
+        "watchdog.rs",
+        "self.put(hold, due).is_err()",
+        "false",
+        "renewals_of_many_locks_share_calls",
+    ),
+    row(
+        "OneLockPerCall",
+        "watchdog.rs",
+        "batch.len() < BATCH",
+        "batch.is_empty()",
+        "renewals_of_many_locks_share_calls",
+    ),
+    row(
+        "RenewsAfterUnlock",
+        "guard.rs",
+        "releaser.watchdog.unwatch(&self.hold);",
+        "",
+        "one_owner_at_a_time_with_increasing_tokens",
+    ),
+    row(
+        "NoMaximumHoldingTime",
+        "hold.rs",
+        "options.max_hold_time().and_then(|time| start.checked_add(time))",
+        "None",
+        "the_watchdog_renews_until_the_maximum_holding_time",
+    ),
+    // The holder is told.
+    row("NoOwnerIsNoLoss", "watchdog.rs", "hold.lose(Loss::NoOwner)", "()", "re_entry_detects_a_lost_lock"),
+    row(
+        "EndOfLeaseIsNoLoss",
+        "hold.rs",
+        "hold.lease_may_have_ended(&timeout.timer());",
+        "",
+        "without_a_watchdog_the_lock_is_lost_with_its_lease",
+    ),
+    row(
+        "LateCallbackIsForgotten",
+        "hold.rs",
+        "let loss = loss.clone();\n                drop(state);\n                call(callback, loss);",
+        "let _ = loss; drop(callback);",
+        "a_lock_that_was_taken_away_is_reported_and_left_to_its_owner",
+    ),
+    row(
+        "PanicSpreads",
+        "hold.rs",
+        "let _ = panic::catch_unwind(AssertUnwindSafe(|| callback(loss)));",
+        "callback(loss);",
+        "a_lock_that_was_taken_away_is_reported_and_left_to_its_owner",
+    ),
+    row(
+        "ReasonIsForgotten",
+        "hold.rs",
+        "self.state().error_text = Some(error.to_string());",
+        "let _ = error;",
+        "without_redis_calls_fail_and_holders_are_told",
+    ),
+    // Waiting.
+    row("UnlockWakesNobody", LUA, "tell(head, 0)", "", "a_waiting_caller_is_woken"),
+    row(
+        "NewHolderIsNotAnnounced",
+        LUA,
+        "if head then tell(head, lease) end",
+        "",
+        "the_next_waiting_caller_learns_when_the_new_lease_ends",
+    ),
+    row(
+        "QueueIsOvertaken",
+        LUA,
+        "(fair == '0' or not head or head == owner)",
+        "true",
+        "nobody_overtakes_the_queue_of_a_fair_lock",
+    ),
+    row(
+        "DeadCallersKeepTheirPlace",
+        LUA,
+        "if expires > clock() then",
+        "if true then",
+        "nobody_overtakes_the_queue_of_a_fair_lock",
+    ),
+    row(
+        "NoPlaceIsLeft",
+        LUA,
+        "    else\n        redis.call('zrem', queue, owner)\n        redis.call('hdel', seen, owner)\n    end\n",
+        "    end\n",
+        "a_caller_that_gives_up_leaves_nothing",
+    ),
+    row(
+        "ReconnectWakesNobody",
+        "wakeup.rs",
+        "wakeups.wake_all();",
+        "",
+        "waiting_callers_survive_the_loss_of_their_messages",
+    ),
+    row(
+        "NoPoll",
+        "lock.rs",
+        "wait.min(options.poll_time())",
+        "wait.min(options.poll_time().max(Duration::from_secs(3_600)))",
+        "a_poll_wakes_without_messages",
+    ),
+    row(
+        "DroppedCallIsForgotten",
+        "lock.rs",
+        "releaser.release_later(keys, owner, options);",
+        "let _ = (releaser, keys, owner, options);",
+        "a_caller_that_gives_up_leaves_nothing",
+    ),
+    // Redis fails.
+    row(
+        "CallsWaitForever",
+        "connection.rs",
+        "self.timer.timeout(timeout, self.try_call(script, &mut number))",
+        "self.timer.timeout(timeout * 1_000, self.try_call(script, &mut number))",
+        "a_redis_that_does_not_answer_is_noticed",
+    ),
+    row(
+        "NoNewConnection",
+        "connection.rs",
+        "is_of_connection(&error)",
+        "false",
+        "without_redis_calls_fail_and_holders_are_told",
+    ),
+];
