@@ -219,7 +219,7 @@ impl Scripts {
         Self {
             lock: Script::new(&format!("{QUEUE}{LOCK}")),
             release: Script::new(&format!("{QUEUE}{RELEASE}")),
-            renew: Script::new(&RENEW.to_owned()),
+            renew: Script::new(RENEW),
         }
     }
 

@@ -90,8 +90,8 @@ fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
                     Ok(()) => Event::Released.print(""),
                     Err(error @ LockError::Lost(Loss::LeaseEnded(_))) => {
                         if options.sabotage == Some(Sabotage::NoOwnerCheck) {
-                            let mut redis = Client::open(url)?.get_connection()?;
-                            while !redis.del::<_, bool>(key(name))? {}
+                            // It may have lost the lock because there is no Redis.
+                            let _ = unlock_for_anyone(url, name);
                         }
                         Event::Lost.print(&error.to_string());
                     }
@@ -105,6 +105,13 @@ fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
         // Gives other processes a chance, and limits the rate of attempts without Redis.
         thread::sleep(Duration::from_millis(random.u64(1..20)));
     }
+}
+
+/// The sabotage: deletes the lock of the next owner.
+fn unlock_for_anyone(url: &str, name: &str) -> redis::RedisResult<()> {
+    let mut redis = Client::open(url)?.get_connection()?;
+    while !redis.del::<_, bool>(key(name))? {}
+    Ok(())
 }
 
 /// Writes without checking the lock first, like a process that is stopped immediately after its
