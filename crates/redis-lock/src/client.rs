@@ -68,7 +68,7 @@ impl LockClient {
     ///
     /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
     pub fn new(client: Client, timer: &HashedWheelTimer) -> Result<Self, LockError> {
-        Ok(Self::on(Server::Single(client), timer, current_runtime()?))
+        Ok(Self::on(Server::Single(Box::new(client)), timer, current_runtime()?))
     }
 
     /// Makes a client of the master that sentinels know. After a failover, the next call that

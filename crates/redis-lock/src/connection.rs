@@ -16,7 +16,7 @@ use crate::LockError;
 
 /// The server or servers that have the locks.
 pub(crate) enum Server {
-    Single(Client),
+    Single(Box<Client>),
     #[cfg(feature = "sentinel")]
     Sentinel(Box<Mutex<redis::sentinel::SentinelClient>>),
     #[cfg(feature = "cluster")]
