@@ -93,6 +93,17 @@ async fn one_owner_at_a_time_with_increasing_tokens() {
 }
 
 #[tokio::test]
+async fn an_unlock_leaves_no_timeout() {
+    let Some(setup) = Setup::new("lock-timeouts") else { return };
+    // No renewal is due during the test.
+    let mut lock = setup.locks.lock_with("a", options().lease(PATIENCE * 3));
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(setup.timer.pending_timeouts(), 2, "the renewal, and the end of the lease");
+    guard.unlock().await.unwrap();
+    assert_eq!(setup.timer.pending_timeouts(), 0);
+}
+
+#[tokio::test]
 async fn tokens_increase_when_the_clock_is_behind() {
     let Some(mut setup) = Setup::new("lock-clock") else { return };
     let () = setup.redis.set("{lock:a}:token", 8_000_000_000_000_000_u64).unwrap();
@@ -160,7 +171,7 @@ async fn a_lock_that_was_taken_away_is_reported_and_left_to_its_owner() {
 #[tokio::test]
 async fn an_unlock_does_not_release_the_lock_of_the_next_owner() {
     let Some(mut setup) = Setup::new("lock-next") else { return };
-    let mut lock = setup.locks.lock_with("a", options().lease(PATIENCE));
+    let mut lock = setup.locks.lock_with("a", options().lease(PATIENCE * 3));
     let guard = lock.lock().await.unwrap();
     let () = setup.redis.set("{lock:a}", "another owner").unwrap();
     assert!(matches!(guard.unlock().await, Err(LockError::Lost(_))));
@@ -203,8 +214,8 @@ async fn a_waiting_caller_is_woken() {
     let Some(mut setup) = Setup::new("lock-woken") else { return };
     let other_client = client(&setup.server, &setup.timer);
     for locks in [setup.locks.clone(), other_client] {
-        let guard = setup.locks.lock_with("a", options().lease(PATIENCE)).lock().await.unwrap();
-        let mut waiting = locks.lock_with("a", options().lease(PATIENCE));
+        let guard = setup.locks.lock_with("a", options().lease(PATIENCE * 3)).lock().await.unwrap();
+        let mut waiting = locks.lock_with("a", options().lease(PATIENCE * 3));
         let waiting = tokio::spawn(async move { waiting.lock().await });
         setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
         guard.unlock().await.unwrap();
@@ -248,8 +259,8 @@ async fn the_next_waiting_caller_learns_when_the_new_lease_ends() {
 #[tokio::test]
 async fn waiting_callers_survive_the_loss_of_their_messages() {
     let Some(mut setup) = Setup::new("lock-messages") else { return };
-    let guard = setup.locks.lock_with("a", options().lease(PATIENCE)).lock().await.unwrap();
-    let mut waiting = setup.locks.lock_with("a", options().lease(PATIENCE));
+    let guard = setup.locks.lock_with("a", options().lease(PATIENCE * 3)).lock().await.unwrap();
+    let mut waiting = setup.locks.lock_with("a", options().lease(PATIENCE * 3));
     let waiting = tokio::spawn(async move { waiting.lock().await });
     setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
     let killed: i64 = redis::cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).query(&mut setup.redis).unwrap();
@@ -317,7 +328,7 @@ async fn nobody_overtakes_the_queue_of_a_fair_lock() {
 #[tokio::test]
 async fn a_caller_that_gives_up_leaves_nothing() {
     let Some(mut setup) = Setup::new("lock-give-up") else { return };
-    let guard = setup.locks.lock_with("a", options().lease(PATIENCE)).lock().await.unwrap();
+    let guard = setup.locks.lock_with("a", options().lease(PATIENCE * 3)).lock().await.unwrap();
     let mut impatient = setup.locks.lock_with("a", options());
     let begin = Instant::now();
     assert!(impatient.lock_timeout(Duration::from_millis(50)).await.unwrap().is_none());

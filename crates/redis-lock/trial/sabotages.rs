@@ -132,7 +132,7 @@ pub const ROWS: &[Row] = &[
         "guard.rs",
         "releaser.watchdog.unwatch(&self.hold);",
         "",
-        "one_owner_at_a_time_with_increasing_tokens",
+        "an_unlock_leaves_no_timeout",
     ),
     row(
         "NoMaximumHoldingTime",
