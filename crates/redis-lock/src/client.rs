@@ -18,9 +18,9 @@ use crate::{Lock, LockError, LockOptions};
 
 /// A client of the locks on one Redis server, or on several.
 ///
-/// It is cheap to clone. All its locks share one connection for calls, another one for messages
-/// to waiting callers, and the timer. It connects when a lock is first requested, and again after
-/// a connection has failed.
+/// It is cheap to clone. All its locks share one connection for calls, another one for messages to
+/// waiting callers, and the timer. It connects when a lock is first requested, and again after a
+/// connection has failed.
 ///
 /// The timer's tick should be at most a thirtieth of the shortest lease. The runtime has to be
 /// multi-threaded, or its thread must not block: renewals are made on it.
@@ -61,8 +61,8 @@ pub(crate) struct Shared {
 }
 
 impl LockClient {
-    /// Makes a client of a single server, on the current runtime. TLS is used if the URL of `client` says so and a feature
-    /// for it is enabled.
+    /// Makes a client of a single server, on the current runtime. TLS is used if the URL of
+    /// `client` says so and a feature for it is enabled.
     ///
     /// # Errors
     ///
@@ -71,8 +71,8 @@ impl LockClient {
         Ok(Self::on(Server::Single(Box::new(client)), timer, current_runtime()?))
     }
 
-    /// Makes a client of the master that sentinels know. After a failover, the next call that
-    /// fails makes the client ask the sentinels again. Needs feature `sentinel`.
+    /// Makes a client of the master that sentinels know. After a failover, the next call that fails
+    /// makes the client ask the sentinels again. Needs feature `sentinel`.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Redis`](LockError::Redis), if a URL is not valid.
-    /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
+    /// [`Redis`](LockError::Redis), if a URL is not valid. [`NoRuntime`](LockError::NoRuntime), if
+    /// it is called outside of a tokio runtime.
     #[cfg(feature = "cluster")]
     pub fn cluster<T: redis::IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = T>,

@@ -84,8 +84,8 @@ impl Guard {
     /// Calls `f` when the lock is lost, at the time when [`lost`](Self::lost) returns. If it is
     /// lost already, calls `f` immediately. If it is released before, `f` is dropped.
     ///
-    /// `f` runs on the thread that finds out: that of the timer, one of the runtime, or the
-    /// caller of [`check`](Self::check). It must not block. A panic in it has no effect.
+    /// `f` runs on the thread that finds out: that of the timer, one of the runtime, or the caller
+    /// of [`check`](Self::check). It must not block. A panic in it has no effect.
     ///
     /// # Examples
     ///

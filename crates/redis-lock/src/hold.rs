@@ -6,8 +6,8 @@
 //! | released, lost | nothing |
 //!
 //! A timeout on the wheel is at the end of the lease by the local clock. Each renewal moves it. If
-//! it expires while a renewal moves it, the task finds the later end and schedules itself again:
-//! so there is always exactly one timeout.
+//! it expires while a renewal moves it, the task finds the later end and schedules itself again: so
+//! there is always exactly one timeout.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -42,8 +42,8 @@ pub(crate) struct Hold {
 }
 
 struct State {
-    /// Counted from before the call to Redis. Redis counts from its execution, so its lease ends
-    /// a little later.
+    /// Counted from before the call to Redis. Redis counts from its execution, so its lease ends a
+    /// little later.
     until: Instant,
     /// Why the last renewal failed.
     error_text: Option<String>,

@@ -12,19 +12,19 @@
 //! - **One owner at a time.** A lock that is granted is granted to nobody else before it is
 //!   released or its lease has ended.
 //! - **Tokens increase.** Each hold has a [token](Guard::token) that is greater than those of all
-//!   earlier holds of the lock. This holds even after Redis has lost its data, unless its clock
-//!   is also set back.
-//! - **The holder is told.** [`Guard::lost`] and [`Guard::on_lost`] report a loss within one tick of
-//!   the timer after the end of the lease, by the clock of this process, and at once when a renewal
-//!   finds another owner or none. The lease of this process begins before that of Redis, so it also
-//!   ends before. [`Guard::check`] reports it even if the timer or the runtime stalls.
+//!   earlier holds of the lock. This holds even after Redis has lost its data, unless its clock is
+//!   also set back.
+//! - **The holder is told.** [`Guard::lost`] and [`Guard::on_lost`] report a loss within one tick
+//!   of the timer after the end of the lease, by the clock of this process, and at once when a
+//!   renewal finds another owner or none. The lease of this process begins before that of Redis, so
+//!   it also ends before. [`Guard::check`] reports it even if the timer or the runtime stalls.
 //! - **No renewal without a holder.** After the release, or a loss, nothing renews the lock. A
 //!   delayed call cannot affect a later hold, because each hold has an owner's name of its own.
 //! - **Nothing hangs.** Each call to Redis fails after a sixth of the lease. A future that is
-//!   dropped leaves neither a lock nor a place in the queue behind; if Redis cannot be reached
-//!   for that, they end with the lease, and after two [polls](LockOptions::poll) and a lease.
-//! - **A free lock is taken.** A release wakes the first waiting caller. If that message is lost, or
-//!   the holder has died, waiting callers find out by themselves.
+//!   dropped leaves neither a lock nor a place in the queue behind; if Redis cannot be reached for
+//!   that, they end with the lease, and after two [polls](LockOptions::poll) and a lease.
+//! - **A free lock is taken.** A release wakes the first waiting caller. If that message is lost,
+//!   or the holder has died, waiting callers find out by themselves.
 //!
 //! # What no lock on Redis can promise
 //!
@@ -38,10 +38,11 @@
 //!   evicts keys. Then another process may get the lock before its holder is told. The Redlock
 //!   algorithm, which uses several servers, solves this problem but not the one above.
 //!
-//! So a protected resource has to check for itself. Send the [token](Guard::token) with each access.
-//! The resource rejects a token that is less than the greatest one it has seen. If it cannot do
-//! that, the lock makes duplicate work rare, but not impossible. The discussion is in Martin
-//! Kleppmann's "How to do distributed locking" and Salvatore Sanfilippo's "Is Redlock safe?".
+//! So a protected resource has to check for itself. Send the [token](Guard::token) with each
+//! access. The resource rejects a token that is less than the greatest one it has seen. If it
+//! cannot do that, the lock makes duplicate work rare, but not impossible. The discussion is in
+//! Martin Kleppmann's "How to do distributed locking" and Salvatore Sanfilippo's "Is Redlock
+//! safe?".
 //!
 //! # Use
 //!
@@ -94,8 +95,8 @@
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
 //! and `{lock:NAME}:seen`. All of them expire. Messages are published on channels that begin with
 //! `lock-wake:`. A user of Redis with restricted rights needs `EVALSHA` and `SCRIPT LOAD`, the
-//! commands of the scripts on these keys, and these channels. Without the channels, waiting
-//! callers poll.
+//! commands of the scripts on these keys, and these channels. Without the channels, waiting callers
+//! poll.
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -117,3 +118,8 @@ pub use error::{LockError, Loss};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use options::LockOptions;
+
+/// The Rust code of the README is compiled as a doc test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,8 +10,8 @@
 //! | `{lock:NAME}:seen` | per waiting owner, until when the queue keeps it without another attempt |
 //!
 //! The name of an owner is `CLIENT:NUMBER`. Messages for it are published on the channel
-//! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting owner: 0 means
-//! that the lock is free, more that the lease of another owner ends after this time.
+//! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting
+//! owner: 0 means that the lock is free, more that the lease of another owner ends after this time.
 
 use redis::{FromRedisValue, ParsingError, Script, ScriptInvocation, Value};
 
@@ -92,9 +92,9 @@ const LOCK: &str = r"
 
 /// Releases the lock, or leaves its queue, and wakes the first waiting owner.
 ///
-/// KEYS: the four. ARGV: the owner, the time in milliseconds after which others may overtake the
-/// first waiting owner although they may not overtake the queue. It has a time to call then, in
-/// which it joins the queue again. Returns 0 if the caller is not the owner.
+/// KEYS: the four. ARGV: the owner, the time in milliseconds in which the first waiting owner has to
+/// take a lock that is free. If it is later, it has lost its place. Returns 0 if the caller is not
+/// the owner.
 const RELEASE: &str = r"
     local owner, claim = ARGV[1], tonumber(ARGV[2])
     local holder = redis.call('get', lock)

@@ -7,9 +7,8 @@
 //! calls per third of the lease, however the locks were taken.
 //!
 //! A lock is due a third of its lease after the start of its last renewal, or a sixth after the
-//! start of one that failed. While a call renews it, it is in no group, so the watchdog
-//! never renews a lock twice at a time. A lock that was released or lost in the meantime is not put
-//! back.
+//! start of one that failed. While a call renews it, it is in no group, so the watchdog never
+//! renews a lock twice at a time. A lock that was released or lost in the meantime is not put back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

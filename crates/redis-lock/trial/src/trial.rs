@@ -51,8 +51,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
     Ok(trial.verdict)
 }
 
-/// Returns the options of the trial's locks. The poll is longer than the patience, so that a missing
-/// message is noticed.
+/// Returns the options of the trial's locks. The poll is longer than the patience, so that a
+/// missing message is noticed.
 pub(crate) fn options(lease: Duration) -> LockOptions {
     LockOptions::new().lease(lease).poll(PATIENCE * 4)
 }
