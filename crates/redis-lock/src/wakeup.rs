@@ -110,10 +110,12 @@ impl Wakeups {
     pub(crate) async fn wait(self: &Arc<Self>, owner: &Arc<str>, timeout: Duration) -> Waiting {
         let (sender, wake) = watch::channel(Wake::NoMessage);
         self.waiting().insert(Arc::clone(owner), sender);
-        let waiting = Waiting { wakeups: Arc::clone(self), owner: Arc::clone(owner), wake };
+        let mut waiting = Waiting { wakeups: Arc::clone(self), owner: Arc::clone(owner), wake };
         self.receiver.get_or_init(|| self.start());
         let mut is_ready = self.is_ready.subscribe();
         let _ = self.timer.timeout(timeout, is_ready.wait_for(|&is_ready| is_ready)).await;
+        // The caller tries now anyway.
+        waiting.wake.borrow_and_update();
         waiting
     }
 
