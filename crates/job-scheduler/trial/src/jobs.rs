@@ -1,9 +1,16 @@
-//! The jobs of the trial and their due times. The computation is independent of that in the
-//! schedulers.
+//! The jobs of the trial and their due times. The computation is independent of that in the crate.
 
 use std::collections::BTreeSet;
 
+use std::time::Duration;
+
 use fastrand::Rng;
+use hashed_wheel_job_scheduler::{Misfire, NewJob, Overlap};
+use jiff::Timestamp;
+use serde_json::json;
+
+/// The name of the handler of all jobs.
+pub(crate) const HANDLER: &str = "effect";
 
 /// A time of the database's clock in microseconds, in PostgreSQL's own unit.
 pub(crate) type Time = i64;
@@ -25,10 +32,36 @@ pub(crate) enum Due {
     },
 }
 
+#[derive(Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) due: Due,
     pub(crate) task: &'static str,
-    pub(crate) misfire: &'static str,
+    pub(crate) misfire: Misfire,
+    pub(crate) overlap: Overlap,
+}
+
+impl Job {
+    pub(crate) fn to_new_job(self) -> NewJob {
+        let first = Timestamp::from_microsecond(self.due.first()).expect("a time of this century");
+        let job = NewJob::named(HANDLER, json!(self.task)).at(first);
+        let job = match self.due {
+            Due::Once(_) => job,
+            Due::Every { period, .. } => job.every(Duration::from_micros(period as u64)),
+            Due::Seconds { multiple, .. } => job.cron(format!("*/{multiple} * * * * *")),
+        };
+        let pause = Duration::from_millis(50);
+        job.misfire(self.misfire).overlap(self.overlap).retries(self.retries(), pause, pause)
+    }
+
+    /// A flaky task fails once.
+    pub(crate) fn retries(self) -> u32 {
+        if self.task == "flaky" { 2 } else { 0 }
+    }
+
+    /// The number of executions of a run that is not interrupted.
+    pub(crate) fn executions(self) -> i32 {
+        if self.task == "flaky" { 2 } else { 1 }
+    }
 }
 
 impl Due {
@@ -81,8 +114,17 @@ pub(crate) fn seeded(random: &mut Rng, count: u32, start: Time, end: Time) -> Ve
             }
             _ => Due::Once(random.i64(start..end)),
         };
-        let task = *random.choice(["slow", "slow", "fail", "panic", "", "", "", ""].iter()).expect("some");
-        Job { due, task, misfire: if random.bool() { "skip" } else { "fire once" } }
+        let tasks = ["slow", "slow", "fail", "panic", "flaky", "", "", ""];
+        let task = *random.choice(tasks.iter()).expect("some");
+        let misfire = [Misfire::Skip, Misfire::RunOnce][random.usize(..2)];
+        // Runs of a job that wait for each other must not take longer than its period.
+        let is_seldom = !matches!(due, Due::Every { period, .. } if period < 700_000);
+        let overlap = match random.u32(..4) {
+            0 => Overlap::Skip,
+            1 if is_seldom => Overlap::Wait,
+            _ => Overlap::Allow,
+        };
+        Job { due, task, misfire, overlap }
     };
     (0..count).map(&mut job).collect()
 }

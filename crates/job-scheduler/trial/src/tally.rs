@@ -9,30 +9,41 @@ use indicatif::HumanCount;
 use jiff::Timestamp;
 use postgres::{Client, Error};
 
-use crate::Options;
+use hashed_wheel_job_scheduler::{Misfire, Overlap};
+
 use crate::jobs::{Job, Time};
-use crate::process::THREADS;
 use crate::trial::{Outcome, downtime};
+use crate::{Options, RUNNERS};
 
 /// The limit for the median lateness of runs that were not taken over, on a heavily loaded machine.
 /// (On an idle machine it is a few milliseconds.)
 const MEDIAN: Duration = Duration::from_secs(1);
 
-/// The schedulers' record of a run.
+/// The nodes' record of a run.
 struct Run {
     state: String,
     attempt: i32,
+    interrupted: i32,
     taken_over: i32,
     misses_until: Option<Time>,
     started: Option<Time>,
 }
 
+/// An effect of an execution.
+struct Effect {
+    attempt: i32,
+    interrupted: i32,
+    began: Time,
+    ended: Time,
+}
+
+/// The results of the trial.
 #[derive(Default)]
 pub(crate) struct Tally {
     due: u64,
     once: u64,
-    /// Runs whose scheduler was lost during the run; the number of such losses; and the runs that
-    /// had more than one effect.
+    /// Runs whose node was lost during the run; the number of such losses; and the runs that had
+    /// more than one effect.
     marked: u64,
     lost: u64,
     repeated: u64,
@@ -44,12 +55,18 @@ pub(crate) struct Tally {
     skipped: [u64; 2],
     fired_once: [u64; 2],
     misfired_too_soon: u64,
+    /// Runs that were skipped because another run of the job was running, runs of jobs that must
+    /// not overlap, and how many pairs of them did.
+    held_back: u64,
+    exclusive: u64,
+    overlaps: u64,
+    retried: u64,
     /// The number of runs in `lateness`, and of other runs that started before the downtime.
     normal_runs: u64,
     other_runs: u64,
     lateness: Lateness,
     lateness_of_taken_over: Lateness,
-    schedulers: u64,
+    nodes: u64,
     disabled: i64,
     errors: Vec<String>,
 }
@@ -57,28 +74,30 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn count(client: &mut Client, outcome: &Outcome) -> Result<Self, Error> {
         let mut runs: BTreeMap<i64, BTreeMap<Time, Run>> = BTreeMap::new();
-        let columns = "job, due, state, attempt, taken_over, misses_until, started";
+        let columns = "job, due, state, attempt, taken_over, misses_until, started, interrupted";
         for row in client.query(&format!("SELECT {columns} FROM run"), &[])? {
             let time = |column| row.get::<_, Option<Timestamp>>(column).map(Timestamp::as_microsecond);
             let run = Run {
                 state: row.get(2),
                 attempt: row.get(3),
+                interrupted: row.get(7),
                 taken_over: row.get(4),
                 misses_until: time(5),
                 started: time(6),
             };
             runs.entry(row.get(0)).or_default().insert(time(1).expect("part of the key"), run);
         }
-        // The attempts that had an effect, by job and due time.
-        let mut effects: BTreeMap<i64, BTreeMap<Time, Vec<i32>>> = BTreeMap::new();
-        for row in client.query("SELECT job, due, attempt FROM effect", &[])? {
-            let due: Timestamp = row.get(1);
-            effects.entry(row.get(0)).or_default().entry(due.as_microsecond()).or_default().push(row.get(2));
+        // By job and due time.
+        let mut effects: BTreeMap<i64, BTreeMap<Time, Vec<Effect>>> = BTreeMap::new();
+        for row in client.query("SELECT job, due, attempt, interrupted, began, ended FROM effect", &[])? {
+            let time = |column| row.get::<_, Timestamp>(column).as_microsecond();
+            let effect =
+                Effect { attempt: row.get(2), interrupted: row.get(3), began: time(4), ended: time(5) };
+            effects.entry(row.get(0)).or_default().entry(time(1)).or_default().push(effect);
         }
 
         let mut tally = Self {
-            schedulers: client.query_one("SELECT last_value FROM scheduler_id_seq", &[])?.get::<_, i64>(0)
-                as u64,
+            nodes: client.query_one("SELECT last_value FROM node_id_seq", &[])?.get::<_, i64>(0) as u64,
             disabled: client.query_one("SELECT count(trouble) FROM job", &[])?.get(0),
             ..Self::default()
         };
@@ -99,9 +118,12 @@ impl Tally {
         &mut self,
         job: &Job,
         runs: &BTreeMap<Time, Run>,
-        effects: &BTreeMap<Time, Vec<i32>>,
+        effects: &BTreeMap<Time, Vec<Effect>>,
         outcome: &Outcome,
     ) {
+        if job.overlap != Overlap::Allow {
+            self.overlaps(job, runs, effects);
+        }
         let mut times: BTreeSet<Time> = job.due.times(outcome.end);
         times.extend(runs.keys().chain(effects.keys()));
         for &due in &times {
@@ -128,8 +150,31 @@ impl Tally {
         }
     }
 
-    fn run(&mut self, job: &Job, due: Time, run: &Run, effects: &[i32], outcome: &Outcome) {
+    /// Counts the executions of a job that overlap. Executions that were interrupted, by a loss of
+    /// the node that may only have been stopped, are the documented exception.
+    fn overlaps(&mut self, job: &Job, runs: &BTreeMap<Time, Run>, effects: &BTreeMap<Time, Vec<Effect>>) {
+        let is_last = |due: &Time, effect: &&Effect| {
+            runs.get(due).is_some_and(|run| run.interrupted == effect.interrupted)
+        };
+        let regular = effects.iter().flat_map(|(due, effects)| {
+            effects
+                .iter()
+                .filter(move |effect| is_last(due, effect))
+                .map(|effect| (effect.began, effect.ended))
+        });
+        let mut regular: Vec<_> = regular.collect();
+        regular.sort_unstable();
+        self.exclusive += regular.len() as u64;
+        let overlaps = regular.windows(2).filter(|pair| pair[1].0 < pair[0].1).count();
+        self.overlaps += overlaps as u64;
+        self.check(overlaps == 0, || {
+            format!("{overlaps} executions of '{}' overlapped, which must not", job.due.schedule())
+        });
+    }
+
+    fn run(&mut self, job: &Job, due: Time, run: &Run, effects: &[Effect], outcome: &Outcome) {
         let is_skipped = run.state == "skipped";
+        let is_held_back = is_skipped && run.misses_until.is_none();
         if run.misses_until.is_some() {
             let [runs, _] = if is_skipped { &mut self.skipped } else { &mut self.fired_once };
             *runs += 1;
@@ -137,13 +182,23 @@ impl Tally {
             self.check(run.misses_until <= Some(outcome.last_misfire), || {
                 format!("{} stands for due times that are not too old", name(job, due))
             });
-            self.check(is_skipped == (job.misfire == "skip"), || {
-                format!("{} although the policy is {}", run.state, job.misfire)
+        }
+        if is_held_back {
+            self.held_back += 1;
+            self.check(job.overlap == Overlap::Skip, || {
+                format!("{} was skipped although its runs may overlap", name(job, due))
+            });
+        } else if run.misses_until.is_some() {
+            // A run for all misfires may be held back.
+            let policy = if is_skipped { Misfire::Skip } else { Misfire::RunOnce };
+            let is_held_back = is_skipped && job.overlap == Overlap::Skip;
+            self.check(policy == job.misfire || is_held_back, || {
+                format!("{} although the policy is {:?}", run.state, job.misfire)
             });
         }
         if is_skipped {
-            self.check(run.misses_until.is_some(), || "a run that is no misfire was skipped".into());
-            self.doubled += u64::from(!effects.is_empty());
+            // A repeated run may have had effects before it was skipped.
+            self.doubled += u64::from(!effects.is_empty() && run.attempt == 1);
             return;
         }
         let should = if matches!(job.task, "fail" | "panic") { "failed" } else { "done" };
@@ -156,28 +211,35 @@ impl Tally {
             return;
         }
         // An attempt has at most one effect, and only a lost attempt has none.
-        let attempts: BTreeSet<_> = effects.iter().collect();
-        let is_doubled = attempts.len() < effects.len() || !attempts.contains(&run.attempt);
-        if is_doubled {
+        let attempts: Vec<_> = effects.iter().map(|effect| effect.attempt).collect();
+        let distinct: BTreeSet<_> = attempts.iter().collect();
+        let is_doubled = distinct.len() < effects.len() || !distinct.contains(&run.attempt);
+        let executions = run.attempt - run.interrupted;
+        if is_doubled || executions > job.executions() {
             self.doubled += 1;
             let name = name(job, due);
-            self.errors.push(format!("{name} had effects in the attempts {effects:?} of {}", run.attempt));
-        } else if run.attempt == 1 {
+            self.errors.push(format!("{name} had effects in the attempts {attempts:?} of {}", run.attempt));
+        } else if executions < job.executions() {
+            self.missing(job, due, "it was not repeated after a failure");
+        } else if run.interrupted == 0 {
             self.once += 1;
         } else {
             self.marked += 1;
-            self.lost += run.attempt as u64 - 1;
-            self.repeated += u64::from(effects.len() > 1);
+            self.lost += run.interrupted as u64;
+            self.repeated += u64::from(effects.len() as i32 > executions);
         }
+        self.retried += u64::from(executions > 1);
         self.taken_over += u64::from(run.taken_over > 0);
-        self.late(due, run, outcome);
+        self.late(due, job, run, outcome);
     }
 
-    fn late(&mut self, due: Time, run: &Run, outcome: &Outcome) {
+    fn late(&mut self, due: Time, job: &Job, run: &Run, outcome: &Outcome) {
         let started = run.started.unwrap_or(Time::MIN);
         self.early += u64::from(started < due);
-        // After that there was no scheduler, and then many runs started at the same time.
-        if started < outcome.down {
+        // After that there was no node, and then many runs started at the same time. Runs that wait
+        // for others, and repeated ones, are late on purpose.
+        let is_regular = job.overlap == Overlap::Allow && job.executions() == 1;
+        if started < outcome.down && is_regular {
             let late = Duration::from_micros(started.saturating_sub(due).max(0) as u64);
             let (number, lateness) = match run.taken_over {
                 0 => (&mut self.normal_runs, &mut self.lateness),
@@ -202,26 +264,35 @@ impl Tally {
     pub(crate) fn report(self, options: &Options, outcome: &Outcome) -> ExitCode {
         let count = HumanCount;
         let killed = count(outcome.killed);
-        let lost_schedulers = self.schedulers.saturating_sub(options.schedulers.into());
-        let (stopped, down) = (count(outcome.stopped), downtime(&options.settings()));
+        let lost_nodes = self.nodes.saturating_sub(options.nodes.into());
+        let (stopped, down) = (count(outcome.stopped), downtime(options));
+        let replaced = count(outcome.replaced);
+        let restarted = if outcome.restarted { "; the database was killed" } else { "" };
         println!(
-            "schedulers   {killed} killed, {stopped} stopped for longer than their lease; {} in all",
-            count(self.schedulers)
+            "nodes        {killed} killed, {stopped} stopped for longer than their lease, {replaced} replaced; {} in all{restarted}",
+            count(self.nodes)
         );
         println!("due          {} times, {} jobs", count(self.due), outcome.jobs.len());
         println!("once         {} exactly", count(self.once));
         println!(
-            "marked       {} whose scheduler was lost during the run; {} of them were done more than once",
+            "marked       {} whose node was lost during the run; {} of them were done more than once",
             count(self.marked),
             count(self.repeated)
         );
         println!("missing      {}", count(self.missing));
         println!("repeated     {} without a mark", count(self.doubled));
+        println!(
+            "overlaps     {} pairs of {} executions that must not; {} were skipped for that",
+            self.overlaps,
+            count(self.exclusive),
+            count(self.held_back)
+        );
+        println!("retried      {}", count(self.retried));
         println!("lateness     {}", self.lateness);
         println!("taken over   {}: {}", count(self.taken_over), self.lateness_of_taken_over);
         let ([skips, skipped], [fires, fired]) = (self.skipped.map(count), self.fired_once.map(count));
         println!(
-            "misfires     no scheduler for {down:.1?}: {skips} jobs skipped {skipped} due times, \
+            "misfires     no node for {down:.1?}: {skips} jobs skipped {skipped} due times, \
              {fires} ran once for {fired}"
         );
 
@@ -235,17 +306,24 @@ impl Tally {
         verdict.expect(self.doubled == 0, format!("{} runs were done twice without a mark", self.doubled));
         verdict.expect(self.early == 0, format!("{} runs started early", self.early));
         verdict.expect(
-            self.lost <= lost_schedulers * THREADS as u64,
-            format!(
-                "{} marks although {lost_schedulers} schedulers with {THREADS} threads were lost",
-                self.lost
-            ),
+            self.lost <= lost_nodes * RUNNERS as u64,
+            format!("{} marks although {lost_nodes} nodes with {RUNNERS} runners were lost", self.lost),
+        );
+        verdict.expect(self.overlaps == 0, format!("{} executions overlapped", self.overlaps));
+        verdict.expect(
+            self.held_back > 0 && self.exclusive > 0,
+            "no run was held back by another run of its job: use more --jobs",
+        );
+        verdict.expect(self.retried > 0, "no run was repeated after a failure: use more --jobs");
+        verdict.expect(
+            outcome.replaced_regularly == outcome.replaced,
+            format!("{} of {} replaced nodes ended regularly", outcome.replaced_regularly, outcome.replaced),
         );
         verdict.expect(self.taken_over > 0, "nothing was taken over: use more --jobs");
         verdict.expect(outcome.claimed_others, "no other job was claimed while one job was locked");
         verdict.expect(
             self.misfired_too_soon == 0,
-            format!("{} misfires happened while there were schedulers", self.misfired_too_soon),
+            format!("{} misfires happened while there were nodes", self.misfired_too_soon),
         );
         verdict.expect(
             self.skipped[0] > 0 && self.fired_once[0] > 0,
@@ -256,8 +334,8 @@ impl Tally {
             format!("{} jobs are disabled instead of the one with an invalid schedule", self.disabled),
         );
         verdict.expect(
-            outcome.ended_regularly == u64::from(options.schedulers),
-            format!("{} of {} schedulers ended regularly", outcome.ended_regularly, options.schedulers),
+            outcome.ended_regularly == u64::from(options.nodes),
+            format!("{} of {} nodes ended regularly", outcome.ended_regularly, options.nodes),
         );
         let (own, others) = (self.normal_runs, self.other_runs);
         verdict.expect(

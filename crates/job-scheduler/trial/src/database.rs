@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashed_wheel_examples::server::{self, Missing, Scratch, Server};
@@ -15,7 +16,7 @@ use postgres::{Config, NoTls};
 const MISSING: Missing = Missing {
     program: "postgres",
     package: "postgresql",
-    instead: "use --url postgresql://user:password@host/database for a running server",
+    instead: "use --url postgresql://user:password@host/database for a running server (the program only)",
 };
 
 /// The time limit for its start.
@@ -23,8 +24,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server with its folder. Both are removed when this value is dropped, or when the process has
 /// ended in another way.
-pub(crate) struct Database {
-    pub(crate) url: String,
+pub struct Database {
+    /// How to connect to it.
+    pub url: String,
+    port: u16,
+    is_durable: bool,
     server: Option<Server>,
     scratch: Arc<Scratch>,
     /// The folder of its programs.
@@ -32,15 +36,54 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) fn start() -> Result<Self, Box<dyn Error>> {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] if PostgreSQL is not installed, or another error if it cannot be started.
+    pub fn start() -> Result<Self, Box<dyn Error>> {
+        Self::start_server(false)
+    }
+
+    /// Starts it with fsync, as a real server has it. It is only needed if the machine fails, so it
+    /// is for measurements.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_durable() -> Result<Self, Box<dyn Error>> {
+        Self::start_server(true)
+    }
+
+    fn start_server(is_durable: bool) -> Result<Self, Box<dyn Error>> {
         let bin = server::find("postgres", folders()).ok_or(MISSING)?.with_file_name("");
         // SIGQUIT is an immediate shutdown. PostgreSQL refuses to run as root.
-        let scratch = Scratch::new("job_scheduler", "QUIT", &["postgres", "nobody"])?;
-        let mut database = Self { url: String::new(), server: None, scratch, bin };
+        let scratch = Scratch::new(&name(), "QUIT", &["postgres", "nobody"])?;
+        let mut database = Self { url: String::new(), port: 0, is_durable, server: None, scratch, bin };
         database.init()?;
         // If another process takes the port, the next attempt uses another port.
-        let is_ready = (0..3).any(|_| database.listen().is_ok());
+        let is_ready = (0..3).any(|_| {
+            database.port = server::free_port().unwrap_or(0);
+            database.listen().is_ok()
+        });
         if is_ready { Ok(database) } else { Err(database.log().into()) }
+    }
+
+    /// Kills the server, as `kill -9` does, and starts it again on the same port.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started again.
+    pub fn restart(&mut self) -> Result<(), Box<dyn Error>> {
+        if let Some(mut server) = self.server.take() {
+            server.kill()?;
+        }
+        // The processes of its connections end a little later, and the new server waits for that.
+        let is_ready = (0..50).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            self.listen().is_ok()
+        });
+        if is_ready { Ok(()) } else { Err(self.log().into()) }
     }
 
     fn init(&self) -> Result<(), Box<dyn Error>> {
@@ -53,12 +96,13 @@ impl Database {
     }
 
     fn listen(&mut self) -> io::Result<()> {
-        let port = server::free_port()?;
+        let port = self.port;
         self.url = format!("postgresql://postgres@127.0.0.1:{port}/postgres");
         let mut postgres = self.command("postgres");
         postgres.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k", ""]);
-        // Only processes are killed here, not the machine, so fsync is not needed.
-        postgres.args(["-c", "fsync=off", "-c", "max_connections=300"]);
+        // Only processes are killed here, not the machine, so tests do not need fsync.
+        let fsync = if self.is_durable { "fsync=on" } else { "fsync=off" };
+        postgres.args(["-c", fsync, "-c", "max_connections=300"]);
         let log = File::create(self.log_file())?;
         postgres.stdout(log.try_clone()?).stderr(log);
         let config: Config = self.url.parse().map_err(io::Error::other)?;
@@ -94,6 +138,12 @@ impl Database {
     fn place(&self) -> String {
         format!("in {} as {}", self.scratch.path().display(), self.scratch.user())
     }
+}
+
+/// Several tests of one process have a server each.
+fn name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("job_scheduler_{}", COUNT.fetch_add(1, Relaxed))
 }
 
 /// Returns the folders where packages install it, the newest version first.

@@ -1,0 +1,274 @@
+-- The state that the nodes share. All times are those of this database's clock, all durations are
+-- microseconds. `@` stands for the schema.
+
+-- The jobs and their next due times.
+CREATE TABLE @job (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- At most one unfinished job has this key. NULL: none.
+    key            text UNIQUE,
+    handler        text NOT NULL,
+    payload        jsonb NOT NULL,
+    -- 'once', 'every 500ms', 'cron 0 30 3 * * *' (with seconds).
+    schedule       text NOT NULL,
+    -- The time zone of a cron pattern, in the names of the IANA database.
+    time_zone      text NOT NULL,
+    -- Each run starts at a random time within this duration after it is due.
+    jitter_us      bigint NOT NULL CHECK (jitter_us >= 0),
+    -- What happens to due times that had no node for too long.
+    misfire        text NOT NULL CHECK (misfire IN ('skip', 'run once', 'run all')),
+    -- What happens to a run that is due while another run of the job is running.
+    overlap        text NOT NULL CHECK (overlap IN ('allow', 'skip', 'wait')),
+    -- How often a failed run is repeated, and after which pause: it doubles up to the maximum.
+    retries        integer NOT NULL CHECK (retries >= 0),
+    retry_first_us bigint NOT NULL CHECK (retry_first_us >= 0),
+    retry_max_us   bigint NOT NULL CHECK (retry_max_us >= 0),
+    -- NULL: no limit.
+    timeout_us     bigint CHECK (timeout_us > 0),
+    -- The first due time that is not claimed. NULL: there is none.
+    next_run       timestamptz CHECK (isfinite(next_run)),
+    enabled        boolean NOT NULL DEFAULT true,
+    -- Why a node has disabled the job.
+    trouble        text
+);
+CREATE INDEX job_next_run ON @job (next_run) WHERE enabled;
+CREATE INDEX job_ended ON @job (id) WHERE next_run IS NULL;
+
+-- The nodes. A row is deleted after other nodes have taken over all runs of a lost one. Ids are not
+-- reused.
+CREATE TABLE @node (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name        text NOT NULL,
+    alive_until timestamptz NOT NULL
+);
+
+-- The runs and their results. While a run is claimed or running, its owner has a row in `node`.
+CREATE TABLE @run (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job          bigint NOT NULL REFERENCES @job ON DELETE CASCADE,
+    due          timestamptz NOT NULL,
+    -- Not earlier: `due` and the jitter, or the time of a retry.
+    start_at     timestamptz NOT NULL,
+    handler      text NOT NULL,
+    -- waiting: for any node. claimed: by the owner, until `start_at`. blocked: until the run in
+    -- `slot` ends.
+    state        text NOT NULL CHECK (state IN
+        ('waiting', 'claimed', 'running', 'blocked', 'done', 'failed', 'skipped', 'cancelled')),
+    owner        bigint,
+    -- The number of this execution: 1, plus the failures and the interruptions before it.
+    attempt      integer NOT NULL DEFAULT 1,
+    -- The number of nodes that were lost during the run. From 1 on, an execution may have been done
+    -- partially or completely without a result.
+    interrupted  integer NOT NULL DEFAULT 0,
+    -- How often another node took over the run, whether it was running or only claimed.
+    taken_over   integer NOT NULL DEFAULT 0,
+    -- For a misfire: it stands for all due times before this one.
+    misses_until timestamptz,
+    -- Requested by `run_now`, not by the schedule.
+    is_manual    boolean NOT NULL DEFAULT false,
+    started      timestamptz,
+    finished     timestamptz,
+    output       jsonb,
+    -- Why the last execution failed, or why the run was skipped.
+    error        text,
+    -- A due time has one run, even if `next_run` was set back.
+    UNIQUE (job, due),
+    CHECK (owner IS NOT NULL OR state NOT IN ('claimed', 'running'))
+);
+CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');
+CREATE INDEX run_waiting ON @run (start_at) WHERE state = 'waiting';
+CREATE INDEX run_blocked ON @run (job, due) WHERE state = 'blocked';
+CREATE INDEX run_finished ON @run (finished) WHERE finished IS NOT NULL;
+
+-- The right to be the only running run of a job whose runs must not overlap. Held by an unfinished
+-- run. No foreign key: a check of it would fail a whole batch if a job is deleted meanwhile.
+CREATE TABLE @slot (
+    job bigint PRIMARY KEY,
+    run bigint NOT NULL
+);
+CREATE INDEX slot_run ON @slot (run);
+
+-- These are functions, because a statement that one client sends holds its locks only while the
+-- server executes it. A node that is stopped between two statements of a transaction would hold
+-- them. Each statement in a function sees what was committed before that statement.
+
+-- Starts runs that the node owns. Returns those whose state has changed.
+--
+-- The slot of a job is inserted or locked first. A run that gets no slot becomes blocked while this
+-- lock is held, and `finish_runs` needs the lock before it looks for blocked runs. Therefore no run
+-- stays blocked after the slot is free.
+CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[])
+RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
+    retry_first_us bigint, retry_max_us bigint, started timestamptz)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO @slot AS slot (job, run)
+    SELECT first.job, first.id FROM (
+        SELECT DISTINCT ON (run.job) run.job, run.id FROM @run run JOIN @job job ON job.id = run.job
+        WHERE run.id = ANY (the_runs) AND run.owner = the_node AND run.state = 'claimed'
+            AND job.overlap <> 'allow'
+        ORDER BY run.job, run.due
+    ) AS first
+    ORDER BY first.job
+    ON CONFLICT (job) DO UPDATE SET run = slot.run;
+
+    RETURN QUERY
+    UPDATE @run run
+    SET state = plan.state,
+        owner = CASE plan.state WHEN 'blocked' THEN NULL ELSE run.owner END,
+        started = CASE plan.state WHEN 'running' THEN clock_timestamp() ELSE run.started END,
+        finished = CASE plan.state WHEN 'skipped' THEN clock_timestamp() END,
+        error = CASE plan.state WHEN 'skipped' THEN 'another run of the job was running' ELSE run.error END
+    FROM (
+        SELECT mine.id, job.payload, job.timeout_us, job.retries, job.retry_first_us, job.retry_max_us,
+            CASE WHEN job.overlap = 'allow' OR slot.run = mine.id THEN 'running'
+                WHEN job.overlap = 'skip' THEN 'skipped' ELSE 'blocked' END AS state
+        FROM @run mine JOIN @job job ON job.id = mine.job LEFT JOIN @slot slot ON slot.job = mine.job
+        WHERE mine.id = ANY (the_runs)
+    ) AS plan
+    WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
+        AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())
+    RETURNING run.id, run.state, plan.payload, plan.timeout_us, plan.retries, plan.retry_first_us,
+        plan.retry_max_us, run.started;
+
+    -- Slots of runs that were cancelled or deleted meanwhile.
+    DELETE FROM @slot slot WHERE slot.run = ANY (the_runs) AND NOT EXISTS (
+        SELECT FROM @run run WHERE run.id = slot.run AND run.state IN ('claimed', 'running'));
+END $$;
+
+-- Writes the results of runs that the node has started. A run with a `retry` is repeated after this
+-- duration: by this node, if that is at most `the_prefetch`, and otherwise by any.
+--
+-- Passes the slot to the blocked run of the job that was due first. Returns the runs whose results
+-- were written (state 'written'), and those that the node has claimed.
+CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
+    outputs jsonb[], errors text[], retries bigint[])
+RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
+    attempt integer, interrupted integer, misses_until timestamptz)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    written bigint[];
+    claimed bigint[];
+BEGIN
+    PERFORM FROM @slot slot WHERE slot.run = ANY (the_runs) ORDER BY slot.job FOR UPDATE;
+
+    WITH result AS (
+        UPDATE @run run
+        SET state = CASE WHEN result.retry IS NULL THEN result.state
+                WHEN result.retry <= the_prefetch THEN 'claimed' ELSE 'waiting' END,
+            owner = CASE WHEN result.retry > the_prefetch THEN NULL ELSE run.owner END,
+            start_at = CASE WHEN result.retry IS NULL THEN run.start_at
+                ELSE clock_timestamp() + result.retry * interval '1 microsecond' END,
+            attempt = run.attempt + CASE WHEN result.retry IS NULL THEN 0 ELSE 1 END,
+            finished = CASE WHEN result.retry IS NULL THEN clock_timestamp() END,
+            output = result.output,
+            error = result.error
+        FROM unnest(the_runs, states, outputs, errors, retries) AS result (id, state, output, error, retry)
+        WHERE run.id = result.id AND run.owner = the_node AND run.state = 'running'
+        RETURNING run.id, run.state
+    )
+    SELECT array_agg(result.id), array_agg(result.id) FILTER (WHERE result.state = 'claimed')
+    INTO written, claimed FROM result;
+
+    WITH heir AS (
+        SELECT DISTINCT ON (blocked.job) blocked.job, blocked.id
+        FROM @slot slot JOIN @run blocked ON blocked.job = slot.job AND blocked.state = 'blocked'
+        WHERE slot.run = ANY (written)
+        ORDER BY blocked.job, blocked.due
+    ), passed AS (
+        UPDATE @slot slot SET run = heir.id FROM heir WHERE slot.job = heir.job
+    ), unblocked AS (
+        UPDATE @run run SET state = 'claimed', owner = the_node FROM heir WHERE run.id = heir.id
+        RETURNING run.id
+    )
+    SELECT claimed || array_agg(unblocked.id) INTO claimed FROM unblocked;
+    DELETE FROM @slot slot WHERE slot.run = ANY (written);
+
+    RETURN QUERY SELECT done, 'written', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
+        NULL::integer, NULL::integer, NULL::timestamptz FROM unnest(written) AS done;
+    RETURN QUERY SELECT run.id, run.state, run.job, run.handler, run.due, run.start_at, run.attempt,
+        run.interrupted, run.misses_until FROM @run run WHERE run.id = ANY (claimed);
+END $$;
+
+-- Cancels the runs of a job that have not started. Due times that were only read ahead are planned
+-- again later: it is as if they had not been read. The caller has locked the row of the job.
+CREATE FUNCTION @cancel_runs(the_job bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM FROM @slot slot WHERE slot.job = the_job FOR UPDATE;
+
+    WITH unread AS (
+        DELETE FROM @run run
+        WHERE run.job = the_job AND run.state IN ('claimed', 'waiting') AND run.attempt = 1
+            AND NOT run.is_manual
+        RETURNING run.due
+    )
+    UPDATE @job job SET next_run = LEAST(job.next_run, (SELECT min(unread.due) FROM unread))
+    WHERE job.id = the_job;
+
+    UPDATE @run run SET state = 'cancelled', finished = clock_timestamp()
+    WHERE run.job = the_job AND run.state IN ('claimed', 'waiting', 'blocked');
+
+    DELETE FROM @slot slot WHERE slot.job = the_job AND NOT EXISTS (
+        SELECT FROM @run run WHERE run.id = slot.run AND run.state = 'running');
+END $$;
+
+-- Adds a job, or finds the unfinished job with the same key. `replaces`: changes that one.
+CREATE FUNCTION @put_job(the_key text, the_handler text, the_payload jsonb, the_schedule text,
+    the_time_zone text, the_jitter bigint, the_misfire text, the_overlap text, the_retries integer,
+    the_retry_first bigint, the_retry_max bigint, the_timeout bigint, the_next_run timestamptz,
+    the_delay bigint, replaces boolean)
+RETURNS TABLE (id bigint, outcome text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    found_id bigint;
+    -- One-off jobs and fixed rates are due now, or after a delay, by this clock.
+    first timestamptz := COALESCE(the_next_run,
+        clock_timestamp() + the_delay * interval '1 microsecond');
+    result text := 'added';
+BEGIN
+    LOOP
+        INSERT INTO @job AS job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap,
+            retries, retry_first_us, retry_max_us, timeout_us, next_run)
+        VALUES (the_key, the_handler, the_payload, the_schedule, the_time_zone, the_jitter, the_misfire,
+            the_overlap, the_retries, the_retry_first, the_retry_max, the_timeout, first)
+        ON CONFLICT (key) DO NOTHING
+        RETURNING job.id INTO found_id;
+        EXIT WHEN FOUND;
+
+        SELECT job.id INTO found_id FROM @job job WHERE job.key = the_key FOR UPDATE;
+        -- It was deleted meanwhile.
+        CONTINUE WHEN NOT FOUND;
+        -- A new statement: it sees what was committed before the row was locked.
+        IF EXISTS (SELECT FROM @job job WHERE job.id = found_id AND job.next_run IS NOT NULL)
+            OR EXISTS (SELECT FROM @run run WHERE run.job = found_id
+                AND run.state IN ('waiting', 'claimed', 'running', 'blocked'))
+        THEN
+            IF NOT replaces THEN
+                RETURN QUERY SELECT found_id, 'found';
+                RETURN;
+            END IF;
+            result := 'replaced';
+            PERFORM @cancel_runs(found_id);
+        END IF;
+        UPDATE @job job
+        SET handler = the_handler, payload = the_payload, schedule = the_schedule,
+            time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
+            overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
+            retry_max_us = the_retry_max, timeout_us = the_timeout, next_run = first, enabled = true,
+            trouble = NULL
+        WHERE job.id = found_id;
+        EXIT;
+    END LOOP;
+    PERFORM @wake(first);
+    RETURN QUERY SELECT found_id, result;
+END $$;
+
+-- Makes the nodes read, if a due time is so near that their next regular read may be too late.
+CREATE FUNCTION @wake(due timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_notify('@channel', '') WHERE due <= clock_timestamp() + interval '1 minute'
+$$;

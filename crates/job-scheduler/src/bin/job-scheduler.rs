@@ -1,0 +1,151 @@
+//! Shows and changes the jobs of a schema.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use hashed_wheel_job_scheduler::{Error, Job, Jobs, RunInfo};
+use tokio_postgres::{Client, Config, NoTls};
+
+/// Shows and changes the jobs of hashed-wheel-job-scheduler in a PostgreSQL database
+#[derive(Debug, Parser)]
+#[command(
+    name = "job-scheduler",
+    after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job."
+)]
+struct Options {
+    /// The URL of the server, without TLS:
+    /// `postgresql://user:password@host/database`
+    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    url: Config,
+
+    /// The schema of the jobs
+    #[arg(long, value_name = "NAME", default_value = "job_scheduler")]
+    schema: String,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the jobs
+    List {
+        /// Only jobs with a greater number
+        #[arg(long, value_name = "JOB", default_value_t = 0)]
+        after: i64,
+        /// At most this many
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+    },
+    /// Show a job
+    Show { job: i64 },
+    /// Run a job immediately, in addition to its schedule
+    Run { job: i64 },
+    /// Pause a job: its runs that have not started do not start
+    Disable { job: i64 },
+    /// Resume a job that is paused, or that a node has disabled
+    Enable { job: i64 },
+    /// Delete a job and its history
+    Delete { job: i64 },
+    /// Show the last runs of a job
+    History {
+        job: i64,
+        /// At most this many
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u32,
+    },
+    /// Show the nodes
+    Nodes,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(options).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("there is no such job");
+            ExitCode::from(3)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns whether the job exists.
+async fn run(options: Options) -> Result<bool, Error> {
+    let jobs = Jobs::new(&options.schema)?;
+    let (mut client, connection) = options.url.connect(NoTls).await?;
+    tokio::spawn(connection);
+    match options.command {
+        Command::List { after, limit } => {
+            println!("{:>8}  {:8}  {:30}  {:24}  NEXT RUN", "JOB", "STATE", "SCHEDULE", "HANDLER");
+            jobs.list(&client, after, limit).await?.iter().for_each(line);
+            Ok(true)
+        }
+        Command::Show { job } => show(&jobs, &client, job).await,
+        Command::Run { job } => {
+            let run = jobs.run_now(&client, job).await?;
+            run.iter().for_each(|run| println!("run {run}"));
+            Ok(run.is_some())
+        }
+        Command::Disable { job } => jobs.pause(&mut client, job).await,
+        Command::Enable { job } => jobs.resume(&mut client, job).await,
+        Command::Delete { job } => jobs.delete(&client, job).await,
+        Command::History { job, limit } => {
+            jobs.history(&client, job, limit).await?.iter().for_each(run_line);
+            Ok(jobs.get(&client, job).await?.is_some())
+        }
+        Command::Nodes => {
+            for node in jobs.nodes(&client).await? {
+                let state = if node.is_alive { "alive until" } else { "lost since" };
+                println!("{:>8}  {} {}  {}", node.id, state, node.alive_until, node.name);
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn state(job: &Job) -> &'static str {
+    match job {
+        Job { enabled: true, .. } => "enabled",
+        Job { trouble: Some(_), .. } => "invalid",
+        _ => "paused",
+    }
+}
+
+fn next_run(job: &Job) -> String {
+    job.next_run.map_or_else(|| "none".into(), |time| time.to_string())
+}
+
+fn line(job: &Job) {
+    println!("{:>8}  {:8}  {:30}  {:24}  {}", job.id, state(job), job.schedule, job.handler, next_run(job));
+}
+
+async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
+    let Some(job) = jobs.get(client, id).await? else { return Ok(false) };
+    println!("job        {}", job.id);
+    println!("key        {}", job.key.as_deref().unwrap_or("none"));
+    println!("state      {}", state(&job));
+    if let Some(trouble) = &job.trouble {
+        println!("trouble    {trouble}");
+    }
+    println!("schedule   {}", job.schedule);
+    println!("time zone  {}", job.time_zone);
+    println!("next run   {}", next_run(&job));
+    println!("handler    {}", job.handler);
+    println!("payload    {}", job.payload);
+    Ok(true)
+}
+
+fn run_line(run: &RunInfo) {
+    let result = match (&run.error, &run.output) {
+        (Some(error), _) => error.clone(),
+        (None, Some(output)) => output.to_string(),
+        (None, None) => String::new(),
+    };
+    let state = format!("{:?}", run.state).to_lowercase();
+    println!("{}  {state:9}  attempt {}, interrupted {}  {result}", run.due, run.attempt, run.interrupted);
+}

@@ -1,0 +1,73 @@
+//! Errors.
+
+use std::fmt;
+
+use hashed_wheel::NewTimeoutError;
+
+/// Why a call failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting, a schedule or a name is invalid. The text says which one and what is valid.
+    Invalid(String),
+    /// A payload cannot be converted to JSON.
+    Payload(serde_json::Error),
+    /// The database or the connection reported an error.
+    Database(tokio_postgres::Error),
+    /// The database did not answer within the lease.
+    NoAnswer,
+    /// The tables belong to a newer version of this crate.
+    SchemaTooNew {
+        /// The version of the tables.
+        found: i32,
+        /// The newest version that this crate knows.
+        known: i32,
+    },
+    /// The node has not renewed its lease in time, and other nodes take over its runs.
+    LeaseLost,
+    /// The timer is stopped, or has reached its limit.
+    Timer(NewTimeoutError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) => f.write_str(what),
+            Self::Payload(error) => write!(f, "the payload cannot be converted to JSON: {error}"),
+            Self::Database(error) => {
+                write!(f, "database error: {error}")?;
+                // The error contains only its kind.
+                std::error::Error::source(error).map_or(Ok(()), |why| write!(f, ": {why}"))
+            }
+            Self::NoAnswer => f.write_str("the database did not answer within the lease"),
+            Self::SchemaTooNew { found, known } => {
+                write!(f, "the tables have version {found}, and this program knows versions up to {known}")
+            }
+            Self::LeaseLost => f.write_str("the lease of this node has ended"),
+            Self::Timer(error) => write!(f, "timer error: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Payload(error) => Some(error),
+            Self::Database(error) => Some(error),
+            Self::Timer(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<NewTimeoutError> for Error {
+    fn from(error: NewTimeoutError) -> Self {
+        Self::Timer(error)
+    }
+}

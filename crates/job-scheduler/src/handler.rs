@@ -1,0 +1,179 @@
+//! The handlers of a node, and what a handler learns about its run.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::store::Run;
+
+/// What a handler learns about the run that it executes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Context {
+    /// The number of the job.
+    pub job: i64,
+    /// The number of the run. It remains the same when the run is repeated.
+    pub run: i64,
+    /// The due time by the schedule, by the clock of the database.
+    ///
+    /// A job has at most one run for each due time. Thus `(job, due)` and `run` are suitable keys
+    /// for effects that must not be repeated.
+    pub due: Timestamp,
+    /// The number of this execution: 1, plus the failures and the interruptions before it.
+    pub attempt: u32,
+    /// How many executions of this run were interrupted because their node was lost.
+    ///
+    /// From 1 on, the run may have been done before, partially or completely, and an execution on a
+    /// node that was only stopped may still be in progress.
+    pub interrupted: u32,
+    /// For a misfire: the run stands for all due times before this one.
+    pub misses_until: Option<Timestamp>,
+}
+
+/// Why a handler failed.
+///
+/// Any error converts into it by `?`. A run that fails with it is repeated if its job has
+/// [`retries`](crate::NewJob::retries) left.
+#[derive(Debug)]
+pub struct RunError {
+    pub(crate) error: Box<dyn StdError + Send + Sync>,
+    pub(crate) is_permanent: bool,
+}
+
+impl RunError {
+    /// An error that another execution would not change. The run is not repeated.
+    pub fn permanent(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self { error: error.into(), is_permanent: true }
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+// Like `anyhow::Error`, it does not implement `Error`, so that this conversion is possible.
+impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for RunError {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), is_permanent: false }
+    }
+}
+
+type Execution = Pin<Box<dyn Future<Output = Result<Value, RunError>> + Send>>;
+type Handler = Arc<dyn Fn(Context, Value) -> Execution + Send + Sync>;
+
+/// The handlers by name.
+#[derive(Clone, Default)]
+pub(crate) struct Handlers(BTreeMap<String, Handler>);
+
+impl Handlers {
+    /// Returns false if there is a handler with this name.
+    pub(crate) fn add<P, F, Fut, R>(&mut self, name: String, function: F) -> bool
+    where
+        P: DeserializeOwned + Send + 'static,
+        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RunError>> + Send + 'static,
+        R: Serialize,
+    {
+        let function = Arc::new(function);
+        let handler = move |context, payload| {
+            let function = function.clone();
+            Box::pin(async move {
+                // It does not become readable by waiting.
+                let payload = serde_json::from_value(payload).map_err(|error| {
+                    RunError::permanent(format!("the handler cannot read the payload: {error}"))
+                })?;
+                let output = function(context, payload).await?;
+                let output = serde_json::to_value(output).map_err(|error| {
+                    RunError::permanent(format!("the output cannot be converted to JSON: {error}"))
+                })?;
+                Ok(without_nul(output))
+            }) as Execution
+        };
+        self.0.insert(name, Arc::new(handler)).is_none()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// Executes a run. Its job has a handler here, because a node reads no other jobs.
+    pub(crate) fn execute(&self, run: &Run, payload: Value) -> Execution {
+        let context = Context {
+            job: run.job,
+            run: run.id,
+            due: run.due,
+            attempt: run.attempt.try_into().unwrap_or(0),
+            interrupted: run.interrupted.try_into().unwrap_or(0),
+            misses_until: run.misses_until,
+        };
+        match self.0.get(&run.handler) {
+            Some(handler) => handler(context, payload),
+            None => {
+                let error = format!("this node has no handler '{}'", run.handler);
+                Box::pin(std::future::ready(Err(RunError::from(error))))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Returns the message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.map_or_else(|| "the handler panicked".into(), |text| format!("the handler panicked: {text}"))
+}
+
+/// PostgreSQL's types `text` and `jsonb` do not support NUL. Without the replacement, every node
+/// that runs this job would fail.
+pub(crate) fn text_without_nul(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+fn without_nul(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(text_without_nul(&text)),
+        Value::Array(values) => Value::Array(values.into_iter().map(without_nul).collect()),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            Value::Object(fields.map(|(name, value)| (text_without_nul(&name), without_nul(value))).collect())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nul_is_replaced_everywhere() {
+        let value = json!({ "a\0": ["b\0", 1, null], "c": "d" });
+        assert_eq!(without_nul(value), json!({ "a\u{fffd}": ["b\u{fffd}", 1, null], "c": "d" }));
+    }
+
+    #[test]
+    fn message_of_a_panic_is_kept() {
+        let panicked = |panic: Box<dyn Any + Send>| panic_message(&*panic);
+        assert_eq!(panicked(Box::new("why")), "the handler panicked: why");
+        assert_eq!(panicked(Box::new(String::from("why"))), "the handler panicked: why");
+        assert_eq!(panicked(Box::new(())), "the handler panicked");
+    }
+}

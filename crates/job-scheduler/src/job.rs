@@ -1,0 +1,368 @@
+//! What a user enqueues.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp, TimestampRound, Unit};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::schedule::{Misfire, Schedule};
+
+/// A payload: the data of a job, and thereby what it does.
+///
+/// The type connects jobs with their handler: [`NewJob::new`] stores the name and the data, and
+/// [`SchedulerBuilder::handler`](crate::SchedulerBuilder::handler) registers the handler for that
+/// name.
+///
+/// The data are stored as JSON. A newer program must be able to read what an older one has stored,
+/// so give new fields `#[serde(default)]`.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::Payload;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct SendMail {
+///     to: String,
+/// }
+///
+/// impl Payload for SendMail {
+///     const HANDLER: &'static str = "send-mail";
+/// }
+/// ```
+pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
+    /// The name under which the job is stored. It should never change.
+    const HANDLER: &'static str;
+}
+
+/// What happens to a run that is due while another run of the same job is running, on any node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Overlap {
+    /// Both run.
+    #[default]
+    Allow,
+    /// The later one is recorded as [`Skipped`](crate::RunState::Skipped). It may be a retry.
+    Skip,
+    /// The later one starts when the earlier one has ended. Several of them start in the order in
+    /// which they are due.
+    Wait,
+}
+
+impl Overlap {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Skip => "skip",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+/// A job to be enqueued.
+///
+/// Without more settings it is due once, immediately. Invalid settings are reported by
+/// [`Jobs::enqueue`](crate::Jobs::enqueue).
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{Misfire, NewJob, Overlap, Payload};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Report {
+///     department: u32,
+/// }
+///
+/// impl Payload for Report {
+///     const HANDLER: &'static str = "report";
+/// }
+///
+/// let job = NewJob::new(&Report { department: 7 })
+///     .cron("0 30 3 * * MON-FRI")
+///     .time_zone("Europe/Berlin")
+///     .key("report-7")
+///     .misfire(Misfire::RunOnce)
+///     .overlap(Overlap::Skip)
+///     .retries(3, Duration::from_secs(10), Duration::from_secs(60))
+///     .timeout(Duration::from_secs(600));
+/// # let _ = job;
+/// ```
+#[derive(Debug)]
+#[must_use = "a job is stored by `Jobs::enqueue`"]
+pub struct NewJob {
+    handler: String,
+    payload: Result<Value, serde_json::Error>,
+    kind: Kind,
+    start: Start,
+    time_zone: String,
+    key: Option<String>,
+    replaces: bool,
+    jitter: Duration,
+    misfire: Misfire,
+    overlap: Overlap,
+    retries: u32,
+    backoff: (Duration, Duration),
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Once,
+    Every(Duration),
+    Cron(String),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    After(Duration),
+    At(Timestamp),
+}
+
+/// The parts of a valid job, in the units of the database.
+pub(crate) struct Checked {
+    pub(crate) handler: String,
+    pub(crate) payload: Value,
+    pub(crate) schedule: Schedule,
+    pub(crate) time_zone: String,
+    /// Not earlier than this. `None`: the database's present, and a delay.
+    pub(crate) start: Option<Timestamp>,
+    pub(crate) delay: i64,
+    pub(crate) key: Option<String>,
+    pub(crate) replaces: bool,
+    pub(crate) jitter: i64,
+    pub(crate) misfire: &'static str,
+    pub(crate) overlap: &'static str,
+    pub(crate) retries: i32,
+    pub(crate) retry_first: i64,
+    pub(crate) retry_max: i64,
+    pub(crate) timeout: Option<i64>,
+}
+
+impl NewJob {
+    /// Creates a job with this payload for the handler of its type.
+    pub fn new<P: Payload>(payload: &P) -> Self {
+        Self::with_value(P::HANDLER, serde_json::to_value(payload))
+    }
+
+    /// Creates a job for a handler that this program does not know as a type.
+    pub fn named(handler: impl Into<String>, payload: Value) -> Self {
+        Self::with_value(handler, Ok(payload))
+    }
+
+    fn with_value(handler: impl Into<String>, payload: Result<Value, serde_json::Error>) -> Self {
+        Self {
+            handler: handler.into(),
+            payload,
+            kind: Kind::Once,
+            start: Start::After(Duration::ZERO),
+            time_zone: "UTC".into(),
+            key: None,
+            replaces: false,
+            jitter: Duration::ZERO,
+            misfire: Misfire::default(),
+            overlap: Overlap::default(),
+            retries: 0,
+            backoff: (Duration::ZERO, Duration::ZERO),
+            timeout: None,
+        }
+    }
+
+    /// The time of the first run, by the clock of the database, in whole microseconds (rounded
+    /// down). A time in the past is due immediately, or a misfire. The first run of a cron job is
+    /// when its pattern first matches at or after this time.
+    pub fn at(mut self, time: Timestamp) -> Self {
+        self.start = Start::At(time);
+        self
+    }
+
+    /// The time until the first run, like [`at`](Self::at). The default is zero.
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.start = Start::After(delay);
+        self
+    }
+
+    /// Runs at a fixed rate, without drift: each due time is a multiple of `period` after the first
+    /// one. At least a millisecond, and whole microseconds.
+    pub fn every(mut self, period: Duration) -> Self {
+        self.kind = Kind::Every(period);
+        self
+    }
+
+    /// Runs when the pattern matches. It has six fields: second, minute, hour, day of the month,
+    /// month, day of the week. The syntax is that of the crate [croner](https://docs.rs/croner),
+    /// with lists, ranges, steps, names, `L`, `W` and `#`.
+    ///
+    /// A fixed time of day that a change to daylight saving time omits runs immediately after the
+    /// gap, and one that is repeated runs once, as in Vixie cron. A pattern with a wildcard in its
+    /// time runs at each time that it matches.
+    pub fn cron(mut self, pattern: impl Into<String>) -> Self {
+        self.kind = Kind::Cron(pattern.into());
+        self
+    }
+
+    /// The time zone of a cron pattern, in the names of the IANA database, such as `Asia/Tokyo`.
+    /// The default is `UTC`.
+    pub fn time_zone(mut self, name: impl Into<String>) -> Self {
+        self.time_zone = name.into();
+        self
+    }
+
+    /// Starts each run at a random time within this duration after it is due.
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// At most one unfinished job has this key. A job is finished when it has no more due time, and
+    /// its runs have ended.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// If there is an unfinished job with the same [`key`](Self::key), changes it to this one.
+    /// Without this, the new job is not stored.
+    ///
+    /// The number of the job remains, and so do running runs. Runs of the old job that have not
+    /// started do not start.
+    pub fn replace_existing(mut self) -> Self {
+        self.replaces = true;
+        self
+    }
+
+    /// What happens to due times that had no node for too long. The default is
+    /// [`Misfire::RunOnce`].
+    pub fn misfire(mut self, misfire: Misfire) -> Self {
+        self.misfire = misfire;
+        self
+    }
+
+    /// What happens to a run that is due while another one is running. The default is
+    /// [`Overlap::Allow`].
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// Repeats a failed run at most `limit` times. The first pause is `first`, each further one is
+    /// twice as long, and none is longer than `max`. The default is no retry.
+    ///
+    /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is always
+    /// repeated, and that does not count here.
+    pub fn retries(mut self, limit: u32, first: Duration, max: Duration) -> Self {
+        self.retries = limit;
+        self.backoff = (first, max);
+        self
+    }
+
+    /// Ends each execution that takes longer than this, as a failure. The future of the handler is
+    /// dropped at its next `.await`. The default is no limit.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    pub(crate) fn check(self) -> Result<Checked, Error> {
+        if self.handler.is_empty() || self.handler.contains('\0') {
+            return Err(Error::Invalid("the name of a handler must not be empty or contain NUL".into()));
+        }
+        let schedule = match &self.kind {
+            Kind::Once => Ok(Schedule::Once),
+            Kind::Every(period) => Schedule::every(*period),
+            Kind::Cron(pattern) => Schedule::cron(pattern, &self.time_zone),
+        };
+        let (start, delay) = match self.start {
+            Start::At(time) => (Some(whole_micros(time)?), Duration::ZERO),
+            Start::After(delay) => (None, delay),
+        };
+        if self.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
+            return Err(Error::Invalid("a timeout must be at least 1ms".into()));
+        }
+        Ok(Checked {
+            handler: self.handler,
+            payload: self.payload.map_err(Error::Payload)?,
+            schedule: schedule.map_err(Error::Invalid)?,
+            time_zone: self.time_zone,
+            start,
+            delay: micros("a delay", delay)?,
+            key: self.key,
+            replaces: self.replaces,
+            jitter: micros("a jitter", self.jitter)?,
+            misfire: self.misfire.as_str(),
+            overlap: self.overlap.as_str(),
+            retries: i32::try_from(self.retries)
+                .map_err(|_| Error::Invalid("the number of retries must be at most 2147483647".into()))?,
+            retry_first: micros("a pause", self.backoff.0)?,
+            retry_max: micros("a pause", self.backoff.1)?,
+            timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
+        })
+    }
+}
+
+/// The longest duration in the database, so that its sums with times stay in range.
+const A_CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
+    if time > A_CENTURY {
+        return Err(Error::Invalid(format!("{what} of {time:?}: must be at most a century")));
+    }
+    Ok(time.as_micros() as i64)
+}
+
+/// Rounds down, because the database would round to the nearest microsecond, and the run would have
+/// two due times.
+fn whole_micros(time: Timestamp) -> Result<Timestamp, Error> {
+    let limit = SignedDuration::try_from(A_CENTURY * 50).expect("fits");
+    if time.duration_since(Timestamp::UNIX_EPOCH).abs() > limit {
+        return Err(Error::Invalid(format!("{time} is too far away")));
+    }
+    let round = TimestampRound::new().smallest(Unit::Microsecond).mode(jiff::RoundMode::Floor);
+    time.round(round).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> NewJob {
+        NewJob::named("test", Value::Null)
+    }
+
+    #[test]
+    fn invalid_jobs_say_what_is_wrong() {
+        let ms = Duration::from_millis;
+        for (job, reason) in [
+            (NewJob::named("", Value::Null), "the name of a handler"),
+            (job().every(Duration::ZERO), "a period of 0ns: must be at least 1ms"),
+            (job().every(Duration::from_nanos(1_000_001)), "multiple of 1us"),
+            (job().every(Duration::from_secs(u64::MAX)), "is too long"),
+            (job().cron("61 * * * * *"), "cron pattern '61 * * * * *'"),
+            (job().cron("* * * * *"), "cron pattern '* * * * *'"),
+            (job().cron("* * * * * *").time_zone("Nowhere"), "Nowhere"),
+            (job().after(Duration::MAX), "a delay of"),
+            (job().at(Timestamp::MAX), "too far away"),
+            (job().jitter(Duration::MAX), "a jitter of"),
+            (job().retries(1, ms(1), Duration::MAX), "a pause of"),
+            (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
+            (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
+        ] {
+            let error = job.check().map(drop).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_are_rounded_down_to_microseconds() {
+        for (nanos, micros) in [(1_999, 1), (2_000, 2), (-1, -1)] {
+            let time = Timestamp::from_nanosecond(nanos).unwrap();
+            assert_eq!(job().at(time).check().unwrap().start.unwrap().as_microsecond(), micros);
+        }
+    }
+}

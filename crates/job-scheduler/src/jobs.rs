@@ -1,0 +1,445 @@
+//! What users do with jobs: enqueue, change, inspect.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::Error;
+use crate::job::{Checked, NewJob};
+use crate::schedule::Schedule;
+use crate::sql::Names;
+
+const PUT: &str =
+    "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+
+const PAUSE: &str = "
+    WITH paused AS (UPDATE @job SET enabled = false WHERE id = $1 RETURNING id)
+    SELECT id FROM paused";
+
+const CANCEL: &str = "SELECT @cancel_runs($1)";
+
+const LOCK: &str = "
+    SELECT schedule, time_zone, next_run, clock_timestamp() FROM @job WHERE id = $1 FOR NO KEY UPDATE";
+
+const RESUME: &str = "
+    WITH resumed AS (
+        UPDATE @job SET enabled = true, trouble = NULL, next_run = $2 WHERE id = $1 RETURNING next_run
+    )
+    SELECT @wake(next_run) FROM resumed";
+
+/// The slot first: a run that is about to start waits for the row of the run.
+const DELETE: &str = "
+    WITH slot AS (DELETE FROM @slot WHERE job = $1), job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
+    SELECT id FROM job";
+
+const RUN_NOW: &str = "
+    WITH requested AS (
+        INSERT INTO @run (job, handler, due, start_at, state, is_manual)
+        SELECT id, handler, now, now, 'waiting', true FROM @job, clock_timestamp() AS now WHERE id = $1
+        RETURNING id, due
+    )
+    SELECT id, @wake(due) FROM requested";
+
+const LIST: &str = "
+    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, trouble FROM @job
+    WHERE id > $1 ORDER BY id LIMIT $2";
+
+const GET: &str = "
+    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, trouble FROM @job
+    WHERE id = $1";
+
+const FIND: &str = "SELECT id FROM @job WHERE key = $1";
+
+const HISTORY: &str = "
+    SELECT id, job, due, state, attempt, interrupted, taken_over, misses_until, owner, start_at,
+        started, finished, output, error
+    FROM @run WHERE job = $1 ORDER BY due DESC LIMIT $2";
+
+const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp() FROM @node ORDER BY id";
+
+/// The jobs of a schema.
+///
+/// This handle has no connection. Each call takes a client or a transaction, so that jobs can be
+/// enqueued and changed in a transaction of the application: they exist if and only if it commits.
+/// The nodes are notified at that time.
+///
+/// A transaction that has changed, paused or deleted a job should commit soon: until then, it holds
+/// locks that the runs of this job need. A transaction that has only enqueued jobs does not.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::{Jobs, NewJob, Payload};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct SendMail {
+///     order: i64,
+/// }
+///
+/// impl Payload for SendMail {
+///     const HANDLER: &'static str = "send-mail";
+/// }
+///
+/// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let jobs = Jobs::new("jobs")?;
+/// let transaction = client.transaction().await?;
+/// let order = transaction.query_one("INSERT INTO orders DEFAULT VALUES RETURNING id", &[]).await?;
+/// jobs.enqueue(&transaction, NewJob::new(&SendMail { order: order.get(0) })).await?;
+/// transaction.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Jobs {
+    names: Names,
+}
+
+/// What [`Jobs::enqueue`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Enqueued {
+    /// The number of the job.
+    pub job: i64,
+    /// Whether the job was stored, or already there.
+    pub outcome: Outcome,
+}
+
+/// Whether a job was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It is a new job.
+    Added,
+    /// There is an unfinished job with this key. It has not changed.
+    Found,
+    /// There was an unfinished job with this key. It is this job now.
+    Replaced,
+}
+
+/// A stored job.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Job {
+    /// Its number.
+    pub id: i64,
+    /// Its unique key.
+    pub key: Option<String>,
+    /// The name of its handler.
+    pub handler: String,
+    /// Its data.
+    pub payload: Value,
+    /// Its schedule, for example `once`, `every 500ms` or `cron 0 30 3 * * *`.
+    pub schedule: String,
+    /// The time zone of a cron pattern.
+    pub time_zone: String,
+    /// The first due time that no node has read yet. `None`: there is none.
+    pub next_run: Option<Timestamp>,
+    /// False: it is paused, or a node has disabled it.
+    pub enabled: bool,
+    /// Why a node has disabled it.
+    pub trouble: Option<String>,
+}
+
+/// The state of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RunState {
+    /// Any node may claim it.
+    Waiting,
+    /// A node has read it ahead and will start it.
+    Claimed,
+    /// It is executing, or its node was lost and it is not taken over yet.
+    Running,
+    /// It waits until another run of the job has ended.
+    Blocked,
+    /// It has succeeded.
+    Done,
+    /// It has failed, and has no retry left.
+    Failed,
+    /// It was a misfire, or another run of the job was running.
+    Skipped,
+    /// The job was paused or replaced.
+    Cancelled,
+}
+
+/// A run of a job.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RunInfo {
+    /// Its number.
+    pub id: i64,
+    /// The number of its job.
+    pub job: i64,
+    /// Its due time by the schedule.
+    pub due: Timestamp,
+    /// What has become of it.
+    pub state: RunState,
+    /// The number of its last execution: 1, plus the failures and the interruptions before it.
+    pub attempt: i32,
+    /// How many executions were interrupted because their node was lost.
+    pub interrupted: i32,
+    /// How often another node took it over, whether it was running or only claimed.
+    pub taken_over: i32,
+    /// For a misfire: it stands for all due times before this one.
+    pub misses_until: Option<Timestamp>,
+    /// The number of its last node.
+    pub node: Option<i64>,
+    /// It starts not earlier than this: the due time and the jitter, or the time of a retry.
+    pub start_at: Timestamp,
+    /// When its last execution has started.
+    pub started: Option<Timestamp>,
+    /// When it has ended.
+    pub finished: Option<Timestamp>,
+    /// What the handler has returned.
+    pub output: Option<Value>,
+    /// Why the last execution failed, or why it was skipped.
+    pub error: Option<String>,
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct NodeInfo {
+    /// Its number. A node gets a new one after an error of the database.
+    pub id: i64,
+    /// The name from [`SchedulerBuilder::name`](crate::SchedulerBuilder::name).
+    pub name: String,
+    /// The end of its lease, if it does not renew it.
+    pub alive_until: Timestamp,
+    /// Whether the lease has not ended.
+    pub is_alive: bool,
+}
+
+impl Jobs {
+    /// Returns the jobs in this schema. The schema is created when the first
+    /// [`Scheduler`](crate::Scheduler) starts there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the name has other characters than lower-case letters, digits and
+    /// underscores, or is too long.
+    pub fn new(schema: &str) -> Result<Self, Error> {
+        Ok(Self { names: Names::new(schema)? })
+    }
+
+    /// Stores a job. A job that is due within milliseconds after the commit starts then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if a setting is invalid, or if the pattern has no due time.
+    /// [`Error::Payload`] and [`Error::Database`].
+    pub async fn enqueue(&self, client: &impl GenericClient, job: NewJob) -> Result<Enqueued, Error> {
+        let job = job.check()?;
+        let first = self.first(client, &job).await?;
+        let row = client
+            .query_typed_one(
+                &self.names.complete(PUT),
+                &[
+                    (&job.key, Type::TEXT),
+                    (&job.handler, Type::TEXT),
+                    (&job.payload, Type::JSONB),
+                    (&job.schedule.to_string(), Type::TEXT),
+                    (&job.time_zone, Type::TEXT),
+                    (&job.jitter, Type::INT8),
+                    (&job.misfire, Type::TEXT),
+                    (&job.overlap, Type::TEXT),
+                    (&job.retries, Type::INT4),
+                    (&job.retry_first, Type::INT8),
+                    (&job.retry_max, Type::INT8),
+                    (&job.timeout, Type::INT8),
+                    (&first, Type::TIMESTAMPTZ),
+                    (&job.delay, Type::INT8),
+                    (&job.replaces, Type::BOOL),
+                ],
+            )
+            .await?;
+        let outcome = match row.get(1) {
+            "found" => Outcome::Found,
+            "replaced" => Outcome::Replaced,
+            _ => Outcome::Added,
+        };
+        Ok(Enqueued { job: row.get(0), outcome })
+    }
+
+    /// Returns the first due time. `None`: the database computes it.
+    async fn first(&self, client: &impl GenericClient, job: &Checked) -> Result<Option<Timestamp>, Error> {
+        let Schedule::Cron(..) = job.schedule else { return Ok(job.start) };
+        let start = match job.start {
+            Some(start) => start,
+            None => {
+                let text = "SELECT clock_timestamp() + $1 * interval '1 microsecond'";
+                client.query_typed_one(text, &[(&job.delay, Type::INT8)]).await?.get(0)
+            }
+        };
+        let none = || Error::Invalid(format!("'{}' has no due time after {start}", job.schedule));
+        job.schedule.first(start).map(Some).ok_or_else(none)
+    }
+
+    /// Pauses a job: its runs that have not started do not start, although a node may have read
+    /// them. Those that are running are not affected. Returns false if there is no such job.
+    ///
+    /// It is atomic, and `client` may be a transaction with other changes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn pause(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
+        let transaction = client.transaction().await?;
+        let found = transaction.query_opt(&self.names.complete(PAUSE), &[&job]).await?.is_some();
+        if found {
+            transaction.query(&self.names.complete(CANCEL), &[&job]).await?;
+        }
+        transaction.commit().await?;
+        Ok(found)
+    }
+
+    /// Resumes a paused or disabled job. Due times during the pause are omitted; a job that is due
+    /// once and was not run is due immediately. Returns false if there is no such job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`], or [`Error::Invalid`] if the schedule in the table is invalid.
+    pub async fn resume(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
+        let transaction = client.transaction().await?;
+        let Some(row) = transaction.query_opt(&self.names.complete(LOCK), &[&job]).await? else {
+            return Ok(false);
+        };
+        let schedule = Schedule::parse(row.get(0), row.get(1)).map_err(Error::Invalid)?;
+        let (next_run, now): (Option<Timestamp>, Timestamp) = (row.get(2), row.get(3));
+        let next_run = next_run.and_then(|next_run| match schedule {
+            _ if next_run >= now => Some(next_run),
+            Schedule::Once => Some(now),
+            _ => schedule.next(next_run, now),
+        });
+        transaction.query(&self.names.complete(RESUME), &[&job, &next_run]).await?;
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    /// Deletes a job and its runs, also their results. Runs that have not started do not start. One
+    /// that is executing continues, but its result is lost. Returns false if there is no such job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn delete(&self, client: &impl GenericClient, job: i64) -> Result<bool, Error> {
+        Ok(client.query_opt(&self.names.complete(DELETE), &[&job]).await?.is_some())
+    }
+
+    /// Runs a job immediately, in addition to its schedule, even if it is paused. Returns the
+    /// number of the run, or `None` if there is no such job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn run_now(&self, client: &impl GenericClient, job: i64) -> Result<Option<i64>, Error> {
+        let row = client.query_opt(&self.names.complete(RUN_NOW), &[&job]).await?;
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    /// Returns at most `limit` jobs whose number is greater than `after`, in the order of numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn list(&self, client: &impl GenericClient, after: i64, limit: u32) -> Result<Vec<Job>, Error> {
+        let rows = client.query(&self.names.complete(LIST), &[&after, &i64::from(limit)]).await?;
+        Ok(rows.iter().map(job).collect())
+    }
+
+    /// Returns a job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn get(&self, client: &impl GenericClient, id: i64) -> Result<Option<Job>, Error> {
+        Ok(client.query_opt(&self.names.complete(GET), &[&id]).await?.as_ref().map(job))
+    }
+
+    /// Returns the number of the job with this key. It may be finished.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn find(&self, client: &impl GenericClient, key: &str) -> Result<Option<i64>, Error> {
+        Ok(client.query_opt(&self.names.complete(FIND), &[&key]).await?.map(|row| row.get(0)))
+    }
+
+    /// Returns the last runs of a job, at most `limit`, the latest due time first. Results are
+    /// removed after the [`retention`](crate::SchedulerBuilder::retention).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn history(
+        &self,
+        client: &impl GenericClient,
+        job: i64,
+        limit: u32,
+    ) -> Result<Vec<RunInfo>, Error> {
+        let rows = client.query(&self.names.complete(HISTORY), &[&job, &i64::from(limit)]).await?;
+        Ok(rows.iter().map(run_info).collect())
+    }
+
+    /// Returns the nodes, among them lost ones whose runs are not taken over yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub async fn nodes(&self, client: &impl GenericClient) -> Result<Vec<NodeInfo>, Error> {
+        let rows = client.query(&self.names.complete(NODES), &[]).await?;
+        let node = |row: &Row| NodeInfo {
+            id: row.get(0),
+            name: row.get(1),
+            alive_until: row.get(2),
+            is_alive: row.get(3),
+        };
+        Ok(rows.iter().map(node).collect())
+    }
+}
+
+fn job(row: &Row) -> Job {
+    Job {
+        id: row.get(0),
+        key: row.get(1),
+        handler: row.get(2),
+        payload: row.get(3),
+        schedule: row.get(4),
+        time_zone: row.get(5),
+        next_run: row.get(6),
+        enabled: row.get(7),
+        trouble: row.get(8),
+    }
+}
+
+fn run_info(row: &Row) -> RunInfo {
+    let state = match row.get("state") {
+        "waiting" => RunState::Waiting,
+        "claimed" => RunState::Claimed,
+        "running" => RunState::Running,
+        "blocked" => RunState::Blocked,
+        "done" => RunState::Done,
+        "failed" => RunState::Failed,
+        "skipped" => RunState::Skipped,
+        // The table has no other.
+        _ => RunState::Cancelled,
+    };
+    RunInfo {
+        id: row.get("id"),
+        job: row.get("job"),
+        due: row.get("due"),
+        state,
+        attempt: row.get("attempt"),
+        interrupted: row.get("interrupted"),
+        taken_over: row.get("taken_over"),
+        misses_until: row.get("misses_until"),
+        node: row.get("owner"),
+        start_at: row.get("start_at"),
+        started: row.get("started"),
+        finished: row.get("finished"),
+        output: row.get("output"),
+        error: row.get("error"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Durable jobs in PostgreSQL, shared by any number of nodes, and started on time.
+//!
+//! A job is a row: a payload with a schedule, which is a single time, a fixed rate or a cron
+//! pattern in a time zone. Each node reads the runs of the next seconds in advance, and waits for
+//! them on a timing wheel. When a node is lost, others take over its runs within seconds. This is
+//! the design of xxl-job, without a server of its own: a node is a value in your program.
+//!
+//! ```no_run
+//! use hashed_wheel_job_scheduler::{Context, NewJob, Payload, RunError, Scheduler};
+//! use serde::{Deserialize, Serialize};
+//! use std::time::Duration;
+//! use tokio_postgres::NoTls;
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct SendMail {
+//!     to: String,
+//! }
+//!
+//! impl Payload for SendMail {
+//!     const HANDLER: &'static str = "send-mail";
+//! }
+//!
+//! async fn send(_: Context, mail: SendMail) -> Result<(), RunError> {
+//!     println!("to {}", mail.to);
+//!     Ok(())
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let config: tokio_postgres::Config = "postgresql://user@localhost/shop".parse()?;
+//!     let node = Scheduler::builder().handler(send).start(config.clone(), NoTls).await?;
+//!
+//!     // Usually somewhere else, on a connection or in a transaction of the application.
+//!     let (client, connection) = config.connect(NoTls).await?;
+//!     tokio::spawn(connection);
+//!     let mail = SendMail { to: "you".into() };
+//!     node.jobs().enqueue(&client, NewJob::new(&mail)).await?;
+//!     node.jobs().enqueue(&client, NewJob::new(&mail).cron("0 0 8 * * MON").key("monday")).await?;
+//!
+//!     node.shutdown(Duration::from_secs(10)).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What is promised
+//!
+//! - **Each due time has its run.** It is one row in a table, with its result. Due times without
+//!   any node for too long follow the [`Misfire`] policy of their job.
+//! - **A run starts at or after its due time**, by the clock of the database, whatever the clocks
+//!   of the nodes show.
+//! - **A run that has not started when its node is lost is started elsewhere, once.** A node is
+//!   lost if it has not renewed its [lease](SchedulerBuilder::lease). The run starts at most
+//!   `lease + heartbeat` after the last renewal, if another node has capacity.
+//! - **A run that was interrupted is repeated and marked**: by [`Context::interrupted`], the
+//!   handler detects that it may have been done before.
+//! - **At most one run of a job is running**, if its [`Overlap`] is `Skip` or `Wait`. Interrupted
+//!   runs are the exception, see below.
+//! - **Changes are immediate.** A run that was read ahead does not start after its job is paused,
+//!   replaced or deleted, because each start checks that in the database.
+//!
+//! # What cannot be promised
+//!
+//! - **Exactly one execution.** If a node is lost after the effect of a run and before its result
+//!   is written, the run is repeated. A handler whose effect must not be repeated uses
+//!   [`Context::run`] as a key where it takes effect, for example in the same database.
+//! - **No execution after a loss.** A node that was stopped for longer than its lease (a suspended
+//!   machine, a network failure) may finish runs that it had started, while another node repeats
+//!   them. It notices that at its next call of the database, and drops their futures.
+//! - **A handler that ends its process** ends one node after the other. Such a handler should give
+//!   up according to [`Context::interrupted`].
+//!
+//! # Clocks
+//!
+//! All times are those of the database's clock. A node estimates this clock from the answers of the
+//! database, and never uses the wall clock of its machine. If the clock of the database is set
+//! forward, runs that were read ahead are late by at most the
+//! [`prefetch`](SchedulerBuilder::prefetch). If it is set back, runs that were read ahead wait
+//! until the new time; only those between the change and the next heartbeat are early.
+//!
+//! # Cargo features
+//!
+//! | feature | |
+//! |---|---|
+//! | `tracing` (default) | reports failed runs, takeovers and restarts |
+//! | `metrics` | counts runs and takeovers, and records lateness and duration |
+
+mod clock;
+mod connect;
+mod error;
+mod handler;
+mod job;
+mod jobs;
+mod migrate;
+mod observe;
+mod schedule;
+mod scheduler;
+mod session;
+mod settings;
+mod sql;
+mod store;
+
+pub use crate::error::Error;
+pub use crate::handler::{Context, RunError};
+pub use crate::job::{NewJob, Overlap, Payload};
+pub use crate::jobs::{Enqueued, Job, Jobs, NodeInfo, Outcome, RunInfo, RunState};
+pub use crate::schedule::Misfire;
+pub use crate::scheduler::{Scheduler, SchedulerBuilder};
+
+/// The code of the README is compiled as a doc test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

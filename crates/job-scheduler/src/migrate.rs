@@ -1,0 +1,46 @@
+//! Creates and updates the tables.
+
+use tokio_postgres::Client;
+
+use crate::error::Error;
+use crate::sql::Names;
+
+/// Each file changes the tables of the version before it. A file never changes after a release.
+const MIGRATIONS: [&str; 1] = [include_str!("../migrations/1.sql")];
+
+/// Waits until no other client migrates this schema. Ends with the transaction.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler ' || $1, 0))";
+
+/// Brings the tables to the newest version. All in one transaction: after an error, nothing has
+/// changed.
+pub(crate) async fn migrate(client: &mut Client, names: &Names) -> Result<(), Error> {
+    let transaction = client.transaction().await?;
+    transaction.query(LOCK, &[&names.schema()]).await?;
+    let version = version(&transaction, names).await?;
+    let known = MIGRATIONS.len() as i32;
+    if version > known {
+        return Err(Error::SchemaTooNew { found: version, known });
+    }
+    for (migration, number) in MIGRATIONS.iter().zip(1_i32..).skip(version as usize) {
+        transaction.batch_execute(&names.complete(migration)).await?;
+        transaction.execute(&names.complete("INSERT INTO @migration VALUES ($1)"), &[&number]).await?;
+    }
+    Ok(transaction.commit().await?)
+}
+
+/// Returns the version of the tables. Creates the schema if there is none.
+async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -> Result<i32, Error> {
+    // A separate question, because CREATE TABLE IF NOT EXISTS needs a right that a node may lack.
+    let table = names.complete("@migration");
+    let exists = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?;
+    if !exists.get::<_, bool>(0) {
+        let create = format!(
+            "CREATE SCHEMA IF NOT EXISTS \"{}\"; CREATE TABLE @migration \
+             (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())",
+            names.schema()
+        );
+        transaction.batch_execute(&names.complete(&create)).await?;
+    }
+    let newest = names.complete("SELECT COALESCE(max(version), 0) FROM @migration");
+    Ok(transaction.query_one(&newest, &[]).await?.get(0))
+}

@@ -1,0 +1,84 @@
+//! What a node reports, to `tracing` and `metrics`. Each is an optional feature.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::store::Run;
+
+/// How an execution ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    Done,
+    Failed,
+    Retried,
+}
+
+/// A run has started, this long after it should have.
+pub(crate) fn started(run: &Run, late: Duration) {
+    let _ = (run, late);
+    #[cfg(feature = "metrics")]
+    {
+        let handler = run.handler.clone();
+        metrics::counter!("job_scheduler_runs_started_total", "handler" => handler.clone()).increment(1);
+        metrics::histogram!("job_scheduler_lateness_seconds", "handler" => handler)
+            .record(late.as_secs_f64());
+    }
+}
+
+/// An execution has ended.
+pub(crate) fn ended(run: &Run, end: End, took: Duration, error: Option<&str>) {
+    let _ = (run, end, took, error);
+    #[cfg(feature = "metrics")]
+    {
+        let name = match end {
+            End::Done => "done",
+            End::Failed => "failed",
+            End::Retried => "retried",
+        };
+        let handler = run.handler.clone();
+        metrics::counter!("job_scheduler_runs_ended_total", "handler" => handler.clone(), "end" => name)
+            .increment(1);
+        metrics::histogram!("job_scheduler_duration_seconds", "handler" => handler)
+            .record(took.as_secs_f64());
+    }
+    #[cfg(feature = "tracing")]
+    if let Some(error) = error {
+        let will_retry = matches!(end, End::Retried);
+        tracing::warn!(
+            job = run.job,
+            run = run.id,
+            handler = run.handler,
+            attempt = run.attempt,
+            will_retry,
+            error,
+            "a run failed"
+        );
+    }
+}
+
+/// Runs of lost nodes were taken over. Some of them were interrupted, others had not started.
+pub(crate) fn taken_over(runs: &[Run]) {
+    let _ = runs;
+    #[cfg(feature = "metrics")]
+    metrics::counter!("job_scheduler_taken_over_total").increment(runs.len() as u64);
+    #[cfg(feature = "tracing")]
+    if !runs.is_empty() {
+        tracing::warn!(count = runs.len(), "took over the runs of a lost node");
+    }
+}
+
+/// The number of runs that the node holds.
+pub(crate) fn held(count: usize) {
+    let _ = count;
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("job_scheduler_runs_held").set(count as f64);
+}
+
+/// The node starts again under another number.
+pub(crate) fn restarted(error: &Error) {
+    let _ = error;
+    #[cfg(feature = "metrics")]
+    metrics::counter!("job_scheduler_restarts_total").increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%error, "the scheduler starts again");
+}

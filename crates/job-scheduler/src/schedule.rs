@@ -1,0 +1,362 @@
+//! Schedules and their due times. Only arithmetic.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// When a job is due.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Schedule {
+    Once,
+    /// At a fixed rate without drift: relative to the due time, not to the time of the run.
+    Every(SignedDuration),
+    /// In a time zone.
+    Cron(Box<Cron>, TimeZone),
+}
+
+/// What happens to due times that had no node for longer than
+/// [`misfire_after`](crate::SchedulerBuilder::misfire_after).
+///
+/// Due times that are late by less than that run as usual, whatever the policy. The names in Quartz
+/// are in parentheses. (Its other policies concern repeat counts, which do not exist here.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Misfire {
+    /// Skips the missed due times, and continues with the first one that is not too old
+    /// (`DO_NOTHING`). The first of them is recorded, with the state
+    /// [`Skipped`](crate::RunState::Skipped), and stands for all of them.
+    Skip,
+    /// Runs once, immediately, for all missed due times (`FIRE_ONCE_NOW`).
+    #[default]
+    RunOnce,
+    /// Runs once for each missed due time, as fast as the nodes can (`IGNORE_MISFIRE_POLICY`).
+    RunAll,
+}
+
+/// The period that a node reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    /// Earlier due times are misfires.
+    pub(crate) oldest: Timestamp,
+    /// Later due times are not read yet.
+    pub(crate) horizon: Timestamp,
+}
+
+/// A planned run.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Planned {
+    pub(crate) due: Timestamp,
+    /// Whether the run is skipped.
+    pub(crate) is_skipped: bool,
+    /// For a misfire: it stands for all due times before this one.
+    pub(crate) misses_until: Option<Timestamp>,
+}
+
+impl Schedule {
+    /// `every` is at least one millisecond, and a whole number of microseconds, because that is the
+    /// precision of PostgreSQL.
+    pub(crate) fn every(period: Duration) -> Result<Self, String> {
+        let is_too_fine = period < Duration::from_millis(1) || period.subsec_nanos() % 1_000 != 0;
+        if is_too_fine {
+            return Err(format!("a period of {period:?}: must be at least 1ms and a multiple of 1us"));
+        }
+        let period = period.try_into().map_err(|_| format!("a period of {period:?} is too long"))?;
+        Ok(Self::Every(period))
+    }
+
+    pub(crate) fn cron(pattern: &str, time_zone: &str) -> Result<Self, String> {
+        let parser = CronParser::builder().seconds(Seconds::Required).build();
+        let cron = parser.parse(pattern).map_err(|error| format!("cron pattern '{pattern}': {error}"))?;
+        let zone = TimeZone::get(time_zone).map_err(|error| error.to_string())?;
+        Ok(Self::Cron(Box::new(cron), zone))
+    }
+
+    /// Reads the text that [`Display`](fmt::Display) writes.
+    pub(crate) fn parse(text: &str, time_zone: &str) -> Result<Self, String> {
+        if text == "once" {
+            Ok(Self::Once)
+        } else if let Some(period) = text.strip_prefix("every ") {
+            Self::every(parse_duration(period).ok_or_else(|| format!("'{period}' is no period"))?)
+        } else if let Some(pattern) = text.strip_prefix("cron ") {
+            Self::cron(pattern, time_zone)
+        } else {
+            Err(format!("'{text}': must be like 'once', 'every 500ms' or 'cron 0 30 3 * * *'"))
+        }
+    }
+
+    /// Returns the first due time at or after `time`.
+    pub(crate) fn first(&self, time: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Once | Self::Every(_) => Some(time),
+            Self::Cron(cron, zone) => occurrence(cron, zone, time),
+        }
+    }
+
+    /// Returns the first due time that is after `due` and not before `earliest`. `due` is a due
+    /// time.
+    pub(crate) fn next(&self, due: Timestamp, earliest: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Once => None,
+            Self::Every(period) => {
+                let (behind, period) = (earliest.duration_since(due).as_nanos(), period.as_nanos());
+                // Rounded up. Negative values become zero.
+                let periods = (behind + period - 1).div_euclid(period).max(1);
+                let ahead = SignedDuration::from_nanos_i128(periods * period);
+                due.checked_add(ahead).ok()
+            }
+            Self::Cron(cron, zone) => {
+                let after = due.checked_add(SignedDuration::from_nanos(1)).ok()?;
+                occurrence(cron, zone, after.max(earliest))
+            }
+        }
+    }
+
+    /// Returns the runs that are due from `next_run` on, at most `room`, and the next due time
+    /// after them.
+    pub(crate) fn plan(
+        &self,
+        misfire: Misfire,
+        next_run: Timestamp,
+        window: Window,
+        room: usize,
+    ) -> (Vec<Planned>, Option<Timestamp>) {
+        let mut runs = Vec::new();
+        let mut next_run = Some(next_run);
+        while let Some(due) = next_run.filter(|&due| due <= window.horizon && runs.len() < room) {
+            let is_missed = due < window.oldest && misfire != Misfire::RunAll;
+            runs.push(Planned {
+                due,
+                is_skipped: is_missed && misfire == Misfire::Skip,
+                misses_until: is_missed.then_some(window.oldest),
+            });
+            next_run = self.next(due, if is_missed { window.oldest } else { due });
+        }
+        (runs, next_run)
+    }
+}
+
+/// Returns the first time at or after `time` that matches the pattern, if there is one.
+fn occurrence(cron: &Cron, zone: &TimeZone, time: Timestamp) -> Option<Timestamp> {
+    // Rounded up, because patterns have no fractions of a second.
+    let second = -(-time.as_nanosecond()).div_euclid(1_000_000_000);
+    let time = Timestamp::from_second(second.try_into().ok()?).ok()?;
+    let next = cron.find_next_occurrence(&time.to_zoned(zone.clone()), true).ok()?;
+    Some(next.timestamp())
+}
+
+/// Reads a whole number of the units `us`, `ms` or `s`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number = text[..digits].parse().ok()?;
+    match &text[digits..] {
+        "us" => Some(Duration::from_micros(number)),
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Once => f.write_str("once"),
+            Self::Every(period) => match period.as_micros() {
+                micros if micros % 1_000_000 == 0 => write!(f, "every {}s", micros / 1_000_000),
+                micros if micros % 1_000 == 0 => write!(f, "every {}ms", micros / 1_000),
+                micros => write!(f, "every {micros}us"),
+            },
+            Self::Cron(cron, _) => write!(f, "cron {}", cron.as_str()),
+        }
+    }
+}
+
+impl Misfire {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Skip => "skip",
+            Self::RunOnce => "run once",
+            Self::RunAll => "run all",
+        }
+    }
+}
+
+impl FromStr for Misfire {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Skip, Self::RunOnce, Self::RunAll];
+        all.into_iter()
+            .find(|misfire| misfire.as_str() == text)
+            .ok_or_else(|| format!("misfire policy '{text}'"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Schedule {
+        Schedule::parse(text, "UTC").unwrap()
+    }
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(millis).unwrap()
+    }
+
+    fn window(oldest: i64, horizon: i64) -> Window {
+        Window { oldest: at(oldest), horizon: at(horizon) }
+    }
+
+    /// Returns the due times of the runs, and the next due time.
+    fn plan(schedule: &str, next_run: i64, window: Window, room: usize) -> (Vec<i64>, Option<i64>) {
+        let schedule = parse(schedule);
+        let (runs, next_run) = schedule.plan(Misfire::RunOnce, at(next_run), window, room);
+        let due = runs.iter().map(|run| run.due.as_millisecond());
+        (due.collect(), next_run.map(Timestamp::as_millisecond))
+    }
+
+    #[test]
+    fn all_due_times_up_to_the_horizon_are_planned() {
+        assert_eq!(plan("once", 700, window(0, 700), 9), (vec![700], None));
+        assert_eq!(plan("once", 700, window(0, 699), 9), (vec![], Some(700)));
+        assert_eq!(plan("every 300ms", 700, window(0, 1_300), 9), (vec![700, 1_000, 1_300], Some(1_600)));
+        let (runs, next) = plan("cron */2 * * * * *", 4_000, window(0, 8_500), 9);
+        assert_eq!((runs, next), (vec![4_000, 6_000, 8_000], Some(10_000)));
+    }
+
+    #[test]
+    fn runs_beyond_the_room_are_planned_later() {
+        assert_eq!(plan("every 300ms", 700, window(0, 1_300), 2), (vec![700, 1_000], Some(1_300)));
+        assert_eq!(plan("every 300ms", 700, window(0, 1_300), 0), (vec![], Some(700)));
+    }
+
+    #[test]
+    fn misfires_become_one_run_or_one_skipped_run() {
+        for (misfire, is_skipped) in [(Misfire::Skip, true), (Misfire::RunOnce, false)] {
+            for (schedule, dues, next) in [
+                ("once", vec![1_000], None),
+                ("every 1500ms", vec![1_000, 5_500, 7_000], Some(8_500)),
+                ("cron * * * * * *", vec![1_000, 5_000, 6_000, 7_000], Some(8_000)),
+            ] {
+                let schedule = parse(schedule);
+                let (runs, next_run) = schedule.plan(misfire, at(1_000), window(4_200, 7_900), 9);
+                let first = Planned { due: at(1_000), is_skipped, misses_until: Some(at(4_200)) };
+                assert_eq!(runs[0], first);
+                let due: Vec<_> = runs.iter().map(|run| run.due.as_millisecond()).collect();
+                assert_eq!((due, next_run), (dues, next.map(at)));
+                assert!(runs[1..].iter().all(|run| !run.is_skipped && run.misses_until.is_none()));
+            }
+        }
+    }
+
+    #[test]
+    fn due_time_at_the_limit_is_no_misfire() {
+        assert_eq!(plan("every 1s", 1_000, window(1_000, 2_500), 9), (vec![1_000, 2_000], Some(3_000)));
+        assert_eq!(plan("every 1s", 999, window(1_000, 2_500), 9), (vec![999, 1_999], Some(2_999)));
+    }
+
+    #[test]
+    fn first_due_time_is_the_given_time_or_matches_the_pattern() {
+        for (schedule, first) in [("once", 1_234), ("every 1s", 1_234), ("cron */10 * * * * *", 10_000)] {
+            assert_eq!(parse(schedule).first(at(1_234)), Some(at(first)));
+        }
+        let whole = parse("cron * * * * * *");
+        assert_eq!(whole.first(at(7_000)), Some(at(7_000)));
+        // Also before 1970.
+        assert_eq!(whole.first(at(-7_500)), Some(at(-7_000)));
+        let never = parse("cron 0 0 0 30 2 *");
+        assert_eq!(never.first(at(0)), None);
+    }
+
+    #[test]
+    fn due_times_end_at_the_largest_timestamp() {
+        let long = parse("every 284018400000s");
+        assert_eq!(long.next(Timestamp::MAX, at(0)), None);
+        let short = parse("every 1ms");
+        assert_eq!(short.next(Timestamp::MIN, at(0)), Some(at(0)));
+        assert_eq!(short.next(Timestamp::MIN, Timestamp::MAX), None);
+    }
+
+    #[test]
+    fn invalid_schedules_are_rejected() {
+        for text in [
+            "",
+            "sometimes",
+            "every day",
+            "every 0s",
+            "every 1us",
+            "every 1500",
+            "once ",
+            "cron",
+            "cron 61 * * * * *",
+        ] {
+            assert!(Schedule::parse(text, "UTC").is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_of_a_schedule_is_read_again() {
+        for text in ["once", "every 1s", "every 90s", "every 1500ms", "every 1001us", "cron 0 30 3 * * *"] {
+            assert_eq!(parse(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn all_missed_due_times_run_if_the_policy_says_so() {
+        let (runs, next) = parse("every 1s").plan(Misfire::RunAll, at(1_000), window(4_200, 5_500), 9);
+        let due: Vec<_> = runs.iter().map(|run| run.due.as_millisecond()).collect();
+        assert_eq!((due, next), (vec![1_000, 2_000, 3_000, 4_000, 5_000], Some(at(6_000))));
+        assert!(runs.iter().all(|run| !run.is_skipped && run.misses_until.is_none()));
+    }
+
+    /// Returns the next three due times from a time on.
+    fn berlin(pattern: &str, from: &str) -> Vec<String> {
+        let schedule = Schedule::cron(pattern, "Europe/Berlin").unwrap();
+        let first = schedule.first(from.parse().unwrap());
+        let times = std::iter::successors(first, |&due| schedule.next(due, due));
+        times.take(3).map(|time| time.to_string()).collect()
+    }
+
+    #[test]
+    fn patterns_follow_the_time_zone() {
+        // 03:30 is 02:30 UTC in winter and 01:30 UTC in summer.
+        assert_eq!(
+            berlin("0 30 3 * * *", "2026-03-27T12:00:00Z"),
+            ["2026-03-28T02:30:00Z", "2026-03-29T01:30:00Z", "2026-03-30T01:30:00Z"]
+        );
+    }
+
+    #[test]
+    fn time_that_the_clock_skips_runs_after_the_gap() {
+        // On 29 March the clock goes from 02:00 to 03:00, which is 01:00 UTC.
+        assert_eq!(
+            berlin("0 30 2 * * *", "2026-03-27T12:00:00Z"),
+            ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]
+        );
+    }
+
+    #[test]
+    fn time_that_the_clock_repeats_runs_once() {
+        // On 25 October the clock goes from 03:00 (01:00 UTC) back to 02:00.
+        assert_eq!(
+            berlin("0 30 2 * * *", "2026-10-24T12:00:00Z"),
+            ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z", "2026-10-27T01:30:00Z"]
+        );
+        // A pattern with a wildcard runs in both hours.
+        assert_eq!(
+            berlin("0 */30 * * * *", "2026-10-25T00:30:00Z"),
+            ["2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"]
+        );
+    }
+
+    #[test]
+    fn unknown_time_zones_are_rejected() {
+        let error = Schedule::cron("* * * * * *", "Mars/Olympus").unwrap_err();
+        assert!(error.contains("Mars/Olympus"), "{error}");
+    }
+}

@@ -1,0 +1,379 @@
+//! A node: its builder and its handle.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::HashedWheelTimer;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{Config, Socket};
+
+use crate::connect::Connector;
+use crate::error::Error;
+use crate::handler::{Context, Handlers, RunError};
+use crate::job::Payload;
+use crate::jobs::Jobs;
+use crate::migrate::migrate;
+use crate::observe;
+use crate::session::{Session, Stop, Stores};
+use crate::settings::{Settings, Shared};
+use crate::sql::Names;
+
+/// The time limit of migrations, among them those of other nodes that start at the same time.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The pause after an error, before the next session.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The settings of a [`Scheduler`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::{Context, Payload, RunError, Scheduler};
+/// use serde::{Deserialize, Serialize};
+/// use tokio_postgres::NoTls;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct SendMail {
+///     to: String,
+/// }
+///
+/// impl Payload for SendMail {
+///     const HANDLER: &'static str = "send-mail";
+/// }
+///
+/// async fn send(_: Context, mail: SendMail) -> Result<(), RunError> {
+///     println!("to {}", mail.to);
+///     Ok(())
+/// }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = "postgresql://user@localhost/shop".parse()?;
+/// let scheduler = Scheduler::builder().schema("jobs").handler(send).start(config, NoTls).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a node runs after `start`"]
+pub struct SchedulerBuilder {
+    settings: Settings,
+    schema: String,
+    handlers: Handlers,
+    /// A name that has two handlers.
+    duplicate: Option<String>,
+    timer: Option<HashedWheelTimer>,
+    #[cfg(feature = "sabotage")]
+    sabotages: Vec<(String, String)>,
+}
+
+impl SchedulerBuilder {
+    /// The schema of the tables. It is created if it does not exist. Nodes with the same database
+    /// and schema share the jobs. Lower-case letters, digits and underscores. The default is
+    /// `job_scheduler`.
+    pub fn schema(mut self, name: impl Into<String>) -> Self {
+        self.schema = name.into();
+        self
+    }
+
+    /// The name of this node in [`Jobs::nodes`]. The default is empty.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = name.into();
+        self
+    }
+
+    /// Executes the jobs with payloads of this type.
+    ///
+    /// A node reads only jobs for which it has a handler. The others wait for another node, for
+    /// example during the roll-out of a new version.
+    ///
+    /// The handler is a task of the runtime. Code that blocks belongs into
+    /// [`spawn_blocking`](tokio::task::spawn_blocking). The output is stored as JSON. An `Err` or a
+    /// panic is a failure, and its text is stored. The future is dropped at an `.await` if it
+    /// exceeds its [`timeout`](crate::NewJob::timeout), or if the node loses its lease.
+    ///
+    /// A job runs at least once for each due time. It runs more than once if a node is lost, if
+    /// that is after the effect and before the result is written. See [`Context::interrupted`].
+    pub fn handler<P, F, Fut, R>(self, function: F) -> Self
+    where
+        P: Payload,
+        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RunError>> + Send + 'static,
+        R: Serialize,
+    {
+        self.add(P::HANDLER.to_owned(), function)
+    }
+
+    /// Like [`handler`](Self::handler), for jobs of [`NewJob::named`](crate::NewJob::named).
+    pub fn handler_named<F, Fut, R>(self, name: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(Context, serde_json::Value) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RunError>> + Send + 'static,
+        R: Serialize,
+    {
+        self.add(name.into(), function)
+    }
+
+    fn add<P, F, Fut, R>(mut self, name: String, function: F) -> Self
+    where
+        P: serde::de::DeserializeOwned + Send + 'static,
+        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RunError>> + Send + 'static,
+        R: Serialize,
+    {
+        if !self.handlers.add(name.clone(), function) {
+            self.duplicate = Some(name);
+        }
+        self
+    }
+
+    /// How far in advance runs are read: from the heartbeat to one minute. The default is 5 s.
+    pub fn prefetch(mut self, prefetch: Duration) -> Self {
+        self.settings.prefetch = prefetch;
+        self
+    }
+
+    /// The runs of a node that has not renewed its lease for this time are taken over: from 500 ms
+    /// to one minute. The default is 3 s.
+    ///
+    /// A run of a lost node starts elsewhere at most `lease + heartbeat` after the last beat of the
+    /// lost node, if another node has capacity. The same durations limit how long a call of the
+    /// database may take.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// The longest time between two renewals of the lease, which are also the regular reads: from
+    /// 50 ms to half of the lease. The default is a third of the lease.
+    ///
+    /// The time is random between half of this and this. An idle node commits once each time.
+    pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
+        self.settings.heartbeat = Some(heartbeat);
+        self
+    }
+
+    /// A due time without a node is a [misfire](crate::Misfire) when it is older than this. At
+    /// least the lease. The default is one minute, as in Quartz.
+    pub fn misfire_after(mut self, age: Duration) -> Self {
+        self.settings.misfire_after = age;
+        self
+    }
+
+    /// The maximum number of runs that are read at a time. The default is 512.
+    pub fn batch(mut self, count: usize) -> Self {
+        self.settings.batch = count;
+        self
+    }
+
+    /// The maximum number of runs that the node has at a time: read ahead, waiting for a runner, or
+    /// running. Other nodes get the rest. The default is 1024.
+    pub fn capacity(mut self, count: usize) -> Self {
+        self.settings.capacity = count;
+        self
+    }
+
+    /// The maximum number of runs that execute at a time. The default is 64.
+    pub fn runners(mut self, count: usize) -> Self {
+        self.settings.runners = count;
+        self
+    }
+
+    /// The results of runs are removed when they are older than this, and finished jobs with them.
+    /// At least one second. The default is 7 days.
+    pub fn retention(mut self, age: Duration) -> Self {
+        self.settings.retention = age;
+        self
+    }
+
+    /// The timer for the runs of the next seconds. The scheduler does not stop it. The default is a
+    /// timer of its own, with a tick of one millisecond.
+    pub fn timer(mut self, timer: HashedWheelTimer) -> Self {
+        self.timer = Some(timer);
+        self
+    }
+
+    /// Replaces a fragment of all SQL statements that contain it.
+    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
+    pub fn sabotage(mut self, original: impl Into<String>, replacement: impl Into<String>) -> Self {
+        self.sabotages.push((original.into(), replacement.into()));
+        self
+    }
+
+    /// Checks the settings, as [`start`](Self::start) does first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] says which setting is invalid, and what is valid.
+    pub fn check(&self) -> Result<(), Error> {
+        Names::new(&self.schema)?;
+        if let Some(name) = &self.duplicate {
+            return Err(Error::Invalid(format!("there are two handlers for '{name}'")));
+        }
+        self.settings.check()
+    }
+
+    /// Connects, creates or updates the tables, registers the node, and starts it as a task of the
+    /// current tokio runtime.
+    ///
+    /// `tls` is [`NoTls`](tokio_postgres::NoTls), or the connector of a TLS library for
+    /// tokio-postgres. A node has three connections. Several nodes can start at the same time.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is invalid, if the database cannot be reached, if it does not allow to create
+    /// the tables, or if they belong to a newer version of this crate.
+    ///
+    /// # Panics
+    ///
+    /// If it is not called in a tokio runtime with I/O and time enabled.
+    pub async fn start<T>(self, config: Config, tls: T) -> Result<Scheduler, Error>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + 'static,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        self.check()?;
+        let jobs = Jobs::new(&self.schema)?;
+        #[cfg_attr(not(feature = "sabotage"), expect(unused_mut))]
+        let mut names = Names::new(&self.schema)?;
+        #[cfg(feature = "sabotage")]
+        {
+            names.sabotages = self.sabotages;
+        }
+        let own_timer = self.timer.is_none();
+        // All of its timeouts are due within a minute.
+        let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
+        let connector = Connector::new(config, tls);
+        let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default()).await?;
+        migrate(&mut client, &names).await?;
+        drop(client);
+        let shared = Shared { settings: self.settings, names, handlers: self.handlers, connector, timer };
+        let shared = Arc::new(shared);
+        let first = Session::open(shared.clone(), None).await?;
+        let (stop, stopped) = watch::channel(Stop::No);
+        let task = tokio::spawn(run(shared, first, stopped, own_timer));
+        Ok(Scheduler { jobs, stop, task: Some(task) })
+    }
+}
+
+/// A node, which runs until it is shut down.
+///
+/// Errors of the database do not end it: it tries again until the database is back, under another
+/// number.
+///
+/// If this value is dropped without [`shutdown`](Self::shutdown), the node ends as if its process
+/// were killed: handlers are dropped at their next `.await`, and other nodes take over its runs
+/// after its lease.
+#[derive(Debug)]
+pub struct Scheduler {
+    jobs: Jobs,
+    stop: watch::Sender<Stop>,
+    task: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Scheduler {
+    /// Returns a builder with the default settings and no handler.
+    pub fn builder() -> SchedulerBuilder {
+        SchedulerBuilder {
+            settings: Settings::default(),
+            schema: "job_scheduler".into(),
+            handlers: Handlers::default(),
+            duplicate: None,
+            timer: None,
+            #[cfg(feature = "sabotage")]
+            sabotages: Vec::new(),
+        }
+    }
+
+    /// Returns the jobs of this node's schema.
+    #[must_use]
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// Ends the node. Runs that have not started are given back at once, and other nodes start
+    /// them. Runs that are executing get the time `grace` to end. After that their futures are
+    /// dropped, and other nodes repeat them as interrupted.
+    ///
+    /// # Errors
+    ///
+    /// If the database fails meanwhile. The node has ended then too, and other nodes take over its
+    /// runs after its lease.
+    pub async fn shutdown(mut self, grace: Duration) -> Result<(), Error> {
+        let now = Instant::now();
+        // Far enough away.
+        let end = now.checked_add(grace).unwrap_or(now + Duration::from_secs(1 << 32));
+        // An error means that the task has ended already.
+        let _ = self.stop.send(Stop::At(end));
+        // Only this method takes it.
+        let Some(task) = self.task.take() else { return Ok(()) };
+        match task.await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down.
+                Err(_) => Ok(()),
+            },
+        }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// One session after the other.
+async fn run(
+    shared: Arc<Shared>,
+    first: (Session, Stores),
+    mut stop: watch::Receiver<Stop>,
+    own_timer: bool,
+) -> Result<(), Error> {
+    let _stop_timer = own_timer.then(|| StopTimer(shared.timer.clone()));
+    let mut opened = Ok(first);
+    let mut previous = None;
+    loop {
+        let result = match opened {
+            Ok((session, stores)) => {
+                let (result, number) = session.run(stores, &mut stop).await;
+                previous = number;
+                result
+            }
+            Err(error) => Err(error),
+        };
+        let Err(error) = result else { return Ok(()) };
+        if *stop.borrow() != Stop::No || matches!(error, Error::Timer(_)) {
+            return Err(error);
+        }
+        observe::restarted(&error);
+        if !matches!(error, Error::LeaseLost) {
+            // The time of several nodes differs, so that they do not all connect at once.
+            let pause = shared.timer.sleep(PAUSE.mul_f64(fastrand::f64().mul_add(0.5, 0.5)));
+            tokio::select! {
+                slept = pause => slept?,
+                _ = stop.changed() => return Ok(()),
+            }
+        }
+        opened = Session::open(shared.clone(), previous).await;
+    }
+}
+
+/// Also if the task is aborted.
+struct StopTimer(HashedWheelTimer);
+
+impl Drop for StopTimer {
+    fn drop(&mut self) {
+        // Waits for the worker, whose tasks only wake others.
+        self.0.stop();
+    }
+}

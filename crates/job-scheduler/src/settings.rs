@@ -1,0 +1,128 @@
+//! The settings of a node.
+
+use std::time::Duration;
+
+use hashed_wheel::HashedWheelTimer;
+
+use crate::connect::Connector;
+use crate::error::Error;
+use crate::handler::Handlers;
+use crate::sql::Names;
+
+/// The durations and limits that a user can set.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) name: String,
+    pub(crate) prefetch: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) heartbeat: Option<Duration>,
+    pub(crate) misfire_after: Duration,
+    pub(crate) batch: usize,
+    pub(crate) capacity: usize,
+    pub(crate) runners: usize,
+    pub(crate) retention: Duration,
+}
+
+/// What the sessions of a node share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) names: Names,
+    pub(crate) handlers: Handlers,
+    pub(crate) connector: Connector,
+    pub(crate) timer: HashedWheelTimer,
+}
+
+/// The longest lease, prefetch and heartbeat.
+const A_MINUTE: Duration = Duration::from_secs(60);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            prefetch: Duration::from_secs(5),
+            lease: Duration::from_secs(3),
+            heartbeat: None,
+            misfire_after: A_MINUTE,
+            batch: 512,
+            capacity: 1_024,
+            runners: 64,
+            retention: Duration::from_secs(7 * 86_400),
+        }
+    }
+}
+
+impl Settings {
+    /// The longest time between two beats.
+    pub(crate) fn heartbeat(&self) -> Duration {
+        self.heartbeat.unwrap_or(self.lease / 3)
+    }
+
+    /// The time between two removals of old results.
+    pub(crate) fn cleaning_interval(&self) -> Duration {
+        (self.retention / 10).clamp(Duration::from_secs(1), A_MINUTE)
+    }
+
+    /// Returns what is wrong with the settings.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let Self { prefetch, lease, misfire_after, batch, capacity, runners, retention, .. } = *self;
+        let heartbeat = self.heartbeat();
+        let wrong = |text: String| Err(Error::Invalid(text));
+        if lease < Duration::from_millis(500) || lease > A_MINUTE {
+            return wrong(format!("lease of {lease:?}: must be from 500ms to one minute"));
+        }
+        if heartbeat < Duration::from_millis(50) || heartbeat > lease / 2 {
+            return wrong(format!(
+                "heartbeat of {heartbeat:?}: must be from 50ms to half of the lease of {lease:?}"
+            ));
+        }
+        if prefetch < heartbeat || prefetch > A_MINUTE {
+            return wrong(format!(
+                "prefetch of {prefetch:?}: must be from the heartbeat of {heartbeat:?} to one minute, because runs that are \
+                 due between two reads would be late"
+            ));
+        }
+        if misfire_after < lease {
+            return wrong(format!(
+                "misfire_after of {misfire_after:?}: must be at least the lease of {lease:?}, because runs of a lost node \
+                 would misfire"
+            ));
+        }
+        if [batch, capacity, runners].contains(&0) || [batch, capacity, runners].iter().any(|&n| n > 1 << 20)
+        {
+            return wrong("batch, capacity and runners must be from 1 to 2^20".into());
+        }
+        if retention < Duration::from_secs(1) {
+            return wrong(format!("retention of {retention:?}: must be at least 1s"));
+        }
+        crate::job::micros("misfire_after", misfire_after)?;
+        crate::job::micros("retention", retention).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_settings_say_what_is_wrong() {
+        let ms = Duration::from_millis;
+        let defaults = Settings::default();
+        assert!(defaults.check().is_ok());
+        for (settings, reason) in [
+            (Settings { lease: ms(499), ..defaults.clone() }, "lease of 499ms: must be"),
+            (Settings { lease: ms(60_001), ..defaults.clone() }, "lease of 60.001s: must be"),
+            (Settings { heartbeat: Some(ms(1_501)), ..defaults.clone() }, "heartbeat of 1.501s"),
+            (Settings { heartbeat: Some(ms(10)), ..defaults.clone() }, "heartbeat of 10ms"),
+            (Settings { prefetch: ms(999), ..defaults.clone() }, "prefetch of 999ms"),
+            (Settings { misfire_after: ms(2_999), ..defaults.clone() }, "misfire_after of 2.999s"),
+            (Settings { misfire_after: Duration::MAX, ..defaults.clone() }, "misfire_after of"),
+            (Settings { batch: 0, ..defaults.clone() }, "batch, capacity and runners"),
+            (Settings { runners: 1 << 21, ..defaults.clone() }, "batch, capacity and runners"),
+            (Settings { retention: ms(1), ..defaults.clone() }, "retention of 1ms"),
+        ] {
+            let error = settings.check().unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

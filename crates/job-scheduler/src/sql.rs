@@ -1,0 +1,74 @@
+//! SQL texts for one schema.
+
+use crate::error::Error;
+
+/// The longest name of a schema in bytes. PostgreSQL cuts names after 63 bytes, and the name of the
+/// channel is longer than that of the schema.
+const MAX_NAME: usize = 50;
+
+/// The names that depend on the schema.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    schema: String,
+    /// Fragments of statements that a trial changes: original and replacement.
+    #[cfg(feature = "sabotage")]
+    pub(crate) sabotages: Vec<(String, String)>,
+}
+
+impl Names {
+    /// Only names that mean the same with and without quotes, so that they are the same in psql.
+    pub(crate) fn new(schema: &str) -> Result<Self, Error> {
+        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+        let is_valid = schema.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit())
+            && schema.bytes().next().is_some_and(is_letter)
+            && schema.len() <= MAX_NAME
+            && !schema.starts_with("pg_");
+        if !is_valid {
+            return Err(Error::Invalid(format!(
+                "'{schema}' is no name for a schema: it must have 1 to {MAX_NAME} lower-case letters, digits \
+                 and underscores, must not start with a digit and not with 'pg_'"
+            )));
+        }
+        Ok(Self {
+            schema: schema.to_owned(),
+            #[cfg(feature = "sabotage")]
+            sabotages: Vec::new(),
+        })
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The channel of notifications.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}_jobs", self.schema)
+    }
+
+    /// Completes a text in which `@` stands for the schema, and `@channel` for the channel.
+    pub(crate) fn complete(&self, text: &str) -> String {
+        #[cfg(feature = "sabotage")]
+        let text = &self.sabotages.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+        text.replace("@channel", &self.channel()).replace('@', &format!("\"{}\".", self.schema))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_qualified_by_the_schema() {
+        let names = Names::new("my_jobs").unwrap();
+        let text = names.complete("SELECT FROM @run; NOTIFY \"@channel\"");
+        assert_eq!(text, "SELECT FROM \"my_jobs\".run; NOTIFY \"my_jobs_jobs\"");
+    }
+
+    #[test]
+    fn invalid_names_are_rejected() {
+        for name in ["", "1a", "a-b", "Jobs", "a\"b", "pg_jobs", "jöbs", &"a".repeat(51)] {
+            assert!(Names::new(name).is_err(), "{name}");
+        }
+        assert!(Names::new(&"a".repeat(50)).is_ok());
+    }
+}

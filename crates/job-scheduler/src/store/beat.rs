@@ -1,0 +1,216 @@
+//! The transaction of a beat: takes over, and reads ahead.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row, Statement, Transaction};
+
+use super::{Run, run};
+use crate::clock::Reading;
+use crate::schedule::{Misfire, Schedule, Window};
+use crate::sql::Names;
+
+/// A node that is renewing its lease, claiming runs or taking over has locked its own row, and is
+/// skipped.
+const LOCK_DEAD: &str = "
+    SELECT id FROM @node WHERE alive_until <= clock_timestamp()
+    FOR UPDATE SKIP LOCKED";
+
+/// A separate statement, because it must see everything that the lost nodes wrote before they were
+/// locked. A run that another client has locked is taken over at a later beat.
+const TAKE_OVER: &str = "
+    UPDATE @run run
+    SET owner = $1, state = 'claimed', taken_over = taken_over + 1,
+        attempt = attempt + CASE run.state WHEN 'running' THEN 1 ELSE 0 END,
+        interrupted = interrupted + CASE run.state WHEN 'running' THEN 1 ELSE 0 END
+    FROM (
+        SELECT id FROM @run
+        WHERE owner = ANY ($2) AND state IN ('claimed', 'running') AND handler = ANY ($4)
+        ORDER BY start_at LIMIT $3
+        FOR UPDATE SKIP LOCKED
+    ) AS left_over
+    WHERE run.id = left_over.id
+    RETURNING run.*";
+
+/// Deletes lost nodes without runs. The runs of the others are for nodes with free capacity.
+const BURY: &str = "
+    DELETE FROM @node node WHERE id = ANY ($1)
+    AND NOT EXISTS (SELECT FROM @run WHERE owner = node.id AND state IN ('claimed', 'running'))";
+
+/// Runs that were given back, or that are repeated, or that were requested.
+const CLAIM_WAITING: &str = "
+    UPDATE @run run SET owner = $1, state = 'claimed'
+    FROM (
+        SELECT run.id FROM @run run JOIN @job job ON job.id = run.job
+        WHERE run.state = 'waiting' AND run.start_at <= $2 AND run.handler = ANY ($4)
+        ORDER BY run.start_at LIMIT $3
+        FOR UPDATE OF run SKIP LOCKED
+    ) AS waiting
+    WHERE run.id = waiting.id
+    RETURNING run.*";
+
+const LOCK_DUE: &str = "
+    SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run FROM @job
+    WHERE enabled AND next_run <= $1 AND handler = ANY ($3)
+    ORDER BY next_run LIMIT $2
+    FOR NO KEY UPDATE SKIP LOCKED";
+
+/// A due time has one row, even if `next_run` was set back.
+const CLAIM: &str = "
+    WITH claimed AS (
+        INSERT INTO @run (job, handler, due, start_at, state, owner, misses_until, finished)
+        SELECT job, handler, due, start_at, CASE WHEN is_skipped THEN 'skipped' ELSE 'claimed' END,
+            $1, misses_until, CASE WHEN is_skipped THEN clock_timestamp() END
+        FROM unnest($2::bigint[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::boolean[],
+            $7::timestamptz[])
+            AS planned (job, handler, due, start_at, is_skipped, misses_until)
+        ON CONFLICT DO NOTHING
+        RETURNING *
+    )
+    SELECT * FROM claimed WHERE state = 'claimed'";
+
+const MOVE_ON: &str = "
+    UPDATE @job job SET next_run = moved.next_run
+    FROM unnest($1::bigint[], $2::timestamptz[]) AS moved (id, next_run)
+    WHERE job.id = moved.id";
+
+const DISABLE: &str = "UPDATE @job SET enabled = false, trouble = $2 WHERE id = $1";
+
+/// The prepared statements of this file, by their texts.
+#[derive(Debug)]
+pub(super) struct Statements(BTreeMap<&'static str, Statement>);
+
+impl Statements {
+    pub(super) async fn prepare(client: &Client, names: &Names) -> Result<Self, Error> {
+        let mut statements = BTreeMap::new();
+        for text in [LOCK_DEAD, TAKE_OVER, BURY, CLAIM_WAITING, LOCK_DUE, CLAIM, MOVE_ON, DISABLE] {
+            statements.insert(text, client.prepare(&names.complete(text)).await?);
+        }
+        Ok(Self(statements))
+    }
+}
+
+/// The transaction in which a node renews its lease and may claim more runs. Dropping it is a
+/// rollback.
+pub(crate) struct Beat<'a> {
+    transaction: Transaction<'a>,
+    statements: &'a Statements,
+    node: i64,
+    pub(crate) reading: Reading,
+}
+
+/// What a node may claim.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits<'a> {
+    pub(crate) window: Window,
+    /// The maximum number of runs.
+    pub(crate) room: usize,
+    pub(crate) handlers: &'a [String],
+}
+
+/// A planned run of a job.
+struct Plan {
+    job: i64,
+    handler: String,
+    start_at: Timestamp,
+    planned: crate::schedule::Planned,
+}
+
+impl<'a> Beat<'a> {
+    pub(super) fn new(
+        transaction: Transaction<'a>,
+        statements: &'a Statements,
+        node: i64,
+        reading: Reading,
+    ) -> Self {
+        Self { transaction, statements, node, reading }
+    }
+
+    /// Takes over runs of lost nodes.
+    pub(crate) async fn take_over(&self, limits: Limits<'_>) -> Result<Vec<Run>, Error> {
+        let dead = self.query(LOCK_DEAD, &[]).await?;
+        if dead.is_empty() {
+            return Ok(Vec::new());
+        }
+        let dead: Vec<i64> = dead.iter().map(|row| row.get(0)).collect();
+        let room = limits.room as i64;
+        let runs = self.query(TAKE_OVER, &[&self.node, &dead, &room, &limits.handlers]).await?;
+        self.query(BURY, &[&dead]).await?;
+        Ok(runs.iter().map(run).collect())
+    }
+
+    /// Claims runs without an owner.
+    pub(crate) async fn claim_waiting(&self, limits: Limits<'_>) -> Result<Vec<Run>, Error> {
+        let Limits { window, room, handlers } = limits;
+        let runs =
+            self.query(CLAIM_WAITING, &[&self.node, &window.horizon, &(room as i64), &handlers]).await?;
+        Ok(runs.iter().map(run).collect())
+    }
+
+    /// Claims the first due times within the window that are not claimed.
+    pub(crate) async fn read_ahead(&self, limits: Limits<'_>) -> Result<Vec<Run>, Error> {
+        let Limits { window, room, handlers } = limits;
+        let mut plans = Vec::new();
+        let mut next_runs = BTreeMap::new();
+        for row in self.query(LOCK_DUE, &[&window.horizon, &(room as i64), &handlers]).await? {
+            let (job, handler): (i64, String) = (row.get(0), row.get(1));
+            let (runs, next_run) = match read(&row) {
+                Ok((schedule, misfire)) => schedule.plan(misfire, row.get(6), window, room),
+                Err(trouble) => {
+                    self.query(DISABLE, &[&job, &trouble]).await?;
+                    continue;
+                }
+            };
+            next_runs.insert(job, next_run);
+            plans.extend(runs.into_iter().map(|planned| Plan {
+                job,
+                handler: handler.clone(),
+                start_at: planned.due.saturating_add(jitter(row.get(5))).unwrap_or(planned.due),
+                planned,
+            }));
+        }
+        if plans.is_empty() {
+            return Ok(Vec::new());
+        }
+        plans.sort_by_key(|plan| plan.planned.due);
+        // The first run of each job that exceeds the room determines the next due time of the job.
+        for plan in plans.drain(room.min(plans.len())..).rev() {
+            next_runs.insert(plan.job, Some(plan.planned.due));
+        }
+        let (jobs, next_runs): (Vec<_>, Vec<_>) = next_runs.into_iter().unzip();
+        self.query(MOVE_ON, &[&jobs, &next_runs]).await?;
+        self.claim(&plans).await
+    }
+
+    async fn claim(&self, plans: &[Plan]) -> Result<Vec<Run>, Error> {
+        let jobs: Vec<_> = plans.iter().map(|plan| plan.job).collect();
+        let handlers: Vec<_> = plans.iter().map(|plan| &plan.handler).collect();
+        let due: Vec<_> = plans.iter().map(|plan| plan.planned.due).collect();
+        let start_at: Vec<_> = plans.iter().map(|plan| plan.start_at).collect();
+        let is_skipped: Vec<_> = plans.iter().map(|plan| plan.planned.is_skipped).collect();
+        let misses_until: Vec<_> = plans.iter().map(|plan| plan.planned.misses_until).collect();
+        let columns: [&(dyn ToSql + Sync); 7] =
+            [&self.node, &jobs, &handlers, &due, &start_at, &is_skipped, &misses_until];
+        Ok(self.query(CLAIM, &columns).await?.iter().map(run).collect())
+    }
+
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        self.transaction.commit().await
+    }
+
+    async fn query(&self, text: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+        self.transaction.query(&self.statements.0[text], parameters).await
+    }
+}
+
+fn read(row: &Row) -> Result<(Schedule, Misfire), String> {
+    Ok((Schedule::parse(row.get(2), row.get(3))?, row.get::<_, &str>(4).parse()?))
+}
+
+/// Returns a random duration below the limit.
+fn jitter(limit_us: i64) -> SignedDuration {
+    let limit = Duration::from_micros(limit_us as u64);
+    SignedDuration::try_from(limit.mul_f64(fastrand::f64())).unwrap_or_default()
+}

@@ -1,0 +1,293 @@
+//! All statements of a node.
+//!
+//! Two invariants hold even if any process stops at any point. All guarantees follow from them:
+//!
+//! - **A run that is claimed or running has an owner with a row in `node`.** A run is assigned to a
+//!   node only in a transaction that holds a lock on that row ([`RENEW`] takes it), or by the
+//!   function `finish_runs`, for a job of which the node has a run until that statement. A row is
+//!   deleted only in a transaction that has locked it and then found no such run. Therefore a run
+//!   that is claimed while the lease ends is either visible to the node that takes over, or it is
+//!   not written at all.
+//! - **Only its owner starts or finishes a run**, with an `UPDATE` that checks the owner. This
+//!   `UPDATE` and the one that takes over the run conflict on the row of the run: the later one
+//!   sees the changes of the earlier one. Therefore a run that was claimed and never started is
+//!   started once. A run that was started by a lost node is started again and marked: its
+//!   `interrupted` is incremented.
+//!
+//! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
+//! find out. The node registers again under another number, and the runs of the old number are
+//! taken over.
+
+mod beat;
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
+
+use crate::clock::Reading;
+use crate::sql::Names;
+
+pub(crate) use beat::{Beat, Limits};
+
+const REGISTER: &str = "
+    INSERT INTO @node (name, alive_until)
+    VALUES ($1, clock_timestamp() + make_interval(secs => $2))
+    RETURNING id, clock_timestamp()";
+
+/// Fails after the lease has ended, because another node may be about to take over.
+const RENEW: &str = "
+    UPDATE @node SET alive_until = clock_timestamp() + make_interval(secs => $2)
+    WHERE id = $1 AND alive_until > clock_timestamp()
+    RETURNING clock_timestamp()";
+
+/// The node does nothing any more. Its runs can be taken over immediately.
+const LEAVE: &str = "
+    WITH left_over AS (UPDATE @node SET alive_until = LEAST(alive_until, clock_timestamp()) WHERE id = $1)
+    SELECT pg_notify('@channel', '')";
+
+/// Gives back what has not started.
+const RELEASE: &str = "
+    WITH released AS (
+        UPDATE @run SET state = 'waiting', owner = NULL WHERE owner = $1 AND state = 'claimed'
+        RETURNING id
+    )
+    SELECT pg_notify('@channel', '') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
+
+const START: &str = "SELECT * FROM @start_runs($1, $2)";
+
+/// Of runs that could not start: those that were not cancelled, released or taken over. Then the
+/// lease of this node has ended.
+const STILL_CLAIMED: &str = "
+    SELECT id FROM @run WHERE id = ANY ($1) AND owner = $2 AND state = 'claimed' LIMIT 1";
+
+const FINISH: &str = "SELECT * FROM @finish_runs($1, $2, $3, $4, $5, $6, $7)";
+
+/// Of runs whose results could not be written: those that another node has taken over. The others
+/// were deleted with their job.
+const TAKEN_OVER: &str = "
+    SELECT id FROM @run WHERE id = ANY ($1) AND owner IS DISTINCT FROM $2 LIMIT 1";
+
+/// Removes results that are older than the retention, a part of them at a time.
+const CLEAN_RUNS: &str = "
+    DELETE FROM @run WHERE id IN (
+        SELECT id FROM @run WHERE finished < clock_timestamp() - make_interval(secs => $1)
+        ORDER BY finished LIMIT $2 FOR UPDATE SKIP LOCKED)";
+
+/// Removes jobs that have neither a due time nor a run. The row is locked first: with `put_job`, a
+/// caller may be about to use it again.
+const CLEAN_JOBS: &str = "
+    DELETE FROM @job WHERE id IN (
+        SELECT id FROM @job job WHERE next_run IS NULL
+        AND NOT EXISTS (SELECT FROM @run run WHERE run.job = job.id)
+        ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)";
+
+/// A run that this node owns.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub(crate) id: i64,
+    pub(crate) job: i64,
+    pub(crate) handler: String,
+    pub(crate) due: Timestamp,
+    pub(crate) start_at: Timestamp,
+    pub(crate) attempt: i32,
+    pub(crate) interrupted: i32,
+    pub(crate) misses_until: Option<Timestamp>,
+}
+
+/// What a run needs for its execution.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) id: i64,
+    pub(crate) payload: Value,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retries: u32,
+    pub(crate) backoff: (Duration, Duration),
+    /// By the clock of the database.
+    pub(crate) at: Timestamp,
+}
+
+/// What came of the runs that should start.
+#[derive(Debug, Default)]
+pub(crate) struct Starts {
+    pub(crate) running: Vec<Started>,
+    /// Skipped, or blocked until another run of the job has ended.
+    pub(crate) held_back: usize,
+    /// The lease of this node has ended. If this is false, the other runs were cancelled, released
+    /// or deleted.
+    pub(crate) is_lease_lost: bool,
+}
+
+/// The result of an execution.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) run: i64,
+    pub(crate) result: Result<Value, String>,
+    /// The pause until the run is repeated.
+    pub(crate) retry: Option<Duration>,
+}
+
+/// A connection of a node.
+#[derive(Debug)]
+pub(crate) struct Store {
+    client: Client,
+    names: Names,
+    lease: Duration,
+    beat: beat::Statements,
+    renew: Statement,
+    start: Statement,
+    finish: Statement,
+}
+
+impl Store {
+    pub(crate) async fn new(client: Client, names: &Names, lease: Duration) -> Result<Self, Error> {
+        let [renew, start, finish] = [RENEW, START, FINISH].map(|text| names.complete(text));
+        Ok(Self {
+            beat: beat::Statements::prepare(&client, names).await?,
+            renew: client.prepare(&renew).await?,
+            start: client.prepare(&start).await?,
+            finish: client.prepare(&finish).await?,
+            client,
+            names: names.clone(),
+            lease,
+        })
+    }
+
+    /// Makes notifications arrive on this connection.
+    pub(crate) async fn listen(&self) -> Result<(), Error> {
+        self.client.batch_execute(&self.names.complete("LISTEN \"@channel\"")).await
+    }
+
+    /// Registers a new node.
+    pub(crate) async fn register(&self, name: &str) -> Result<(i64, Reading), Error> {
+        let sent = Instant::now();
+        let row = self
+            .client
+            .query_one(&self.names.complete(REGISTER), &[&name, &self.lease.as_secs_f64()])
+            .await?;
+        Ok((row.get(0), reading(&row, 1, sent)))
+    }
+
+    /// Starts a transaction in which this node is alive. Returns `None` if its lease has ended.
+    pub(crate) async fn beat(&mut self, node: i64) -> Result<Option<Beat<'_>>, Error> {
+        let read_committed = IsolationLevel::ReadCommitted;
+        let transaction = self.client.build_transaction().isolation_level(read_committed).start().await?;
+        let sent = Instant::now();
+        let renewed = transaction.query_opt(&self.renew, &[&node, &self.lease.as_secs_f64()]).await?;
+        Ok(renewed.map(|row| Beat::new(transaction, &self.beat, node, reading(&row, 0, sent))))
+    }
+
+    /// Starts runs that are due.
+    pub(crate) async fn start(&self, node: i64, runs: &[i64]) -> Result<Starts, Error> {
+        let rows = self.client.query(&self.start, &[&node, &runs]).await?;
+        let mut starts = Starts::default();
+        let mut missing = runs.to_vec();
+        for row in rows {
+            let id: i64 = row.get(0);
+            missing.retain(|&run| run != id);
+            match row.get(1) {
+                "running" => starts.running.push(started(&row)),
+                _ => starts.held_back += 1,
+            }
+        }
+        if !missing.is_empty() {
+            let text = self.names.complete(STILL_CLAIMED);
+            starts.is_lease_lost = !self.client.query(&text, &[&missing, &node]).await?.is_empty();
+        }
+        Ok(starts)
+    }
+
+    /// Writes results. Returns the runs that this node has got by that: its own retries that are
+    /// due within `prefetch`, and runs that waited for these. `None`: another node owns one of the
+    /// runs.
+    pub(crate) async fn finish(
+        &self,
+        node: i64,
+        prefetch: Duration,
+        results: &[Finished],
+    ) -> Result<Option<Vec<Run>>, Error> {
+        let runs: Vec<_> = results.iter().map(|finished| finished.run).collect();
+        let states = results.iter().map(|finished| if finished.result.is_ok() { "done" } else { "failed" });
+        let states: Vec<_> = states.collect();
+        let outputs: Vec<_> = results.iter().map(|finished| finished.result.as_ref().ok()).collect();
+        let errors: Vec<_> = results.iter().map(|finished| finished.result.as_ref().err()).collect();
+        let retries = results.iter().map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
+        let retries: Vec<_> = retries.collect();
+        let prefetch = prefetch.as_micros() as i64;
+        let rows = self
+            .client
+            .query(&self.finish, &[&node, &prefetch, &runs, &states, &outputs, &errors, &retries])
+            .await?;
+        let mut missing = runs;
+        let mut claimed = Vec::new();
+        for row in rows {
+            let id: i64 = row.get(0);
+            match row.get(1) {
+                "written" => missing.retain(|&run| run != id),
+                _ => claimed.push(Run {
+                    id,
+                    job: row.get(2),
+                    handler: row.get(3),
+                    due: row.get(4),
+                    start_at: row.get(5),
+                    attempt: row.get(6),
+                    interrupted: row.get(7),
+                    misses_until: row.get(8),
+                }),
+            }
+        }
+        let text = self.names.complete(TAKEN_OVER);
+        let is_lost = !missing.is_empty() && !self.client.query(&text, &[&missing, &node]).await?.is_empty();
+        Ok((!is_lost).then_some(claimed))
+    }
+
+    /// Gives back the runs that have not started.
+    pub(crate) async fn release(&self, node: i64) -> Result<(), Error> {
+        self.client.execute(&self.names.complete(RELEASE), &[&node]).await.map(drop)
+    }
+
+    /// Ends a node that executes nothing any more.
+    pub(crate) async fn leave(&self, node: i64) -> Result<(), Error> {
+        self.client.execute(&self.names.complete(LEAVE), &[&node]).await.map(drop)
+    }
+
+    /// Removes at most `limit` old results, and jobs that are finished. Returns whether there may
+    /// be more.
+    pub(crate) async fn clean(&self, retention: Duration, limit: usize) -> Result<bool, Error> {
+        let (age, limit) = (retention.as_secs_f64(), limit as i64);
+        let runs = self.client.execute(&self.names.complete(CLEAN_RUNS), &[&age, &limit]).await?;
+        let jobs = self.client.execute(&self.names.complete(CLEAN_JOBS), &[&limit]).await?;
+        Ok(runs.max(jobs) >= limit as u64)
+    }
+}
+
+fn started(row: &Row) -> Started {
+    let duration = |column| Duration::from_micros(row.get::<_, i64>(column) as u64);
+    Started {
+        id: row.get(0),
+        payload: row.get(2),
+        timeout: row.get::<_, Option<i64>>(3).map(|micros| Duration::from_micros(micros as u64)),
+        retries: row.get::<_, i32>(4) as u32,
+        backoff: (duration(5), duration(6)),
+        at: row.get(7),
+    }
+}
+
+fn run(row: &Row) -> Run {
+    Run {
+        id: row.get("id"),
+        job: row.get("job"),
+        handler: row.get("handler"),
+        due: row.get("due"),
+        start_at: row.get("start_at"),
+        attempt: row.get("attempt"),
+        interrupted: row.get("interrupted"),
+        misses_until: row.get("misses_until"),
+    }
+}
+
+fn reading(row: &Row, column: usize, sent: Instant) -> Reading {
+    let at = Instant::now();
+    Reading { clock: row.get(column), at, trip: at - sent }
+}

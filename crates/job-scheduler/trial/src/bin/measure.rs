@@ -1,0 +1,186 @@
+//! Measures the scheduler on a PostgreSQL server that it starts: with fsync, unlike the tests.
+//!
+//! ```sh
+//! cargo run --release -p hashed-wheel-job-scheduler-trial --bin measure
+//! ```
+//!
+//! Nodes, server and this program share the machine. Lateness is that of the start in the database
+//! (`run.started`), compared with the due time.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use hashed_wheel_examples::Lateness;
+use hashed_wheel_examples::server::{Missing, NO_SERVER};
+use hashed_wheel_job_scheduler::{Context, Jobs, NewJob, RunError, Scheduler};
+use jiff::Timestamp;
+use job_scheduler_trial::Database;
+use serde_json::Value;
+use tokio_postgres::{Client, Config, NoTls};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The number of runs for the throughput.
+const MANY: u64 = 10_000;
+
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+type Measured = Result<(), Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let database = match Database::start_durable() {
+        Ok(database) => database,
+        Err(error) => {
+            eprintln!("{error}");
+            return if error.is::<Missing>() { ExitCode::from(NO_SERVER) } else { ExitCode::FAILURE };
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(measure(&database.url))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(url: &str) -> Measured {
+    let config: Config = url.parse()?;
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    let version: String = client.query_one("SHOW server_version", &[]).await?.get(0);
+    println!("PostgreSQL {version}, with fsync; one node with default settings\n");
+    // First, because autovacuum commits too after the others.
+    idle(&config, &client).await?;
+    due_now(&config, &client).await?;
+    lateness(&config, &client).await?;
+    throughput(&config, &client).await?;
+    takeover(&config, &client).await
+}
+
+async fn node(config: &Config, schema: &str) -> Result<Scheduler, hashed_wheel_job_scheduler::Error> {
+    Scheduler::builder()
+        .schema(schema)
+        .handler_named("count", |_: Context, _| async {
+            RUNS.fetch_add(1, Relaxed);
+            Ok::<_, RunError>(())
+        })
+        .handler_named("sleep", |_: Context, _| async {
+            tokio::time::sleep(SECOND * 60).await;
+            Ok::<_, RunError>(())
+        })
+        .start(config.clone(), NoTls)
+        .await
+}
+
+fn job() -> NewJob {
+    NewJob::named("count", Value::Null)
+}
+
+/// One-off jobs that are all due at once.
+async fn throughput(config: &Config, client: &Client) -> Measured {
+    let jobs = Jobs::new("throughput")?;
+    node(config, "throughput").await?.shutdown(SECOND).await?;
+    client.batch_execute("BEGIN").await?;
+    for _ in 0..MANY {
+        jobs.enqueue(client, job()).await?;
+    }
+    client.batch_execute("COMMIT").await?;
+    let begin = Instant::now();
+    let before = RUNS.load(Relaxed);
+    let node = node(config, "throughput").await?;
+    while RUNS.load(Relaxed) - before < MANY {
+        tokio::time::sleep(MS).await;
+    }
+    let rate = MANY as f64 / begin.elapsed().as_secs_f64();
+    println!("throughput          {rate:.0} runs per second ({MANY} one-off jobs)");
+    Ok(node.shutdown(SECOND * 10).await?)
+}
+
+/// 100 jobs, each once per second.
+async fn lateness(config: &Config, client: &Client) -> Measured {
+    let jobs = Jobs::new("lateness")?;
+    let node = node(config, "lateness").await?;
+    let now: Timestamp = client.query_one("SELECT clock_timestamp()", &[]).await?.get(0);
+    for number in 0..100 {
+        jobs.enqueue(client, job().at(now + SECOND + MS * 10 * number).every(SECOND)).await?;
+    }
+    tokio::time::sleep(SECOND * 11).await;
+    println!("lateness            {} at 100 per second", read_lateness(client, "lateness").await?);
+    Ok(node.shutdown(SECOND * 10).await?)
+}
+
+/// Jobs that are due when they are enqueued, at most 20 per second.
+async fn due_now(config: &Config, client: &Client) -> Measured {
+    let jobs = Jobs::new("due_now")?;
+    let node = node(config, "due_now").await?;
+    for _ in 0..100 {
+        jobs.enqueue(client, job()).await?;
+        tokio::time::sleep(MS * 50).await;
+    }
+    println!("due when enqueued   {}", read_lateness(client, "due_now").await?);
+    Ok(node.shutdown(SECOND * 10).await?)
+}
+
+async fn idle(config: &Config, client: &Client) -> Measured {
+    let node = node(config, "idle").await?;
+    // A connection that becomes idle publishes its statistics within ten seconds.
+    tokio::time::sleep(SECOND * 12).await;
+    let commits = async || -> Result<i64, tokio_postgres::Error> {
+        let text = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+        Ok(client.query_one(text, &[]).await?.get(0))
+    };
+    let before = commits().await?;
+    tokio::time::sleep(SECOND * 15).await;
+    let rate = (commits().await? - before) as f64 / 15.0;
+    println!("idle node           {rate:.2} commits per second");
+    Ok(node.shutdown(SECOND * 10).await?)
+}
+
+/// For the database, dropping a node is the same as `kill -9` of its process: its connections are
+/// closed, and its lease ends.
+async fn takeover(config: &Config, client: &Client) -> Measured {
+    let jobs = Jobs::new("takeover")?;
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let lost = node(config, "takeover").await?;
+        let job = jobs.enqueue(client, NewJob::named("sleep", Value::Null)).await?.job;
+        wait_for_attempt(client, job, 1).await?;
+        let other = node(config, "takeover").await?;
+        tokio::time::sleep(SECOND + MS * fastrand::u32(..1_000)).await;
+        let begin = Instant::now();
+        drop(lost);
+        wait_for_attempt(client, job, 2).await?;
+        times.push(begin.elapsed());
+        jobs.delete(client, job).await?;
+        other.shutdown(Duration::ZERO).await?;
+    }
+    times.sort();
+    let [median, max] = [times[times.len() / 2], times[times.len() - 1]];
+    println!(
+        "takeover            median {median:.2?}, max {max:.2?} after the loss (lease 3 s, heartbeat 1 s)"
+    );
+    Ok(())
+}
+
+async fn wait_for_attempt(client: &Client, job: i64, attempt: i32) -> Result<(), tokio_postgres::Error> {
+    let text = "SELECT FROM takeover.run WHERE job = $1 AND attempt = $2 AND state = 'running'";
+    while client.query_opt(text, &[&job, &attempt]).await?.is_none() {
+        tokio::time::sleep(MS).await;
+    }
+    Ok(())
+}
+
+async fn read_lateness(client: &Client, schema: &str) -> Result<Lateness, tokio_postgres::Error> {
+    let text = format!("SELECT started, due FROM {schema}.run WHERE started IS NOT NULL");
+    let mut late = Lateness::default();
+    for row in client.query(&text, &[]).await? {
+        let [started, due]: [Timestamp; 2] = [row.get(0), row.get(1)];
+        late.record(started.duration_since(due).unsigned_abs());
+    }
+    Ok(late)
+}

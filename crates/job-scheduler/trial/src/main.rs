@@ -1,0 +1,192 @@
+//! Nodes of the job scheduler that share the jobs in a PostgreSQL database, while one after the
+//! other is killed.
+//!
+//! ```sh
+//! cargo run --release -p hashed-wheel-job-scheduler-trial
+//! ```
+//!
+//! Here the nodes are processes: this program starts itself again. For a minute one after the other
+//! is killed, as by `kill -9`, or stopped for longer than its lease and then continued, or shut
+//! down and replaced. In between the database is killed and started again. Then all nodes are
+//! killed, and new ones start after a while. A separate table records the effect of each execution.
+//! At the end the effects are compared with the due times. Each due time must have exactly one
+//! effect. If a node was lost during a run, it must have at least one, and the run must be marked.
+//! Due times without any node must follow the misfire policy of their job. Runs of a job that must
+//! not overlap must not.
+//!
+//! The program needs PostgreSQL (tested with 15). If it is installed, the program starts it in a
+//! temporary folder on a free port. With `--url` it uses another server, where it creates and drops
+//! its own schemas, and which it does not kill.
+//!
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options, 77 means that there is no PostgreSQL.
+
+mod jobs;
+mod process;
+mod sabotage;
+mod tally;
+mod trial;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use hashed_wheel_examples::server::{Missing, NO_SERVER};
+use hashed_wheel_examples::top::Top;
+use hashed_wheel_job_scheduler::{Scheduler, SchedulerBuilder};
+use job_scheduler_trial::Database;
+use tokio_postgres::Config;
+
+use crate::sabotage::Sabotage;
+use crate::tally::Tally;
+
+/// The maximum number of runs that a node executes at a time.
+const RUNNERS: usize = 4;
+
+/// The time that a node gets to finish its runs.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Nodes of the job scheduler that share the jobs in a PostgreSQL database, while one after the
+/// other is killed
+#[derive(Debug, Parser)]
+#[command(
+    name = "job_scheduler",
+    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 means that there is no PostgreSQL."
+)]
+struct Options {
+    /// For how many seconds nodes are killed
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+
+    /// How many nodes there are at a time; each one has 4 connections
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20))]
+    nodes: u32,
+
+    /// How many jobs there are
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    jobs: u32,
+
+    /// How far in advance a node reads
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    prefetch: Duration,
+
+    /// The runs of a node that has not renewed its lease for this time are taken over
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    lease: Duration,
+
+    /// A due time without a node is a misfire when it is older than this
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    misfire_after: Duration,
+
+    /// The URL of a running PostgreSQL server, without TLS:
+    /// postgresql://user:password@host/database
+    #[arg(long, value_name = "URL")]
+    url: Option<Config>,
+
+    /// FAIL if the 99th percentile of the lateness is higher, without runs that were taken over
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    max_late: Duration,
+
+    /// Determines which node is killed, and when
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    #[command(flatten)]
+    top: Top,
+
+    /// Omit something, to show that it is detected
+    #[arg(long, hide = true)]
+    sabotage: Option<Sabotage>,
+
+    /// Run as a node, with the tables in this schema
+    #[arg(long, hide = true)]
+    node_in: Option<String>,
+}
+
+impl Options {
+    /// Returns the settings of a node.
+    fn builder(&self, schema: &str) -> SchedulerBuilder {
+        let builder = Scheduler::builder()
+            .schema(schema)
+            .prefetch(self.prefetch)
+            .lease(self.lease)
+            .misfire_after(self.misfire_after)
+            .runners(RUNNERS)
+            .capacity(25 * RUNNERS);
+        self.sabotage.iter().fold(builder, |builder, sabotage| sabotage.apply(builder))
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let result = match (&options.node_in, &options.url) {
+        (Some(schema), Some(url)) => {
+            let config = with_effects(url, schema);
+            process::main(&config, options.builder(schema), &options.top, GRACE)
+        }
+        _ => serve(&options),
+    };
+    result.unwrap_or_else(|error| match error.downcast::<Missing>() {
+        Ok(missing) => {
+            eprintln!("{missing}");
+            ExitCode::from(NO_SERVER)
+        }
+        Err(error) => {
+            println!("\nFAIL\n  {}", chain(&*error));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Formats an error and its sources: the error of a database call contains only its kind.
+fn chain(error: &dyn Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
+}
+
+fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    let schema = format!("trial_{}_{:x}", std::process::id(), fastrand::u32(..));
+    if let Err(error) = options.builder(&schema).check() {
+        Options::command().error(ErrorKind::ValueValidation, error).exit();
+    }
+    // Dropped at the end.
+    let mut own = if options.url.is_some() { None } else { Some(Database::start()?) };
+    let mut more = vec!["--node-in".to_string(), schema.clone()];
+    let url = match (&options.url, &own) {
+        (Some(url), _) => url.clone(),
+        (None, Some(own)) => {
+            more.extend(["--url".to_string(), own.url.clone()]);
+            own.url.parse()?
+        }
+        (None, None) => unreachable!("without --url a server has been started"),
+    };
+    let config = with_effects(&url, &schema);
+    let mut client = trial::connect(&config)?;
+    let version: String = client.query_one("SHOW server_version", &[])?.get(0);
+    println!("PostgreSQL {version} at {}", own.as_ref().map_or("--url", |own| &own.url));
+    let Options { nodes, prefetch, lease, jobs, seconds, seed, .. } = options;
+    println!(
+        "{nodes} nodes read {jobs} jobs {prefetch:?} in advance, with a lease of {lease:?}. For {seconds} s they are killed, \
+         stopped or replaced one after the other (seed {seed}).\n"
+    );
+    let result = trial::run(options, &schema, &config, own.as_mut(), &more)
+        .and_then(|outcome| Ok((Tally::count(&mut trial::connect(&config)?, &outcome)?, outcome)));
+    let drop_schemas = format!(
+        "SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE; DROP SCHEMA IF EXISTS {schema}_effects CASCADE"
+    );
+    let dropped = trial::connect(&config)?.batch_execute(&drop_schemas);
+    let (tally, outcome) = result?;
+    dropped?;
+    Ok(tally.report(options, &outcome))
+}
+
+/// Sets the schemas for names without one: that of the effects, and that of the nodes.
+fn with_effects(url: &Config, schema: &str) -> Config {
+    let mut config = url.clone();
+    let options = url.get_options().unwrap_or_default();
+    config
+        .options(format!("{options} -c search_path={schema}_effects,{schema}"))
+        .application_name("job_scheduler");
+    config
+}

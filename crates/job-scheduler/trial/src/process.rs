@@ -1,0 +1,134 @@
+//! The process of a node: its main function, and its start by the trial.
+
+use std::io::{self, Read};
+use std::panic;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, thread};
+
+use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_examples::process::Process;
+use hashed_wheel_examples::top::Top;
+use hashed_wheel_job_scheduler::{Context, Error, RunError, SchedulerBuilder};
+use serde_json::Value;
+use tokio::sync::{Mutex, oneshot};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+use crate::jobs::HANDLER;
+
+/// The maximum duration of a slow task in milliseconds.
+const SLOW: u64 = 300;
+
+/// The pause before another attempt, while the database is not there.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An execution has one row, even if it is inserted again because the answer was lost.
+const INSERT: &str = "
+    INSERT INTO effect (job, due, attempt, interrupted, execution, began) VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT DO NOTHING";
+
+/// The main function of the process. It runs until its standard input ends, because the parent has
+/// closed it or has ended.
+pub(crate) fn main(
+    config: &Config,
+    builder: SchedulerBuilder,
+    top: &Top,
+    grace: Duration,
+) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let (ended, stop) = oneshot::channel();
+    thread::spawn(move || {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        let _ = ended.send(());
+    });
+    let timer = HashedWheelTimer::new(Duration::from_millis(1), 8_192);
+    top.watch_one_of_several("runs", &timer);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(async {
+        let effects = Arc::new(Effects { config: config.clone(), client: Mutex::default() });
+        let builder = builder.timer(timer.clone()).handler_named(HANDLER, move |context, task| {
+            let effects = effects.clone();
+            async move { effects.execute(context, task).await }
+        });
+        let scheduler = loop {
+            match builder.clone().start(config.clone(), NoTls).await {
+                // The trial restarts the database.
+                Err(Error::Database(error)) => {
+                    eprintln!("a node cannot start yet: {error}");
+                    tokio::time::sleep(PAUSE * 5).await;
+                }
+                started => break started?,
+            }
+        };
+        let _ = stop.await;
+        match scheduler.shutdown(grace).await {
+            // The trial has stopped this process for longer than its lease.
+            Err(Error::LeaseLost) => Ok(()),
+            ended => ended,
+        }
+    });
+    timer.stop();
+    result?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The handler of all jobs. Each execution inserts a row into a table that the scheduler does not
+/// use, on its own connection.
+struct Effects {
+    config: Config,
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Effects {
+    async fn execute(&self, context: Context, task: Value) -> Result<&'static str, RunError> {
+        let execution = fastrand::i64(..);
+        let rows = self.query("SELECT clock_timestamp()", &[]).await;
+        let began: jiff::Timestamp = rows[0].get(0);
+        if task == "slow" {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..SLOW))).await;
+        }
+        let [attempt, interrupted] = [context.attempt, context.interrupted].map(|number| number as i32);
+        let Context { job, due, .. } = context;
+        self.query(INSERT, &[&job, &due, &attempt, &interrupted, &execution, &began]).await;
+        match task.as_str() {
+            // Contains a character that PostgreSQL's text type does not support.
+            Some("fail") => Err("intentional\0".into()),
+            // A panic without a message on the terminal.
+            Some("panic") => panic::resume_unwind(Box::new(())),
+            Some("flaky") if attempt - interrupted == 1 => Err("once".into()),
+            _ => Ok("did it\0"),
+        }
+    }
+
+    /// Repeats a query until the database answers.
+    async fn query(&self, text: &str, parameters: &[&(dyn ToSql + Sync)]) -> Vec<Row> {
+        loop {
+            if let Ok(client) = self.client().await {
+                if let Ok(rows) = client.query(text, parameters).await {
+                    return rows;
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn client(&self) -> Result<Arc<Client>, tokio_postgres::Error> {
+        let mut slot = self.client.lock().await;
+        if let Some(client) = slot.as_ref().filter(|client| !client.is_closed()) {
+            return Ok(client.clone());
+        }
+        let (client, connection) = self.config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok(slot.insert(Arc::new(client)).clone())
+    }
+}
+
+/// Starts this program again as a node, with the same options and some more. The process ends by
+/// itself when the trial ends.
+pub(crate) fn start(more: &[String]) -> io::Result<Process> {
+    let mut command = Command::new(env::current_exe()?);
+    Process::start(
+        command.args(env::args_os().skip(1)).args(more).stdin(Stdio::piped()).stdout(Stdio::null()),
+    )
+}

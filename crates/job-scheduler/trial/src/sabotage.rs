@@ -1,0 +1,52 @@
+//! Safeguards that a run of the trial can omit, to show that it detects that.
+
+use clap::ValueEnum;
+use hashed_wheel_job_scheduler::SchedulerBuilder;
+
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Sabotage {
+    /// A node does not check whether it still owns a run before it starts it.
+    NoCheck,
+    /// The runs of a lost node are not taken over.
+    NoTakeover,
+    /// An interrupted run is not marked.
+    NoMark,
+    /// A node waits for a job that another client has locked.
+    NoSkip,
+    /// Runs of a job that must not overlap do.
+    NoSlot,
+    /// The end of a run does not start the run that waits for it.
+    NoHeir,
+    /// A failed run is not repeated.
+    NoRetry,
+    /// Runs start 50 ms before they are due.
+    Early,
+    /// A run that a node has given back is not claimed by another one.
+    NoReturn,
+}
+
+impl Sabotage {
+    /// The fragments of statements that it changes, with what they become.
+    fn changes(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::NoCheck => &[(
+                "WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
+        AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())",
+                "WHERE run.id = plan.id",
+            )],
+            Self::NoTakeover => &[("WHERE owner = ANY ($2) AND", "WHERE owner = ANY ($2) AND false AND")],
+            Self::NoMark => &[("WHEN 'running' THEN 1 ELSE 0", "WHEN 'running' THEN 0 ELSE 0")],
+            Self::NoSkip => &[("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE")],
+            Self::NoSlot => &[("job.overlap = 'allow' OR slot.run = mine.id", "true")],
+            Self::NoHeir => &[("AND blocked.state = 'blocked'", "AND false")],
+            Self::NoRetry => &[("WHEN result.retry <= the_prefetch THEN 'claimed' ELSE 'waiting'", "ELSE result.state")],
+            Self::Early => &[("due, start_at, CASE WHEN is_skipped", "due, start_at - interval '50 ms', CASE WHEN is_skipped")],
+            Self::NoReturn => &[("WHERE run.state = 'waiting' AND", "WHERE false AND run.state = 'waiting' AND")],
+        }
+    }
+
+    pub(crate) fn apply(self, builder: SchedulerBuilder) -> SchedulerBuilder {
+        let changes = self.changes().iter();
+        changes.fold(builder, |builder, (original, replacement)| builder.sabotage(*original, *replacement))
+    }
+}

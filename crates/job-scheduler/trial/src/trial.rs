@@ -1,0 +1,259 @@
+//! Kills, stops and replaces nodes at random, and kills the database, then all nodes for a while,
+//! and then collects the results.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use fastrand::Rng;
+use hashed_wheel_examples::process::Process;
+use hashed_wheel_job_scheduler::Jobs;
+use jiff::Timestamp;
+use job_scheduler_trial::Database;
+use postgres::{Client, NoTls};
+use tokio_postgres::Config;
+
+use crate::Options;
+use crate::jobs::{self, Job, Time};
+use crate::process;
+
+/// The table with the effects of the runs. The nodes do not use it.
+const EFFECT: &str = "
+    CREATE TABLE effect (
+        job bigint NOT NULL, due timestamptz NOT NULL, attempt integer NOT NULL, interrupted integer NOT NULL,
+        execution bigint PRIMARY KEY, began timestamptz NOT NULL,
+        ended timestamptz NOT NULL DEFAULT clock_timestamp()
+    )";
+
+/// The time before the first job is due.
+const LEAD_TIME: Duration = Duration::from_secs(2);
+
+/// The time until all nodes have noticed that the database is back.
+const RECONNECT_TIME: Duration = Duration::from_secs(2);
+
+/// The time after the restart until the end.
+const REMAINING_TIME: Duration = Duration::from_secs(2);
+
+/// The time limit for pending runs, in addition to takeovers.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The events of the trial and their times.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// The jobs with their numbers in the database.
+    pub(crate) jobs: Vec<(i64, Job)>,
+    pub(crate) killed: u64,
+    pub(crate) stopped: u64,
+    /// The number of nodes that were shut down and replaced, and of those that ended regularly.
+    pub(crate) replaced: u64,
+    pub(crate) replaced_regularly: u64,
+    /// Whether the database was killed. Then each node starts again.
+    pub(crate) restarted: bool,
+    /// The start of the downtime.
+    pub(crate) down: Time,
+    /// The end of the period that is checked.
+    pub(crate) end: Time,
+    /// Later due times are too young for a misfire.
+    pub(crate) last_misfire: Time,
+    /// Whether other jobs were claimed while one job was locked.
+    pub(crate) claimed_others: bool,
+    /// The number of nodes that ended regularly at the end.
+    pub(crate) ended_regularly: u64,
+}
+
+/// Returns the downtime. It is so long that some due times are not claimed by the old nodes, and
+/// are too old for the new ones.
+pub(crate) fn downtime(options: &Options) -> Duration {
+    options.prefetch + options.misfire_after + Duration::from_millis(1_500)
+}
+
+/// Opens a blocking connection, for the trial itself.
+pub(crate) fn connect(config: &Config) -> Result<Client, postgres::Error> {
+    postgres::Config::from(config.clone()).connect(NoTls)
+}
+
+/// Runs the trial. `more` are the additional arguments of a node's process.
+pub(crate) fn run(
+    options: &Options,
+    schema: &str,
+    config: &Config,
+    own: Option<&mut Database>,
+    more: &[String],
+) -> Result<Outcome, Box<dyn Error>> {
+    let length = Duration::from_secs(options.seconds);
+    let mut random = Rng::with_seed(options.seed);
+    let mut client = connect(config)?;
+    client.batch_execute(&format!("CREATE SCHEMA {schema}_effects; {EFFECT}"))?;
+
+    let begin = || (0..options.nodes).map(|_| process::start(more)).collect::<io::Result<Vec<_>>>();
+    // All of them create the tables, at the same time.
+    let mut nodes = begin()?;
+    wait_for_tables(&mut client, schema)?;
+    let start = now(&mut client)? + micros(LEAD_TIME);
+    let last = start + micros(length + downtime(options));
+    let jobs = jobs::seeded(&mut random, options.jobs, start, last);
+    let mut outcome = Outcome { jobs: add(config, schema, jobs)?, ..Outcome::default() };
+    // Not with `enqueue`, which would reject the schedule.
+    client.execute(INVALID_JOB, &[&jobs::HANDLER])?;
+
+    sleep_until(&mut client, start)?;
+    let quarter = length / 4;
+    let begun = Instant::now();
+    disturb(&mut nodes, more, begun + quarter, options.lease, &mut random, &mut outcome)?;
+    outcome.claimed_others = lock_one(&mut client, options.lease)?;
+    disturb(&mut nodes, more, begun + quarter * 2, options.lease, &mut random, &mut outcome)?;
+    if let Some(own) = own {
+        own.restart()?;
+        outcome.restarted = true;
+        // A node that is shut down before it is connected again does not end regularly.
+        thread::sleep(RECONNECT_TIME);
+        client = connect(config)?;
+    }
+    disturb(&mut nodes, more, begun + length, options.lease, &mut random, &mut outcome)?;
+    for node in &mut nodes {
+        node.kill()?;
+    }
+    outcome.killed += nodes.len() as u64;
+    outcome.down = now(&mut client)?;
+    thread::sleep(downtime(options));
+    let nodes = begin()?;
+    thread::sleep(REMAINING_TIME);
+    outcome.end = now(&mut client)?;
+
+    // Sabotage does not become correct by waiting.
+    let timeout = if options.sabotage.is_some() { Duration::ZERO } else { TIMEOUT } + options.lease * 3;
+    let end = Timestamp::from_microsecond(outcome.end)?;
+    wait_for_none(&mut client, timeout, "SELECT FROM job WHERE enabled AND next_run <= $1", &[&end])?;
+    client.execute("UPDATE job SET next_run = NULL", &[])?;
+    outcome.last_misfire = now(&mut client)? - micros(options.misfire_after);
+    let unfinished = "SELECT FROM run WHERE state IN ('waiting', 'claimed', 'running', 'blocked')";
+    wait_for_none(&mut client, timeout + options.prefetch, unfinished, &[])?;
+    for mut node in nodes {
+        // Waiting closes its standard input, which makes it end.
+        outcome.ended_regularly += u64::from(node.wait()?.success());
+    }
+    Ok(outcome)
+}
+
+const INVALID_JOB: &str = "
+    INSERT INTO job (handler, payload, schedule, time_zone, jitter_us, misfire, overlap, retries,
+        retry_first_us, retry_max_us, next_run)
+    VALUES ($1, 'null', 'now and then', 'UTC', 0, 'skip', 'allow', 0, 0, 0, clock_timestamp())";
+
+/// Adds the jobs through the crate.
+fn add(config: &Config, schema: &str, jobs: Vec<Job>) -> Result<Vec<(i64, Job)>, Box<dyn Error>> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+        tokio::spawn(connection);
+        let handle = Jobs::new(schema)?;
+        let mut added = Vec::new();
+        for job in jobs {
+            added.push((handle.enqueue(&client, job.to_new_job()).await?.job, job));
+        }
+        Ok(added)
+    })
+}
+
+fn wait_for_tables(client: &mut Client, schema: &str) -> Result<(), Box<dyn Error>> {
+    let begin = Instant::now();
+    let table = format!("{schema}.slot");
+    while !client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table])?.get::<_, bool>(0) {
+        if begin.elapsed() > TIMEOUT {
+            return Err("no node has created the tables".into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn sleep_until(client: &mut Client, time: Time) -> Result<(), postgres::Error> {
+    let remaining = time - now(client)?;
+    thread::sleep(Duration::from_micros(remaining.max(0) as u64));
+    Ok(())
+}
+
+/// At random intervals of about half a lease, kills a node and starts another one, or stops one
+/// until its lease has ended, or shuts one down and starts another one.
+fn disturb(
+    nodes: &mut [Process],
+    more: &[String],
+    end: Instant,
+    lease: Duration,
+    random: &mut Rng,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
+    let count = nodes.len();
+    while Instant::now() < end {
+        let mut running: Vec<_> =
+            nodes.iter_mut().filter_map(|node| (!node.is_stopped()).then_some(node)).collect();
+        let is_one_stopped = running.len() < count;
+        if let Some(node) = random.choice(&mut running) {
+            let what = random.u32(..6);
+            if what < 2 && !is_one_stopped {
+                let (stopped, time) = (node.stop()?, lease.mul_f64(1.3 + random.f64()));
+                thread::spawn(move || {
+                    thread::sleep(time);
+                    drop(stopped);
+                });
+                outcome.stopped += 1;
+            } else if what == 2 {
+                // It gives its runs back, and the next node starts at the same time.
+                let mut old = std::mem::replace(*node, process::start(more)?);
+                outcome.replaced += 1;
+                outcome.replaced_regularly += u64::from(old.wait()?.success());
+            } else {
+                node.kill()?;
+                **node = process::start(more)?;
+                outcome.killed += 1;
+            }
+        }
+        thread::sleep(lease.mul_f64(0.2 + 0.6 * random.f64()));
+    }
+    Ok(())
+}
+
+/// Locks the first due job until more other runs are claimed than were in progress. Returns false
+/// if that takes too long.
+fn lock_one(client: &mut Client, lease: Duration) -> Result<bool, postgres::Error> {
+    let mut transaction = client.transaction()?;
+    transaction.execute("SELECT FROM job WHERE enabled ORDER BY next_run LIMIT 1 FOR UPDATE", &[])?;
+    thread::sleep(lease / 2);
+    let mut claimed = || {
+        let count = transaction.query_one("SELECT count(*) FROM run", &[])?;
+        Ok::<i64, postgres::Error>(count.get(0))
+    };
+    let (before, begin) = (claimed()?, Instant::now());
+    while claimed()? == before {
+        if begin.elapsed() > TIMEOUT {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    // The transaction has only locked the row.
+    transaction.rollback()?;
+    Ok(true)
+}
+
+/// Waits until the query returns no rows. If it takes too long, the results will show what is
+/// missing.
+fn wait_for_none(
+    client: &mut Client,
+    timeout: Duration,
+    query: &str,
+    parameters: &[&(dyn postgres::types::ToSql + Sync)],
+) -> Result<(), postgres::Error> {
+    let begin = Instant::now();
+    while begin.elapsed() < timeout && !client.query(query, parameters)?.is_empty() {
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn now(client: &mut Client) -> Result<Time, postgres::Error> {
+    let now: Timestamp = client.query_one("SELECT clock_timestamp()", &[])?.get(0);
+    Ok(now.as_microsecond())
+}
+
+fn micros(duration: Duration) -> Time {
+    duration.as_micros() as Time
+}

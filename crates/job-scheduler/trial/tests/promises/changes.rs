@@ -1,0 +1,109 @@
+//! Changes of jobs take effect immediately, also on runs that were read ahead.
+
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::{NewJob, Overlap, RunState};
+
+use crate::fixture::{Fixture, MS, Task, shut_down};
+
+#[tokio::test]
+async fn paused_job_does_not_start_although_it_was_read() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 700).every(MS * 100)).await;
+    fixture.until(job, |runs| runs.len() > 5).await;
+    assert!(fixture.jobs.clone().pause(&mut fixture.client, job).await.unwrap());
+    assert!(fixture.history(job).await.is_empty());
+    tokio::time::sleep(MS * 1_500).await;
+    assert!(fixture.history(job).await.is_empty());
+    // The due times during the pause are omitted.
+    assert!(fixture.jobs.clone().resume(&mut fixture.client, job).await.unwrap());
+    let resumed = fixture.job(job).await;
+    assert!(resumed.enabled);
+    let runs = fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Done)).await;
+    let first = runs.iter().map(|run| run.due).min().unwrap();
+    assert!(resumed.next_run.is_none_or(|next_run| next_run >= first));
+    assert!(runs.iter().all(|run| run.misses_until.is_none()));
+    assert!(!fixture.jobs.clone().pause(&mut fixture.client, job + 1).await.unwrap());
+    assert!(!fixture.jobs.clone().resume(&mut fixture.client, job + 1).await.unwrap());
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn paused_one_off_job_runs_after_the_pause() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 500)).await;
+    fixture.until_state(job, RunState::Claimed).await;
+    assert!(fixture.jobs.clone().pause(&mut fixture.client, job).await.unwrap());
+    tokio::time::sleep(MS * 800).await;
+    assert!(fixture.history(job).await.is_empty());
+    assert!(fixture.jobs.clone().resume(&mut fixture.client, job).await.unwrap());
+    fixture.until_done(job, 1).await;
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn pause_cancels_retries_and_runs_that_wait() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let job = NewJob::new(&Task::Sleep(2_000)).every(MS * 300).overlap(Overlap::Wait);
+    let job = fixture.enqueue(job).await;
+    let failing = NewJob::new(&Task::Fail).retries(1, MS * 4_000, MS * 4_000);
+    let failing = fixture.enqueue(failing).await;
+    fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Blocked)).await;
+    fixture.until(failing, |runs| matches!(runs, [run] if run.attempt == 2)).await;
+    for job in [job, failing] {
+        assert!(fixture.jobs.clone().pause(&mut fixture.client, job).await.unwrap());
+    }
+    fixture.until_state(failing, RunState::Cancelled).await;
+    let ended = [RunState::Done, RunState::Cancelled];
+    let runs = fixture.until(job, |runs| runs.iter().all(|run| ended.contains(&run.state))).await;
+    assert_eq!(runs.iter().filter(|run| run.state == RunState::Done).count(), 1, "{runs:?}");
+    // The slot is free.
+    assert!(fixture.jobs.clone().resume(&mut fixture.client, job).await.unwrap());
+    fixture.until(job, |runs| runs.iter().filter(|run| run.state == RunState::Done).count() > 1).await;
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn job_that_has_run_can_be_deleted_also_while_it_is_running() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let done = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    let running = NewJob::new(&Task::Sleep(500)).overlap(Overlap::Wait);
+    let running = fixture.enqueue(running).await;
+    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 900)).await;
+    fixture.until_done(done, 1).await;
+    fixture.until_state(running, RunState::Running).await;
+    fixture.until_state(claimed, RunState::Claimed).await;
+    for job in [done, running, claimed] {
+        assert!(fixture.jobs.delete(&fixture.client, job).await.unwrap());
+        assert!(!fixture.jobs.delete(&fixture.client, job).await.unwrap());
+        assert!(fixture.history(job).await.is_empty());
+    }
+    tokio::time::sleep(MS * 1_200).await;
+    // The node has not lost anything by that.
+    let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
+    assert!(matches!(&nodes[..], [node] if node.is_alive && node.id == 1), "{nodes:?}");
+    let slots = format!("SELECT FROM {}.slot", fixture.schema);
+    assert!(fixture.client.query(&slots, &[]).await.unwrap().is_empty());
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn invalid_schedule_in_the_table_disables_the_job() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(Duration::from_secs(3_600))).await;
+    let update =
+        format!("UPDATE {}.job SET schedule = 'now and then', next_run = clock_timestamp()", fixture.schema);
+    fixture.client.execute(&update, &[]).await.unwrap();
+    while fixture.job(job).await.enabled {
+        tokio::time::sleep(MS * 10).await;
+    }
+    let trouble = fixture.job(job).await.trouble.unwrap();
+    assert!(trouble.starts_with("'now and then': must be like"), "{trouble}");
+    assert!(fixture.jobs.clone().resume(&mut fixture.client, job).await.is_err());
+    shut_down(node).await;
+}

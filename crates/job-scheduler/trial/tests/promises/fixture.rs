@@ -1,0 +1,148 @@
+//! A schema of its own for each test.
+
+use std::env;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use hashed_wheel_examples::server::Missing;
+use hashed_wheel_job_scheduler::{
+    Context, Job, Jobs, NewJob, Payload, RunError, RunInfo, RunState, Scheduler, SchedulerBuilder,
+};
+use job_scheduler_trial::Database;
+use serde::{Deserialize, Serialize};
+use tokio_postgres::{Client, Config, NoTls};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// Far more than anything here takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The payload of most tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Task {
+    Succeed,
+    Fail,
+    FailPermanently,
+    Panic,
+    /// Fails before this attempt.
+    FailUntil(u32),
+    Sleep(u64),
+}
+
+impl Payload for Task {
+    const HANDLER: &'static str = "task";
+}
+
+pub(crate) async fn perform(context: Context, task: Task) -> Result<u32, RunError> {
+    match task {
+        Task::Fail => return Err("failed".into()),
+        Task::FailPermanently => return Err(RunError::permanent("failed for ever")),
+        Task::Panic => panic!("panicked"),
+        Task::FailUntil(attempt) if context.attempt < attempt => return Err("too early".into()),
+        Task::Sleep(millis) => tokio::time::sleep(MS * millis as u32).await,
+        Task::Succeed | Task::FailUntil(_) => {}
+    }
+    Ok(context.attempt)
+}
+
+/// A schema, with a connection.
+pub(crate) struct Fixture {
+    pub(crate) client: Client,
+    pub(crate) config: Config,
+    pub(crate) schema: String,
+    pub(crate) jobs: Jobs,
+}
+
+impl Fixture {
+    /// `None`: there is no server. Then it prints how to install it.
+    pub(crate) async fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let config: Config = url()?.parse().expect("a valid URL");
+        let client = connect(&config).await;
+        let schema = format!("test_{}", COUNT.fetch_add(1, Relaxed));
+        Some(Self { client, config, jobs: Jobs::new(&schema).expect("a valid name"), schema })
+    }
+
+    /// Settings with a short lease, and the handler of [`Task`].
+    pub(crate) fn builder(&self) -> SchedulerBuilder {
+        Scheduler::builder().schema(&self.schema).lease(MS * 1_500).handler(perform)
+    }
+
+    pub(crate) async fn node(&self) -> Scheduler {
+        self.start(self.builder()).await
+    }
+
+    pub(crate) async fn start(&self, builder: SchedulerBuilder) -> Scheduler {
+        builder.start(self.config.clone(), NoTls).await.expect("a node starts")
+    }
+
+    pub(crate) async fn enqueue(&self, job: NewJob) -> i64 {
+        self.jobs.enqueue(&self.client, job).await.expect("a valid job").job
+    }
+
+    pub(crate) async fn history(&self, job: i64) -> Vec<RunInfo> {
+        self.jobs.history(&self.client, job, 1_000).await.expect("a history")
+    }
+
+    pub(crate) async fn job(&self, job: i64) -> Job {
+        self.jobs.get(&self.client, job).await.expect("an answer").expect("a job")
+    }
+
+    /// Waits until a job has runs for which this holds.
+    pub(crate) async fn until(&self, job: i64, holds: impl Fn(&[RunInfo]) -> bool) -> Vec<RunInfo> {
+        let begin = Instant::now();
+        loop {
+            let runs = self.history(job).await;
+            if holds(&runs) {
+                return runs;
+            }
+            assert!(begin.elapsed() < TIMEOUT, "this takes too long: {runs:#?}");
+            tokio::time::sleep(MS * 5).await;
+        }
+    }
+
+    /// Waits until the only run of a job has this state.
+    pub(crate) async fn until_state(&self, job: i64, state: RunState) -> RunInfo {
+        self.until(job, |runs| matches!(runs, [run] if run.state == state)).await.remove(0)
+    }
+
+    /// Waits until a job has this many finished runs, and no others.
+    pub(crate) async fn until_done(&self, job: i64, count: usize) -> Vec<RunInfo> {
+        let is_done = |run: &RunInfo| run.state == RunState::Done;
+        self.until(job, |runs| runs.len() == count && runs.iter().all(is_done)).await
+    }
+}
+
+pub(crate) async fn connect(config: &Config) -> Client {
+    let (client, connection) = config.connect(NoTls).await.expect("the server is running");
+    tokio::spawn(connection);
+    client
+}
+
+pub(crate) async fn shut_down(node: Scheduler) {
+    node.shutdown(TIMEOUT).await.expect("it ends regularly");
+}
+
+/// The server is not dropped. It ends with this process.
+fn url() -> Option<String> {
+    static SERVER: OnceLock<Option<Mutex<Database>>> = OnceLock::new();
+    // In a thread without a runtime, because it uses a blocking client.
+    let server = SERVER
+        .get_or_init(|| std::thread::scope(|scope| scope.spawn(start).join().expect("the server starts")));
+    let server = server.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(server.url.clone())
+}
+
+fn start() -> Option<Mutex<Database>> {
+    match Database::start() {
+        Ok(database) => Some(Mutex::new(database)),
+        Err(error) if error.is::<Missing>() && env::var_os("EXAMPLES_NEED_SERVERS").is_none() => {
+            // Not with `eprintln!`: the test harness hides its output in tests that pass.
+            let _ = writeln!(io::stderr(), "\n{error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,11 @@
+//! What the documentation of the crate promises, each with nodes in this process, on a PostgreSQL
+//! server that this test starts. (`trial.rs` kills processes.)
+//!
+//! Bounds on time are generous, because the machine may be busy.
+
+mod changes;
+mod fixture;
+mod keys;
+mod nodes;
+mod runs;
+mod sabotages;

@@ -1,0 +1,146 @@
+//! Nodes that start, end and are lost.
+
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, RunState, Scheduler};
+use serde_json::Value;
+use tokio_postgres::NoTls;
+
+use crate::fixture::{Fixture, MS, Task, shut_down};
+
+/// A handler that does nothing.
+async fn nothing(_: Context, _: Value) -> Result<(), RunError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn nodes_that_start_at_once_create_the_tables_once() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let starting: Vec<_> = (0..6)
+        .map(|number| {
+            let builder = fixture.builder().name(format!("node {number}"));
+            tokio::spawn(builder.start(fixture.config.clone(), NoTls))
+        })
+        .collect();
+    let mut nodes = Vec::new();
+    for node in starting {
+        nodes.push(node.await.unwrap().expect("it starts"));
+    }
+    let versions = format!("SELECT version FROM {}.migration", fixture.schema);
+    assert_eq!(fixture.client.query(&versions, &[]).await.unwrap().len(), 1);
+    let alive = fixture.jobs.nodes(&fixture.client).await.unwrap();
+    assert_eq!(alive.iter().filter(|node| node.is_alive && node.name.starts_with("node ")).count(), 6);
+    for node in nodes {
+        shut_down(node).await;
+    }
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_not_touched() {
+    let Some(fixture) = Fixture::new().await else { return };
+    shut_down(fixture.node().await).await;
+    let newer = format!("INSERT INTO {}.migration VALUES (1000)", fixture.schema);
+    fixture.client.execute(&newer, &[]).await.unwrap();
+    let error = fixture.builder().start(fixture.config.clone(), NoTls).await.unwrap_err();
+    assert!(matches!(error, Error::SchemaTooNew { found: 1000, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn invalid_settings_are_reported_before_a_connection_is_opened() {
+    let nowhere = "postgresql://nobody@127.0.0.1:1/nothing".parse::<tokio_postgres::Config>().unwrap();
+    for (builder, reason) in [
+        (Scheduler::builder().schema("No"), "'No' is no name for a schema"),
+        (Scheduler::builder().lease(MS), "lease of 1ms"),
+        (
+            Scheduler::builder().handler_named("a", nothing).handler_named("a", nothing),
+            "two handlers for 'a'",
+        ),
+    ] {
+        let error = builder.start(nowhere.clone(), NoTls).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid(what) if what.contains(reason)), "{error}");
+    }
+    let error = Scheduler::builder().start(nowhere, NoTls).await.unwrap_err();
+    assert!(error.to_string().starts_with("database error: error connecting"), "{error}");
+}
+
+#[tokio::test]
+async fn job_without_a_handler_waits_for_a_node_that_has_one() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let old = fixture.node().await;
+    let job = fixture.enqueue(NewJob::named("new", Value::Null)).await;
+    tokio::time::sleep(MS * 1_000).await;
+    assert!(fixture.history(job).await.is_empty());
+    let new = fixture.builder().handler_named("new", nothing);
+    let new = fixture.start(new).await;
+    fixture.until_done(job, 1).await;
+    shut_down(old).await;
+    shut_down(new).await;
+}
+
+#[tokio::test]
+async fn shutdown_finishes_what_is_running_and_gives_back_the_rest() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let running = fixture.enqueue(NewJob::new(&Task::Sleep(500))).await;
+    fixture.until_state(running, RunState::Running).await;
+    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 2_000)).await;
+    fixture.until_state(claimed, RunState::Claimed).await;
+    shut_down(node).await;
+    assert_eq!(fixture.history(running).await[0].state, RunState::Done);
+    assert_eq!(fixture.history(claimed).await[0].state, RunState::Waiting);
+    let other = fixture.node().await;
+    let run = &fixture.until_done(claimed, 1).await[0];
+    assert_eq!((run.attempt, run.taken_over, run.node), (1, 0, Some(2)));
+    shut_down(other).await;
+}
+
+#[tokio::test]
+async fn shutdown_interrupts_what_exceeds_the_grace_and_marks_it() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let job = fixture.enqueue(NewJob::new(&Task::Sleep(4_000))).await;
+    fixture.until_state(job, RunState::Running).await;
+    node.shutdown(MS * 100).await.unwrap();
+    let other = fixture.node().await;
+    let run = fixture.until(job, |runs| runs[0].interrupted == 1).await.remove(0);
+    assert_eq!((run.attempt, run.taken_over), (2, 1));
+    fixture.until_done(job, 1).await;
+    shut_down(other).await;
+}
+
+#[tokio::test]
+async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let lost = fixture.start(fixture.builder().heartbeat(MS * 300)).await;
+    let interrupted = fixture.enqueue(NewJob::new(&Task::Sleep(400))).await;
+    fixture.until_state(interrupted, RunState::Running).await;
+    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 400)).await;
+    fixture.until_state(claimed, RunState::Claimed).await;
+    drop(lost);
+    let other = fixture.start(fixture.builder().heartbeat(MS * 300)).await;
+    let run = &fixture.until_done(interrupted, 1).await[0];
+    assert_eq!((run.attempt, run.interrupted, run.taken_over), (2, 1, 1));
+    let run = &fixture.until_done(claimed, 1).await[0];
+    assert_eq!((run.attempt, run.interrupted, run.taken_over), (1, 0, 1));
+    // The bound is 1.8 s after its last beat. The rest is for a busy machine.
+    let late = run.started.unwrap().duration_since(run.due);
+    assert!(late < Duration::from_secs(12).try_into().unwrap(), "{late:?}");
+    assert_eq!(fixture.jobs.nodes(&fixture.client).await.unwrap().len(), 1);
+    shut_down(other).await;
+}
+
+#[tokio::test]
+async fn node_whose_connections_are_closed_starts_again_under_another_number() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.start(fixture.builder().name("n")).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Sleep(1_000))).await;
+    fixture.until_state(job, RunState::Running).await;
+    // Those of this test's node: it listens on the channel of its schema.
+    let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE $1";
+    fixture.client.query(close, &[&format!("%\"{}\".%", fixture.schema)]).await.ok();
+    let run = fixture.until(job, |runs| runs[0].state == RunState::Done).await.remove(0);
+    assert_eq!((run.interrupted, run.taken_over), (1, 1));
+    let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
+    assert!(matches!(&nodes[..], [node] if node.id == 2 && node.name == "n"), "{nodes:?}");
+    shut_down(node).await;
+}

@@ -1,0 +1,84 @@
+//! Safeguards whose absence the trial with its processes detects too seldom. Each test runs twice:
+//! as it is, and without the safeguard, which must make a difference.
+
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::{NewJob, RunState};
+
+use crate::fixture::{Fixture, MS, Task};
+
+/// A node that runs a job while another node takes the run over. Returns the state of the run
+/// afterwards.
+async fn finish_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
+    let fixture = Fixture::new().await?;
+    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let node = fixture.start(builder).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Sleep(500))).await;
+    fixture.until_state(job, RunState::Running).await;
+    let schema = &fixture.schema;
+    let take_over = format!(
+        "INSERT INTO {schema}.node (name, alive_until) VALUES ('other', clock_timestamp() + interval '1 hour'); \
+         UPDATE {schema}.run SET owner = (SELECT max(id) FROM {schema}.node), state = 'claimed', attempt = 2, \
+         interrupted = 1, start_at = clock_timestamp() + interval '1 hour'"
+    );
+    fixture.client.batch_execute(&take_over).await.unwrap();
+    tokio::time::sleep(MS * 1_500).await;
+    let state = fixture.history(job).await[0].state;
+    drop(node);
+    Some(state)
+}
+
+#[tokio::test]
+async fn result_of_a_run_of_another_node_is_not_written() {
+    let Some(state) = finish_without_owning(None).await else { return };
+    assert_eq!(state, RunState::Claimed);
+    let no_owner = (
+        "WHERE run.id = result.id AND run.owner = the_node AND run.state = 'running'",
+        "WHERE run.id = result.id",
+    );
+    assert_eq!(finish_without_owning(Some(no_owner)).await, Some(RunState::Done));
+}
+
+/// A job that is due at once, on a node that reads every ten seconds at most. Returns whether it
+/// has started within three seconds.
+async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
+    let fixture = Fixture::new().await?;
+    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let node = fixture.start(builder.lease(Duration::from_secs(60)).prefetch(MS * 20_000)).await;
+    tokio::time::sleep(MS * 500).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    tokio::time::sleep(MS * 3_000).await;
+    let has_started = !fixture.history(job).await.is_empty();
+    drop(node);
+    Some(has_started)
+}
+
+#[tokio::test]
+async fn new_jobs_need_the_notification() {
+    let Some(has_started) = starts_immediately(None).await else { return };
+    assert!(has_started);
+    let no_notify = ("SELECT pg_notify('@channel', '') WHERE", "SELECT WHERE");
+    assert_eq!(starts_immediately(Some(no_notify)).await, Some(false));
+}
+
+/// Pauses a job after a node has read its run ahead. Returns whether it ran nevertheless.
+async fn runs_although_paused(sabotage: Option<(&str, &str)>) -> Option<bool> {
+    let mut fixture = Fixture::new().await?;
+    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let node = fixture.start(builder).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 800)).await;
+    fixture.until_state(job, RunState::Claimed).await;
+    fixture.jobs.clone().pause(&mut fixture.client, job).await.unwrap();
+    tokio::time::sleep(MS * 1_500).await;
+    let has_run = fixture.history(job).await.iter().any(|run| run.state == RunState::Done);
+    drop(node);
+    Some(has_run)
+}
+
+#[tokio::test]
+async fn pause_needs_to_cancel_what_was_read() {
+    let Some(has_run) = runs_although_paused(None).await else { return };
+    assert!(!has_run);
+    let no_cancel = ("WHERE run.job = the_job AND run.state IN", "WHERE false AND run.state IN");
+    assert_eq!(runs_although_paused(Some(no_cancel)).await, Some(true));
+}
