@@ -82,3 +82,53 @@ async fn pause_needs_to_cancel_what_was_read() {
     let no_cancel = ("WHERE run.job = the_job AND run.state IN", "WHERE false AND run.state IN");
     assert_eq!(runs_although_paused(Some(no_cancel)).await, Some(true));
 }
+
+/// A node that has read a run ahead, while another node takes it over. Returns the state of the run
+/// after its due time.
+async fn start_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
+    let fixture = Fixture::new().await?;
+    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let node = fixture.start(builder).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Sleep(60_000)).after(MS * 800)).await;
+    fixture.until_state(job, RunState::Claimed).await;
+    let schema = &fixture.schema;
+    let take_over = format!(
+        "INSERT INTO {schema}.node (name, alive_until) VALUES ('other', clock_timestamp() + interval '1 hour'); \
+         UPDATE {schema}.run SET owner = (SELECT max(id) FROM {schema}.node)"
+    );
+    fixture.client.batch_execute(&take_over).await.unwrap();
+    tokio::time::sleep(MS * 2_000).await;
+    let state = fixture.history(job).await[0].state;
+    drop(node);
+    Some(state)
+}
+
+#[tokio::test]
+async fn run_of_another_node_is_not_started() {
+    let Some(state) = start_without_owning(None).await else { return };
+    assert_eq!(state, RunState::Claimed);
+    let no_check = ("AND run.owner = the_node AND run.state = 'claimed'\n        AND EXISTS", "AND EXISTS");
+    assert_eq!(start_without_owning(Some(no_check)).await, Some(RunState::Running));
+}
+
+/// A node that is lost during a run, which another node repeats. Returns the mark of the run.
+async fn repeat(sabotage: Option<(&str, &str)>) -> Option<(i32, i32)> {
+    let fixture = Fixture::new().await?;
+    let lost = fixture.node().await;
+    let job = fixture.enqueue(NewJob::new(&Task::Sleep(300))).await;
+    fixture.until_state(job, RunState::Running).await;
+    drop(lost);
+    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let other = fixture.start(builder).await;
+    let run = &fixture.until_done(job, 1).await[0];
+    drop(other);
+    Some((run.attempt, run.interrupted))
+}
+
+#[tokio::test]
+async fn repeated_run_is_marked() {
+    let Some(mark) = repeat(None).await else { return };
+    assert_eq!(mark, (2, 1));
+    let no_mark = ("WHEN 'running' THEN 1 ELSE 0", "WHEN 'running' THEN 0 ELSE 0");
+    assert_eq!(repeat(Some(no_mark)).await, Some((1, 0)));
+}
