@@ -1,6 +1,7 @@
 //! The code that the examples share: reporting, starting processes and servers, testing, and
 //! showing timers to `wheel-top`.
 
+pub mod options;
 pub mod process;
 pub mod redis_server;
 pub mod server;

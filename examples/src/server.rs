@@ -99,7 +99,15 @@ impl Scratch {
     ///
     /// If the folder cannot be created, or the shell cannot be started.
     pub fn new(name: &str, signal: &'static str, users: &[&str]) -> io::Result<Arc<Self>> {
-        let folder = fs::canonicalize(env::temp_dir())?.join(format!("{name}-{}", process::id()));
+        let temporary = env::temp_dir();
+        let folder = fs::canonicalize(&temporary).map_err(|error| {
+            let temporary = temporary.display();
+            io::Error::new(
+                error.kind(),
+                format!("the folder for temporary files, {temporary} (TMPDIR): {error}"),
+            )
+        })?;
+        let folder = folder.join(format!("{name}-{}", process::id()));
         let mut builder = DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

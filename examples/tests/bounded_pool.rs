@@ -36,7 +36,7 @@ fn all_rejected_tasks_are_counted() {
 /// A test without rejections would show nothing.
 #[test]
 fn run_without_rejections_fails() {
-    let RunResult { status, text } = run("--timeouts 10 --queue 100 --work 1");
+    let RunResult { status, text } = run("--timeouts 10 --queue 100 --work 1ms");
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL") && text.contains("drop it: the pool rejected nothing"), "{text}");
 }

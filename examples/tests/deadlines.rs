@@ -31,6 +31,8 @@ fn bad_options_are_rejected_with_status_2() {
         ("--calls 10", "'--calls <N>'"),
         ("--deadline soon", "'--deadline <TIME>'"),
         ("--deadline 2days", "the maximum is one day"),
+        ("--deadline 0s", "longer than zero"),
+        ("--deadline 100ms", "at least the limit of an attempt"),
         ("--hedge-after 250ms", "shorter than the limit of an attempt"),
         ("--max-late 5000", "'--max-late <TIME>'"),
     ] {

@@ -8,7 +8,7 @@ fn run(options: &str) -> RunResult {
 
 #[test]
 fn only_earlier_timeouts_wake_the_loop() {
-    let RunResult { status, text } = run("--timeouts 50 --clients 10 --max-late 2000");
+    let RunResult { status, text } = run("--timeouts 50 --clients 10 --max-late 2s");
     assert_eq!(status, Some(0), "{text}");
     for line in [
         "without a time limit; 0 wake-ups",

@@ -12,7 +12,7 @@ fn run(options: &str) -> RunResult {
 #[test]
 fn only_silent_connections_are_closed() {
     let RunResult { status, text } =
-        run("--connections 200 --seconds 4 --idle 2s --packet-every 100ms --max-late 2s");
+        run("--connections 200 --duration 4s --idle 2s --packet-every 100ms --max-late 2s");
     assert_eq!(status, Some(0), "{text}");
     for line in [
         "60 because of silence (expected 60)",
@@ -30,7 +30,7 @@ fn share_of_silent_clients_may_be_0_or_1() {
         [(0, "0 because of silence (expected 0)"), (1, "50 because of silence (expected 50)")]
     {
         let RunResult { status, text } = run(&format!(
-            "--connections 50 --seconds 3 --packet-every 100ms --max-late 2s --silent-share {share}"
+            "--connections 50 --duration 3s --packet-every 100ms --max-late 2s --silent-share {share}"
         ));
         assert_eq!(status, Some(0), "{text}");
         assert!(text.contains(line), "{line}: {text}");
@@ -42,7 +42,7 @@ fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--connections 0", "'--connections <N>'"),
         ("--idle 300ms --packet-every 200ms", "less than twice --packet-every"),
-        ("--tick 0", "tick is zero"),
+        ("--tick 0s", "tick is zero"),
     ] {
         let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");

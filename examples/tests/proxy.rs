@@ -1,7 +1,9 @@
 //! Runs the program as a user would, with a real wrk.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
+use hashed_wheel_examples::process::{Process, signal};
 use hashed_wheel_examples::testing::{self, RunResult};
 
 /// Long timeouts for a small test, because the machine may be busy.
@@ -14,7 +16,7 @@ fn run(options: &str) -> RunResult {
 
 #[test]
 fn every_timeout_fires_on_every_timer() {
-    let trial = "--connections 100 --idle 200 --offenders 20 --seconds 2 --rounds 1";
+    let trial = "--connections 100 --idle 200 --offenders 20 --duration 6s --rounds 1";
     let ran = run(&format!("{trial} {TIMEOUTS}"));
     if ran.was_skipped() {
         return;
@@ -28,7 +30,7 @@ fn every_timeout_fires_on_every_timer() {
 
 #[test]
 fn early_or_missing_timeouts_are_detected() {
-    let trial = "--timers wheel --connections 2 --idle 2 --offenders 2 --seconds 1 --rounds 1";
+    let trial = "--timers wheel --connections 2 --idle 2 --offenders 2 --duration 6s --rounds 1";
     for (sabotage, why) in [
         ("early", "clients got a wrong result"),
         ("never-idle --max-late 2s", "timeouts have fired instead of [2, 2, 4, 2]"),
@@ -57,12 +59,37 @@ fn bad_options_are_rejected_with_status_2() {
         ("--connections 0", "'--connections <N>'"),
         ("--idle-timeout 1s", "shorter than --idle-timeout"),
         ("--total-timeout 5s", "shorter than --total-timeout"),
-        ("--total-timeout 2days", "the maximum is one day"),
-        ("--tick 0s", "tick is zero"),
+        ("--total-timeout 13s", "would not fire under load"),
+        ("--duration 12500ms", "whole seconds"),
+        ("--tick 0s", "longer than zero"),
         ("--timers none", "'--timers <WHOSE>'"),
     ] {
         let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }
+}
+
+/// Ctrl-C is no failure of the proxy.
+#[cfg(unix)]
+#[test]
+fn interruption_is_reported() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_proxy"));
+    command
+        .args(["--connections=10", "--idle=10", "--offenders=1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut program = Process::start(&mut command).expect("the program can be started");
+    let mut output = BufReader::new(program.stdout.take().expect("it was piped"));
+    let mut text = String::new();
+    output.read_line(&mut text).expect("it prints its options");
+    if text.contains("SKIPPED") {
+        return;
+    }
+    // The program catches signals before it prints its options.
+    signal(program.id(), "INT").expect("it runs");
+    let status = program.wait().expect("it ends");
+    let mut errors = String::new();
+    program.stderr.take().expect("it was piped").read_to_string(&mut errors).expect("it is text");
+    assert_eq!((status.code(), errors.trim_end()), (Some(130), "interrupted"));
 }

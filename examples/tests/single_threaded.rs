@@ -8,7 +8,7 @@ fn run(options: &str) -> RunResult {
 
 #[test]
 fn every_request_ends_exactly_once() {
-    let RunResult { status, text } = run("--requests 2000 --max-late 2000");
+    let RunResult { status, text } = run("--requests 2000 --max-late 2s");
     assert_eq!(status, Some(0), "{text}");
     for line in ["of 2,000 in", "0 left", "PASS"] {
         assert!(text.contains(line), "{line}: {text}");
@@ -17,7 +17,7 @@ fn every_request_ends_exactly_once() {
 
 #[test]
 fn requests_fail_if_the_server_never_answers() {
-    let RunResult { status, text } = run("--requests 150 --drop 1 --max-late 2000");
+    let RunResult { status, text } = run("--requests 150 --drop 1 --max-late 2s");
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("answered     0 of 150") && text.contains("150 failed"), "{text}");
 }

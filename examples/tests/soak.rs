@@ -10,7 +10,7 @@ fn run(options: &str) -> RunResult {
 /// its plateau in so short a time.
 #[test]
 fn each_timeout_is_accounted_for_and_memory_returns() {
-    let options = "--seconds 5 --producers 3 --bursts 2 --quiet 6 --max-growth 400 --max-late 60000";
+    let options = "--duration 5s --producers 3 --bursts 2 --quiet 6s --max-growth 400 --max-late 60s";
     let RunResult { status, text } = run(options);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("PASS"), "{text}");
@@ -19,31 +19,31 @@ fn each_timeout_is_accounted_for_and_memory_returns() {
 #[track_caller]
 fn fails(sabotage: &str, options: &str, why: &str) {
     let RunResult { status, text } =
-        run(&format!("--producers 2 --sabotage {sabotage} --bursts 0 --quiet 1 {options}"));
+        run(&format!("--producers 2 --sabotage {sabotage} --bursts 0 --quiet 1s {options}"));
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL") && text.contains(why), "{why}: {text}");
 }
 
 #[test]
 fn lost_cancel_is_detected() {
-    fails("lost-cancel", "--seconds 1 --max-growth 400", "a timeout ended 0 times");
+    fails("lost-cancel", "--duration 1s --max-growth 400", "a timeout ended 0 times");
 }
 
 #[test]
 fn lost_task_is_detected() {
-    fails("lost-task", "--seconds 1 --max-growth 400", "scheduled and ended");
+    fails("lost-task", "--duration 1s --max-growth 400", "scheduled and ended");
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn leak_is_detected() {
-    fails("leak", "--seconds 3 --max-growth 10", "memory grew");
+    fails("leak", "--duration 3s --max-growth 10", "memory grew");
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_that_does_not_return_is_detected() {
-    let options = "--producers 2 --sabotage hoard --seconds 2 --bursts 1 --quiet 5 --max-growth 400";
+    let options = "--producers 2 --sabotage hoard --duration 2s --bursts 1 --quiet 5s --max-growth 400";
     let RunResult { status, text } = run(options);
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("more than 32 MiB were not returned after the last pause"), "{text}");
@@ -52,18 +52,18 @@ fn memory_that_does_not_return_is_detected() {
 #[test]
 #[cfg(target_os = "linux")]
 fn leftover_thread_is_detected() {
-    fails("thread", "--seconds 1 --max-growth 400", "threads are left");
+    fails("thread", "--duration 1s --max-growth 400", "threads are left");
 }
 
 #[test]
 fn late_timeouts_are_detected() {
-    fails("stall", "--seconds 2 --max-growth 400 --max-late 200", "late");
+    fails("stall", "--duration 2s --max-growth 400 --max-late 200ms", "late");
 }
 
 #[test]
 fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
-        ("--seconds 0", "'--seconds <S>'"),
+        ("--duration 0s", "'--duration <TIME>'"),
         ("--producers 0", "'--producers <N>'"),
         ("--burst-size 0", "'--burst-size <N>'"),
         ("--quiet -1", "'-1'"),

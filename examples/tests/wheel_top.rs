@@ -180,7 +180,7 @@ fn adjacent_slots_are_added() {
 
 #[test]
 fn example_can_be_watched() {
-    let options = "--connections 50 --seconds 6 --max-late 5s --top 127.0.0.1:0";
+    let options = "--connections 50 --duration 6s --max-late 5s --top 127.0.0.1:0";
     let mut example = Command::new(env!("CARGO_BIN_EXE_idle_connections"));
     example.args(options.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut example = Process::start(&mut example).unwrap();

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, RejectionPolicy, Timeout, TimerTask};
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::options::positive_duration;
 use hashed_wheel_examples::top::Top;
 
 const TICK: Duration = Duration::from_millis(5);
@@ -60,9 +61,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     queue: u16,
 
-    /// How many milliseconds a task takes
-    #[arg(long, value_name = "MS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    work: u64,
+    /// How long a task takes
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = positive_duration)]
+    work: Duration,
 
     #[command(flatten)]
     top: Top,
@@ -159,7 +160,7 @@ impl Outcomes {
 fn main() -> ExitCode {
     let options = Options::parse();
     println!(
-        "{} timeouts, most of which are due at the same time. The pool has {} threads and a queue of {} tasks; each task takes {} ms.\n",
+        "{} timeouts, most of which are due at the same time. The pool has {} threads and a queue of {} tasks; each task takes {:?}.\n",
         options.timeouts, options.threads, options.queue, options.work
     );
     println!(
@@ -190,7 +191,7 @@ fn trial(policy: RejectionPolicy, options: &Options, verdict: &mut Verdict) {
     options.top.watch(name, &timer);
     let outcomes = Arc::new(Outcomes::default());
 
-    let work = Duration::from_millis(options.work);
+    let work = options.work;
     let (mut cancelled, mut to_be_stopped) = (0, 0);
     for number in 0..options.timeouts {
         let task = Task { outcomes: Arc::clone(&outcomes), work, is_recorded: false };

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::options::duration;
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
@@ -30,9 +31,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=2_000_000_000))]
     pending: u64,
 
-    /// The tick in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    tick: u64,
+    /// The timer's tick
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
+    tick: Duration,
 
     /// How many slots the wheel has
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..))]
@@ -56,9 +57,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let mut builder = HashedWheelTimer::builder()
-        .tick(Duration::from_millis(options.tick))
-        .ticks_per_wheel(options.slots as usize);
+    let mut builder = HashedWheelTimer::builder().tick(options.tick).ticks_per_wheel(options.slots as usize);
     if options.hierarchical {
         builder = builder.hierarchical();
     }
@@ -76,7 +75,7 @@ fn main() -> ExitCode {
 fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
     let mut verdict = Verdict::default();
     let n = options.pending;
-    println!("{} timeouts, tick {} ms, {} slots", HumanCount(n), options.tick, options.slots);
+    println!("{} timeouts, tick {:?}, {} slots", HumanCount(n), options.tick, options.slots);
 
     let (before, began) = (resident(), Instant::now());
     schedule(timer, n);

@@ -32,6 +32,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use hashed_wheel::client::Policy;
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
@@ -39,8 +40,6 @@ use crate::trial::{CALLS_PER_RETRY, Load, Outcome, RESERVE};
 
 /// The limit for one attempt.
 const ATTEMPT: Duration = Duration::from_millis(250);
-
-const A_DAY: Duration = Duration::from_secs(86_400);
 
 /// A client with deadlines, retries and hedges, and a server that is sometimes slow, silent or
 /// unreachable
@@ -56,17 +55,17 @@ struct Options {
     callers: u32,
 
     /// The time limit of a call with all its attempts (an attempt has a limit of 250 ms)
-    #[arg(long, value_name = "TIME", default_value = "600ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "600ms", value_parser = positive_duration)]
     deadline: Duration,
 
     /// The time until a second request is sent; default: the 95th percentile of the answers without
     /// hedges
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     hedge_after: Option<Duration>,
 
     /// FAIL if the 99th percentile of the lateness of failed calls is higher: a tick, and what a
     /// busy machine needs
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
     max_late: Duration,
 
     #[command(flatten)]
@@ -84,8 +83,8 @@ struct Options {
 impl Options {
     /// Returns what is wrong with a combination of valid options.
     fn check(&self) -> Result<(), String> {
-        if self.deadline > A_DAY {
-            return Err("--deadline: the maximum is one day".into());
+        if self.deadline < ATTEMPT {
+            return Err(format!("--deadline has to be at least the limit of an attempt, {ATTEMPT:?}"));
         }
         if self.hedge_after.is_some_and(|after| after >= ATTEMPT) {
             return Err(format!("--hedge-after has to be shorter than the limit of an attempt, {ATTEMPT:?}"));

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use hashed_wheel_examples::options::duration;
 use hashed_wheel_examples::top::Top;
 
 /// How long to wait for an expected event.
@@ -39,10 +40,10 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=500))]
     clients: u32,
 
-    /// FAIL if the 99th percentile of the lateness, in milliseconds, is higher: what the machine
-    /// needs to wake a thread
-    #[arg(long, value_name = "MS", default_value_t = 500)]
-    max_late: u64,
+    /// FAIL if the 99th percentile of the lateness is higher: what the machine needs to wake a
+    /// thread
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
+    max_late: Duration,
 
     #[command(flatten)]
     top: Top,

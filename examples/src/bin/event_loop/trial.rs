@@ -171,7 +171,7 @@ impl Trial<'_> {
 
     fn expect_in_time(&mut self, what: &str, lateness: &Lateness) {
         let late = lateness.p99();
-        let is_in_time = late.as_millis() <= self.options.max_late.into();
+        let is_in_time = late <= self.options.max_late;
         self.verdict.expect(is_in_time, format!("{what}: the 99th percentile of the lateness is {late:.1?}"));
     }
 

@@ -154,7 +154,7 @@ impl<'a> Clients<'a> {
     fn is_over(&self) -> io::Result<bool> {
         match self.start {
             Some(start) => {
-                let length = self.options.length();
+                let length = self.options.duration;
                 let timeout = length + self.options.allowed() + TIMEOUT;
                 Ok(self.open == 0
                     || start.elapsed() >= length && self.to_close == 0

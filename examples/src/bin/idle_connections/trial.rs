@@ -111,7 +111,7 @@ impl Trial<'_> {
 
     /// Runs until the clients report.
     fn watch(&mut self, start: Instant, rearms: u64) -> Result<(), Box<dyn Error>> {
-        let length = self.options.length();
+        let length = self.options.duration;
         let longest = length + self.options.allowed() + TIMEOUT;
         let mut progress = Progress::new("running", length.as_millis() as u64);
         while self.seen.is_none() {

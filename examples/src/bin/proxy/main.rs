@@ -20,7 +20,7 @@
 //! At the end the program prints PASS, or FAIL and the reasons. It passes if each timeout has fired
 //! as often as expected and in time, and wrk has seen no error. The speed does not matter for that.
 //! Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files, 77 means
-//! that there is no wrk. `proxy.rs`, `timers.rs` and `http.rs` are the parts to copy. For Linux.
+//! that there is no wrk, and 130 that the program was interrupted. `proxy.rs`, `timers.rs` and `http.rs` are the parts to copy. For Linux.
 
 mod clients;
 mod http;
@@ -43,6 +43,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use hashed_wheel::{Builder, HashedWheelTimer};
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::options::{A_DAY, duration, positive_duration};
 use hashed_wheel_examples::server::NO_SERVER;
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
@@ -53,13 +54,14 @@ use crate::trial::Measurement;
 use crate::upstream::Unreachable;
 use hashed_wheel_examples::On;
 
-const A_DAY: Duration = Duration::from_secs(86_400);
+/// The exit status after SIGINT, as in a shell, and after SIGTERM.
+const INTERRUPTED: u8 = 130;
 
 /// A proxy's timeouts on the wheel, and on tokio's timer, under load
 #[derive(Debug, Parser)]
 #[command(
     name = "proxy",
-    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files, 77 means that there is no wrk."
+    after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files, 77 means that there is no wrk, and 130 that the program was interrupted."
 )]
 struct Options {
     /// How many connections the load uses
@@ -74,9 +76,10 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=5_000))]
     offenders: u32,
 
-    /// How many seconds the load lasts; timeouts that fire during it have to be shorter
-    #[arg(long, value_name = "S", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
+    /// How long the load lasts, in whole seconds: at least as long as all timeouts, so that they
+    /// fire under load
+    #[arg(long, value_name = "TIME", default_value = "12s", value_parser = positive_duration)]
+    duration: Duration,
 
     /// How often each proxy is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -87,27 +90,27 @@ struct Options {
     timers: Vec<On>,
 
     /// The time limit for a connection to the upstream
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     connect_timeout: Duration,
 
     /// The time limit for the head of a request
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive_duration)]
     header_timeout: Duration,
 
     /// The time without data from either side after which a connection is closed
-    #[arg(long, value_name = "TIME", default_value = "7s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "7s", value_parser = positive_duration)]
     idle_timeout: Duration,
 
     /// The time limit for a request and its answer
-    #[arg(long, value_name = "TIME", default_value = "9s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "9s", value_parser = positive_duration)]
     total_timeout: Duration,
 
     /// The wheel's tick; tokio's is 1 ms
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = positive_duration)]
     tick: Duration,
 
     /// FAIL if a timeout fires later than this: what a busy machine needs
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     max_late: Duration,
 
     #[command(flatten)]
@@ -138,13 +141,19 @@ impl Options {
     /// Returns what is wrong with a combination of valid options.
     fn check(&self) -> Result<(), String> {
         let Limits { connect, header, idle, total } = self.limits();
-        if connect.is_zero() || header.is_zero() || connect.max(header) >= idle || idle >= total {
+        if connect.max(header) >= idle || idle >= total {
             return Err("--connect-timeout and --header-timeout have to be shorter than --idle-timeout, and that has to be shorter than \
                         --total-timeout: otherwise it is undefined which one fires"
                 .into());
         }
-        if total.max(self.max_late) > A_DAY {
-            return Err("the maximum is one day".into());
+        let duration = self.duration;
+        if duration.subsec_nanos() != 0 {
+            return Err(format!("--duration {duration:?} is not a number of whole seconds, as wrk needs it"));
+        }
+        if total > duration {
+            return Err(format!(
+                "--total-timeout {total:?} is longer than --duration {duration:?}: it would not fire under load"
+            ));
         }
         self.wheel().build().map_err(|wrong| format!("--tick: {wrong}")).map(drop)
     }
@@ -188,13 +197,13 @@ impl fmt::Display for Options {
         let Limits { connect, header, idle, total } = self.limits();
         write!(
             f,
-            "{} connections with load, {} idle ones, and {} clients for each of the other timeouts: {} measurements of {} s.\n\
+            "{} connections with load, {} idle ones, and {} clients for each of the other timeouts: {} measurements of {:?}.\n\
              Timeouts: connect {connect:?}, header {header:?}, idle {idle:?}, total {total:?}. The wheel's tick: {:?}.",
             count(self.connections),
             count(self.idle),
             count(self.offenders),
             self.rounds * self.timers.len() as u32,
-            self.seconds,
+            self.duration,
             self.tick,
         )
     }
@@ -231,44 +240,54 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
         );
         return Ok(ExitCode::from(2));
     }
-    println!("{options}\n");
     let runtime = tokio::runtime::Runtime::new()?;
+    let terminated = {
+        let _context = runtime.enter();
+        termination_signal()?
+    };
+    println!("{options}\n");
     let mut verdict = Verdict::default();
     // On a signal, this function returns and drops the running future, which ends the proxy and
     // wrk. (After `kill -9`, wrk continues for its remaining time.)
     let measurements = async {
         tokio::select! {
-            measurements = measure_all(options, &wrk) => measurements,
-            end = termination_signal() => end.and(Err(io::ErrorKind::Interrupted.into())),
+            measurements = measure_all(options, &wrk) => measurements.map(Some),
+            () = terminated => Ok(None),
         }
     };
     match runtime.block_on(measurements) {
-        Ok(measurements) => {
+        Ok(Some(measurements)) => {
             print!("\n{}", Report(&measurements));
             for (n, measurement) in (0..).zip(&measurements) {
                 measurement.check(options, n / options.timers.len() as u32 + 1, &mut verdict);
             }
+        }
+        Ok(None) => {
+            eprintln!("interrupted");
+            return Ok(ExitCode::from(INTERRUPTED));
         }
         Err(error) => verdict.expect(false, error.to_string()),
     }
     Ok(verdict.print())
 }
 
+/// Begins to catch the signals that end a program. The future waits for one.
 #[cfg(unix)]
-async fn termination_signal() -> io::Result<()> {
+fn termination_signal() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 #[cfg(not(unix))]
-async fn termination_signal() -> io::Result<()> {
-    tokio::signal::ctrl_c().await
+fn termination_signal() -> io::Result<impl Future<Output = ()>> {
+    Ok(async { _ = tokio::signal::ctrl_c().await })
 }
 
 async fn measure_all(options: &Options, wrk: &Path) -> io::Result<Vec<Measurement>> {

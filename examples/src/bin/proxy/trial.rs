@@ -55,7 +55,7 @@ pub(crate) async fn run(
     for client in [Client::Slow, Client::Stuck, Client::Endless, Client::Unreachable] {
         (0..options.offenders).for_each(|_| clients.add(client));
     }
-    let time = Duration::from_secs(options.seconds);
+    let time = options.duration;
     let load = timeout(time + TIMEOUT, load::run(wrk, proxy.address, options.connections, time)).await;
     let load = load.unwrap_or_else(|_| Err(io::Error::other("wrk has not ended in time")))?;
     let cpu = proxy.cpu_time().zip(before).and_then(|(after, before)| after.checked_sub(before));

@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::options::positive_duration;
 use indicatif::HumanCount;
 
 use crate::load::Load;
@@ -71,9 +72,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
 
-    /// How many seconds a turn lasts
-    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
+    /// How long a turn lasts
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
+    duration: Duration,
 
     /// How many turns each service has
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -84,7 +85,7 @@ struct Options {
     timers: Vec<On>,
 
     /// The wheel's tick; tokio's is 1 ms
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = positive_duration)]
     tick: Duration,
 
     /// Run as the service
@@ -114,9 +115,9 @@ fn compare(options: &Options) -> io::Result<ExitCode> {
         );
         return Ok(ExitCode::from(2));
     }
-    let Options { connections, rate, seconds, rounds, tick, .. } = options;
+    let Options { connections, rate, duration, rounds, tick, .. } = options;
     println!(
-        "{} connections per service, {} requests per second: {rounds} rounds of {seconds} s per service. The wheel's tick: {tick:?}.\n",
+        "{} connections per service, {} requests per second: {rounds} rounds of {duration:?} per service. The wheel's tick: {tick:?}.\n",
         HumanCount((*connections).into()),
         HumanCount((*rate).into()),
     );
@@ -144,17 +145,20 @@ struct Service {
 
 impl Service {
     fn start(on: On, options: &Options) -> io::Result<Self> {
-        let process = Process::start(on)?;
-        let mut load = Load::connect(process.address, options.connections, options.rate)?;
-        // The first requests on a connection cost more.
-        load.run(WARM_UP)?;
+        let mut process = Process::start(on)?;
+        let load = Load::connect(process.address, options.connections, options.rate).and_then(|mut load| {
+            // The first requests on a connection cost more.
+            load.run(WARM_UP)?;
+            Ok(load)
+        });
+        let load = load.map_err(|error| process.explain(error))?;
         Ok(Self { on, process, load })
     }
 
     fn measure(&mut self, options: &Options, round: u32) -> io::Result<Measurement> {
-        let time = Duration::from_secs(options.seconds);
+        let time = options.duration;
         let before = self.process.ask()?;
-        let requests = self.load.run(time)?;
+        let requests = self.load.run(time).map_err(|error| self.process.explain(error))?;
         let used = self.process.ask()?.since(&before);
         Ok(Measurement { on: self.on, round, requests, time, used })
     }

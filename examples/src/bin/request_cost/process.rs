@@ -111,11 +111,19 @@ impl Process {
     /// Returns what the service has used since it was started.
     pub(crate) fn ask(&mut self) -> io::Result<Used> {
         let cpu = cpu_time(self.child.id()).unwrap_or_default();
-        self.requests.write_all(b"\n")?;
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        let asked = self.requests.write_all(b"\n").and_then(|()| self.answers.read_line(&mut line));
+        asked.map_err(|error| self.explain(error))?;
         let mut numbers = line.split_whitespace().map_while(|number| number.parse().ok());
-        let mut next = || numbers.next().ok_or_else(|| io::Error::other("the service has ended too early"));
+        let mut next = || numbers.next().ok_or_else(|| self.explain(io::ErrorKind::UnexpectedEof.into()));
         Ok(Used { cpu, scheduled: next()?, resets: next()?, wake_ups: next()? })
+    }
+
+    /// Returns the error with its cause, if that is the end of the service's process.
+    pub(crate) fn explain(&mut self, error: io::Error) -> io::Error {
+        match self.child.try_wait() {
+            Ok(Some(status)) => io::Error::other(format!("the service's process has ended: {status}")),
+            _ => io::Error::new(error.kind(), format!("the service: {error}")),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A soak test: timers under load for a given time. Each timeout is accounted for.
 //!
 //! ```sh
-//! cargo run --release -p hashed-wheel-examples --bin soak -- --seconds 1200 --producers 4
+//! cargo run --release -p hashed-wheel-examples --bin soak -- --duration 20m --producers 4
 //! ```
 //!
 //! Two timers, one with each wheel, live for the whole time, and all producers use both. They
@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use hashed_wheel_examples::Verdict;
+use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
@@ -53,9 +54,9 @@ use crate::timers::{Ending, Plan, Running};
 #[derive(Debug, Parser)]
 #[command(name = "soak", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
-    /// The running time in seconds, without the last pause
-    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
+    /// The running time without the last pause
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = positive_duration)]
+    duration: Duration,
 
     /// How many threads schedule and cancel timeouts on the two permanent timers
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -69,9 +70,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     burst_size: u64,
 
-    /// The last pause in seconds, after which memory is measured
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    quiet: u64,
+    /// The last pause, after which memory is measured
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
+    quiet: Duration,
 
     /// FAIL if after the last pause more MiB are in use than before the first burst
     #[arg(long, value_name = "MIB", default_value_t = 32)]
@@ -81,9 +82,9 @@ struct Options {
     #[arg(long, value_name = "MIB", default_value_t = 24)]
     max_growth: u64,
 
-    /// FAIL if a timeout is more milliseconds late: the effect of stalls and of a busy machine
-    #[arg(long, value_name = "MS", default_value_t = 10_000)]
-    max_late: u64,
+    /// FAIL if a timeout is later: the effect of stalls and of a busy machine
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    max_late: Duration,
 
     /// The seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -98,17 +99,9 @@ struct Options {
 }
 
 impl Options {
-    fn time(&self) -> Duration {
-        Duration::from_secs(self.seconds)
-    }
-
-    fn max_late(&self) -> Duration {
-        Duration::from_millis(self.max_late)
-    }
-
     /// When the program must have ended.
     fn time_limit(&self) -> Duration {
-        self.time() + Duration::from_secs(self.quiet) + TIME_PER_BURST * self.bursts as u32 + END_TIMEOUT
+        self.duration + self.quiet + TIME_PER_BURST * self.bursts as u32 + END_TIMEOUT
     }
 }
 
@@ -143,9 +136,9 @@ fn main() -> ExitCode {
     machine::silence_intentional_panics();
     abort_after(options.time_limit());
     println!(
-        "{} s with {} producers on two permanent timers, {} bursts of {} timeouts on each, and a pause of {} s; other \
+        "{:?} with {} producers on two permanent timers, {} bursts of {} timeouts on each, and a pause of {:?}; other \
          timers are created and dropped (seed {}).",
-        options.seconds,
+        options.duration,
         options.producers,
         options.bursts,
         HumanCount(options.burst_size),
@@ -184,7 +177,7 @@ fn run(options: &Options) -> Outcome {
 
     let phase = Arc::new(Phase::default());
     let permanent = [false, true]
-        .map(|hierarchical| Plan::permanent(hierarchical, options.max_late(), options.sabotage).start());
+        .map(|hierarchical| Plan::permanent(hierarchical, options.max_late, options.sabotage).start());
     for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&permanent) {
         options.top.watch(name, &running.timer);
     }
@@ -201,7 +194,7 @@ fn run(options: &Options) -> Outcome {
     };
     let temporary = {
         let (phase, seed, sabotage) = (phase.clone(), options.seed, options.sabotage);
-        let max_late = options.max_late();
+        let max_late = options.max_late;
         thread::spawn(move || run_temporary_timers(&phase, seed, max_late, sabotage))
     };
 

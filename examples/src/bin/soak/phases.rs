@@ -74,7 +74,7 @@ impl<'a> Observer<'a> {
         Self {
             options,
             began: Instant::now(),
-            memory: Memory::new(options.time()),
+            memory: Memory::new(options.duration),
             max_threads: machine::threads(),
             longest_burst: Duration::ZERO,
             reported: 0,
@@ -85,7 +85,7 @@ impl<'a> Observer<'a> {
     /// Runs all phases. The last one is a pause, and the threads that use timers stay in it.
     pub(crate) fn run(&mut self, phase: &Phase, targets: &[Target; 2]) {
         let cycles = self.options.bursts.max(1);
-        let cycle = self.options.time() / cycles as u32;
+        let cycle = self.options.duration / cycles as u32;
         for n in 0..cycles {
             let begin = cycle * n as u32;
             if self.options.bursts > 0 {
@@ -103,15 +103,14 @@ impl<'a> Observer<'a> {
             }
         }
         phase.pause();
-        let quiet = Duration::from_secs(self.options.quiet);
-        self.watch(self.began.elapsed() + quiet, false);
+        self.watch(self.began.elapsed() + self.options.quiet, false);
         machine::trim_heap();
         self.memory.end();
     }
 
     fn burst(&mut self, targets: &[Target; 2], end: End) {
         let began = Instant::now();
-        let (size, max_late) = (self.options.burst_size as usize, self.options.max_late());
+        let (size, max_late) = (self.options.burst_size as usize, self.options.max_late);
         let running = AtomicU64::new(targets.len() as u64);
         thread::scope(|scope| {
             for target in targets {
@@ -148,7 +147,7 @@ impl<'a> Observer<'a> {
         let elapsed = self.began.elapsed();
         self.memory.sample(elapsed, is_steady);
         self.max_threads = self.max_threads.max(machine::threads());
-        let tenths = elapsed.as_secs() * 10 / self.options.seconds;
+        let tenths = (elapsed.as_secs_f64() * 10.0 / self.options.duration.as_secs_f64()) as u64;
         if tenths > self.reported && tenths < 10 {
             self.reported = tenths;
             let count = indicatif::HumanCount((self.scheduled)());

@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! # In one terminal something that has a timer:
-//! cargo run --release -p hashed-wheel-examples --bin idle_connections -- --seconds 60 --top 127.0.0.1:7070
+//! cargo run --release -p hashed-wheel-examples --bin idle_connections -- --duration 60s --top 127.0.0.1:7070
 //! # And in another:
 //! cargo run --release -p hashed-wheel-examples --bin wheel-top -- 127.0.0.1:7070
 //! ```
