@@ -20,7 +20,8 @@
 //! At the end the program prints PASS, or FAIL and the reasons. It passes if each timeout has fired
 //! as often as expected and in time, and wrk has seen no error. The speed does not matter for that.
 //! Exit status: 0 is PASS, 1 is FAIL, 2 is bad options or too low a limit on open files, 77 means
-//! that there is no wrk, and 130 that the program was interrupted. `proxy.rs`, `timers.rs` and `http.rs` are the parts to copy. For Linux.
+//! that there is no wrk, and 130 that the program was interrupted. `proxy.rs`, `timers.rs` and
+//! `http.rs` are the parts to copy. For Linux.
 
 mod clients;
 mod http;
