@@ -13,7 +13,8 @@
 //!   released or its lease has ended.
 //! - **Tokens increase.** Each hold has a [token](Guard::token) that is greater than those of all
 //!   earlier holds of the lock. This holds even after Redis has lost its data, unless its clock is
-//!   also set back.
+//!   also set back. If a replica takes over without the last token, its clock must not be behind
+//!   that of the former master by more than the time that the failover takes.
 //! - **The holder is told.** [`Guard::lost`] and [`Guard::on_lost`] report a loss within one tick
 //!   of the timer after the end of the lease, by the clock of this process, and at once when a
 //!   renewal finds another owner or none. The lease of this process begins before that of Redis, so
@@ -82,7 +83,7 @@
 //! | `blocking` | the module `blocking` |
 //! | `cluster` | `LockClient::cluster` |
 //! | `sentinel` | `LockClient::sentinel` |
-//! | `tls` | URLs with `rediss://`, with rustls. For the TLS library of the system, enable the feature `tokio-native-tls-comp` of the crate `redis` instead |
+//! | `tls` | URLs with `rediss://`, with rustls and its cryptography `ring`. If your program also enables another one, choose one with rustls' `CryptoProvider::install_default`. For the TLS library of the system, enable the feature `tokio-native-tls-comp` of the crate `redis` instead |
 //! | `metrics` | counters of acquisitions, renewals and losses, and the waiting times |
 //! | `tracing` | warnings about losses and failed renewals |
 //!
