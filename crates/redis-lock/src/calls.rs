@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
+use tokio::runtime::Handle;
 
 use crate::LockError;
 use crate::connection::{Connection, Server};
@@ -16,8 +17,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(server: Server, timer: &HashedWheelTimer) -> Self {
-        Self { connection: Connection::new(server, timer), scripts: Scripts::new() }
+    pub(crate) fn new(server: Server, timer: &HashedWheelTimer, runtime: &Handle) -> Self {
+        Self { connection: Connection::new(server, timer, runtime), scripts: Scripts::new() }
     }
 
     pub(crate) async fn lock(

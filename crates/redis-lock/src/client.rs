@@ -89,6 +89,12 @@ impl LockClient {
     /// Makes a client of a cluster with these nodes. It finds the others. Needs feature `cluster`.
     ///
     /// Messages to waiting callers are received from the first of these nodes that can be reached.
+    /// So pass several nodes: if none of them can be reached, waiting callers poll.
+    ///
+    /// A node that does not answer delays calls to the others by about 2 s, until another node has
+    /// taken over. Leases of more than 12 s avoid failed calls, because a call may take a sixth of
+    /// the lease. By default, a cluster refuses all calls while a part of the slots has no master:
+    /// see `cluster-require-full-coverage` in the configuration of Redis.
     ///
     /// # Errors
     ///
@@ -110,7 +116,7 @@ impl LockClient {
     pub(crate) fn on(server: Server, timer: &HashedWheelTimer, runtime: Handle) -> Self {
         let random = RandomState::new().build_hasher().finish();
         let name: Arc<str> = format!("{}:{random:016x}", process::id()).into();
-        let calls = Arc::new(Calls::new(server, timer));
+        let calls = Arc::new(Calls::new(server, timer, &runtime));
         Self {
             shared: Arc::new(Shared {
                 watchdog: Watchdog::start(&calls, timer, &runtime),

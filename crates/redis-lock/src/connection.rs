@@ -2,6 +2,7 @@
 //! after it has failed.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
@@ -10,9 +11,14 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError, RedisResult, ScriptInvocation,
     ServerErrorKind,
 };
-use tokio::sync::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::LockError;
+
+/// The maximum time to open a connection. It does not depend on leases: a server that is slow to
+/// connect to must not be unusable for locks with short leases.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server or servers that have the locks.
 pub(crate) enum Server {
@@ -49,8 +55,10 @@ impl Server {
         }
     }
 
-    /// Opens a connection that receives messages.
-    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<PubSub> {
+    /// Opens a connection that receives messages. On a cluster, the node depends on the number of
+    /// the attempt, so that one that does not answer prevents no messages.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub(crate) async fn subscribe(&self, channel: &str, attempt: usize) -> RedisResult<PubSub> {
         match self {
             Self::Single(client) => subscribe(client, channel).await,
             #[cfg(feature = "sentinel")]
@@ -59,16 +67,10 @@ impl Server {
                 subscribe(&client, channel).await
             }
             #[cfg(feature = "cluster")]
-            Self::Cluster { nodes, .. } => {
-                let mut failed = Err((ErrorKind::InvalidClientConfig, "the cluster has no nodes").into());
-                for node in nodes {
-                    match subscribe(node, channel).await {
-                        Ok(pubsub) => return Ok(pubsub),
-                        Err(error) => failed = Err(error),
-                    }
-                }
-                failed
-            }
+            Self::Cluster { nodes, .. } => match nodes.get(attempt % nodes.len().max(1)) {
+                Some(node) => subscribe(node, channel).await,
+                None => Err((ErrorKind::InvalidClientConfig, "the cluster has no nodes").into()),
+            },
         }
     }
 
@@ -109,11 +111,13 @@ fn slot(key: &str) -> u16 {
 
 /// The connection to the server, if there is one.
 pub(crate) struct Connection {
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
     timer: HashedWheelTimer,
-    link: Mutex<Numbered>,
+    runtime: Handle,
+    link: Arc<Mutex<Numbered>>,
 }
 
+#[derive(Default)]
 struct Numbered {
     /// How many connections there have been.
     number: u64,
@@ -121,8 +125,13 @@ struct Numbered {
 }
 
 impl Connection {
-    pub(crate) fn new(server: Server, timer: &HashedWheelTimer) -> Self {
-        Self { server, timer: timer.clone(), link: Mutex::new(Numbered { number: 0, link: None }) }
+    pub(crate) fn new(server: Server, timer: &HashedWheelTimer, runtime: &Handle) -> Self {
+        Self {
+            server: Arc::new(server),
+            timer: timer.clone(),
+            runtime: runtime.clone(),
+            link: Arc::default(),
+        }
     }
 
     /// Calls a script. Opens a connection first, if there is none.
@@ -161,17 +170,31 @@ impl Connection {
     }
 
     async fn link(&self, number: &mut Option<u64>) -> RedisResult<Link> {
-        let mut numbered = self.link.lock().await;
-        let link = match &numbered.link {
-            Some(link) => link.clone(),
-            None => {
-                let link = self.server.connect().await?;
-                numbered.number += 1;
-                numbered.link.insert(link).clone()
-            }
+        let numbered = Arc::clone(&self.link).lock_owned().await;
+        let numbered = match numbered.link {
+            Some(_) => numbered,
+            None => self.connect(numbered).await?,
         };
         *number = Some(numbered.number);
-        Ok(link)
+        numbered.link.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    }
+
+    /// Opens a connection in the background. If the caller gives up before it is open, the next one
+    /// uses it. Otherwise callers that wait for less time than it takes would never have one.
+    async fn connect(
+        &self,
+        mut numbered: OwnedMutexGuard<Numbered>,
+    ) -> RedisResult<OwnedMutexGuard<Numbered>> {
+        let (server, timer) = (Arc::clone(&self.server), self.timer.clone());
+        let connecting = self.runtime.spawn(async move {
+            let link = timer.timeout(CONNECT_TIMEOUT, server.connect()).await;
+            // An error of the timer ends the call too, with the reason.
+            numbered.link = Some(link.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??);
+            numbered.number += 1;
+            Ok(numbered)
+        });
+        // The runtime has ended, or TLS is not configured: rustls panics then.
+        connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 
     /// Makes the next call open a new connection, unless another call has done so already.
