@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -209,6 +210,9 @@ impl RedisCluster {
     /// The numbers of the nodes of which one is the master of the first third of the slots: first
     /// node 0, until it fails.
     pub const PAIR: [usize; 2] = [0, MASTERS];
+
+    /// The slots of this pair.
+    pub const FIRST_SLOTS: Range<usize> = 0..SLOTS / MASTERS;
 
     /// Starts a cluster whose folders have names that start with `name`. If a node does not answer
     /// for `node_timeout`, the others consider it to be down.

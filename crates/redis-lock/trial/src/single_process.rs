@@ -209,7 +209,7 @@ fn lose_data(trial: &mut Trial<'_>, server: &mut RedisServer) -> Outcome {
     server.kill()?;
     server.lose_data()?;
     server.restart()?;
-    trial.redis = connect(&trial.url)?;
+    trial.redis = connect(&trial.servers.url)?;
     let (later, lost) = until_lost(&guard)?;
     println!(
         "lost data    Redis restarted without data; the holder of a lock detected it {later:.2?} later: {lost}"
