@@ -40,8 +40,9 @@ async fn the_client_follows_a_failover() {
     let Some(mut setup) = testing::server_or_skip(started) else { return };
     let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
     let sentinels = vec![setup.sentinel.url()];
-    let client =
-        SentinelClient::build(sentinels, SERVICE.to_owned(), None, SentinelServerType::Master).unwrap();
+    // With the feature tls, a reference would be sufficient.
+    let service = String::from(SERVICE);
+    let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master).unwrap();
     let locks = LockClient::sentinel(client, &timer).unwrap();
 
     let held = locks.lock_with("held", LockOptions::new().lease(LEASE)).lock().await.unwrap();
