@@ -215,11 +215,10 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Otherwise the release goes on in the background.
-        if Handle::try_current().is_err() {
-            if let Some(guard) = self.guard.take() {
-                let _ = self.runtime.block_on(guard.unlock());
-            }
+        let Some(guard) = self.guard.take() else { return };
+        match Handle::try_current() {
+            Err(error) if error.is_missing_context() => _ = self.runtime.block_on(guard.unlock()),
+            _ => self.runtime.unlock_later(guard),
         }
     }
 }
@@ -231,6 +230,17 @@ struct OwnRuntime(Option<Runtime>);
 impl OwnRuntime {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.0.as_ref().expect("it is not dropped").block_on(future)
+    }
+
+    /// Releases a lock in the background. The runtime does not end before that.
+    fn unlock_later(self: &Arc<Self>, guard: crate::Guard) {
+        let (runtime, unlocked) = (Arc::clone(self), guard.unlock());
+        if let Some(own) = &self.0 {
+            own.spawn(async move {
+                let _ = unlocked.await;
+                drop(runtime);
+            });
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
@@ -115,6 +116,9 @@ pub(crate) struct Connection {
     timer: HashedWheelTimer,
     runtime: Handle,
     link: Arc<Mutex<Numbered>>,
+    /// The number of the last connection that has failed. Not in the mutex: while a connection is
+    /// opened that is locked, for longer than the call that has noticed the failure may take.
+    failed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -131,6 +135,7 @@ impl Connection {
             timer: timer.clone(),
             runtime: runtime.clone(),
             link: Arc::default(),
+            failed: AtomicU64::new(0),
         }
     }
 
@@ -151,9 +156,17 @@ impl Connection {
             Err(_) => io::Error::from(io::ErrorKind::TimedOut).into(),
         };
         if is_of_connection(&error) {
-            self.discard(number).await;
+            self.discard(number);
         }
         Err(error.into())
+    }
+
+    /// Calls a script. Ends with the connection at the latest: the timer accepts no timeouts.
+    pub(crate) async fn call_without_timer<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> RedisResult<T> {
+        self.try_call(script, &mut None).await
     }
 
     async fn try_call<T: FromRedisValue>(
@@ -171,9 +184,10 @@ impl Connection {
 
     async fn link(&self, number: &mut Option<u64>) -> RedisResult<Link> {
         let numbered = Arc::clone(&self.link).lock_owned().await;
+        let has_failed = numbered.number <= self.failed.load(Relaxed);
         let numbered = match numbered.link {
-            Some(_) => numbered,
-            None => self.connect(numbered).await?,
+            Some(_) if !has_failed => numbered,
+            _ => self.connect(numbered).await?,
         };
         *number = Some(numbered.number);
         numbered.link.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
@@ -198,13 +212,10 @@ impl Connection {
     }
 
     /// Makes the next call open a new connection, unless another call has done so already.
-    async fn discard(&self, number: Option<u64>) {
+    fn discard(&self, number: Option<u64>) {
         // If the call had no connection, then its attempt to open one failed or took too long.
         let Some(number) = number else { return };
-        let mut numbered = self.link.lock().await;
-        if numbered.number == number {
-            numbered.link = None;
-        }
+        self.failed.fetch_max(number, Relaxed);
     }
 
     /// Waits for a future, at most for this time.

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::calls::Calls;
 use crate::hold::Hold;
 use crate::options::LockOptions;
-use crate::scripts::Keys;
+use crate::scripts::{Found, Keys};
 use crate::watchdog::Watchdog;
 use crate::{LockError, Loss};
 
@@ -126,15 +126,16 @@ impl Guard {
         };
         checked?;
         match released {
-            Ok(Ok(true)) => Ok(()),
-            Ok(Ok(false)) => Err(LockError::Lost(Loss::NoOwner)),
+            Ok(Ok(Found::Caller)) => Ok(()),
+            Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(Loss::NoOwner)),
+            Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(Loss::OtherOwner)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(RedisError::from(std::io::Error::other("the runtime has ended")).into()),
         }
     }
 
     /// Returns the release in Redis, if this was the last guard.
-    fn release(&mut self) -> Option<JoinHandle<Result<bool, LockError>>> {
+    fn release(&mut self) -> Option<JoinHandle<Result<Found, LockError>>> {
         let releaser = self.releaser.take()?;
         let is_last = self.hold.leave();
         is_last.then(|| {
@@ -172,8 +173,8 @@ impl Releaser {
         keys: Arc<Keys>,
         owner: Arc<str>,
         options: Arc<LockOptions>,
-    ) -> JoinHandle<Result<bool, LockError>> {
+    ) -> JoinHandle<Result<Found, LockError>> {
         let calls = Arc::clone(&self.calls);
-        self.runtime.spawn(async move { calls.release(&keys, &owner, &options).await })
+        self.runtime.spawn(async move { calls.release(keys, owner, options).await })
     }
 }

@@ -45,6 +45,10 @@ pub struct Lock {
     hold: Option<Arc<Hold>>,
 }
 
+/// For how long a caller waits for the connection that receives messages, before it joins the
+/// queue. Without that connection it polls. When it is there, all callers try again.
+const READY: Duration = Duration::from_secs(1);
+
 /// How long a caller waits.
 #[derive(Clone, Copy)]
 enum Patience {
@@ -67,6 +71,11 @@ impl Patience {
             Self::Until(limit) => Instant::now() >= limit,
             Self::Forever => false,
         }
+    }
+
+    /// Returns this time, or what is left of the patience if that is less.
+    fn at_most(self, time: Duration) -> Duration {
+        self.limit().map_or(time, |limit| time.min(limit.saturating_duration_since(Instant::now())))
     }
 }
 
@@ -143,12 +152,14 @@ impl Lock {
             hold.check()?;
             return Ok(Some(guard));
         }
-        self.options.check()?;
+        self.options.check(self.shared.timer.tick_duration())?;
         let begin = Instant::now();
         let granted = Attempt::new(self).wait(patience).await?;
         let Some(hold) = granted else { return Ok(None) };
-        observe::acquired(begin.elapsed());
+        observe::acquired(&self.keys.lock, hold.token, begin.elapsed());
         let guard = Guard::new(Arc::clone(&hold), self.releaser());
+        // This task may have been stalled for longer than the lease.
+        hold.check()?;
         self.hold = Some(hold);
         Ok(Some(guard))
     }
@@ -203,7 +214,8 @@ impl<'a> Attempt<'a> {
             return Ok(None);
         }
         let options = &*self.lock.options;
-        let mut waiting = self.lock.shared.wakeups.wait(&self.owner, options.call_timeout()).await;
+        let timeout = patience.at_most(options.call_timeout().min(READY));
+        let mut waiting = self.lock.shared.wakeups.wait(&self.owner, timeout).await;
         loop {
             match self.ask(options.keep_ms()).await? {
                 Outcome::Granted(hold) => return Ok(Some(hold)),
@@ -264,6 +276,7 @@ impl<'a> Attempt<'a> {
         }));
         if let Err(error) = shared.watchdog.watch(&hold, start) {
             hold.leave();
+            shared.watchdog.unwatch(&hold);
             return Err(error.into());
         }
         Ok(hold)

@@ -15,12 +15,14 @@ use std::time::Duration;
 
 use crate::{LockError, Loss};
 
-pub(crate) fn acquired(waited: Duration) {
+pub(crate) fn acquired(lock: &str, token: u64, waited: Duration) {
     #[cfg(feature = "metrics")]
     {
         metrics::counter!("redis_lock.acquired").increment(1);
         metrics::histogram!("redis_lock.wait").record(waited.as_secs_f64());
     }
+    #[cfg(feature = "tracing")]
+    tracing::debug!(lock, token, ?waited, "a lock is taken");
 }
 
 /// A call has renewed this number of leases.
@@ -30,6 +32,8 @@ pub(crate) fn renewed(leases: usize) {
         metrics::counter!("redis_lock.renewal_calls").increment(1);
         metrics::counter!("redis_lock.renewals").increment(leases as u64);
     }
+    #[cfg(feature = "tracing")]
+    tracing::debug!(leases, "leases of locks were renewed");
 }
 
 /// A call should have renewed this number of leases.

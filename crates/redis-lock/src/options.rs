@@ -8,6 +8,13 @@ use crate::LockError;
 /// The leases that are permitted.
 const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
 
+/// The minimum number of the timer's ticks per lease: one for each renewal and for the end.
+const TICKS: u32 = 3;
+
+/// The maximum time of a call to Redis, however long the lease is. Other calls may have to wait for
+/// the connection that this one opens.
+const CALL: Duration = Duration::from_secs(10);
+
 /// The polls that are permitted.
 const POLLS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
 
@@ -54,7 +61,8 @@ impl LockOptions {
     /// longer than any stall of the process, because a holder that stalls for longer loses its
     /// lock. A shorter lease frees the lock of a dead holder earlier.
     ///
-    /// A call to Redis that is not answered within a sixth of the lease fails.
+    /// A lease is at least three ticks of the timer, and should be thirty. A call to Redis that is
+    /// not answered within a sixth of the lease fails, and always after 10 s.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -98,11 +106,13 @@ impl LockOptions {
         self
     }
 
-    /// Returns the options if all times are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), LockError> {
+    /// Checks that all times are in their ranges. `tick` is the duration of the timer's ticks.
+    pub(crate) fn check(&self, tick: Duration) -> Result<(), LockError> {
         let Self { lease, max_hold, poll, .. } = self;
         let why = if !LEASES.contains(lease) {
             format!("a lease of {lease:?} is not between 100 ms and a day")
+        } else if *lease / TICKS < tick {
+            format!("a lease of {lease:?} is less than {TICKS} ticks of the timer, which are {tick:?} each")
         } else if !POLLS.contains(poll) {
             format!("a poll of {poll:?} is not between 10 ms and a day")
         } else if max_hold.is_some_and(|max_hold| max_hold < *LEASES.start()) {
@@ -137,7 +147,7 @@ impl LockOptions {
 
     /// Returns how long a call to Redis may take.
     pub(crate) fn call_timeout(&self) -> Duration {
-        self.lease / 6
+        (self.lease / 6).min(CALL)
     }
 
     /// Returns for how long the queue keeps a waiting caller that does not try again.

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 use crate::calls::Calls;
 use crate::hold::Hold;
-use crate::scripts::Renewed;
+use crate::scripts::Found;
 use crate::{LockError, Loss, observe};
 
 /// The maximum number of leases per call. Redis processes nothing else during a call.
@@ -206,7 +206,7 @@ pub(crate) async fn renew(calls: &Calls, holds: &[Arc<Hold>]) -> Result<(), Lock
     let locks: Vec<_> = locks.collect();
     match calls.renew(&locks, timeout).await {
         Ok(answers) => {
-            observe::renewed(answers.iter().filter(|&&answer| answer == Renewed::Yes).count());
+            observe::renewed(answers.iter().filter(|&&answer| answer == Found::Caller).count());
             for ((hold, answer), lease) in holds.iter().zip(answers).zip(leases) {
                 apply(hold, answer, start + lease);
             }
@@ -220,10 +220,10 @@ pub(crate) async fn renew(calls: &Calls, holds: &[Arc<Hold>]) -> Result<(), Lock
     }
 }
 
-fn apply(hold: &Hold, answer: Renewed, until: Instant) {
-    match answer {
-        Renewed::Yes => hold.renewed(until),
-        Renewed::NoOwner => hold.lose(Loss::NoOwner),
-        Renewed::OtherOwner => hold.lose(Loss::OtherOwner),
+fn apply(hold: &Hold, found: Found, until: Instant) {
+    match found {
+        Found::Caller => hold.renewed(until),
+        Found::NoOwner => hold.lose(Loss::NoOwner),
+        Found::OtherOwner => hold.lose(Loss::OtherOwner),
     }
 }
