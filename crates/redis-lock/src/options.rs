@@ -11,8 +11,8 @@ const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::
 /// The minimum number of the timer's ticks per lease: one for each renewal and for the end.
 const TICKS: u32 = 3;
 
-/// The maximum time of a call to Redis, however long the lease is. Other calls may have to wait for
-/// the connection that this one opens.
+/// The maximum time of a call to Redis, however long the lease is, so that callers learn of a
+/// problem.
 const CALL: Duration = Duration::from_secs(10);
 
 /// The polls that are permitted.

@@ -134,6 +134,18 @@ async fn a_failed_re_entry_does_not_count() {
     assert_eq!(setup.holder("a"), None);
 }
 
+#[tokio::test]
+async fn a_call_ends_however_long_the_lease_is() {
+    let Some(setup) = Setup::new("lock-day") else { return };
+    let guard = setup.locks.lock("a").lock().await.unwrap();
+    setup.server.freeze().unwrap();
+    let day = Duration::from_secs(86_400);
+    let failed = within(setup.locks.lock_with("b", options().lease(day)).lock()).await;
+    assert!(matches!(&failed, Err(LockError::Redis(error)) if error.is_timeout()), "{failed:?}");
+    setup.server.thaw().unwrap();
+    drop(guard);
+}
+
 /// Without permission for the channels, callers poll. They do not wait for a subscription.
 #[tokio::test]
 async fn a_user_with_few_rights_can_lock() {

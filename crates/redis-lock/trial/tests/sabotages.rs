@@ -8,11 +8,17 @@ use std::thread;
 
 use redis_lock::sabotages::{ROWS, Row, VARIABLE};
 
+#[path = "../../tests/blocking.rs"]
+mod blocking;
+#[path = "../../tests/cluster.rs"]
+mod cluster;
+#[path = "../../tests/faults.rs"]
+mod faults;
 #[path = "../../tests/lock.rs"]
 mod lock;
 
 /// How many sabotages run at the same time. Most of them wait.
-const THREADS: usize = 4;
+const THREADS: usize = 8;
 
 #[test]
 fn each_sabotage_is_detected() {
@@ -28,7 +34,8 @@ fn each_sabotage_is_detected() {
             scope.spawn(|| {
                 loop {
                     let Some(Row { name, test, .. }) = rows.lock().unwrap().next() else { return };
-                    if run(name, &format!("lock::{test}")) != Some(false) {
+                    let test = if test.contains("::") { (*test).to_owned() } else { format!("lock::{test}") };
+                    if run(name, &test) != Some(false) {
                         undetected.lock().unwrap().push(*name);
                     }
                 }
