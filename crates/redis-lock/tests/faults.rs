@@ -146,7 +146,7 @@ async fn a_call_ends_however_long_the_lease_is() {
     drop(guard);
 }
 
-/// Without permission for the channels, callers poll. They do not wait for a subscription.
+/// Without permission for the channels, callers poll.
 #[tokio::test]
 async fn a_user_with_few_rights_can_lock() {
     let Some(mut setup) = Setup::new("lock-acl") else { return };
@@ -164,15 +164,30 @@ async fn a_user_with_few_rights_can_lock() {
         let poll = if user == "poll" { Duration::from_millis(100) } else { PATIENCE * 3 };
         let guard = locks.lock_with("a", long().poll(poll)).lock().await.unwrap();
         let mut other = locks.lock_with("a", long().poll(poll));
-        let begin = Instant::now();
-        assert!(within(other.lock_timeout(Duration::from_millis(50))).await.unwrap().is_none());
-        // A call may take 10 s.
-        assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
         let waiting = tokio::spawn(async move { other.lock().await });
         setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
         guard.unlock().await.unwrap();
         within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn without_a_subscription_callers_poll() {
+    let Some(mut setup) = Setup::new("lock-no-subscription") else { return };
+    let proxy = Proxy::new(&setup.server);
+    let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &setup.timer).unwrap();
+    // A call may take 10 s.
+    let options = long().poll(Duration::from_millis(100));
+    let guard = locks.lock_with("a", options.clone()).lock().await.unwrap();
+    proxy.set(Answers::SwallowNew);
+    let mut other = locks.lock_with("a", options);
+    let begin = Instant::now();
+    assert!(within(other.lock_timeout(Duration::from_millis(50))).await.unwrap().is_none());
+    let waiting = tokio::spawn(async move { other.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    guard.unlock().await.unwrap();
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
 // Runtimes.

@@ -305,7 +305,7 @@ pub const ROWS: &[Row] = &[
         "lock.rs",
         "patience.at_most(options.call_timeout().min(READY))",
         "options.call_timeout()",
-        "faults::a_user_with_few_rights_can_lock",
+        "faults::without_a_subscription_callers_poll",
     ),
     // Redis fails.
     row(

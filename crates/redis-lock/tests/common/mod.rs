@@ -77,6 +77,8 @@ pub(crate) enum Answers {
     Swallow,
     /// The next one is lost, because its connection is cut. After that, answers are forwarded.
     Cut,
+    /// Those of new connections are lost.
+    SwallowNew,
 }
 
 /// Forwards connections to a server.
@@ -117,6 +119,7 @@ fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>)
     thread::spawn(move || forward(from_client, to_server, || true));
     let (from_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let answers = Arc::clone(answers);
+    let is_silent = answers.load(SeqCst) == Answers::SwallowNew as u8;
     thread::spawn(move || {
         let (ends, begins) = (from_server.try_clone().unwrap(), to_client.try_clone().unwrap());
         forward(from_server, to_client, || {
@@ -124,7 +127,7 @@ fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>)
             if answers.compare_exchange(CUT, Answers::Forward as u8, SeqCst, SeqCst).is_ok() {
                 [&ends, &begins].into_iter().for_each(|stream| _ = stream.shutdown(Shutdown::Both));
             }
-            answers.load(SeqCst) == Answers::Forward as u8
+            !is_silent && answers.load(SeqCst) != Answers::Swallow as u8
         });
     });
 }
