@@ -86,6 +86,14 @@ impl Lock {
     }
 
     /// Returns the name of the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::LockClient) {
+    /// assert_eq!(locks.lock("invoices").name(), "invoices");
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -99,9 +107,25 @@ impl Lock {
     /// - [`Redis`](LockError::Redis): Redis did not answer within a sixth of the lease, or the call
     ///   failed.
     /// - [`Lost`](LockError::Lost): this owner has lost the lock that it wanted to take again. This
-    ///   is returned until all guards of that hold are gone.
+    ///   is returned until all guards of that hold are gone. Or the lock was granted to a task that
+    ///   was stalled until the lease had ended.
     /// - [`Timer`](LockError::Timer): the timer is stopped, or its limit is reached.
     /// - [`Options`](LockError::Options): the options are not valid.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let mut lock = locks.lock("invoices");
+    /// let guard = lock.lock().await?;
+    /// // The owner may take it again, for example in a function that needs the lock too.
+    /// let again = lock.lock().await?;
+    /// assert_eq!(guard.token(), again.token());
+    /// again.unlock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&mut self) -> Result<Guard, LockError> {
         loop {
             if let Some(guard) = self.take(Patience::Forever).await? {
@@ -116,6 +140,18 @@ impl Lock {
     /// # Errors
     ///
     /// As for [`lock`](Self::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+    /// let Some(guard) = lock.try_lock().await? else {
+    ///     return Ok(()); // Another process does this work.
+    /// };
+    /// // … work …
+    /// guard.unlock().await
+    /// # }
+    /// ```
     pub async fn try_lock(&mut self) -> Result<Option<Guard>, LockError> {
         self.take(Patience::None).await
     }

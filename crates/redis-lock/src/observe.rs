@@ -1,13 +1,5 @@
-//! What is reported to `metrics` and `tracing`, if these features are enabled.
-//!
-//! | metric | kind | meaning |
-//! |---|---|---|
-//! | `redis_lock.acquired` | counter | locks that were taken, without re-entries |
-//! | `redis_lock.wait` | histogram, seconds | from the call to the lock, of calls that got it |
-//! | `redis_lock.renewals` | counter | leases that were renewed |
-//! | `redis_lock.renewal_calls` | counter | calls to Redis for renewals |
-//! | `redis_lock.renewal_errors` | counter | of these, the calls that failed |
-//! | `redis_lock.lost` | counter | locks that were lost |
+//! What is reported to `metrics` and `tracing`, if these features are enabled. The crate's
+//! documentation lists the metrics and the events.
 
 #![cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
 

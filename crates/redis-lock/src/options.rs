@@ -47,6 +47,13 @@ pub struct LockOptions {
 impl LockOptions {
     /// Makes the default options: a lease of 30 s with a watchdog, no maximum holding time, not
     /// fair, a poll each 10 s.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// assert_eq!(LockOptions::new(), LockOptions::default());
+    /// ```
     pub fn new() -> Self {
         Self {
             lease: Duration::from_secs(30),
@@ -63,6 +70,15 @@ impl LockOptions {
     ///
     /// A lease is at least three ticks of the timer, and should be thirty. A call to Redis that is
     /// not answered within a sixth of the lease fails, and always after 10 s.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().lease(Duration::from_secs(10));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -71,6 +87,15 @@ impl LockOptions {
 
     /// Sets whether the lease is renewed after each third of it, until the lock is released. If
     /// not, the lock is lost when its lease ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().lease(Duration::from_secs(60)).watchdog(false);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn watchdog(mut self, watchdog: bool) -> Self {
         self.watchdog = watchdog;
@@ -80,6 +105,15 @@ impl LockOptions {
     /// Sets the maximum time for which the lock is held, from its acquisition. The watchdog renews
     /// no lease beyond it. Then the lock is lost with the reason
     /// [`HeldTooLong`](crate::Loss::HeldTooLong). At least 100 ms.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().max_hold(Duration::from_secs(600));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -91,6 +125,15 @@ impl LockOptions {
     ///
     /// A waiting caller that is woken and does not take the lock within 500 ms, because its process
     /// has died or stalls, loses its place.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().fair(true);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
@@ -100,6 +143,15 @@ impl LockOptions {
     /// Sets after which time a waiting caller tries again, although Redis has sent no message that
     /// the lock is free: from 10 ms to a day. Messages are lost only if the connection that
     /// receives them fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().poll(Duration::from_secs(2));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;

@@ -170,6 +170,13 @@ fn a_client_is_made_on_its_runtime() {
     let locks = LockClient::with(|| redis_lock::LockClient::new(client, &timer)).unwrap();
     assert_ne!(locks.name(), test.locks.name());
     locks.lock("a").lock().unwrap().unlock().unwrap();
+    // Also on the thread of a runtime, which must not wait for the end of another one.
+    let caller = Builder::new_current_thread().build().unwrap();
+    caller.block_on(async {
+        let failed = LockClient::with(|| Err(LockError::NoRuntime));
+        assert!(matches!(failed, Err(LockError::NoRuntime)), "{failed:?}");
+        drop(locks);
+    });
 }
 
 #[test]
