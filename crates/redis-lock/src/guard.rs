@@ -62,7 +62,7 @@ impl Guard {
     ///
     /// # Examples
     ///
-    /// A table of PostgreSQL that rejects a former holder:
+    /// A table of `PostgreSQL` that rejects a former holder:
     ///
     /// ```no_run
     /// # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }

@@ -17,7 +17,7 @@ use tracing::{Event, Level, Subscriber};
 
 mod common;
 
-use common::{PATIENCE, Setup, options, within};
+use common::{PATIENCE, Setup, options, take, within};
 
 /// The values of each metric, in the order in which they were reported.
 #[derive(Default)]
@@ -156,7 +156,7 @@ async fn renewals_losses_and_waits_are_reported() {
 
     // The watchdog renews, until Redis is down.
     let lease = Duration::from_millis(900);
-    let guard = setup.locks.lock_with("b", options().lease(lease)).lock().await.unwrap();
+    let guard = take(&mut setup.locks.lock_with("b", options().lease(lease))).await;
     setup.until("the watchdog has renewed it", |_| values.sum("redis_lock.renewals") >= 2.0).await;
     setup.server.kill().unwrap();
     let loss = within(guard.lost()).await;
