@@ -102,7 +102,7 @@ impl LockClient {
     /// # async fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), LockError> {
     /// let nodes = vec!["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
     /// let master = SentinelServerType::Master;
-    /// let sentinel = SentinelClient::build(nodes, "mymaster".to_owned(), None, master)?;
+    /// let sentinel = SentinelClient::build(nodes, "mymaster", None, master)?;
     /// let locks = LockClient::sentinel(sentinel, &timer)?;
     /// # let _ = locks;
     /// # Ok(())

@@ -9,7 +9,7 @@
 //!
 //! As long as Redis keeps its data, and its clock runs evenly:
 //!
-//! - **One owner at a time.** A lock that is granted is granted to nobody else before it is
+//! - **One owner at a time.** A lock that is granted is granted to no other owner before it is
 //!   released or its lease has ended.
 //! - **Tokens increase.** Each hold has a [token](Guard::token) that is greater than those of all
 //!   earlier holds of the lock. This holds even after Redis has lost its data, unless its clock is

@@ -60,7 +60,7 @@ async fn a_lock_that_was_granted_is_not_lost_with_the_connection() {
     let guard = within(locks.lock_with("a", long()).lock()).await.unwrap();
     assert!(proxy.has_cut());
     assert_eq!(setup.redis.get::<_, u64>("{lock:a}:token").unwrap(), guard.token());
-    // The release is executed, but nobody can know that.
+    // The release is executed, but the client cannot know that.
     proxy.set(Answers::Cut);
     let unlocked = within(guard.unlock()).await;
     assert!(matches!(unlocked, Err(LockError::Redis(_))), "{unlocked:?}");

@@ -1,6 +1,9 @@
 //! The tests of the lock, on the copy in which each safeguard can be omitted; and for each
 //! sabotage, that its test fails.
 
+// Each file of tests has its own `common`.
+#![allow(clippy::duplicate_mod)]
+
 use std::env;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
