@@ -119,6 +119,22 @@ async fn a_release_is_repeated_after_an_outage() {
 }
 
 #[tokio::test]
+async fn a_failed_renewal_is_repeated_after_a_sixth_of_the_lease() {
+    let Some(mut setup) = Setup::new("lock-sixth") else { return };
+    let proxy = Proxy::new(&setup.server);
+    let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &setup.timer).unwrap();
+    let guard = locks.lock_with("a", options().lease(Duration::from_secs(6))).lock().await.unwrap();
+    assert_eq!(proxy.connections(), 1);
+    setup.server.kill().unwrap();
+    let loss = within(guard.lost()).await;
+    assert!(matches!(loss, Loss::LeaseEnded(Some(_))), "{loss:?}");
+    // The first renewal finds a closed connection, and opens another one. Each of the others opens
+    // two. They are made 2, 3, 4 and 5 s after the acquisition. One may be missing.
+    let connections = proxy.connections();
+    assert!(connections >= 6, "{connections}");
+}
+
+#[tokio::test]
 async fn a_failed_re_entry_does_not_count() {
     let Some(mut setup) = Setup::new("lock-reentry-down") else { return };
     let mut lock = setup.locks.lock_with("a", long());

@@ -156,6 +156,13 @@ pub const ROWS: &[Row] = &[
         "renewals_of_many_locks_share_calls",
     ),
     row(
+        "FailedRenewalIsRepeatedLater",
+        "watchdog.rs",
+        "lease / 6",
+        "lease / 3",
+        "faults::a_failed_renewal_is_repeated_after_a_sixth_of_the_lease",
+    ),
+    row(
         "OneLockPerCall",
         "watchdog.rs",
         "batch.len() < BATCH",

@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,6 +97,7 @@ pub(crate) enum Answers {
 pub(crate) struct Proxy {
     pub(crate) url: String,
     answers: Arc<AtomicU8>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -106,18 +107,25 @@ impl Proxy {
         let url = format!("redis://{}/", listener.local_addr().unwrap());
         let target = server.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
         let answers = Arc::new(AtomicU8::new(Answers::Forward as u8));
-        let shared = Arc::clone(&answers);
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (shared, count) = (Arc::clone(&answers), Arc::clone(&connections));
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
+                count.fetch_add(1, SeqCst);
                 let Ok(server) = TcpStream::connect(&target) else { continue };
                 forward_both(&client, &server, &shared);
             }
         });
-        Self { url, answers }
+        Self { url, answers, connections }
     }
 
     pub(crate) fn set(&self, answers: Answers) {
         self.answers.store(answers as u8, SeqCst);
+    }
+
+    /// Returns how many connections clients have opened.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
     }
 
     /// Returns whether a connection was cut since [`Answers::Cut`] was set.
