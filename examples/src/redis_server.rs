@@ -325,8 +325,10 @@ impl RedisServer {
         redis::cmd("CLUSTER").arg(arguments).query(&mut connect(&self.url())?)
     }
 
+    /// Returns whether this node can be used, and knows the masters of all slots.
     fn cluster_is_ok(&self) -> RedisResult<bool> {
-        Ok(self.cluster(&["INFO"])?.contains("cluster_state:ok"))
+        let info = self.cluster(&["INFO"])?;
+        Ok(info.contains("cluster_state:ok") && info.contains(&format!("cluster_slots_ok:{SLOTS}")))
     }
 
     /// Returns whether this node knows the roles of all nodes.

@@ -109,7 +109,7 @@ pub const ROWS: &[Row] = &[
         "TokensRepeat",
         LUA,
         "redis.call('get', token_key) or 0) + 1)",
-        "0)",
+        "0))",
         "tokens_increase_when_the_clock_is_behind",
     ),
     row(

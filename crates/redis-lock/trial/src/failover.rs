@@ -13,7 +13,7 @@ use crate::contest::Contest;
 use crate::trial::{self, Outcome, PATIENCE, Servers, Trial, key};
 
 /// After which time without an answer the cluster considers a node to be down.
-const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The number of locks that are held in several slots.
 const LOCKS: usize = 24;

@@ -66,5 +66,6 @@ fn run(sabotage: &str, test: &str) -> Option<bool> {
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("running 1 test"), "{sabotage}: there is no test {test}:\n{text}");
+    assert!(!text.contains("Error compiling script"), "{sabotage} is no valid script:\n{text}");
     (!text.contains("SKIPPED")).then(|| output.status.success())
 }
