@@ -133,7 +133,8 @@ impl Guard {
     /// lost already, calls `f` immediately. If it is released before, `f` is dropped.
     ///
     /// `f` runs on the thread that finds out: that of the timer, one of the runtime, or the caller
-    /// of [`check`](Self::check). It must not block. A panic in it has no effect.
+    /// of another method, such as [`check`](Self::check). It must not block. A panic in it has no
+    /// effect.
     ///
     /// # Examples
     ///
