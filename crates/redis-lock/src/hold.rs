@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::observe;
 use crate::options::LockOptions;
 use crate::scripts::Keys;
+use crate::watchdog::GroupKey;
 use crate::{LockError, Loss};
 
 /// A function that is called when the lock is lost.
@@ -32,7 +33,7 @@ pub(crate) struct Hold {
     /// The part of the owner that is a number.
     pub(crate) id: u64,
     /// The locks that one call can renew.
-    pub(crate) group: u16,
+    pub(crate) group: GroupKey,
     pub(crate) token: u64,
     pub(crate) options: Arc<LockOptions>,
     /// The end of the maximum holding time.
@@ -67,7 +68,7 @@ pub(crate) struct NewHold {
     pub(crate) keys: Arc<Keys>,
     pub(crate) owner: Arc<str>,
     pub(crate) id: u64,
-    pub(crate) group: u16,
+    pub(crate) group: GroupKey,
     pub(crate) token: u64,
     pub(crate) options: Arc<LockOptions>,
     /// A time before Redis was called.

@@ -294,7 +294,7 @@ impl<'a> Attempt<'a> {
     fn begin(&self, token: u64, start: Instant) -> Result<Arc<Hold>, LockError> {
         let Lock { shared, keys, options, .. } = self.lock;
         let new = NewHold {
-            group: shared.calls.connection.server.group(&keys.lock),
+            group: (shared.calls.connection.server.group(&keys.lock), options.lease_time()),
             keys: Arc::clone(keys),
             owner: Arc::clone(&self.owner),
             id: self.id,

@@ -68,6 +68,8 @@ impl LockOptions {
     /// longer than any stall of the process, because a holder that stalls for longer loses its
     /// lock. A shorter lease frees the lock of a dead holder earlier.
     ///
+    /// Locks with the same lease are renewed by common calls, so use few different ones.
+    ///
     /// A lease is at least three ticks of the timer, and should be thirty. A call to Redis that is
     /// not answered within a sixth of the lease fails, and always after 10 s.
     ///

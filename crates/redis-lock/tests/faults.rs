@@ -451,6 +451,26 @@ async fn a_callback_may_use_and_drop_its_guard() {
     assert_eq!(told, Ok((Loss::LeaseEnded(None), Loss::LeaseEnded(None), true)));
 }
 
+/// A call that also renewed the locks with short leases would fail after a sixth of those.
+#[tokio::test]
+async fn locks_with_different_leases_do_not_share_calls() {
+    let Some(mut setup) = Setup::new("lock-leases") else { return };
+    let mut redis = hashed_wheel_examples::redis_server::connect(&setup.server.url()).unwrap();
+    let mut count = |command: &str| {
+        let info: redis::InfoDict = redis::cmd("INFO").arg("commandstats").query(&mut redis).unwrap();
+        let line: String = info.get(command).unwrap_or_default();
+        line.trim_start_matches("calls=").split(',').next().unwrap().parse().unwrap_or(0_usize)
+    };
+    let _long = setup.locks.lock_with("a", long()).lock().await.unwrap();
+    let calls = count("cmdstat_evalsha");
+    let _short = setup.locks.lock_with("b", options().lease(Duration::from_secs(3))).lock().await.unwrap();
+    setup.until("there is a renewal", |_| count("cmdstat_pexpire") > 0).await;
+    let leases = count("cmdstat_pexpire");
+    // One call has taken the second lock.
+    let renewals = count("cmdstat_evalsha") - calls - 1;
+    assert!(leases <= renewals, "{renewals} calls have renewed {leases} leases");
+}
+
 // Names, tokens, remains.
 
 #[tokio::test]

@@ -156,6 +156,13 @@ pub const ROWS: &[Row] = &[
         "renewals_of_many_locks_share_calls",
     ),
     row(
+        "LeasesShareCalls",
+        "lock.rs",
+        "(shared.calls.connection.server.group(&keys.lock), options.lease_time())",
+        "(shared.calls.connection.server.group(&keys.lock), Duration::ZERO)",
+        "faults::locks_with_different_leases_do_not_share_calls",
+    ),
+    row(
         "FailedRenewalIsRepeatedLater",
         "watchdog.rs",
         "lease / 6",
