@@ -29,7 +29,24 @@ use crate::{LockError, LockOptions, Loss};
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
 ///
-/// The thread of the runtime ends when the client, its locks and their guards are dropped.
+/// The thread of the runtime ends when the client, its locks and their guards are dropped. They may
+/// be dropped on the thread of another runtime.
+///
+/// # Examples
+///
+/// A client is cheap to clone, and may be used by several threads:
+///
+/// ```no_run
+/// # fn example(locks: redis_lock::blocking::LockClient) {
+/// let threads = [(); 2].map(|()| {
+///     let locks = locks.clone();
+///     std::thread::spawn(move || locks.lock("invoices").lock()?.unlock())
+/// });
+/// for thread in threads {
+///     thread.join().unwrap().unwrap();
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct LockClient {
     locks: crate::LockClient,
@@ -42,6 +59,18 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Redis`](LockError::Redis), if the thread of the runtime cannot be started.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), redis_lock::LockError> {
+    /// use redis_lock::blocking::LockClient;
+    ///
+    /// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+    /// # let _ = locks;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: Client, timer: &HashedWheelTimer) -> Result<Self, LockError> {
         Self::with(|| crate::LockClient::new(client, timer))
     }
@@ -67,32 +96,74 @@ impl LockClient {
     pub fn with(make: impl FnOnce() -> Result<crate::LockClient, LockError>) -> Result<Self, LockError> {
         let mut builder = runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("redis-lock").enable_all().build();
-        let runtime = runtime.map_err(RedisError::from)?;
+        // From here on, it may be dropped on the thread of another runtime.
+        let runtime = OwnRuntime(Some(runtime.map_err(RedisError::from)?));
         let locks = {
-            let _entered = runtime.enter();
+            let _entered = runtime.0.as_ref().map(Runtime::enter);
             make()?
         };
-        Ok(Self { locks, runtime: Arc::new(OwnRuntime(Some(runtime))) })
+        Ok(Self { locks, runtime: Arc::new(runtime) })
     }
 
     /// Returns the lock with this name, with the default options. See
     /// [`LockClient::lock`](crate::LockClient::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let mut lock = locks.lock("invoices");
+    /// lock.lock()?.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, name: &str) -> Lock {
         self.lock_with(name, LockOptions::new())
     }
 
     /// Returns the lock with this name and these options.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) {
+    /// use redis_lock::LockOptions;
+    ///
+    /// let lock = locks.lock_with("invoices", LockOptions::new().fair(true));
+    /// # let _ = lock;
+    /// # }
+    /// ```
     pub fn lock_with(&self, name: &str, options: LockOptions) -> Lock {
         Lock { lock: self.locks.lock_with(name, options), runtime: Arc::clone(&self.runtime) }
     }
 
     /// Returns the name of this client. See [`LockClient::name`](crate::LockClient::name).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) {
+    /// println!("{}", locks.name());
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         self.locks.name()
     }
 }
 
 /// A lock in Redis, and an owner of it. See [`Lock`](crate::Lock).
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
+/// if let Some(guard) = lock.try_lock()? {
+///     // … work, and send guard.token() with each access …
+///     guard.unlock()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Lock {
     lock: crate::Lock,
@@ -101,6 +172,14 @@ pub struct Lock {
 
 impl Lock {
     /// Returns the name of the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::blocking::LockClient) {
+    /// assert_eq!(locks.lock("invoices").name(), "invoices");
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         self.lock.name()
     }
@@ -114,6 +193,16 @@ impl Lock {
     /// # Panics
     ///
     /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
+    /// let guard = lock.lock()?;
+    /// guard.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&mut self) -> Result<Guard, LockError> {
         let guard = self.runtime.block_on(self.lock.lock())?;
         Ok(self.guard(guard))
@@ -128,6 +217,18 @@ impl Lock {
     /// # Panics
     ///
     /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
+    /// match lock.try_lock()? {
+    ///     Some(guard) => guard.unlock()?,
+    ///     None => println!("another owner holds the lock"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_lock(&mut self) -> Result<Option<Guard>, LockError> {
         let guard = self.runtime.block_on(self.lock.try_lock())?;
         Ok(guard.map(|guard| self.guard(guard)))
@@ -143,6 +244,19 @@ impl Lock {
     /// # Panics
     ///
     /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
+    /// # use std::time::Duration;
+    /// match lock.lock_timeout(Duration::from_secs(3))? {
+    ///     Some(guard) => guard.unlock()?,
+    ///     None => println!("another owner held the lock for 3 s"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock_timeout(&mut self, timeout: Duration) -> Result<Option<Guard>, LockError> {
         let guard = self.runtime.block_on(self.lock.lock_timeout(timeout))?;
         Ok(guard.map(|guard| self.guard(guard)))
@@ -156,7 +270,20 @@ impl Lock {
 /// Holds a lock until it is dropped or lost. See [`Guard`](crate::Guard).
 ///
 /// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis, but not on
-/// a thread of an async runtime.
+/// a thread of an async runtime: then the release goes on in the background.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn work(token: u64) {}
+/// # fn example(mut lock: redis_lock::blocking::Lock) -> Result<(), redis_lock::LockError> {
+/// let guard = lock.lock()?;
+/// guard.on_lost(|loss| eprintln!("the lock is lost: {loss}"));
+/// work(guard.token());
+/// guard.unlock()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
@@ -167,6 +294,15 @@ pub struct Guard {
 
 impl Guard {
     /// Returns the fencing token. See [`Guard::token`](crate::Guard::token).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
+    /// println!("this is hold {}", guard.token());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn token(&self) -> u64 {
         self.guard().token()
     }
@@ -176,6 +312,15 @@ impl Guard {
     /// # Errors
     ///
     /// [`Lost`](LockError::Lost).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
+    /// guard.check()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self) -> Result<(), LockError> {
         self.guard().check()
     }
@@ -185,11 +330,31 @@ impl Guard {
     /// # Panics
     ///
     /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| println!("the lock is lost: {}", guard.lost()));
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lost(&self) -> Loss {
         self.runtime.block_on(self.guard().lost())
     }
 
     /// Calls `f` when the lock is lost. See [`Guard::on_lost`](crate::Guard::on_lost).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
+    /// guard.on_lost(|loss| eprintln!("the lock is lost: {loss}"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_lost(&self, f: impl FnOnce(Loss) + Send + 'static) {
         self.guard().on_lost(f);
     }
@@ -204,6 +369,15 @@ impl Guard {
     /// # Panics
     ///
     /// If it is called on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: redis_lock::blocking::Guard) -> Result<(), redis_lock::LockError> {
+    /// guard.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn unlock(mut self) -> Result<(), LockError> {
         self.guard.take().map_or(Ok(()), |guard| self.runtime.block_on(guard.unlock()))
     }
@@ -215,11 +389,10 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Otherwise the release goes on in the background.
-        if Handle::try_current().is_err() {
-            if let Some(guard) = self.guard.take() {
-                let _ = self.runtime.block_on(guard.unlock());
-            }
+        let Some(guard) = self.guard.take() else { return };
+        match Handle::try_current() {
+            Err(error) if error.is_missing_context() => _ = self.runtime.block_on(guard.unlock()),
+            _ => self.runtime.unlock_later(guard),
         }
     }
 }
@@ -231,6 +404,17 @@ struct OwnRuntime(Option<Runtime>);
 impl OwnRuntime {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.0.as_ref().expect("it is not dropped").block_on(future)
+    }
+
+    /// Releases a lock in the background. The runtime does not end before that.
+    fn unlock_later(self: &Arc<Self>, guard: crate::Guard) {
+        let (runtime, unlocked) = (Arc::clone(self), guard.unlock());
+        if let Some(own) = &self.0 {
+            own.spawn(async move {
+                let _ = unlocked.await;
+                drop(runtime);
+            });
+        }
     }
 }
 

@@ -1,23 +1,33 @@
 //! The calls to Redis: the scripts, on the connection.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
+use redis::{FromRedisValue, ScriptInvocation};
+use tokio::runtime::Handle;
 
 use crate::LockError;
 use crate::connection::{Connection, Server};
 use crate::options::LockOptions;
-use crate::scripts::{Answer, Keys, Renewed, Request, Scripts};
+use crate::scripts::{Answer, Found, Keys, Request, Scripts};
 
 /// What calls Redis for a client.
 pub(crate) struct Calls {
     pub(crate) connection: Connection,
     scripts: Scripts,
+    timer: HashedWheelTimer,
+    runtime: Handle,
 }
 
 impl Calls {
-    pub(crate) fn new(server: Server, timer: &HashedWheelTimer) -> Self {
-        Self { connection: Connection::new(server, timer), scripts: Scripts::new() }
+    pub(crate) fn new(server: Server, timer: &HashedWheelTimer, runtime: &Handle) -> Self {
+        Self {
+            connection: Connection::new(server, timer, runtime),
+            scripts: Scripts::new(),
+            timer: timer.clone(),
+            runtime: runtime.clone(),
+        }
     }
 
     pub(crate) async fn lock(
@@ -26,25 +36,83 @@ impl Calls {
         request: &Request<'_>,
         timeout: Duration,
     ) -> Result<Answer, LockError> {
-        self.connection.call(&self.scripts.lock(keys, request), timeout).await
+        self.call(&self.scripts.lock(keys, request), timeout).await
     }
 
-    /// Returns whether Redis had this owner.
+    /// Returns which owner Redis had. If that is unknown, other attempts are made in the
+    /// background, until the lease has ended anyway.
     pub(crate) async fn release(
-        &self,
-        keys: &Keys,
-        owner: &str,
-        options: &LockOptions,
-    ) -> Result<bool, LockError> {
-        let claim = options.claim().as_millis() as u64;
-        self.connection.call(&self.scripts.release(keys, owner, claim), options.call_timeout()).await
+        self: &Arc<Self>,
+        keys: Arc<Keys>,
+        owner: Arc<str>,
+        options: Arc<LockOptions>,
+    ) -> Result<Found, LockError> {
+        let released = self.try_release(&keys, &owner, &options).await;
+        if matches!(released, Err(LockError::Redis(_) | LockError::Timer(_))) {
+            let calls = Arc::clone(self);
+            self.runtime.spawn(async move { calls.release_again(&keys, &owner, &options).await });
+        }
+        released
+    }
+
+    async fn release_again(&self, keys: &Keys, owner: &str, options: &LockOptions) {
+        let end = Instant::now() + options.lease_time();
+        while Instant::now() < end {
+            if self.timer.sleep(options.lease_time() / 6).await.is_err() {
+                return self.release_without_timer(keys, owner, options).await;
+            }
+            if self.try_release(keys, owner, options).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    async fn try_release(&self, keys: &Keys, owner: &str, options: &LockOptions) -> Result<Found, LockError> {
+        let script = self.scripts.release(keys, owner, options.claim());
+        let end = Instant::now() + options.call_timeout();
+        match self.connection.call(&script, options.call_timeout()).await {
+            Err(LockError::Redis(error)) if error.is_connection_dropped() => {
+                match self.connection.call(&script, until(end)).await {
+                    Ok(Found::Caller) => Ok(Found::Caller),
+                    // The call that failed may have released the lock.
+                    _ => Err(error.into()),
+                }
+            }
+            released => released,
+        }
+    }
+
+    /// A timer that is stopped does not keep other owners from the lock.
+    async fn release_without_timer(&self, keys: &Keys, owner: &str, options: &LockOptions) {
+        let script = self.scripts.release(keys, owner, options.claim());
+        let _ = self.connection.call_without_timer::<Found>(&script).await;
     }
 
     pub(crate) async fn renew(
         &self,
         locks: &[(&str, &str, u64)],
         timeout: Duration,
-    ) -> Result<Vec<Renewed>, LockError> {
-        self.connection.call(&self.scripts.renew(locks), timeout).await
+    ) -> Result<Vec<Found>, LockError> {
+        self.call(&self.scripts.renew(locks), timeout).await
     }
+
+    /// Calls a script that may be executed twice. If the connection has failed, calls it again on a
+    /// new one: it may have failed while there was no call.
+    async fn call<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+        timeout: Duration,
+    ) -> Result<T, LockError> {
+        let end = Instant::now() + timeout;
+        match self.connection.call(script, timeout).await {
+            Err(LockError::Redis(error)) if error.is_connection_dropped() => {
+                self.connection.call(script, until(end)).await
+            }
+            answer => answer,
+        }
+    }
+}
+
+fn until(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
 }

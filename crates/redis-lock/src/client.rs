@@ -22,8 +22,12 @@ use crate::{Lock, LockError, LockOptions};
 /// waiting callers, and the timer. It connects when a lock is first requested, and again after a
 /// connection has failed.
 ///
-/// The timer's tick should be at most a thirtieth of the shortest lease. The runtime has to be
-/// multi-threaded, or its thread must not block: renewals are made on it.
+/// The timer's tick should be at most a thirtieth of the shortest lease. Keep the timer until all
+/// guards are gone: if it is stopped, the locks that are held are lost.
+///
+/// The connections, renewals and releases in the background are on the runtime on which the client
+/// was made. It has to be multi-threaded, or its thread must not block, and it has to enable I/O.
+/// The methods of locks and guards may be called on any other runtime, and outside of one.
 ///
 /// # Examples
 ///
@@ -67,6 +71,17 @@ impl LockClient {
     /// # Errors
     ///
     /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_lock::{LockClient, LockError};
+    /// # async fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), LockError> {
+    /// let locks = LockClient::new(redis::Client::open("redis://127.0.0.1/")?, &timer)?;
+    /// # let _ = locks;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(client: Client, timer: &HashedWheelTimer) -> Result<Self, LockError> {
         Ok(Self::on(Server::Single(Box::new(client)), timer, current_runtime()?))
     }
@@ -77,6 +92,22 @@ impl LockClient {
     /// # Errors
     ///
     /// [`NoRuntime`](LockError::NoRuntime), if it is called outside of a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use redis::sentinel::{SentinelClient, SentinelServerType};
+    /// # use redis_lock::{LockClient, LockError};
+    ///
+    /// # async fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), LockError> {
+    /// let nodes = vec!["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
+    /// let master = SentinelServerType::Master;
+    /// let sentinel = SentinelClient::build(nodes, "mymaster", None, master)?;
+    /// let locks = LockClient::sentinel(sentinel, &timer)?;
+    /// # let _ = locks;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "sentinel")]
     pub fn sentinel(
         sentinel: redis::sentinel::SentinelClient,
@@ -89,11 +120,28 @@ impl LockClient {
     /// Makes a client of a cluster with these nodes. It finds the others. Needs feature `cluster`.
     ///
     /// Messages to waiting callers are received from the first of these nodes that can be reached.
+    /// So pass several nodes: if none of them can be reached, waiting callers poll.
+    ///
+    /// A node that does not answer delays calls to the others by about 2 s, until another node has
+    /// taken over. Leases of more than 12 s avoid failed calls, because a call may take a sixth of
+    /// the lease. By default, a cluster refuses all calls while a part of the slots has no master:
+    /// see `cluster-require-full-coverage` in the configuration of Redis.
     ///
     /// # Errors
     ///
     /// [`Redis`](LockError::Redis), if a URL is not valid. [`NoRuntime`](LockError::NoRuntime), if
     /// it is called outside of a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_lock::{LockClient, LockError};
+    /// # async fn example(timer: hashed_wheel::HashedWheelTimer) -> Result<(), LockError> {
+    /// let locks = LockClient::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"], &timer)?;
+    /// # let _ = locks;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "cluster")]
     pub fn cluster<T: redis::IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = T>,
@@ -110,7 +158,7 @@ impl LockClient {
     pub(crate) fn on(server: Server, timer: &HashedWheelTimer, runtime: Handle) -> Self {
         let random = RandomState::new().build_hasher().finish();
         let name: Arc<str> = format!("{}:{random:016x}", process::id()).into();
-        let calls = Arc::new(Calls::new(server, timer));
+        let calls = Arc::new(Calls::new(server, timer, &runtime));
         Self {
             shared: Arc::new(Shared {
                 watchdog: Watchdog::start(&calls, timer, &runtime),
@@ -127,7 +175,19 @@ impl LockClient {
     /// Returns the lock with this name, with the default options. It does not call Redis.
     ///
     /// Each `Lock` is an owner of its own, also if the names are equal: one that holds the lock
-    /// excludes the others.
+    /// excludes the others. A name may be any text, also an empty one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let [mut first, mut second] = [locks.lock("invoices"), locks.lock("invoices")];
+    /// let guard = first.lock().await?;
+    /// assert!(second.try_lock().await?.is_none());
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, name: &str) -> Lock {
         self.lock_with(name, LockOptions::new())
     }
@@ -150,6 +210,14 @@ impl LockClient {
 
     /// Returns the name of this client: the first part of the names of its owners in Redis. The
     /// value of a held lock's key `{lock:NAME}` begins with it. It contains the id of the process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::LockClient) {
+    /// println!("in Redis, the locks of this process have owners that begin with {}", locks.name());
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         &self.shared.name
     }

@@ -2,6 +2,8 @@
 //! after it has failed.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
@@ -10,9 +12,14 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError, RedisResult, ScriptInvocation,
     ServerErrorKind,
 };
-use tokio::sync::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::LockError;
+
+/// The maximum time to open a connection. It does not depend on leases: a server that is slow to
+/// connect to must not be unusable for locks with short leases.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server or servers that have the locks.
 pub(crate) enum Server {
@@ -49,8 +56,10 @@ impl Server {
         }
     }
 
-    /// Opens a connection that receives messages.
-    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<PubSub> {
+    /// Opens a connection that receives messages. On a cluster, the node depends on the number of
+    /// the attempt, so that one that does not answer prevents no messages.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables))]
+    pub(crate) async fn subscribe(&self, channel: &str, attempt: usize) -> RedisResult<PubSub> {
         match self {
             Self::Single(client) => subscribe(client, channel).await,
             #[cfg(feature = "sentinel")]
@@ -59,16 +68,10 @@ impl Server {
                 subscribe(&client, channel).await
             }
             #[cfg(feature = "cluster")]
-            Self::Cluster { nodes, .. } => {
-                let mut failed = Err((ErrorKind::InvalidClientConfig, "the cluster has no nodes").into());
-                for node in nodes {
-                    match subscribe(node, channel).await {
-                        Ok(pubsub) => return Ok(pubsub),
-                        Err(error) => failed = Err(error),
-                    }
-                }
-                failed
-            }
+            Self::Cluster { nodes, .. } => match nodes.get(attempt % nodes.len().max(1)) {
+                Some(node) => subscribe(node, channel).await,
+                None => Err((ErrorKind::InvalidClientConfig, "the cluster has no nodes").into()),
+            },
         }
     }
 
@@ -109,11 +112,16 @@ fn slot(key: &str) -> u16 {
 
 /// The connection to the server, if there is one.
 pub(crate) struct Connection {
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
     timer: HashedWheelTimer,
-    link: Mutex<Numbered>,
+    runtime: Handle,
+    link: Arc<Mutex<Numbered>>,
+    /// The number of the last connection that has failed. Not in the mutex: while a connection is
+    /// opened that is locked, for longer than the call that has noticed the failure may take.
+    failed: AtomicU64,
 }
 
+#[derive(Default)]
 struct Numbered {
     /// How many connections there have been.
     number: u64,
@@ -121,8 +129,14 @@ struct Numbered {
 }
 
 impl Connection {
-    pub(crate) fn new(server: Server, timer: &HashedWheelTimer) -> Self {
-        Self { server, timer: timer.clone(), link: Mutex::new(Numbered { number: 0, link: None }) }
+    pub(crate) fn new(server: Server, timer: &HashedWheelTimer, runtime: &Handle) -> Self {
+        Self {
+            server: Arc::new(server),
+            timer: timer.clone(),
+            runtime: runtime.clone(),
+            link: Arc::default(),
+            failed: AtomicU64::new(0),
+        }
     }
 
     /// Calls a script. Opens a connection first, if there is none.
@@ -142,9 +156,17 @@ impl Connection {
             Err(_) => io::Error::from(io::ErrorKind::TimedOut).into(),
         };
         if is_of_connection(&error) {
-            self.discard(number).await;
+            self.discard(number);
         }
         Err(error.into())
+    }
+
+    /// Calls a script. Ends with the connection at the latest: the timer accepts no timeouts.
+    pub(crate) async fn call_without_timer<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> RedisResult<T> {
+        self.try_call(script, &mut None).await
     }
 
     async fn try_call<T: FromRedisValue>(
@@ -161,27 +183,39 @@ impl Connection {
     }
 
     async fn link(&self, number: &mut Option<u64>) -> RedisResult<Link> {
-        let mut numbered = self.link.lock().await;
-        let link = match &numbered.link {
-            Some(link) => link.clone(),
-            None => {
-                let link = self.server.connect().await?;
-                numbered.number += 1;
-                numbered.link.insert(link).clone()
-            }
+        let numbered = Arc::clone(&self.link).lock_owned().await;
+        let has_failed = numbered.number <= self.failed.load(Relaxed);
+        let numbered = match numbered.link {
+            Some(_) if !has_failed => numbered,
+            _ => self.connect(numbered).await?,
         };
         *number = Some(numbered.number);
-        Ok(link)
+        numbered.link.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    }
+
+    /// Opens a connection in the background. If the caller gives up before it is open, the next one
+    /// uses it. Otherwise callers that wait for less time than it takes would never have one.
+    async fn connect(
+        &self,
+        mut numbered: OwnedMutexGuard<Numbered>,
+    ) -> RedisResult<OwnedMutexGuard<Numbered>> {
+        let (server, timer) = (Arc::clone(&self.server), self.timer.clone());
+        let connecting = self.runtime.spawn(async move {
+            let link = timer.timeout(CONNECT_TIMEOUT, server.connect()).await;
+            // An error of the timer ends the call too, with the reason.
+            numbered.link = Some(link.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??);
+            numbered.number += 1;
+            Ok(numbered)
+        });
+        // The runtime has ended, or TLS is not configured: rustls panics then.
+        connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 
     /// Makes the next call open a new connection, unless another call has done so already.
-    async fn discard(&self, number: Option<u64>) {
+    fn discard(&self, number: Option<u64>) {
         // If the call had no connection, then its attempt to open one failed or took too long.
         let Some(number) = number else { return };
-        let mut numbered = self.link.lock().await;
-        if numbered.number == number {
-            numbered.link = None;
-        }
+        self.failed.fetch_max(number, Relaxed);
     }
 
     /// Waits for a future, at most for this time.

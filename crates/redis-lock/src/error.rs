@@ -7,12 +7,28 @@ use hashed_wheel::NewTimeoutError;
 use redis::RedisError;
 
 /// Why a lock could not be taken, kept or released.
+///
+/// # Examples
+///
+/// ```no_run
+/// use redis_lock::{Lock, LockError, Loss};
+///
+/// # async fn example(mut lock: Lock) {
+/// match lock.lock().await {
+///     Ok(guard) => println!("taken, with token {}", guard.token()),
+///     Err(LockError::Redis(error)) if error.is_timeout() => println!("try again later"),
+///     Err(LockError::Lost(Loss::HeldTooLong)) => println!("this owner still has an old guard"),
+///     Err(error) => println!("{error}"),
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockError {
     /// The call to Redis failed, or was not answered in time. It is unknown whether Redis has
-    /// executed it. A lock that it has granted or not released becomes free after a lease at the
-    /// latest. The next call opens a new connection if necessary.
+    /// executed it. A lock that it has granted or not released is released in the background as
+    /// soon as Redis answers, and becomes free after a lease at the latest. The next call opens a
+    /// new connection if necessary.
     Redis(RedisError),
     /// The lock was lost. The resource that it protects may be in use by another owner.
     Lost(Loss),
@@ -26,6 +42,19 @@ pub enum LockError {
 }
 
 /// How a lock was lost.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use redis_lock::Loss;
+/// # fn example(guard: redis_lock::Guard) {
+/// guard.on_lost(|loss| match loss {
+///     Loss::LeaseEnded(Some(error)) => eprintln!("Redis could not be reached: {error}"),
+///     Loss::OtherOwner => eprintln!("another owner has the lock already"),
+///     loss => eprintln!("the lock is lost: {loss}"),
+/// });
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {

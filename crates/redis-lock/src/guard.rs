@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::calls::Calls;
 use crate::hold::Hold;
 use crate::options::LockOptions;
-use crate::scripts::Keys;
+use crate::scripts::{Found, Keys};
 use crate::watchdog::Watchdog;
 use crate::{LockError, Loss};
 
@@ -19,8 +19,9 @@ use crate::{LockError, Loss};
 /// It is `Send` and may be held across `.await`. A [`Lock`](crate::Lock) may have several: the last
 /// one releases the lock.
 ///
-/// Dropping it is like [`unlock`](Self::unlock) in the background, without the result. If the
-/// runtime ends before that, the lock becomes free when its lease ends.
+/// Dropping it is like [`unlock`](Self::unlock) in the background, without the result. It may be
+/// dropped anywhere, also outside of a runtime. If the runtime of the client ends before the
+/// release, the lock becomes free when its lease ends.
 ///
 /// # Examples
 ///
@@ -55,6 +56,25 @@ impl Guard {
 
     /// Returns the fencing token. It is greater than the tokens of all earlier holds of this lock.
     /// All guards of one hold have the same.
+    ///
+    /// It is the clock of Redis in microseconds, or the last token plus one if that is greater, and
+    /// less than 2⁵³. So it fits the integers of SQL and the numbers of JSON.
+    ///
+    /// # Examples
+    ///
+    /// A table of `PostgreSQL` that rejects a former holder:
+    ///
+    /// ```no_run
+    /// # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), Box<dyn std::error::Error>> {
+    /// let guard = lock.lock().await?;
+    /// let update = "update account set balance = $1, token = $2 where id = 7 and token <= $2";
+    /// if execute(update, &[100, guard.token() as i64]).await == 0 {
+    ///     return Err("a later holder has changed the account".into());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn token(&self) -> u64 {
         self.hold.token
     }
@@ -66,6 +86,20 @@ impl Guard {
     /// # Errors
     ///
     /// [`Lost`](LockError::Lost). All later calls return it too.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn pay(invoice: u64, token: u64) {}
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+    /// let guard = lock.lock().await?;
+    /// for invoice in 1..=10 {
+    ///     guard.check()?;
+    ///     pay(invoice, guard.token()).await;
+    /// }
+    /// guard.unlock().await
+    /// # }
+    /// ```
     pub fn check(&self) -> Result<(), LockError> {
         self.hold.check()
     }
@@ -77,6 +111,20 @@ impl Guard {
     /// # Cancel safety
     ///
     /// It may be dropped and called again. A loss is never missed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn work(token: u64) {}
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+    /// let guard = lock.lock().await?;
+    /// tokio::select! {
+    ///     () = work(guard.token()) => guard.unlock().await?,
+    ///     loss = guard.lost() => println!("the work was given up: {loss}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> Loss {
         self.hold.until_lost().await
     }
@@ -85,7 +133,8 @@ impl Guard {
     /// lost already, calls `f` immediately. If it is released before, `f` is dropped.
     ///
     /// `f` runs on the thread that finds out: that of the timer, one of the runtime, or the caller
-    /// of [`check`](Self::check). It must not block. A panic in it has no effect.
+    /// of another method, such as [`check`](Self::check). It must not block. A panic in it has no
+    /// effect.
     ///
     /// # Examples
     ///
@@ -112,11 +161,30 @@ impl Guard {
     /// # Errors
     ///
     /// - [`Lost`](LockError::Lost): the lock was not held to the end. Another owner of it keeps it.
-    /// - [`Redis`](LockError::Redis): the call failed.
+    /// - [`Redis`](LockError::Redis): the call failed. It is repeated in the background until the
+    ///   lease has ended.
+    /// - [`Timer`](LockError::Timer): the timer accepts no timeout for the call. The release goes
+    ///   on in the background.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped before it is ready, the release goes on in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+    /// use redis_lock::LockError;
+    ///
+    /// let guard = lock.lock().await?;
+    /// match guard.unlock().await {
+    ///     Ok(()) => println!("the lock was held to the end"),
+    ///     Err(LockError::Lost(loss)) => println!("the work may have been done twice: {loss}"),
+    ///     Err(error) => println!("the lock is free after a lease at the latest: {error}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn unlock(mut self) -> Result<(), LockError> {
         // Before the release, which ends the hold.
         let checked = self.check();
@@ -126,15 +194,16 @@ impl Guard {
         };
         checked?;
         match released {
-            Ok(Ok(true)) => Ok(()),
-            Ok(Ok(false)) => Err(LockError::Lost(Loss::NoOwner)),
+            Ok(Ok(Found::Caller)) => Ok(()),
+            Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(Loss::NoOwner)),
+            Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(Loss::OtherOwner)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(RedisError::from(std::io::Error::other("the runtime has ended")).into()),
         }
     }
 
     /// Returns the release in Redis, if this was the last guard.
-    fn release(&mut self) -> Option<JoinHandle<Result<bool, LockError>>> {
+    fn release(&mut self) -> Option<JoinHandle<Result<Found, LockError>>> {
         let releaser = self.releaser.take()?;
         let is_last = self.hold.leave();
         is_last.then(|| {
@@ -172,8 +241,8 @@ impl Releaser {
         keys: Arc<Keys>,
         owner: Arc<str>,
         options: Arc<LockOptions>,
-    ) -> JoinHandle<Result<bool, LockError>> {
+    ) -> JoinHandle<Result<Found, LockError>> {
         let calls = Arc::clone(&self.calls);
-        self.runtime.spawn(async move { calls.release(&keys, &owner, &options).await })
+        self.runtime.spawn(async move { calls.release(keys, owner, options).await })
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::observe;
 use crate::options::LockOptions;
 use crate::scripts::Keys;
+use crate::watchdog::GroupKey;
 use crate::{LockError, Loss};
 
 /// A function that is called when the lock is lost.
@@ -32,7 +33,7 @@ pub(crate) struct Hold {
     /// The part of the owner that is a number.
     pub(crate) id: u64,
     /// The locks that one call can renew.
-    pub(crate) group: u16,
+    pub(crate) group: GroupKey,
     pub(crate) token: u64,
     pub(crate) options: Arc<LockOptions>,
     /// The end of the maximum holding time.
@@ -67,7 +68,7 @@ pub(crate) struct NewHold {
     pub(crate) keys: Arc<Keys>,
     pub(crate) owner: Arc<str>,
     pub(crate) id: u64,
-    pub(crate) group: u16,
+    pub(crate) group: GroupKey,
     pub(crate) token: u64,
     pub(crate) options: Arc<LockOptions>,
     /// A time before Redis was called.
@@ -127,8 +128,13 @@ impl Hold {
     /// holding time yet.
     pub(crate) fn is_renewable(&self) -> bool {
         let state = self.state();
-        let has_time_left = self.latest.is_none_or(|latest| state.until + Duration::from_millis(1) < latest);
-        matches!(state.phase, Phase::Held) && has_time_left
+        matches!(state.phase, Phase::Held) && !self.reaches_the_latest(&state)
+    }
+
+    /// Returns whether the lease reaches the end of the maximum holding time. Leases are whole
+    /// milliseconds, so the last one may end up to a millisecond before it.
+    fn reaches_the_latest(&self, state: &State) -> bool {
+        self.latest.is_some_and(|latest| state.until + Duration::from_millis(1) >= latest)
     }
 
     /// Records a renewal: the lease ends at `until`.
@@ -169,7 +175,7 @@ impl Hold {
     }
 
     fn reason_of_the_end(&self, state: &mut State) -> Loss {
-        if self.latest.is_some_and(|latest| state.until >= latest) {
+        if self.reaches_the_latest(state) {
             Loss::HeldTooLong
         } else {
             Loss::LeaseEnded(state.error_text.take())
@@ -260,12 +266,12 @@ impl Hold {
             state.phase = Phase::Released;
         }
         let (callbacks, lease_end) = (mem::take(&mut state.callbacks), state.lease_end.take());
-        // Not under the mutex: this calls user code, and `cancelled`.
+        // Not under the mutex: this calls `cancelled`, and user code.
         drop(state);
-        drop(callbacks);
         if let Some(lease_end) = lease_end {
             lease_end.cancel();
         }
+        callbacks.into_iter().for_each(forget);
         true
     }
 
@@ -293,6 +299,11 @@ fn lease_at(options: &LockOptions, latest: Option<Instant>, start: Instant) -> D
     let lease = latest.map_or(lease, |latest| lease.min(latest.saturating_duration_since(start)));
     // Truncated like in Redis.
     Duration::from_millis(lease.as_millis() as u64)
+}
+
+/// Drops a callback. A panic of what it contains does not prevent the release.
+fn forget(callback: Callback) {
+    let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(callback)));
 }
 
 /// A panic of the callback does not affect the other callbacks, nor the renewals of other locks.

@@ -9,20 +9,23 @@
 //!
 //! As long as Redis keeps its data, and its clock runs evenly:
 //!
-//! - **One owner at a time.** A lock that is granted is granted to nobody else before it is
+//! - **One owner at a time.** A lock that is granted is granted to no other owner before it is
 //!   released or its lease has ended.
 //! - **Tokens increase.** Each hold has a [token](Guard::token) that is greater than those of all
 //!   earlier holds of the lock. This holds even after Redis has lost its data, unless its clock is
-//!   also set back.
+//!   also set back. If a replica takes over without the last token, its clock must not be behind
+//!   that of the former master by more than the time that the failover takes.
 //! - **The holder is told.** [`Guard::lost`] and [`Guard::on_lost`] report a loss within one tick
 //!   of the timer after the end of the lease, by the clock of this process, and at once when a
 //!   renewal finds another owner or none. The lease of this process begins before that of Redis, so
 //!   it also ends before. [`Guard::check`] reports it even if the timer or the runtime stalls.
 //! - **No renewal without a holder.** After the release, or a loss, nothing renews the lock. A
 //!   delayed call cannot affect a later hold, because each hold has an owner's name of its own.
-//! - **Nothing hangs.** Each call to Redis fails after a sixth of the lease. A future that is
-//!   dropped leaves neither a lock nor a place in the queue behind; if Redis cannot be reached for
-//!   that, they end with the lease, and after two [polls](LockOptions::poll) and a lease.
+//! - **Nothing hangs.** Each call to Redis fails after a sixth of the lease, and at most 10 s. A
+//!   future that is dropped leaves neither a lock nor a place in the queue behind. If Redis cannot
+//!   be reached for that, more attempts are made until the lease has ended. In the worst case the
+//!   lock becomes free with its lease, and the place after two [polls](LockOptions::poll) and a
+//!   lease.
 //! - **A free lock is taken.** A release wakes the first waiting caller. If that message is lost,
 //!   or the holder has died, waiting callers find out by themselves.
 //!
@@ -82,21 +85,62 @@
 //! | `blocking` | the module `blocking` |
 //! | `cluster` | `LockClient::cluster` |
 //! | `sentinel` | `LockClient::sentinel` |
-//! | `tls` | URLs with `rediss://`, with rustls. For the TLS library of the system, enable the feature `tokio-native-tls-comp` of the crate `redis` instead |
+//! | `tls` | URLs with `rediss://`, with rustls and its cryptography `ring`. If your program also enables another one, choose one with rustls' `CryptoProvider::install_default`. For the TLS library of the system, enable the feature `tokio-native-tls-comp` of the crate `redis` instead |
 //! | `metrics` | counters of acquisitions, renewals and losses, and the waiting times |
-//! | `tracing` | warnings about losses and failed renewals |
+//! | `tracing` | warnings about losses and failed renewals; debug events about renewals and acquisitions |
 //!
-//! The metrics are the counters `redis_lock.acquired`, `redis_lock.renewals`,
-//! `redis_lock.renewal_calls`, `redis_lock.renewal_errors` and `redis_lock.lost`, and the histogram
-//! `redis_lock.wait` in seconds.
+//! The metrics:
+//!
+//! | metric | kind | meaning |
+//! |---|---|---|
+//! | `redis_lock.acquired` | counter | locks that were taken, without re-entries |
+//! | `redis_lock.wait` | histogram, seconds | from the call to the lock, of calls that got it |
+//! | `redis_lock.renewals` | counter | leases that were renewed |
+//! | `redis_lock.renewal_calls` | counter | calls to Redis for renewals |
+//! | `redis_lock.renewal_errors` | counter | of these, the calls that failed |
+//! | `redis_lock.lost` | counter | locks that were lost, also by the end of a lease without a watchdog |
+//!
+//! The events of `tracing` have the target `redis_lock`, and a module of it:
+//!
+//! | level | message | fields |
+//! |---|---|---|
+//! | warning | a lock is lost | `lock`, `reason` |
+//! | warning | leases of locks were not renewed | `leases`, `error` |
+//! | debug | leases of locks were renewed | `leases` |
+//! | debug | a lock is taken | `lock`, `token`, `waited` |
+//!
+//! # For users of Redisson
+//!
+//! | Redisson | here |
+//! |---|---|
+//! | `getLock(name)` | [`LockClient::lock`] |
+//! | `getFairLock(name)` | [`LockOptions::fair`] |
+//! | `getFencedLock(name)`, `lockAndGetToken()` | each lock; [`Guard::token`] |
+//! | `lock()` | [`Lock::lock`] |
+//! | `tryLock()`, `tryLock(wait, unit)` | [`Lock::try_lock`], [`Lock::lock_timeout`] |
+//! | `lock(lease, unit)` | [`LockOptions::lease`] with [`LockOptions::watchdog`]`(false)` |
+//! | `lockWatchdogTimeout` | [`LockOptions::lease`] |
+//! | `unlock()` | [`Guard::unlock`], or dropping the guard |
+//! | `isHeldByCurrentThread()` | [`Guard::check`] |
+//! | `LockRenewalFailureListener` | [`Guard::on_lost`], [`Guard::lost`] |
+//! | the id of the thread, for re-entry | the [`Lock`]: share it between functions, not between tasks |
+//!
+//! The locks of both libraries do not exclude each other: their keys differ.
 //!
 //! # In Redis
 //!
 //! A lock with the name NAME has the keys `{lock:NAME}`, `{lock:NAME}:token`, `{lock:NAME}:queue`
 //! and `{lock:NAME}:seen`. All of them expire. Messages are published on channels that begin with
-//! `lock-wake:`. A user of Redis with restricted rights needs `EVALSHA` and `SCRIPT LOAD`, the
-//! commands of the scripts on these keys, and these channels. Without the channels, waiting callers
-//! poll.
+//! `lock-wake:`. A name that is not used any more leaves its token for a day.
+//!
+//! A user of Redis with restricted rights needs `EVALSHA` and `SCRIPT LOAD`, the commands of the
+//! scripts on these keys, and these channels. Without the channels, waiting callers poll:
+//!
+//! ```text
+//! ACL SETUSER locks on >PASSWORD -@all ~{lock:* &lock-wake:*
+//!     +evalsha +script|load +get +set +del +pexpire +pttl +time
+//!     +zadd +zrange +zrem +zrank +hget +hset +hdel +publish +subscribe +ping
+//! ```
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -45,6 +45,10 @@ pub struct Lock {
     hold: Option<Arc<Hold>>,
 }
 
+/// For how long a caller waits for the connection that receives messages, before it joins the
+/// queue. Without that connection it polls. When it is there, all callers try again.
+const READY: Duration = Duration::from_secs(1);
+
 /// How long a caller waits.
 #[derive(Clone, Copy)]
 enum Patience {
@@ -68,6 +72,11 @@ impl Patience {
             Self::Forever => false,
         }
     }
+
+    /// Returns this time, or what is left of the patience if that is less.
+    fn at_most(self, time: Duration) -> Duration {
+        self.limit().map_or(time, |limit| time.min(limit.saturating_duration_since(Instant::now())))
+    }
 }
 
 impl Lock {
@@ -77,6 +86,14 @@ impl Lock {
     }
 
     /// Returns the name of the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(locks: redis_lock::LockClient) {
+    /// assert_eq!(locks.lock("invoices").name(), "invoices");
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -90,9 +107,25 @@ impl Lock {
     /// - [`Redis`](LockError::Redis): Redis did not answer within a sixth of the lease, or the call
     ///   failed.
     /// - [`Lost`](LockError::Lost): this owner has lost the lock that it wanted to take again. This
-    ///   is returned until all guards of that hold are gone.
+    ///   is returned until all guards of that hold are gone. Or the lock was granted to a task that
+    ///   was stalled until the lease had ended.
     /// - [`Timer`](LockError::Timer): the timer is stopped, or its limit is reached.
     /// - [`Options`](LockError::Options): the options are not valid.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(locks: redis_lock::LockClient) -> Result<(), redis_lock::LockError> {
+    /// let mut lock = locks.lock("invoices");
+    /// let guard = lock.lock().await?;
+    /// // The owner may take it again, for example in a function that needs the lock too.
+    /// let again = lock.lock().await?;
+    /// assert_eq!(guard.token(), again.token());
+    /// again.unlock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&mut self) -> Result<Guard, LockError> {
         loop {
             if let Some(guard) = self.take(Patience::Forever).await? {
@@ -107,6 +140,18 @@ impl Lock {
     /// # Errors
     ///
     /// As for [`lock`](Self::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut lock: redis_lock::Lock) -> Result<(), redis_lock::LockError> {
+    /// let Some(guard) = lock.try_lock().await? else {
+    ///     return Ok(()); // Another process does this work.
+    /// };
+    /// // … work …
+    /// guard.unlock().await
+    /// # }
+    /// ```
     pub async fn try_lock(&mut self) -> Result<Option<Guard>, LockError> {
         self.take(Patience::None).await
     }
@@ -143,12 +188,14 @@ impl Lock {
             hold.check()?;
             return Ok(Some(guard));
         }
-        self.options.check()?;
+        self.options.check(self.shared.timer.tick_duration())?;
         let begin = Instant::now();
         let granted = Attempt::new(self).wait(patience).await?;
         let Some(hold) = granted else { return Ok(None) };
-        observe::acquired(begin.elapsed());
+        observe::acquired(&self.keys.lock, hold.token, begin.elapsed());
         let guard = Guard::new(Arc::clone(&hold), self.releaser());
+        // This task may have been stalled for longer than the lease.
+        hold.check()?;
         self.hold = Some(hold);
         Ok(Some(guard))
     }
@@ -203,7 +250,8 @@ impl<'a> Attempt<'a> {
             return Ok(None);
         }
         let options = &*self.lock.options;
-        let mut waiting = self.lock.shared.wakeups.wait(&self.owner, options.call_timeout()).await;
+        let timeout = patience.at_most(options.call_timeout().min(READY));
+        let mut waiting = self.lock.shared.wakeups.wait(&self.owner, timeout).await;
         loop {
             match self.ask(options.keep_ms()).await? {
                 Outcome::Granted(hold) => return Ok(Some(hold)),
@@ -246,7 +294,7 @@ impl<'a> Attempt<'a> {
     fn begin(&self, token: u64, start: Instant) -> Result<Arc<Hold>, LockError> {
         let Lock { shared, keys, options, .. } = self.lock;
         let new = NewHold {
-            group: shared.calls.connection.server.group(&keys.lock),
+            group: (shared.calls.connection.server.group(&keys.lock), options.lease_time()),
             keys: Arc::clone(keys),
             owner: Arc::clone(&self.owner),
             id: self.id,
@@ -264,6 +312,7 @@ impl<'a> Attempt<'a> {
         }));
         if let Err(error) = shared.watchdog.watch(&hold, start) {
             hold.leave();
+            shared.watchdog.unwatch(&hold);
             return Err(error.into());
         }
         Ok(hold)

@@ -1,26 +1,20 @@
-//! What is reported to `metrics` and `tracing`, if these features are enabled.
-//!
-//! | metric | kind | meaning |
-//! |---|---|---|
-//! | `redis_lock.acquired` | counter | locks that were taken, without re-entries |
-//! | `redis_lock.wait` | histogram, seconds | from the call to the lock, of calls that got it |
-//! | `redis_lock.renewals` | counter | leases that were renewed |
-//! | `redis_lock.renewal_calls` | counter | calls to Redis for renewals |
-//! | `redis_lock.renewal_errors` | counter | of these, the calls that failed |
-//! | `redis_lock.lost` | counter | locks that were lost |
+//! What is reported to `metrics` and `tracing`, if these features are enabled. The crate's
+//! documentation lists the metrics and the events.
 
-#![cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 use std::time::Duration;
 
 use crate::{LockError, Loss};
 
-pub(crate) fn acquired(waited: Duration) {
+pub(crate) fn acquired(lock: &str, token: u64, waited: Duration) {
     #[cfg(feature = "metrics")]
     {
         metrics::counter!("redis_lock.acquired").increment(1);
         metrics::histogram!("redis_lock.wait").record(waited.as_secs_f64());
     }
+    #[cfg(feature = "tracing")]
+    tracing::debug!(lock, token, ?waited, "a lock is taken");
 }
 
 /// A call has renewed this number of leases.
@@ -30,6 +24,8 @@ pub(crate) fn renewed(leases: usize) {
         metrics::counter!("redis_lock.renewal_calls").increment(1);
         metrics::counter!("redis_lock.renewals").increment(leases as u64);
     }
+    #[cfg(feature = "tracing")]
+    tracing::debug!(leases, "leases of locks were renewed");
 }
 
 /// A call should have renewed this number of leases.

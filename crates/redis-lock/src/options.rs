@@ -8,6 +8,13 @@ use crate::LockError;
 /// The leases that are permitted.
 const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
 
+/// The minimum number of the timer's ticks per lease: one for each renewal and for the end.
+const TICKS: u32 = 3;
+
+/// The maximum time of a call to Redis, however long the lease is, so that callers learn of a
+/// problem.
+const CALL: Duration = Duration::from_secs(10);
+
 /// The polls that are permitted.
 const POLLS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
 
@@ -40,6 +47,13 @@ pub struct LockOptions {
 impl LockOptions {
     /// Makes the default options: a lease of 30 s with a watchdog, no maximum holding time, not
     /// fair, a poll each 10 s.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// assert_eq!(LockOptions::new(), LockOptions::default());
+    /// ```
     pub fn new() -> Self {
         Self {
             lease: Duration::from_secs(30),
@@ -54,7 +68,19 @@ impl LockOptions {
     /// longer than any stall of the process, because a holder that stalls for longer loses its
     /// lock. A shorter lease frees the lock of a dead holder earlier.
     ///
-    /// A call to Redis that is not answered within a sixth of the lease fails.
+    /// Locks with the same lease are renewed by common calls, so use few different ones.
+    ///
+    /// A lease is at least three ticks of the timer, and should be thirty. A call to Redis that is
+    /// not answered within a sixth of the lease fails, and always after 10 s.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().lease(Duration::from_secs(10));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -63,6 +89,15 @@ impl LockOptions {
 
     /// Sets whether the lease is renewed after each third of it, until the lock is released. If
     /// not, the lock is lost when its lease ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().lease(Duration::from_secs(60)).watchdog(false);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn watchdog(mut self, watchdog: bool) -> Self {
         self.watchdog = watchdog;
@@ -72,6 +107,15 @@ impl LockOptions {
     /// Sets the maximum time for which the lock is held, from its acquisition. The watchdog renews
     /// no lease beyond it. Then the lock is lost with the reason
     /// [`HeldTooLong`](crate::Loss::HeldTooLong). At least 100 ms.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().max_hold(Duration::from_secs(600));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -83,6 +127,15 @@ impl LockOptions {
     ///
     /// A waiting caller that is woken and does not take the lock within 500 ms, because its process
     /// has died or stalls, loses its place.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().fair(true);
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
@@ -92,17 +145,28 @@ impl LockOptions {
     /// Sets after which time a waiting caller tries again, although Redis has sent no message that
     /// the lock is free: from 10 ms to a day. Messages are lost only if the connection that
     /// receives them fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// let options = LockOptions::new().poll(Duration::from_secs(2));
+    /// # let _ = options;
+    /// ```
     #[must_use]
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
     }
 
-    /// Returns the options if all times are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), LockError> {
+    /// Checks that all times are in their ranges. `tick` is the duration of the timer's ticks.
+    pub(crate) fn check(&self, tick: Duration) -> Result<(), LockError> {
         let Self { lease, max_hold, poll, .. } = self;
         let why = if !LEASES.contains(lease) {
             format!("a lease of {lease:?} is not between 100 ms and a day")
+        } else if *lease / TICKS < tick {
+            format!("a lease of {lease:?} is less than {TICKS} ticks of the timer, which are {tick:?} each")
         } else if !POLLS.contains(poll) {
             format!("a poll of {poll:?} is not between 10 ms and a day")
         } else if max_hold.is_some_and(|max_hold| max_hold < *LEASES.start()) {
@@ -137,7 +201,7 @@ impl LockOptions {
 
     /// Returns how long a call to Redis may take.
     pub(crate) fn call_timeout(&self) -> Duration {
-        self.lease / 6
+        (self.lease / 6).min(CALL)
     }
 
     /// Returns for how long the queue keeps a waiting caller that does not try again.

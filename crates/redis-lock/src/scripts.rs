@@ -5,13 +5,15 @@
 //! | key | value |
 //! |---|---|
 //! | `{lock:NAME}` | the owner. It expires when the lease ends |
-//! | `{lock:NAME}:token` | the last token. It expires after a day |
+//! | `{lock:NAME}:token` | the last token. It expires a day after the clock has passed it |
 //! | `{lock:NAME}:queue` | the waiting owners, a sorted set: the score is the time of arrival |
 //! | `{lock:NAME}:seen` | per waiting owner, until when the queue keeps it without another attempt |
 //!
 //! The name of an owner is `CLIENT:NUMBER`. Messages for it are published on the channel
 //! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting
 //! owner: 0 means that the lock is free, more that the lease of another owner ends after this time.
+
+use std::time::Duration;
 
 use redis::{FromRedisValue, ParsingError, Script, ScriptInvocation, Value};
 
@@ -49,7 +51,7 @@ const QUEUE: &str = r"
 ///
 /// A token is the server's clock in microseconds, or the last token plus one if the clock is
 /// behind. Therefore tokens increase even if Redis has lost its data. (Numbers in Lua have 53 bits:
-/// 285 years of microseconds since 1970.)
+/// 285 years of microseconds since 1970. A greater token has no successor, so there is an error.)
 ///
 /// A call that is repeated after a lost answer finds its own owner.
 const LOCK: &str = r"
@@ -59,8 +61,14 @@ const LOCK: &str = r"
     if not holder then head, reserved = first() end
     if not holder and (fair == '0' or not head or head == owner) then
         clock()
-        local token = math.max(time[1] * 1000000 + time[2], (redis.call('get', token_key) or 0) + 1)
-        redis.call('set', token_key, string.format('%.0f', token), 'ex', 86400)
+        local now = time[1] * 1000000 + time[2]
+        local token = math.max(now, (redis.call('get', token_key) or 0) + 1)
+        if token >= 9007199254740992 then
+            return redis.error_reply('ERR the last token of the lock has no successor')
+        end
+        -- While the clock is behind, only this key makes tokens increase.
+        local behind = math.floor((token - now) / 1000000)
+        redis.call('set', token_key, string.format('%.0f', token), 'ex', 86400 + behind)
         redis.call('set', lock, owner, 'px', lease)
         if head then
             redis.call('zrem', queue, owner)
@@ -92,9 +100,9 @@ const LOCK: &str = r"
 
 /// Releases the lock, or leaves its queue, and wakes the first waiting owner.
 ///
-/// KEYS: the four. ARGV: the owner, the time in milliseconds in which the first waiting owner has to
-/// take a lock that is free. If it is later, it has lost its place. Returns 0 if the caller is not
-/// the owner.
+/// KEYS: the four. ARGV: the owner, the time in milliseconds in which the first waiting owner has
+/// to take a lock that is free. If it is later, it has lost its place. Returns 1: released, 0: the
+/// lock has no owner, -1: it has another owner.
 const RELEASE: &str = r"
     local owner, claim = ARGV[1], tonumber(ARGV[2])
     local holder = redis.call('get', lock)
@@ -111,7 +119,7 @@ const RELEASE: &str = r"
         redis.call('hset', seen, head, string.format('%.0f', math.min(expires, clock() + claim)))
         tell(head, 0)
     end
-    return holder == owner and 1 or 0
+    return holder == owner and 1 or holder and -1 or 0
 ";
 
 /// Renews several leases. It uses `pcall`: a key whose type another client has changed counts as
@@ -188,19 +196,19 @@ impl FromRedisValue for Answer {
     }
 }
 
-/// The answer for one lock of a renewal.
+/// Which owner of a lock a renewal or a release has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Renewed {
-    Yes,
-    /// The lock has no owner.
+pub(crate) enum Found {
+    /// The caller.
+    Caller,
     NoOwner,
     OtherOwner,
 }
 
-impl FromRedisValue for Renewed {
+impl FromRedisValue for Found {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         Ok(match redis::from_redis_value::<i64>(value)? {
-            1 => Self::Yes,
+            1 => Self::Caller,
             0 => Self::NoOwner,
             _ => Self::OtherOwner,
         })
@@ -231,10 +239,10 @@ impl Scripts {
         call
     }
 
-    pub(crate) fn release(&self, keys: &Keys, owner: &str, claim_ms: u64) -> ScriptInvocation<'_> {
+    pub(crate) fn release(&self, keys: &Keys, owner: &str, claim: Duration) -> ScriptInvocation<'_> {
         let mut call = self.release.prepare_invoke();
         keys.add_to(&mut call);
-        call.arg(owner).arg(claim_ms);
+        call.arg(owner).arg(claim.as_millis() as u64);
         call
     }
 

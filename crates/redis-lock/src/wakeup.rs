@@ -152,12 +152,14 @@ impl Wakeups {
 
 /// Receives messages until the client is dropped or the timer is stopped.
 async fn receive(wakeups: Weak<Wakeups>) {
+    let mut attempts = 0..;
     while let Some(alive) = wakeups.upgrade() {
         let (calls, timer, channel) =
             (Arc::clone(&alive.calls), alive.timer.clone(), scripts::channel(&alive.client));
         drop(alive);
         let connection = &calls.connection;
-        if let Some(pubsub) = connection.within(TIMEOUT, connection.server.subscribe(&channel)).await {
+        let subscribed = connection.server.subscribe(&channel, attempts.next().unwrap_or_default());
+        if let Some(pubsub) = connection.within(TIMEOUT, subscribed).await {
             receive_from(pubsub, &timer, &wakeups).await;
         }
         if timer.sleep(PAUSE).await.is_err() {

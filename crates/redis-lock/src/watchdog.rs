@@ -1,10 +1,12 @@
 //! Renews leases in batches.
 //!
-//! Locks that one call can renew form a group: all locks, or those of one slot on a cluster. Each
-//! group has one timeout on the wheel, at the time when the first of its locks is due. Then one
-//! call renews up to 256 locks: those that are due, and those that are due next, even if that is
-//! later. So the locks of a batch are due together from then on, and a group of n locks needs n/256
-//! calls per third of the lease, however the locks were taken.
+//! Locks that one call can renew form a group: those with the same lease, on a cluster those of one
+//! slot. (A lock with a shorter lease would have the others renewed with it, more often than
+//! necessary, in calls that fail earlier than theirs.) Each group has one timeout on the wheel, at
+//! the time when the first of its locks is due. Then one call renews up to 256 locks: those that
+//! are due, and those that are due next, even if that is later. So the locks of a batch are due
+//! together from then on, and a group of n locks needs n/256 calls per third of the lease, however
+//! the locks were taken.
 //!
 //! A lock is due a third of its lease after the start of its last renewal, or a sixth after the
 //! start of one that failed. While a call renews it, it is in no group, so the watchdog never
@@ -12,14 +14,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::{ExpiredEntries, HashedWheelTimer, KeyedTimeouts, NewTimeoutError};
 use tokio::runtime::Handle;
 
 use crate::calls::Calls;
 use crate::hold::Hold;
-use crate::scripts::Renewed;
+use crate::scripts::Found;
 use crate::{LockError, Loss, observe};
 
 /// The maximum number of leases per call. Redis processes nothing else during a call.
@@ -27,11 +29,14 @@ const BATCH: usize = 256;
 
 /// The held locks of a client that have to be renewed.
 pub(crate) struct Watchdog {
-    groups: Mutex<HashMap<u16, Group>>,
-    due: KeyedTimeouts<u16, ()>,
+    groups: Mutex<HashMap<GroupKey, Group>>,
+    due: KeyedTimeouts<GroupKey, ()>,
     calls: Arc<Calls>,
     runtime: Handle,
 }
+
+/// The slot on a cluster, otherwise 0; and the lease.
+pub(crate) type GroupKey = (u16, Duration);
 
 /// The locks that one call can renew.
 #[derive(Default)]
@@ -124,31 +129,31 @@ impl Watchdog {
     }
 
     /// Schedules the timeout of the group, unless it already expires early enough.
-    fn arm(&self, number: u16, group: &mut Group) -> Result<(), NewTimeoutError> {
+    fn arm(&self, key: GroupKey, group: &mut Group) -> Result<(), NewTimeoutError> {
         let Some(due) = group.first_due() else { return Ok(()) };
         if group.armed.is_some_and(|armed| armed <= due) {
             return Ok(());
         }
-        self.due.insert_at(number, (), due)?;
+        self.due.insert_at(key, (), due)?;
         group.armed = Some(due);
         Ok(())
     }
 
     /// Returns the batches of a group that is due.
-    fn take_due(&self, number: u16) -> Vec<Vec<Arc<Hold>>> {
+    fn take_due(&self, key: GroupKey) -> Vec<Vec<Arc<Hold>>> {
         let now = Instant::now();
         let mut groups = self.groups();
-        let Some(group) = groups.get_mut(&number) else { return Vec::new() };
+        let Some(group) = groups.get_mut(&key) else { return Vec::new() };
         group.armed = None;
         let mut batches = Vec::new();
         while let Some(batch) = group.take_batch(now) {
             batches.push(batch);
         }
         if group.holds.is_empty() {
-            groups.remove(&number);
+            groups.remove(&key);
             return batches;
         }
-        if self.arm(number, group).is_err() {
+        if self.arm(key, group).is_err() {
             let holds = group.holds.values().cloned().collect();
             drop(groups);
             lose_all(holds);
@@ -156,7 +161,7 @@ impl Watchdog {
         batches
     }
 
-    fn groups(&self) -> MutexGuard<'_, HashMap<u16, Group>> {
+    fn groups(&self) -> MutexGuard<'_, HashMap<GroupKey, Group>> {
         // Nothing panics while it is locked.
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,7 +172,7 @@ fn lose_all(holds: Vec<Arc<Hold>>) {
 }
 
 /// Renews the groups that are due. It ends when the watchdog is dropped.
-async fn run(watchdog: Weak<Watchdog>, mut due: ExpiredEntries<u16, ()>) {
+async fn run(watchdog: Weak<Watchdog>, mut due: ExpiredEntries<GroupKey, ()>) {
     while let Some((group, ())) = due.recv().await {
         let Some(watchdog) = watchdog.upgrade() else { return };
         // Each batch is a task, so that one that is not answered does not delay the others.
@@ -206,7 +211,7 @@ pub(crate) async fn renew(calls: &Calls, holds: &[Arc<Hold>]) -> Result<(), Lock
     let locks: Vec<_> = locks.collect();
     match calls.renew(&locks, timeout).await {
         Ok(answers) => {
-            observe::renewed(answers.iter().filter(|&&answer| answer == Renewed::Yes).count());
+            observe::renewed(answers.iter().filter(|&&answer| answer == Found::Caller).count());
             for ((hold, answer), lease) in holds.iter().zip(answers).zip(leases) {
                 apply(hold, answer, start + lease);
             }
@@ -220,10 +225,10 @@ pub(crate) async fn renew(calls: &Calls, holds: &[Arc<Hold>]) -> Result<(), Lock
     }
 }
 
-fn apply(hold: &Hold, answer: Renewed, until: Instant) {
-    match answer {
-        Renewed::Yes => hold.renewed(until),
-        Renewed::NoOwner => hold.lose(Loss::NoOwner),
-        Renewed::OtherOwner => hold.lose(Loss::OtherOwner),
+fn apply(hold: &Hold, found: Found, until: Instant) {
+    match found {
+        Found::Caller => hold.renewed(until),
+        Found::NoOwner => hold.lose(Loss::NoOwner),
+        Found::OtherOwner => hold.lose(Loss::OtherOwner),
     }
 }

@@ -1,50 +1,197 @@
-//! The lock on a cluster of one node, which has all slots.
+//! The lock on a cluster of three masters, of which one has a replica.
 
 #![cfg(feature = "cluster")]
 
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::{RedisServer, connect};
-use hashed_wheel_examples::server::free_port;
+use hashed_wheel_examples::redis_server::{RedisCluster, until};
 use hashed_wheel_examples::testing;
-use redis_lock::{LockClient, LockOptions};
+use redis::RedisResult;
+use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-#[tokio::test]
-async fn locks_of_many_slots_are_renewed_and_released() {
-    // The default port of the bus may be too large.
-    let port = free_port().unwrap().to_string();
-    let arguments = ["--cluster-enabled", "yes", "--cluster-port", &port].map(str::to_owned);
-    let started = RedisServer::start_with("lock-cluster", arguments.into());
-    let Some(server) = testing::server_or_skip(started) else { return };
-    let mut redis = connect(&server.url()).unwrap();
-    let () = redis::cmd("CLUSTER").arg(&["ADDSLOTSRANGE", "0", "16383"]).query(&mut redis).unwrap();
-    let begin = Instant::now();
-    loop {
-        let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut redis).unwrap();
-        if info.contains("cluster_state:ok") {
-            break;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{info}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+/// After which time without an answer the cluster considers a node to be down.
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Longer than a failover, so that holders keep their locks.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// The number of locks, enough to have some on each node.
+const LOCKS: usize = 24;
+
+/// The node that fails, and the one that takes over.
+const FIRST: usize = RedisCluster::PAIR[0];
+const REPLICA: usize = RedisCluster::PAIR[1];
+
+struct Setup {
+    cluster: RedisCluster,
+    timer: HashedWheelTimer,
+    locks: LockClient,
+}
+
+impl Setup {
+    /// Returns `None` if Redis is not installed.
+    fn new(test: &str) -> Option<Self> {
+        let cluster = testing::server_or_skip(RedisCluster::start(test, NODE_TIMEOUT))?;
+        let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
+        let locks = LockClient::cluster(cluster.urls(), &timer).unwrap();
+        Some(Self { cluster, timer, locks })
     }
 
-    let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
-    let locks = LockClient::cluster([server.url()], &timer).unwrap();
-    let options = LockOptions::new().lease(Duration::from_secs(2)).poll(PATIENCE * 3);
-    let mut guards = Vec::new();
-    for number in 0..50 {
-        guards.push(locks.lock_with(&format!("lock-{number}"), options.clone()).lock().await.unwrap());
+    /// Takes many locks, and returns their names and guards: those whose slots the first master
+    /// has, and the others.
+    async fn take_many(&self, options: &LockOptions) -> [Vec<(String, Guard)>; 2] {
+        let mut guards = [Vec::new(), Vec::new()];
+        for number in 0..LOCKS {
+            let name = format!("lock-{number}");
+            let guard = take(&self.locks, &name, options.clone()).await;
+            guards[usize::from(!is_of_first(&name))].push((name, guard));
+        }
+        assert!(guards.iter().all(|guards| guards.len() > 2), "all nodes have locks");
+        guards
     }
-    let mut waiting = locks.lock_with("lock-0", options.clone());
+
+    /// Returns the number of script calls of all nodes that were executed.
+    fn calls(&mut self) -> usize {
+        [FIRST, 1, 2, REPLICA]
+            .into_iter()
+            .map(|node| {
+                let line = self.cluster.node(node).info("cmdstat_evalsha").unwrap();
+                line.trim_start_matches("calls=").split(',').next().unwrap().parse().unwrap_or(0)
+            })
+            .sum()
+    }
+}
+
+fn options() -> LockOptions {
+    // Without the messages, a waiting caller would exceed the patience.
+    LockOptions::new().lease(LEASE).poll(PATIENCE * 3)
+}
+
+/// Returns whether the first master has the slot of the lock.
+fn is_of_first(name: &str) -> bool {
+    RedisCluster::FIRST_SLOTS.contains(&slot(name).into())
+}
+
+/// Returns the slot of a lock: CRC-16/XMODEM of the name of its key, modulo 16384.
+fn slot(name: &str) -> u16 {
+    let crc = format!("lock:{name}").bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % 16_384
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
+}
+
+/// Takes the lock, however often a call to Redis fails.
+async fn take(locks: &LockClient, name: &str, options: LockOptions) -> Guard {
+    let mut lock = locks.lock_with(name, options);
+    within(async {
+        loop {
+            match lock.lock().await {
+                Ok(guard) => return guard,
+                Err(LockError::Redis(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_many_slots_are_renewed_and_released() {
+    let Some(mut setup) = Setup::new("lock-cluster") else { return };
+    let third = Duration::from_secs(2);
+    let short = options().lease(third * 3);
+    let [of_first, others] = setup.take_many(&short).await;
+    let mut waiting = setup.locks.lock_with("lock-0", short.clone());
     let waiting = tokio::spawn(async move { waiting.lock().await });
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    for guard in guards {
+
+    let (begin, before) = (Instant::now(), setup.calls());
+    tokio::time::sleep(third * 7 / 2).await;
+    let (calls, thirds) = (setup.calls() - before, begin.elapsed().div_duration_f64(third));
+    assert!(calls >= 3 * LOCKS, "{calls} calls renewed {LOCKS} locks, for more than a lease");
+    // Each slot has one lock, so there is one call per lock and third of the lease.
+    assert!(calls as f64 <= (thirds + 2.0) * LOCKS as f64, "{calls} calls in {thirds} thirds of a lease");
+
+    for (_, guard) in of_first.into_iter().chain(others) {
         guard.check().unwrap();
         guard.unlock().await.unwrap();
     }
-    let guard = tokio::time::timeout(PATIENCE, waiting).await.expect("it is woken").unwrap().unwrap();
-    guard.unlock().await.unwrap();
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// Returns a name that no other lock has, with a slot of the first master or of another one.
+fn name(of_first: bool) -> String {
+    (0..).map(|number| format!("other-{number}")).find(|name| is_of_first(name) == of_first).unwrap()
+}
+
+/// The first master accepts connections but does not answer, until its replica has taken over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_keeps_replicated_locks_and_disturbs_no_other() {
+    let Some(mut setup) = Setup::new("lock-failover") else { return };
+    let guards = setup.take_many(&options()).await;
+    let held = take(&setup.locks, &name(true), options()).await;
+    setup.cluster.until_replicated().unwrap();
+
+    let (begin, live) = (Instant::now(), [1, 2, REPLICA]);
+    setup.cluster.node(FIRST).freeze().unwrap();
+    // A client connects although the first of its nodes does not answer. That takes longer than a
+    // call with this lease may take.
+    let new_client = LockClient::cluster(setup.cluster.urls(), &setup.timer).unwrap();
+    drop(take(&new_client, &name(false), options().lease(Duration::from_secs(3))).await);
+    // A waiting caller receives messages, although it tries that node first.
+    let of_another_node = take(&new_client, &name(false), options()).await;
+    let mut waiting = new_client.lock_with(&name(false), options());
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    until("the caller is subscribed", || {
+        live.iter()
+            .map(|&node| setup.cluster.node(node).subscribed_channels("lock-wake:*"))
+            .sum::<RedisResult<usize>>()
+            .map(|channels| channels == 1)
+    })
+    .unwrap();
+    of_another_node.unlock().await.unwrap();
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+
+    setup.cluster.until_failed_over(REPLICA, &live).unwrap();
+    tokio::time::sleep((LEASE + LEASE / 3).saturating_sub(begin.elapsed())).await;
+    for guard in guards.iter().flatten().map(|(_, guard)| guard).chain([&held]) {
+        guard.check().unwrap();
+    }
+    let token = held.token();
+    held.unlock().await.unwrap();
+    let after = take(&setup.locks, &name(true), options()).await;
+    assert!(after.token() > token, "the tokens went back");
+    setup.cluster.node(FIRST).thaw().unwrap();
+}
+
+/// The first master fails, and its replica does not have the last locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_loses_locks_tells_their_holders() {
+    let Some(mut setup) = Setup::new("lock-failover-loss") else { return };
+    setup.cluster.stop_replication().unwrap();
+    let [lost, kept] = setup.take_many(&options()).await;
+    setup.cluster.node(FIRST).kill().unwrap();
+    for (_, guard) in &lost {
+        let loss = within(guard.lost()).await;
+        // On a machine that stalls, the lease ends first.
+        assert!(matches!(loss, Loss::NoOwner | Loss::LeaseEnded(_)), "{loss:?}");
+    }
+    for (name, guard) in lost {
+        let token = guard.token();
+        assert!(matches!(guard.unlock().await, Err(LockError::Lost(_))));
+        let after = take(&setup.locks, &name, options()).await;
+        assert!(after.token() > token, "the tokens went back");
+    }
+    for (_, guard) in kept {
+        guard.check().unwrap();
+        guard.unlock().await.unwrap();
+    }
 }

@@ -1,4 +1,4 @@
-//! The sabotages: each omits one safeguard of the lock, and a test of `../tests/lock.rs` must fail.
+//! The sabotages: each omits one safeguard of the lock, and a test of `../tests` must fail.
 
 /// The environment variable that selects a sabotage by name.
 pub const VARIABLE: &str = "REDIS_LOCK_SABOTAGE";
@@ -17,7 +17,7 @@ pub struct Row {
     pub original: &'static str,
     /// What replaces it.
     pub wrong: &'static str,
-    /// The test that must fail.
+    /// The test that must fail: of `lock.rs`, or `FILE::TEST`.
     pub test: &'static str,
 }
 
@@ -76,11 +76,32 @@ pub const ROWS: &[Row] = &[
         "",
         "re_entry_detects_a_lost_lock",
     ),
+    row(
+        "OtherOwnerIsNoOwner",
+        LUA,
+        "return holder == owner and 1 or holder and -1 or 0",
+        "return holder == owner and 1 or 0",
+        "faults::an_unlock_says_who_has_the_lock",
+    ),
     // Tokens and leases.
+    row(
+        "TokensEnd",
+        LUA,
+        "if token >= 9007199254740992 then",
+        "if false then",
+        "faults::a_token_without_successor_is_an_error",
+    ),
+    row(
+        "TokenIsForgottenBeforeItsTime",
+        LUA,
+        "86400 + behind",
+        "86400",
+        "faults::a_token_is_kept_until_the_clock_has_passed_it",
+    ),
     row(
         "TokensRestart",
         LUA,
-        "math.max(time[1] * 1000000 + time[2], (redis.call('get', token_key) or 0) + 1)",
+        "math.max(now, (redis.call('get', token_key) or 0) + 1)",
         "(redis.call('get', token_key) or 0) + 1",
         "lost_data_is_noticed",
     ),
@@ -88,7 +109,7 @@ pub const ROWS: &[Row] = &[
         "TokensRepeat",
         LUA,
         "redis.call('get', token_key) or 0) + 1)",
-        "0)",
+        "0))",
         "tokens_increase_when_the_clock_is_behind",
     ),
     row(
@@ -97,6 +118,20 @@ pub const ROWS: &[Row] = &[
         "redis.call('set', lock, owner, 'px', lease)",
         "redis.call('set', lock, owner)",
         "without_a_watchdog_the_lock_is_lost_with_its_lease",
+    ),
+    row(
+        "ShortLeases",
+        "options.rs",
+        "*lease / TICKS < tick",
+        "false",
+        "faults::leases_below_three_ticks_are_rejected",
+    ),
+    row(
+        "LateGrantIsReturned",
+        "lock.rs",
+        "hold.check()?;\n        self.hold = Some(hold);",
+        "self.hold = Some(hold);",
+        "faults::a_task_that_was_stalled_does_not_get_a_lock_that_is_over",
     ),
     // Renewal.
     row(
@@ -121,6 +156,20 @@ pub const ROWS: &[Row] = &[
         "renewals_of_many_locks_share_calls",
     ),
     row(
+        "LeasesShareCalls",
+        "lock.rs",
+        "(shared.calls.connection.server.group(&keys.lock), options.lease_time())",
+        "(shared.calls.connection.server.group(&keys.lock), Duration::ZERO)",
+        "faults::locks_with_different_leases_do_not_share_calls",
+    ),
+    row(
+        "FailedRenewalIsRepeatedLater",
+        "watchdog.rs",
+        "lease / 6",
+        "lease / 3",
+        "faults::a_failed_renewal_is_repeated_after_a_sixth_of_the_lease",
+    ),
+    row(
         "OneLockPerCall",
         "watchdog.rs",
         "batch.len() < BATCH",
@@ -141,7 +190,50 @@ pub const ROWS: &[Row] = &[
         "None",
         "the_watchdog_renews_until_the_maximum_holding_time",
     ),
+    row(
+        "LostLockIsRenewed",
+        "hold.rs",
+        "matches!(state.phase, Phase::Held) && !self.reaches_the_latest(&state)",
+        "!self.reaches_the_latest(&state)",
+        "faults::a_lost_lock_is_not_renewed",
+    ),
+    row("LostLockIsWatched", "lock.rs", "lost.upgrade()", "None", "faults::re_entry_detects_another_owner"),
+    row(
+        "ClusterIsOneGroup",
+        "connection.rs",
+        "slot(key)",
+        "slot(\"\")",
+        "cluster::locks_of_many_slots_are_renewed_and_released",
+    ),
     // The holder is told.
+    row(
+        "OtherOwnerIsNoLoss",
+        "watchdog.rs",
+        "hold.lose(Loss::OtherOwner)",
+        "()",
+        "faults::re_entry_detects_another_owner",
+    ),
+    row(
+        "StoppedTimerIsNoLoss",
+        "hold.rs",
+        "hold.lose(Loss::Timer);",
+        "",
+        "a_stopped_timer_is_a_loss_and_an_error",
+    ),
+    row(
+        "HeldTooLongIsNoReason",
+        "hold.rs",
+        "self.reaches_the_latest(state)",
+        "false",
+        "faults::the_maximum_holding_time_is_the_reason",
+    ),
+    row(
+        "PanicOfADropSpreads",
+        "hold.rs",
+        "callbacks.into_iter().for_each(forget);",
+        "drop(callbacks);",
+        "faults::a_callback_that_panics_while_it_is_dropped_has_no_effect",
+    ),
     row("NoOwnerIsNoLoss", "watchdog.rs", "hold.lose(Loss::NoOwner)", "()", "re_entry_detects_a_lost_lock"),
     row(
         "EndOfLeaseIsNoLoss",
@@ -222,7 +314,56 @@ pub const ROWS: &[Row] = &[
         "let _ = (releaser, keys, owner, options);",
         "a_caller_that_gives_up_leaves_nothing",
     ),
+    row(
+        "WaitsForMessages",
+        "lock.rs",
+        "patience.at_most(options.call_timeout().min(READY))",
+        "options.call_timeout()",
+        "faults::without_a_subscription_callers_poll",
+    ),
     // Redis fails.
+    row(
+        "GrantIsLostWithTheConnection",
+        "calls.rs",
+        "self.connection.call(script, until(end)).await",
+        "Err(LockError::Redis(error))",
+        "faults::a_lock_that_was_granted_is_not_lost_with_the_connection",
+    ),
+    row(
+        "ReleaseIsLostWithTheConnection",
+        "calls.rs",
+        "self.connection.call(&script, until(end)).await",
+        "Ok(Found::NoOwner)",
+        "faults::calls_survive_a_connection_that_was_closed_between_them",
+    ),
+    row(
+        "LostAnswerIsALoss",
+        "calls.rs",
+        "Err(error.into())",
+        "Ok(Found::NoOwner)",
+        "faults::a_lock_that_was_granted_is_not_lost_with_the_connection",
+    ),
+    row(
+        "ReleaseIsNotRepeated",
+        "calls.rs",
+        "calls.release_again(&keys, &owner, &options).await",
+        "_ = (calls, keys, owner, options)",
+        "faults::a_release_is_repeated_after_an_outage",
+    ),
+    row(
+        "StoppedTimerKeepsTheLock",
+        "calls.rs",
+        "return self.release_without_timer(keys, owner, options).await;",
+        "return;",
+        "faults::a_stopped_timer_does_not_prevent_the_release",
+    ),
+    row(
+        "LongLeasesWait",
+        "options.rs",
+        "(self.lease / 6).min(CALL)",
+        "self.lease / 6",
+        "faults::a_call_ends_however_long_the_lease_is",
+    ),
     row(
         "CallsWaitForever",
         "connection.rs",
@@ -236,5 +377,20 @@ pub const ROWS: &[Row] = &[
         "is_of_connection(&error)",
         "false",
         "without_redis_calls_fail_and_holders_are_told",
+    ),
+    // Blocking.
+    row(
+        "BlockingDropDoesNotWait",
+        "blocking.rs",
+        "_ = self.runtime.block_on(guard.unlock())",
+        "{ let own = &self.runtime; own.unlock_later(guard) }",
+        "blocking::a_dropped_guard_has_released_the_lock",
+    ),
+    row(
+        "BlockingDropIsForgotten",
+        "blocking.rs",
+        "self.runtime.unlock_later(guard)",
+        "drop(guard)",
+        "blocking::a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released",
     ),
 ];

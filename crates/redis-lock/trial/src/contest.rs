@@ -1,9 +1,10 @@
 //! Three processes contend for one lock while holders and Redis are killed or stopped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::env;
 use std::error::Error;
 use std::io::{self, BufRead, BufReader};
+use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -31,17 +32,21 @@ pub(crate) fn run(trial: &mut Trial<'_>, server: Option<&mut RedisServer>) -> Ou
     if let Some(server) = server {
         contest.freeze_redis(server)?;
         contest.kill_redis(server)?;
+        contest.lose_data(server)?;
     }
     contest.end()
 }
 
-struct Contest<'a, 'b> {
+pub(crate) struct Contest<'a, 'b> {
     trial: &'a mut Trial<'b>,
     workers: Vec<Worker>,
     reports: Receiver<Report>,
     sender: Sender<Report>,
     /// All events so far.
     log: Vec<Report>,
+    /// The parts of the log in which holders may lose the lock during their lease, because Redis
+    /// may have lost data.
+    data_losses: Vec<Range<usize>>,
 }
 
 /// An event of one of the processes, which may have been killed since.
@@ -62,10 +67,10 @@ struct Holder {
 }
 
 impl<'a, 'b> Contest<'a, 'b> {
-    fn start(trial: &'a mut Trial<'b>) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn start(trial: &'a mut Trial<'b>) -> Result<Self, Box<dyn Error>> {
         let (sender, reports) = mpsc::channel();
         let workers = (0..WORKERS).map(|_| Worker::start(trial, &sender)).collect::<io::Result<_>>()?;
-        Ok(Self { trial, workers, reports, sender, log: Vec::new() })
+        Ok(Self { trial, workers, reports, sender, log: Vec::new(), data_losses: Vec::new() })
     }
 
     /// Receives events until the condition is true.
@@ -98,7 +103,7 @@ impl<'a, 'b> Contest<'a, 'b> {
     }
 
     /// Waits until all have entered from now on. Returns how long that took.
-    fn all_enter(&mut self) -> Result<Duration, Box<dyn Error>> {
+    pub(crate) fn all_enter(&mut self) -> Result<Duration, Box<dyn Error>> {
         let (begin, now) = (Instant::now(), self.now());
         self.all_report(Event::Entered, now)?;
         Ok(begin.elapsed())
@@ -109,6 +114,10 @@ impl<'a, 'b> Contest<'a, 'b> {
         let now = self.now();
         self.all_report(Event::Trouble, now)?;
         Ok(reasons(&self.log[now..], Event::Trouble))
+    }
+
+    pub(crate) fn expect(&mut self, holds: bool, failure: &str) {
+        self.trial.verdict.expect(holds, failure);
     }
 
     fn count(&self, event: Event) -> u64 {
@@ -253,7 +262,7 @@ impl<'a, 'b> Contest<'a, 'b> {
         let troubles = self.all_report_trouble()?;
         thread::sleep(self.trial.third());
         server.restart()?;
-        self.trial.redis = connect(&self.trial.url)?;
+        self.trial.redis = connect(&self.trial.servers.url)?;
         println!(
             "killed       Redis, and restarted it {:.2?} later with its data. All three processes reported it:",
             begin.elapsed()
@@ -268,22 +277,71 @@ impl<'a, 'b> Contest<'a, 'b> {
         Ok(())
     }
 
-    fn end(self) -> Outcome {
-        let Self { trial, workers, reports, sender, mut log } = self;
+    /// Kills Redis and restarts it without its data, while a process has the lock.
+    fn lose_data(&mut self, server: &mut RedisServer) -> Outcome {
+        let took = self.during_data_loss(|contest| {
+            contest.until("a process has the lock", |contest| Ok(contest.holder()?.is_some()))?;
+            server.kill()?;
+            server.lose_data()?;
+            server.restart()?;
+            contest.trial.redis = connect(&contest.trial.servers.url)?;
+            Ok(())
+        })?;
+        println!(
+            "killed       Redis, and restarted it without its data. All three processes had the lock again"
+        );
+        println!("             within {took:.2?}");
+        Ok(())
+    }
+
+    /// Does something in which Redis may lose data, and waits until all processes have had the lock
+    /// again. Returns how long both took.
+    pub(crate) fn during_data_loss(
+        &mut self,
+        what: impl FnOnce(&mut Self) -> Outcome,
+    ) -> Result<Duration, Box<dyn Error>> {
+        let (start, begin) = (Instant::now(), self.now());
+        what(self)?;
+        self.all_enter()?;
+        let took = start.elapsed();
+        // A holder that has lost the lock is told at the end of its lease at the latest.
+        thread::sleep(self.trial.options.lease);
+        let end = self.now();
+        self.data_losses.push(begin..end);
+        Ok(took)
+    }
+
+    pub(crate) fn end(self) -> Outcome {
+        let Self { trial, workers, reports, sender, mut log, data_losses } = self;
         let ended = workers.into_iter().map(Worker::end).collect::<io::Result<Vec<_>>>()?;
         let ended = ended.into_iter().filter(|ended| *ended).count();
         // Drops the last sender, so that the loop below ends after all events.
         drop(sender);
         log.extend(reports);
+        let repeated = repeated_tokens(&log);
+        let all = log.iter().filter(|report| report.event == Event::LostEarly).count();
+        let mut position = 0;
+        log.retain(|_| {
+            position += 1;
+            !data_losses.iter().any(|part| part.contains(&(position - 1)))
+        });
         let lost_early = log.iter().filter(|report| report.event == Event::LostEarly).count();
-        let Count { value, writes, refused } = Count::take(&trial.name, &mut trial.redis)?;
+        let mut resource = connect(&trial.servers.resource)?;
+        let Count { value, writes, refused } = Count::take(&trial.name, &mut resource)?;
         println!(
             "counter      {} after {} writes; {refused} accesses with old tokens were rejected",
             HumanCount(value),
             HumanCount(writes)
         );
         println!("             {lost_early} holders lost the lock during their lease");
+        if !data_losses.is_empty() {
+            println!("             {} more, when Redis lost its data", all - lost_early);
+        }
         let verdict = &mut trial.verdict;
+        verdict.expect(
+            repeated.is_empty(),
+            format!("two holders had the same token, or a later holder a smaller one: {repeated:?}"),
+        );
         verdict.expect(ended == WORKERS, format!("{ended} of {WORKERS} processes ended in time"));
         verdict
             .expect(value > 0 && value == writes, format!("the counter is at {value} after {writes} writes"));
@@ -298,6 +356,22 @@ impl<'a, 'b> Contest<'a, 'b> {
     }
 }
 
+/// Returns the tokens that another holder had before, or that are smaller than an earlier one of
+/// the same process.
+fn repeated_tokens(log: &[Report]) -> Vec<u64> {
+    let (mut all, mut last) = (HashSet::new(), HashMap::new());
+    let entered = log.iter().filter(|report| report.event == Event::Entered);
+    let tokens = entered.filter_map(|report| Some((report.process, report.why.parse().ok()?)));
+    tokens
+        .filter(|&(process, token)| {
+            let is_new = all.insert(token);
+            let is_larger = last.insert(process, token).is_none_or(|last| last < token);
+            !is_new || !is_larger
+        })
+        .map(|(_, token)| token)
+        .collect()
+}
+
 /// Returns the distinct reasons.
 fn reasons(log: &[Report], event: Event) -> String {
     let reasons: BTreeSet<_> =
@@ -309,7 +383,7 @@ impl Worker {
     fn start(trial: &Trial<'_>, sender: &Sender<Report>) -> io::Result<Self> {
         let lease = format!("{}ns", trial.options.lease.as_nanos());
         let mut command = Command::new(env::current_exe()?);
-        command.args(["--worker", &trial.name, "--url", &trial.url, "--lease", &lease]);
+        command.args(["--worker", &trial.name, "--lease", &lease]).args(trial.servers.options());
         if let Some(sabotage) = trial.options.sabotage.and_then(|sabotage| sabotage.to_possible_value()) {
             command.args(["--sabotage", sabotage.get_name()]);
         }

@@ -1,15 +1,16 @@
 //! Measures what the lock costs Redis, and how fast it is.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::redis_server::{RedisServer, connect};
+use hashed_wheel_examples::redis_server::{RedisCluster, RedisServer, connect};
 use indicatif::HumanCount;
 use redis::{Client, Commands, Connection, InfoDict};
-use redis_lock::{LockClient, LockOptions};
+use redis_lock::{Guard, LockClient, LockError, LockOptions};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -20,6 +21,9 @@ const WAITERS: usize = 400;
 const LOOPS: usize = 8;
 const LOCKS: usize = 10_000;
 const TICK: Duration = Duration::from_millis(10);
+
+/// A third of the default lease.
+const THIRD: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(url: Option<&str>) -> Result<Verdict, Box<dyn Error>> {
     let mut server = None;
@@ -35,7 +39,9 @@ pub(crate) fn run(url: Option<&str>) -> Result<Verdict, Box<dyn Error>> {
         goals.waiters(&locks).await?;
         goals.turns(&locks).await?;
         goals.losses(&locks).await?;
-        goals.renewals(&locks).await
+        goals.renewals(&locks).await?;
+        // Not with a server that other programs may use.
+        if server.is_some() { goals.renewals_on_a_cluster().await } else { Ok(()) }
     })?;
     Ok(goals.verdict)
 }
@@ -51,9 +57,7 @@ impl Goals {
     fn commands(&mut self) -> redis::RedisResult<[u64; 2]> {
         let stats: InfoDict = redis::cmd("INFO").arg("everything").query(&mut self.redis)?;
         let scripts: String = stats.get("cmdstat_evalsha").unwrap_or_default();
-        let scripts =
-            scripts.trim_start_matches("calls=").split(',').next().and_then(|calls| calls.parse().ok());
-        Ok([stats.get("total_commands_processed").unwrap_or_default(), scripts.unwrap_or_default()])
+        Ok([stats.get("total_commands_processed").unwrap_or_default(), calls(&scripts)])
     }
 
     async fn until_queued(&mut self, name: &str, len: usize) -> Result<(), Box<dyn Error>> {
@@ -131,7 +135,7 @@ impl Goals {
                         lock.lock().await?.unlock().await?;
                         turns += 1;
                     }
-                    Ok::<_, redis_lock::LockError>(turns)
+                    Ok::<_, LockError>(turns)
                 });
             }
             let mut turns = Vec::new();
@@ -165,7 +169,7 @@ impl Goals {
                 let begin = Instant::now();
                 let guard = lock.lock().await?;
                 guard.lost().await;
-                Ok::<_, redis_lock::LockError>(begin.elapsed().checked_sub(lease))
+                Ok::<_, LockError>(begin.elapsed().checked_sub(lease))
             });
         }
         let mut late = Vec::new();
@@ -183,19 +187,16 @@ impl Goals {
 
     /// Many locks are held.
     async fn renewals(&mut self, locks: &LockClient) -> Result<(), Box<dyn Error>> {
-        let third = Duration::from_secs(10);
-        let (begin, mut guards) = (Instant::now(), Vec::new());
-        for number in 0..LOCKS {
-            guards.push(locks.lock(&format!("many-{number}")).lock().await?);
-        }
+        let begin = Instant::now();
+        let guards = take_many(locks).await?;
         println!(
             "many locks   {} were taken one after the other in {:.2?}",
             HumanCount(LOCKS as u64),
             begin.elapsed()
         );
-        sleep(third).await;
+        sleep(THIRD).await;
         let before = self.commands()?;
-        sleep(third).await;
+        sleep(THIRD).await;
         let after = self.commands()?;
         let calls = after[1] - before[1];
         let held = guards.iter().filter(|guard| guard.check().is_ok()).count();
@@ -216,4 +217,58 @@ impl Goals {
         );
         Ok(())
     }
+    /// Many locks are held on a cluster, where one call can renew only the locks of one slot.
+    async fn renewals_on_a_cluster(&mut self) -> Result<(), Box<dyn Error>> {
+        let mut cluster = RedisCluster::start("redis-lock-goals-cluster", Duration::from_secs(5))?;
+        let locks = LockClient::cluster(cluster.urls(), &self.timer)?;
+        let mut redis = connect(&cluster.node(0).url())?;
+        let mut slots = redis::pipe();
+        for number in 0..LOCKS {
+            slots.cmd("CLUSTER").arg("KEYSLOT").arg(key(&many(number)));
+        }
+        let slots = slots.query::<BTreeSet<u16>>(&mut redis)?.len() as u64;
+
+        let guards = take_many(&locks).await?;
+        let mut all_calls = || {
+            let lines = (0..cluster.urls().len()).map(|node| cluster.node(node).info("cmdstat_evalsha"));
+            lines.map(|line| line.map(|line| calls(&line))).sum::<redis::RedisResult<u64>>()
+        };
+        sleep(THIRD).await;
+        let before = all_calls()?;
+        sleep(THIRD).await;
+        let calls = all_calls()? - before;
+        let held = guards.iter().filter(|guard| guard.check().is_ok()).count();
+        println!(
+            "cluster      {} locks in {} slots of 3 masters were renewed by {} calls per third of the lease; {} are held",
+            HumanCount(LOCKS as u64),
+            HumanCount(slots),
+            HumanCount(calls),
+            HumanCount(held as u64)
+        );
+        self.verdict.expect(calls <= slots + 40, format!("locks in {slots} slots took {calls} calls"));
+        self.verdict.expect(held == LOCKS, format!("{held} of {LOCKS} locks of the cluster were held"));
+        Ok(())
+    }
+}
+
+/// Takes many locks one after the other.
+async fn take_many(locks: &LockClient) -> Result<Vec<Guard>, LockError> {
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        guards.push(locks.lock(&many(number)).lock().await?);
+    }
+    Ok(guards)
+}
+
+fn many(number: usize) -> String {
+    format!("many-{number}")
+}
+
+/// Returns the number of calls in a line of `INFO commandstats`.
+fn calls(line: &str) -> u64 {
+    line.trim_start_matches("calls=")
+        .split(',')
+        .next()
+        .and_then(|calls| calls.parse().ok())
+        .unwrap_or_default()
 }

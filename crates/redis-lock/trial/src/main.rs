@@ -4,10 +4,11 @@
 //! cargo run --release -p hashed-wheel-redis-lock-trial
 //! ```
 //!
-//! The program starts a `redis-server` on a free port of the loopback interface, and itself three
-//! more times. The three processes contend for one lock and increment a counter that it protects.
-//! Meanwhile, holders are killed (`kill -9`) or stopped for longer than the lease. Redis is
-//! stopped, killed and restarted. The program checks:
+//! The program starts two `redis-server`s on free ports of the loopback interface, one for locks
+//! and one for a counter, then four as a cluster, and itself three more times. The three processes
+//! contend for one lock and increment a counter that it protects. Meanwhile, holders are killed
+//! (`kill -9`) or stopped for longer than the lease. Redis is stopped, killed and restarted. The
+//! program checks:
 //!
 //! - Only one process has the lock at a time. Each access carries the holder's fencing token, and
 //!   no access of a holder within its lease is rejected. A process that was stopped for longer than
@@ -23,12 +24,17 @@
 //! - The renewals of many locks are sent to Redis in batches.
 //! - Without Redis no process hangs, and all report the problem. When Redis is back, they continue.
 //!   If Redis has lost its data, the holder detects that the lock is lost.
+//! - The same holds on a cluster of which nodes are killed or stopped, so that a replica takes
+//!   over, with the last locks or without them. The holders of the lost ones are told.
+//! - No two holders ever have the same token, and the tokens of a process increase. The counter,
+//!   which is on a Redis of its own, is correct to the end.
 //!
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
 //! 2 is bad options, 77 means that there is no `redis-server`.
 
 mod contest;
 mod counter;
+mod failover;
 mod goals;
 mod single_process;
 mod trial;
@@ -40,6 +46,8 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use hashed_wheel_examples::server::{Missing, NO_SERVER};
 use hashed_wheel_examples::top::Top;
+
+use crate::trial::Servers;
 
 /// A lock on Redis whose lease the wheel renews: three processes contend for it while holders and
 /// Redis are killed
@@ -73,6 +81,14 @@ struct Options {
     #[arg(long)]
     sabotage: Option<Sabotage>,
 
+    /// The Redis of the counter, if it is not that of the locks
+    #[arg(long, hide = true)]
+    resource: Option<String>,
+
+    /// A node of the cluster that has the locks
+    #[arg(long, hide = true)]
+    node: Vec<String>,
+
     /// Run as one of the three processes that use the lock with this name
     #[arg(long, hide = true, requires = "url")]
     worker: Option<String>,
@@ -97,7 +113,12 @@ fn lease(text: &str) -> Result<Duration, String> {
 fn main() -> ExitCode {
     let options = Options::parse();
     if let (Some(name), Some(url)) = (&options.worker, &options.url) {
-        return worker::run(url, name, &options);
+        let servers = Servers {
+            url: url.clone(),
+            nodes: options.node.clone(),
+            resource: options.resource.as_ref().unwrap_or(url).clone(),
+        };
+        return worker::run(&servers, name, &options);
     }
     let ran = if options.goals { goals::run(options.url.as_deref()) } else { trial::run(&options) };
     match ran {

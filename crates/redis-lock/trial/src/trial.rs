@@ -12,7 +12,7 @@ use redis::{Client, Commands, Connection, InfoDict, RedisResult};
 use redis_lock::blocking::{Lock, LockClient};
 use redis_lock::{LockError, LockOptions};
 
-use crate::{Options, contest, single_process};
+use crate::{Options, contest, failover, single_process};
 
 /// The additional time that a busy machine gets for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,28 +21,35 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
 pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
-    let mut server = None;
-    let url = match &options.url {
-        Some(url) => url.clone(),
-        None => server.insert(RedisServer::start("redis-lock-trial")?).url(),
+    // One for the locks, and one for the counter, which must not lose data.
+    let (mut server, mut counter) = (None, None);
+    let [url, resource] = match &options.url {
+        Some(url) => [url.clone(), url.clone()],
+        None => [
+            server.insert(RedisServer::start("redis-lock-trial")?).url(),
+            counter.insert(RedisServer::start("redis-lock-counter")?).url(),
+        ],
     };
     let mut trial = Trial {
         options,
         name: format!("trial-{}", process::id()),
         redis: connect(&url)?,
-        url,
+        servers: Servers { url, nodes: Vec::new(), resource },
         verdict: Verdict::default(),
     };
     println!(
         "Redis on {}; a lease is {:?}, and is renewed every {:?}.\n",
-        trial.url,
+        trial.servers.url,
         options.lease,
         trial.third()
     );
     single_process::run(&mut trial)?;
     contest::run(&mut trial, server.as_mut())?;
     match &mut server {
-        Some(server) => single_process::lost_data(&mut trial, server)?,
+        Some(server) => {
+            single_process::lost_data(&mut trial, server)?;
+            failover::run(&mut trial)?;
+        }
         None => {
             println!("skipped      tests that stop or kill Redis, because this program has not started it");
             trial.clean_up()?;
@@ -62,9 +69,35 @@ pub(crate) fn key(name: &str) -> String {
     format!("{{lock:{name}}}")
 }
 
+/// Where the locks are, and the counter.
+#[derive(Clone)]
+pub(crate) struct Servers {
+    /// The Redis of the locks, or a node of the cluster.
+    pub(crate) url: String,
+    /// The nodes, if it is a cluster.
+    pub(crate) nodes: Vec<String>,
+    /// The Redis of the counter.
+    pub(crate) resource: String,
+}
+
+impl Servers {
+    pub(crate) fn locks(&self, timer: &HashedWheelTimer) -> Result<LockClient, LockError> {
+        if self.nodes.is_empty() {
+            return LockClient::new(Client::open(&*self.url)?, timer);
+        }
+        LockClient::with(|| redis_lock::LockClient::cluster(self.nodes.iter().map(|node| &**node), timer))
+    }
+
+    /// Returns the options of a process that uses these servers.
+    pub(crate) fn options(&self) -> Vec<&str> {
+        let nodes = self.nodes.iter().flat_map(|node| ["--node", node]);
+        ["--url", &self.url, "--resource", &self.resource].into_iter().chain(nodes).collect()
+    }
+}
+
 pub(crate) struct Trial<'a> {
     pub(crate) options: &'a Options,
-    pub(crate) url: String,
+    pub(crate) servers: Servers,
     /// The name of the contended lock, and the prefix of the names of other locks.
     pub(crate) name: String,
     /// The connection for the trial's own queries.
@@ -86,7 +119,7 @@ impl Trial<'_> {
     }
 
     pub(crate) fn locks(&self, timer: &HashedWheelTimer) -> Result<LockClient, LockError> {
-        LockClient::new(Client::open(&*self.url)?, timer)
+        self.servers.locks(timer)
     }
 
     /// Returns a lock whose name begins with that of the trial.

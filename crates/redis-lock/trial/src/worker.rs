@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
 use redis::{Client, Commands};
-use redis_lock::blocking::{Guard, LockClient};
+use redis_lock::blocking::Guard;
 use redis_lock::{LockError, Loss};
 
 use crate::counter::Counter;
-use crate::trial::{self, key};
+use crate::trial::{self, Servers, key};
 use crate::{Options, Sabotage};
 
 /// How long it waits for the lock before it reports trouble.
@@ -21,6 +21,7 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The events that it reports: one line each, with a reason if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// It has the lock. The reason is the token.
     Entered,
     /// It held the lock to the end.
     Released,
@@ -55,12 +56,12 @@ impl Event {
 }
 
 /// Runs until its standard input is closed. That happens when the parent process ends.
-pub(crate) fn run(url: &str, name: &str, options: &Options) -> ExitCode {
+pub(crate) fn run(servers: &Servers, name: &str, options: &Options) -> ExitCode {
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         process::exit(0);
     });
-    match work(url, name, options) {
+    match work(servers, name, options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -69,17 +70,17 @@ pub(crate) fn run(url: &str, name: &str, options: &Options) -> ExitCode {
     }
 }
 
-fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
+fn work(servers: &Servers, name: &str, options: &Options) -> Result<(), LockError> {
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
     options.top.watch_one_of_several("leases", &timer);
-    let locks = LockClient::new(Client::open(url)?, &timer)?;
+    let locks = servers.locks(&timer)?;
     let mut lock = locks.lock_with(name, trial::options(options.lease));
-    let mut counter = Counter::new(url, name, options.lease / 3)?;
+    let mut counter = Counter::new(&servers.resource, name, options.lease / 3)?;
     let (mut random, mut entered) = (Rng::new(), 0_u64);
     loop {
         match lock.lock_timeout(WAIT) {
             Ok(Some(guard)) => {
-                Event::Entered.print("");
+                Event::Entered.print(&guard.token().to_string());
                 entered += 1;
                 // Sometimes for longer than a lease, because that requires renewals.
                 let is_long = entered % 20 == 0;
@@ -91,7 +92,7 @@ fn work(url: &str, name: &str, options: &Options) -> Result<(), LockError> {
                     Err(error @ LockError::Lost(Loss::LeaseEnded(_))) => {
                         if options.sabotage == Some(Sabotage::NoOwnerCheck) {
                             // It may have lost the lock because there is no Redis.
-                            let _ = unlock_for_anyone(url, name);
+                            let _ = unlock_for_anyone(&servers.url, name);
                         }
                         Event::Lost.print(&error.to_string());
                     }

@@ -1,6 +1,10 @@
-//! The tests of the lock, on the copy in which each safeguard can be omitted; and for each
-//! sabotage, that its test fails.
+//! The tests of the lock, on the copy in which each safeguard can be omitted: for each sabotage its
+//! test fails, and without one it passes.
 
+// Each file of tests has its own `common`.
+#![allow(clippy::duplicate_mod)]
+
+use std::collections::BTreeSet;
 use std::env;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -8,11 +12,17 @@ use std::thread;
 
 use redis_lock::sabotages::{ROWS, Row, VARIABLE};
 
+#[path = "../../tests/blocking.rs"]
+mod blocking;
+#[path = "../../tests/cluster.rs"]
+mod cluster;
+#[path = "../../tests/faults.rs"]
+mod faults;
 #[path = "../../tests/lock.rs"]
 mod lock;
 
 /// How many sabotages run at the same time. Most of them wait.
-const THREADS: usize = 4;
+const THREADS: usize = 16;
 
 #[test]
 fn each_sabotage_is_detected() {
@@ -22,21 +32,30 @@ fn each_sabotage_is_detected() {
     {
         return;
     }
-    let (rows, undetected) = (Mutex::new(ROWS.iter()), Mutex::new(Vec::new()));
+    let tests: BTreeSet<_> = ROWS.iter().map(test_of).collect();
+    let runs =
+        ROWS.iter().map(|row| (row.name, test_of(row))).chain(tests.into_iter().map(|test| ("", test)));
+    let (runs, wrong) = (Mutex::new(runs), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 loop {
-                    let Some(Row { name, test, .. }) = rows.lock().unwrap().next() else { return };
-                    if run(name, &format!("lock::{test}")) != Some(false) {
-                        undetected.lock().unwrap().push(*name);
+                    let Some((sabotage, test)) = runs.lock().unwrap().next() else { return };
+                    // Without a sabotage the test passes.
+                    if run(sabotage, &test) != Some(sabotage.is_empty()) {
+                        wrong.lock().unwrap().push((sabotage, test));
                     }
                 }
             });
         }
     });
-    let undetected = undetected.into_inner().unwrap();
-    assert!(undetected.is_empty(), "not detected: {undetected:?}, of {}", ROWS.len());
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "not detected, or failed without a sabotage: {wrong:?}, of {}", ROWS.len());
+}
+
+/// Returns the test in this file that must fail.
+fn test_of(row: &Row) -> String {
+    if row.test.contains("::") { row.test.to_owned() } else { format!("lock::{}", row.test) }
 }
 
 /// Returns whether the test passes, or `None` if Redis is not installed.
@@ -47,5 +66,6 @@ fn run(sabotage: &str, test: &str) -> Option<bool> {
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("running 1 test"), "{sabotage}: there is no test {test}:\n{text}");
+    assert!(!text.contains("Error compiling script"), "{sabotage} is no valid script:\n{text}");
     (!text.contains("SKIPPED")).then(|| output.status.success())
 }

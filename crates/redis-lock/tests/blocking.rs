@@ -1,0 +1,199 @@
+//! The blocking API: each function, on a real Redis.
+
+#![cfg(feature = "blocking")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::Client;
+use redis_lock::blocking::{Guard, LockClient};
+use redis_lock::{LockError, LockOptions, Loss};
+use tokio::runtime::{Builder, Runtime};
+
+mod common;
+
+use common::{PATIENCE, Setup, options};
+
+/// So long that no test sees its end.
+fn long() -> LockOptions {
+    options().lease(PATIENCE * 3)
+}
+
+/// A server, and a runtime whose only use is to make the setup.
+struct Blocking {
+    setup: Setup,
+    locks: LockClient,
+    _runtime: Runtime,
+}
+
+impl Blocking {
+    fn new(test: &str) -> Option<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let setup = runtime.block_on(async { Setup::new(test) })?;
+        let locks = LockClient::new(Client::open(setup.server.url()).unwrap(), &setup.timer).unwrap();
+        Some(Self { setup, locks, _runtime: runtime })
+    }
+
+    fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Setup) -> bool) {
+        let begin = Instant::now();
+        while !condition(&mut self.setup) {
+            assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+#[test]
+fn locks_exclude_each_other_until_they_are_released() {
+    let Some(mut test) = Blocking::new("blocking-all") else { return };
+    let (mut lock, mut other) = (test.locks.lock("a"), test.locks.clone().lock_with("a", long()));
+    assert_eq!(lock.name(), "a");
+    let first: Guard = lock.lock().unwrap();
+    assert!(test.setup.holder("a").unwrap().starts_with(test.locks.name()));
+    let again = lock.try_lock().unwrap().expect("an owner may take its lock again");
+    assert_eq!(first.token(), again.token());
+    first.check().unwrap();
+    assert!(other.try_lock().unwrap().is_none());
+    let begin = Instant::now();
+    assert!(other.lock_timeout(Duration::from_millis(50)).unwrap().is_none());
+    assert!(begin.elapsed() >= Duration::from_millis(50));
+    first.unlock().unwrap();
+    assert!(other.try_lock().unwrap().is_none());
+    again.unlock().unwrap();
+    assert_eq!(test.setup.holder("a"), None);
+    let next = other.lock_timeout(PATIENCE).unwrap().expect("it is free");
+    let token = next.token();
+    next.unlock().unwrap();
+    assert!(lock.lock().unwrap().token() > token);
+}
+
+#[test]
+fn a_dropped_guard_has_released_the_lock() {
+    let Some(mut test) = Blocking::new("blocking-drop") else { return };
+    for _ in 0..50 {
+        let guard = test.locks.lock_with("a", long()).lock().unwrap();
+        assert!(test.setup.holder("a").is_some());
+        drop(guard);
+        assert_eq!(test.setup.holder("a"), None);
+    }
+}
+
+#[test]
+fn a_waiting_thread_is_woken() {
+    let Some(mut test) = Blocking::new("blocking-wait") else { return };
+    let guard = test.locks.lock_with("a", long()).lock().unwrap();
+    let mut waiting = test.locks.lock_with("a", long());
+    let waiting = thread::spawn(move || waiting.lock().unwrap().unlock().unwrap());
+    test.until("it waits", |setup| setup.queue_len("a") == 1);
+    guard.unlock().unwrap();
+    waiting.join().unwrap();
+}
+
+#[test]
+fn threads_get_a_fair_lock_in_order() {
+    let Some(mut test) = Blocking::new("blocking-fair") else { return };
+    let fair = long().fair(true);
+    let guard = test.locks.lock_with("a", fair.clone()).lock().unwrap();
+    let (order, mut threads) = (Arc::new(Mutex::new(Vec::new())), Vec::new());
+    for number in 0..4 {
+        let (mut lock, order) = (test.locks.lock_with("a", fair.clone()), Arc::clone(&order));
+        threads.push(thread::spawn(move || {
+            let guard = lock.lock().unwrap();
+            order.lock().unwrap().push(number);
+            guard.unlock().unwrap();
+        }));
+        test.until("it waits", |setup| setup.queue_len("a") == number + 1);
+    }
+    guard.unlock().unwrap();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn the_holder_is_told() {
+    let Some(test) = Blocking::new("blocking-lost") else { return };
+    let lease = Duration::from_millis(300);
+    let mut lock = test.locks.lock_with("a", options().lease(lease).watchdog(false));
+    let begin = Instant::now();
+    let guard = loop {
+        match lock.lock() {
+            // A busy machine may not answer within a sixth of the lease.
+            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < PATIENCE => {}
+            taken => break taken.unwrap(),
+        }
+    };
+    let (tell, told) = mpsc::channel();
+    guard.on_lost(move |loss| tell.send(loss).unwrap());
+    assert_eq!(guard.lost(), Loss::LeaseEnded(None));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Loss::LeaseEnded(None)));
+    assert!(matches!(guard.check(), Err(LockError::Lost(Loss::LeaseEnded(None)))));
+    assert!(matches!(guard.unlock(), Err(LockError::Lost(Loss::LeaseEnded(None)))));
+}
+
+/// Blocking the thread of a runtime is an error of the program.
+#[test]
+fn calls_panic_on_the_thread_of_a_runtime_and_leave_no_lock() {
+    let Some(mut test) = Blocking::new("blocking-async") else { return };
+    let caller = Builder::new_current_thread().enable_all().build().unwrap();
+    let panics = |call: &mut dyn FnMut()| {
+        let ended = caller.block_on(async { catch_unwind(AssertUnwindSafe(call)) });
+        let text = *ended.expect_err("it panics").downcast::<&str>().unwrap();
+        assert!(text.contains("from within a runtime"), "{text}");
+    };
+    let mut lock = test.locks.lock_with("a", long());
+    panics(&mut || drop(lock.lock()));
+    panics(&mut || drop(lock.try_lock()));
+    panics(&mut || drop(lock.lock_timeout(PATIENCE)));
+    assert_eq!(test.setup.holder("a"), None);
+    let mut guard = Some(lock.lock().unwrap());
+    panics(&mut || _ = guard.as_ref().unwrap().lost());
+    guard.as_ref().unwrap().check().unwrap();
+    panics(&mut || drop(guard.take().unwrap().unlock()));
+    test.until("the release goes on in the background", |setup| setup.holder("a").is_none());
+}
+
+/// The last use of the runtime is the release.
+#[test]
+fn a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released() {
+    let Some(mut test) = Blocking::new("blocking-drop-async") else { return };
+    let caller = Builder::new_current_thread().enable_all().build().unwrap();
+    for _ in 0..20 {
+        let locks =
+            LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+        let guard = locks.lock_with("a", long()).lock().unwrap();
+        drop(locks);
+        caller.block_on(async { drop(guard) });
+        test.until("it is free", |setup| setup.holder("a").is_none());
+    }
+}
+
+#[test]
+fn a_client_is_made_on_its_runtime() {
+    let Some(test) = Blocking::new("blocking-with") else { return };
+    let failed = LockClient::with(|| Err(LockError::NoRuntime));
+    assert!(matches!(failed, Err(LockError::NoRuntime)), "{failed:?}");
+    let (client, timer) = (Client::open(test.setup.server.url()).unwrap(), test.setup.timer.clone());
+    let locks = LockClient::with(|| redis_lock::LockClient::new(client, &timer)).unwrap();
+    assert_ne!(locks.name(), test.locks.name());
+    locks.lock("a").lock().unwrap().unlock().unwrap();
+    // Also on the thread of a runtime, which must not wait for the end of another one.
+    let caller = Builder::new_current_thread().build().unwrap();
+    caller.block_on(async {
+        let failed = LockClient::with(|| Err(LockError::NoRuntime));
+        assert!(matches!(failed, Err(LockError::NoRuntime)), "{failed:?}");
+        drop(locks);
+    });
+}
+
+#[test]
+fn without_redis_calls_fail() {
+    let Some(mut test) = Blocking::new("blocking-down") else { return };
+    let guard = test.locks.lock_with("a", long()).lock().unwrap();
+    test.setup.server.kill().unwrap();
+    let mut other = test.locks.lock_with("b", long());
+    assert!(matches!(other.lock(), Err(LockError::Redis(_))));
+    assert!(matches!(other.lock_timeout(PATIENCE), Err(LockError::Redis(_))));
+    assert!(matches!(guard.unlock(), Err(LockError::Redis(_))));
+}

@@ -1,0 +1,169 @@
+//! What the tests share: a server of their own, and a proxy before it.
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use std::env;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_examples::redis_server::{RedisServer, connect};
+use hashed_wheel_examples::testing;
+use redis::{Client, Commands, Connection};
+use redis_lock::{Guard, Lock, LockClient, LockError, LockOptions};
+
+/// The additional time that a busy machine gets for an expected event.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A sixth of it is the time of a call, which is long enough for a busy machine.
+pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+/// A server of its own for each test, and a client.
+pub(crate) struct Setup {
+    pub(crate) server: RedisServer,
+    pub(crate) redis: Connection,
+    pub(crate) timer: HashedWheelTimer,
+    pub(crate) locks: LockClient,
+}
+
+impl Setup {
+    /// Returns `None` if Redis is not installed, and in the tests of the trial unless they are run
+    /// for a sabotage: each test of the crate is run once.
+    pub(crate) fn new(test: &str) -> Option<Self> {
+        if module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none() {
+            return None;
+        }
+        let server = testing::server_or_skip(RedisServer::start(test))?;
+        let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
+        let locks = client(&server, &timer);
+        Some(Self { redis: connect(&server.url()).unwrap(), timer, locks, server })
+    }
+
+    pub(crate) fn holder(&mut self, name: &str) -> Option<String> {
+        self.redis.get(format!("{{lock:{name}}}")).unwrap()
+    }
+
+    pub(crate) fn queue_len(&mut self, name: &str) -> usize {
+        self.redis.zcard(format!("{{lock:{name}}}:queue")).unwrap()
+    }
+
+    pub(crate) async fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        let begin = Instant::now();
+        while !condition(self) {
+            assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+pub(crate) fn client(server: &RedisServer, timer: &HashedWheelTimer) -> LockClient {
+    LockClient::new(Client::open(server.url()).unwrap(), timer).unwrap()
+}
+
+pub(crate) fn options() -> LockOptions {
+    // Without the messages, a waiting caller would exceed the patience.
+    LockOptions::new().lease(LEASE).poll(PATIENCE * 3)
+}
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
+}
+
+/// Takes a lock whose lease is so short that a busy machine may not answer within a sixth of it.
+pub(crate) async fn take(lock: &mut Lock) -> Guard {
+    let begin = Instant::now();
+    loop {
+        match lock.lock().await {
+            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < PATIENCE => {}
+            taken => return taken.unwrap(),
+        }
+    }
+}
+
+/// What a proxy does with the answers of the server.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Answers {
+    Forward,
+    /// They are lost, and the connection stays open.
+    Swallow,
+    /// The next one is lost, because its connection is cut. After that, answers are forwarded.
+    Cut,
+    /// Those of new connections are lost.
+    SwallowNew,
+}
+
+/// Forwards connections to a server.
+pub(crate) struct Proxy {
+    pub(crate) url: String,
+    answers: Arc<AtomicU8>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    /// Its threads end with the connections and with the process.
+    pub(crate) fn new(server: &RedisServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}/", listener.local_addr().unwrap());
+        let target = server.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+        let answers = Arc::new(AtomicU8::new(Answers::Forward as u8));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (shared, count) = (Arc::clone(&answers), Arc::clone(&connections));
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                count.fetch_add(1, SeqCst);
+                let Ok(server) = TcpStream::connect(&target) else { continue };
+                forward_both(&client, &server, &shared);
+            }
+        });
+        Self { url, answers, connections }
+    }
+
+    pub(crate) fn set(&self, answers: Answers) {
+        self.answers.store(answers as u8, SeqCst);
+    }
+
+    /// Returns how many connections clients have opened.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
+    }
+
+    /// Returns whether a connection was cut since [`Answers::Cut`] was set.
+    pub(crate) fn has_cut(&self) -> bool {
+        self.answers.load(SeqCst) != Answers::Cut as u8
+    }
+}
+
+fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>) {
+    let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    thread::spawn(move || forward(from_client, to_server, || true));
+    let (from_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let answers = Arc::clone(answers);
+    let is_silent = answers.load(SeqCst) == Answers::SwallowNew as u8;
+    thread::spawn(move || {
+        let (ends, begins) = (from_server.try_clone().unwrap(), to_client.try_clone().unwrap());
+        forward(from_server, to_client, || {
+            const CUT: u8 = Answers::Cut as u8;
+            if answers.compare_exchange(CUT, Answers::Forward as u8, SeqCst, SeqCst).is_ok() {
+                [&ends, &begins].into_iter().for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+            }
+            !is_silent && answers.load(SeqCst) != Answers::Swallow as u8
+        });
+    });
+}
+
+/// Forwards what `may_pass`, until a connection ends.
+fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn() -> bool) {
+    let mut buffer = [0; 4_096];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        if may_pass() && to.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
