@@ -239,7 +239,7 @@ impl Goals {
         let calls = all_calls()? - before;
         let held = guards.iter().filter(|guard| guard.check().is_ok()).count();
         println!(
-            "cluster      {} locks in {} slots of 3 masters were renewed by {} calls per third of the lease; {} are held",
+            "cluster      {} locks in {} slots of 3 masters were\n             renewed by {} calls per third of the lease; {} are held",
             HumanCount(LOCKS as u64),
             HumanCount(slots),
             HumanCount(calls),
