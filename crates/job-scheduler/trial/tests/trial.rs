@@ -78,7 +78,7 @@ const SABOTAGES: [(&str, &str); 9] = [
 ];
 
 /// The number of trials at a time. They share a server, and mostly wait.
-const AT_A_TIME: usize = 3;
+const AT_A_TIME: usize = 4;
 
 /// Checks that a sabotage is detected, with this reason. Whether one execution detects it depends
 /// on the moment at which a node is killed or stopped, so there are several. `promises/` has tests
