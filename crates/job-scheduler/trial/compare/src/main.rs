@@ -191,8 +191,8 @@ fn print(rows: &[Row]) {
 
 /// The settings, and what the others do not promise. Looked up in their sources and documents.
 const NOTES: &str = "
-apalis-postgres, as in its README: notifications, and a poll every 5 s, of 10 jobs each. Runs of a lost worker are repeated
-after 10 missed heartbeats of 30 s. Tuned: a poll every 10 ms, of 100 jobs, on all threads of the runtime; 3 heartbeats of 1 s.
+apalis-postgres, as in its README: notifications, and a poll every 5 s, in batches of 10 jobs. Runs of a lost worker are repeated
+after 10 missed heartbeats of 30 s. Tuned: a poll every 10 ms, in batches of 100 jobs, on all threads of the runtime; 3 heartbeats of 1 s.
 Due times are whole seconds, and are found by polls.
 
 graphile_worker, defaults: notifications, and a poll every second. Each of them lets each of the workers (one per core)
