@@ -77,6 +77,10 @@
 //! [`prefetch`](SchedulerBuilder::prefetch). If it is set back, runs that were read ahead wait
 //! until the new time; only those between the change and the next heartbeat are early.
 //!
+//! Leases are times of this clock too. If it is set forward by more than a lease, all nodes lose
+//! theirs: they start again immediately, and what was running is repeated and marked. If it is set
+//! back, nodes that are lost before their next heartbeat are taken over that much later.
+//!
 //! # Cargo features
 //!
 //! | feature | |

@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hashed_wheel_examples::server::{self, Missing, Scratch, Server};
 use postgres::{Config, NoTls};
+
+use crate::disk::Disk;
+use crate::wall_clock::WallClock;
 
 const MISSING: Missing = Missing {
     program: "postgres",
@@ -22,6 +26,27 @@ const MISSING: Missing = Missing {
 /// The time limit for its start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The time limit for the first error by a full disk.
+const FULL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What a server has in addition, so that it can be disturbed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// A small disk for its data. The process must be in a mount namespace of its own.
+    pub disk: bool,
+    /// A clock that can be set. The nodes get another one.
+    pub clock: bool,
+}
+
+/// How a server ends before it is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By `kill -9` of its main process.
+    Kill,
+    /// By an immediate shutdown: no checkpoint, and no answer to clients.
+    Immediate,
+}
+
 /// A server with its folder. Both are removed when this value is dropped, or when the process has
 /// ended in another way.
 pub struct Database {
@@ -30,9 +55,19 @@ pub struct Database {
     port: u16,
     is_durable: bool,
     server: Option<Server>,
+    /// Dropped after the server and before the folder.
+    disk: Option<Disk>,
+    clocks: Option<Clocks>,
     scratch: Arc<Scratch>,
     /// The folder of its programs.
     bin: PathBuf,
+}
+
+/// The wall clock of the server, and that of the nodes.
+#[derive(Debug)]
+pub struct Clocks {
+    pub server: WallClock,
+    pub nodes: WallClock,
 }
 
 impl Database {
@@ -42,7 +77,7 @@ impl Database {
     ///
     /// [`Missing`] if PostgreSQL is not installed, or another error if it cannot be started.
     pub fn start() -> Result<Self, Box<dyn Error>> {
-        Self::start_server(false)
+        Self::start_server(false, Faults::default())
     }
 
     /// Starts it with fsync, as a real server has it. It is only needed if the machine fails, so it
@@ -52,15 +87,40 @@ impl Database {
     ///
     /// As [`start`](Self::start).
     pub fn start_durable() -> Result<Self, Box<dyn Error>> {
-        Self::start_server(true)
+        Self::start_server(true, Faults::default())
     }
 
-    fn start_server(is_durable: bool) -> Result<Self, Box<dyn Error>> {
+    /// Starts it so that it can be disturbed.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start), and if the disk or the clock is not possible on this machine.
+    pub fn start_with(faults: Faults) -> Result<Self, Box<dyn Error>> {
+        Self::start_server(false, faults)
+    }
+
+    fn start_server(is_durable: bool, faults: Faults) -> Result<Self, Box<dyn Error>> {
         let bin = server::find("postgres", folders()).ok_or(MISSING)?.with_file_name("");
         // SIGQUIT is an immediate shutdown. PostgreSQL refuses to run as root.
         let scratch = Scratch::new(&name(), "QUIT", &["postgres", "nobody"])?;
-        let mut database = Self { url: String::new(), port: 0, is_durable, server: None, scratch, bin };
+        let mut database = Self {
+            url: String::new(),
+            port: 0,
+            is_durable,
+            server: None,
+            disk: None,
+            clocks: None,
+            scratch,
+            bin,
+        };
+        if faults.disk {
+            database.disk = Some(Disk::mount(&database.data())?);
+        }
         database.init()?;
+        if faults.clock {
+            let clock = |name| WallClock::new(database.scratch.path(), name);
+            database.clocks = Some(Clocks { server: clock("server")?, nodes: clock("nodes")? });
+        }
         // If another process takes the port, the next attempt uses another port.
         let is_ready = (0..3).any(|_| {
             database.port = server::free_port().unwrap_or(0);
@@ -69,21 +129,62 @@ impl Database {
         if is_ready { Ok(database) } else { Err(database.log().into()) }
     }
 
-    /// Kills the server, as `kill -9` does, and starts it again on the same port.
+    /// Ends the server and starts it again on the same port.
     ///
     /// # Errors
     ///
     /// If it cannot be started again.
-    pub fn restart(&mut self) -> Result<(), Box<dyn Error>> {
+    pub fn restart(&mut self, end: End) -> Result<(), Box<dyn Error>> {
         if let Some(mut server) = self.server.take() {
-            server.kill()?;
+            if end == End::Kill {
+                server.kill()?;
+            }
+            // Dropping it sends the signal of its folder.
         }
         // The processes of its connections end a little later, and the new server waits for that.
         let is_ready = (0..50).any(|_| {
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
             self.listen().is_ok()
         });
         if is_ready { Ok(()) } else { Err(self.log().into()) }
+    }
+
+    /// The clocks, if it was started with them.
+    pub fn clocks(&mut self) -> Option<&mut Clocks> {
+        self.clocks.as_mut()
+    }
+
+    /// Fills its disk for some time, and until a statement has failed by that. Starts the server
+    /// again if it has ended by that. Returns the number of errors in the log of the server.
+    ///
+    /// # Errors
+    ///
+    /// If it was started without a disk of its own, or it cannot be started again.
+    pub fn fill_disk(&mut self, time: Duration) -> Result<usize, Box<dyn Error>> {
+        let disk = self.disk.as_ref().ok_or("it has no disk of its own")?;
+        let mut ballast = disk.fill()?;
+        let begin = Instant::now();
+        let mut errors = 0;
+        while begin.elapsed() < time || errors == 0 && begin.elapsed() < FULL_TIMEOUT {
+            thread::sleep(Duration::from_millis(20));
+            ballast.fill()?;
+            errors = fs::read_to_string(self.log_file())?.matches("No space left on device").count();
+        }
+        drop(ballast);
+        // Without space for its journal, it ends, and may fail to recover.
+        if !self.is_ready() {
+            self.restart(End::Immediate)?;
+        }
+        Ok(errors)
+    }
+
+    /// Returns whether it accepts connections soon.
+    fn is_ready(&self) -> bool {
+        let is_ready = || self.url.parse::<Config>().is_ok_and(|config| config.connect(NoTls).is_ok());
+        (0..20).any(|_| {
+            thread::sleep(Duration::from_millis(100));
+            is_ready()
+        })
     }
 
     fn init(&self) -> Result<(), Box<dyn Error>> {
@@ -103,7 +204,14 @@ impl Database {
         // Only processes are killed here, not the machine, so tests do not need fsync.
         let fsync = if self.is_durable { "fsync=on" } else { "fsync=off" };
         postgres.args(["-c", fsync, "-c", "max_connections=300"]);
-        let log = File::create(self.log_file())?;
+        if self.disk.is_some() {
+            // The journal is as small as possible.
+            postgres.args(["-c", "min_wal_size=32MB", "-c", "max_wal_size=32MB"]);
+        }
+        if let Some(clocks) = &self.clocks {
+            postgres.envs(clocks.server.environment());
+        }
+        let log = File::options().create(true).append(true).open(self.log_file())?;
         postgres.stdout(log.try_clone()?).stderr(log);
         let config: Config = self.url.parse().map_err(io::Error::other)?;
         let data = self.data();

@@ -7,12 +7,22 @@
 //!
 //! Here the nodes are processes: this program starts itself again. For a minute one after the other
 //! is killed, as by `kill -9`, or stopped for longer than its lease and then continued, or shut
-//! down and replaced. In between the database is killed and started again. Then all nodes are
-//! killed, and new ones start after a while. A separate table records the effect of each execution.
-//! At the end the effects are compared with the due times. Each due time must have exactly one
-//! effect. If a node was lost during a run, it must have at least one, and the run must be marked.
-//! Due times without any node must follow the misfire policy of their job. Runs of a job that must
-//! not overlap must not.
+//! down and replaced. In between there are accidents: the server is killed and started again, then
+//! it ends by an immediate shutdown, then its disk is full for longer than a lease, and then clocks
+//! are set. The wall clocks of half of the nodes are set forward and back by an hour, which has no
+//! effect. The clock of the server is set back by an hour, returns, and is set forward by an hour.
+//!
+//! The full disk is a real one: the server's data are on a small file system (tmpfs) in a mount
+//! namespace of its own, which is filled up. That needs root. The clocks are those of the server
+//! and of the nodes only: a preloaded library (`clock.c`) adds an offset to the time that the
+//! system returns. That needs Linux and a C compiler. What is not possible is skipped, with a
+//! message.
+//!
+//! Then all nodes are killed, and new ones start after a while. A separate table records the effect
+//! of each execution. At the end the effects are compared with the due times. Each due time must
+//! have exactly one effect. If a node was lost during a run, it must have at least one, and the run
+//! must be marked. Due times without any node must follow the misfire policy of their job. Runs of
+//! a job that must not overlap must not.
 //!
 //! The program needs PostgreSQL (tested with 15). If it is installed, the program starts it in a
 //! temporary folder on a free port. With `--url` it uses another server, where it creates and drops
@@ -21,6 +31,7 @@
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
 //! 2 is bad options, 77 means that there is no PostgreSQL.
 
+mod accident;
 mod jobs;
 mod process;
 mod sabotage;
@@ -36,9 +47,11 @@ use clap::{CommandFactory, Parser};
 use hashed_wheel_examples::server::{Missing, NO_SERVER};
 use hashed_wheel_examples::top::Top;
 use hashed_wheel_job_scheduler::{Scheduler, SchedulerBuilder};
-use job_scheduler_trial::Database;
+use job_scheduler_trial::{Database, Faults, WallClock, disk};
 use tokio_postgres::Config;
 
+use crate::accident::Accident;
+use crate::process::Launch;
 use crate::sabotage::Sabotage;
 use crate::tally::Tally;
 
@@ -84,6 +97,16 @@ struct Options {
     /// postgresql://user:password@host/database
     #[arg(long, value_name = "URL")]
     url: Option<Config>,
+
+    /// What happens to the server and to the clocks, in this order, without --url
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT,...",
+        value_delimiter = ',',
+        default_value = "kill,immediate,disk,clock"
+    )]
+    accidents: Vec<Accident>,
 
     /// FAIL if the 99th percentile of the lateness is higher, without runs that were taken over
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
@@ -150,8 +173,11 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     if let Err(error) = options.builder(&schema).check() {
         Options::command().error(ErrorKind::ValueValidation, error).exit();
     }
+    let accidents = if options.url.is_some() { Vec::new() } else { possible(&options.accidents) };
+    let has = |accident| accidents.contains(&accident);
+    let faults = Faults { disk: has(Accident::Disk), clock: has(Accident::Clock) };
     // Dropped at the end.
-    let mut own = if options.url.is_some() { None } else { Some(Database::start()?) };
+    let mut own = if options.url.is_some() { None } else { Some(Database::start_with(faults)?) };
     let mut more = vec!["--node-in".to_string(), schema.clone()];
     let url = match (&options.url, &own) {
         (Some(url), _) => url.clone(),
@@ -170,8 +196,11 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         "{nodes} nodes read {jobs} jobs {prefetch:?} in advance, with a lease of {lease:?}. For {seconds} s they are killed, \
          stopped or replaced one after the other (seed {seed}).\n"
     );
-    let result = trial::run(options, &schema, &config, own.as_mut(), &more)
-        .and_then(|outcome| Ok((Tally::count(&mut trial::connect(&config)?, &outcome)?, outcome)));
+    let launch = Launch::new(more, own.as_mut().and_then(Database::clocks).map(|clocks| &clocks.nodes));
+    let own = own.as_mut().map(|own| (own, &accidents[..]));
+    let result = trial::run(options, &schema, &config, own, &launch).and_then(|outcome| {
+        Ok((Tally::count(&mut trial::connect(&config)?, &outcome, options.lease)?, outcome))
+    });
     let drop_schemas = format!(
         "SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE; DROP SCHEMA IF EXISTS {schema}_effects CASCADE"
     );
@@ -179,6 +208,26 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let (tally, outcome) = result?;
     dropped?;
     Ok(tally.report(options, &outcome))
+}
+
+/// Returns the accidents that are possible on this machine, and says why others are not.
+fn possible(accidents: &[Accident]) -> Vec<Accident> {
+    let mut possible = accidents.to_vec();
+    let mut skip = |accident, what, reason: Result<(), String>| {
+        if let (true, Err(reason)) = (accidents.contains(&accident), reason) {
+            println!("SKIPPED: {what} ({reason})");
+            possible.retain(|&other| other != accident);
+        }
+    };
+    if accidents.contains(&Accident::Disk) {
+        let what = "the disk does not become full, because a disk of its own needs root";
+        skip(Accident::Disk, what, disk::in_own_namespace());
+    }
+    if accidents.contains(&Accident::Clock) {
+        let what = "no clock is set, because that needs Linux and a C compiler";
+        skip(Accident::Clock, what, WallClock::is_possible());
+    }
+    possible
 }
 
 /// Sets the schemas for names without one: that of the effects, and that of the nodes.

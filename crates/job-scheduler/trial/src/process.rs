@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::panic;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_examples::process::Process;
 use hashed_wheel_examples::top::Top;
 use hashed_wheel_job_scheduler::{Context, Error, RunError, SchedulerBuilder};
+use jiff::Timestamp;
+use job_scheduler_trial::WallClock;
 use serde_json::Value;
 use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::types::ToSql;
@@ -26,7 +29,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// An execution has one row, even if it is inserted again because the answer was lost.
 const INSERT: &str = "
-    INSERT INTO effect (job, due, attempt, interrupted, execution, began) VALUES ($1, $2, $3, $4, $5, $6)
+    INSERT INTO effect (job, due, attempt, interrupted, execution, began, wall)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT DO NOTHING";
 
 /// The main function of the process. It runs until its standard input ends, because the parent has
@@ -53,8 +57,8 @@ pub(crate) fn main(
         });
         let scheduler = loop {
             match builder.clone().start(config.clone(), NoTls).await {
-                // The trial restarts the database.
-                Err(Error::Database(error)) => {
+                // The trial restarts the database, or the machine is busy.
+                Err(error @ (Error::Database(_) | Error::NoAnswer)) => {
                     eprintln!("a node cannot start yet: {error}");
                     tokio::time::sleep(PAUSE * 5).await;
                 }
@@ -84,13 +88,14 @@ impl Effects {
     async fn execute(&self, context: Context, task: Value) -> Result<&'static str, RunError> {
         let execution = fastrand::i64(..);
         let rows = self.query("SELECT clock_timestamp()", &[]).await;
-        let began: jiff::Timestamp = rows[0].get(0);
+        let began: Timestamp = rows[0].get(0);
+        let wall = Timestamp::now();
         if task == "slow" {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..SLOW))).await;
         }
         let [attempt, interrupted] = [context.attempt, context.interrupted].map(|number| number as i32);
         let Context { job, due, .. } = context;
-        self.query(INSERT, &[&job, &due, &attempt, &interrupted, &execution, &began]).await;
+        self.query(INSERT, &[&job, &due, &attempt, &interrupted, &execution, &began, &wall]).await;
         match task.as_str() {
             // Contains a character that PostgreSQL's text type does not support.
             Some("fail") => Err("intentional\0".into()),
@@ -124,11 +129,28 @@ impl Effects {
     }
 }
 
-/// Starts this program again as a node, with the same options and some more. The process ends by
-/// itself when the trial ends.
-pub(crate) fn start(more: &[String]) -> io::Result<Process> {
-    let mut command = Command::new(env::current_exe()?);
-    Process::start(
-        command.args(env::args_os().skip(1)).args(more).stdin(Stdio::piped()).stdout(Stdio::null()),
-    )
+/// How the processes of nodes are started.
+pub(crate) struct Launch {
+    /// Additional arguments.
+    pub(crate) more: Vec<String>,
+    /// The environment of every second node, which has another wall clock.
+    environment: Vec<(&'static str, PathBuf)>,
+}
+
+impl Launch {
+    pub(crate) fn new(more: Vec<String>, clock: Option<&WallClock>) -> Self {
+        let environment = clock.iter().flat_map(|clock| clock.environment());
+        Self { more, environment: environment.map(|(name, value)| (name, value.to_owned())).collect() }
+    }
+
+    /// Starts this program again as a node, with the same options and some more. The process ends
+    /// by itself when the trial ends.
+    pub(crate) fn start(&self, slot: u32) -> io::Result<Process> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(env::args_os().skip(1)).args(&self.more).stdin(Stdio::piped()).stdout(Stdio::null());
+        if slot % 2 == 1 {
+            command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        }
+        Process::start(&mut command)
+    }
 }

@@ -11,8 +11,9 @@ use postgres::{Client, Error};
 
 use hashed_wheel_job_scheduler::{Misfire, Overlap};
 
+use crate::accident::{Accident, STEP};
 use crate::jobs::{Job, Time};
-use crate::trial::{Outcome, downtime};
+use crate::trial::{Outcome, downtime, micros};
 use crate::{Options, RUNNERS};
 
 /// The limit for the median lateness of runs that were not taken over, on a heavily loaded machine.
@@ -51,6 +52,8 @@ pub(crate) struct Tally {
     missing: u64,
     doubled: u64,
     early: u64,
+    /// After the server's clock was set back.
+    early_by_clock: u64,
     /// The number of runs, and of due times that they stand for.
     skipped: [u64; 2],
     fired_once: [u64; 2],
@@ -66,13 +69,19 @@ pub(crate) struct Tally {
     other_runs: u64,
     lateness: Lateness,
     lateness_of_taken_over: Lateness,
+    lateness_in_accidents: Lateness,
+    in_accidents: u64,
+    /// By how many hours the wall clocks of nodes differed from that of the server.
+    clock_differences: BTreeSet<i64>,
+    /// The lease in microseconds.
+    lease: Time,
     nodes: u64,
     disabled: i64,
     errors: Vec<String>,
 }
 
 impl Tally {
-    pub(crate) fn count(client: &mut Client, outcome: &Outcome) -> Result<Self, Error> {
+    pub(crate) fn count(client: &mut Client, outcome: &Outcome, lease: Duration) -> Result<Self, Error> {
         let mut runs: BTreeMap<i64, BTreeMap<Time, Run>> = BTreeMap::new();
         let columns = "job, due, state, attempt, taken_over, misses_until, started, interrupted";
         for row in client.query(&format!("SELECT {columns} FROM run"), &[])? {
@@ -89,14 +98,21 @@ impl Tally {
         }
         // By job and due time.
         let mut effects: BTreeMap<i64, BTreeMap<Time, Vec<Effect>>> = BTreeMap::new();
-        for row in client.query("SELECT job, due, attempt, interrupted, began, ended FROM effect", &[])? {
+        let mut clock_differences = BTreeSet::new();
+        for row in
+            client.query("SELECT job, due, attempt, interrupted, began, ended, wall FROM effect", &[])?
+        {
             let time = |column| row.get::<_, Timestamp>(column).as_microsecond();
             let effect =
                 Effect { attempt: row.get(2), interrupted: row.get(3), began: time(4), ended: time(5) };
+            clock_differences
+                .insert(((time(6) - effect.began) as f64 / (STEP * 1_000_000) as f64).round() as i64);
             effects.entry(row.get(0)).or_default().entry(time(1)).or_default().push(effect);
         }
 
         let mut tally = Self {
+            clock_differences,
+            lease: micros(lease),
             nodes: client.query_one("SELECT last_value FROM node_id_seq", &[])?.get::<_, i64>(0) as u64,
             disabled: client.query_one("SELECT count(trouble) FROM job", &[])?.get(0),
             ..Self::default()
@@ -156,10 +172,12 @@ impl Tally {
         let is_last = |due: &Time, effect: &&Effect| {
             runs.get(due).is_some_and(|run| run.interrupted == effect.interrupted)
         };
+        // The clock was set during the others.
+        let is_short = |effect: &&Effect| (0..=STEP / 2 * 1_000_000).contains(&(effect.ended - effect.began));
         let regular = effects.iter().flat_map(|(due, effects)| {
             effects
                 .iter()
-                .filter(move |effect| is_last(due, effect))
+                .filter(move |effect| is_last(due, effect) && is_short(effect))
                 .map(|effect| (effect.began, effect.ended))
         });
         let mut regular: Vec<_> = regular.collect();
@@ -178,7 +196,8 @@ impl Tally {
         if run.misses_until.is_some() {
             let [runs, _] = if is_skipped { &mut self.skipped } else { &mut self.fired_once };
             *runs += 1;
-            self.misfired_too_soon += u64::from(due < outcome.down);
+            let is_allowed = due >= outcome.down || outcome.accidents.concern(due, self.lease);
+            self.misfired_too_soon += u64::from(!is_allowed);
             self.check(run.misses_until <= Some(outcome.last_misfire), || {
                 format!("{} stands for due times that are not too old", name(job, due))
             });
@@ -235,13 +254,19 @@ impl Tally {
 
     fn late(&mut self, due: Time, job: &Job, run: &Run, outcome: &Outcome) {
         let started = run.started.unwrap_or(Time::MIN);
-        self.early += u64::from(started < due);
+        if started < due {
+            let is_allowed = outcome.accidents.have_set_back(started);
+            *(if is_allowed { &mut self.early_by_clock } else { &mut self.early }) += 1;
+        }
         // After that there was no node, and then many runs started at the same time. Runs that wait
         // for others, and repeated ones, are late on purpose.
         let is_regular = job.overlap == Overlap::Allow && job.executions() == 1;
         if started < outcome.down && is_regular {
             let late = Duration::from_micros(started.saturating_sub(due).max(0) as u64);
+            let accidents = &outcome.accidents;
+            let is_in_accident = accidents.concern(due, self.lease) || accidents.have_set_back(started);
             let (number, lateness) = match run.taken_over {
+                _ if is_in_accident => (&mut self.in_accidents, &mut self.lateness_in_accidents),
                 0 => (&mut self.normal_runs, &mut self.lateness),
                 _ => (&mut self.other_runs, &mut self.lateness_of_taken_over),
             };
@@ -267,11 +292,12 @@ impl Tally {
         let lost_nodes = self.nodes.saturating_sub(options.nodes.into());
         let (stopped, down) = (count(outcome.stopped), downtime(options));
         let replaced = count(outcome.replaced);
-        let restarted = if outcome.restarted { "; the database was killed" } else { "" };
         println!(
-            "nodes        {killed} killed, {stopped} stopped for longer than their lease, {replaced} replaced; {} in all{restarted}",
+            "nodes        {killed} killed, {stopped} stopped for longer than their lease, {replaced} replaced; {} in all",
             count(self.nodes)
         );
+        let accidents = &outcome.accidents;
+        println!("accidents    {}", self.describe(outcome));
         println!("due          {} times, {} jobs", count(self.due), outcome.jobs.len());
         println!("once         {} exactly", count(self.once));
         println!(
@@ -290,6 +316,9 @@ impl Tally {
         println!("retried      {}", count(self.retried));
         println!("lateness     {}", self.lateness);
         println!("taken over   {}: {}", count(self.taken_over), self.lateness_of_taken_over);
+        if self.in_accidents > 0 {
+            println!("in accidents {}: {}", count(self.in_accidents), self.lateness_in_accidents);
+        }
         let ([skips, skipped], [fires, fired]) = (self.skipped.map(count), self.fired_once.map(count));
         println!(
             "misfires     no node for {down:.1?}: {skips} jobs skipped {skipped} due times, \
@@ -305,6 +334,16 @@ impl Tally {
         verdict.expect(self.missing == 0, format!("{} due times were not done", self.missing));
         verdict.expect(self.doubled == 0, format!("{} runs were done twice without a mark", self.doubled));
         verdict.expect(self.early == 0, format!("{} runs started early", self.early));
+        verdict.expect(
+            !accidents.include(Accident::Disk) || accidents.disk_errors > 0,
+            "the disk was full, and no statement failed by that: use more --jobs",
+        );
+        // Of nodes while the server's clock was right, and after it was set forward.
+        let is_set = [1, -1, -2].iter().all(|hours| self.clock_differences.contains(hours));
+        verdict.expect(
+            !accidents.include(Accident::Clock) || is_set,
+            format!("the clocks differed only by {:?} hours: use more --jobs", self.clock_differences),
+        );
         verdict.expect(
             self.lost <= lost_nodes * RUNNERS as u64,
             format!("{} marks although {lost_nodes} nodes with {RUNNERS} runners were lost", self.lost),
@@ -354,6 +393,29 @@ impl Tally {
             format!("the 99th percentile of the lateness is {p99:.1?}, without runs that were taken over"),
         );
         verdict.print()
+    }
+}
+
+impl Tally {
+    /// Describes the accidents.
+    fn describe(&self, outcome: &Outcome) -> String {
+        let accidents = &outcome.accidents;
+        let describe = |&accident: &Accident| match accident {
+            Accident::Kill => "the server was killed".into(),
+            Accident::Immediate => "an immediate shutdown".into(),
+            Accident::Disk => {
+                format!(
+                    "a full disk, by which {} statements failed",
+                    HumanCount(accidents.disk_errors as u64)
+                )
+            }
+            Accident::Clock => format!(
+                "clocks set by an hour: {} runs were early after the server's was set back",
+                HumanCount(self.early_by_clock)
+            ),
+        };
+        let all: Vec<_> = accidents.happened.iter().map(describe).collect();
+        if all.is_empty() { "none".into() } else { all.join("; ") }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Kills, stops and replaces nodes at random, and kills the database, then all nodes for a while,
-//! and then collects the results.
+//! Kills, stops and replaces nodes at random, with accidents of the server in between. Then kills
+//! all nodes for a while, and then collects the results.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ use postgres::{Client, NoTls};
 use tokio_postgres::Config;
 
 use crate::Options;
+use crate::accident::{Accident, Accidents};
 use crate::jobs::{self, Job, Time};
-use crate::process;
+use crate::process::Launch;
 
 /// The table with the effects of the runs. The nodes do not use it.
 const EFFECT: &str = "
     CREATE TABLE effect (
         job bigint NOT NULL, due timestamptz NOT NULL, attempt integer NOT NULL, interrupted integer NOT NULL,
         execution bigint PRIMARY KEY, began timestamptz NOT NULL,
+        -- What the wall clock of the node showed.
+        wall timestamptz NOT NULL,
         ended timestamptz NOT NULL DEFAULT clock_timestamp()
     )";
 
 /// The time before the first job is due.
 const LEAD_TIME: Duration = Duration::from_secs(2);
-
-/// The time until all nodes have noticed that the database is back.
-const RECONNECT_TIME: Duration = Duration::from_secs(2);
 
 /// The time after the restart until the end.
 const REMAINING_TIME: Duration = Duration::from_secs(2);
@@ -47,8 +47,7 @@ pub(crate) struct Outcome {
     /// The number of nodes that were shut down and replaced, and of those that ended regularly.
     pub(crate) replaced: u64,
     pub(crate) replaced_regularly: u64,
-    /// Whether the database was killed. Then each node starts again.
-    pub(crate) restarted: bool,
+    pub(crate) accidents: Accidents,
     /// The start of the downtime.
     pub(crate) down: Time,
     /// The end of the period that is checked.
@@ -72,20 +71,20 @@ pub(crate) fn connect(config: &Config) -> Result<Client, postgres::Error> {
     postgres::Config::from(config.clone()).connect(NoTls)
 }
 
-/// Runs the trial. `more` are the additional arguments of a node's process.
+/// Runs the trial. The accidents need a server of its own.
 pub(crate) fn run(
     options: &Options,
     schema: &str,
     config: &Config,
-    own: Option<&mut Database>,
-    more: &[String],
+    mut own: Option<(&mut Database, &[Accident])>,
+    launch: &Launch,
 ) -> Result<Outcome, Box<dyn Error>> {
     let length = Duration::from_secs(options.seconds);
     let mut random = Rng::with_seed(options.seed);
     let mut client = connect(config)?;
     client.batch_execute(&format!("CREATE SCHEMA {schema}_effects; {EFFECT}"))?;
 
-    let begin = || (0..options.nodes).map(|_| process::start(more)).collect::<io::Result<Vec<_>>>();
+    let begin = || (0..options.nodes).map(|slot| launch.start(slot)).collect::<io::Result<Vec<_>>>();
     // All of them create the tables, at the same time.
     let mut nodes = begin()?;
     wait_for_tables(&mut client, schema)?;
@@ -97,19 +96,24 @@ pub(crate) fn run(
     client.execute(INVALID_JOB, &[&jobs::HANDLER])?;
 
     sleep_until(&mut client, start)?;
-    let quarter = length / 4;
     let begun = Instant::now();
-    disturb(&mut nodes, more, begun + quarter, options.lease, &mut random, &mut outcome)?;
+    let accidents = own.as_ref().map_or(&[][..], |(_, accidents)| accidents);
+    // Between two of these, and at the end.
+    let pauses = accidents.len() as u32 + 2;
+    let mut disturb_until = |pause: u32, outcome: &mut Outcome| {
+        disturb(&mut nodes, launch, begun + length * pause / pauses, options.lease, &mut random, outcome)
+    };
+    disturb_until(1, &mut outcome)?;
     outcome.claimed_others = lock_one(&mut client, options.lease)?;
-    disturb(&mut nodes, more, begun + quarter * 2, options.lease, &mut random, &mut outcome)?;
-    if let Some(own) = own {
-        own.restart()?;
-        outcome.restarted = true;
-        // A node that is shut down before it is connected again does not end regularly.
-        thread::sleep(RECONNECT_TIME);
+    if let Some((own, accidents)) = &mut own {
+        for (&accident, pause) in accidents.iter().zip(2..) {
+            disturb_until(pause, &mut outcome)?;
+            // Long enough that leases end.
+            outcome.accidents.happen(accident, own, config, options.lease * 5 / 4)?;
+        }
         client = connect(config)?;
     }
-    disturb(&mut nodes, more, begun + length, options.lease, &mut random, &mut outcome)?;
+    disturb_until(pauses, &mut outcome)?;
     for node in &mut nodes {
         node.kill()?;
     }
@@ -176,7 +180,7 @@ fn sleep_until(client: &mut Client, time: Time) -> Result<(), postgres::Error> {
 /// until its lease has ended, or shuts one down and starts another one.
 fn disturb(
     nodes: &mut [Process],
-    more: &[String],
+    launch: &Launch,
     end: Instant,
     lease: Duration,
     random: &mut Rng,
@@ -184,10 +188,12 @@ fn disturb(
 ) -> io::Result<()> {
     let count = nodes.len();
     while Instant::now() < end {
-        let mut running: Vec<_> =
-            nodes.iter_mut().filter_map(|node| (!node.is_stopped()).then_some(node)).collect();
+        let mut running: Vec<_> = (0..)
+            .zip(&mut *nodes)
+            .filter_map(|(slot, node)| (!node.is_stopped()).then_some((slot, node)))
+            .collect();
         let is_one_stopped = running.len() < count;
-        if let Some(node) = random.choice(&mut running) {
+        if let Some((slot, node)) = random.choice(&mut running) {
             let what = random.u32(..6);
             if what < 2 && !is_one_stopped {
                 let (stopped, time) = (node.stop()?, lease.mul_f64(1.3 + random.f64()));
@@ -198,12 +204,12 @@ fn disturb(
                 outcome.stopped += 1;
             } else if what == 2 {
                 // It gives its runs back, and the next node starts at the same time.
-                let mut old = std::mem::replace(*node, process::start(more)?);
+                let mut old = std::mem::replace(*node, launch.start(*slot)?);
                 outcome.replaced += 1;
                 outcome.replaced_regularly += u64::from(old.wait()?.success());
             } else {
                 node.kill()?;
-                **node = process::start(more)?;
+                **node = launch.start(*slot)?;
                 outcome.killed += 1;
             }
         }
@@ -249,11 +255,11 @@ fn wait_for_none(
     Ok(())
 }
 
-fn now(client: &mut Client) -> Result<Time, postgres::Error> {
+pub(crate) fn now(client: &mut Client) -> Result<Time, postgres::Error> {
     let now: Timestamp = client.query_one("SELECT clock_timestamp()", &[])?.get(0);
     Ok(now.as_microsecond())
 }
 
-fn micros(duration: Duration) -> Time {
+pub(crate) fn micros(duration: Duration) -> Time {
     duration.as_micros() as Time
 }
