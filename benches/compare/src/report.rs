@@ -86,15 +86,15 @@ fn absent_netty(measurements: &Measurements) -> String {
 pub(crate) fn full(measurements: &Measurements, peers: &[&Peer], environment: &Environment) -> String {
     let summary = Summary { measurements };
     let peers: Vec<_> = columns(measurements, peers).collect();
-    let mut text = String::from("# hashed-wheel compared with other timers\n\n");
+    let mut text = String::from("# Benchmarks\n\n");
     text += &format!("{}.\n\n", environment.text());
     text += &absent_netty(measurements);
     text += "Each cell is the median of several repetitions, with the minimum and the maximum in brackets. Each repetition \
              measures all timers one after the other. A ratio compares the same repetition of both timers, and its cell is \
              the median of these ratios. Times are wall time unless stated otherwise.\n\n";
-    text += "Plots: [ratios](compare-ratios.svg), [lateness](compare-lateness.svg), \
-             [cost by number of pending timeouts](compare-pending.svg), [throughput by number of threads](compare-scaling.svg). \
-             All repetitions: [compare.json](compare.json).\n\n";
+    text += "Plots: [ratios](benchmarks-ratios.svg), [lateness](benchmarks-lateness.svg), \
+             [cost by number of pending timeouts](benchmarks-pending.svg), [throughput by number of threads](benchmarks-scaling.svg). \
+             All repetitions: [benchmarks.json](benchmarks.json).\n\n";
     text += &format!("## Ours compared with Netty\n\n{}", goals(&summary));
     text += &format!("\n## All values\n\n{}", values(&summary, &peers));
     text += &format!("\n## Ours / others\n\n{}", ratios(&summary, &peers));
