@@ -1,5 +1,79 @@
-#![doc = include_str!("../README.md")]
+//! Netty's `HashedWheelTimer` for Rust: a timer for very many coarse timeouts (idle connections,
+//! request deadlines, lock leases, retries), nearly all of which are cancelled before they fire.
+//!
+//! ```
+//! use hashed_wheel::HashedWheelTimer;
+//! use std::time::Duration;
+//!
+//! let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+//! let timeout = timer.new_timeout(|_| println!("no answer"), Duration::from_secs(5))?;
+//! // The answer has arrived:
+//! assert!(timeout.cancel());
+//! # Ok::<(), hashed_wheel::NewTimeoutError>(())
+//! ```
+//!
+//! # How it works
+//!
+//! Time is divided into ticks. A wheel is an array of slots, one per tick, that the timer passes
+//! again and again. A timeout is in the slot of its deadline. Each thread that schedules, cancels
+//! or re-arms sends messages to the *worker* through a queue of its own. The worker puts timeouts
+//! into slots, takes out those that are due, and runs their tasks or hands them to an executor.
+//! Then it sleeps until the next deadline.
+//!
+//! - A timeout fires at the first boundary of a tick at or after its deadline: never early, and at
+//!   most one tick late, plus the time that the system needs to wake the worker.
+//! - A timeout ends in exactly one way: its task runs, or it is cancelled, or the end of the timer
+//!   returns or drops it. The thread whose compare-exchange changes its state decides.
+//! - `cancel` and `reset` block on no lock. [`Timeout::cancel`] drops the task and updates the
+//!   count before it returns.
+//! - Deadlines are in nanoseconds of the timer's [`Clock`], which is monotonic.
+//!
+//! # The types
+//!
+//! | to | use |
+//! |---|---|
+//! | construct a timer | [`HashedWheelTimer::new`], [`HashedWheelTimer::builder`] with [`Builder`], [`HashedWheelTimer::global`] |
+//! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
+//! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`] |
+//! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
+//! | keep timeouts by key | [`KeyedTimeouts`] |
+//! | get values back when they are due | [`delay_queue::DelayQueue`] |
+//! | wait in async code | [`HashedWheelTimer::sleep`], [`timeout`](HashedWheelTimer::timeout), [`interval`](HashedWheelTimer::interval) |
+//! | limit and repeat calls | [`client::Client`] |
+//! | run tasks elsewhere | [`Builder::task_executor`], [`ExpiredTask`], [`RejectionPolicy`], [`executor`] |
+//! | turn the timer yourself | [`Builder::build_driven`], [`Driver`]; on tokio [`Builder::build_on_tokio`] |
+//! | turn time in tests | [`ManualClock`]; on tokio [`TokioClock`] |
+//! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`Ending`] |
+//! | observe a timer | [`HashedWheelTimer::stats`], [`pending`](HashedWheelTimer::pending), [`occupancy`](HashedWheelTimer::occupancy) |
+//! | use a wheel without a timer | [`wheel::HashedWheel`], [`wheel::HierarchicalWheel`] |
+//!
+//! # Features
+//!
+//! Features are additive. Only `tracing` is enabled by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tracing` | reports of panics, slow tasks and rejected timeouts; [`Builder::task_spans`] |
+//! | `async` | futures that need no runtime: [`Sleep`], [`WithTimeout`], [`Interval`] |
+//! | `stream` | `Stream` for [`Interval`], [`delay_queue::DelayQueue`] and [`ExpiredEntries`] |
+//! | `tokio` | [`Builder::build_on_tokio`], [`TokioClock`], [`IdleIo`], executors |
+//! | `hyper` | `hyper::rt::Timer` for [`HashedWheelTimer`] |
+//! | `tower` | [`tower::TimeoutLayer`] |
+//! | `client` | [`client::Client`] |
+//! | `rayon` | executors |
+//! | `metrics` | [`Stats::publish`] |
+//!
+//! # Platforms
+//!
+//! The crate needs `std` and 64-bit atomics. On `wasm32-unknown-unknown` there are neither threads
+//! nor a clock: a timer is driven there and needs a [`Clock`] of yours.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The documentation above links to items of all features.
+#![cfg_attr(
+    not(all(feature = "client", feature = "rayon", feature = "tokio", feature = "tower")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 
 // | module | content |
 // |---|---|
@@ -11,7 +85,7 @@
 // | `node/` | one timeout: state word, memory, references, messages; with `platform`, all `unsafe` |
 // | `wheel/` | the timing wheels: plain data structures |
 // | `sync/`, `ticks`, `report`, `platform` | foundation: primitives, arithmetic of time, logging, platform |
-// | `must_not_compile` | code that must not compile, as doc tests |
+// | `guide`, `must_not_compile` | the guide, and code that must not compile, as doc tests |
 
 #[cfg(any(
     feature = "hyper",
@@ -43,6 +117,8 @@ mod ticks;
 mod timeout;
 mod timer;
 
+#[cfg(all(doctest, feature = "async"))]
+mod guide;
 #[cfg(doctest)]
 mod must_not_compile;
 

@@ -1,6 +1,6 @@
 //! tokio's own tests of `sleep`, `timeout` and `interval` (1.54.1: `tests/time_sleep.rs`,
 //! `time_timeout.rs`, `time_interval.rs`), under their names and with their numbers, on a timer
-//! with tokio's tick. `docs/from-tokio.md` lists those that are written differently,
+//! with tokio's tick. `docs/guide/async.md` lists those that are written differently,
 //! `docs/ported-tests.md` those that were left out.
 #![cfg(feature = "async")]
 

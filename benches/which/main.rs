@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p hashed-wheel-benches --bench which` prints a table. Append `-- --quick` for
 //! approximate values in about half a minute. Append `-- --write` to write the table, a figure and
-//! all values to docs/ and README.md.
+//! all values to docs/.
 
 mod figure;
 mod measure;
@@ -137,7 +137,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(format!("{WORKSPACE}/docs/which-wheel.md"), &text)?;
         fs::write(format!("{WORKSPACE}/docs/which-wheel.csv"), table::csv(&results))?;
         fs::write(format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&results)?)?;
-        replace(&format!("{WORKSPACE}/README.md"), &text)?;
+        replace(&format!("{WORKSPACE}/docs/guide/wheel.md"), &text)?;
     }
     Ok(())
 }

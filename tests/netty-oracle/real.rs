@@ -19,9 +19,12 @@ pub(crate) struct Script {
     steps: Vec<(String, String)>,
 }
 
+/// The scripts, which have the same results with each version of Netty.
 pub(crate) fn scripts() -> Vec<Script> {
+    let [first, others @ ..] = trace::VERSIONS;
+    assert!(others.iter().all(|&netty| trace::lines(netty, "real") == trace::lines(first, "real")));
     let mut scripts: Vec<Script> = Vec::new();
-    for line in trace::lines("real") {
+    for line in trace::lines(first, "real") {
         if let Some(head) = line.strip_prefix("script ") {
             let (name, size) = head.split_once(' ').unwrap();
             let size = trace::size(&size.split(' ').collect::<Vec<_>>());

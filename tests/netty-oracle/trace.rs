@@ -83,10 +83,27 @@ pub(crate) enum Event {
     Lost,
 }
 
+/// A version of Netty that has run the scripts, and what it does differently from the other one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Netty {
+    /// The folder of its traces.
+    version: &'static str,
+    /// Whether `stop` cancels the timeouts that it returns.
+    pub(crate) stop_cancels: bool,
+    /// Whether a timeout that is cancelled in the tick in which the worker reaches it is subtracted
+    /// from the count twice.
+    pub(crate) subtracts_twice: bool,
+}
+
+pub(crate) const VERSIONS: [Netty; 2] = [
+    Netty { version: "4.1", stop_cancels: false, subtracts_twice: true },
+    Netty { version: "4.2", stop_cancels: true, subtracts_twice: false },
+];
+
 /// Reads one family of scripts.
-pub(crate) fn scripts(family: &str) -> Vec<Script> {
+pub(crate) fn scripts(netty: Netty, family: &str) -> Vec<Script> {
     let mut scripts: Vec<Script> = Vec::new();
-    for line in lines(family) {
+    for line in lines(netty, family) {
         match line.strip_prefix("script ") {
             Some(head) => scripts.push(script(head)),
             None => scripts.last_mut().unwrap().steps.push(step(&line)),
@@ -96,8 +113,8 @@ pub(crate) fn scripts(family: &str) -> Vec<Script> {
 }
 
 /// Returns the lines without comments.
-pub(crate) fn lines(family: &str) -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netty-oracle");
+pub(crate) fn lines(netty: Netty, family: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netty-oracle").join(netty.version);
     let text = fs::read_to_string(folder.join(family).with_extension("txt")).unwrap();
     text.lines().filter(|line| !line.starts_with('#')).map(String::from).collect()
 }

@@ -43,10 +43,10 @@ const COLOURS: [RGBColor; 13] = [
 pub(crate) fn all(measurements: &Measurements) -> Result<[(&'static str, String); 4], Box<dyn Error>> {
     let summary = &Summary { measurements };
     Ok([
-        ("compare-ratios.svg", svg((900, 620), |area| ratios::draw(area, summary))?),
-        ("compare-lateness.svg", svg((900, 560), |area| lateness::draw(area, summary))?),
-        ("compare-pending.svg", svg((900, 560), |area| lines::pending(area, summary))?),
-        ("compare-scaling.svg", svg((1_240, 560), |area| lines::scaling(area, summary))?),
+        ("benchmarks-ratios.svg", svg((900, 620), |area| ratios::draw(area, summary))?),
+        ("benchmarks-lateness.svg", svg((900, 560), |area| lateness::draw(area, summary))?),
+        ("benchmarks-pending.svg", svg((900, 560), |area| lines::pending(area, summary))?),
+        ("benchmarks-scaling.svg", svg((1_240, 560), |area| lines::scaling(area, summary))?),
     ])
 }
 

@@ -72,8 +72,8 @@ fn write(
 ) -> Result<(), Box<dyn Error>> {
     let docs = format!("{ROOT}/docs");
     fs::create_dir_all(&docs)?;
-    fs::write(format!("{docs}/compare.json"), record::json(measurements, environment))?;
-    fs::write(format!("{docs}/compare.md"), report::full(measurements, &options.peers, environment))?;
+    fs::write(format!("{docs}/benchmarks.json"), record::json(measurements, environment))?;
+    fs::write(format!("{docs}/benchmarks.md"), report::full(measurements, &options.peers, environment))?;
     for (name, svg) in figure::all(measurements)? {
         fs::write(format!("{docs}/{name}"), svg)?;
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::{env, io};
 
 pub(crate) struct Peer {
-    /// The name on the command line and in docs/compare.json.
+    /// The name on the command line and in docs/benchmarks.json.
     pub(crate) name: &'static str,
     /// The name in the tables.
     pub(crate) title: &'static str,

@@ -52,20 +52,25 @@ fn title(row: &Row) -> String {
     if row.unit.is_empty() { row.title.into() } else { format!("{}, {}", row.title, row.unit) }
 }
 
+/// The competitors in the table of the README: the timer that this one replaces, and the timer of a
+/// program that needs no other.
+const IN_README: [&str; 3] = [OURS, NETTY, "tokio-sleep"];
+
 /// Returns the table for the README: medians, and the ratios to Netty.
 pub(crate) fn compact(measurements: &Measurements, peers: &[&Peer], environment: &Environment) -> String {
     let summary = Summary { measurements };
-    let peers: Vec<_> = columns(measurements, peers).collect();
+    let peers: Vec<_> = columns(measurements, peers).filter(|peer| IN_README.contains(&peer.name)).collect();
     let columns = ["".into()].into_iter().chain(peers.iter().map(|peer| peer.title.into()));
-    let mut text = format!("{}\n\n", environment.text());
+    let versions = peers.iter().filter_map(|peer| measurements.versions.get(peer.name));
+    let versions: Vec<_> = versions.map(|version| version.to_string()).collect();
+    let mut text = format!("{}. {}.\n\n", environment.text(), versions.join("; "));
     text += &absent_netty(measurements);
-    text += &head(columns.chain(["ours / Netty".into()]));
+    text += &head(columns.chain(["hashed-wheel / Netty".into()]));
     for row in rows(&summary).filter(|row| row.is_in_readme) {
         let cell = |peer: &&Peer| {
             row.spread(&summary, peer.name).map_or(MISSING.into(), |spread| short(spread.median))
         };
-        let ratio =
-            row.ratio(&summary, NETTY).map_or(MISSING.into(), |ratio| format!("**{}**", short(ratio.median)));
+        let ratio = row.ratio(&summary, NETTY).map_or(MISSING.into(), |ratio| short(ratio.median));
         text += &line([title(row)].into_iter().chain(peers.iter().map(cell)).chain([ratio]));
     }
     text
@@ -81,15 +86,15 @@ fn absent_netty(measurements: &Measurements) -> String {
 pub(crate) fn full(measurements: &Measurements, peers: &[&Peer], environment: &Environment) -> String {
     let summary = Summary { measurements };
     let peers: Vec<_> = columns(measurements, peers).collect();
-    let mut text = String::from("# hashed-wheel compared with other timers\n\n");
+    let mut text = String::from("# Benchmarks\n\n");
     text += &format!("{}.\n\n", environment.text());
     text += &absent_netty(measurements);
     text += "Each cell is the median of several repetitions, with the minimum and the maximum in brackets. Each repetition \
              measures all timers one after the other. A ratio compares the same repetition of both timers, and its cell is \
              the median of these ratios. Times are wall time unless stated otherwise.\n\n";
-    text += "Plots: [ratios](compare-ratios.svg), [lateness](compare-lateness.svg), \
-             [cost by number of pending timeouts](compare-pending.svg), [throughput by number of threads](compare-scaling.svg). \
-             All repetitions: [compare.json](compare.json).\n\n";
+    text += "Plots: [ratios](benchmarks-ratios.svg), [lateness](benchmarks-lateness.svg), \
+             [cost by number of pending timeouts](benchmarks-pending.svg), [throughput by number of threads](benchmarks-scaling.svg). \
+             All repetitions: [benchmarks.json](benchmarks.json).\n\n";
     text += &format!("## Ours compared with Netty\n\n{}", goals(&summary));
     text += &format!("\n## All values\n\n{}", values(&summary, &peers));
     text += &format!("\n## Ours / others\n\n{}", ratios(&summary, &peers));
