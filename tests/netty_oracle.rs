@@ -1,7 +1,7 @@
 //! Compares this crate with the original: a thousand scripts have run on Netty's own
-//! `HashedWheelTimer`, of the versions 4.1.48 and 4.2.7, and the recorded traces are compared with what this crate does.
-//! `tests/netty-oracle/README.md` describes the format of the traces and the command that makes
-//! them again. The tests need no Java.
+//! `HashedWheelTimer`, of the versions 4.1.48 and 4.2.7, and the recorded traces are compared with
+//! what this crate does. `tests/netty-oracle/README.md` describes the format of the traces and the
+//! command that makes them again. The tests need no Java.
 //!
 //! All results are the same, tick by tick and in the same order, except for the differences below.
 //! They are on purpose. Each has a rule that states exactly where Netty behaves differently, and a

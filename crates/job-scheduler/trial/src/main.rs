@@ -44,6 +44,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use hashed_wheel_examples::options::positive_duration;
 use hashed_wheel_examples::server::{Missing, NO_SERVER};
 use hashed_wheel_examples::top::Top;
 use hashed_wheel_job_scheduler::{Scheduler, SchedulerBuilder};
@@ -69,9 +70,9 @@ const GRACE: Duration = Duration::from_secs(20);
     after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options, 77 means that there is no PostgreSQL."
 )]
 struct Options {
-    /// For how many seconds nodes are killed
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
+    /// For how long nodes are killed
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
+    duration: Duration,
 
     /// How many nodes there are at a time; each one has 4 connections
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20))]
@@ -82,15 +83,15 @@ struct Options {
     jobs: u32,
 
     /// How far in advance a node reads
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     prefetch: Duration,
 
     /// The runs of a node that has not renewed its lease for this time are taken over
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     lease: Duration,
 
     /// A due time without a node is a misfire when it is older than this
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     misfire_after: Duration,
 
     /// The URL of a running PostgreSQL server, without TLS:
@@ -109,7 +110,7 @@ struct Options {
     accidents: Vec<Accident>,
 
     /// FAIL if the 99th percentile of the lateness is higher, without runs that were taken over
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
     max_late: Duration,
 
     /// Determines which node is killed, and when
@@ -191,9 +192,9 @@ fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let mut client = trial::connect(&config)?;
     let version: String = client.query_one("SHOW server_version", &[])?.get(0);
     println!("PostgreSQL {version} at {}", own.as_ref().map_or("--url", |own| &own.url));
-    let Options { nodes, prefetch, lease, jobs, seconds, seed, .. } = options;
+    let Options { nodes, prefetch, lease, jobs, duration, seed, .. } = options;
     println!(
-        "{nodes} nodes read {jobs} jobs {prefetch:?} in advance, with a lease of {lease:?}. For {seconds} s they are killed, \
+        "{nodes} nodes read {jobs} jobs {prefetch:?} in advance, with a lease of {lease:?}. For {duration:?} they are killed, \
          stopped or replaced one after the other (seed {seed}).\n"
     );
     let launch = Launch::new(more, own.as_mut().and_then(Database::clocks).map(|clocks| &clocks.nodes));

@@ -79,7 +79,7 @@ pub(crate) fn run(
     mut own: Option<(&mut Database, &[Accident])>,
     launch: &Launch,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let length = Duration::from_secs(options.seconds);
+    let length = options.duration;
     let mut random = Rng::with_seed(options.seed);
     let mut client = connect(config)?;
     client.batch_execute(&format!("CREATE SCHEMA {schema}_effects; {EFFECT}"))?;

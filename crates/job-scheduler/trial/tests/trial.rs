@@ -10,7 +10,7 @@ use job_scheduler_trial::Database;
 const SHORT: &str = "--prefetch 2s --lease 1s --misfire-after 10s --max-late 10s";
 
 /// The shortest lease, and therefore the most kills in the shortest time.
-const SHORTEST: &str = "--seconds 4 --prefetch 1s --lease 500ms --misfire-after 3s --max-late 10s";
+const SHORTEST: &str = "--duration 4s --prefetch 1s --lease 500ms --misfire-after 3s --max-late 10s";
 
 fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_job_scheduler"), options)
@@ -38,7 +38,7 @@ fn passes(options: &str) -> Option<String> {
 
 #[test]
 fn kills_and_accidents_cause_no_missing_and_no_unmarked_repetitions() {
-    if let Some(text) = passes(&format!("{SHORT} --seconds 20")) {
+    if let Some(text) = passes(&format!("{SHORT} --duration 20s")) {
         // Enough nodes are killed that some jobs are running at that time.
         assert!(!value(&text, "marked").starts_with("0 "), "{text}");
         let accidents = value(&text, "accidents");
@@ -57,7 +57,7 @@ fn kills_and_accidents_cause_no_missing_and_no_unmarked_repetitions() {
 #[test]
 fn minimum_lease_passes() {
     passes(
-        "--seconds 4 --jobs 60 --prefetch 1s --lease 500ms --misfire-after 7s --max-late 10s --accidents immediate",
+        "--duration 4s --jobs 60 --prefetch 1s --lease 500ms --misfire-after 7s --max-late 10s --accidents immediate",
     );
 }
 

@@ -154,7 +154,7 @@ impl<'a, 'b> Contest<'a, 'b> {
     /// Kills holders, or stops them for longer than the lease.
     fn holders(&mut self) -> Outcome {
         let lease = self.trial.options.lease;
-        let end = Instant::now() + Duration::from_secs(self.trial.options.seconds);
+        let end = Instant::now() + self.trial.options.duration;
         let (mut killed, mut stopped, mut random) = (Vec::new(), 0, Rng::new());
         self.all_enter()?;
         while Instant::now() < end || killed.is_empty() || stopped == 0 {

@@ -44,6 +44,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use hashed_wheel_examples::options::positive_duration;
 use hashed_wheel_examples::server::{Missing, NO_SERVER};
 use hashed_wheel_examples::top::Top;
 
@@ -66,9 +67,9 @@ struct Options {
     #[arg(long, value_name = "TIME", default_value = "900ms", value_parser = lease)]
     lease: Duration,
 
-    /// How many seconds the three processes contend before Redis is killed
-    #[arg(long, value_name = "S", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
+    /// How long the three processes contend before Redis is killed
+    #[arg(long, value_name = "TIME", default_value = "6s", value_parser = positive_duration)]
+    duration: Duration,
 
     #[command(flatten)]
     top: Top,

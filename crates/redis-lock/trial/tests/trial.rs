@@ -12,7 +12,7 @@ fn run(options: &str) -> RunResult {
 
 #[test]
 fn only_one_process_has_the_lock() {
-    let ran = run("--seconds 3");
+    let ran = run("--duration 3s");
     if ran.was_skipped() {
         return;
     }
@@ -46,7 +46,7 @@ fn only_one_process_has_the_lock() {
 
 #[test]
 fn unlock_by_a_former_owner_is_detected() {
-    let ran = run("--seconds 1 --sabotage no-owner-check");
+    let ran = run("--duration 1s --sabotage no-owner-check");
     if ran.was_skipped() {
         return;
     }
@@ -74,7 +74,7 @@ fn unreachable_redis_is_a_failure() {
 fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [
         ("--lease 299ms", "'--lease <TIME>': the lease must be between 300ms and 10s"),
-        ("--seconds 0", "'--seconds <S>'"),
+        ("--duration 0s", "'--duration <TIME>'"),
         ("--url http://127.0.0.1/", "'--url <URL>'"),
         ("--sabotage all", "'--sabotage <SABOTAGE>'"),
     ] {
