@@ -110,7 +110,11 @@ pub struct NewJob {
     retries: u32,
     backoff: (Duration, Duration),
     timeout: Option<Duration>,
+    max_interruptions: u32,
 }
+
+/// The default of [`NewJob::max_interruptions`].
+const MAX_INTERRUPTIONS: u32 = 10;
 
 #[derive(Debug)]
 enum Kind {
@@ -143,6 +147,7 @@ pub(crate) struct Checked {
     pub(crate) retry_first: i64,
     pub(crate) retry_max: i64,
     pub(crate) timeout: Option<i64>,
+    pub(crate) max_interruptions: i32,
 }
 
 impl NewJob {
@@ -171,6 +176,7 @@ impl NewJob {
             retries: 0,
             backoff: (Duration::ZERO, Duration::ZERO),
             timeout: None,
+            max_interruptions: MAX_INTERRUPTIONS,
         }
     }
 
@@ -254,8 +260,8 @@ impl NewJob {
     /// Repeats a failed run at most `limit` times. The first pause is `first`, each further one is
     /// twice as long, and none is longer than `max`. The default is no retry.
     ///
-    /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is always
-    /// repeated, and that does not count here.
+    /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is
+    /// repeated up to [`max_interruptions`](Self::max_interruptions), and that does not count here.
     pub fn retries(mut self, limit: u32, first: Duration, max: Duration) -> Self {
         self.retries = limit;
         self.backoff = (first, max);
@@ -266,6 +272,17 @@ impl NewJob {
     /// dropped at its next `.await`. The default is no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// How often a run is repeated because its node was lost during the run. After more
+    /// interruptions than this, it is not repeated and ends as
+    /// [`Abandoned`](crate::RunState::Abandoned). The default is 10.
+    ///
+    /// Without a limit, a run that ends its process (by a stack overflow, or by lack of memory)
+    /// would end one node after the other for ever.
+    pub fn max_interruptions(mut self, limit: u32) -> Self {
+        self.max_interruptions = limit;
         self
     }
 
@@ -297,11 +314,11 @@ impl NewJob {
             jitter: micros("a jitter", self.jitter)?,
             misfire: self.misfire.as_str(),
             overlap: self.overlap.as_str(),
-            retries: i32::try_from(self.retries)
-                .map_err(|_| Error::Invalid("the number of retries must be at most 2147483647".into()))?,
+            retries: count("retries", self.retries)?,
             retry_first: micros("a pause", self.backoff.0)?,
             retry_max: micros("a pause", self.backoff.1)?,
             timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
+            max_interruptions: count("interruptions", self.max_interruptions)?,
         })
     }
 }
@@ -314,6 +331,11 @@ pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
         return Err(Error::Invalid(format!("{what} of {time:?}: must be at most a century")));
     }
     Ok(time.as_micros() as i64)
+}
+
+fn count(what: &str, number: u32) -> Result<i32, Error> {
+    i32::try_from(number)
+        .map_err(|_| Error::Invalid(format!("the number of {what} must be at most {}", i32::MAX)))
 }
 
 /// Rounds down, because the database would round to the nearest microsecond, and the run would have
@@ -351,6 +373,7 @@ mod tests {
             (job().jitter(Duration::MAX), "a jitter of"),
             (job().retries(1, ms(1), Duration::MAX), "a pause of"),
             (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
+            (job().max_interruptions(u32::MAX), "the number of interruptions"),
             (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
         ] {
             let error = job.check().map(drop).unwrap_err().to_string();

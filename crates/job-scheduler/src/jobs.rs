@@ -11,10 +11,11 @@ use crate::schedule::Schedule;
 use crate::sql::Names;
 
 const PUT: &str =
-    "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+     $16)";
 
 const PAUSE: &str = "
-    WITH paused AS (UPDATE @job SET enabled = false WHERE id = $1 RETURNING id)
+    WITH paused AS (UPDATE @job SET enabled = false, trouble = NULL WHERE id = $1 RETURNING id)
     SELECT id FROM paused";
 
 const CANCEL: &str = "SELECT @cancel_runs($1)";
@@ -33,10 +34,11 @@ const DELETE: &str = "
     WITH slot AS (DELETE FROM @slot WHERE job = $1), job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
     SELECT id FROM job";
 
+/// Locked first, because a replacement may be about to change the handler.
 const RUN_NOW: &str = "
-    WITH requested AS (
+    WITH named AS (SELECT id, handler FROM @job WHERE id = $1 FOR KEY SHARE), requested AS (
         INSERT INTO @run (job, handler, due, start_at, state, is_manual)
-        SELECT id, handler, now, now, 'waiting', true FROM @job, clock_timestamp() AS now WHERE id = $1
+        SELECT id, handler, now, now, 'waiting', true FROM named, clock_timestamp() AS now
         RETURNING id, due
     )
     SELECT id, @wake(due) FROM requested";
@@ -162,6 +164,9 @@ pub enum RunState {
     Skipped,
     /// The job was paused or replaced.
     Cancelled,
+    /// It was interrupted more often than
+    /// [`max_interruptions`](crate::NewJob::max_interruptions).
+    Abandoned,
 }
 
 /// A run of a job.
@@ -249,6 +254,7 @@ impl Jobs {
                     (&job.retry_first, Type::INT8),
                     (&job.retry_max, Type::INT8),
                     (&job.timeout, Type::INT8),
+                    (&job.max_interruptions, Type::INT4),
                     (&first, Type::TIMESTAMPTZ),
                     (&job.delay, Type::INT8),
                     (&job.replaces, Type::BOOL),
@@ -278,7 +284,8 @@ impl Jobs {
     }
 
     /// Pauses a job: its runs that have not started do not start, although a node may have read
-    /// them. Those that are running are not affected. Returns false if there is no such job.
+    /// them. Those that are running continue, but are not repeated if they fail or are interrupted.
+    /// Returns false if there is no such job.
     ///
     /// It is atomic, and `client` may be a transaction with other changes.
     ///
@@ -423,6 +430,7 @@ fn run_info(row: &Row) -> RunInfo {
         "done" => RunState::Done,
         "failed" => RunState::Failed,
         "skipped" => RunState::Skipped,
+        "abandoned" => RunState::Abandoned,
         // The table has no other.
         _ => RunState::Cancelled,
     };

@@ -177,6 +177,9 @@ impl SchedulerBuilder {
     }
 
     /// The maximum number of runs that execute at a time. The default is 64.
+    ///
+    /// If all of them are busy for longer than a heartbeat, the node gives the runs that have not
+    /// started to other nodes, and reads no more until a run has ended.
     pub fn runners(mut self, count: usize) -> Self {
         self.settings.runners = count;
         self
@@ -364,7 +367,11 @@ async fn run(
                 _ = stop.changed() => return Ok(()),
             }
         }
-        opened = Session::open(shared.clone(), previous).await;
+        opened = tokio::select! {
+            opened = Session::open(shared.clone(), previous) => opened,
+            // It has no runs now. Those of the previous session are taken over after its lease.
+            _ = stop.changed() => return Ok(()),
+        };
     }
 }
 

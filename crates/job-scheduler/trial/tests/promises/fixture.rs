@@ -82,6 +82,11 @@ impl Fixture {
         self.jobs.enqueue(&self.client, job).await.expect("a valid job").job
     }
 
+    /// Creates the tables, for tests that enqueue before they start a node.
+    pub(crate) async fn migrate(&self) {
+        shut_down(self.node().await).await;
+    }
+
     pub(crate) async fn history(&self, job: i64) -> Vec<RunInfo> {
         self.jobs.history(&self.client, job, 1_000).await.expect("a history")
     }

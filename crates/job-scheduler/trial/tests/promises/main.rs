@@ -6,6 +6,8 @@
 mod changes;
 mod fixture;
 mod keys;
+mod limits;
+mod locks;
 mod nodes;
 mod runs;
 mod sabotages;
