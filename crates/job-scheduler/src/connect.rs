@@ -40,11 +40,16 @@ impl Connector {
         Self { config, connect: Arc::new(connect) }
     }
 
-    /// Opens a connection. Each notification on it notifies `wake`. It is closed when the client is
-    /// dropped.
+    /// Opens a connection. Each notification on it notifies `wake`, and its end notifies `lost`. It
+    /// is closed when the client is dropped.
     ///
     /// The server waits for at most a lease for a node that has locked rows and sends nothing.
-    pub(crate) async fn connect(&self, lease: Duration, wake: Arc<Notify>) -> Result<Client, Error> {
+    pub(crate) async fn connect(
+        &self,
+        lease: Duration,
+        wake: Arc<Notify>,
+        lost: Arc<Notify>,
+    ) -> Result<Client, Error> {
         let mut config = self.config.clone();
         // TCP options are in whole seconds. Zero would be rejected.
         let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
@@ -58,6 +63,7 @@ impl Connector {
                     wake.notify_one();
                 }
             }
+            lost.notify_one();
         });
         let millis = lease.as_millis();
         // All statements of a node find their rows by an index. The statistics of a table that

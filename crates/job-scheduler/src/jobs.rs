@@ -95,7 +95,7 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// ```
 #[derive(Debug, Clone)]
 pub struct Jobs {
-    names: Names,
+    pub(crate) names: Names,
 }
 
 /// What [`Jobs::enqueue`] has done.
@@ -421,8 +421,8 @@ fn job(row: &Row) -> Job {
     }
 }
 
-fn run_info(row: &Row) -> RunInfo {
-    let state = match row.get("state") {
+pub(crate) fn run_state(text: &str) -> RunState {
+    match text {
         "waiting" => RunState::Waiting,
         "claimed" => RunState::Claimed,
         "running" => RunState::Running,
@@ -433,12 +433,15 @@ fn run_info(row: &Row) -> RunInfo {
         "abandoned" => RunState::Abandoned,
         // The table has no other.
         _ => RunState::Cancelled,
-    };
+    }
+}
+
+fn run_info(row: &Row) -> RunInfo {
     RunInfo {
         id: row.get("id"),
         job: row.get("job"),
         due: row.get("due"),
-        state,
+        state: run_state(row.get("state")),
         attempt: row.get("attempt"),
         interrupted: row.get("interrupted"),
         taken_over: row.get("taken_over"),

@@ -253,7 +253,7 @@ impl SchedulerBuilder {
         // All of its timeouts are due within a minute.
         let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
         let connector = Connector::new(config, tls);
-        let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default()).await?;
+        let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default(), Arc::default()).await?;
         migrate(&mut client, &names).await?;
         drop(client);
         let shared = Shared { settings: self.settings, names, handlers: self.handlers, connector, timer };

@@ -73,6 +73,8 @@ pub(crate) struct Session {
     /// Since when all runners are busy while `start` needs one.
     out_of_runners: Mutex<Option<Instant>>,
     wake: Arc<Notify>,
+    /// A connection has ended.
+    lost: Arc<Notify>,
 }
 
 /// The connections of a session.
@@ -117,10 +119,10 @@ impl Session {
     /// Connects and registers. The runs of the `previous` session of this process can then be taken
     /// over immediately.
     pub(crate) async fn open(shared: Arc<Shared>, previous: Option<i64>) -> Result<(Self, Stores), Error> {
-        let wake = Arc::new(Notify::new());
+        let [wake, lost] = [(); 2].map(|()| Arc::new(Notify::new()));
         let lease = shared.settings.lease;
         let connect = async || -> Result<Store, Error> {
-            let client = shared.connector.connect(lease, wake.clone()).await?;
+            let client = shared.connector.connect(lease, wake.clone(), lost.clone()).await?;
             Ok(Store::new(client, &shared.names, lease).await?)
         };
         let open = async {
@@ -142,6 +144,7 @@ impl Session {
             is_starved: AtomicBool::new(false),
             out_of_runners: Mutex::new(None),
             wake,
+            lost,
             shared,
         };
         Ok((session, stores))
@@ -161,6 +164,7 @@ impl Session {
             result = self.lead(&mut stores.lead, stop) => result,
             Err(error) = self.start(&stores.start, &mut handlers, results) => Err(error),
             Err(error) = self.finish(&stores.finish, finished) => Err(error),
+            Err(error) = self.watch([&stores.start, &stores.finish]) => Err(error),
         };
         let lease = self.shared.settings.lease;
         let have_ended = self.shared.timer.timeout(lease, handlers.shutdown()).await.is_ok();
@@ -170,6 +174,18 @@ impl Session {
             return (left, None);
         }
         (result, have_ended.then_some(self.id))
+    }
+
+    /// Detects the end of a connection that may not be used for long. The next run would be late.
+    async fn watch(&self, stores: [&Store; 2]) -> Result<Infallible, Error> {
+        loop {
+            self.lost.notified().await;
+            // The connection that listens is checked by a beat.
+            self.wake.notify_one();
+            for store in stores {
+                within(&self.shared, self.shared.settings.lease, async { Ok(store.check().await?) }).await?;
+            }
+        }
     }
 
     async fn lead(&self, store: &mut Store, stop: &mut watch::Receiver<Stop>) -> Result<(), Error> {

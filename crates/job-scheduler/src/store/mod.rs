@@ -114,6 +114,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     fn parse(text: &str) -> Self {
+        // There are only these two.
         if text == "cancelled" { Self::Cancelled } else { Self::Abandoned }
     }
 
@@ -189,6 +190,11 @@ impl Store {
     /// Makes notifications arrive on this connection.
     pub(crate) async fn listen(&self) -> Result<(), Error> {
         self.client.batch_execute(&self.names.complete("LISTEN \"@channel\"")).await
+    }
+
+    /// Fails if the connection is closed.
+    pub(crate) async fn check(&self) -> Result<(), Error> {
+        self.client.batch_execute("").await
     }
 
     /// Registers a new node.

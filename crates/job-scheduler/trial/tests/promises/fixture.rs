@@ -1,12 +1,10 @@
 //! A schema of its own for each test.
 
-use std::env;
-use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::server::Missing;
+use hashed_wheel_examples::testing::server_or_skip;
 use hashed_wheel_job_scheduler::{
     Context, Job, Jobs, NewJob, Payload, RunError, RunInfo, RunState, Scheduler, SchedulerBuilder,
 };
@@ -141,13 +139,14 @@ fn url() -> Option<String> {
 }
 
 fn start() -> Option<Mutex<Database>> {
-    match Database::start() {
-        Ok(database) => Some(Mutex::new(database)),
-        Err(error) if error.is::<Missing>() && env::var_os("EXAMPLES_NEED_SERVERS").is_none() => {
-            // Not with `eprintln!`: the test harness hides its output in tests that pass.
-            let _ = writeln!(io::stderr(), "\n{error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
+    server_or_skip(Database::start()).map(Mutex::new)
+}
+
+/// Waits until this holds.
+pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < TIMEOUT, "this takes too long");
+        tokio::time::sleep(MS * 10).await;
     }
 }

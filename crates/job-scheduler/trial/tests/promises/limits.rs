@@ -9,7 +9,7 @@ use hashed_wheel_job_scheduler::{Context, NewJob, Overlap, RunError, RunInfo, Ru
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, MS, Task, shut_down};
+use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 
 /// A value that panics in every method that the scheduler calls.
 #[derive(Debug)]
@@ -106,9 +106,7 @@ async fn runs_that_wait_are_limited() {
     let job = fixture.enqueue(job).await;
     let error = "1000 runs of the job were waiting";
     let skipped = format!("SELECT FROM {}.run WHERE error = $1 LIMIT 1", fixture.schema);
-    while fixture.client.query(&skipped, &[&error]).await.unwrap().is_empty() {
-        tokio::time::sleep(MS * 20).await;
-    }
+    eventually(async || !fixture.client.query(&skipped, &[&error]).await.unwrap().is_empty()).await;
     fixture.jobs.clone().pause(&mut fixture.client, job).await.unwrap();
     let blocked = format!("SELECT count(*) FROM {}.run WHERE state = 'cancelled'", fixture.schema);
     let blocked: i64 = fixture.client.query_one(&blocked, &[]).await.unwrap().get(0);
@@ -232,9 +230,7 @@ fn result_of_a_node_that_was_stopped_does_not_replace_the_repetition() {
                 drop(node);
             });
         });
-        while fixture.jobs.nodes(&fixture.client).await.unwrap().is_empty() {
-            tokio::time::sleep(MS * 10).await;
-        }
+        eventually(async || !fixture.jobs.nodes(&fixture.client).await.unwrap().is_empty()).await;
         let job = fixture.enqueue(NewJob::named("block", json!(null))).await;
         fixture.until_state(job, RunState::Running).await;
         let other = fixture.start(builder).await;

@@ -1,11 +1,11 @@
 //! Transactions of the application that hold locks for longer than a lease: no node and no other
 //! caller waits for them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{NewJob, Outcome, Overlap, RunState};
+use hashed_wheel_job_scheduler::{NewJob, Outcome, Overlap, RunInfo, RunState};
 
-use crate::fixture::{Fixture, MS, Task, connect, shut_down};
+use crate::fixture::{Fixture, MS, Task, connect, eventually, shut_down};
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
@@ -52,9 +52,7 @@ async fn hold_locks(sabotage: Option<(&str, &str)>) -> Option<i64> {
     let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
     if sabotage.is_none() {
         // Runs of the other job started while the locks were held.
-        let late = |run: &hashed_wheel_job_scheduler::RunInfo| {
-            run.started?.duration_since(run.start_at).try_into().ok()
-        };
+        let late = |run: &RunInfo| run.started?.duration_since(run.start_at).try_into().ok();
         let punctual = done.iter().filter_map(late).filter(|late: &Duration| *late < HOLD / 2).count();
         assert!(punctual > 10, "{done:?}");
         shut_down(node).await;
@@ -109,12 +107,11 @@ async fn job_that_a_transaction_has_found_keeps_running() {
     let found = jobs.enqueue(&transaction, job()).await.unwrap();
     assert_eq!((found.job, found.outcome), (id, Outcome::Found));
     let now: jiff::Timestamp = other.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
-    let begin = Instant::now();
     // Read after the job was found.
-    while !jobs.history(&other, id, 1).await.unwrap().iter().any(|run| run.due > now + MS * 1_000) {
-        assert!(begin.elapsed() < Duration::from_secs(60), "its due times wait for the transaction");
-        tokio::time::sleep(MS * 20).await;
-    }
+    eventually(async || {
+        jobs.history(&other, id, 1).await.unwrap().iter().any(|run| run.due > now + MS * 1_000)
+    })
+    .await;
     transaction.rollback().await.unwrap();
     shut_down(node).await;
 }
@@ -141,19 +138,10 @@ async fn no_caller_waits_for_a_transaction_that_has_enqueued() {
     assert!(jobs.delete(&other, old).await.unwrap());
     // Also no node: it starts another job.
     let done = jobs.enqueue(&other, NewJob::new(&Task::Succeed)).await.unwrap().job;
-    fixture_until_done(&jobs, &other, done).await;
+    eventually(async || {
+        jobs.history(&other, done, 1).await.unwrap().iter().any(|run| run.state == RunState::Done)
+    })
+    .await;
     transaction.rollback().await.unwrap();
     shut_down(node).await;
-}
-
-async fn fixture_until_done(
-    jobs: &hashed_wheel_job_scheduler::Jobs,
-    client: &tokio_postgres::Client,
-    job: i64,
-) {
-    let begin = Instant::now();
-    while !jobs.history(client, job, 1).await.unwrap().iter().any(|run| run.state == RunState::Done) {
-        assert!(begin.elapsed() < Duration::from_secs(60));
-        tokio::time::sleep(MS * 20).await;
-    }
 }

@@ -9,5 +9,8 @@ mod keys;
 mod limits;
 mod locks;
 mod nodes;
+mod observed;
+mod races;
 mod runs;
 mod sabotages;
+mod tls;
