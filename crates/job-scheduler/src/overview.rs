@@ -11,9 +11,9 @@ use crate::jobs::{Jobs, NodeInfo, RunState, run_state};
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "
     SELECT clock_timestamp(),
-        (SELECT count(*) FROM (SELECT FROM @job LIMIT 10000) AS some),
-        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'waiting' LIMIT 10000) AS some),
-        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'blocked' LIMIT 10000) AS some)";
+        (SELECT count(*) FROM (SELECT FROM @job LIMIT 10000) AS counted),
+        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'waiting' LIMIT 10000) AS counted),
+        (SELECT count(*) FROM (SELECT FROM @run WHERE state = 'blocked' LIMIT 10000) AS counted)";
 
 const NODES: &str = "
     SELECT node.id, node.name, node.alive_until, node.alive_until > clock_timestamp(),
