@@ -33,7 +33,9 @@ CREATE TABLE @job (
     -- Why a node has disabled the job.
     trouble        text
 );
-CREATE INDEX job_next_run ON @job (next_run) WHERE enabled;
+-- By handler, because a node has handlers for some jobs only. There may be many that are due and wait
+-- for a node with their handler.
+CREATE INDEX job_due ON @job (handler, next_run) WHERE enabled AND next_run IS NOT NULL;
 
 -- The nodes. A row is deleted after other nodes have taken over all runs of a lost one. Ids are not
 -- reused.

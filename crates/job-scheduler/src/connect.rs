@@ -66,14 +66,15 @@ impl Connector {
             lost.notify_one();
         });
         let millis = lease.as_millis();
-        // All statements of a node find their rows by an index. The statistics of a table that
-        // grows and shrinks as fast as a queue are often wrong, and a plan with a sequential scan
-        // that was right for an empty table would be kept. (And a plan that needs one has a high
-        // cost then, for which it would be compiled.)
+        // All statements of a node find their rows by an index, in its order. The statistics of a
+        // table that grows and shrinks as fast as a queue are often wrong, and a plan with a
+        // sequential scan that was right for an empty table would be kept, or one that sorts all
+        // jobs that are due to find the first ones. (And a plan that needs one has a high cost
+        // then, for which it would be compiled.)
         let settings = format!(
             "SET idle_in_transaction_session_timeout = {millis}; SET statement_timeout = {millis}; \
              SET default_transaction_isolation = 'read committed'; SET client_min_messages = warning; \
-             SET enable_seqscan = off; SET jit = off"
+             SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
         );
         client.batch_execute(&settings).await?;
         Ok(client)

@@ -42,7 +42,15 @@ const RUNNING: &str = "
     ORDER BY started LIMIT $1";
 
 /// Those that nodes have read ahead, those that any node may read, and those that are not read yet.
+/// The last ones are read for each handler on its own, because there is only an index for that.
 const NEXT: &str = "
+    WITH RECURSIVE known (handler) AS (
+        SELECT min(handler) FROM @job WHERE enabled AND next_run IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(job.handler) FROM @job job
+            WHERE job.enabled AND job.next_run IS NOT NULL AND job.handler > known.handler)
+        FROM known WHERE known.handler IS NOT NULL
+    )
     SELECT * FROM (
         (SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
         WHERE state IN ('claimed', 'running') AND owner IN (SELECT id FROM @node) AND state = 'claimed'
@@ -51,8 +59,11 @@ const NEXT: &str = "
         (SELECT id, job, handler, state, start_at, started, attempt, interrupted, owner FROM @run
         WHERE state = 'waiting' ORDER BY start_at LIMIT $1)
         UNION ALL
-        (SELECT NULL, id, handler, NULL, next_run, NULL, 1, 0, NULL FROM @job
-        WHERE enabled AND next_run IS NOT NULL ORDER BY next_run LIMIT $1)
+        (SELECT NULL, due.id, due.handler, NULL, due.next_run, NULL, 1, 0, NULL FROM known, LATERAL (
+            SELECT job.id, job.handler, job.next_run FROM @job job
+            WHERE job.handler = known.handler AND job.enabled AND job.next_run IS NOT NULL
+            ORDER BY job.next_run LIMIT $1
+        ) AS due)
     ) AS next ORDER BY start_at LIMIT $1";
 
 /// What all nodes are doing now. See [`Jobs::overview`].

@@ -31,6 +31,14 @@ async fn scans(fixture: &Fixture) -> BTreeMap<String, (i64, i64)> {
     rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect()
 }
 
+/// Returns the number of entries that were read in the index of the jobs that are due.
+async fn index_reads(fixture: &Fixture) -> i64 {
+    fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    let text = "SELECT idx_tup_read FROM pg_stat_user_indexes
+        WHERE schemaname = $1 AND indexrelname = 'job_due'";
+    fixture.client.query_one(text, &[&fixture.schema]).await.unwrap().get(0)
+}
+
 /// Waits until the connections of the node have published their statistics, and asserts that they
 /// have scanned only indexes.
 async fn assert_only_indexes(fixture: &Fixture, before: &BTreeMap<String, (i64, i64)>) {
@@ -68,6 +76,7 @@ async fn repeated_queries_read_only_indexes() {
             fixture.client.batch_execute(&analyze).await.unwrap();
         }
         let before = scans(&fixture).await;
+        let read = index_reads(&fixture).await;
         // Removes half of the results while it runs.
         let builder = fixture.builder().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
         let node = fixture.start(builder).await;
@@ -83,6 +92,10 @@ async fn repeated_queries_read_only_indexes() {
         assert!(fixture.jobs.delete(&fixture.client, job).await.unwrap());
         assert_only_indexes(&fixture, &before).await;
         shut_down(node).await;
+        // A beat reads no job that is due and has no handler here. One that reads them all would have
+        // read 10 000 each time.
+        let read = index_reads(&fixture).await - read;
+        assert!(read < 10_000, "{read}");
     }
     // The calls of an application, on its own connection with the default settings.
     let before = scans(&fixture).await;
