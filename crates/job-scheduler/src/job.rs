@@ -202,12 +202,14 @@ impl NewJob {
     }
 
     /// Runs when the pattern matches. It has six fields: second, minute, hour, day of the month,
-    /// month, day of the week. The syntax is that of the crate [croner](https://docs.rs/croner),
-    /// with lists, ranges, steps, names, `L`, `W` and `#`.
+    /// month, day of the week, and optionally the year. The syntax is that of the crate
+    /// [croner](https://docs.rs/croner), with lists, ranges, steps, names, `L`, `W` and `#`. There
+    /// are no due times after the year 5000.
     ///
-    /// A fixed time of day that a change to daylight saving time omits runs immediately after the
-    /// gap, and one that is repeated runs once, as in Vixie cron. A pattern with a wildcard in its
-    /// time runs at each time that it matches.
+    /// A fixed time of day (one second, one minute and one hour) that a change to daylight saving
+    /// time omits runs immediately after the gap, and one that is repeated runs once, as in Vixie
+    /// cron. A pattern with a wildcard, a list, a range or a step in its time runs at each time that
+    /// it matches: not in a gap, and in both hours that have the same name.
     pub fn cron(mut self, pattern: impl Into<String>) -> Self {
         self.kind = Kind::Cron(pattern.into());
         self

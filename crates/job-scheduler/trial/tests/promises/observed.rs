@@ -1,11 +1,10 @@
 //! What a node reports to `metrics` and `tracing`, under the documented names.
 //!
-//! The recorder and the subscriber are those of this thread. The nodes run on it too, because the
-//! runtime of a test has only one thread.
+//! The nodes of a test run on its thread, because its runtime has only one.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
 
 use hashed_wheel_job_scheduler::{NewJob, RunState};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -93,9 +92,14 @@ async fn metrics_have_the_documented_names_and_labels() {
     assert_eq!(documented, names.len());
 }
 
-/// Collects events as text.
-#[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<String>>>);
+thread_local! {
+    /// The events of the nodes of a test, because they run on its thread.
+    static EVENTS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Collects events as text. It is that of the process: with one for a thread, whether an event is
+/// enabled would depend on the thread that has it first.
+struct Collector;
 
 struct Text(String);
 
@@ -121,7 +125,7 @@ impl Subscriber for Collector {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(event.metadata().level().to_string());
         event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
+        EVENTS.with_borrow_mut(|events| events.push(text.0));
     }
 
     fn enter(&self, _: &Id) {}
@@ -132,10 +136,9 @@ impl Subscriber for Collector {
 #[tokio::test]
 async fn failures_takeovers_and_restarts_are_reported_to_tracing() {
     let Some(fixture) = Fixture::new().await else { return };
-    let collector = Collector::default();
-    let _subscriber = tracing::subscriber::set_default(collector.clone());
+    tracing::subscriber::set_global_default(Collector).unwrap();
     do_everything(&fixture).await;
-    let events = collector.0.lock().unwrap().clone();
+    let events = EVENTS.take();
     let has = |texts: &[&str]| {
         let has = events.iter().any(|event| texts.iter().all(|text| event.contains(text)));
         assert!(has, "no event with {texts:?} in {events:#?}");
