@@ -25,7 +25,7 @@ CREATE TABLE @job (
     -- NULL: no limit.
     timeout_us     bigint CHECK (timeout_us > 0),
     -- A run that was interrupted more often is not repeated.
-    max_interruptions integer NOT NULL CHECK (max_interruptions >= 0),
+    max_interruptions integer NOT NULL DEFAULT 10 CHECK (max_interruptions >= 0),
     -- The first due time that is not claimed. NULL: there is none. The nodes cannot read years
     -- after 9999.
     next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '10000-01-01 00:00:00+00'),

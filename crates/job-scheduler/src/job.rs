@@ -40,6 +40,26 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// What happens to a run that is due while another run of the same job is running, on any node.
+///
+/// A job that is due every second, and whose runs take 1.5 s:
+///
+/// ```text
+/// due       1 s     2 s     3 s     4 s
+/// Allow     1-2.5   2-3.5   3-4.5   4-5.5
+/// Skip      1-2.5   -       3-4.5   -
+/// Wait      1-2.5   2.5-4   4-5.5   5.5-7
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{NewJob, Overlap};
+/// use serde_json::Value;
+/// use std::time::Duration;
+///
+/// let job = NewJob::named("sync", Value::Null).every(Duration::from_secs(1)).overlap(Overlap::Skip);
+/// # let _ = job;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overlap {
@@ -50,6 +70,10 @@ pub enum Overlap {
     Skip,
     /// The later one starts when the earlier one has ended. Several of them start in the order in
     /// which they are due.
+    ///
+    /// About 1 000 runs of a job wait at most; further ones are recorded as
+    /// [`Skipped`](crate::RunState::Skipped). A run that never ends would otherwise fill the table:
+    /// give such a job a [`timeout`](NewJob::timeout).
     Wait,
 }
 
@@ -208,8 +232,8 @@ impl NewJob {
     ///
     /// A fixed time of day (one second, one minute and one hour) that a change to daylight saving
     /// time omits runs immediately after the gap, and one that is repeated runs once, as in Vixie
-    /// cron. A pattern with a wildcard, a list, a range or a step in its time runs at each time that
-    /// it matches: not in a gap, and in both hours that have the same name.
+    /// cron. A pattern with a wildcard, a list, a range or a step in its time runs at each time
+    /// that it matches: not in a gap, and in both hours that have the same name.
     pub fn cron(mut self, pattern: impl Into<String>) -> Self {
         self.kind = Kind::Cron(pattern.into());
         self
@@ -262,8 +286,8 @@ impl NewJob {
     /// Repeats a failed run at most `limit` times. The first pause is `first`, each further one is
     /// twice as long, and none is longer than `max`. The default is no retry.
     ///
-    /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is
-    /// repeated up to [`max_interruptions`](Self::max_interruptions), and that does not count here.
+    /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is repeated
+    /// up to [`max_interruptions`](Self::max_interruptions), and that does not count here.
     pub fn retries(mut self, limit: u32, first: Duration, max: Duration) -> Self {
         self.retries = limit;
         self.backoff = (first, max);

@@ -69,9 +69,9 @@
 //!   them. It notices that at its next call of the database, and drops their futures.
 //! - **A handler that ends its process** ends one node after the other, until the run is
 //!   [`Abandoned`](RunState::Abandoned) after [`max_interruptions`](NewJob::max_interruptions).
-//! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout) and the loss of
-//!   a lease take effect at its next `.await`. If all threads of the runtime are blocked for longer
-//!   than a lease, the node loses it.
+//! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout) and the loss
+//!   of a lease take effect at its next `.await`. If all threads of the runtime are blocked for
+//!   longer than a lease, the node loses it.
 //!
 //! # Clocks
 //!

@@ -24,6 +24,29 @@ pub(crate) enum Schedule {
 ///
 /// Due times that are late by less than that run as usual, whatever the policy. The names in Quartz
 /// are in parentheses. (Its other policies concern repeat counts, which do not exist here.)
+///
+/// A job that is due every minute, with the default of one minute for `misfire_after`. There was no
+/// node from 12:01:30 to 12:05:30:
+///
+/// ```text
+/// due       12:01  12:02  12:03  12:04  12:05  12:06
+/// Skip      run    -------skipped-----  run    run     one record for the three; 12:05 runs at 12:05:30
+/// RunOnce   run    ------one run------  run    run     it and 12:05 run at 12:05:30
+/// RunAll    run    run    run    run    run    run     four of them at 12:05:30
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{Misfire, NewJob};
+/// use serde_json::Value;
+///
+/// // A report of last night is wanted once, also if it is late.
+/// let report = NewJob::named("report", Value::Null).cron("0 30 3 * * *").misfire(Misfire::RunOnce);
+/// // A sample that is late has no value.
+/// let sample = NewJob::named("sample", Value::Null).cron("0 * * * * *").misfire(Misfire::Skip);
+/// # let _ = (report, sample);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Misfire {
@@ -154,8 +177,8 @@ fn occurrence(cron: &Cron, zone: &TimeZone, time: Timestamp) -> Option<Timestamp
         if let Ok(next) = cron.find_next_occurrence(&start.to_zoned(zone.clone()), true) {
             return Some(next.timestamp());
         }
-        // There are no more, or the search has met a day that the zone does not have, as in Samoa in
-        // 2011, which must not end the job. The error is the same.
+        // There are no more, or the search has met a day that the zone does not have, as in Samoa
+        // in 2011, which must not end the job. The error is the same.
     }
     None
 }

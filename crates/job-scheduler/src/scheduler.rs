@@ -273,6 +273,27 @@ impl SchedulerBuilder {
 /// If this value is dropped without [`shutdown`](Self::shutdown), the node ends as if its process
 /// were killed: handlers are dropped at their next `.await`, and other nodes take over its runs
 /// after its lease.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::{Context, RunError, Scheduler};
+/// use std::time::Duration;
+/// use tokio_postgres::NoTls;
+///
+/// async fn greet(_: Context, name: serde_json::Value) -> Result<(), RunError> {
+///     println!("hello {name}");
+///     Ok(())
+/// }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = "postgresql://user@localhost/shop".parse()?;
+/// let node = Scheduler::builder().handler_named("greet", greet).start(config, NoTls).await?;
+/// // Until the process should end:
+/// node.shutdown(Duration::from_secs(10)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Scheduler {
     jobs: Jobs,
@@ -303,6 +324,8 @@ impl Scheduler {
     /// Ends the node. Runs that have not started are given back at once, and other nodes start
     /// them. Runs that are executing get the time `grace` to end. After that their futures are
     /// dropped, and other nodes repeat them as interrupted.
+    ///
+    /// It returns within `grace` and about three leases, also if the database cannot be reached.
     ///
     /// # Errors
     ///

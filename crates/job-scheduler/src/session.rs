@@ -202,7 +202,7 @@ impl Session {
             let limit = self.limit(stopping, stalled);
             let has_more = within(&self.shared, lease, self.beat(store, limit)).await?;
             if let Stop::At(end) = stopping {
-                self.give_back(store).await?;
+                within(&self.shared, lease, self.give_back(store)).await?;
                 if self.held.load(Relaxed) == 0 || Instant::now() >= end {
                     return Ok(());
                 }

@@ -16,8 +16,7 @@ use tokio_postgres::{Client, Config, NoTls};
     after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job."
 )]
 struct Options {
-    /// The URL of the server, without TLS:
-    /// `postgresql://user:password@host/database`
+    /// The URL of the server, without TLS: `postgresql://user:password@host/database`
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     url: Config,
 

@@ -92,8 +92,8 @@ async fn repeated_queries_read_only_indexes() {
         assert!(fixture.jobs.delete(&fixture.client, job).await.unwrap());
         assert_only_indexes(&fixture, &before).await;
         shut_down(node).await;
-        // A beat reads no job that is due and has no handler here. One that reads them all would have
-        // read 10 000 each time.
+        // A beat reads no job that is due and has no handler here. One that reads them all would
+        // have read 10 000 each time.
         let read = index_reads(&fixture).await - read;
         assert!(read < 10_000, "{read}");
     }

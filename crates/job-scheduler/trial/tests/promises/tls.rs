@@ -106,8 +106,8 @@ impl Drop for Folder {
     }
 }
 
-/// Makes a certificate for `localhost`: an authority that signs it, and its key. `None`: there is no
-/// openssl. It comes with the packages of PostgreSQL.
+/// Makes a certificate for `localhost`: an authority that signs it, and its key. `None`: there is
+/// no openssl. It comes with the packages of PostgreSQL.
 fn certificate(folder: &Path) -> Option<()> {
     let openssl = server::find("openssl", []);
     if openssl.is_none() {
