@@ -63,9 +63,15 @@ impl Fixture {
         Some(Self { client, config, jobs: Jobs::new(&schema).expect("a valid name"), schema })
     }
 
-    /// Settings with a short lease, and the handler of [`Task`].
+    /// Settings with the handler of [`Task`], and with a lease that does not end, however busy the
+    /// machine is.
     pub(crate) fn builder(&self) -> SchedulerBuilder {
-        Scheduler::builder().schema(&self.schema).lease(MS * 1_500).handler(perform)
+        Scheduler::builder().schema(&self.schema).lease(MS * 60_000).heartbeat(MS * 300).handler(perform)
+    }
+
+    /// For nodes that will be lost. On a busy machine, they may lose their lease before.
+    pub(crate) fn mortal(&self) -> SchedulerBuilder {
+        self.builder().lease(MS * 1_500)
     }
 
     pub(crate) async fn node(&self) -> Scheduler {

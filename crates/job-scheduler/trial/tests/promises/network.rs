@@ -80,22 +80,25 @@ async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
 async fn run_of_a_node_without_a_network_is_repeated_once_and_its_late_result_is_not_written() {
     let Some(fixture) = Fixture::new().await else { return };
     let relay = Relay::new(&fixture.config).await;
-    let isolated = fixture.builder().name("isolated").start(relay.config.clone(), NoTls).await.unwrap();
+    let isolated = fixture.mortal().name("isolated").start(relay.config.clone(), NoTls).await.unwrap();
     let job = fixture.enqueue(NewJob::new(&Task::Sleep(600))).await;
     fixture.until_state(job, RunState::Running).await;
     relay.set(Link::Frozen);
     let other = fixture.start(fixture.builder().name("other")).await;
     let run = fixture.until_done(job, 1).await.remove(0);
-    assert_eq!((run.interrupted, run.taken_over, run.node), (1, 1, Some(2)));
+    // (If the isolated node lost its lease before, because the machine was busy, it is not node 1.)
+    assert!(run.interrupted >= 1 && run.taken_over >= 1, "{run:?}");
+    let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
+    assert!(nodes.iter().any(|node| Some(node.id) == run.node && node.name == "other"), "{nodes:?}");
     // What the isolated node has sent arrives now.
     relay.set(Link::Passes);
     eventually(async || {
         let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
-        nodes.iter().any(|node| node.name == "isolated" && node.is_alive && node.id > 2)
+        nodes.iter().any(|node| node.name == "isolated" && node.is_alive && Some(node.id) > run.node)
     })
     .await;
     let after = fixture.history(job).await.remove(0);
-    assert_eq!((after.finished, after.node, after.interrupted), (run.finished, run.node, 1));
+    assert_eq!((after.finished, after.node, after.interrupted), (run.finished, run.node, run.interrupted));
     shut_down(isolated).await;
     shut_down(other).await;
 }
@@ -151,7 +154,7 @@ async fn shutdown_without_a_network_ends() {
     let Some(fixture) = Fixture::new().await else { return };
     for link in [Link::Frozen, Link::Cut] {
         let relay = Relay::new(&fixture.config).await;
-        let node = fixture.builder().start(relay.config.clone(), NoTls).await.unwrap();
+        let node = fixture.mortal().start(relay.config.clone(), NoTls).await.unwrap();
         let job = fixture.enqueue(NewJob::new(&Task::Sleep(600_000))).await;
         fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Running)).await;
         relay.set(link);

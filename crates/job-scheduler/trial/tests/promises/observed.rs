@@ -16,7 +16,7 @@ use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 
 /// Executes runs that succeed, fail and are taken over. Then the node loses its connections.
 async fn do_everything(fixture: &Fixture) {
-    let lost = fixture.node().await;
+    let lost = fixture.start(fixture.mortal()).await;
     let interrupted = fixture.enqueue(NewJob::new(&Task::Sleep(300))).await;
     fixture.until_state(interrupted, RunState::Running).await;
     drop(lost);
@@ -25,7 +25,7 @@ async fn do_everything(fixture: &Fixture) {
     let fails = fixture.enqueue(NewJob::new(&Task::Fail).retries(1, MS, MS)).await;
     fixture.until_state(fails, RunState::Failed).await;
     close_connections(fixture).await;
-    eventually(async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id == 3))
+    eventually(async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id >= 3))
         .await;
     let last = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
     fixture.until_done(last, 1).await;

@@ -78,7 +78,7 @@ async fn repeated_queries_read_only_indexes() {
         let before = scans(&fixture).await;
         let read = index_reads(&fixture).await;
         // Removes half of the results while it runs.
-        let builder = fixture.builder().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
+        let builder = fixture.mortal().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
         let node = fixture.start(builder).await;
         let job = fixture.enqueue(NewJob::new(&Task::FailUntil(2)).every(MS * 50).retries(1, MS, MS)).await;
         fixture.until(job, |runs| runs.iter().filter(|run| run.state == RunState::Done).count() > 50).await;

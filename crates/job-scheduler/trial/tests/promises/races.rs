@@ -45,7 +45,7 @@ async fn change(jobs: &Jobs, client: &mut Client, random: &mut Rng) {
 async fn concurrent_changes_neither_lose_runs_nor_cost_a_node_its_lease() {
     let Some(fixture) = Fixture::new().await else { return };
     // The leases do not end, so only an error of the database could give a node another number.
-    let builder = || fixture.builder().lease(MS * 60_000).heartbeat(MS * 100).prefetch(MS * 500);
+    let builder = || fixture.builder().heartbeat(MS * 100).prefetch(MS * 500);
     let nodes = [fixture.start(builder()).await, fixture.start(builder()).await];
     let begin = Instant::now();
     let mut tasks = Vec::new();

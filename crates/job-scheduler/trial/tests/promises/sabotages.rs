@@ -44,7 +44,7 @@ async fn result_of_a_run_of_another_node_is_not_written() {
 async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
     let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
-    let node = fixture.start(builder.lease(Duration::from_secs(60)).prefetch(MS * 20_000)).await;
+    let node = fixture.start(builder.heartbeat(MS * 20_000).prefetch(MS * 20_000)).await;
     tokio::time::sleep(MS * 500).await;
     let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
     tokio::time::sleep(MS * 3_000).await;
@@ -116,7 +116,7 @@ async fn run_of_another_node_is_not_started() {
 /// A node that is lost during a run, which another node repeats. Returns the mark of the run.
 async fn repeat(sabotage: Option<(&str, &str)>) -> Option<(i32, i32)> {
     let fixture = Fixture::new().await?;
-    let lost = fixture.node().await;
+    let lost = fixture.start(fixture.mortal()).await;
     let job = fixture.enqueue(NewJob::new(&Task::Sleep(300))).await;
     fixture.until_state(job, RunState::Running).await;
     drop(lost);

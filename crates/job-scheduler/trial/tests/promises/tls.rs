@@ -175,7 +175,7 @@ async fn node_connects_with_tls_and_refuses_an_unknown_certificate() {
     let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE ssl AND pid <> pg_backend_pid()";
     // The three connections of the node.
-    assert_eq!(client.query_one(encrypted, &[]).await.unwrap().get::<_, i64>(0), 3);
+    eventually(async || client.query_one(encrypted, &[]).await.unwrap().get::<_, i64>(0) == 3).await;
     let job = node.jobs().enqueue(&client, NewJob::new(&Task::Succeed)).await.unwrap().job;
     eventually(async || {
         node.jobs().history(&client, job, 1).await.unwrap().iter().any(|run| run.finished.is_some())
