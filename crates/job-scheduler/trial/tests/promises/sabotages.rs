@@ -1,8 +1,6 @@
 //! Safeguards whose absence the trial with its processes detects too seldom. Each test runs twice:
 //! as it is, and without the safeguard, which must make a difference.
 
-use std::time::Duration;
-
 use hashed_wheel_job_scheduler::{NewJob, RunState};
 
 use crate::fixture::{Fixture, MS, Task};
