@@ -249,8 +249,8 @@ BEGIN
     )
     SELECT claimed || array_agg(unblocked.id) INTO claimed FROM unblocked;
     -- Also those of runs that were deleted with their jobs.
-    DELETE FROM @slot slot WHERE slot.run = ANY (written)
-        OR slot.run = ANY (the_runs) AND NOT EXISTS (SELECT FROM @run run WHERE run.id = slot.run);
+    DELETE FROM @slot slot WHERE slot.run = ANY (the_runs)
+        AND (slot.run = ANY (written) OR NOT EXISTS (SELECT FROM @run run WHERE run.id = slot.run));
 
     RETURN QUERY SELECT done, 'written', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
         NULL::integer, NULL::integer, NULL::timestamptz FROM unnest(written) AS done;

@@ -178,8 +178,8 @@ impl SchedulerBuilder {
 
     /// The maximum number of runs that execute at a time. The default is 64.
     ///
-    /// If all of them are busy for longer than a heartbeat, the node gives the runs that have not
-    /// started to other nodes, and reads no more until a run has ended.
+    /// If all of them are busy for longer than a lease, the node gives the runs that have not started
+    /// to other nodes, and reads no more until a run has ended.
     pub fn runners(mut self, count: usize) -> Self {
         self.settings.runners = count;
         self

@@ -270,10 +270,11 @@ impl Session {
         }
     }
 
-    /// Whether all runners have been busy for a heartbeat, so that runs that are due do not start.
+    /// Whether all runners have been busy for a lease, so that runs that are due do not start. (Not
+    /// less: a database that is slow for a moment must not get more to do by that.)
     fn is_stalled(&self) -> bool {
         let since = *self.lock_out_of_runners();
-        since.is_some_and(|since| since.elapsed() >= self.shared.settings.heartbeat())
+        since.is_some_and(|since| since.elapsed() >= self.shared.settings.lease)
     }
 
     /// Gives what has not started to other nodes, if there are any.

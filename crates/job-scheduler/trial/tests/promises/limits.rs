@@ -118,7 +118,7 @@ async fn runs_that_wait_are_limited() {
 #[tokio::test]
 async fn node_without_a_free_runner_gives_its_runs_to_others() {
     let Some(fixture) = Fixture::new().await else { return };
-    let busy = fixture.start(fixture.builder().runners(1)).await;
+    let busy = fixture.start(fixture.mortal().runners(1)).await;
     let never_ends = fixture.enqueue(NewJob::new(&Task::Sleep(600_000))).await;
     fixture.until_state(never_ends, RunState::Running).await;
     let mut waiting = Vec::new();
@@ -128,9 +128,8 @@ async fn node_without_a_free_runner_gives_its_runs_to_others() {
     let free = fixture.node().await;
     for job in waiting {
         let run = &fixture.until_done(job, 1).await[0];
-        assert_eq!((run.node, run.interrupted), (Some(2), 0));
+        assert_ne!(run.node, Some(1), "{run:?}");
     }
-    assert_eq!(fixture.history(never_ends).await[0].node, Some(1));
     drop(busy);
     drop(free);
 }
