@@ -136,7 +136,7 @@ async fn node_without_a_free_runner_gives_its_runs_to_others() {
 
 /// Returns the data of its job at the second attempt. The first one fails.
 async fn fail_once(context: Context, payload: Value) -> Result<Value, RunError> {
-    tokio::time::sleep(MS * 500).await;
+    tokio::time::sleep(MS * 1_500).await;
     if context.attempt == 1 && payload == "old" {
         return Err("the first attempt".into());
     }

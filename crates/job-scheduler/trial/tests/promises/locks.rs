@@ -79,7 +79,7 @@ async fn locks_of_an_application_do_not_cost_a_node_its_lease() {
 async fn job_with_a_slot_that_is_locked_does_not_stop_the_others() {
     let Some(mut fixture) = Fixture::new().await else { return };
     let node = fixture.start(fixture.builder().lease(LEASE)).await;
-    let waiting = NewJob::new(&Task::Sleep(300)).after(AN_HOUR).overlap(Overlap::Wait);
+    let waiting = NewJob::new(&Task::Sleep(1_500)).after(AN_HOUR).overlap(Overlap::Wait);
     let waiting = fixture.enqueue(waiting).await;
     let requested = fixture.jobs.run_now(&fixture.client, waiting).await.unwrap().unwrap();
     fixture.until_state(waiting, RunState::Running).await;

@@ -81,7 +81,7 @@ async fn run_of_a_node_without_a_network_is_repeated_once_and_its_late_result_is
     let Some(fixture) = Fixture::new().await else { return };
     let relay = Relay::new(&fixture.config).await;
     let isolated = fixture.mortal().name("isolated").start(relay.config.clone(), NoTls).await.unwrap();
-    let job = fixture.enqueue(NewJob::new(&Task::Sleep(600))).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Sleep(1_500))).await;
     fixture.until_state(job, RunState::Running).await;
     relay.set(Link::Frozen);
     let other = fixture.start(fixture.builder().name("other")).await;

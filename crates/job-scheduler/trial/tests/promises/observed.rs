@@ -17,7 +17,7 @@ use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 /// Executes runs that succeed, fail and are taken over. Then the node loses its connections.
 async fn do_everything(fixture: &Fixture) {
     let lost = fixture.start(fixture.mortal()).await;
-    let interrupted = fixture.enqueue(NewJob::new(&Task::Sleep(300))).await;
+    let interrupted = fixture.enqueue(NewJob::new(&Task::Sleep(1_500))).await;
     fixture.until_state(interrupted, RunState::Running).await;
     drop(lost);
     let node = fixture.node().await;
@@ -74,7 +74,7 @@ async fn metrics_have_the_documented_names_and_labels() {
             .iter()
             .all(|&late| (0.0..60.0).contains(&late))
     );
-    // That of the run that sleeps for 300 ms.
+    // That of the run that sleeps for 1.5 s.
     assert!(
         values("job_scheduler_duration_seconds{handler=task}")
             .iter()

@@ -84,7 +84,7 @@ async fn repeated_queries_read_only_indexes() {
         fixture.until(job, |runs| runs.iter().filter(|run| run.state == RunState::Done).count() > 50).await;
         assert_only_indexes(&fixture, &before).await;
         // A node is lost, and another one takes over.
-        let slow = fixture.enqueue(NewJob::new(&Task::Sleep(100))).await;
+        let slow = fixture.enqueue(NewJob::new(&Task::Sleep(2_000))).await;
         fixture.until_state(slow, RunState::Running).await;
         drop(node);
         let node = fixture.node().await;
