@@ -24,14 +24,18 @@ CREATE TABLE @job (
     retry_max_us   bigint NOT NULL CHECK (retry_max_us >= 0),
     -- NULL: no limit.
     timeout_us     bigint CHECK (timeout_us > 0),
-    -- The first due time that is not claimed. NULL: there is none.
-    next_run       timestamptz CHECK (isfinite(next_run)),
+    -- A run that was interrupted more often is not repeated.
+    max_interruptions integer NOT NULL DEFAULT 10 CHECK (max_interruptions >= 0),
+    -- The first due time that is not claimed. NULL: there is none. The nodes cannot read years
+    -- after 9999.
+    next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '10000-01-01 00:00:00+00'),
     enabled        boolean NOT NULL DEFAULT true,
     -- Why a node has disabled the job.
     trouble        text
 );
-CREATE INDEX job_next_run ON @job (next_run) WHERE enabled;
-CREATE INDEX job_ended ON @job (id) WHERE next_run IS NULL;
+-- By handler, because a node has handlers for some jobs only. There may be many that are due and wait
+-- for a node with their handler.
+CREATE INDEX job_due ON @job (handler, next_run) WHERE enabled AND next_run IS NOT NULL;
 
 -- The nodes. A row is deleted after other nodes have taken over all runs of a lost one. Ids are not
 -- reused.
@@ -52,7 +56,8 @@ CREATE TABLE @run (
     -- waiting: for any node. claimed: by the owner, until `start_at`. blocked: until the run in
     -- `slot` ends.
     state        text NOT NULL CHECK (state IN
-        ('waiting', 'claimed', 'running', 'blocked', 'done', 'failed', 'skipped', 'cancelled')),
+        ('waiting', 'claimed', 'running', 'blocked', 'done', 'failed', 'skipped', 'cancelled',
+        'abandoned')),
     owner        bigint,
     -- The number of this execution: 1, plus the failures and the interruptions before it.
     attempt      integer NOT NULL DEFAULT 1,
@@ -65,6 +70,8 @@ CREATE TABLE @run (
     misses_until timestamptz,
     -- Requested by `run_now`, not by the schedule.
     is_manual    boolean NOT NULL DEFAULT false,
+    -- That of the job when the run started, if the job was replaced since then.
+    payload      jsonb,
     started      timestamptz,
     finished     timestamptz,
     output       jsonb,
@@ -90,22 +97,48 @@ CREATE INDEX slot_run ON @slot (run);
 -- These are functions, because a statement that one client sends holds its locks only while the
 -- server executes it. A node that is stopped between two statements of a transaction would hold
 -- them. Each statement in a function sees what was committed before that statement.
+--
+-- An application may pause, replace or delete a job in a long transaction. A node must not wait for
+-- its locks, because the other runs would wait too, and finally the lease of the node would end.
+-- Therefore the functions of a node skip what is locked, and the node tries again later.
 
--- Starts runs that the node owns. Returns those whose state has changed.
+-- Starts runs that the node owns. Returns those whose state has changed, and those that are locked
+-- (state 'locked').
+--
+-- A run with a `verdict` must not be executed. The node writes this verdict as its result, so that
+-- its slot is passed on.
 --
 -- The slot of a job is inserted or locked first. A run that gets no slot becomes blocked while this
 -- lock is held, and `finish_runs` needs the lock before it looks for blocked runs. Therefore no run
 -- stays blocked after the slot is free.
 CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[])
 RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
-    retry_first_us bigint, retry_max_us bigint, started timestamptz)
+    retry_first_us bigint, retry_max_us bigint, started timestamptz, verdict text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    locked_jobs bigint[];
+    free_runs bigint[];
 BEGIN
+    WITH present AS (
+        SELECT slot.job FROM @slot slot
+        WHERE slot.job IN (SELECT run.job FROM @run run WHERE run.id = ANY (the_runs))
+    ), free AS (
+        SELECT slot.job FROM @slot slot WHERE slot.job IN (SELECT present.job FROM present)
+        ORDER BY slot.job FOR UPDATE SKIP LOCKED
+    )
+    SELECT COALESCE(array_agg(present.job), '{}') INTO locked_jobs
+    FROM present WHERE present.job NOT IN (SELECT free.job FROM free);
+
+    SELECT COALESCE(array_agg(free.id), '{}') INTO free_runs FROM (
+        SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) AND run.job <> ALL (locked_jobs)
+        ORDER BY run.id FOR UPDATE SKIP LOCKED
+    ) AS free;
+
     INSERT INTO @slot AS slot (job, run)
     SELECT first.job, first.id FROM (
         SELECT DISTINCT ON (run.job) run.job, run.id FROM @run run JOIN @job job ON job.id = run.job
-        WHERE run.id = ANY (the_runs) AND run.owner = the_node AND run.state = 'claimed'
+        WHERE run.id = ANY (free_runs) AND run.owner = the_node AND run.state = 'claimed'
             AND job.overlap <> 'allow'
         ORDER BY run.job, run.due
     ) AS first
@@ -118,18 +151,34 @@ BEGIN
         owner = CASE plan.state WHEN 'blocked' THEN NULL ELSE run.owner END,
         started = CASE plan.state WHEN 'running' THEN clock_timestamp() ELSE run.started END,
         finished = CASE plan.state WHEN 'skipped' THEN clock_timestamp() END,
-        error = CASE plan.state WHEN 'skipped' THEN 'another run of the job was running' ELSE run.error END
+        error = CASE plan.state WHEN 'skipped' THEN plan.why ELSE run.error END
     FROM (
-        SELECT mine.id, job.payload, job.timeout_us, job.retries, job.retry_first_us, job.retry_max_us,
+        SELECT mine.id, COALESCE(mine.payload, job.payload) AS payload, job.timeout_us, job.retries,
+            job.retry_first_us, job.retry_max_us,
             CASE WHEN job.overlap = 'allow' OR slot.run = mine.id THEN 'running'
-                WHEN job.overlap = 'skip' THEN 'skipped' ELSE 'blocked' END AS state
+                WHEN job.overlap = 'skip' THEN 'skipped'
+                WHEN EXISTS (SELECT FROM @run other WHERE other.job = mine.job AND other.state = 'blocked'
+                    OFFSET 999) THEN 'skipped'
+                ELSE 'blocked' END AS state,
+            CASE job.overlap WHEN 'skip' THEN 'another run of the job was running'
+                ELSE '1000 runs of the job were waiting' END AS why,
+            -- A repetition, because `cancel_runs` has cancelled the others.
+            CASE WHEN NOT job.enabled AND job.trouble IS NULL AND NOT mine.is_manual THEN 'cancelled'
+                WHEN mine.interrupted > job.max_interruptions THEN 'abandoned' END AS verdict
         FROM @run mine JOIN @job job ON job.id = mine.job LEFT JOIN @slot slot ON slot.job = mine.job
-        WHERE mine.id = ANY (the_runs)
+        WHERE mine.id = ANY (free_runs)
     ) AS plan
     WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())
     RETURNING run.id, run.state, plan.payload, plan.timeout_us, plan.retries, plan.retry_first_us,
-        plan.retry_max_us, run.started;
+        plan.retry_max_us, run.started, plan.verdict;
+
+    RETURN QUERY
+    SELECT run.id, 'locked', NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint,
+        NULL::timestamptz, NULL
+    FROM @run run
+    WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
+        AND run.state = 'claimed';
 
     -- Slots of runs that were cancelled or deleted meanwhile.
     DELETE FROM @slot slot WHERE slot.run = ANY (the_runs) AND NOT EXISTS (
@@ -140,7 +189,8 @@ END $$;
 -- duration: by this node, if that is at most `the_prefetch`, and otherwise by any.
 --
 -- Passes the slot to the blocked run of the job that was due first. Returns the runs whose results
--- were written (state 'written'), and those that the node has claimed.
+-- were written (state 'written'), those that are locked ('locked'), and those that the node has
+-- claimed.
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
@@ -148,10 +198,24 @@ RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz,
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    locked_runs bigint[];
+    free_runs bigint[];
     written bigint[];
     claimed bigint[];
 BEGIN
-    PERFORM FROM @slot slot WHERE slot.run = ANY (the_runs) ORDER BY slot.job FOR UPDATE;
+    WITH present AS (
+        SELECT slot.job, slot.run FROM @slot slot WHERE slot.run = ANY (the_runs)
+    ), free AS (
+        SELECT slot.job FROM @slot slot WHERE slot.run = ANY (the_runs)
+        ORDER BY slot.job FOR UPDATE SKIP LOCKED
+    )
+    SELECT COALESCE(array_agg(present.run), '{}') INTO locked_runs
+    FROM present WHERE present.job NOT IN (SELECT free.job FROM free);
+
+    SELECT COALESCE(array_agg(free.id), '{}') INTO free_runs FROM (
+        SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) AND run.id <> ALL (locked_runs)
+        ORDER BY run.id FOR UPDATE SKIP LOCKED
+    ) AS free;
 
     WITH result AS (
         UPDATE @run run
@@ -166,6 +230,7 @@ BEGIN
             error = result.error
         FROM unnest(the_runs, states, outputs, errors, retries) AS result (id, state, output, error, retry)
         WHERE run.id = result.id AND run.owner = the_node AND run.state = 'running'
+            AND run.id = ANY (free_runs)
         RETURNING run.id, run.state
     )
     SELECT array_agg(result.id), array_agg(result.id) FILTER (WHERE result.state = 'claimed')
@@ -183,10 +248,16 @@ BEGIN
         RETURNING run.id
     )
     SELECT claimed || array_agg(unblocked.id) INTO claimed FROM unblocked;
-    DELETE FROM @slot slot WHERE slot.run = ANY (written);
+    -- Also those of runs that were deleted with their jobs.
+    DELETE FROM @slot slot WHERE slot.run = ANY (the_runs)
+        AND (slot.run = ANY (written) OR NOT EXISTS (SELECT FROM @run run WHERE run.id = slot.run));
 
     RETURN QUERY SELECT done, 'written', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
         NULL::integer, NULL::integer, NULL::timestamptz FROM unnest(written) AS done;
+    RETURN QUERY SELECT run.id, 'locked', NULL::bigint, NULL, NULL::timestamptz, NULL::timestamptz,
+        NULL::integer, NULL::integer, NULL::timestamptz FROM @run run
+        WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
+            AND run.state = 'running';
     RETURN QUERY SELECT run.id, run.state, run.job, run.handler, run.due, run.start_at, run.attempt,
         run.interrupted, run.misses_until FROM @run run WHERE run.id = ANY (claimed);
 END $$;
@@ -215,11 +286,15 @@ BEGIN
         SELECT FROM @run run WHERE run.id = slot.run AND run.state = 'running');
 END $$;
 
--- Adds a job, or finds the unfinished job with the same key. `replaces`: changes that one.
+-- Adds a job, or finds the unfinished job with the same key. `replaces`: changes that one. A finished
+-- job loses its key to the new one.
+--
+-- A job that is only found is not locked, because then its due times would wait for the end of the
+-- caller's transaction.
 CREATE FUNCTION @put_job(the_key text, the_handler text, the_payload jsonb, the_schedule text,
     the_time_zone text, the_jitter bigint, the_misfire text, the_overlap text, the_retries integer,
-    the_retry_first bigint, the_retry_max bigint, the_timeout bigint, the_next_run timestamptz,
-    the_delay bigint, replaces boolean)
+    the_retry_first bigint, the_retry_max bigint, the_timeout bigint, the_max_interruptions integer,
+    the_next_run timestamptz, the_delay bigint, replaces boolean)
 RETURNS TABLE (id bigint, outcome text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -232,39 +307,93 @@ DECLARE
 BEGIN
     LOOP
         INSERT INTO @job AS job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap,
-            retries, retry_first_us, retry_max_us, timeout_us, next_run)
+            retries, retry_first_us, retry_max_us, timeout_us, max_interruptions, next_run)
         VALUES (the_key, the_handler, the_payload, the_schedule, the_time_zone, the_jitter, the_misfire,
-            the_overlap, the_retries, the_retry_first, the_retry_max, the_timeout, first)
+            the_overlap, the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
+            first)
         ON CONFLICT (key) DO NOTHING
         RETURNING job.id INTO found_id;
         EXIT WHEN FOUND;
 
-        SELECT job.id INTO found_id FROM @job job WHERE job.key = the_key FOR UPDATE;
-        -- It was deleted meanwhile.
-        CONTINUE WHEN NOT FOUND;
-        -- A new statement: it sees what was committed before the row was locked.
-        IF EXISTS (SELECT FROM @job job WHERE job.id = found_id AND job.next_run IS NOT NULL)
-            OR EXISTS (SELECT FROM @run run WHERE run.job = found_id
-                AND run.state IN ('waiting', 'claimed', 'running', 'blocked'))
-        THEN
-            IF NOT replaces THEN
+        IF NOT replaces THEN
+            SELECT job.id INTO found_id FROM @job job
+            WHERE job.key = the_key AND @is_unfinished(job.id, job.next_run);
+            IF FOUND THEN
                 RETURN QUERY SELECT found_id, 'found';
                 RETURN;
             END IF;
-            result := 'replaced';
-            PERFORM @cancel_runs(found_id);
         END IF;
+        SELECT job.id INTO found_id FROM @job job WHERE job.key = the_key FOR UPDATE;
+        -- It was deleted, or has lost its key, meanwhile.
+        CONTINUE WHEN NOT FOUND;
+        -- A new statement: it sees what was committed before the row was locked.
+        PERFORM FROM @job job WHERE job.id = found_id AND @is_unfinished(job.id, job.next_run);
+        IF NOT FOUND THEN
+            -- Not the same job again: a due time that it has had would get no run.
+            UPDATE @job job SET key = NULL WHERE job.id = found_id;
+            CONTINUE;
+        END IF;
+        CONTINUE WHEN NOT replaces;
+
+        result := 'replaced';
+        PERFORM @cancel_runs(found_id);
+        -- If they are interrupted or fail, they are repeated as they were.
+        UPDATE @run run SET payload = job.payload FROM @job job
+        WHERE job.id = found_id AND run.job = found_id AND run.state = 'running' AND run.payload IS NULL;
+        -- A due time has one run, and a one-off job needs one.
+        WHILE the_schedule = 'once'
+            AND EXISTS (SELECT FROM @run run WHERE run.job = found_id AND run.due = first)
+        LOOP
+            first := first + interval '1 microsecond';
+        END LOOP;
         UPDATE @job job
         SET handler = the_handler, payload = the_payload, schedule = the_schedule,
             time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
-            retry_max_us = the_retry_max, timeout_us = the_timeout, next_run = first, enabled = true,
-            trouble = NULL
+            retry_max_us = the_retry_max, timeout_us = the_timeout,
+            max_interruptions = the_max_interruptions, next_run = first, enabled = true, trouble = NULL
         WHERE job.id = found_id;
         EXIT;
     END LOOP;
     PERFORM @wake(first);
     RETURN QUERY SELECT found_id, result;
+END $$;
+
+-- Whether a job has a due time, or runs that have not ended.
+CREATE FUNCTION @is_unfinished(the_job bigint, next_run timestamptz) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT next_run IS NOT NULL OR EXISTS (SELECT FROM @run run WHERE run.job = the_job
+        AND run.state IN ('waiting', 'claimed', 'running', 'blocked'))
+$$;
+
+-- Removes at most `the_limit` results that are older than `age`, and jobs that are finished and have
+-- lost their last one. Returns the number of these results.
+CREATE FUNCTION @clean(age interval, the_limit bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    removed bigint;
+    jobs bigint[];
+BEGIN
+    -- One node at a time. If two nodes removed the last two results of a job, neither would know that
+    -- there are no more. A search for such jobs would read all jobs whose results are kept.
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('hashed-wheel-job-scheduler clean @channel', 0)) THEN
+        RETURN 0;
+    END IF;
+    WITH old AS (
+        DELETE FROM @run WHERE id IN (
+            SELECT run.id FROM @run run WHERE run.finished < clock_timestamp() - age
+            ORDER BY run.finished LIMIT the_limit FOR UPDATE SKIP LOCKED)
+        RETURNING job
+    )
+    SELECT count(*), array_agg(DISTINCT old.job) INTO removed, jobs FROM old;
+    -- Locked first: a caller may be about to request another run.
+    SELECT array_agg(ended.id) INTO jobs FROM (
+        SELECT job.id FROM @job job WHERE job.id = ANY (jobs) AND job.next_run IS NULL
+        ORDER BY job.id FOR UPDATE SKIP LOCKED
+    ) AS ended;
+    DELETE FROM @job job WHERE job.id = ANY (jobs)
+        AND NOT EXISTS (SELECT FROM @run run WHERE run.job = job.id);
+    RETURN removed;
 END $$;
 
 -- Makes the nodes read, if a due time is so near that their next regular read may be too late.

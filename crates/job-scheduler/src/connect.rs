@@ -40,11 +40,16 @@ impl Connector {
         Self { config, connect: Arc::new(connect) }
     }
 
-    /// Opens a connection. Each notification on it notifies `wake`. It is closed when the client is
-    /// dropped.
+    /// Opens a connection. Each notification on it notifies `wake`, and its end notifies `lost`. It
+    /// is closed when the client is dropped.
     ///
     /// The server waits for at most a lease for a node that has locked rows and sends nothing.
-    pub(crate) async fn connect(&self, lease: Duration, wake: Arc<Notify>) -> Result<Client, Error> {
+    pub(crate) async fn connect(
+        &self,
+        lease: Duration,
+        wake: Arc<Notify>,
+        lost: Arc<Notify>,
+    ) -> Result<Client, Error> {
         let mut config = self.config.clone();
         // TCP options are in whole seconds. Zero would be rejected.
         let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
@@ -58,16 +63,18 @@ impl Connector {
                     wake.notify_one();
                 }
             }
+            lost.notify_one();
         });
         let millis = lease.as_millis();
-        // All statements of a node find their rows by an index. The statistics of a table that
-        // grows and shrinks as fast as a queue are often wrong, and a plan with a sequential scan
-        // that was right for an empty table would be kept. (And a plan that needs one has a high
-        // cost then, for which it would be compiled.)
+        // All statements of a node find their rows by an index, in its order. The statistics of a
+        // table that grows and shrinks as fast as a queue are often wrong, and a plan with a
+        // sequential scan that was right for an empty table would be kept, or one that sorts all
+        // jobs that are due to find the first ones. (And a plan that needs one has a high cost
+        // then, for which it would be compiled.)
         let settings = format!(
             "SET idle_in_transaction_session_timeout = {millis}; SET statement_timeout = {millis}; \
              SET default_transaction_isolation = 'read committed'; SET client_min_messages = warning; \
-             SET enable_seqscan = off; SET jit = off"
+             SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
         );
         client.batch_execute(&settings).await?;
         Ok(client)

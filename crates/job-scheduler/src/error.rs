@@ -5,6 +5,23 @@ use std::fmt;
 use hashed_wheel::NewTimeoutError;
 
 /// Why a call failed.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::{Error, Scheduler};
+/// use tokio_postgres::NoTls;
+///
+/// # async fn example(config: tokio_postgres::Config) -> Result<(), Error> {
+/// match Scheduler::builder().start(config, NoTls).await {
+///     Err(Error::SchemaTooNew { found, known }) => {
+///         println!("version {found} of the tables needs a newer program than this one, which knows {known}");
+///     }
+///     started => drop(started?),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {

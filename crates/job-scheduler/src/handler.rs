@@ -16,6 +16,24 @@ use serde_json::Value;
 use crate::store::Run;
 
 /// What a handler learns about the run that it executes.
+///
+/// # Examples
+///
+/// A handler that does not repeat its effect after an interruption:
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{Context, RunError};
+///
+/// # async fn is_paid(_: i64) -> bool { true }
+/// # async fn pay(_: i64) -> Result<(), std::io::Error> { Ok(()) }
+/// async fn pay_once(context: Context, _: serde_json::Value) -> Result<(), RunError> {
+///     if context.interrupted > 0 && is_paid(context.run).await {
+///         return Ok(());
+///     }
+///     Ok(pay(context.run).await?)
+/// }
+/// # let _ = pay_once;
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Context {
@@ -43,6 +61,20 @@ pub struct Context {
 ///
 /// Any error converts into it by `?`. A run that fails with it is repeated if its job has
 /// [`retries`](crate::NewJob::retries) left.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{Context, RunError};
+///
+/// async fn parse(_: Context, text: String) -> Result<i64, RunError> {
+///     if text.is_empty() {
+///         return Err(RunError::permanent("there is no number in it, ever"));
+///     }
+///     Ok(text.parse()?)
+/// }
+/// # let _ = parse;
+/// ```
 #[derive(Debug)]
 pub struct RunError {
     pub(crate) error: Box<dyn StdError + Send + Sync>,

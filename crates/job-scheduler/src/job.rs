@@ -40,6 +40,26 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// What happens to a run that is due while another run of the same job is running, on any node.
+///
+/// A job that is due every second, and whose runs take 1.5 s:
+///
+/// ```text
+/// due       1 s     2 s     3 s     4 s
+/// Allow     1-2.5   2-3.5   3-4.5   4-5.5
+/// Skip      1-2.5   -       3-4.5   -
+/// Wait      1-2.5   2.5-4   4-5.5   5.5-7
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{NewJob, Overlap};
+/// use serde_json::Value;
+/// use std::time::Duration;
+///
+/// let job = NewJob::named("sync", Value::Null).every(Duration::from_secs(1)).overlap(Overlap::Skip);
+/// # let _ = job;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overlap {
@@ -50,6 +70,10 @@ pub enum Overlap {
     Skip,
     /// The later one starts when the earlier one has ended. Several of them start in the order in
     /// which they are due.
+    ///
+    /// About 1 000 runs of a job wait at most; further ones are recorded as
+    /// [`Skipped`](crate::RunState::Skipped). A run that never ends would otherwise fill the table:
+    /// give such a job a [`timeout`](NewJob::timeout).
     Wait,
 }
 
@@ -110,7 +134,11 @@ pub struct NewJob {
     retries: u32,
     backoff: (Duration, Duration),
     timeout: Option<Duration>,
+    max_interruptions: u32,
 }
+
+/// The default of [`NewJob::max_interruptions`].
+const MAX_INTERRUPTIONS: u32 = 10;
 
 #[derive(Debug)]
 enum Kind {
@@ -143,6 +171,7 @@ pub(crate) struct Checked {
     pub(crate) retry_first: i64,
     pub(crate) retry_max: i64,
     pub(crate) timeout: Option<i64>,
+    pub(crate) max_interruptions: i32,
 }
 
 impl NewJob {
@@ -171,6 +200,7 @@ impl NewJob {
             retries: 0,
             backoff: (Duration::ZERO, Duration::ZERO),
             timeout: None,
+            max_interruptions: MAX_INTERRUPTIONS,
         }
     }
 
@@ -196,12 +226,14 @@ impl NewJob {
     }
 
     /// Runs when the pattern matches. It has six fields: second, minute, hour, day of the month,
-    /// month, day of the week. The syntax is that of the crate [croner](https://docs.rs/croner),
-    /// with lists, ranges, steps, names, `L`, `W` and `#`.
+    /// month, day of the week, and optionally the year. The syntax is that of the crate
+    /// [croner](https://docs.rs/croner), with lists, ranges, steps, names, `L`, `W` and `#`. There
+    /// are no due times after the year 5000.
     ///
-    /// A fixed time of day that a change to daylight saving time omits runs immediately after the
-    /// gap, and one that is repeated runs once, as in Vixie cron. A pattern with a wildcard in its
-    /// time runs at each time that it matches.
+    /// A fixed time of day (one second, one minute and one hour) that a change to daylight saving
+    /// time omits runs immediately after the gap, and one that is repeated runs once, as in Vixie
+    /// cron. A pattern with a wildcard, a list, a range or a step in its time runs at each time
+    /// that it matches: not in a gap, and in both hours that have the same name.
     pub fn cron(mut self, pattern: impl Into<String>) -> Self {
         self.kind = Kind::Cron(pattern.into());
         self
@@ -254,8 +286,8 @@ impl NewJob {
     /// Repeats a failed run at most `limit` times. The first pause is `first`, each further one is
     /// twice as long, and none is longer than `max`. The default is no retry.
     ///
-    /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is always
-    /// repeated, and that does not count here.
+    /// Errors, panics, and timeouts are failures. A loss of the node is not: such a run is repeated
+    /// up to [`max_interruptions`](Self::max_interruptions), and that does not count here.
     pub fn retries(mut self, limit: u32, first: Duration, max: Duration) -> Self {
         self.retries = limit;
         self.backoff = (first, max);
@@ -266,6 +298,17 @@ impl NewJob {
     /// dropped at its next `.await`. The default is no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// How often a run is repeated because its node was lost during the run. After more
+    /// interruptions than this, it is not repeated and ends as
+    /// [`Abandoned`](crate::RunState::Abandoned). The default is 10.
+    ///
+    /// Without a limit, a run that ends its process (by a stack overflow, or by lack of memory)
+    /// would end one node after the other for ever.
+    pub fn max_interruptions(mut self, limit: u32) -> Self {
+        self.max_interruptions = limit;
         self
     }
 
@@ -297,11 +340,11 @@ impl NewJob {
             jitter: micros("a jitter", self.jitter)?,
             misfire: self.misfire.as_str(),
             overlap: self.overlap.as_str(),
-            retries: i32::try_from(self.retries)
-                .map_err(|_| Error::Invalid("the number of retries must be at most 2147483647".into()))?,
+            retries: count("retries", self.retries)?,
             retry_first: micros("a pause", self.backoff.0)?,
             retry_max: micros("a pause", self.backoff.1)?,
             timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
+            max_interruptions: count("interruptions", self.max_interruptions)?,
         })
     }
 }
@@ -314,6 +357,11 @@ pub(crate) fn micros(what: &str, time: Duration) -> Result<i64, Error> {
         return Err(Error::Invalid(format!("{what} of {time:?}: must be at most a century")));
     }
     Ok(time.as_micros() as i64)
+}
+
+fn count(what: &str, number: u32) -> Result<i32, Error> {
+    i32::try_from(number)
+        .map_err(|_| Error::Invalid(format!("the number of {what} must be at most {}", i32::MAX)))
 }
 
 /// Rounds down, because the database would round to the nearest microsecond, and the run would have
@@ -351,6 +399,7 @@ mod tests {
             (job().jitter(Duration::MAX), "a jitter of"),
             (job().retries(1, ms(1), Duration::MAX), "a pause of"),
             (job().retries(u32::MAX, ms(1), ms(1)), "the number of retries"),
+            (job().max_interruptions(u32::MAX), "the number of interruptions"),
             (job().timeout(Duration::ZERO), "a timeout must be at least 1ms"),
         ] {
             let error = job.check().map(drop).unwrap_err().to_string();

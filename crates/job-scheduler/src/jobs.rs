@@ -11,10 +11,11 @@ use crate::schedule::Schedule;
 use crate::sql::Names;
 
 const PUT: &str =
-    "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+     $16)";
 
 const PAUSE: &str = "
-    WITH paused AS (UPDATE @job SET enabled = false WHERE id = $1 RETURNING id)
+    WITH paused AS (UPDATE @job SET enabled = false, trouble = NULL WHERE id = $1 RETURNING id)
     SELECT id FROM paused";
 
 const CANCEL: &str = "SELECT @cancel_runs($1)";
@@ -33,10 +34,11 @@ const DELETE: &str = "
     WITH slot AS (DELETE FROM @slot WHERE job = $1), job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
     SELECT id FROM job";
 
+/// Locked first, because a replacement may be about to change the handler.
 const RUN_NOW: &str = "
-    WITH requested AS (
+    WITH named AS (SELECT id, handler FROM @job WHERE id = $1 FOR KEY SHARE), requested AS (
         INSERT INTO @run (job, handler, due, start_at, state, is_manual)
-        SELECT id, handler, now, now, 'waiting', true FROM @job, clock_timestamp() AS now WHERE id = $1
+        SELECT id, handler, now, now, 'waiting', true FROM named, clock_timestamp() AS now
         RETURNING id, due
     )
     SELECT id, @wake(due) FROM requested";
@@ -64,8 +66,10 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// enqueued and changed in a transaction of the application: they exist if and only if it commits.
 /// The nodes are notified at that time.
 ///
-/// A transaction that has changed, paused or deleted a job should commit soon: until then, it holds
-/// locks that the runs of this job need. A transaction that has only enqueued jobs does not.
+/// Until a transaction that has replaced, paused, resumed or deleted a job commits, the runs of
+/// this job do not start, and results of those that are executing are not written. Other jobs are
+/// not affected, and no node waits: it tries again. A transaction that has only enqueued jobs
+/// delays nothing, except another call with the same new key.
 ///
 /// # Examples
 ///
@@ -93,10 +97,25 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// ```
 #[derive(Debug, Clone)]
 pub struct Jobs {
-    names: Names,
+    pub(crate) names: Names,
 }
 
 /// What [`Jobs::enqueue`] has done.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::{Jobs, NewJob, Outcome};
+///
+/// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let job = NewJob::named("report", serde_json::json!({ "department": 7 })).key("report-7");
+/// let enqueued = Jobs::new("jobs")?.enqueue(&client, job).await?;
+/// if enqueued.outcome == Outcome::Found {
+///     println!("job {} is still unfinished", enqueued.job);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Enqueued {
@@ -162,6 +181,8 @@ pub enum RunState {
     Skipped,
     /// The job was paused or replaced.
     Cancelled,
+    /// It was interrupted more often than [`max_interruptions`](crate::NewJob::max_interruptions).
+    Abandoned,
 }
 
 /// A run of a job.
@@ -226,6 +247,10 @@ impl Jobs {
 
     /// Stores a job. A job that is due within milliseconds after the commit starts then.
     ///
+    /// With a [`key`](NewJob::key), an unfinished job with this key is found, and not locked. If
+    /// the job with this key is finished, it loses the key to the new job, which has another
+    /// number.
+    ///
     /// # Errors
     ///
     /// [`Error::Invalid`] if a setting is invalid, or if the pattern has no due time.
@@ -249,6 +274,7 @@ impl Jobs {
                     (&job.retry_first, Type::INT8),
                     (&job.retry_max, Type::INT8),
                     (&job.timeout, Type::INT8),
+                    (&job.max_interruptions, Type::INT4),
                     (&first, Type::TIMESTAMPTZ),
                     (&job.delay, Type::INT8),
                     (&job.replaces, Type::BOOL),
@@ -278,13 +304,30 @@ impl Jobs {
     }
 
     /// Pauses a job: its runs that have not started do not start, although a node may have read
-    /// them. Those that are running are not affected. Returns false if there is no such job.
+    /// them. Those that are running continue, but are not repeated if they fail or are interrupted.
+    /// Returns false if there is no such job.
     ///
     /// It is atomic, and `client` may be a transaction with other changes.
     ///
     /// # Errors
     ///
     /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let jobs = Jobs::new("jobs")?;
+    /// if let Some(job) = jobs.find(&client, "report-7").await? {
+    ///     jobs.pause(&mut client, job).await?;
+    ///     // Later:
+    ///     jobs.resume(&mut client, job).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn pause(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
         let found = transaction.query_opt(&self.names.complete(PAUSE), &[&job]).await?.is_some();
@@ -334,6 +377,22 @@ impl Jobs {
     /// # Errors
     ///
     /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let jobs = Jobs::new("jobs")?;
+    /// let run = jobs.run_now(&client, 7).await?;
+    /// for info in jobs.history(&client, 7, 10).await? {
+    ///     println!("{} {:?} {:?}", info.due, info.state, info.error);
+    /// }
+    /// # let _ = run;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run_now(&self, client: &impl GenericClient, job: i64) -> Result<Option<i64>, Error> {
         let row = client.query_opt(&self.names.complete(RUN_NOW), &[&job]).await?;
         Ok(row.map(|row| row.get(0)))
@@ -344,6 +403,24 @@ impl Jobs {
     /// # Errors
     ///
     /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let jobs = Jobs::new("jobs")?;
+    /// let mut last = 0;
+    /// loop {
+    ///     let page = jobs.list(&client, last, 100).await?;
+    ///     let Some(end) = page.last() else { break };
+    ///     last = end.id;
+    ///     page.iter().for_each(|job| println!("{} {} {:?}", job.id, job.schedule, job.next_run));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn list(&self, client: &impl GenericClient, after: i64, limit: u32) -> Result<Vec<Job>, Error> {
         let rows = client.query(&self.names.complete(LIST), &[&after, &i64::from(limit)]).await?;
         Ok(rows.iter().map(job).collect())
@@ -388,6 +465,18 @@ impl Jobs {
     /// # Errors
     ///
     /// [`Error::Database`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use hashed_wheel_job_scheduler::Jobs;
+    ///
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let nodes = Jobs::new("jobs")?.nodes(&client).await?;
+    /// println!("{} nodes are alive", nodes.iter().filter(|node| node.is_alive).count());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn nodes(&self, client: &impl GenericClient) -> Result<Vec<NodeInfo>, Error> {
         let rows = client.query(&self.names.complete(NODES), &[]).await?;
         let node = |row: &Row| NodeInfo {
@@ -414,8 +503,8 @@ fn job(row: &Row) -> Job {
     }
 }
 
-fn run_info(row: &Row) -> RunInfo {
-    let state = match row.get("state") {
+pub(crate) fn run_state(text: &str) -> RunState {
+    match text {
         "waiting" => RunState::Waiting,
         "claimed" => RunState::Claimed,
         "running" => RunState::Running,
@@ -423,14 +512,18 @@ fn run_info(row: &Row) -> RunInfo {
         "done" => RunState::Done,
         "failed" => RunState::Failed,
         "skipped" => RunState::Skipped,
+        "abandoned" => RunState::Abandoned,
         // The table has no other.
         _ => RunState::Cancelled,
-    };
+    }
+}
+
+fn run_info(row: &Row) -> RunInfo {
     RunInfo {
         id: row.get("id"),
         job: row.get("job"),
         due: row.get("due"),
-        state,
+        state: run_state(row.get("state")),
         attempt: row.get("attempt"),
         interrupted: row.get("interrupted"),
         taken_over: row.get("taken_over"),

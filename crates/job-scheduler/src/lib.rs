@@ -52,7 +52,8 @@
 //!   lost if it has not renewed its [lease](SchedulerBuilder::lease). The run starts at most
 //!   `lease + heartbeat` after the last renewal, if another node has capacity.
 //! - **A run that was interrupted is repeated and marked**: by [`Context::interrupted`], the
-//!   handler detects that it may have been done before.
+//!   handler detects that it may have been done before. It is not repeated if its job is paused
+//!   meanwhile, or after more than [`max_interruptions`](NewJob::max_interruptions).
 //! - **At most one run of a job is running**, if its [`Overlap`] is `Skip` or `Wait`. Interrupted
 //!   runs are the exception, see below.
 //! - **Changes are immediate.** A run that was read ahead does not start after its job is paused,
@@ -66,8 +67,11 @@
 //! - **No execution after a loss.** A node that was stopped for longer than its lease (a suspended
 //!   machine, a network failure) may finish runs that it had started, while another node repeats
 //!   them. It notices that at its next call of the database, and drops their futures.
-//! - **A handler that ends its process** ends one node after the other. Such a handler should give
-//!   up according to [`Context::interrupted`].
+//! - **A handler that ends its process** ends one node after the other, until the run is
+//!   [`Abandoned`](RunState::Abandoned) after [`max_interruptions`](NewJob::max_interruptions).
+//! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout) and the loss
+//!   of a lease take effect at its next `.await`. If all threads of the runtime are blocked for
+//!   longer than a lease, the node loses it.
 //!
 //! # Clocks
 //!
@@ -85,8 +89,23 @@
 //!
 //! | feature | |
 //! |---|---|
-//! | `tracing` (default) | reports failed runs, takeovers and restarts |
-//! | `metrics` | counts runs and takeovers, and records lateness and duration |
+//! | `tracing` (default) | reports failed runs, takeovers and restarts, as warnings |
+//! | `metrics` | the metrics below |
+//! | `cli` | the program `job-scheduler` |
+//!
+//! # Metrics
+//!
+//! They are those of one process. Nodes in the same process add to the same metrics.
+//!
+//! | name | labels | |
+//! |---|---|---|
+//! | `job_scheduler_runs_started_total` | `handler` | counter of executions |
+//! | `job_scheduler_runs_ended_total` | `handler`, `end` | counter: `done`, `failed`, `retried`, `cancelled` or `abandoned` |
+//! | `job_scheduler_lateness_seconds` | `handler` | histogram: how much later than it should an execution has started |
+//! | `job_scheduler_duration_seconds` | `handler` | histogram of the times of executions |
+//! | `job_scheduler_runs_held` | | gauge: runs that the node has read ahead or is executing |
+//! | `job_scheduler_taken_over_total` | | counter of runs that the node has taken over |
+//! | `job_scheduler_restarts_total` | | counter: the node has lost its lease or its connections, and starts again |
 
 mod clock;
 mod connect;
@@ -96,6 +115,7 @@ mod job;
 mod jobs;
 mod migrate;
 mod observe;
+mod overview;
 mod schedule;
 mod scheduler;
 mod session;
@@ -107,6 +127,7 @@ pub use crate::error::Error;
 pub use crate::handler::{Context, RunError};
 pub use crate::job::{NewJob, Overlap, Payload};
 pub use crate::jobs::{Enqueued, Job, Jobs, NodeInfo, Outcome, RunInfo, RunState};
+pub use crate::overview::{ActiveRun, NodeLoad, Overview};
 pub use crate::schedule::Misfire;
 pub use crate::scheduler::{Scheduler, SchedulerBuilder};
 

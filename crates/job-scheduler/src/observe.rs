@@ -11,6 +11,10 @@ pub(crate) enum End {
     Done,
     Failed,
     Retried,
+    /// Not executed again: its job was paused.
+    Cancelled,
+    /// Not executed again: it was interrupted too often.
+    Abandoned,
 }
 
 /// A run has started, this long after it should have.
@@ -34,6 +38,8 @@ pub(crate) fn ended(run: &Run, end: End, took: Duration, error: Option<&str>) {
             End::Done => "done",
             End::Failed => "failed",
             End::Retried => "retried",
+            End::Cancelled => "cancelled",
+            End::Abandoned => "abandoned",
         };
         let handler = run.handler.clone();
         metrics::counter!("job_scheduler_runs_ended_total", "handler" => handler.clone(), "end" => name)
@@ -42,7 +48,7 @@ pub(crate) fn ended(run: &Run, end: End, took: Duration, error: Option<&str>) {
             .record(took.as_secs_f64());
     }
     #[cfg(feature = "tracing")]
-    if let Some(error) = error {
+    if let (Some(error), false) = (error, matches!(end, End::Cancelled)) {
         let will_retry = matches!(end, End::Retried);
         tracing::warn!(
             job = run.job,

@@ -24,6 +24,29 @@ pub(crate) enum Schedule {
 ///
 /// Due times that are late by less than that run as usual, whatever the policy. The names in Quartz
 /// are in parentheses. (Its other policies concern repeat counts, which do not exist here.)
+///
+/// A job that is due every minute, with the default of one minute for `misfire_after`. There was no
+/// node from 12:01:30 to 12:05:30:
+///
+/// ```text
+/// due       12:01  12:02  12:03  12:04  12:05  12:06
+/// Skip      run    -------skipped-----  run    run     one record for the three; 12:05 runs at 12:05:30
+/// RunOnce   run    ------one run------  run    run     it and 12:05 run at 12:05:30
+/// RunAll    run    run    run    run    run    run     four of them at 12:05:30
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_job_scheduler::{Misfire, NewJob};
+/// use serde_json::Value;
+///
+/// // A report of last night is wanted once, also if it is late.
+/// let report = NewJob::named("report", Value::Null).cron("0 30 3 * * *").misfire(Misfire::RunOnce);
+/// // A sample that is late has no value.
+/// let sample = NewJob::named("sample", Value::Null).cron("0 * * * * *").misfire(Misfire::Skip);
+/// # let _ = (report, sample);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Misfire {
@@ -140,13 +163,24 @@ impl Schedule {
     }
 }
 
+/// Where a search starts again after an error, in hours from its start: first soon, and finally
+/// after more than a year.
+const RESTARTS: [i64; 14] = [0, 1, 2, 4, 8, 16, 24, 48, 96, 192, 384, 768, 2_000, 9_000];
+
 /// Returns the first time at or after `time` that matches the pattern, if there is one.
 fn occurrence(cron: &Cron, zone: &TimeZone, time: Timestamp) -> Option<Timestamp> {
     // Rounded up, because patterns have no fractions of a second.
     let second = -(-time.as_nanosecond()).div_euclid(1_000_000_000);
     let time = Timestamp::from_second(second.try_into().ok()?).ok()?;
-    let next = cron.find_next_occurrence(&time.to_zoned(zone.clone()), true).ok()?;
-    Some(next.timestamp())
+    let after_errors = RESTARTS.into_iter().map(|hours| time.checked_add(SignedDuration::from_hours(hours)));
+    for start in after_errors.map_while(Result::ok) {
+        if let Ok(next) = cron.find_next_occurrence(&start.to_zoned(zone.clone()), true) {
+            return Some(next.timestamp());
+        }
+        // There are no more, or the search has met a day that the zone does not have, as in Samoa
+        // in 2011, which must not end the job. The error is the same.
+    }
+    None
 }
 
 /// Reads a whole number of the units `us`, `ms` or `s`.
@@ -316,10 +350,7 @@ mod tests {
 
     /// Returns the next three due times from a time on.
     fn berlin(pattern: &str, from: &str) -> Vec<String> {
-        let schedule = Schedule::cron(pattern, "Europe/Berlin").unwrap();
-        let first = schedule.first(from.parse().unwrap());
-        let times = std::iter::successors(first, |&due| schedule.next(due, due));
-        times.take(3).map(|time| time.to_string()).collect()
+        due_times("Europe/Berlin", pattern, from)
     }
 
     #[test]
@@ -352,6 +383,124 @@ mod tests {
             berlin("0 */30 * * * *", "2026-10-25T00:30:00Z"),
             ["2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"]
         );
+    }
+
+    /// Returns the next due times from a time on, at most three.
+    fn due_times(zone: &str, pattern: &str, from: &str) -> Vec<String> {
+        let schedule = Schedule::cron(pattern, zone).unwrap();
+        let first = schedule.first(from.parse().unwrap());
+        let times = std::iter::successors(first, |&due| schedule.next(due, due));
+        times.take(3).map(|time| time.to_string()).collect()
+    }
+
+    #[test]
+    fn changes_at_midnight_and_by_half_an_hour_are_no_exception() {
+        // On 4 November the clock goes from 00:00 to 01:00, which is 03:00 UTC.
+        assert_eq!(
+            due_times("America/Sao_Paulo", "0 0 0 * * *", "2018-11-03T00:00:00Z"),
+            ["2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"]
+        );
+        // On 4 October the clock goes from 02:00 to 02:30, which is 15:30 UTC on the day before...
+        assert_eq!(
+            due_times("Australia/Lord_Howe", "0 15 2 * * *", "2026-10-02T20:00:00Z"),
+            ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z", "2026-10-05T15:15:00Z"]
+        );
+        // ... and on 5 April from 02:00 back to 01:30, which is 15:00 UTC on the day before.
+        assert_eq!(
+            due_times("Australia/Lord_Howe", "0 45 1 * * *", "2026-04-03T20:00:00Z"),
+            ["2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z", "2026-04-06T15:15:00Z"]
+        );
+    }
+
+    #[test]
+    fn list_is_no_fixed_time() {
+        // In the hour that the clock skips, and in the one that it repeats.
+        assert_eq!(
+            due_times("Europe/Berlin", "0 0,30 2 * * *", "2026-03-29T00:00:00Z")[0],
+            "2026-03-30T00:00:00Z"
+        );
+        assert_eq!(
+            due_times("Europe/Berlin", "0 0,30 2 * * *", "2026-10-25T00:15:00Z"),
+            ["2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"]
+        );
+    }
+
+    #[test]
+    fn day_that_a_zone_skips_does_not_end_the_job() {
+        // Samoa had no 30 December in 2011.
+        assert_eq!(
+            due_times("Pacific/Apia", "0 0 12 * * *", "2011-12-29T00:00:00Z"),
+            ["2011-12-29T22:00:00Z", "2011-12-30T22:00:00Z", "2011-12-31T22:00:00Z"]
+        );
+        assert_eq!(
+            due_times("Pacific/Apia", "0 0 12 30 12 *", "2011-12-01T00:00:00Z")[0],
+            "2012-12-29T22:00:00Z"
+        );
+    }
+
+    #[test]
+    fn due_times_move_forward_in_every_zone() {
+        let patterns = ["0 30 2 * * *", "0 0 0 * * *", "0 */15 * * * *", "30 5 1-3 * * *", "0 0 12 L * *"];
+        let zones = [
+            "Africa/Casablanca",
+            "America/Santiago",
+            "America/St_Johns",
+            "Antarctica/Troll",
+            "Asia/Kathmandu",
+            "Asia/Tehran",
+            "Europe/Dublin",
+            "Europe/London",
+            "Pacific/Apia",
+            "Pacific/Chatham",
+        ];
+        for zone in zones {
+            for pattern in patterns {
+                let schedule = Schedule::cron(pattern, zone).unwrap();
+                // The days around the changes of many zones.
+                for from in
+                    ["2011-12-28", "2024-03-08", "2024-03-29", "2024-04-05", "2024-10-04", "2024-10-25"]
+                {
+                    let mut due: Timestamp = format!("{from}T00:00:00Z").parse().unwrap();
+                    for _ in 0..300 {
+                        let next = schedule.next(due, due).expect("it has no end");
+                        assert!(next > due, "{zone} {pattern}: {next} after {due}");
+                        due = next;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_have_an_optional_year_and_an_end() {
+        assert_eq!(due_times("UTC", "0 0 0 1 1 * 2099", "2026-01-01T00:00:00Z"), ["2099-01-01T00:00:00Z"]);
+        let yearly = parse("cron 0 0 0 1 1 *");
+        let late = |year: u32| format!("{year}-06-01T00:00:00Z").parse().unwrap();
+        assert!(yearly.first(late(4_998)).is_some());
+        assert_eq!(yearly.first(late(9_998)), None);
+        assert!(yearly.first(Timestamp::MIN).is_some());
+    }
+
+    #[test]
+    fn invalid_patterns_are_rejected() {
+        for pattern in [
+            "",
+            "* * * * *",
+            "60 * * * * *",
+            "* * 24 * * *",
+            "* * * 0 * *",
+            "* * * 32 * *",
+            "* * * * 13 *",
+            "* * * * * 8",
+            "*/0 * * * * *",
+            "a b c d e f",
+            "5-1 * * * * *",
+            "* * * * * MON#6",
+            "* * * * * * * *",
+        ] {
+            let error = Schedule::cron(pattern, "UTC").unwrap_err();
+            assert!(error.starts_with(&format!("cron pattern '{pattern}': ")), "{error}");
+        }
     }
 
     #[test]

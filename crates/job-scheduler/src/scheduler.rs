@@ -177,6 +177,9 @@ impl SchedulerBuilder {
     }
 
     /// The maximum number of runs that execute at a time. The default is 64.
+    ///
+    /// If all of them are busy for longer than a lease, the node gives the runs that have not started
+    /// to other nodes, and reads no more until a run has ended.
     pub fn runners(mut self, count: usize) -> Self {
         self.settings.runners = count;
         self
@@ -250,7 +253,7 @@ impl SchedulerBuilder {
         // All of its timeouts are due within a minute.
         let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
         let connector = Connector::new(config, tls);
-        let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default()).await?;
+        let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default(), Arc::default()).await?;
         migrate(&mut client, &names).await?;
         drop(client);
         let shared = Shared { settings: self.settings, names, handlers: self.handlers, connector, timer };
@@ -270,6 +273,27 @@ impl SchedulerBuilder {
 /// If this value is dropped without [`shutdown`](Self::shutdown), the node ends as if its process
 /// were killed: handlers are dropped at their next `.await`, and other nodes take over its runs
 /// after its lease.
+///
+/// # Examples
+///
+/// ```no_run
+/// use hashed_wheel_job_scheduler::{Context, RunError, Scheduler};
+/// use std::time::Duration;
+/// use tokio_postgres::NoTls;
+///
+/// async fn greet(_: Context, name: serde_json::Value) -> Result<(), RunError> {
+///     println!("hello {name}");
+///     Ok(())
+/// }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = "postgresql://user@localhost/shop".parse()?;
+/// let node = Scheduler::builder().handler_named("greet", greet).start(config, NoTls).await?;
+/// // Until the process should end:
+/// node.shutdown(Duration::from_secs(10)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Scheduler {
     jobs: Jobs,
@@ -300,6 +324,8 @@ impl Scheduler {
     /// Ends the node. Runs that have not started are given back at once, and other nodes start
     /// them. Runs that are executing get the time `grace` to end. After that their futures are
     /// dropped, and other nodes repeat them as interrupted.
+    ///
+    /// It returns within `grace` and about three leases, also if the database cannot be reached.
     ///
     /// # Errors
     ///
@@ -364,7 +390,11 @@ async fn run(
                 _ = stop.changed() => return Ok(()),
             }
         }
-        opened = Session::open(shared.clone(), previous).await;
+        opened = tokio::select! {
+            opened = Session::open(shared.clone(), previous) => opened,
+            // It has no runs now. Those of the previous session are taken over after its lease.
+            _ = stop.changed() => return Ok(()),
+        };
     }
 }
 

@@ -38,7 +38,7 @@ use crate::handler::{RunError, panic_message, text_without_nul};
 use crate::observe::{self, End};
 use crate::schedule::Window;
 use crate::settings::Shared;
-use crate::store::{Finished, Limits, Run, Started, Store};
+use crate::store::{Finished, Limits, Run, Started, Store, Verdict};
 
 /// The maximum number of runs in one statement that starts or finishes runs.
 const MAX_BATCH: usize = 256;
@@ -47,7 +47,11 @@ const MAX_BATCH: usize = 256;
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 
 /// The maximum number of results that are removed at a time.
-const CLEANING_BATCH: usize = 1_000;
+const CLEANING_BATCH: usize = 2_000;
+
+/// The shortest and the longest pause before another attempt to start or finish a run that a
+/// transaction of an application has locked.
+const LOCKED_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 
 /// Whether a node should end.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,7 +70,11 @@ pub(crate) struct Session {
     held: AtomicUsize,
     /// Whether the last read took fewer runs than there were, because it held too many.
     is_starved: AtomicBool,
+    /// Since when all runners are busy while `start` needs one.
+    out_of_runners: Mutex<Option<Instant>>,
     wake: Arc<Notify>,
+    /// A connection has ended.
+    lost: Arc<Notify>,
 }
 
 /// The connections of a session.
@@ -79,7 +87,9 @@ pub(crate) struct Stores {
 /// The end of an execution.
 struct Execution {
     run: Run,
-    result: Result<Value, RunError>,
+    result: Result<Value, Failure>,
+    /// It was not executed.
+    verdict: Option<Verdict>,
     retries: u32,
     backoff: (Duration, Duration),
     took: Duration,
@@ -87,14 +97,32 @@ struct Execution {
     _permit: OwnedSemaphorePermit,
 }
 
+/// A [`RunError`] as text, because the code that makes the text is the user's.
+struct Failure {
+    text: String,
+    is_permanent: bool,
+}
+
+impl Failure {
+    fn permanent(text: String) -> Self {
+        Self { text, is_permanent: true }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(RunError { error, is_permanent }: RunError) -> Self {
+        Self { text: text_without_nul(&error.to_string()), is_permanent }
+    }
+}
+
 impl Session {
     /// Connects and registers. The runs of the `previous` session of this process can then be taken
     /// over immediately.
     pub(crate) async fn open(shared: Arc<Shared>, previous: Option<i64>) -> Result<(Self, Stores), Error> {
-        let wake = Arc::new(Notify::new());
+        let [wake, lost] = [(); 2].map(|()| Arc::new(Notify::new()));
         let lease = shared.settings.lease;
         let connect = async || -> Result<Store, Error> {
-            let client = shared.connector.connect(lease, wake.clone()).await?;
+            let client = shared.connector.connect(lease, wake.clone(), lost.clone()).await?;
             Ok(Store::new(client, &shared.names, lease).await?)
         };
         let open = async {
@@ -114,7 +142,9 @@ impl Session {
             queue: DelayQueue::new(&shared.timer),
             held: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),
+            out_of_runners: Mutex::new(None),
             wake,
+            lost,
             shared,
         };
         Ok((session, stores))
@@ -134,6 +164,7 @@ impl Session {
             result = self.lead(&mut stores.lead, stop) => result,
             Err(error) = self.start(&stores.start, &mut handlers, results) => Err(error),
             Err(error) = self.finish(&stores.finish, finished) => Err(error),
+            Err(error) = self.watch([&stores.start, &stores.finish]) => Err(error),
         };
         let lease = self.shared.settings.lease;
         let have_ended = self.shared.timer.timeout(lease, handlers.shutdown()).await.is_ok();
@@ -145,15 +176,33 @@ impl Session {
         (result, have_ended.then_some(self.id))
     }
 
+    /// Detects the end of a connection that may not be used for long. The next run would be late.
+    async fn watch(&self, stores: [&Store; 2]) -> Result<Infallible, Error> {
+        loop {
+            self.lost.notified().await;
+            // The connection that listens is checked by a beat.
+            self.wake.notify_one();
+            for store in stores {
+                within(&self.shared, self.shared.settings.lease, async { Ok(store.check().await?) }).await?;
+            }
+        }
+    }
+
     async fn lead(&self, store: &mut Store, stop: &mut watch::Receiver<Stop>) -> Result<(), Error> {
         let lease = self.shared.settings.lease;
         let mut cleaned = Instant::now();
+        let mut stalled = None;
         loop {
             let began = Instant::now();
             let stopping = *stop.borrow_and_update();
-            let has_more = within(&self.shared, lease, self.beat(store, stopping != Stop::No)).await?;
+            if self.is_stalled() {
+                stalled = Some(began);
+                within(&self.shared, lease, self.share(store)).await?;
+            }
+            let limit = self.limit(stopping, stalled);
+            let has_more = within(&self.shared, lease, self.beat(store, limit)).await?;
             if let Stop::At(end) = stopping {
-                self.give_back(store).await?;
+                within(&self.shared, lease, self.give_back(store)).await?;
                 if self.held.load(Relaxed) == 0 || Instant::now() >= end {
                     return Ok(());
                 }
@@ -172,14 +221,14 @@ impl Session {
     }
 
     /// Renews the lease and claims runs. Returns whether there may be more.
-    async fn beat(&self, store: &mut Store, is_stopping: bool) -> Result<bool, Error> {
+    async fn beat(&self, store: &mut Store, limit: usize) -> Result<bool, Error> {
         let settings = &self.shared.settings;
         let beat = store.beat(self.id).await?.ok_or(Error::LeaseLost)?;
         let reading = beat.reading;
         let mut runs = Vec::new();
         let free = settings.capacity.saturating_sub(self.held.load(Relaxed));
-        let room = free.min(settings.batch);
-        if !is_stopping && room > 0 {
+        let room = free.min(limit);
+        if room > 0 {
             let window = Window {
                 oldest: reading.clock - settings.misfire_after,
                 horizon: reading.clock + settings.prefetch,
@@ -194,7 +243,7 @@ impl Session {
         beat.commit().await?;
         self.lock_clock().learn(reading);
         self.is_starved.store(runs.len() == free, Relaxed);
-        let has_more = runs.len() == room && room < free;
+        let has_more = runs.len() == room && room < free && limit == settings.batch;
         self.enqueue(runs);
         Ok(has_more)
     }
@@ -206,6 +255,49 @@ impl Session {
             let start = self.lock_clock().instant(run.start_at);
             self.queue.insert_at(run, start);
         }
+    }
+
+    /// Returns the maximum number of runs that the next beat claims. After a stall it is small for
+    /// some time, because the next one may be near.
+    fn limit(&self, stopping: Stop, stalled: Option<Instant>) -> usize {
+        let settings = &self.shared.settings;
+        let was_stalled = stalled.is_some_and(|stalled| stalled.elapsed() < settings.heartbeat() * 10);
+        match stopping {
+            Stop::At(_) => 0,
+            Stop::No if self.is_stalled() => 0,
+            Stop::No if was_stalled => settings.runners.min(settings.batch),
+            Stop::No => settings.batch,
+        }
+    }
+
+    /// Whether all runners have been busy for a lease, so that runs that are due do not start. (Not
+    /// less: a database that is slow for a moment must not get more to do by that.)
+    fn is_stalled(&self) -> bool {
+        let since = *self.lock_out_of_runners();
+        since.is_some_and(|since| since.elapsed() >= self.shared.settings.lease)
+    }
+
+    /// Gives what has not started to other nodes, if there are any.
+    async fn share(&self, store: &Store) -> Result<(), Error> {
+        if !self.queue.is_empty() && store.has_others(self.id).await? {
+            self.give_back(store).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a runner.
+    async fn runner(&self, runners: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+        if let Ok(permit) = runners.clone().try_acquire_owned() {
+            return permit;
+        }
+        *self.lock_out_of_runners() = Some(Instant::now());
+        let permit = runners.clone().acquire_owned().await.expect("it is never closed");
+        let was_stalled = self.is_stalled();
+        *self.lock_out_of_runners() = None;
+        if was_stalled {
+            self.wake.notify_one();
+        }
+        permit
     }
 
     /// Gives back what has not started, so that other nodes start it.
@@ -257,7 +349,7 @@ impl Session {
         let runners = Arc::new(Semaphore::new(self.shared.settings.runners));
         loop {
             let mut due = HashMap::new();
-            let permit = runners.clone().acquire_owned().await.expect("it is never closed");
+            let permit = self.runner(&runners).await;
             let run = self.queue.expired().await?.into_inner();
             self.unless_early(run, permit, &mut due);
             while due.len() < MAX_BATCH {
@@ -271,12 +363,16 @@ impl Session {
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
             }
-            let count = starts.running.len();
+            let kept = starts.running.len() + starts.locked.len();
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
                 handlers.spawn(execute(self.shared.clone(), run, started, permit, results.clone()));
             }
-            self.forget(ids.len() - count);
+            for id in starts.locked {
+                let (run, _) = due.remove(&id).expect("only these are locked");
+                self.start_later(run);
+            }
+            self.forget(ids.len() - kept);
             while handlers.try_join_next().is_some() {}
         }
     }
@@ -296,6 +392,13 @@ impl Session {
         }
     }
 
+    /// Tries again after a pause, which grows with the time that the run is late.
+    fn start_later(&self, run: Run) {
+        let now = Instant::now();
+        let late = now.saturating_duration_since(self.lock_clock().instant(run.start_at));
+        self.queue.insert_at(run, now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1));
+    }
+
     /// Writes results.
     async fn finish(
         &self,
@@ -303,21 +406,41 @@ impl Session {
         mut executions: mpsc::UnboundedReceiver<Execution>,
     ) -> Result<Infallible, Error> {
         let prefetch = self.shared.settings.prefetch;
+        // Executions whose results could not be written yet, and the pause before the next attempt.
+        let mut locked = Vec::new();
+        let mut pause = LOCKED_PAUSE.0;
         loop {
             let mut batch = Vec::new();
-            if executions.recv_many(&mut batch, MAX_BATCH).await == 0 {
-                // The other end is in `start`, which has returned an error or is about to.
-                return std::future::pending().await;
+            tokio::select! {
+                count = executions.recv_many(&mut batch, MAX_BATCH) => if count == 0 {
+                    // The other end is in `start`, which has returned an error or is about to.
+                    return std::future::pending().await;
+                },
+                elapsed = self.shared.timer.sleep(pause), if !locked.is_empty() => elapsed?,
             }
+            batch.append(&mut locked);
             let results: Vec<_> = batch.iter().map(finished).collect();
             let finish = async { Ok(store.finish(self.id, prefetch, &results).await?) };
-            let claimed = within(&self.shared, self.shared.settings.lease, finish).await?;
-            for (execution, result) in batch.iter().zip(&results) {
-                report(execution, result);
+            let finishes = within(&self.shared, self.shared.settings.lease, finish).await?;
+            let finishes = finishes.ok_or(Error::LeaseLost)?;
+            let mut written = 0;
+            for (execution, result) in batch.into_iter().zip(&results) {
+                if finishes.locked.contains(&execution.run.id) {
+                    locked.push(execution);
+                } else {
+                    report(&execution, result);
+                    written += 1;
+                }
             }
-            self.enqueue(claimed.ok_or(Error::LeaseLost)?);
-            self.forget(batch.len());
+            pause = if locked.is_empty() { LOCKED_PAUSE.0 } else { LOCKED_PAUSE.1.min(pause * 2) };
+            self.enqueue(finishes.claimed);
+            self.forget(written);
         }
+    }
+
+    fn lock_out_of_runners(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        // No code panics while it holds this lock.
+        self.out_of_runners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_clock(&self) -> std::sync::MutexGuard<'_, Clock> {
@@ -348,38 +471,62 @@ async fn execute(
     permit: OwnedSemaphorePermit,
     results: mpsc::UnboundedSender<Execution>,
 ) {
-    let late = started.at.duration_since(run.start_at);
-    observe::started(&run, late.try_into().unwrap_or_default());
     let began = Instant::now();
-    let mut handler = shared.handlers.execute(&run, started.payload);
+    let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
+    let result = match verdict {
+        None => {
+            observe::started(&run, at.duration_since(run.start_at).try_into().unwrap_or_default());
+            perform(&shared, &run, payload, timeout).await
+        }
+        Some(Verdict::Cancelled) => Err(Failure::permanent("the job is paused".into())),
+        Some(Verdict::Abandoned) => Err(Failure::permanent(format!("interrupted {} times", run.interrupted))),
+    };
+    let took = began.elapsed();
+    let execution = Execution { run, result, verdict, retries, backoff, took, _permit: permit };
+    // If it fails, the session has ended.
+    let _ = results.send(execution);
+}
+
+/// Calls the handler. Every panic of the user's code is caught: otherwise the run would have no
+/// result while its node is alive, and nobody would repeat it.
+async fn perform(
+    shared: &Shared,
+    run: &Run,
+    payload: Value,
+    timeout: Option<Duration>,
+) -> Result<Value, Failure> {
+    let mut handler = shared.handlers.execute(run, payload);
     let execution = poll_fn(|context| {
-        catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context)))
-            .unwrap_or_else(|panic| Poll::Ready(Err(panic_message(&*panic).into())))
+        // The text of an error is made here, because that may panic too.
+        let poll = || handler.as_mut().poll(context).map(|result| result.map_err(Failure::from));
+        catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
+            let text = text_without_nul(&panic_message(&*panic));
+            Poll::Ready(Err(Failure { text, is_permanent: false }))
+        })
     });
-    let result = match started.timeout {
+    let result = match timeout {
         None => execution.await,
         Some(limit) => match shared.timer.timeout(limit, execution).await {
             Ok(result) => result,
-            Err(TimeoutError::Timer(error)) => Err(error.into()),
-            Err(_) => Err(format!("timed out after {limit:?}").into()),
+            Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
+            Err(_) => Err(RunError::from(format!("timed out after {limit:?}")).into()),
         },
     };
     // Before the result is written: then another run of this job may start.
-    drop(handler);
-    let Started { retries, backoff, .. } = started;
-    // If it fails, the session has ended.
-    let _ = results.send(Execution { run, result, retries, backoff, took: began.elapsed(), _permit: permit });
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(handler)));
+    result
 }
 
 fn finished(execution: &Execution) -> Finished {
     let run = execution.run.id;
     match &execution.result {
-        Ok(output) => Finished { run, result: Ok(output.clone()), retry: None },
+        Ok(output) => Finished { run, state: "done", result: Ok(output.clone()), retry: None },
         Err(error) => {
             let failures = (execution.run.attempt - execution.run.interrupted).unsigned_abs();
             let may_retry = !error.is_permanent && failures <= execution.retries;
             let retry = may_retry.then(|| backoff(execution.backoff, failures));
-            Finished { run, result: Err(text_without_nul(&error.to_string())), retry }
+            let state = execution.verdict.map_or("failed", Verdict::as_str);
+            Finished { run, state, result: Err(error.text.clone()), retry }
         }
     }
 }
@@ -391,10 +538,12 @@ fn backoff((first, max): (Duration, Duration), failures: u32) -> Duration {
 }
 
 fn report(execution: &Execution, finished: &Finished) {
-    let end = match (&finished.result, finished.retry) {
-        (Ok(_), _) => End::Done,
-        (Err(_), Some(_)) => End::Retried,
-        (Err(_), None) => End::Failed,
+    let end = match (&finished.result, finished.retry, execution.verdict) {
+        (Ok(_), ..) => End::Done,
+        (.., Some(Verdict::Cancelled)) => End::Cancelled,
+        (.., Some(Verdict::Abandoned)) => End::Abandoned,
+        (_, Some(_), None) => End::Retried,
+        (_, None, None) => End::Failed,
     };
     let error = finished.result.as_ref().err().map(String::as_str);
     observe::ended(&execution.run, end, execution.took, error);

@@ -1,45 +1,39 @@
 //! Runs the command line as a user would.
 
-use std::env;
-use std::io::{self, Write};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::server::Missing;
-use hashed_wheel_examples::testing::{RunResult, run_command};
-use hashed_wheel_job_scheduler::{NewJob, Scheduler};
+use hashed_wheel_examples::testing::{RunResult, run_command, server_or_skip};
+use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, Scheduler};
 use job_scheduler_trial::Database;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use tokio_postgres::{Config, NoTls};
 
-async fn enqueue(config: Config) -> Result<(), hashed_wheel_job_scheduler::Error> {
+fn run(database: &Database, arguments: &str) -> RunResult {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_job-scheduler"));
+    run_command(command.args(["--url", &database.url]).args(arguments.split(' ')))
+}
+
+async fn enqueue(config: Config) -> Result<(), Error> {
     let node = Scheduler::builder().start(config.clone(), NoTls).await?;
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
     let job = NewJob::named("report", json!({ "department": 7 })).cron("0 30 3 * * *").key("k");
     node.jobs().enqueue(&client, job).await?;
-    node.shutdown(std::time::Duration::ZERO).await
+    node.shutdown(Duration::ZERO).await
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 #[test]
 fn jobs_are_listed_shown_run_and_changed() {
-    let database = match Database::start() {
-        Ok(database) => database,
-        Err(error) if error.is::<Missing>() && env::var_os("EXAMPLES_NEED_SERVERS").is_none() => {
-            // Not with `eprintln!`: the test harness hides its output in tests that pass.
-            let _ = writeln!(io::stderr(), "\n{error}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let Some(database) = server_or_skip(Database::start()) else { return };
     let config: Config = database.url.parse().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(enqueue(config)).unwrap();
-    let run = |arguments: &str| {
-        let arguments = arguments.split(' ');
-        run_command(
-            Command::new(env!("CARGO_BIN_EXE_job-scheduler")).args(["--url", &database.url]).args(arguments),
-        )
-    };
+    runtime().block_on(enqueue(config)).unwrap();
+    let run = |arguments: &str| run(&database, arguments);
     for (arguments, status, text) in [
         ("list", 0, "cron 0 30 3 * * *"),
         ("show 1", 0, "payload    {\"department\":7}"),
@@ -62,4 +56,63 @@ fn jobs_are_listed_shown_run_and_changed() {
         assert_eq!(found, Some(status), "{arguments}: {shown}");
         assert!(shown.contains(text), "{arguments}: {shown}");
     }
+}
+
+/// Starts a node, with a run that is executing, one that has ended, one that is read ahead, and one
+/// that is not read yet.
+async fn start(config: Config) -> Result<Scheduler, Error> {
+    let work = |_: Context, time: Value| async move {
+        tokio::time::sleep(Duration::from_secs(time.as_u64().unwrap_or(0))).await;
+        Ok::<_, RunError>(())
+    };
+    let node = Scheduler::builder().name("first").handler_named("work", work);
+    let node = node.start(config.clone(), NoTls).await?;
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    let job = |time: u64| NewJob::named("work", json!(time));
+    for job in [job(600), job(0), job(0).after(Duration::from_secs(7_200))] {
+        node.jobs().enqueue(&client, job).await?;
+    }
+    // Read ahead again and again.
+    node.jobs().enqueue(&client, job(0).every(Duration::from_secs(1))).await?;
+    node.jobs().enqueue(&client, NewJob::named("unknown", Value::Null)).await?;
+    Ok(node)
+}
+
+#[test]
+fn top_shows_nodes_runs_and_what_is_next() {
+    let Some(database) = server_or_skip(Database::start()) else { return };
+    let runtime = runtime();
+    let config: Config = database.url.parse().unwrap();
+    let node = runtime.block_on(start(config)).unwrap();
+    let begin = Instant::now();
+    // Standard output is no terminal.
+    loop {
+        let RunResult { status, text } = run(&database, "top");
+        assert_eq!(status, Some(0), "{text}");
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+        let has_row = |parts: &[&str]| text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        let is_complete = line("jobs ") == "jobs      5"
+            && line("runs ").contains("1 running, ")
+            && line("last 10s ").contains(" done, 0 failed, 0 skipped")
+            && !line("last 10s ").contains(" 0 done,")
+            && line("lateness ").contains("p50 ")
+            && has_row(&["1 ", " s left", "first"])
+            // The executing run, the one that is read ahead, and those that are not.
+            && has_row(&[" 1 ", " s ", "work"])
+            && has_row(&[" 4 ", "claimed", "work"])
+            && has_row(&[" 3 ", "not read", "7", "work"])
+            && has_row(&[" 5 ", "not read", "-", "unknown"]);
+        if is_complete {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{text}");
+    }
+    runtime.block_on(node.shutdown(Duration::ZERO)).unwrap();
+    // The run that was executing is repeated by the next node.
+    let text = run(&database, "top --once --interval 2s").text;
+    assert!(text.contains(" running, 0 claimed, ") && text.contains("lost "), "{text}");
+    let RunResult { status, text } = run(&database, "--schema nothing top");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("does not exist"), "{text}");
 }

@@ -51,11 +51,17 @@ const CLAIM_WAITING: &str = "
     WHERE run.id = waiting.id
     RETURNING run.*";
 
+/// For each handler on its own, in the order of an index, so that neither jobs without a handler on
+/// this node nor a large number of jobs that are due are read each time. Jobs beyond the limit that
+/// are locked by this are unlocked some milliseconds later.
 const LOCK_DUE: &str = "
-    SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run FROM @job
-    WHERE enabled AND next_run <= $1 AND handler = ANY ($3)
-    ORDER BY next_run LIMIT $2
-    FOR NO KEY UPDATE SKIP LOCKED";
+    SELECT due.* FROM unnest($3::text[]) AS known (handler), LATERAL (
+        SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run FROM @job job
+        WHERE job.enabled AND job.next_run <= $1 AND job.handler = known.handler
+        ORDER BY job.next_run LIMIT $2
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS due
+    ORDER BY next_run LIMIT $2";
 
 /// A due time has one row, even if `next_run` was set back.
 const CLAIM: &str = "

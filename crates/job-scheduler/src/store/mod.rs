@@ -47,13 +47,18 @@ const LEAVE: &str = "
     WITH left_over AS (UPDATE @node SET alive_until = LEAST(alive_until, clock_timestamp()) WHERE id = $1)
     SELECT pg_notify('@channel', '')";
 
-/// Gives back what has not started.
+/// Gives back what has not started. Locked runs remain, until other nodes take them over.
 const RELEASE: &str = "
-    WITH released AS (
-        UPDATE @run SET state = 'waiting', owner = NULL WHERE owner = $1 AND state = 'claimed'
-        RETURNING id
+    WITH unlocked AS (
+        SELECT id FROM @run WHERE owner = $1 AND state = 'claimed' FOR UPDATE SKIP LOCKED
+    ), released AS (
+        UPDATE @run run SET state = 'waiting', owner = NULL FROM unlocked WHERE run.id = unlocked.id
+        RETURNING run.id
     )
     SELECT pg_notify('@channel', '') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
+
+const HAS_OTHERS: &str =
+    "SELECT EXISTS (SELECT FROM @node WHERE id <> $1 AND alive_until > clock_timestamp())";
 
 const START: &str = "SELECT * FROM @start_runs($1, $2)";
 
@@ -69,19 +74,7 @@ const FINISH: &str = "SELECT * FROM @finish_runs($1, $2, $3, $4, $5, $6, $7)";
 const TAKEN_OVER: &str = "
     SELECT id FROM @run WHERE id = ANY ($1) AND owner IS DISTINCT FROM $2 LIMIT 1";
 
-/// Removes results that are older than the retention, a part of them at a time.
-const CLEAN_RUNS: &str = "
-    DELETE FROM @run WHERE id IN (
-        SELECT id FROM @run WHERE finished < clock_timestamp() - make_interval(secs => $1)
-        ORDER BY finished LIMIT $2 FOR UPDATE SKIP LOCKED)";
-
-/// Removes jobs that have neither a due time nor a run. The row is locked first: with `put_job`, a
-/// caller may be about to use it again.
-const CLEAN_JOBS: &str = "
-    DELETE FROM @job WHERE id IN (
-        SELECT id FROM @job job WHERE next_run IS NULL
-        AND NOT EXISTS (SELECT FROM @run run WHERE run.job = job.id)
-        ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)";
+const CLEAN: &str = "SELECT @clean(make_interval(secs => $1), $2)";
 
 /// A run that this node owns.
 #[derive(Debug, Clone)]
@@ -106,6 +99,32 @@ pub(crate) struct Started {
     pub(crate) backoff: (Duration, Duration),
     /// By the clock of the database.
     pub(crate) at: Timestamp,
+    /// If the run must not be executed: the state in which it ends.
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// Why a run is not repeated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Verdict {
+    /// Its job was paused after it had started.
+    Cancelled,
+    /// It was interrupted more often than its job allows.
+    Abandoned,
+}
+
+impl Verdict {
+    fn parse(text: &str) -> Self {
+        // There are only these two.
+        if text == "cancelled" { Self::Cancelled } else { Self::Abandoned }
+    }
+
+    /// The state of the run in the table.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::Abandoned => "abandoned",
+        }
+    }
 }
 
 /// What came of the runs that should start.
@@ -114,6 +133,8 @@ pub(crate) struct Starts {
     pub(crate) running: Vec<Started>,
     /// Skipped, or blocked until another run of the job has ended.
     pub(crate) held_back: usize,
+    /// A transaction of an application has locked them, or their jobs.
+    pub(crate) locked: Vec<i64>,
     /// The lease of this node has ended. If this is false, the other runs were cancelled, released
     /// or deleted.
     pub(crate) is_lease_lost: bool,
@@ -123,9 +144,21 @@ pub(crate) struct Starts {
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) run: i64,
+    /// The state of the run, if it is not repeated.
+    pub(crate) state: &'static str,
     pub(crate) result: Result<Value, String>,
     /// The pause until the run is repeated.
     pub(crate) retry: Option<Duration>,
+}
+
+/// What came of the results that should be written. The others were written.
+#[derive(Debug, Default)]
+pub(crate) struct Finishes {
+    /// The runs that this node has got by that: its own retries that are due within the prefetch,
+    /// and runs that waited for the end of these.
+    pub(crate) claimed: Vec<Run>,
+    /// A transaction of an application has locked them, or their jobs.
+    pub(crate) locked: Vec<i64>,
 }
 
 /// A connection of a node.
@@ -159,6 +192,11 @@ impl Store {
         self.client.batch_execute(&self.names.complete("LISTEN \"@channel\"")).await
     }
 
+    /// Fails if the connection is closed.
+    pub(crate) async fn check(&self) -> Result<(), Error> {
+        self.client.batch_execute("").await
+    }
+
     /// Registers a new node.
     pub(crate) async fn register(&self, name: &str) -> Result<(i64, Reading), Error> {
         let sent = Instant::now();
@@ -188,6 +226,7 @@ impl Store {
             missing.retain(|&run| run != id);
             match row.get(1) {
                 "running" => starts.running.push(started(&row)),
+                "locked" => starts.locked.push(id),
                 _ => starts.held_back += 1,
             }
         }
@@ -198,18 +237,15 @@ impl Store {
         Ok(starts)
     }
 
-    /// Writes results. Returns the runs that this node has got by that: its own retries that are
-    /// due within `prefetch`, and runs that waited for these. `None`: another node owns one of the
-    /// runs.
+    /// Writes results. `None`: another node owns one of the runs.
     pub(crate) async fn finish(
         &self,
         node: i64,
         prefetch: Duration,
         results: &[Finished],
-    ) -> Result<Option<Vec<Run>>, Error> {
+    ) -> Result<Option<Finishes>, Error> {
         let runs: Vec<_> = results.iter().map(|finished| finished.run).collect();
-        let states = results.iter().map(|finished| if finished.result.is_ok() { "done" } else { "failed" });
-        let states: Vec<_> = states.collect();
+        let states: Vec<_> = results.iter().map(|finished| finished.state).collect();
         let outputs: Vec<_> = results.iter().map(|finished| finished.result.as_ref().ok()).collect();
         let errors: Vec<_> = results.iter().map(|finished| finished.result.as_ref().err()).collect();
         let retries = results.iter().map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
@@ -220,12 +256,16 @@ impl Store {
             .query(&self.finish, &[&node, &prefetch, &runs, &states, &outputs, &errors, &retries])
             .await?;
         let mut missing = runs;
-        let mut claimed = Vec::new();
+        let mut finishes = Finishes::default();
         for row in rows {
             let id: i64 = row.get(0);
             match row.get(1) {
                 "written" => missing.retain(|&run| run != id),
-                _ => claimed.push(Run {
+                "locked" => {
+                    missing.retain(|&run| run != id);
+                    finishes.locked.push(id);
+                }
+                _ => finishes.claimed.push(Run {
                     id,
                     job: row.get(2),
                     handler: row.get(3),
@@ -239,7 +279,7 @@ impl Store {
         }
         let text = self.names.complete(TAKEN_OVER);
         let is_lost = !missing.is_empty() && !self.client.query(&text, &[&missing, &node]).await?.is_empty();
-        Ok((!is_lost).then_some(claimed))
+        Ok((!is_lost).then_some(finishes))
     }
 
     /// Gives back the runs that have not started.
@@ -247,18 +287,22 @@ impl Store {
         self.client.execute(&self.names.complete(RELEASE), &[&node]).await.map(drop)
     }
 
+    /// Returns whether there are other nodes that are alive.
+    pub(crate) async fn has_others(&self, node: i64) -> Result<bool, Error> {
+        Ok(self.client.query_one(&self.names.complete(HAS_OTHERS), &[&node]).await?.get(0))
+    }
+
     /// Ends a node that executes nothing any more.
     pub(crate) async fn leave(&self, node: i64) -> Result<(), Error> {
         self.client.execute(&self.names.complete(LEAVE), &[&node]).await.map(drop)
     }
 
-    /// Removes at most `limit` old results, and jobs that are finished. Returns whether there may
-    /// be more.
+    /// Removes at most `limit` old results, and the finished jobs that have lost their last one.
+    /// Returns whether there may be more.
     pub(crate) async fn clean(&self, retention: Duration, limit: usize) -> Result<bool, Error> {
         let (age, limit) = (retention.as_secs_f64(), limit as i64);
-        let runs = self.client.execute(&self.names.complete(CLEAN_RUNS), &[&age, &limit]).await?;
-        let jobs = self.client.execute(&self.names.complete(CLEAN_JOBS), &[&limit]).await?;
-        Ok(runs.max(jobs) >= limit as u64)
+        let removed: i64 = self.client.query_one(&self.names.complete(CLEAN), &[&age, &limit]).await?.get(0);
+        Ok(removed >= limit)
     }
 }
 
@@ -271,6 +315,7 @@ fn started(row: &Row) -> Started {
         retries: row.get::<_, i32>(4) as u32,
         backoff: (duration(5), duration(6)),
         at: row.get(7),
+        verdict: row.get::<_, Option<&str>>(8).map(Verdict::parse),
     }
 }
 

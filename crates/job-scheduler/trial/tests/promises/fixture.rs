@@ -1,12 +1,10 @@
 //! A schema of its own for each test.
 
-use std::env;
-use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::server::Missing;
+use hashed_wheel_examples::testing::server_or_skip;
 use hashed_wheel_job_scheduler::{
     Context, Job, Jobs, NewJob, Payload, RunError, RunInfo, RunState, Scheduler, SchedulerBuilder,
 };
@@ -65,9 +63,15 @@ impl Fixture {
         Some(Self { client, config, jobs: Jobs::new(&schema).expect("a valid name"), schema })
     }
 
-    /// Settings with a short lease, and the handler of [`Task`].
+    /// Settings with the handler of [`Task`], and with a lease that does not end, however busy the
+    /// machine is.
     pub(crate) fn builder(&self) -> SchedulerBuilder {
-        Scheduler::builder().schema(&self.schema).lease(MS * 1_500).handler(perform)
+        Scheduler::builder().schema(&self.schema).lease(MS * 60_000).heartbeat(MS * 300).handler(perform)
+    }
+
+    /// For nodes that will be lost. On a busy machine, they may lose their lease before.
+    pub(crate) fn mortal(&self) -> SchedulerBuilder {
+        self.builder().lease(MS * 1_500)
     }
 
     pub(crate) async fn node(&self) -> Scheduler {
@@ -80,6 +84,11 @@ impl Fixture {
 
     pub(crate) async fn enqueue(&self, job: NewJob) -> i64 {
         self.jobs.enqueue(&self.client, job).await.expect("a valid job").job
+    }
+
+    /// Creates the tables, for tests that enqueue before they start a node.
+    pub(crate) async fn migrate(&self) {
+        shut_down(self.node().await).await;
     }
 
     pub(crate) async fn history(&self, job: i64) -> Vec<RunInfo> {
@@ -136,13 +145,14 @@ fn url() -> Option<String> {
 }
 
 fn start() -> Option<Mutex<Database>> {
-    match Database::start() {
-        Ok(database) => Some(Mutex::new(database)),
-        Err(error) if error.is::<Missing>() && env::var_os("EXAMPLES_NEED_SERVERS").is_none() => {
-            // Not with `eprintln!`: the test harness hides its output in tests that pass.
-            let _ = writeln!(io::stderr(), "\n{error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
+    server_or_skip(Database::start()).map(Mutex::new)
+}
+
+/// Waits until this holds.
+pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < TIMEOUT, "this takes too long");
+        tokio::time::sleep(MS * 10).await;
     }
 }

@@ -36,10 +36,13 @@ async fn unfinished_job_with_the_same_key_is_found() {
     assert_eq!((second.job, second.outcome), (first.job, Outcome::Found));
     assert_eq!(fixture.jobs.find(&fixture.client, "k").await.unwrap(), Some(first.job));
     fixture.until_done(first.job, 1).await;
-    // It is finished, so the key can be used again.
+    // It is finished, so the key can be used again, for another job.
     let third = fixture.jobs.enqueue(&fixture.client, job(MS)).await.unwrap();
     assert_eq!(third.outcome, Outcome::Added);
-    fixture.until_done(third.job, 2).await;
+    assert_ne!(third.job, first.job);
+    fixture.until_done(third.job, 1).await;
+    assert_eq!(fixture.history(first.job).await.len(), 1);
+    assert_eq!(fixture.jobs.find(&fixture.client, "k").await.unwrap(), Some(third.job));
     shut_down(node).await;
 }
 

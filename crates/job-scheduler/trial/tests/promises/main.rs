@@ -6,6 +6,13 @@
 mod changes;
 mod fixture;
 mod keys;
+mod limits;
+mod locks;
+mod network;
 mod nodes;
+mod observed;
+mod plans;
+mod races;
 mod runs;
 mod sabotages;
+mod tls;

@@ -111,13 +111,13 @@ async fn shutdown_interrupts_what_exceeds_the_grace_and_marks_it() {
 #[tokio::test]
 async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
     let Some(fixture) = Fixture::new().await else { return };
-    let lost = fixture.start(fixture.builder().heartbeat(MS * 300)).await;
+    let lost = fixture.start(fixture.mortal()).await;
     let interrupted = fixture.enqueue(NewJob::new(&Task::Sleep(400))).await;
     fixture.until_state(interrupted, RunState::Running).await;
     let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 400)).await;
     fixture.until_state(claimed, RunState::Claimed).await;
     drop(lost);
-    let other = fixture.start(fixture.builder().heartbeat(MS * 300)).await;
+    let other = fixture.node().await;
     let run = &fixture.until_done(interrupted, 1).await[0];
     assert_eq!((run.attempt, run.interrupted, run.taken_over), (2, 1, 1));
     let run = &fixture.until_done(claimed, 1).await[0];

@@ -23,7 +23,7 @@ async fn new_job_runs_immediately_and_its_output_is_stored() {
 #[tokio::test]
 async fn nodes_are_notified_of_new_jobs() {
     let Some(fixture) = Fixture::new().await else { return };
-    let node = fixture.start(fixture.builder().lease(Duration::from_secs(60)).prefetch(MS * 30_000)).await;
+    let node = fixture.start(fixture.builder().heartbeat(MS * 20_000).prefetch(MS * 30_000)).await;
     let mut times = Vec::new();
     for _ in 0..5 {
         let begin = Instant::now();

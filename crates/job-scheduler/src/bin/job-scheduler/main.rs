@@ -1,6 +1,9 @@
 //! Shows and changes the jobs of a schema.
 
+mod top;
+
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use hashed_wheel_job_scheduler::{Error, Job, Jobs, RunInfo};
@@ -13,8 +16,7 @@ use tokio_postgres::{Client, Config, NoTls};
     after_help = "Exit status: 0 is success, 1 an error, 2 bad options, 3 that there is no such job."
 )]
 struct Options {
-    /// The URL of the server, without TLS:
-    /// `postgresql://user:password@host/database`
+    /// The URL of the server, without TLS: `postgresql://user:password@host/database`
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     url: Config,
 
@@ -56,7 +58,19 @@ enum Command {
     },
     /// Show the nodes
     Nodes,
+    /// Show what all nodes are doing: live in a terminal, otherwise once
+    Top {
+        /// Print the view once as plain text
+        #[arg(long)]
+        once: bool,
+        /// The time between two views
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+        interval: Duration,
+    },
 }
+
+/// Why a command failed.
+type Failure = Box<dyn std::error::Error>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -75,7 +89,7 @@ async fn main() -> ExitCode {
 }
 
 /// Returns whether the job exists.
-async fn run(options: Options) -> Result<bool, Error> {
+async fn run(options: Options) -> Result<bool, Failure> {
     let jobs = Jobs::new(&options.schema)?;
     let (mut client, connection) = options.url.connect(NoTls).await?;
     tokio::spawn(connection);
@@ -85,15 +99,15 @@ async fn run(options: Options) -> Result<bool, Error> {
             jobs.list(&client, after, limit).await?.iter().for_each(line);
             Ok(true)
         }
-        Command::Show { job } => show(&jobs, &client, job).await,
+        Command::Show { job } => Ok(show(&jobs, &client, job).await?),
         Command::Run { job } => {
             let run = jobs.run_now(&client, job).await?;
             run.iter().for_each(|run| println!("run {run}"));
             Ok(run.is_some())
         }
-        Command::Disable { job } => jobs.pause(&mut client, job).await,
-        Command::Enable { job } => jobs.resume(&mut client, job).await,
-        Command::Delete { job } => jobs.delete(&client, job).await,
+        Command::Disable { job } => Ok(jobs.pause(&mut client, job).await?),
+        Command::Enable { job } => Ok(jobs.resume(&mut client, job).await?),
+        Command::Delete { job } => Ok(jobs.delete(&client, job).await?),
         Command::History { job, limit } => {
             jobs.history(&client, job, limit).await?.iter().for_each(run_line);
             Ok(jobs.get(&client, job).await?.is_some())
@@ -103,6 +117,10 @@ async fn run(options: Options) -> Result<bool, Error> {
                 let state = if node.is_alive { "alive until" } else { "lost since" };
                 println!("{:>8}  {} {}  {}", node.id, state, node.alive_until, node.name);
             }
+            Ok(true)
+        }
+        Command::Top { once, interval } => {
+            top::show(&jobs, &client, once, interval).await?;
             Ok(true)
         }
     }

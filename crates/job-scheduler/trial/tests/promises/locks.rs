@@ -1,0 +1,153 @@
+//! Transactions of the application that hold locks for longer than a lease: no node and no other
+//! caller waits for them.
+
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::{NewJob, Outcome, Overlap, RunInfo, RunState};
+
+use crate::fixture::{Fixture, MS, Task, connect, eventually, shut_down};
+
+const AN_HOUR: Duration = Duration::from_secs(3_600);
+
+const LEASE: Duration = Duration::from_millis(2_500);
+
+/// Longer than the lease of the nodes.
+const HOLD: Duration = Duration::from_millis(4_000);
+
+/// A transaction pauses, replaces and deletes jobs, and is rolled back after [`HOLD`]. Returns the
+/// number of the node at the end: 1, if it has not lost its lease. Meanwhile another job runs.
+async fn hold_locks(sabotage: Option<(&str, &str)>) -> Option<i64> {
+    let mut fixture = Fixture::new().await?;
+    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let node = fixture.start(builder.lease(LEASE)).await;
+    let soon = |name: &str| NewJob::new(&Task::Succeed).after(MS * 800).key(name);
+    let [paused, replaced, deleted] = [
+        fixture.enqueue(soon("a")).await,
+        fixture.enqueue(soon("b")).await,
+        fixture.enqueue(soon("c")).await,
+    ];
+    let running = NewJob::new(&Task::Sleep(800)).overlap(Overlap::Wait);
+    let running = fixture.enqueue(running).await;
+    let slow = fixture.enqueue(NewJob::new(&Task::Sleep(800))).await;
+    let other = fixture.enqueue(NewJob::new(&Task::Succeed).every(MS * 200)).await;
+    for job in [paused, replaced, deleted] {
+        fixture.until_state(job, RunState::Claimed).await;
+    }
+    for job in [running, slow] {
+        fixture.until_state(job, RunState::Running).await;
+    }
+    let jobs = fixture.jobs.clone();
+    let mut transaction = fixture.client.transaction().await.unwrap();
+    assert!(jobs.pause(&mut transaction, paused).await.unwrap());
+    let outcome = jobs.enqueue(&transaction, soon("b").after(AN_HOUR).replace_existing()).await.unwrap();
+    assert_eq!((outcome.job, outcome.outcome), (replaced, Outcome::Replaced));
+    for job in [deleted, running, slow] {
+        assert!(jobs.delete(&transaction, job).await.unwrap());
+    }
+    tokio::time::sleep(HOLD).await;
+    transaction.rollback().await.unwrap();
+    // As if nothing had happened: also the results of those that were running are written.
+    for job in [paused, replaced, deleted, running, slow] {
+        fixture.until(job, |runs| matches!(runs, [run] if run.state == RunState::Done)).await;
+    }
+    let done = fixture.until(other, |runs| runs.iter().any(|run| run.state == RunState::Done)).await;
+    let nodes = fixture.jobs.nodes(&fixture.client).await.unwrap();
+    if sabotage.is_none() {
+        // Runs of the other job started while the locks were held.
+        let late = |run: &RunInfo| run.started?.duration_since(run.start_at).try_into().ok();
+        let punctual = done.iter().filter_map(late).filter(|late: &Duration| *late < HOLD / 2).count();
+        assert!(punctual > 5, "{done:?}");
+        shut_down(node).await;
+    }
+    nodes.last().map(|node| node.id)
+}
+
+#[tokio::test]
+async fn locks_of_an_application_do_not_cost_a_node_its_lease() {
+    let mut nodes = Vec::new();
+    // On a busy machine, a node may lose its lease for another reason.
+    while nodes.len() < 5 && nodes.last() != Some(&1) {
+        let Some(node) = hold_locks(None).await else { return };
+        nodes.push(node);
+    }
+    assert_eq!(nodes.last(), Some(&1), "{nodes:?}");
+    let waits = ("ORDER BY run.id FOR UPDATE SKIP LOCKED", "ORDER BY run.id FOR UPDATE");
+    assert!(hold_locks(Some(waits)).await.unwrap() > 1);
+}
+
+#[tokio::test]
+async fn job_with_a_slot_that_is_locked_does_not_stop_the_others() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = fixture.start(fixture.builder().lease(LEASE)).await;
+    let waiting = NewJob::new(&Task::Sleep(1_500)).after(AN_HOUR).overlap(Overlap::Wait);
+    let waiting = fixture.enqueue(waiting).await;
+    let requested = fixture.jobs.run_now(&fixture.client, waiting).await.unwrap().unwrap();
+    fixture.until_state(waiting, RunState::Running).await;
+    // Only the slot is locked, and the job.
+    let jobs = fixture.jobs.clone();
+    let mut transaction = fixture.client.transaction().await.unwrap();
+    assert!(jobs.pause(&mut transaction, waiting).await.unwrap());
+    let other = connect(&fixture.config).await;
+    let second = jobs.run_now(&other, waiting).await.unwrap().unwrap();
+    let job = jobs.enqueue(&other, NewJob::new(&Task::Succeed)).await.unwrap().job;
+    tokio::time::sleep(HOLD).await;
+    let runs = jobs.history(&other, job, 9).await.unwrap();
+    assert!(matches!(&runs[..], [run] if run.state == RunState::Done), "{runs:?}");
+    transaction.commit().await.unwrap();
+    // The second one was requested after the pause, so the pause did not cancel it.
+    let runs = fixture.until_done(waiting, 2).await;
+    assert!([requested, second].iter().all(|id| runs.iter().any(|run| run.id == *id)));
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn job_that_a_transaction_has_found_keeps_running() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    // It reads ahead for less than the transaction takes.
+    let node = fixture.start(fixture.builder().prefetch(MS * 500)).await;
+    let job = || NewJob::new(&Task::Succeed).every(MS * 100).key("k");
+    let id = fixture.enqueue(job()).await;
+    let other = connect(&fixture.config).await;
+    let jobs = fixture.jobs.clone();
+    let transaction = fixture.client.transaction().await.unwrap();
+    let found = jobs.enqueue(&transaction, job()).await.unwrap();
+    assert_eq!((found.job, found.outcome), (id, Outcome::Found));
+    let now: jiff::Timestamp = other.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
+    // Read after the job was found.
+    eventually(async || {
+        jobs.history(&other, id, 1).await.unwrap().iter().any(|run| run.due > now + MS * 1_000)
+    })
+    .await;
+    transaction.rollback().await.unwrap();
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn no_caller_waits_for_a_transaction_that_has_enqueued() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let job = || NewJob::new(&Task::Succeed).after(AN_HOUR);
+    let old = fixture.enqueue(job().key("old")).await;
+    let mut other = connect(&fixture.config).await;
+    other.batch_execute("SET lock_timeout = '2s'").await.unwrap();
+    let jobs = fixture.jobs.clone();
+    let transaction = fixture.client.transaction().await.unwrap();
+    for job in [job(), job().key("new"), job().key("old"), NewJob::new(&Task::Succeed)] {
+        jobs.enqueue(&transaction, job).await.unwrap();
+    }
+    for job in [job(), job().key("other"), job().key("old").replace_existing()] {
+        jobs.enqueue(&other, job).await.unwrap();
+    }
+    assert!(jobs.pause(&mut other, old).await.unwrap());
+    assert!(jobs.resume(&mut other, old).await.unwrap());
+    assert!(jobs.run_now(&other, old).await.unwrap().is_some());
+    assert!(jobs.delete(&other, old).await.unwrap());
+    // Also no node: it starts another job.
+    let done = jobs.enqueue(&other, NewJob::new(&Task::Succeed)).await.unwrap().job;
+    eventually(async || {
+        jobs.history(&other, done, 1).await.unwrap().iter().any(|run| run.state == RunState::Done)
+    })
+    .await;
+    transaction.rollback().await.unwrap();
+    shut_down(node).await;
+}

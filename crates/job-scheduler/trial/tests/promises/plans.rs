@@ -1,0 +1,122 @@
+//! Large tables: no query that a node or an application repeats reads a table from end to end.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use hashed_wheel_job_scheduler::{NewJob, RunState};
+
+use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
+
+/// 10^5 jobs and 10^5 results. A part of the jobs is due, but no node has a handler for them.
+const FILL: &str = "
+    INSERT INTO @job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap, retries,
+        retry_first_us, retry_max_us, max_interruptions, next_run)
+    SELECT CASE WHEN n % 2 = 0 THEN 'key ' || n END, CASE WHEN n % 10 = 0 THEN 'unknown' ELSE 'task' END,
+        '\"Succeed\"', 'once', 'UTC', 0, 'skip', 'allow', 0, 0, 0, 10,
+        CASE WHEN n % 10 = 0 THEN clock_timestamp() WHEN n % 2 = 0 THEN clock_timestamp() + interval '1 hour' END
+    FROM generate_series(1, 100000) AS n;
+    INSERT INTO @run (job, due, start_at, handler, state, started, finished)
+    SELECT id, now, now, 'task', 'done', now, now FROM @job, clock_timestamp() AS now WHERE next_run IS NULL;
+    INSERT INTO @run (job, due, start_at, handler, state, started, finished)
+    SELECT 1, due, due, 'task', 'done', due, due
+    FROM generate_series(1, 50000) AS n, LATERAL (SELECT clock_timestamp() - n * interval '1 second' AS due) AS x;";
+
+/// Returns the number of sequential scans and of scans of an index.
+async fn scans(fixture: &Fixture) -> BTreeMap<String, (i64, i64)> {
+    // Those of this connection too.
+    fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    let text = "SELECT relname::text, seq_scan, COALESCE(idx_scan, 0) FROM pg_stat_user_tables
+        WHERE schemaname = $1 AND relname IN ('job', 'run')";
+    let rows = fixture.client.query(text, &[&fixture.schema]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect()
+}
+
+/// Returns the number of entries that were read in the index of the jobs that are due.
+async fn index_reads(fixture: &Fixture) -> i64 {
+    fixture.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    let text = "SELECT idx_tup_read FROM pg_stat_user_indexes
+        WHERE schemaname = $1 AND indexrelname = 'job_due'";
+    fixture.client.query_one(text, &[&fixture.schema]).await.unwrap().get(0)
+}
+
+/// Waits until the connections of the node have published their statistics, and asserts that they
+/// have scanned only indexes.
+async fn assert_only_indexes(fixture: &Fixture, before: &BTreeMap<String, (i64, i64)>) {
+    let more = |after: &BTreeMap<String, (i64, i64)>| {
+        before.iter().all(|(table, scans)| after[table].1 > scans.1 + 10)
+    };
+    eventually(async || more(&scans(fixture).await)).await;
+    // They publish it once per second, if they do something.
+    tokio::time::sleep(MS * 1_500).await;
+    let after = scans(fixture).await;
+    for (table, (sequential, _)) in before {
+        assert_eq!(after[table].0, *sequential, "sequential scans of {table}");
+    }
+}
+
+#[tokio::test]
+async fn repeated_queries_read_only_indexes() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    // No analysis, so that the statistics are those of an empty table.
+    fixture
+        .client
+        .batch_execute(&format!(
+            "ALTER TABLE {0}.job SET (autovacuum_enabled = off);
+        ALTER TABLE {0}.run SET (autovacuum_enabled = off)",
+            fixture.schema
+        ))
+        .await
+        .unwrap();
+    let fill = FILL.replace('@', &format!("{}.", fixture.schema));
+    fixture.client.batch_execute(&fill).await.unwrap();
+    for analyze in [false, true] {
+        if analyze {
+            let analyze = format!("ANALYZE {0}.job; ANALYZE {0}.run", fixture.schema);
+            fixture.client.batch_execute(&analyze).await.unwrap();
+        }
+        let before = scans(&fixture).await;
+        let read = index_reads(&fixture).await;
+        // Removes half of the results while it runs.
+        let builder = fixture.mortal().retention(Duration::from_secs(25_000)).prefetch(MS * 500);
+        let node = fixture.start(builder).await;
+        let job = fixture.enqueue(NewJob::new(&Task::FailUntil(2)).every(MS * 50).retries(1, MS, MS)).await;
+        fixture.until(job, |runs| runs.iter().filter(|run| run.state == RunState::Done).count() > 50).await;
+        assert_only_indexes(&fixture, &before).await;
+        // A node is lost, and another one takes over.
+        let slow = fixture.enqueue(NewJob::new(&Task::Sleep(2_000))).await;
+        fixture.until_state(slow, RunState::Running).await;
+        drop(node);
+        let node = fixture.node().await;
+        fixture.until_done(slow, 1).await;
+        assert!(fixture.jobs.delete(&fixture.client, job).await.unwrap());
+        assert_only_indexes(&fixture, &before).await;
+        shut_down(node).await;
+        // A beat reads no job that is due and has no handler here. One that reads them all would
+        // have read 10 000 each time.
+        let read = index_reads(&fixture).await - read;
+        assert!(read < 10_000, "{read}");
+    }
+    // The calls of an application, on its own connection with the default settings.
+    let before = scans(&fixture).await;
+    let begin = Instant::now();
+    for number in 0..20 {
+        let jobs = fixture.jobs.clone();
+        let job = || NewJob::new(&Task::Succeed).after(Duration::from_secs(600)).key(format!("key {number}"));
+        let id = jobs.enqueue(&fixture.client, job()).await.unwrap().job;
+        jobs.enqueue(&fixture.client, job().replace_existing()).await.unwrap();
+        assert!(jobs.run_now(&fixture.client, id).await.unwrap().is_some());
+        assert!(jobs.pause(&mut fixture.client, id).await.unwrap());
+        assert!(jobs.resume(&mut fixture.client, id).await.unwrap());
+        assert_eq!(jobs.history(&fixture.client, 1, 10).await.unwrap().len(), 10);
+        assert_eq!(jobs.list(&fixture.client, 1_000, 10).await.unwrap().len(), 10);
+        assert!(jobs.get(&fixture.client, id).await.unwrap().is_some());
+        assert!(jobs.delete(&fixture.client, id).await.unwrap());
+        jobs.overview(&fixture.client, 10).await.unwrap();
+    }
+    println!("200 calls of an application: {:?}", begin.elapsed());
+    let after = scans(&fixture).await;
+    // The number of jobs, up to 10 000, is counted by each overview.
+    assert!(after["job"].0 <= before["job"].0 + 20, "{before:?} {after:?}");
+    assert_eq!(after["run"].0, before["run"].0);
+}
