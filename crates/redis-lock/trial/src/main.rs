@@ -106,7 +106,7 @@ fn redis_url(text: &str) -> Result<String, redis::RedisError> {
 }
 
 fn lease(text: &str) -> Result<Duration, String> {
-    let lease = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let lease = positive_duration(text)?;
     let permitted = Duration::from_millis(300)..=Duration::from_secs(10);
     if permitted.contains(&lease) { Ok(lease) } else { Err("the lease must be between 300ms and 10s".into()) }
 }
