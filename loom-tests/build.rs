@@ -36,12 +36,25 @@ pub fn main() {
         // No model or mutant depends on the profile.
         text = text.replace("debug_assert", "assert");
         // The copy is not next to the pages of the documentation. An included file cannot have
-        // inner attributes.
+        // inner attributes or inner documentation.
         let is_root = file == Path::new("lib.rs");
-        let is_left_out = |line: &str| line.starts_with(if is_root { "#![" } else { "#![doc =" });
+        let begins = |line: &str| {
+            if is_root {
+                line.starts_with("#![") || line.starts_with("//!")
+            } else {
+                line.starts_with("#![doc =")
+            }
+        };
+        let ends = |line: &str| line.starts_with("//!") || line.ends_with(']');
+        let mut is_left_out = false;
         text = text
             .lines()
-            .map(|line| if is_left_out(line) { "\n".into() } else { line.to_owned() + "\n" })
+            .map(|line| {
+                is_left_out |= begins(line);
+                let kept = if is_left_out { "\n".into() } else { line.to_owned() + "\n" };
+                is_left_out &= !ends(line);
+                kept
+            })
             .collect();
         if modules.contains(file) {
             text += &format!("#[path = {:?}]\npub mod inside;\n", inside.join(file));
