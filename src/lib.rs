@@ -21,11 +21,13 @@
 //! Then it sleeps until the next deadline.
 //!
 //! - A timeout fires at the first boundary of a tick at or after its deadline: never early, and at
-//!   most one tick late, plus the time that the system needs to wake the worker.
-//! - A timeout ends in exactly one way: its task runs, or it is cancelled, or the end of the timer
-//!   returns or drops it. The thread whose compare-exchange changes its state decides.
-//! - `cancel` and `reset` block on no lock. [`Timeout::cancel`] drops the task and updates the
-//!   count before it returns.
+//!   most one tick late, plus the time that the system needs to wake the worker, and that of the
+//!   tasks before it.
+//! - A timeout ends in exactly one way: it expires, and its task runs or is handed to the executor;
+//!   or it is cancelled, by `cancel` or by the end of the timer. The thread whose compare-exchange
+//!   changes its state decides.
+//! - `cancel` and `reset` take no lock that is held while user code runs. [`Timeout::cancel`] drops
+//!   the task and updates the count before it returns.
 //! - Deadlines are in nanoseconds of the timer's [`Clock`], which is monotonic.
 //!
 //! # The types
