@@ -119,7 +119,7 @@ mod ticks;
 mod timeout;
 mod timer;
 
-#[cfg(all(doctest, feature = "async"))]
+#[cfg(all(doctest, feature = "tokio"))]
 mod guide;
 #[cfg(doctest)]
 mod must_not_compile;
