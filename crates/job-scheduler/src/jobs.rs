@@ -21,7 +21,8 @@ const PAUSE: &str = "
 const CANCEL: &str = "SELECT @cancel_runs($1)";
 
 const LOCK: &str = "
-    SELECT schedule, time_zone, next_run, clock_timestamp() FROM @job WHERE id = $1 FOR NO KEY UPDATE";
+    SELECT schedule, time_zone, next_run, clock_timestamp(), enabled FROM @job WHERE id = $1
+    FOR NO KEY UPDATE";
 
 const RESUME: &str = "
     WITH resumed AS (
@@ -29,7 +30,7 @@ const RESUME: &str = "
     )
     SELECT @wake(next_run) FROM resumed";
 
-/// The slot first: a run that is about to start waits for the row of the run.
+/// Also the slot: it has no foreign key.
 const DELETE: &str = "
     WITH slot AS (DELETE FROM @slot WHERE job = $1), job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
     SELECT id FROM job";
@@ -339,7 +340,8 @@ impl Jobs {
     }
 
     /// Resumes a paused or disabled job. Due times during the pause are omitted; a job that is due
-    /// once and was not run is due immediately. Returns false if there is no such job.
+    /// once and was not run is due immediately. Does not change a job that is enabled. Returns false if
+    /// there is no such job.
     ///
     /// # Errors
     ///
@@ -349,6 +351,9 @@ impl Jobs {
         let Some(row) = transaction.query_opt(&self.names.complete(LOCK), &[&job]).await? else {
             return Ok(false);
         };
+        if row.get(4) {
+            return Ok(true);
+        }
         let schedule = Schedule::parse(row.get(0), row.get(1)).map_err(Error::Invalid)?;
         let (next_run, now): (Option<Timestamp>, Timestamp) = (row.get(2), row.get(3));
         let next_run = next_run.and_then(|next_run| match schedule {

@@ -201,6 +201,18 @@ async fn jitter_may_be_longer_than_the_period() {
     shut_down(node).await;
 }
 
+#[tokio::test]
+async fn jittered_runs_do_not_fill_the_capacity_before_they_start() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.start(fixture.builder().capacity(2)).await;
+    let job = NewJob::new(&Task::Succeed).every(MS * 500).jitter(MS * 3_600_000);
+    let jittered = fixture.enqueue(job).await;
+    fixture.until(jittered, |runs| runs.len() > 4).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    fixture.until_done(job, 1).await;
+    shut_down(node).await;
+}
+
 /// The first execution blocks its node for longer than its lease, as a stopped process does.
 async fn block_once(count: Arc<AtomicUsize>) -> Result<usize, RunError> {
     let number = count.fetch_add(1, Relaxed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, RunState, Scheduler};
+use hashed_wheel_job_scheduler::{Context, Error, NewJob, Overlap, RunError, RunInfo, RunState, Scheduler};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_postgres::NoTls;
@@ -100,6 +100,48 @@ async fn shutdown_finishes_what_is_running_and_gives_back_the_rest() {
     let run = &fixture.until_done(claimed, 1).await[0];
     assert_eq!((run.attempt, run.taken_over, run.node), (1, 0, Some(2)));
     shut_down(other).await;
+}
+
+#[tokio::test]
+async fn shutdown_starts_no_blocked_runs() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate)).await;
+    let job = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
+    fixture.until_state(job, RunState::Running).await;
+    for _ in 0..5 {
+        fixture.jobs.run_now(&fixture.client, job).await.unwrap();
+    }
+    let count = |runs: &[RunInfo], state| runs.iter().filter(|run| run.state == state).count();
+    fixture.until(job, |runs| count(runs, RunState::Blocked) == 5).await;
+    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
+    fixture.until_state(claimed, RunState::Claimed).await;
+    let open = async {
+        fixture.until_state(claimed, RunState::Waiting).await;
+        gate.close();
+    };
+    tokio::join!(shut_down(node), open);
+    let runs = fixture.history(job).await;
+    let states = [RunState::Done, RunState::Waiting, RunState::Blocked].map(|state| count(&runs, state));
+    assert_eq!(states, [1, 1, 4], "{runs:?}");
+}
+
+#[tokio::test]
+async fn blocked_run_of_a_replaced_job_waits_for_a_node_with_its_handler() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let old = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let job = fixture.enqueue(gate_job().overlap(Overlap::Wait).key("k")).await;
+    fixture.until_state(job, RunState::Running).await;
+    let new = fixture.start(fixture.builder().handler_named("new", nothing)).await;
+    let replacement = NewJob::named("new", Value::Null).overlap(Overlap::Wait).key("k").replace_existing();
+    assert_eq!(fixture.enqueue(replacement).await, job);
+    fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Blocked)).await;
+    gate.close();
+    let runs = fixture.until_done(job, 2).await;
+    assert_ne!(runs[0].node, runs[1].node, "{runs:?}");
+    shut_down(old).await;
+    shut_down(new).await;
 }
 
 #[tokio::test]
