@@ -31,7 +31,7 @@ CREATE TABLE @job (
     next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '10000-01-01 00:00:00+00'),
     enabled        boolean NOT NULL DEFAULT true,
     -- Why a node has disabled the job.
-    trouble        text
+    disabled_reason        text
 );
 -- By handler, because a node has handlers for some jobs only. There may be many that are due and wait
 -- for a node with their handler.
@@ -100,8 +100,8 @@ CREATE INDEX slot_run ON @slot (run);
 --
 -- An application may pause, replace or delete a job in a long transaction. A node must not wait for
 -- its locks, because the other runs would wait too, and finally the lease of the node would end.
--- Therefore the functions of a node skip what is locked, and the node tries again later. A lock that
--- is taken between two of their statements is waited for, but not for long.
+-- Therefore the functions of a node skip what is locked, and the node tries again later. A lock
+-- that is taken between two of their statements is waited for, but not for long.
 
 -- Starts runs that the node owns. Returns those whose state has changed, and those that are locked
 -- (state 'locked').
@@ -164,7 +164,7 @@ BEGIN
             CASE job.overlap WHEN 'skip' THEN 'another run of the job was running'
                 ELSE '1000 runs of the job were waiting' END AS why,
             -- A repetition, because `cancel_runs` has cancelled the others.
-            CASE WHEN NOT job.enabled AND job.trouble IS NULL AND NOT mine.is_manual THEN 'cancelled'
+            CASE WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'cancelled'
                 WHEN mine.interrupted > job.max_interruptions THEN 'abandoned' END AS verdict
         FROM @run mine JOIN @job job ON job.id = mine.job LEFT JOIN @slot slot ON slot.job = mine.job
         WHERE mine.id = ANY (free_runs)
@@ -189,8 +189,8 @@ END $$;
 -- Writes the results of runs that the node has started. A run with a `retry` is repeated after this
 -- duration: by this node, if that is at most `the_prefetch`, and otherwise by any.
 --
--- Passes the slot to the blocked run of the job that was due first. If the job was replaced, this node
--- may have no handler for that run: then any other node claims it. Returns the runs whose results
+-- Passes the slot to the blocked run of the job that was due first. If the job was replaced, this
+-- node may have no handler for that run: then any node claims it. Returns the runs whose results
 -- were written (state 'written'), those that are locked ('locked'), and those that the node has
 -- claimed.
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
@@ -363,7 +363,7 @@ BEGIN
             time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
             retry_max_us = the_retry_max, timeout_us = the_timeout,
-            max_interruptions = the_max_interruptions, next_run = first, enabled = true, trouble = NULL
+            max_interruptions = the_max_interruptions, next_run = first, enabled = true, disabled_reason = NULL
         WHERE job.id = found_id;
         EXIT;
     END LOOP;

@@ -15,7 +15,7 @@ const PUT: &str =
      $16)";
 
 const PAUSE: &str = "
-    WITH paused AS (UPDATE @job SET enabled = false, trouble = NULL WHERE id = $1 RETURNING id)
+    WITH paused AS (UPDATE @job SET enabled = false, disabled_reason = NULL WHERE id = $1 RETURNING id)
     SELECT id FROM paused";
 
 const CANCEL: &str = "SELECT @cancel_runs($1)";
@@ -26,7 +26,7 @@ const LOCK: &str = "
 
 const RESUME: &str = "
     WITH resumed AS (
-        UPDATE @job SET enabled = true, trouble = NULL, next_run = $2 WHERE id = $1 RETURNING next_run
+        UPDATE @job SET enabled = true, disabled_reason = NULL, next_run = $2 WHERE id = $1 RETURNING next_run
     )
     SELECT @wake(next_run) FROM resumed";
 
@@ -45,11 +45,11 @@ const RUN_NOW: &str = "
     SELECT id, @wake(due) FROM requested";
 
 const LIST: &str = "
-    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, trouble FROM @job
+    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason FROM @job
     WHERE id > $1 ORDER BY id LIMIT $2";
 
 const GET: &str = "
-    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, trouble FROM @job
+    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason FROM @job
     WHERE id = $1";
 
 const FIND: &str = "SELECT id FROM @job WHERE key = $1";
@@ -68,8 +68,8 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// The nodes are notified at that time.
 ///
 /// Until a transaction that has replaced, paused, resumed or deleted a job commits, the runs of
-/// this job do not start, and results of those that are executing are not written. Other jobs are
-/// not affected, and no node waits: it tries again. A transaction that has only enqueued jobs
+/// this job do not start, and results of those that are executing may not be written. Other jobs
+/// are not affected, and no node waits: it tries again. A transaction that has only enqueued jobs
 /// delays nothing, except another call with the same new key.
 ///
 /// # Examples
@@ -159,7 +159,7 @@ pub struct Job {
     /// False: it is paused, or a node has disabled it.
     pub enabled: bool,
     /// Why a node has disabled it.
-    pub trouble: Option<String>,
+    pub disabled_reason: Option<String>,
 }
 
 /// The state of a run.
@@ -340,8 +340,8 @@ impl Jobs {
     }
 
     /// Resumes a paused or disabled job. Due times during the pause are omitted; a job that is due
-    /// once and was not run is due immediately. Does not change a job that is enabled. Returns false if
-    /// there is no such job.
+    /// once and was not run is due immediately. Does not change a job that is enabled. Returns
+    /// false if there is no such job.
     ///
     /// # Errors
     ///
@@ -504,7 +504,7 @@ fn job(row: &Row) -> Job {
         time_zone: row.get(5),
         next_run: row.get(6),
         enabled: row.get(7),
-        trouble: row.get(8),
+        disabled_reason: row.get(8),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Schedule {
     Cron(Box<Cron>, TimeZone),
 }
 
-/// What happens to due times that had no node for longer than
+/// What happens to due times that no node could read for longer than
 /// [`misfire_after`](crate::SchedulerBuilder::misfire_after).
 ///
 /// Due times that are late by less than that run as usual, whatever the policy. The names in Quartz

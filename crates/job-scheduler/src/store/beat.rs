@@ -86,7 +86,7 @@ const MOVE_ON: &str = "
     FROM unnest($1::bigint[], $2::timestamptz[]) AS moved (id, next_run)
     WHERE job.id = moved.id";
 
-const DISABLE: &str = "UPDATE @job SET enabled = false, trouble = $2 WHERE id = $1";
+const DISABLE: &str = "UPDATE @job SET enabled = false, disabled_reason = $2 WHERE id = $1";
 
 /// The prepared statements of this file, by their texts.
 #[derive(Debug)]
@@ -172,8 +172,8 @@ impl<'a> Beat<'a> {
                     next.push(Reverse((row.get::<_, Timestamp>(6), jobs.len())));
                     jobs.push((row, schedule, misfire));
                 }
-                Err(trouble) => {
-                    self.query(DISABLE, &[&row.get::<_, i64>(0), &trouble]).await?;
+                Err(reason) => {
+                    self.query(DISABLE, &[&row.get::<_, i64>(0), &reason]).await?;
                 }
             }
         }

@@ -20,6 +20,7 @@
 
 mod beat;
 
+use std::slice;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -242,7 +243,38 @@ impl Store {
     }
 
     /// Writes results. `None`: another node owns one of the runs.
+    ///
+    /// If the database rejects a value, the results are written one by one, and that run fails:
+    /// otherwise the node would end because of it, and then the next node.
     pub(crate) async fn finish(
+        &self,
+        node: i64,
+        prefetch: Duration,
+        results: &[Finished],
+    ) -> Result<Option<Finishes>, Error> {
+        match self.finish_all(node, prefetch, results).await {
+            Err(error) if is_rejected(&error) => {}
+            finishes => return finishes,
+        }
+        let mut all = Finishes::default();
+        for result in results {
+            let finishes = match self.finish_all(node, prefetch, slice::from_ref(result)).await {
+                Err(error) if is_rejected(&error) => {
+                    let code = error.code().map_or("", SqlState::code);
+                    let why = format!("the database rejects the result, with SQLSTATE {code}");
+                    let failed = Finished { run: result.run, state: "failed", result: Err(why), retry: None };
+                    self.finish_all(node, prefetch, &[failed]).await?
+                }
+                finishes => finishes?,
+            };
+            let Some(finishes) = finishes else { return Ok(None) };
+            all.claimed.extend(finishes.claimed);
+            all.locked.extend(finishes.locked);
+        }
+        Ok(Some(all))
+    }
+
+    async fn finish_all(
         &self,
         node: i64,
         prefetch: Duration,
@@ -314,6 +346,11 @@ impl Store {
         let removed: i64 = self.client.query_one(&self.names.complete(CLEAN), &[&age, &limit]).await?.get(0);
         Ok(removed >= limit)
     }
+}
+
+/// Whether a value in a statement is invalid, or exceeds a limit (the classes 22 and 54).
+fn is_rejected(error: &Error) -> bool {
+    error.code().is_some_and(|state| ["22", "54"].iter().any(|class| state.code().starts_with(class)))
 }
 
 /// Whether a statement has waited for a lock as long as it may. Then it has changed nothing.

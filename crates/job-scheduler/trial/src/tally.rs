@@ -114,7 +114,7 @@ impl Tally {
             clock_differences,
             lease: micros(lease),
             nodes: client.query_one("SELECT last_value FROM node_id_seq", &[])?.get::<_, i64>(0) as u64,
-            disabled: client.query_one("SELECT count(trouble) FROM job", &[])?.get(0),
+            disabled: client.query_one("SELECT count(disabled_reason) FROM job", &[])?.get(0),
             ..Self::default()
         };
         for (id, job) in &outcome.jobs {

@@ -59,6 +59,18 @@ async fn paused_one_off_job_runs_after_the_pause() {
 }
 
 #[tokio::test]
+async fn resume_does_not_change_a_job_that_is_enabled() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    // Its due times wait for a node.
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).every(MS)).await;
+    let before = fixture.job(job).await.next_run;
+    tokio::time::sleep(MS * 10).await;
+    assert!(fixture.jobs.clone().resume(&mut fixture.client, job).await.unwrap());
+    assert_eq!(fixture.job(job).await.next_run, before);
+}
+
+#[tokio::test]
 async fn pause_cancels_retries_and_runs_that_wait() {
     let Some(mut fixture) = Fixture::new().await else { return };
     let node = fixture.node().await;
@@ -119,8 +131,8 @@ async fn invalid_schedule_in_the_table_disables_the_job() {
     while fixture.job(job).await.enabled {
         tokio::time::sleep(MS * 10).await;
     }
-    let trouble = fixture.job(job).await.trouble.unwrap();
-    assert!(trouble.starts_with("'now and then': must be like"), "{trouble}");
+    let disabled_reason = fixture.job(job).await.disabled_reason.unwrap();
+    assert!(disabled_reason.starts_with("'now and then': must be like"), "{disabled_reason}");
     assert!(fixture.jobs.clone().resume(&mut fixture.client, job).await.is_err());
     shut_down(node).await;
 }
