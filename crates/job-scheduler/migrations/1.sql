@@ -31,7 +31,7 @@ CREATE TABLE @job (
     next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '10000-01-01 00:00:00+00'),
     enabled        boolean NOT NULL DEFAULT true,
     -- Why a node has disabled the job.
-    trouble        text
+    disabled_reason        text
 );
 -- By handler, because a node has handlers for some jobs only. There may be many that are due and wait
 -- for a node with their handler.
@@ -100,7 +100,8 @@ CREATE INDEX slot_run ON @slot (run);
 --
 -- An application may pause, replace or delete a job in a long transaction. A node must not wait for
 -- its locks, because the other runs would wait too, and finally the lease of the node would end.
--- Therefore the functions of a node skip what is locked, and the node tries again later.
+-- Therefore the functions of a node skip what is locked, and the node tries again later. A lock
+-- that is taken between two of their statements is waited for, but not for long.
 
 -- Starts runs that the node owns. Returns those whose state has changed, and those that are locked
 -- (state 'locked').
@@ -114,7 +115,7 @@ CREATE INDEX slot_run ON @slot (run);
 CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[])
 RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
     retry_first_us bigint, retry_max_us bigint, started timestamptz, verdict text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 #variable_conflict use_column
 DECLARE
     locked_jobs bigint[];
@@ -163,7 +164,7 @@ BEGIN
             CASE job.overlap WHEN 'skip' THEN 'another run of the job was running'
                 ELSE '1000 runs of the job were waiting' END AS why,
             -- A repetition, because `cancel_runs` has cancelled the others.
-            CASE WHEN NOT job.enabled AND job.trouble IS NULL AND NOT mine.is_manual THEN 'cancelled'
+            CASE WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'cancelled'
                 WHEN mine.interrupted > job.max_interruptions THEN 'abandoned' END AS verdict
         FROM @run mine JOIN @job job ON job.id = mine.job LEFT JOIN @slot slot ON slot.job = mine.job
         WHERE mine.id = ANY (free_runs)
@@ -188,20 +189,22 @@ END $$;
 -- Writes the results of runs that the node has started. A run with a `retry` is repeated after this
 -- duration: by this node, if that is at most `the_prefetch`, and otherwise by any.
 --
--- Passes the slot to the blocked run of the job that was due first. Returns the runs whose results
+-- Passes the slot to the blocked run of the job that was due first. If the job was replaced, this
+-- node may have no handler for that run: then any node claims it. Returns the runs whose results
 -- were written (state 'written'), those that are locked ('locked'), and those that the node has
 -- claimed.
 CREATE FUNCTION @finish_runs(the_node bigint, the_prefetch bigint, the_runs bigint[], states text[],
     outputs jsonb[], errors text[], retries bigint[])
 RETURNS TABLE (id bigint, state text, job bigint, handler text, due timestamptz, start_at timestamptz,
     attempt integer, interrupted integer, misses_until timestamptz)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 #variable_conflict use_column
 DECLARE
     locked_runs bigint[];
     free_runs bigint[];
     written bigint[];
     claimed bigint[];
+    has_waiting boolean;
 BEGIN
     WITH present AS (
         SELECT slot.job, slot.run FROM @slot slot WHERE slot.run = ANY (the_runs)
@@ -237,17 +240,26 @@ BEGIN
     INTO written, claimed FROM result;
 
     WITH heir AS (
-        SELECT DISTINCT ON (blocked.job) blocked.job, blocked.id
-        FROM @slot slot JOIN @run blocked ON blocked.job = slot.job AND blocked.state = 'blocked'
+        SELECT DISTINCT ON (blocked.job) blocked.job, blocked.id, blocked.handler = ended.handler AS is_known
+        FROM @slot slot JOIN @run ended ON ended.id = slot.run
+            JOIN @run blocked ON blocked.job = slot.job AND blocked.state = 'blocked'
         WHERE slot.run = ANY (written)
         ORDER BY blocked.job, blocked.due
     ), passed AS (
         UPDATE @slot slot SET run = heir.id FROM heir WHERE slot.job = heir.job
     ), unblocked AS (
-        UPDATE @run run SET state = 'claimed', owner = the_node FROM heir WHERE run.id = heir.id
-        RETURNING run.id
+        UPDATE @run run
+        SET state = CASE WHEN heir.is_known THEN 'claimed' ELSE 'waiting' END,
+            owner = CASE WHEN heir.is_known THEN the_node END
+        FROM heir WHERE run.id = heir.id
+        RETURNING run.id, run.state
     )
-    SELECT claimed || array_agg(unblocked.id) INTO claimed FROM unblocked;
+    SELECT claimed || array_agg(unblocked.id) FILTER (WHERE unblocked.state = 'claimed'),
+        bool_or(unblocked.state = 'waiting')
+    INTO claimed, has_waiting FROM unblocked;
+    IF has_waiting THEN
+        PERFORM pg_notify('@channel', '');
+    END IF;
     -- Also those of runs that were deleted with their jobs.
     DELETE FROM @slot slot WHERE slot.run = ANY (the_runs)
         AND (slot.run = ANY (written) OR NOT EXISTS (SELECT FROM @run run WHERE run.id = slot.run));
@@ -351,7 +363,7 @@ BEGIN
             time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
             retry_max_us = the_retry_max, timeout_us = the_timeout,
-            max_interruptions = the_max_interruptions, next_run = first, enabled = true, trouble = NULL
+            max_interruptions = the_max_interruptions, next_run = first, enabled = true, disabled_reason = NULL
         WHERE job.id = found_id;
         EXIT;
     END LOOP;

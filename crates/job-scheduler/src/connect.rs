@@ -53,7 +53,8 @@ impl Connector {
         let mut config = self.config.clone();
         // TCP options are in whole seconds. Zero would be rejected.
         let [idle, interval] = [lease, lease / 3].map(|time| time.max(Duration::from_secs(1)));
-        config.connect_timeout(lease).tcp_user_timeout(lease);
+        let connect_timeout = config.get_connect_timeout().map_or(lease, |limit| lease.min(*limit));
+        config.connect_timeout(connect_timeout).tcp_user_timeout(lease);
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
         let (client, mut messages) = (self.connect)(config).await?;
         tokio::spawn(async move {

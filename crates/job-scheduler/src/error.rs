@@ -31,7 +31,8 @@ pub enum Error {
     Payload(serde_json::Error),
     /// The database or the connection reported an error.
     Database(tokio_postgres::Error),
-    /// The database did not answer within the lease.
+    /// The database did not answer within the lease. When the tables are created or updated:
+    /// within a minute.
     NoAnswer,
     /// The tables belong to a newer version of this crate.
     SchemaTooNew {

@@ -15,21 +15,22 @@ const PUT: &str =
      $16)";
 
 const PAUSE: &str = "
-    WITH paused AS (UPDATE @job SET enabled = false, trouble = NULL WHERE id = $1 RETURNING id)
+    WITH paused AS (UPDATE @job SET enabled = false, disabled_reason = NULL WHERE id = $1 RETURNING id)
     SELECT id FROM paused";
 
 const CANCEL: &str = "SELECT @cancel_runs($1)";
 
 const LOCK: &str = "
-    SELECT schedule, time_zone, next_run, clock_timestamp() FROM @job WHERE id = $1 FOR NO KEY UPDATE";
+    SELECT schedule, time_zone, next_run, clock_timestamp(), enabled FROM @job WHERE id = $1
+    FOR NO KEY UPDATE";
 
 const RESUME: &str = "
     WITH resumed AS (
-        UPDATE @job SET enabled = true, trouble = NULL, next_run = $2 WHERE id = $1 RETURNING next_run
+        UPDATE @job SET enabled = true, disabled_reason = NULL, next_run = $2 WHERE id = $1 RETURNING next_run
     )
     SELECT @wake(next_run) FROM resumed";
 
-/// The slot first: a run that is about to start waits for the row of the run.
+/// Also the slot: it has no foreign key.
 const DELETE: &str = "
     WITH slot AS (DELETE FROM @slot WHERE job = $1), job AS (DELETE FROM @job WHERE id = $1 RETURNING id)
     SELECT id FROM job";
@@ -44,11 +45,11 @@ const RUN_NOW: &str = "
     SELECT id, @wake(due) FROM requested";
 
 const LIST: &str = "
-    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, trouble FROM @job
+    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason FROM @job
     WHERE id > $1 ORDER BY id LIMIT $2";
 
 const GET: &str = "
-    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, trouble FROM @job
+    SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason FROM @job
     WHERE id = $1";
 
 const FIND: &str = "SELECT id FROM @job WHERE key = $1";
@@ -67,8 +68,8 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// The nodes are notified at that time.
 ///
 /// Until a transaction that has replaced, paused, resumed or deleted a job commits, the runs of
-/// this job do not start, and results of those that are executing are not written. Other jobs are
-/// not affected, and no node waits: it tries again. A transaction that has only enqueued jobs
+/// this job do not start, and results of those that are executing may not be written. Other jobs
+/// are not affected, and no node waits: it tries again. A transaction that has only enqueued jobs
 /// delays nothing, except another call with the same new key.
 ///
 /// # Examples
@@ -158,7 +159,7 @@ pub struct Job {
     /// False: it is paused, or a node has disabled it.
     pub enabled: bool,
     /// Why a node has disabled it.
-    pub trouble: Option<String>,
+    pub disabled_reason: Option<String>,
 }
 
 /// The state of a run.
@@ -339,7 +340,8 @@ impl Jobs {
     }
 
     /// Resumes a paused or disabled job. Due times during the pause are omitted; a job that is due
-    /// once and was not run is due immediately. Returns false if there is no such job.
+    /// once and was not run is due immediately. Does not change a job that is enabled. Returns
+    /// false if there is no such job.
     ///
     /// # Errors
     ///
@@ -349,6 +351,9 @@ impl Jobs {
         let Some(row) = transaction.query_opt(&self.names.complete(LOCK), &[&job]).await? else {
             return Ok(false);
         };
+        if row.get(4) {
+            return Ok(true);
+        }
         let schedule = Schedule::parse(row.get(0), row.get(1)).map_err(Error::Invalid)?;
         let (next_run, now): (Option<Timestamp>, Timestamp) = (row.get(2), row.get(3));
         let next_run = next_run.and_then(|next_run| match schedule {
@@ -499,7 +504,7 @@ fn job(row: &Row) -> Job {
         time_zone: row.get(5),
         next_run: row.get(6),
         enabled: row.get(7),
-        trouble: row.get(8),
+        disabled_reason: row.get(8),
     }
 }
 

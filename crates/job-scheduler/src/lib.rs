@@ -44,8 +44,8 @@
 //!
 //! # What is promised
 //!
-//! - **Each due time has its run.** It is one row in a table, with its result. Due times without
-//!   any node for too long follow the [`Misfire`] policy of their job.
+//! - **Each due time has its run.** It is one row in a table, with its result. Due times that
+//!   no node could read for too long follow the [`Misfire`] policy of their job.
 //! - **A run starts at or after its due time**, by the clock of the database, whatever the clocks
 //!   of the nodes show.
 //! - **A run that has not started when its node is lost is started elsewhere, once.** A node is
@@ -95,7 +95,8 @@
 //!
 //! # Metrics
 //!
-//! They are those of one process. Nodes in the same process add to the same metrics.
+//! They are those of one process. Nodes in the same process add to the same counters and
+//! histograms, and the gauge shows one of these nodes.
 //!
 //! | name | labels | |
 //! |---|---|---|
@@ -122,6 +123,9 @@ mod session;
 mod settings;
 mod sql;
 mod store;
+
+// Crates whose types the API uses.
+pub use {jiff, serde_json, tokio_postgres};
 
 pub use crate::error::Error;
 pub use crate::handler::{Context, RunError};

@@ -34,12 +34,15 @@ async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -
     let table = names.complete("@migration");
     let exists = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?;
     if !exists.get::<_, bool>(0) {
-        let create = format!(
-            "CREATE SCHEMA IF NOT EXISTS \"{}\"; CREATE TABLE @migration \
-             (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())",
-            names.schema()
-        );
-        transaction.batch_execute(&names.complete(&create)).await?;
+        // CREATE SCHEMA IF NOT EXISTS needs a right on the database, even if the schema exists.
+        let exists =
+            transaction.query_one("SELECT to_regnamespace($1) IS NOT NULL", &[&names.schema()]).await?;
+        if !exists.get::<_, bool>(0) {
+            transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", names.schema())).await?;
+        }
+        let create = "CREATE TABLE @migration \
+            (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp())";
+        transaction.batch_execute(&names.complete(create)).await?;
     }
     let newest = names.complete("SELECT COALESCE(max(version), 0) FROM @migration");
     Ok(transaction.query_one(&newest, &[]).await?.get(0))

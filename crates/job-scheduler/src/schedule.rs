@@ -19,7 +19,7 @@ pub(crate) enum Schedule {
     Cron(Box<Cron>, TimeZone),
 }
 
-/// What happens to due times that had no node for longer than
+/// What happens to due times that no node could read for longer than
 /// [`misfire_after`](crate::SchedulerBuilder::misfire_after).
 ///
 /// Due times that are late by less than that run as usual, whatever the policy. The names in Quartz
@@ -139,27 +139,20 @@ impl Schedule {
         }
     }
 
-    /// Returns the runs that are due from `next_run` on, at most `room`, and the next due time
-    /// after them.
+    /// Returns the run of a due time, and the next due time after it.
     pub(crate) fn plan(
         &self,
         misfire: Misfire,
-        next_run: Timestamp,
+        due: Timestamp,
         window: Window,
-        room: usize,
-    ) -> (Vec<Planned>, Option<Timestamp>) {
-        let mut runs = Vec::new();
-        let mut next_run = Some(next_run);
-        while let Some(due) = next_run.filter(|&due| due <= window.horizon && runs.len() < room) {
-            let is_missed = due < window.oldest && misfire != Misfire::RunAll;
-            runs.push(Planned {
-                due,
-                is_skipped: is_missed && misfire == Misfire::Skip,
-                misses_until: is_missed.then_some(window.oldest),
-            });
-            next_run = self.next(due, if is_missed { window.oldest } else { due });
-        }
-        (runs, next_run)
+    ) -> (Planned, Option<Timestamp>) {
+        let is_missed = due < window.oldest && misfire != Misfire::RunAll;
+        let planned = Planned {
+            due,
+            is_skipped: is_missed && misfire == Misfire::Skip,
+            misses_until: is_missed.then_some(window.oldest),
+        };
+        (planned, self.next(due, if is_missed { window.oldest } else { due }))
     }
 }
 
@@ -246,10 +239,28 @@ mod tests {
         Window { oldest: at(oldest), horizon: at(horizon) }
     }
 
+    /// Returns the runs up to the horizon, at most `room`, and the next due time.
+    fn plan_all(
+        schedule: &Schedule,
+        misfire: Misfire,
+        next_run: Timestamp,
+        window: Window,
+        room: usize,
+    ) -> (Vec<Planned>, Option<Timestamp>) {
+        let mut runs = Vec::new();
+        let mut next_run = Some(next_run);
+        while let Some(due) = next_run.filter(|&due| due <= window.horizon && runs.len() < room) {
+            let (planned, next) = schedule.plan(misfire, due, window);
+            runs.push(planned);
+            next_run = next;
+        }
+        (runs, next_run)
+    }
+
     /// Returns the due times of the runs, and the next due time.
     fn plan(schedule: &str, next_run: i64, window: Window, room: usize) -> (Vec<i64>, Option<i64>) {
         let schedule = parse(schedule);
-        let (runs, next_run) = schedule.plan(Misfire::RunOnce, at(next_run), window, room);
+        let (runs, next_run) = plan_all(&schedule, Misfire::RunOnce, at(next_run), window, room);
         let due = runs.iter().map(|run| run.due.as_millisecond());
         (due.collect(), next_run.map(Timestamp::as_millisecond))
     }
@@ -278,7 +289,7 @@ mod tests {
                 ("cron * * * * * *", vec![1_000, 5_000, 6_000, 7_000], Some(8_000)),
             ] {
                 let schedule = parse(schedule);
-                let (runs, next_run) = schedule.plan(misfire, at(1_000), window(4_200, 7_900), 9);
+                let (runs, next_run) = plan_all(&schedule, misfire, at(1_000), window(4_200, 7_900), 9);
                 let first = Planned { due: at(1_000), is_skipped, misses_until: Some(at(4_200)) };
                 assert_eq!(runs[0], first);
                 let due: Vec<_> = runs.iter().map(|run| run.due.as_millisecond()).collect();
@@ -342,7 +353,8 @@ mod tests {
 
     #[test]
     fn all_missed_due_times_run_if_the_policy_says_so() {
-        let (runs, next) = parse("every 1s").plan(Misfire::RunAll, at(1_000), window(4_200, 5_500), 9);
+        let schedule = parse("every 1s");
+        let (runs, next) = plan_all(&schedule, Misfire::RunAll, at(1_000), window(4_200, 5_500), 9);
         let due: Vec<_> = runs.iter().map(|run| run.due.as_millisecond()).collect();
         assert_eq!((due, next), (vec![1_000, 2_000, 3_000, 4_000, 5_000], Some(at(6_000))));
         assert!(runs.iter().all(|run| !run.is_skipped && run.misses_until.is_none()));

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::HashedWheelTimer;
+use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -156,8 +156,8 @@ impl SchedulerBuilder {
         self
     }
 
-    /// A due time without a node is a [misfire](crate::Misfire) when it is older than this. At
-    /// least the lease. The default is one minute, as in Quartz.
+    /// A due time that no node could read is a [misfire](crate::Misfire) when it is older than
+    /// this. At least the lease. The default is one minute, as in Quartz.
     pub fn misfire_after(mut self, age: Duration) -> Self {
         self.settings.misfire_after = age;
         self
@@ -253,9 +253,16 @@ impl SchedulerBuilder {
         // All of its timeouts are due within a minute.
         let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
         let connector = Connector::new(config, tls);
-        let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default(), Arc::default()).await?;
-        migrate(&mut client, &names).await?;
-        drop(client);
+        let migration = async {
+            let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default(), Arc::default()).await?;
+            migrate(&mut client, &names).await
+        };
+        // A stopped server may still have a working kernel, which accepts the connection.
+        match timer.timeout(MIGRATION_TIMEOUT, migration).await {
+            Ok(result) => result?,
+            Err(TimeoutError::Timer(error)) => return Err(error.into()),
+            Err(_) => return Err(Error::NoAnswer),
+        }
         let shared = Shared { settings: self.settings, names, handlers: self.handlers, connector, timer };
         let shared = Arc::new(shared);
         let first = Session::open(shared.clone(), None).await?;

@@ -20,6 +20,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,6 +71,8 @@ pub(crate) struct Session {
     held: AtomicUsize,
     /// Whether the last read took fewer runs than there were, because it held too many.
     is_starved: AtomicBool,
+    /// No more runs start.
+    is_stopping: AtomicBool,
     /// Since when all runners are busy while `start` needs one.
     out_of_runners: Mutex<Option<Instant>>,
     wake: Arc<Notify>,
@@ -142,6 +145,7 @@ impl Session {
             queue: DelayQueue::new(&shared.timer),
             held: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             out_of_runners: Mutex::new(None),
             wake,
             lost,
@@ -202,6 +206,7 @@ impl Session {
             let limit = self.limit(stopping, stalled);
             let has_more = within(&self.shared, lease, self.beat(store, limit)).await?;
             if let Stop::At(end) = stopping {
+                self.is_stopping.store(true, Relaxed);
                 within(&self.shared, lease, self.give_back(store)).await?;
                 if self.held.load(Relaxed) == 0 || Instant::now() >= end {
                     return Ok(());
@@ -226,6 +231,8 @@ impl Session {
         let beat = store.beat(self.id).await?.ok_or(Error::LeaseLost)?;
         let reading = beat.reading;
         let mut runs = Vec::new();
+        // Also those that are skipped, or start so late that no node has claimed them.
+        let mut taken = 0;
         let free = settings.capacity.saturating_sub(self.held.load(Relaxed));
         let room = free.min(limit);
         if room > 0 {
@@ -238,12 +245,14 @@ impl Session {
             runs = beat.take_over(limits(0)).await?;
             observe::taken_over(&runs);
             runs.extend(beat.claim_waiting(limits(runs.len())).await?);
-            runs.extend(beat.read_ahead(limits(runs.len())).await?);
+            let (read, count) = beat.read_ahead(limits(runs.len())).await?;
+            taken = runs.len() + count;
+            runs.extend(read);
         }
         beat.commit().await?;
         self.lock_clock().learn(reading);
-        self.is_starved.store(runs.len() == free, Relaxed);
-        let has_more = runs.len() == room && room < free && limit == settings.batch;
+        self.is_starved.store(taken == free, Relaxed);
+        let has_more = taken == room && runs.len() < free && limit == settings.batch;
         self.enqueue(runs);
         Ok(has_more)
     }
@@ -254,6 +263,10 @@ impl Session {
         for run in runs {
             let start = self.lock_clock().instant(run.start_at);
             self.queue.insert_at(run, start);
+        }
+        if self.is_stopping.load(Relaxed) {
+            // Retries, and runs that were blocked. They are given back.
+            self.wake.notify_one();
         }
     }
 
@@ -351,6 +364,11 @@ impl Session {
             let mut due = HashMap::new();
             let permit = self.runner(&runners).await;
             let run = self.queue.expired().await?.into_inner();
+            if self.is_stopping.load(Relaxed) {
+                self.queue.insert_at(run, Instant::now());
+                self.wake.notify_one();
+                return std::future::pending().await;
+            }
             self.unless_early(run, permit, &mut due);
             while due.len() < MAX_BATCH {
                 let Ok(permit) = runners.clone().try_acquire_owned() else { break };
@@ -388,7 +406,10 @@ impl Session {
         if start > Instant::now() {
             self.queue.insert_at(run, start);
         } else {
-            due.insert(run.id, (run, permit));
+            // A run that the node has lost and claimed again is there twice.
+            if due.insert(run.id, (run, permit)).is_some() {
+                self.forget(1);
+            }
         }
     }
 
@@ -501,6 +522,8 @@ async fn perform(
         let poll = || handler.as_mut().poll(context).map(|result| result.map_err(Failure::from));
         catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
             let text = text_without_nul(&panic_message(&*panic));
+            // Its destructor may panic too.
+            mem::forget(panic);
             Poll::Ready(Err(Failure { text, is_permanent: false }))
         })
     });
@@ -513,7 +536,9 @@ async fn perform(
         },
     };
     // Before the result is written: then another run of this job may start.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(handler)));
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
+        mem::forget(panic);
+    }
     result
 }
 

@@ -1,6 +1,7 @@
 //! The transaction of a beat: takes over, and reads ahead.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -63,12 +64,15 @@ const LOCK_DUE: &str = "
     ) AS due
     ORDER BY next_run LIMIT $2";
 
-/// A due time has one row, even if `next_run` was set back.
+/// A due time has one row, even if `next_run` was set back. A run that starts after the horizon,
+/// because of its jitter, waits without an owner: otherwise it would take the place of runs that
+/// start earlier.
 const CLAIM: &str = "
     WITH claimed AS (
         INSERT INTO @run (job, handler, due, start_at, state, owner, misses_until, finished)
-        SELECT job, handler, due, start_at, CASE WHEN is_skipped THEN 'skipped' ELSE 'claimed' END,
-            $1, misses_until, CASE WHEN is_skipped THEN clock_timestamp() END
+        SELECT job, handler, due, start_at, CASE WHEN is_skipped THEN 'skipped'
+                WHEN start_at > $8 THEN 'waiting' ELSE 'claimed' END,
+            CASE WHEN is_skipped OR start_at <= $8 THEN $1::bigint END, misses_until, CASE WHEN is_skipped THEN clock_timestamp() END
         FROM unnest($2::bigint[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::boolean[],
             $7::timestamptz[])
             AS planned (job, handler, due, start_at, is_skipped, misses_until)
@@ -82,7 +86,7 @@ const MOVE_ON: &str = "
     FROM unnest($1::bigint[], $2::timestamptz[]) AS moved (id, next_run)
     WHERE job.id = moved.id";
 
-const DISABLE: &str = "UPDATE @job SET enabled = false, trouble = $2 WHERE id = $1";
+const DISABLE: &str = "UPDATE @job SET enabled = false, disabled_reason = $2 WHERE id = $1";
 
 /// The prepared statements of this file, by their texts.
 #[derive(Debug)]
@@ -155,50 +159,57 @@ impl<'a> Beat<'a> {
         Ok(runs.iter().map(run).collect())
     }
 
-    /// Claims the first due times within the window that are not claimed.
-    pub(crate) async fn read_ahead(&self, limits: Limits<'_>) -> Result<Vec<Run>, Error> {
+    /// Claims the first due times within the window that are not claimed. Also returns the number
+    /// of due times that it has read, among them those that are skipped or start later.
+    pub(crate) async fn read_ahead(&self, limits: Limits<'_>) -> Result<(Vec<Run>, usize), Error> {
         let Limits { window, room, handlers } = limits;
+        let mut jobs = Vec::new();
+        // The next due time of each job, the earliest one first.
+        let mut next = BinaryHeap::new();
+        for row in self.query(LOCK_DUE, &[&window.horizon, &(room as i64), &handlers]).await? {
+            match read(&row) {
+                Ok((schedule, misfire)) => {
+                    next.push(Reverse((row.get::<_, Timestamp>(6), jobs.len())));
+                    jobs.push((row, schedule, misfire));
+                }
+                Err(reason) => {
+                    self.query(DISABLE, &[&row.get::<_, i64>(0), &reason]).await?;
+                }
+            }
+        }
         let mut plans = Vec::new();
         let mut next_runs = BTreeMap::new();
-        for row in self.query(LOCK_DUE, &[&window.horizon, &(room as i64), &handlers]).await? {
-            let (job, handler): (i64, String) = (row.get(0), row.get(1));
-            let (runs, next_run) = match read(&row) {
-                Ok((schedule, misfire)) => schedule.plan(misfire, row.get(6), window, room),
-                Err(trouble) => {
-                    self.query(DISABLE, &[&job, &trouble]).await?;
-                    continue;
-                }
-            };
-            next_runs.insert(job, next_run);
-            plans.extend(runs.into_iter().map(|planned| Plan {
+        while plans.len() < room {
+            let Some(Reverse((due, index))) = next.pop() else { break };
+            let (row, schedule, misfire) = &jobs[index];
+            let (planned, next_run) = schedule.plan(*misfire, due, window);
+            let job = row.get(0);
+            plans.push(Plan {
                 job,
-                handler: handler.clone(),
-                start_at: planned.due.saturating_add(jitter(row.get(5))).unwrap_or(planned.due),
+                handler: row.get(1),
+                start_at: due.saturating_add(jitter(row.get(5))).unwrap_or(due),
                 planned,
-            }));
+            });
+            next_runs.insert(job, next_run);
+            next.extend(next_run.filter(|&due| due <= window.horizon).map(|due| Reverse((due, index))));
         }
         if plans.is_empty() {
-            return Ok(Vec::new());
-        }
-        plans.sort_by_key(|plan| plan.planned.due);
-        // The first run of each job that exceeds the room determines the next due time of the job.
-        for plan in plans.drain(room.min(plans.len())..).rev() {
-            next_runs.insert(plan.job, Some(plan.planned.due));
+            return Ok((Vec::new(), 0));
         }
         let (jobs, next_runs): (Vec<_>, Vec<_>) = next_runs.into_iter().unzip();
         self.query(MOVE_ON, &[&jobs, &next_runs]).await?;
-        self.claim(&plans).await
+        Ok((self.claim(&plans, window.horizon).await?, plans.len()))
     }
 
-    async fn claim(&self, plans: &[Plan]) -> Result<Vec<Run>, Error> {
+    async fn claim(&self, plans: &[Plan], horizon: Timestamp) -> Result<Vec<Run>, Error> {
         let jobs: Vec<_> = plans.iter().map(|plan| plan.job).collect();
         let handlers: Vec<_> = plans.iter().map(|plan| &plan.handler).collect();
         let due: Vec<_> = plans.iter().map(|plan| plan.planned.due).collect();
         let start_at: Vec<_> = plans.iter().map(|plan| plan.start_at).collect();
         let is_skipped: Vec<_> = plans.iter().map(|plan| plan.planned.is_skipped).collect();
         let misses_until: Vec<_> = plans.iter().map(|plan| plan.planned.misses_until).collect();
-        let columns: [&(dyn ToSql + Sync); 7] =
-            [&self.node, &jobs, &handlers, &due, &start_at, &is_skipped, &misses_until];
+        let columns: [&(dyn ToSql + Sync); 8] =
+            [&self.node, &jobs, &handlers, &due, &start_at, &is_skipped, &misses_until, &horizon];
         Ok(self.query(CLAIM, &columns).await?.iter().map(run).collect())
     }
 

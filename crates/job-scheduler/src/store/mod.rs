@@ -20,10 +20,12 @@
 
 mod beat;
 
+use std::slice;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
 use crate::clock::Reading;
@@ -62,10 +64,8 @@ const HAS_OTHERS: &str =
 
 const START: &str = "SELECT * FROM @start_runs($1, $2)";
 
-/// Of runs that could not start: those that were not cancelled, released or taken over. Then the
-/// lease of this node has ended.
-const STILL_CLAIMED: &str = "
-    SELECT id FROM @run WHERE id = ANY ($1) AND owner = $2 AND state = 'claimed' LIMIT 1";
+/// Runs that could not start were cancelled, released or taken over, or the lease has ended.
+const IS_ALIVE: &str = "SELECT id FROM @node WHERE id = $1 AND alive_until > clock_timestamp()";
 
 const FINISH: &str = "SELECT * FROM @finish_runs($1, $2, $3, $4, $5, $6, $7)";
 
@@ -218,7 +218,12 @@ impl Store {
 
     /// Starts runs that are due.
     pub(crate) async fn start(&self, node: i64, runs: &[i64]) -> Result<Starts, Error> {
-        let rows = self.client.query(&self.start, &[&node, &runs]).await?;
+        let rows = match self.client.query(&self.start, &[&node, &runs]).await {
+            Err(error) if is_locked(&error) => {
+                return Ok(Starts { locked: runs.to_vec(), ..Starts::default() });
+            }
+            rows => rows?,
+        };
         let mut starts = Starts::default();
         let mut missing = runs.to_vec();
         for row in rows {
@@ -231,14 +236,45 @@ impl Store {
             }
         }
         if !missing.is_empty() {
-            let text = self.names.complete(STILL_CLAIMED);
-            starts.is_lease_lost = !self.client.query(&text, &[&missing, &node]).await?.is_empty();
+            let text = self.names.complete(IS_ALIVE);
+            starts.is_lease_lost = self.client.query(&text, &[&node]).await?.is_empty();
         }
         Ok(starts)
     }
 
     /// Writes results. `None`: another node owns one of the runs.
+    ///
+    /// If the database rejects a value, the results are written one by one, and that run fails:
+    /// otherwise the node would end because of it, and then the next node.
     pub(crate) async fn finish(
+        &self,
+        node: i64,
+        prefetch: Duration,
+        results: &[Finished],
+    ) -> Result<Option<Finishes>, Error> {
+        match self.finish_all(node, prefetch, results).await {
+            Err(error) if is_rejected(&error) => {}
+            finishes => return finishes,
+        }
+        let mut all = Finishes::default();
+        for result in results {
+            let finishes = match self.finish_all(node, prefetch, slice::from_ref(result)).await {
+                Err(error) if is_rejected(&error) => {
+                    let code = error.code().map_or("", SqlState::code);
+                    let why = format!("the database rejects the result, with SQLSTATE {code}");
+                    let failed = Finished { run: result.run, state: "failed", result: Err(why), retry: None };
+                    self.finish_all(node, prefetch, &[failed]).await?
+                }
+                finishes => finishes?,
+            };
+            let Some(finishes) = finishes else { return Ok(None) };
+            all.claimed.extend(finishes.claimed);
+            all.locked.extend(finishes.locked);
+        }
+        Ok(Some(all))
+    }
+
+    async fn finish_all(
         &self,
         node: i64,
         prefetch: Duration,
@@ -254,7 +290,13 @@ impl Store {
         let rows = self
             .client
             .query(&self.finish, &[&node, &prefetch, &runs, &states, &outputs, &errors, &retries])
-            .await?;
+            .await;
+        let rows = match rows {
+            Err(error) if is_locked(&error) => {
+                return Ok(Some(Finishes { locked: runs, ..Finishes::default() }));
+            }
+            rows => rows?,
+        };
         let mut missing = runs;
         let mut finishes = Finishes::default();
         for row in rows {
@@ -304,6 +346,16 @@ impl Store {
         let removed: i64 = self.client.query_one(&self.names.complete(CLEAN), &[&age, &limit]).await?.get(0);
         Ok(removed >= limit)
     }
+}
+
+/// Whether a value in a statement is invalid, or exceeds a limit (the classes 22 and 54).
+fn is_rejected(error: &Error) -> bool {
+    error.code().is_some_and(|state| ["22", "54"].iter().any(|class| state.code().starts_with(class)))
+}
+
+/// Whether a statement has waited for a lock as long as it may. Then it has changed nothing.
+fn is_locked(error: &Error) -> bool {
+    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
 fn started(row: &Row) -> Started {

@@ -129,7 +129,7 @@ async fn run(options: Options) -> Result<bool, Failure> {
 fn state(job: &Job) -> &'static str {
     match job {
         Job { enabled: true, .. } => "enabled",
-        Job { trouble: Some(_), .. } => "invalid",
+        Job { disabled_reason: Some(_), .. } => "invalid",
         _ => "paused",
     }
 }
@@ -147,8 +147,8 @@ async fn show(jobs: &Jobs, client: &Client, id: i64) -> Result<bool, Error> {
     println!("job        {}", job.id);
     println!("key        {}", job.key.as_deref().unwrap_or("none"));
     println!("state      {}", state(&job));
-    if let Some(trouble) = &job.trouble {
-        println!("trouble    {trouble}");
+    if let Some(reason) = &job.disabled_reason {
+        println!("disabled   {reason}");
     }
     println!("schedule   {}", job.schedule);
     println!("time zone  {}", job.time_zone);

@@ -1,7 +1,7 @@
 //! A schema of its own for each test.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashed_wheel_examples::testing::server_or_skip;
@@ -10,9 +10,23 @@ use hashed_wheel_job_scheduler::{
 };
 use job_scheduler_trial::Database;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio_postgres::{Client, Config, NoTls};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// Longer than a test, and less than the longest prefetch.
+pub(crate) const LATER: Duration = Duration::from_secs(50);
+
+/// The delays of a job that a test changes after a node has read it, and before it is due. If the
+/// machine was too busy for one of them, the test tries the next one.
+pub(crate) const DELAYS: [Duration; 5] = [
+    Duration::from_millis(800),
+    Duration::from_millis(1_600),
+    Duration::from_millis(3_200),
+    Duration::from_millis(6_400),
+    Duration::from_millis(12_800),
+];
 
 /// Far more than anything here takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,6 +41,8 @@ pub(crate) enum Task {
     /// Fails before this attempt.
     FailUntil(u32),
     Sleep(u64),
+    /// The first attempt does not end.
+    HangOnce,
 }
 
 impl Payload for Task {
@@ -40,7 +56,8 @@ pub(crate) async fn perform(context: Context, task: Task) -> Result<u32, RunErro
         Task::Panic => panic!("panicked"),
         Task::FailUntil(attempt) if context.attempt < attempt => return Err("too early".into()),
         Task::Sleep(millis) => tokio::time::sleep(MS * millis as u32).await,
-        Task::Succeed | Task::FailUntil(_) => {}
+        Task::HangOnce if context.attempt == 1 => std::future::pending().await,
+        Task::Succeed | Task::FailUntil(_) | Task::HangOnce => {}
     }
     Ok(context.attempt)
 }
@@ -91,6 +108,31 @@ impl Fixture {
         shut_down(self.node().await).await;
     }
 
+    /// Sets the next due time of a job to now.
+    pub(crate) async fn make_due(&self, job: i64) {
+        let update = format!("UPDATE {}.job SET next_run = clock_timestamp() WHERE id = $1", self.schema);
+        assert_eq!(self.client.execute(&update, &[&job]).await.expect("an update"), 1);
+    }
+
+    /// Sets the start of the only run of a job to now, for the next node that claims it.
+    pub(crate) async fn make_start(&self, job: i64) {
+        let update = format!("UPDATE {}.run SET start_at = clock_timestamp() WHERE job = $1", self.schema);
+        assert_eq!(self.client.execute(&update, &[&job]).await.expect("an update"), 1);
+    }
+
+    /// Whether the clock of the database has not reached this time.
+    pub(crate) async fn is_before(&self, time: jiff::Timestamp) -> bool {
+        let row = self.client.query_one("SELECT clock_timestamp() < $1", &[&time]).await;
+        row.expect("an answer").get(0)
+    }
+
+    /// Ends a node as if its process were killed, and its lease with it.
+    pub(crate) async fn lose(&self, node: Scheduler) {
+        drop(node);
+        let update = format!("UPDATE {}.node SET alive_until = clock_timestamp()", self.schema);
+        self.client.execute(&update, &[]).await.expect("an update");
+    }
+
     pub(crate) async fn history(&self, job: i64) -> Vec<RunInfo> {
         self.jobs.history(&self.client, job, 1_000).await.expect("a history")
     }
@@ -122,6 +164,23 @@ impl Fixture {
         let is_done = |run: &RunInfo| run.state == RunState::Done;
         self.until(job, |runs| runs.len() == count && runs.iter().all(is_done)).await
     }
+}
+
+/// Adds the handler `gate`, whose runs end when this semaphore is closed.
+pub(crate) fn with_gate(builder: SchedulerBuilder, gate: &Arc<Semaphore>) -> SchedulerBuilder {
+    let gate = gate.clone();
+    builder.handler_named("gate", move |_, _| {
+        let gate = gate.clone();
+        async move {
+            let _ = gate.acquire().await;
+            Ok::<_, RunError>(())
+        }
+    })
+}
+
+/// A job for the handler of [`with_gate`].
+pub(crate) fn gate_job() -> NewJob {
+    NewJob::named("gate", serde_json::Value::Null)
 }
 
 pub(crate) async fn connect(config: &Config) -> Client {

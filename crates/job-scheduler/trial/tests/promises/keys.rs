@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hashed_wheel_job_scheduler::{Error, NewJob, Outcome, RunState};
 
-use crate::fixture::{Fixture, MS, Task, connect, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, connect, shut_down};
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
@@ -30,11 +30,12 @@ async fn unfinished_job_with_the_same_key_is_found() {
     let Some(fixture) = Fixture::new().await else { return };
     let node = fixture.node().await;
     let job = |delay| NewJob::new(&Task::Succeed).key("k").after(delay);
-    let first = fixture.jobs.enqueue(&fixture.client, job(MS * 300)).await.unwrap();
+    let first = fixture.jobs.enqueue(&fixture.client, job(AN_HOUR)).await.unwrap();
     assert_eq!(first.outcome, Outcome::Added);
     let second = fixture.jobs.enqueue(&fixture.client, job(AN_HOUR)).await.unwrap();
     assert_eq!((second.job, second.outcome), (first.job, Outcome::Found));
     assert_eq!(fixture.jobs.find(&fixture.client, "k").await.unwrap(), Some(first.job));
+    fixture.make_due(first.job).await;
     fixture.until_done(first.job, 1).await;
     // It is finished, so the key can be used again, for another job.
     let third = fixture.jobs.enqueue(&fixture.client, job(MS)).await.unwrap();
@@ -75,11 +76,11 @@ async fn of_concurrent_jobs_with_one_key_one_is_stored() {
 #[tokio::test]
 async fn replaced_job_runs_only_as_it_is_now() {
     let Some(fixture) = Fixture::new().await else { return };
-    let node = fixture.node().await;
-    let old = fixture.enqueue(NewJob::new(&Task::Fail).key("k").after(MS * 800)).await;
+    let node = fixture.start(fixture.builder().prefetch(MS * 60_000)).await;
+    let old = fixture.enqueue(NewJob::new(&Task::Fail).key("k").after(LATER)).await;
     // It has been read ahead.
     fixture.until_state(old, RunState::Claimed).await;
-    let new = NewJob::new(&Task::Succeed).key("k").after(MS * 1_200).replace_existing();
+    let new = NewJob::new(&Task::Succeed).key("k").after(MS * 300).replace_existing();
     let replaced = fixture.jobs.enqueue(&fixture.client, new).await.unwrap();
     assert_eq!((replaced.job, replaced.outcome), (old, Outcome::Replaced));
     fixture.until_done(old, 1).await;

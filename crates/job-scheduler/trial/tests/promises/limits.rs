@@ -201,6 +201,39 @@ async fn jitter_may_be_longer_than_the_period() {
     shut_down(node).await;
 }
 
+#[tokio::test]
+async fn result_that_the_database_rejects_is_a_failure_of_its_run_only() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let reject = "
+        CREATE FUNCTION @reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'rejected' USING ERRCODE = 'program_limit_exceeded';
+        END $$;
+        CREATE TRIGGER reject BEFORE UPDATE ON @run FOR EACH ROW WHEN (NEW.output = '2')
+            EXECUTE FUNCTION @reject()";
+    let reject = reject.replace('@', &format!("{}.", fixture.schema));
+    fixture.client.batch_execute(&reject).await.unwrap();
+    // Its output is 2.
+    let job = NewJob::new(&Task::FailUntil(2)).retries(1, MS, MS);
+    let run = fixture.until_state(fixture.enqueue(job).await, RunState::Failed).await;
+    assert_eq!(run.error.as_deref(), Some("the database rejects the result, with SQLSTATE 54000"));
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    assert_eq!(fixture.until_done(job, 1).await[0].node, Some(1));
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn jittered_runs_do_not_fill_the_capacity_before_they_start() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.start(fixture.builder().capacity(2)).await;
+    let job = NewJob::new(&Task::Succeed).every(MS * 500).jitter(MS * 3_600_000);
+    let jittered = fixture.enqueue(job).await;
+    fixture.until(jittered, |runs| runs.len() > 4).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    fixture.until_done(job, 1).await;
+    shut_down(node).await;
+}
+
 /// The first execution blocks its node for longer than its lease, as a stopped process does.
 async fn block_once(count: Arc<AtomicUsize>) -> Result<usize, RunError> {
     let number = count.fetch_add(1, Relaxed);

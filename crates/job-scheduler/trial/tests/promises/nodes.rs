@@ -1,12 +1,14 @@
 //! Nodes that start, end and are lost.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, RunState, Scheduler};
+use hashed_wheel_job_scheduler::{Context, Error, NewJob, Overlap, RunError, RunInfo, RunState, Scheduler};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio_postgres::NoTls;
 
-use crate::fixture::{Fixture, MS, Task, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, gate_job, shut_down, with_gate};
 
 /// A handler that does nothing.
 async fn nothing(_: Context, _: Value) -> Result<(), RunError> {
@@ -80,14 +82,20 @@ async fn job_without_a_handler_waits_for_a_node_that_has_one() {
 #[tokio::test]
 async fn shutdown_finishes_what_is_running_and_gives_back_the_rest() {
     let Some(fixture) = Fixture::new().await else { return };
-    let node = fixture.node().await;
-    let running = fixture.enqueue(NewJob::new(&Task::Sleep(500))).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate)).await;
+    let running = fixture.enqueue(gate_job()).await;
     fixture.until_state(running, RunState::Running).await;
-    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 2_000)).await;
+    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
     fixture.until_state(claimed, RunState::Claimed).await;
-    shut_down(node).await;
+    let open = async {
+        fixture.until_state(claimed, RunState::Waiting).await;
+        gate.close();
+    };
+    tokio::join!(shut_down(node), open);
     assert_eq!(fixture.history(running).await[0].state, RunState::Done);
     assert_eq!(fixture.history(claimed).await[0].state, RunState::Waiting);
+    fixture.make_start(claimed).await;
     let other = fixture.node().await;
     let run = &fixture.until_done(claimed, 1).await[0];
     assert_eq!((run.attempt, run.taken_over, run.node), (1, 0, Some(2)));
@@ -95,10 +103,52 @@ async fn shutdown_finishes_what_is_running_and_gives_back_the_rest() {
 }
 
 #[tokio::test]
+async fn shutdown_starts_no_blocked_runs() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder().prefetch(MS * 60_000), &gate)).await;
+    let job = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
+    fixture.until_state(job, RunState::Running).await;
+    for _ in 0..5 {
+        fixture.jobs.run_now(&fixture.client, job).await.unwrap();
+    }
+    let count = |runs: &[RunInfo], state| runs.iter().filter(|run| run.state == state).count();
+    fixture.until(job, |runs| count(runs, RunState::Blocked) == 5).await;
+    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
+    fixture.until_state(claimed, RunState::Claimed).await;
+    let open = async {
+        fixture.until_state(claimed, RunState::Waiting).await;
+        gate.close();
+    };
+    tokio::join!(shut_down(node), open);
+    let runs = fixture.history(job).await;
+    let states = [RunState::Done, RunState::Waiting, RunState::Blocked].map(|state| count(&runs, state));
+    assert_eq!(states, [1, 1, 4], "{runs:?}");
+}
+
+#[tokio::test]
+async fn blocked_run_of_a_replaced_job_waits_for_a_node_with_its_handler() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let old = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let job = fixture.enqueue(gate_job().overlap(Overlap::Wait).key("k")).await;
+    fixture.until_state(job, RunState::Running).await;
+    let new = fixture.start(fixture.builder().handler_named("new", nothing)).await;
+    let replacement = NewJob::named("new", Value::Null).overlap(Overlap::Wait).key("k").replace_existing();
+    assert_eq!(fixture.enqueue(replacement).await, job);
+    fixture.until(job, |runs| runs.iter().any(|run| run.state == RunState::Blocked)).await;
+    gate.close();
+    let runs = fixture.until_done(job, 2).await;
+    assert_ne!(runs[0].node, runs[1].node, "{runs:?}");
+    shut_down(old).await;
+    shut_down(new).await;
+}
+
+#[tokio::test]
 async fn shutdown_interrupts_what_exceeds_the_grace_and_marks_it() {
     let Some(fixture) = Fixture::new().await else { return };
     let node = fixture.node().await;
-    let job = fixture.enqueue(NewJob::new(&Task::Sleep(4_000))).await;
+    let job = fixture.enqueue(NewJob::new(&Task::HangOnce)).await;
     fixture.until_state(job, RunState::Running).await;
     node.shutdown(MS * 100).await.unwrap();
     let other = fixture.node().await;
@@ -111,20 +161,21 @@ async fn shutdown_interrupts_what_exceeds_the_grace_and_marks_it() {
 #[tokio::test]
 async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
     let Some(fixture) = Fixture::new().await else { return };
-    let lost = fixture.start(fixture.mortal()).await;
-    let interrupted = fixture.enqueue(NewJob::new(&Task::Sleep(400))).await;
+    let lost = fixture.start(fixture.builder().lease(MS * 8_000).prefetch(MS * 60_000)).await;
+    let interrupted = fixture.enqueue(NewJob::new(&Task::HangOnce)).await;
     fixture.until_state(interrupted, RunState::Running).await;
-    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 400)).await;
+    let claimed = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
     fixture.until_state(claimed, RunState::Claimed).await;
     drop(lost);
+    fixture.make_start(claimed).await;
     let other = fixture.node().await;
     let run = &fixture.until_done(interrupted, 1).await[0];
     assert_eq!((run.attempt, run.interrupted, run.taken_over), (2, 1, 1));
     let run = &fixture.until_done(claimed, 1).await[0];
     assert_eq!((run.attempt, run.interrupted, run.taken_over), (1, 0, 1));
-    // The bound is 1.8 s after its last beat. The rest is for a busy machine.
-    let late = run.started.unwrap().duration_since(run.due);
-    assert!(late < Duration::from_secs(12).try_into().unwrap(), "{late:?}");
+    // The bound is 8.3 s after its last beat. The rest is for a busy machine.
+    let late = run.started.unwrap().duration_since(run.start_at);
+    assert!(late < Duration::from_secs(20).try_into().unwrap(), "{late:?}");
     assert_eq!(fixture.jobs.nodes(&fixture.client).await.unwrap().len(), 1);
     shut_down(other).await;
 }
@@ -133,7 +184,7 @@ async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
 async fn node_whose_connections_are_closed_starts_again_under_another_number() {
     let Some(fixture) = Fixture::new().await else { return };
     let node = fixture.start(fixture.builder().name("n")).await;
-    let job = fixture.enqueue(NewJob::new(&Task::Sleep(1_000))).await;
+    let job = fixture.enqueue(NewJob::new(&Task::HangOnce)).await;
     fixture.until_state(job, RunState::Running).await;
     // Those of this test's node: it listens on the channel of its schema.
     let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE $1";
