@@ -206,6 +206,63 @@ async fn without_a_subscription_callers_poll() {
     within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
+// The queue.
+
+/// The first of the queue is told, but tries after its time to take the lock is over.
+#[tokio::test]
+async fn a_late_caller_takes_a_free_fair_lock() {
+    let Some(mut setup) = Setup::new("lock-late") else { return };
+    let fair = long().fair(true);
+    let guard = setup.locks.lock_with("a", fair.clone()).lock().await.unwrap();
+    let mut late = setup.locks.lock_with("a", fair.poll(Duration::from_millis(100)));
+    let late = tokio::spawn(async move { late.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
+    let [owner]: [String; 1] = setup.redis.zrange("{lock:a}:queue", 0, 0).unwrap();
+    let () = redis::pipe()
+        .atomic()
+        .del("{lock:a}")
+        .hset("{lock:a}:seen", owner, 1)
+        .zadd("{lock:a}:queue", "a stalled client:0", 1_u64 << 52)
+        .hset("{lock:a}:seen", "a stalled client:0", 1_u64 << 52)
+        .query(&mut setup.redis)
+        .unwrap();
+    within(late).await.unwrap().unwrap().unlock().await.unwrap();
+    assert!(guard.unlock().await.is_err());
+}
+
+/// The first of the queue was told, and has died. The others were not told.
+#[tokio::test]
+async fn a_refused_caller_passes_a_free_fair_lock_on() {
+    let Some(mut setup) = Setup::new("lock-pass-on") else { return };
+    let fair = options().lease(PATIENCE * 3).fair(true);
+    let guard = setup.locks.lock_with("a", fair.clone()).lock().await.unwrap();
+    let mut second = setup.locks.lock_with("a", fair.clone());
+    let second = tokio::spawn(async move { second.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
+    let () = redis::pipe()
+        .atomic()
+        .del("{lock:a}")
+        .zadd("{lock:a}:queue", "a dead client:0", 1)
+        .hset("{lock:a}:seen", "a dead client:0", 1)
+        .query(&mut setup.redis)
+        .unwrap();
+    assert!(setup.locks.lock_with("a", fair.clone()).try_lock().await.unwrap().is_none());
+    within(second).await.unwrap().unwrap().unlock().await.unwrap();
+    assert!(guard.unlock().await.is_err());
+
+    // If the second one has died too, it loses its place soon.
+    let () = redis::pipe()
+        .atomic()
+        .zadd("{lock:b}:queue", "a dead client:0", 1)
+        .hset("{lock:b}:seen", "a dead client:0", 1)
+        .zadd("{lock:b}:queue", "a dead client:1", 2)
+        .hset("{lock:b}:seen", "a dead client:1", 1_u64 << 52)
+        .query(&mut setup.redis)
+        .unwrap();
+    let mut third = setup.locks.lock_with("b", fair);
+    within(third.lock()).await.unwrap().unlock().await.unwrap();
+}
+
 // Runtimes.
 
 #[tokio::test(flavor = "multi_thread")]

@@ -282,9 +282,23 @@ pub const ROWS: &[Row] = &[
     row(
         "DeadCallersKeepTheirPlace",
         LUA,
-        "if expires > clock() then",
-        "if true then",
+        "or expires > clock() then",
+        "or true then",
         "nobody_overtakes_the_queue_of_a_fair_lock",
+    ),
+    row(
+        "LateCallerLosesItsPlace",
+        LUA,
+        "if head == ARGV[1] or expires",
+        "if expires",
+        "faults::a_late_caller_takes_a_free_fair_lock",
+    ),
+    row(
+        "RefusalWakesNobody",
+        LUA,
+        "if has_removed then",
+        "if false then",
+        "faults::a_refused_caller_passes_a_free_fair_lock_on",
     ),
     row(
         "NoPlaceIsLeft",
