@@ -251,7 +251,7 @@ impl<'a> Attempt<'a> {
         }
         let options = &*self.lock.options;
         let timeout = patience.at_most(options.call_timeout().min(READY));
-        let mut waiting = self.lock.shared.wakeups.wait(&self.owner, timeout).await;
+        let waiting = self.lock.shared.wakeups.wait(&self.owner, timeout).await;
         loop {
             match self.ask(options.keep_ms()).await? {
                 Outcome::Granted(hold) => return Ok(Some(hold)),

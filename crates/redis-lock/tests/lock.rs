@@ -219,6 +219,30 @@ async fn waiting_callers_survive_the_loss_of_their_messages() {
     within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
+/// Another caller takes the free lock before the first of the queue, and releases it after that has
+/// lost its place.
+#[tokio::test]
+async fn a_caller_that_is_slow_to_read_its_messages_tries() {
+    let Some(mut setup) = Setup::new("lock-slow") else { return };
+    let long = options().lease(PATIENCE * 3);
+    let guard = setup.locks.lock_with("a", long.clone()).lock().await.unwrap();
+    let mut waiting = setup.locks.lock_with("a", long);
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
+    let [owner]: [String; 1] = setup.redis.zrange("{lock:a}:queue", 0, 0).unwrap();
+    let channel = format!("lock-wake:{}", setup.locks.name());
+    // Both messages arrive together, and its task runs after that of the connection.
+    let () = redis::pipe()
+        .atomic()
+        .del("{lock:a}")
+        .publish(&channel, format!("{owner} 0"))
+        .publish(&channel, format!("{owner} {}", (PATIENCE * 3).as_millis()))
+        .query(&mut setup.redis)
+        .unwrap();
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+    assert!(guard.unlock().await.is_err());
+}
+
 #[tokio::test]
 async fn a_poll_wakes_without_messages() {
     let Some(mut setup) = Setup::new("lock-poll") else { return };

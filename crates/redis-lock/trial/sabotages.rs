@@ -315,6 +315,13 @@ pub const ROWS: &[Row] = &[
         "waiting_callers_survive_the_loss_of_their_messages",
     ),
     row(
+        "LeaseHidesAFreeLock",
+        "wakeup.rs",
+        "*unread != Some(Wake::TryNow)",
+        "true",
+        "a_caller_that_is_slow_to_read_its_messages_tries",
+    ),
+    row(
         "NoPoll",
         "lock.rs",
         "wait.min(options.poll_time())",
