@@ -195,8 +195,8 @@ impl Guard {
         checked?;
         match released {
             Ok(Ok(Found::Caller)) => Ok(()),
-            Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(Loss::NoOwner)),
-            Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(Loss::OtherOwner)),
+            Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::NoOwner))),
+            Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::OtherOwner))),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(RedisError::from(std::io::Error::other("the runtime has ended")).into()),
         }
