@@ -269,8 +269,11 @@ impl Lock {
 
 /// Holds a lock until it is dropped or lost. See [`Guard`](crate::Guard).
 ///
-/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis, but not on
-/// a thread of an async runtime: then the release goes on in the background.
+/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis, except if
+/// the lock is lost, or on a thread of an async runtime: then the release goes on in the background.
+///
+/// While it holds the lock, do not unlock or drop it in a task of the timer: without an answer from
+/// Redis that would wait forever, because the timer ends the call.
 ///
 /// # Examples
 ///
@@ -390,9 +393,13 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        match Handle::try_current() {
-            Err(error) if error.is_missing_context() => _ = self.runtime.block_on(guard.unlock()),
-            _ => self.runtime.unlock_later(guard),
+        let may_block = Handle::try_current().is_err_and(|error| error.is_missing_context());
+        // A callback of a loss may drop it on the thread of the timer, which ends the calls to Redis
+        // that are not answered. To wait for the release of a lost lock has no use.
+        if may_block && guard.check().is_ok() {
+            _ = self.runtime.block_on(guard.unlock());
+        } else {
+            self.runtime.unlock_later(guard);
         }
     }
 }

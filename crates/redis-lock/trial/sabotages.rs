@@ -403,8 +403,8 @@ pub const ROWS: &[Row] = &[
     row(
         "BlockingDropDoesNotWait",
         "blocking.rs",
-        "_ = self.runtime.block_on(guard.unlock())",
-        "{ let own = &self.runtime; own.unlock_later(guard) }",
+        "_ = self.runtime.block_on(guard.unlock());",
+        "let own = &self.runtime; own.unlock_later(guard);",
         "blocking::a_dropped_guard_has_released_the_lock",
     ),
     row(
@@ -413,5 +413,12 @@ pub const ROWS: &[Row] = &[
         "self.runtime.unlock_later(guard)",
         "drop(guard)",
         "blocking::a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released",
+    ),
+    row(
+        "BlockingDropBlocksTheTimer",
+        "blocking.rs",
+        "guard.check().is_ok()",
+        "true",
+        "blocking::a_callback_may_drop_its_guard_without_an_answer",
     ),
 ];
