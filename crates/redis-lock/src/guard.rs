@@ -129,8 +129,9 @@ impl Guard {
         self.hold.until_lost().await
     }
 
-    /// Calls `f` when the lock is lost, at the time when [`lost`](Self::lost) returns. If it is
-    /// lost already, calls `f` immediately. If it is released before, `f` is dropped.
+    /// Calls `f` when the lock is lost, at about the time when [`lost`](Self::lost) returns, which
+    /// may be first. If it is lost already, calls `f` immediately. If it is released before, `f` is
+    /// dropped.
     ///
     /// `f` runs on the thread that finds out: that of the timer, one of the runtime, or the caller
     /// of another method, such as [`check`](Self::check). It must not block. A panic in it has no

@@ -123,13 +123,13 @@ async fn a_failed_renewal_is_repeated_after_a_sixth_of_the_lease() {
     let Some(mut setup) = Setup::new("lock-sixth") else { return };
     let proxy = Proxy::new(&setup.server);
     let locks = LockClient::new(Client::open(&*proxy.url).unwrap(), &setup.timer).unwrap();
-    let guard = locks.lock_with("a", options().lease(Duration::from_secs(6))).lock().await.unwrap();
+    let guard = locks.lock_with("a", options().lease(Duration::from_secs(12))).lock().await.unwrap();
     assert_eq!(proxy.connections(), 1);
     setup.server.kill().unwrap();
     let loss = within(guard.lost()).await;
     assert!(matches!(loss, Loss::LeaseEnded(Some(_))), "{loss:?}");
     // The first renewal finds a closed connection, and opens another one. Each of the others opens
-    // two. They are made 2, 3, 4 and 5 s after the acquisition. One may be missing.
+    // two. They are made 4, 6, 8 and 10 s after the acquisition. One may be missing.
     let connections = proxy.connections();
     assert!(connections >= 6, "{connections}");
 }
@@ -672,5 +672,6 @@ async fn random_callers_exclude_each_other_and_leave_nothing() {
     }
     assert!(turns.load(SeqCst) >= 8);
     setup.until("nothing is left", |setup| setup.holder("a").is_none() && setup.queue_len("a") == 0).await;
-    setup.locks.lock_with("a", long()).try_lock().await.unwrap().unwrap().unlock().await.unwrap();
+    // A call that was dropped may be executed late, and is then undone.
+    within(setup.locks.lock_with("a", long()).lock()).await.unwrap().unlock().await.unwrap();
 }
