@@ -29,8 +29,8 @@ use crate::{LockError, LockOptions, Loss};
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
 ///
-/// The thread of the runtime ends when the client, its locks and their guards are dropped. They may
-/// be dropped on the thread of another runtime.
+/// The thread of the runtime ends when the client, its locks and their guards are dropped, and the
+/// releases in the background have ended. They may be dropped on the thread of another runtime.
 ///
 /// # Examples
 ///
@@ -102,7 +102,9 @@ impl LockClient {
             let _entered = runtime.0.as_ref().map(Runtime::enter);
             make()?
         };
-        Ok(Self { locks, runtime: Arc::new(runtime) })
+        let runtime = Arc::new(runtime);
+        locks.keep(&runtime);
+        Ok(Self { locks, runtime })
     }
 
     /// Returns the lock with this name, with the default options. See
@@ -406,7 +408,7 @@ impl Drop for Guard {
 
 /// `None` while it is dropped.
 #[derive(Debug)]
-struct OwnRuntime(Option<Runtime>);
+pub(crate) struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
     fn block_on<F: Future>(&self, future: F) -> F::Output {

@@ -193,6 +193,38 @@ fn a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released() {
 }
 
 #[test]
+fn a_release_is_repeated_after_the_client_was_dropped() {
+    let Some(mut test) = Blocking::new("blocking-outage") else { return };
+    let locks = LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+    // The release is repeated after 4 s. The lease ends after the patience.
+    let mut lock = locks.lock_with("a", options().lease(Duration::from_secs(24)));
+    let guard = lock.lock().unwrap();
+    test.setup.server.kill().unwrap();
+    assert!(matches!(guard.unlock(), Err(LockError::Redis(_))));
+    drop((lock, locks));
+    test.setup.server.restart().unwrap();
+    test.setup.redis = hashed_wheel_examples::redis_server::connect(&test.setup.server.url()).unwrap();
+    assert!(test.setup.holder("a").is_some());
+    test.until("it is free", |setup| setup.holder("a").is_none());
+}
+
+#[test]
+fn a_client_that_is_dropped_leaves_nothing() {
+    let Some(mut test) = Blocking::new("blocking-end") else { return };
+    let locks = LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+    let guard = locks.lock_with("a", long()).lock().unwrap();
+    let waited = locks.lock_with("a", long()).lock_timeout(Duration::from_millis(1));
+    assert!(waited.unwrap().is_none());
+    drop(locks);
+    guard.unlock().unwrap();
+    test.until("all connections are closed", |setup| {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut setup.redis).unwrap();
+        list.lines().count() == 1
+    });
+    test.until("there is no timeout", |setup| setup.timer.pending_timeouts() == 0);
+}
+
+#[test]
 fn a_client_is_made_on_its_runtime() {
     let Some(test) = Blocking::new("blocking-with") else { return };
     let failed = LockClient::with(|| Err(LockError::NoRuntime));

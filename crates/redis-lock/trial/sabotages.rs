@@ -415,6 +415,13 @@ pub const ROWS: &[Row] = &[
         "blocking::a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released",
     ),
     row(
+        "RuntimeEndsBeforeTheRelease",
+        "blocking.rs",
+        "locks.keep(&runtime);",
+        "",
+        "blocking::a_release_is_repeated_after_the_client_was_dropped",
+    ),
+    row(
         "BlockingDropBlocksTheTimer",
         "blocking.rs",
         "guard.check().is_ok()",
