@@ -271,8 +271,8 @@ impl Lock {
 
 /// Holds a lock until it is dropped or lost. See [`Guard`](crate::Guard).
 ///
-/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis, except if
-/// the lock is lost, or on a thread of an async runtime: then the release goes on in the background.
+/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis. If the lock
+/// is lost, or on a thread of an async runtime, the release goes on in the background instead.
 ///
 /// While it holds the lock, do not unlock or drop it in a task of the timer: without an answer from
 /// Redis that would wait forever, because the timer ends the call.
@@ -396,8 +396,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
         let may_block = Handle::try_current().is_err_and(|error| error.is_missing_context());
-        // A callback of a loss may drop it on the thread of the timer, which ends the calls to Redis
-        // that are not answered. To wait for the release of a lost lock has no use.
+        // To wait for the release of a lost lock has no use. A callback of the loss may drop the
+        // guard on the thread of the timer, which ends the calls that Redis does not answer.
         if may_block && guard.check().is_ok() {
             _ = self.runtime.block_on(guard.unlock());
         } else {
