@@ -401,7 +401,7 @@ impl Drop for Guard {
         if may_block && guard.check().is_ok() {
             _ = self.runtime.block_on(guard.unlock());
         } else {
-            self.runtime.unlock_later(guard);
+            drop(guard);
         }
     }
 }
@@ -413,17 +413,6 @@ pub(crate) struct OwnRuntime(Option<Runtime>);
 impl OwnRuntime {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.0.as_ref().expect("it is not dropped").block_on(future)
-    }
-
-    /// Releases a lock in the background. The runtime does not end before that.
-    fn unlock_later(self: &Arc<Self>, guard: crate::Guard) {
-        let (runtime, unlocked) = (Arc::clone(self), guard.unlock());
-        if let Some(own) = &self.0 {
-            own.spawn(async move {
-                let _ = unlocked.await;
-                drop(runtime);
-            });
-        }
     }
 }
 

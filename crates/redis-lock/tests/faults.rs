@@ -226,7 +226,9 @@ async fn a_late_caller_takes_a_free_fair_lock() {
         .hset("{lock:a}:seen", "a stalled client:0", 1_u64 << 52)
         .query(&mut setup.redis)
         .unwrap();
-    within(late).await.unwrap().unwrap().unlock().await.unwrap();
+    let late = within(late).await.unwrap().unwrap();
+    assert_eq!(setup.queue_len("a"), 1, "the next of the queue had to die first");
+    late.unlock().await.unwrap();
     assert!(guard.unlock().await.is_err());
 }
 

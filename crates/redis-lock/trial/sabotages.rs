@@ -404,14 +404,14 @@ pub const ROWS: &[Row] = &[
         "BlockingDropDoesNotWait",
         "blocking.rs",
         "_ = self.runtime.block_on(guard.unlock());",
-        "let own = &self.runtime; own.unlock_later(guard);",
+        "drop(guard);",
         "blocking::a_dropped_guard_has_released_the_lock",
     ),
     row(
         "BlockingDropIsForgotten",
         "blocking.rs",
-        "self.runtime.unlock_later(guard)",
-        "drop(guard)",
+        "locks.keep(&runtime);",
+        "",
         "blocking::a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released",
     ),
     row(
