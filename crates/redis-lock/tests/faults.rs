@@ -217,12 +217,13 @@ async fn a_late_caller_takes_a_free_fair_lock() {
     let mut late = setup.locks.lock_with("a", fair.poll(Duration::from_millis(100)));
     let late = tokio::spawn(async move { late.lock().await });
     setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
-    let [owner]: [String; 1] = setup.redis.zrange("{lock:a}:queue", 0, 0).unwrap();
+    let [(owner, arrival)]: [(String, f64); 1] =
+        setup.redis.zrange_withscores("{lock:a}:queue", 0, 0).unwrap();
     let () = redis::pipe()
         .atomic()
         .del("{lock:a}")
         .hset("{lock:a}:seen", owner, 1)
-        .zadd("{lock:a}:queue", "a stalled client:0", 1_u64 << 52)
+        .zadd("{lock:a}:queue", "a stalled client:0", arrival + 1.0)
         .hset("{lock:a}:seen", "a stalled client:0", 1_u64 << 52)
         .query(&mut setup.redis)
         .unwrap();
