@@ -29,8 +29,8 @@ use crate::{LockError, LockOptions, Loss};
 
 /// [`LockClient`](crate::LockClient) with a runtime of its own.
 ///
-/// The thread of the runtime ends when the client, its locks and their guards are dropped. They may
-/// be dropped on the thread of another runtime.
+/// The thread of the runtime ends when the client, its locks and their guards are dropped, and the
+/// releases in the background have ended. They may be dropped on the thread of another runtime.
 ///
 /// # Examples
 ///
@@ -102,7 +102,9 @@ impl LockClient {
             let _entered = runtime.0.as_ref().map(Runtime::enter);
             make()?
         };
-        Ok(Self { locks, runtime: Arc::new(runtime) })
+        let runtime = Arc::new(runtime);
+        locks.keep(&runtime);
+        Ok(Self { locks, runtime })
     }
 
     /// Returns the lock with this name, with the default options. See
@@ -269,8 +271,11 @@ impl Lock {
 
 /// Holds a lock until it is dropped or lost. See [`Guard`](crate::Guard).
 ///
-/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis, but not on
-/// a thread of an async runtime: then the release goes on in the background.
+/// Dropping it is like [`unlock`](Self::unlock) without the result. It waits for Redis. If the lock
+/// is lost, or on a thread of an async runtime, the release goes on in the background instead.
+///
+/// While it holds the lock, do not unlock or drop it in a task of the timer: without an answer from
+/// Redis that would wait forever, because the timer ends the call.
 ///
 /// # Examples
 ///
@@ -390,31 +395,24 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        match Handle::try_current() {
-            Err(error) if error.is_missing_context() => _ = self.runtime.block_on(guard.unlock()),
-            _ => self.runtime.unlock_later(guard),
+        let may_block = Handle::try_current().is_err_and(|error| error.is_missing_context());
+        // To wait for the release of a lost lock has no use. A callback of the loss may drop the
+        // guard on the thread of the timer, which ends the calls that Redis does not answer.
+        if may_block && guard.check().is_ok() {
+            _ = self.runtime.block_on(guard.unlock());
+        } else {
+            drop(guard);
         }
     }
 }
 
 /// `None` while it is dropped.
 #[derive(Debug)]
-struct OwnRuntime(Option<Runtime>);
+pub(crate) struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.0.as_ref().expect("it is not dropped").block_on(future)
-    }
-
-    /// Releases a lock in the background. The runtime does not end before that.
-    fn unlock_later(self: &Arc<Self>, guard: crate::Guard) {
-        let (runtime, unlocked) = (Arc::clone(self), guard.unlock());
-        if let Some(own) = &self.0 {
-            own.spawn(async move {
-                let _ = unlocked.await;
-                drop(runtime);
-            });
-        }
     }
 }
 

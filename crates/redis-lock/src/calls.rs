@@ -1,6 +1,8 @@
 //! The calls to Redis: the scripts, on the connection.
 
 use std::sync::Arc;
+#[cfg(feature = "blocking")]
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
@@ -8,6 +10,8 @@ use redis::{FromRedisValue, ScriptInvocation};
 use tokio::runtime::Handle;
 
 use crate::LockError;
+#[cfg(feature = "blocking")]
+use crate::blocking::OwnRuntime;
 use crate::connection::{Connection, Server};
 use crate::options::LockOptions;
 use crate::scripts::{Answer, Found, Keys, Request, Scripts};
@@ -18,6 +22,9 @@ pub(crate) struct Calls {
     scripts: Scripts,
     timer: HashedWheelTimer,
     runtime: Handle,
+    /// The runtime of a blocking client, so that it does not end before a call in the background.
+    #[cfg(feature = "blocking")]
+    own_runtime: OnceLock<Arc<OwnRuntime>>,
 }
 
 impl Calls {
@@ -27,7 +34,15 @@ impl Calls {
             scripts: Scripts::new(),
             timer: timer.clone(),
             runtime: runtime.clone(),
+            #[cfg(feature = "blocking")]
+            own_runtime: OnceLock::new(),
         }
+    }
+
+    /// Keeps the runtime of a blocking client until the calls in the background have ended.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn keep(&self, runtime: &Arc<OwnRuntime>) {
+        self.own_runtime.get_or_init(|| Arc::clone(runtime));
     }
 
     pub(crate) async fn lock(

@@ -223,6 +223,14 @@ impl LockClient {
     }
 }
 
+#[cfg(feature = "blocking")]
+impl LockClient {
+    /// Keeps the runtime of a blocking client until the calls in the background have ended.
+    pub(crate) fn keep(&self, runtime: &Arc<crate::blocking::OwnRuntime>) {
+        self.shared.calls.keep(runtime);
+    }
+}
+
 fn current_runtime() -> Result<Handle, LockError> {
     Handle::try_current().map_err(|_| LockError::NoRuntime)
 }

@@ -129,8 +129,9 @@ impl Guard {
         self.hold.until_lost().await
     }
 
-    /// Calls `f` when the lock is lost, at the time when [`lost`](Self::lost) returns. If it is
-    /// lost already, calls `f` immediately. If it is released before, `f` is dropped.
+    /// Calls `f` when the lock is lost, at about the time when [`lost`](Self::lost) returns, which
+    /// may be first. If it is lost already, calls `f` immediately. If it is released before, `f` is
+    /// dropped.
     ///
     /// `f` runs on the thread that finds out: that of the timer, one of the runtime, or the caller
     /// of another method, such as [`check`](Self::check). It must not block. A panic in it has no
@@ -195,8 +196,8 @@ impl Guard {
         checked?;
         match released {
             Ok(Ok(Found::Caller)) => Ok(()),
-            Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(Loss::NoOwner)),
-            Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(Loss::OtherOwner)),
+            Ok(Ok(Found::NoOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::NoOwner))),
+            Ok(Ok(Found::OtherOwner)) => Err(LockError::Lost(self.hold.reason_of(Loss::OtherOwner))),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(RedisError::from(std::io::Error::other("the runtime has ended")).into()),
         }

@@ -169,16 +169,31 @@ impl Hold {
             }
             return;
         }
-        let loss = self.reason_of_the_end(&mut state);
+        let loss = self.reason_of_the_end(&state);
         drop(state);
         self.lose(loss);
     }
 
-    fn reason_of_the_end(&self, state: &mut State) -> Loss {
+    fn reason_of_the_end(&self, state: &State) -> Loss {
         if self.reaches_the_latest(state) {
             Loss::HeldTooLong
         } else {
-            Loss::LeaseEnded(state.error_text.take())
+            Loss::LeaseEnded(state.error_text.clone())
+        }
+    }
+
+    /// Returns the reason of a loss that an answer of Redis reports. After the end of the lease,
+    /// that is the reason: Redis may have executed the call later, when another owner was allowed.
+    pub(crate) fn reason_of(&self, found: Loss) -> Loss {
+        self.reason_in(&self.state(), found)
+    }
+
+    fn reason_in(&self, state: &State, found: Loss) -> Loss {
+        match found {
+            Loss::NoOwner | Loss::OtherOwner if Instant::now() >= state.until => {
+                self.reason_of_the_end(state)
+            }
+            found => found,
         }
     }
 
@@ -188,6 +203,7 @@ impl Hold {
         if !matches!(state.phase, Phase::Held) {
             return;
         }
+        let loss = self.reason_in(&state, loss);
         state.phase = Phase::Lost(loss.clone());
         let (callbacks, lease_end) = (mem::take(&mut state.callbacks), state.lease_end.take());
         drop(state);
@@ -202,14 +218,14 @@ impl Hold {
 
     /// Checks that the lease has not ended and the lock was not lost before.
     pub(crate) fn check(&self) -> Result<(), LockError> {
-        let mut state = self.state();
+        let state = self.state();
         match &state.phase {
             Phase::Lost(loss) => return Err(LockError::Lost(loss.clone())),
             // The timer may be late, or its thread stalls.
             Phase::Held if Instant::now() >= state.until => {}
             Phase::Held | Phase::Released => return Ok(()),
         }
-        let loss = self.reason_of_the_end(&mut state);
+        let loss = self.reason_of_the_end(&state);
         drop(state);
         self.lose(loss.clone());
         Err(LockError::Lost(self.loss().unwrap_or(loss)))
@@ -309,4 +325,41 @@ fn forget(callback: Callback) {
 /// A panic of the callback does not affect the other callbacks, nor the renewals of other locks.
 fn call(callback: Callback, loss: Loss) {
     let _ = panic::catch_unwind(AssertUnwindSafe(|| callback(loss)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::LockOptions;
+
+    /// Starts a hold without a client, with a timer that expires nothing during the test.
+    fn hold(lease: Duration) -> (Arc<Hold>, HashedWheelTimer) {
+        let timer = HashedWheelTimer::new(Duration::from_secs(3_600), 16);
+        let options = Arc::new(LockOptions::new().lease(lease));
+        let (keys, owner, start) = (Arc::new(Keys::new("a")), "a client:0".into(), Instant::now());
+        let new = NewHold { keys, owner, id: 0, group: (0, lease), token: 1, options, start };
+        (Hold::start(new, &timer).unwrap(), timer)
+    }
+
+    #[test]
+    fn after_the_end_of_the_lease_its_end_is_the_reason() {
+        let (hold, _timer) = hold(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(2));
+        assert_eq!(hold.reason_of(Loss::NoOwner), Loss::LeaseEnded(None));
+        hold.failed(&LockError::NoRuntime);
+        let ended = Loss::LeaseEnded(Some(LockError::NoRuntime.to_string()));
+        assert_eq!(hold.reason_of(Loss::OtherOwner), ended);
+        hold.lose(Loss::OtherOwner);
+        assert_eq!(hold.loss(), Some(ended));
+    }
+
+    #[test]
+    fn before_the_end_of_the_lease_the_owner_is_the_reason() {
+        let (hold, _timer) = hold(Duration::from_secs(3_600));
+        assert_eq!(hold.reason_of(Loss::OtherOwner), Loss::OtherOwner);
+        hold.lose(Loss::NoOwner);
+        assert_eq!(hold.loss(), Some(Loss::NoOwner));
+    }
 }

@@ -134,7 +134,8 @@
 //! `lock-wake:`. A name that is not used any more leaves its token for a day.
 //!
 //! A user of Redis with restricted rights needs `EVALSHA` and `SCRIPT LOAD`, the commands of the
-//! scripts on these keys, and these channels. Without the channels, waiting callers poll:
+//! scripts on these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0
+//! has no rights for channels: leave `&lock-wake:*` out.)
 //!
 //! ```text
 //! ACL SETUSER locks on >PASSWORD -@all ~{lock:* &lock-wake:*

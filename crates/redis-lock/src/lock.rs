@@ -251,7 +251,7 @@ impl<'a> Attempt<'a> {
         }
         let options = &*self.lock.options;
         let timeout = patience.at_most(options.call_timeout().min(READY));
-        let mut waiting = self.lock.shared.wakeups.wait(&self.owner, timeout).await;
+        let waiting = self.lock.shared.wakeups.wait(&self.owner, timeout).await;
         loop {
             match self.ask(options.keep_ms()).await? {
                 Outcome::Granted(hold) => return Ok(Some(hold)),
@@ -270,7 +270,8 @@ impl<'a> Attempt<'a> {
         let lease = options.lease_time();
         let lease = options.max_hold_time().map_or(lease, |max_hold| lease.min(max_hold));
         let (owner, lease) = (&*self.owner, lease.as_millis() as u64);
-        let request = Request { owner, lease, fair: options.is_fair(), keep };
+        let (fair, claim) = (options.is_fair(), options.claim());
+        let request = Request { owner, lease, fair, keep, claim };
         self.may_be_known = true;
         match shared.calls.lock(keys, &request, options.call_timeout()).await? {
             Answer::Granted { token } => {

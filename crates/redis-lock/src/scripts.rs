@@ -25,27 +25,37 @@ const QUEUE: &str = r"
         time = time or redis.call('time')
         return time[1] * 1000 + math.floor(time[2] / 1000)
     end
-    -- The first waiting owner. Removes those that the queue no longer keeps.
+    -- The first waiting owner. Removes those that the queue no longer keeps, but not the caller.
+    local has_removed = false
     local function first()
         while true do
             local head = redis.call('zrange', queue, 0, 0)[1]
             if not head then return nil end
             local expires = tonumber(redis.call('hget', seen, head) or 0)
-            if expires > clock() then return head, expires end
+            if head == ARGV[1] or expires > clock() then return head, expires end
             redis.call('zrem', queue, head)
             redis.call('hdel', seen, head)
+            has_removed = true
         end
     end
     -- A client without permission to publish has to poll.
     local function tell(owner, milliseconds)
         redis.pcall('publish', 'lock-wake:' .. string.match(owner, '^(.*):'), owner .. ' ' .. milliseconds)
     end
+    -- Tells the first waiting owner that the lock is free, and limits its time to take it.
+    local function offer(head, expires, claim)
+        expires = math.min(expires, clock() + claim)
+        redis.call('hset', seen, head, string.format('%.0f', expires))
+        tell(head, 0)
+        return expires
+    end
 ";
 
 /// Takes a free lock, or joins the queue.
 ///
 /// KEYS: the four. ARGV: the owner, the lease in milliseconds, 1 if callers may not overtake the
-/// queue, the time for which the queue keeps the owner in milliseconds (0: it does not join).
+/// queue, the time for which the queue keeps the owner in milliseconds (0: it does not join), the
+/// time in milliseconds in which the first waiting owner has to take a lock that is free.
 /// Returns the token. Or it returns 0, the number of milliseconds after which another attempt may
 /// succeed (negative: unknown), and the place in the queue.
 ///
@@ -55,7 +65,7 @@ const QUEUE: &str = r"
 ///
 /// A call that is repeated after a lost answer finds its own owner.
 const LOCK: &str = r"
-    local owner, lease, fair, keep = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+    local owner, lease, fair, keep, claim = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
     local holder = redis.call('get', lock)
     local head, reserved
     if not holder then head, reserved = first() end
@@ -95,6 +105,8 @@ const LOCK: &str = r"
         end
     end
     if holder then return {0, redis.call('pttl', lock), place} end
+    -- The release has told another owner, which this call has removed.
+    if has_removed then reserved = offer(head, reserved, claim) end
     return {0, reserved - clock(), place - 1}
 ";
 
@@ -116,8 +128,7 @@ const RELEASE: &str = r"
     if head and holder and holder ~= owner then
         tell(head, redis.call('pttl', lock))
     elseif head then
-        redis.call('hset', seen, head, string.format('%.0f', math.min(expires, clock() + claim)))
-        tell(head, 0)
+        offer(head, expires, claim)
     end
     return holder == owner and 1 or holder and -1 or 0
 ";
@@ -170,6 +181,8 @@ pub(crate) struct Request<'a> {
     pub(crate) fair: bool,
     /// For how long the queue keeps the owner. 0: it does not join.
     pub(crate) keep: u64,
+    /// How long the first of the queue has time to take a free lock.
+    pub(crate) claim: Duration,
 }
 
 /// The answer to a request for the lock.
@@ -234,8 +247,8 @@ impl Scripts {
     pub(crate) fn lock(&self, keys: &Keys, request: &Request<'_>) -> ScriptInvocation<'_> {
         let mut call = self.lock.prepare_invoke();
         keys.add_to(&mut call);
-        let Request { owner, lease, fair, keep } = *request;
-        call.arg(owner).arg(lease).arg(u8::from(fair)).arg(keep);
+        let Request { owner, lease, fair, keep, claim } = *request;
+        call.arg(owner).arg(lease).arg(u8::from(fair)).arg(keep).arg(claim.as_millis() as u64);
         call
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use hashed_wheel::HashedWheelTimer;
 use redis::Msg;
 use redis::aio::{PubSub, PubSubStream};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::calls::Calls;
@@ -30,14 +31,52 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// After which time without a message the connection is checked.
 const CHECK: Duration = Duration::from_secs(10);
 
-/// What the last message said.
+/// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wake {
-    NoMessage,
+enum Wake {
     /// The lock is free.
     TryNow,
     /// This caller is the first of the queue, and the lease of the holder ends at this time.
     TryAt(Instant),
+}
+
+/// The unread message for a waiting caller.
+#[derive(Default)]
+struct Mailbox {
+    unread: Mutex<Option<Wake>>,
+    arrived: Notify,
+}
+
+impl Mailbox {
+    /// Replaces the unread message, unless that one says that the lock is free: the caller has to
+    /// try soon after it, otherwise it loses its place in the queue and gets no other message.
+    fn put(&self, wake: Wake) {
+        let mut unread = self.unread();
+        if *unread != Some(Wake::TryNow) {
+            *unread = Some(wake);
+        }
+        drop(unread);
+        self.arrived.notify_one();
+    }
+
+    fn take(&self) -> Option<Wake> {
+        mem::take(&mut self.unread())
+    }
+
+    /// Waits for a message. If the future is dropped, none is lost.
+    async fn next(&self) -> Wake {
+        loop {
+            if let Some(wake) = self.take() {
+                return wake;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Option<Wake>> {
+        // Nothing panics while it is locked.
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The waiting callers of a client.
@@ -46,7 +85,7 @@ pub(crate) struct Wakeups {
     calls: Arc<Calls>,
     timer: HashedWheelTimer,
     runtime: Handle,
-    waiting: Mutex<HashMap<Arc<str>, watch::Sender<Wake>>>,
+    waiting: Mutex<HashMap<Arc<str>, Arc<Mailbox>>>,
     is_ready: watch::Sender<bool>,
     receiver: OnceLock<AbortOnDrop>,
 }
@@ -63,20 +102,19 @@ impl Drop for AbortOnDrop {
 pub(crate) struct Waiting {
     wakeups: Arc<Wakeups>,
     owner: Arc<str>,
-    wake: watch::Receiver<Wake>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Waiting {
     /// Waits for a message, at most until `deadline`.
-    pub(crate) async fn until(&mut self, mut deadline: Instant, limit: Option<Instant>) {
+    pub(crate) async fn until(&self, mut deadline: Instant, limit: Option<Instant>) {
         loop {
             let next = limit.map_or(deadline, |limit| limit.min(deadline));
             // An error means that the time is over, or that the timer is stopped. The next call to
             // Redis fails with the reason.
-            let message = self.wakeups.timer.timeout_at(next, self.wake.changed()).await;
-            match message.map(|_| *self.wake.borrow_and_update()) {
+            match self.wakeups.timer.timeout_at(next, self.mailbox.next()).await {
                 Ok(Wake::TryAt(lease_end)) => deadline = deadline.min(lease_end),
-                Ok(Wake::TryNow | Wake::NoMessage) | Err(_) => return,
+                Ok(Wake::TryNow) | Err(_) => return,
             }
         }
     }
@@ -108,14 +146,14 @@ impl Wakeups {
 
     /// Registers a waiting caller. Returns when messages for it are received, or after `timeout`.
     pub(crate) async fn wait(self: &Arc<Self>, owner: &Arc<str>, timeout: Duration) -> Waiting {
-        let (sender, wake) = watch::channel(Wake::NoMessage);
-        self.waiting().insert(Arc::clone(owner), sender);
-        let mut waiting = Waiting { wakeups: Arc::clone(self), owner: Arc::clone(owner), wake };
+        let mailbox = Arc::<Mailbox>::default();
+        self.waiting().insert(Arc::clone(owner), Arc::clone(&mailbox));
+        let waiting = Waiting { wakeups: Arc::clone(self), owner: Arc::clone(owner), mailbox };
         self.receiver.get_or_init(|| self.start());
         let mut is_ready = self.is_ready.subscribe();
         let _ = self.timer.timeout(timeout, is_ready.wait_for(|&is_ready| is_ready)).await;
         // The caller tries now anyway.
-        waiting.wake.borrow_and_update();
+        waiting.mailbox.take();
         waiting
     }
 
@@ -135,16 +173,16 @@ impl Wakeups {
                 None => return,
             },
         };
-        if let Some(waiting) = self.waiting().get(owner) {
-            waiting.send_replace(wake);
+        if let Some(mailbox) = self.waiting().get(owner) {
+            mailbox.put(wake);
         }
     }
 
     fn wake_all(&self) {
-        self.waiting().values().for_each(|waiting| _ = waiting.send_replace(Wake::TryNow));
+        self.waiting().values().for_each(|mailbox| mailbox.put(Wake::TryNow));
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Arc<str>, watch::Sender<Wake>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Mailbox>>> {
         // Nothing panics while it is locked.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,4 +238,22 @@ async fn is_alive(sink: &mut redis::aio::PubSubSink, timer: &HashedWheelTimer) -
 
 async fn next(stream: &mut PubSubStream) -> Option<Msg> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lease_of_another_owner_does_not_replace_an_unread_message_that_the_lock_is_free() {
+        let (mailbox, end) = (Mailbox::default(), Wake::TryAt(Instant::now()));
+        mailbox.put(end);
+        mailbox.put(Wake::TryNow);
+        mailbox.put(end);
+        assert_eq!(mailbox.next().await, Wake::TryNow);
+        assert_eq!(mailbox.take(), None);
+        // After it is read, later messages count.
+        mailbox.put(end);
+        assert_eq!(mailbox.next().await, end);
+    }
 }

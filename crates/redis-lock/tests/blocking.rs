@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Client;
-use redis_lock::blocking::{Guard, LockClient};
+use redis_lock::blocking::{Guard, Lock, LockClient};
 use redis_lock::{LockError, LockOptions, Loss};
 use tokio::runtime::{Builder, Runtime};
 
@@ -19,6 +19,17 @@ use common::{PATIENCE, Setup, options};
 /// So long that no test sees its end.
 fn long() -> LockOptions {
     options().lease(PATIENCE * 3)
+}
+
+/// Takes a lock whose lease is so short that a busy machine may not answer within a sixth of it.
+fn take(lock: &mut Lock) -> Guard {
+    let begin = Instant::now();
+    loop {
+        match lock.lock() {
+            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < PATIENCE => {}
+            taken => return taken.unwrap(),
+        }
+    }
 }
 
 /// A server, and a runtime whose only use is to make the setup.
@@ -116,20 +127,32 @@ fn the_holder_is_told() {
     let Some(test) = Blocking::new("blocking-lost") else { return };
     let lease = Duration::from_millis(300);
     let mut lock = test.locks.lock_with("a", options().lease(lease).watchdog(false));
-    let begin = Instant::now();
-    let guard = loop {
-        match lock.lock() {
-            // A busy machine may not answer within a sixth of the lease.
-            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < PATIENCE => {}
-            taken => break taken.unwrap(),
-        }
-    };
+    let guard = take(&mut lock);
     let (tell, told) = mpsc::channel();
     guard.on_lost(move |loss| tell.send(loss).unwrap());
     assert_eq!(guard.lost(), Loss::LeaseEnded(None));
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Loss::LeaseEnded(None)));
     assert!(matches!(guard.check(), Err(LockError::Lost(Loss::LeaseEnded(None)))));
     assert!(matches!(guard.unlock(), Err(LockError::Lost(Loss::LeaseEnded(None)))));
+}
+
+/// It runs on the thread of the timer, which ends calls that are not answered.
+#[test]
+fn a_callback_may_drop_its_guard_without_an_answer() {
+    let Some(test) = Blocking::new("blocking-callback") else { return };
+    let mut lock = test.locks.lock_with("a", options().lease(Duration::from_millis(1_500)).watchdog(false));
+    let guard = take(&mut lock);
+    test.setup.server.freeze().unwrap();
+    let (slot, (tell, told)) = (Arc::new(Mutex::new(None)), mpsc::channel());
+    let own = Arc::clone(&slot);
+    // If the lease has ended already, this thread runs the callback, and there is no guard yet.
+    guard.on_lost(move |loss| {
+        drop(own.lock().unwrap().take());
+        tell.send(loss).unwrap();
+    });
+    *slot.lock().unwrap() = Some(guard);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Loss::LeaseEnded(None)));
+    test.setup.server.thaw().unwrap();
 }
 
 /// Blocking the thread of a runtime is an error of the program.
@@ -167,6 +190,38 @@ fn a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released() {
         caller.block_on(async { drop(guard) });
         test.until("it is free", |setup| setup.holder("a").is_none());
     }
+}
+
+#[test]
+fn a_release_is_repeated_after_the_client_was_dropped() {
+    let Some(mut test) = Blocking::new("blocking-outage") else { return };
+    let locks = LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+    // The release is repeated after 4 s. The lease ends after the patience.
+    let mut lock = locks.lock_with("a", options().lease(Duration::from_secs(24)));
+    let guard = lock.lock().unwrap();
+    test.setup.server.kill().unwrap();
+    assert!(matches!(guard.unlock(), Err(LockError::Redis(_))));
+    drop((lock, locks));
+    test.setup.server.restart().unwrap();
+    test.setup.redis = hashed_wheel_examples::redis_server::connect(&test.setup.server.url()).unwrap();
+    assert!(test.setup.holder("a").is_some());
+    test.until("it is free", |setup| setup.holder("a").is_none());
+}
+
+#[test]
+fn a_client_that_is_dropped_leaves_nothing() {
+    let Some(mut test) = Blocking::new("blocking-end") else { return };
+    let locks = LockClient::new(Client::open(test.setup.server.url()).unwrap(), &test.setup.timer).unwrap();
+    let guard = locks.lock_with("a", long()).lock().unwrap();
+    let waited = locks.lock_with("a", long()).lock_timeout(Duration::from_millis(1));
+    assert!(waited.unwrap().is_none());
+    drop(locks);
+    guard.unlock().unwrap();
+    test.until("all connections are closed", |setup| {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut setup.redis).unwrap();
+        list.lines().count() == 1
+    });
+    test.until("there is no timeout", |setup| setup.timer.pending_timeouts() == 0);
 }
 
 #[test]

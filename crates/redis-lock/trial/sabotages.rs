@@ -282,9 +282,23 @@ pub const ROWS: &[Row] = &[
     row(
         "DeadCallersKeepTheirPlace",
         LUA,
-        "if expires > clock() then",
-        "if true then",
+        "or expires > clock() then",
+        "or true then",
         "nobody_overtakes_the_queue_of_a_fair_lock",
+    ),
+    row(
+        "LateCallerLosesItsPlace",
+        LUA,
+        "if head == ARGV[1] or expires",
+        "if expires",
+        "faults::a_late_caller_takes_a_free_fair_lock",
+    ),
+    row(
+        "RefusalWakesNobody",
+        LUA,
+        "if has_removed then",
+        "if false then",
+        "faults::a_refused_caller_passes_a_free_fair_lock_on",
     ),
     row(
         "NoPlaceIsLeft",
@@ -299,6 +313,13 @@ pub const ROWS: &[Row] = &[
         "wakeups.wake_all();",
         "",
         "waiting_callers_survive_the_loss_of_their_messages",
+    ),
+    row(
+        "LeaseHidesAFreeLock",
+        "wakeup.rs",
+        "*unread != Some(Wake::TryNow)",
+        "true",
+        "a_caller_that_is_slow_to_read_its_messages_tries",
     ),
     row(
         "NoPoll",
@@ -382,15 +403,29 @@ pub const ROWS: &[Row] = &[
     row(
         "BlockingDropDoesNotWait",
         "blocking.rs",
-        "_ = self.runtime.block_on(guard.unlock())",
-        "{ let own = &self.runtime; own.unlock_later(guard) }",
+        "_ = self.runtime.block_on(guard.unlock());",
+        "drop(guard);",
         "blocking::a_dropped_guard_has_released_the_lock",
     ),
     row(
         "BlockingDropIsForgotten",
         "blocking.rs",
-        "self.runtime.unlock_later(guard)",
-        "drop(guard)",
+        "locks.keep(&runtime);",
+        "",
         "blocking::a_guard_that_is_dropped_on_the_thread_of_a_runtime_is_released",
+    ),
+    row(
+        "RuntimeEndsBeforeTheRelease",
+        "blocking.rs",
+        "locks.keep(&runtime);",
+        "",
+        "blocking::a_release_is_repeated_after_the_client_was_dropped",
+    ),
+    row(
+        "BlockingDropBlocksTheTimer",
+        "blocking.rs",
+        "guard.check().is_ok()",
+        "true",
+        "blocking::a_callback_may_drop_its_guard_without_an_answer",
     ),
 ];

@@ -20,7 +20,8 @@ use redis_lock::{Guard, Lock, LockClient, LockError, LockOptions};
 /// The additional time that a busy machine gets for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A sixth of it is the time of a call, which is long enough for a busy machine.
+/// The lease of tests that wait for renewals or for its end. A sixth of it is the time of a call,
+/// which is long enough for a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
 /// A server of its own for each test, and a client.
@@ -67,7 +68,7 @@ pub(crate) fn client(server: &RedisServer, timer: &HashedWheelTimer) -> LockClie
 
 pub(crate) fn options() -> LockOptions {
     // Without the messages, a waiting caller would exceed the patience.
-    LockOptions::new().lease(LEASE).poll(PATIENCE * 3)
+    LockOptions::new().lease(LEASE * 5).poll(PATIENCE * 3)
 }
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {

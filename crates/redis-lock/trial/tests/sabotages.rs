@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -21,8 +22,8 @@ mod faults;
 #[path = "../../tests/lock.rs"]
 mod lock;
 
-/// How many sabotages run at the same time. Most of them wait.
-const THREADS: usize = 16;
+/// How many sabotages run at the same time per core. Most of them wait.
+const PER_CORE: usize = 4;
 
 #[test]
 fn each_sabotage_is_detected() {
@@ -36,8 +37,9 @@ fn each_sabotage_is_detected() {
     let runs =
         ROWS.iter().map(|row| (row.name, test_of(row))).chain(tests.into_iter().map(|test| ("", test)));
     let (runs, wrong) = (Mutex::new(runs), Mutex::new(Vec::new()));
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     thread::scope(|scope| {
-        for _ in 0..THREADS {
+        for _ in 0..cores * PER_CORE {
             scope.spawn(|| {
                 loop {
                     let Some((sabotage, test)) = runs.lock().unwrap().next() else { return };
