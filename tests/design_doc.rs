@@ -160,28 +160,6 @@ fn mutants_in_the_design_document_exist() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
-fn links_in_the_design_document_lead_somewhere() {
-    let page = page();
-    let anchors: HashSet<_> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("## "))
-        .map(|heading| {
-            let kept = |c: &char| c.is_alphanumeric() || [' ', '-'].contains(c);
-            heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
-        })
-        .collect();
-    let links = page.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    for (link, _) in links {
-        let leads_somewhere = match link.strip_prefix('#') {
-            Some(anchor) => anchors.contains(anchor),
-            None => root().join("docs").join(link).exists(),
-        };
-        assert!(leads_somewhere, "docs/design.md: there is no {link}");
-    }
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn files_in_the_contribution_guide_exist() {
     let page = read(&root().join("CONTRIBUTING.md"));
     let is_path = |name: &&str| {

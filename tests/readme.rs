@@ -13,6 +13,7 @@ fn block<'a>(text: &'a str, language: &str) -> &'a str {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it runs cargo")]
 fn quick_start_runs_as_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(root.join("README.md")).expect("README.md can be read");

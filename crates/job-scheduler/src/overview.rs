@@ -21,7 +21,7 @@ const NODES: &str = "
     FROM @node node LEFT JOIN @run run ON run.owner = node.id AND run.state IN ('claimed', 'running')
     GROUP BY node.id ORDER BY node.id";
 
-/// Of the last 10 000 runs that have ended, those of the last ten seconds.
+/// The runs of the last ten seconds, among the last 10 000 that have ended.
 const ENDED: &str = "
     SELECT count(*) FILTER (WHERE state = 'done'),
         count(*) FILTER (WHERE state IN ('failed', 'abandoned')),

@@ -509,7 +509,7 @@ async fn execute(
 }
 
 /// Calls the handler. Every panic of the user's code is caught: otherwise the run would have no
-/// result while its node is alive, and nobody would repeat it.
+/// result while its node is alive, and no node would repeat it.
 async fn perform(
     shared: &Shared,
     run: &Run,

@@ -297,7 +297,7 @@ async fn throughput(peer: Peer, databases: &Databases, scale: Scale) -> Fallible
     for works in works.chunks(1_000) {
         queue.push(works, true).await?;
     }
-    // Of the inserts. Autovacuum would do it at some time.
+    // Removes what the inserts have left, which autovacuum would do at some time.
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
     tokio::spawn(connection);
     client.batch_execute("VACUUM ANALYZE").await?;

@@ -115,7 +115,7 @@ async fn node_whose_connections_are_cut_reads_and_listens_again() {
         let missed = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
         tokio::time::sleep(MS * 200).await;
         relay.set(Link::Passes);
-        // It was enqueued while nobody listened.
+        // It was enqueued while no node listened.
         fixture.until_done(missed, 1).await;
         let begin = Instant::now();
         let heard = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
