@@ -32,6 +32,8 @@ pub fn run(test: &str, environment: &[(&str, &str)], bounds: Bounds) -> Ended {
     } else {
         Command::new(program)
     };
+    // Each mutant panics, and the symbols of a backtrace take longer than most models.
+    command.env("RUST_BACKTRACE", "0");
     command.args([test, "--exact", "--nocapture"]).envs(environment.iter().copied());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = child.stderr.take().unwrap();

@@ -56,7 +56,7 @@ fn two_new_timeouts_wake_a_loop_that_turns_in_between() {
 /// The first reset may be about to push the node when the second one finds it in flight.
 #[test]
 fn two_resets_wake_a_loop_that_announced_a_later_turn() {
-    explore(Some(3), [mutant("EarlierResetWithoutLook"), mutant("SleepWithoutSecondLook")], || {
+    explore(bound(2, Some(3)), [mutant("EarlierResetWithoutLook"), mutant("SleepWithoutSecondLook")], || {
         let (mut driven, woken) = with_turn_in_five_ticks();
         let (timeout, _) = driven.schedule_in_wheel(20);
         let resets = [10, 1].map(|ticks| {

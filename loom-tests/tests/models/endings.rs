@@ -132,7 +132,7 @@ fn two_threads_wait_for_a_task_on_an_executor() {
 
 #[test]
 fn rejected_task_comes_back_or_stop_has_it() {
-    explore(None, [mutant("NewTimeoutNotWithdrawn")], || {
+    explore(bound(5, None), [mutant("NewTimeoutNotWithdrawn")], || {
         let Driven { timer, driver, .. } = Driven::new();
         let outcome = Arc::new(Outcome::default());
         let (other, task) = (timer.clone(), Task(Arc::clone(&outcome)));

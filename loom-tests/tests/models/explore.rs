@@ -36,11 +36,23 @@ const TOO_MANY: i32 = 91;
 /// The limit of the address space of a mutant's process.
 const MEBIBYTES: u64 = 4 << 10;
 
+/// The variable that is set in `.ci/deep`, where the expensive models explore more executions.
+const DEEP: &str = "HASHED_WHEEL_DEEP";
+
+/// The largest number of preemptions per execution. `None`: the model explores every execution.
+pub(crate) type Bound = Option<usize>;
+
+/// Returns the bound of an expensive model: `deep` where [`DEEP`] is set, otherwise `usual`.
+pub(crate) fn bound(usual: usize, deep: Bound) -> Bound {
+    assert!(deep.is_none_or(|deep| deep > usual), "the usual bound is the smaller one");
+    if std::env::var_os(DEEP).is_some() { deep } else { Some(usual) }
+}
+
 /// Explores every execution of `model`, or those with at most `preemptions` preemptions (mostly
 /// models with two producers). Then checks that the model fails with each of its mutants. The name
 /// of the test that calls this is the name of the model.
 #[track_caller]
-pub(crate) fn explore<const N: usize, M>(preemptions: Option<usize>, mutants: [Mutant; N], model: M)
+pub(crate) fn explore<const N: usize, M>(preemptions: Bound, mutants: [Mutant; N], model: M)
 where
     M: Fn() + Sync + Send + 'static,
 {

@@ -163,7 +163,7 @@ fn one_of_two_schedules_of_a_key_remains() {
 /// The item is dropped, whether `stop` finds its timeout or `schedule` is rejected.
 #[test]
 fn schedule_during_stop_leaves_nothing() {
-    explore(None, [mutant("EndedItemStaysCurrent")], || {
+    explore(bound(5, None), [mutant("EndedItemStaysCurrent")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let keyed = KeyedTimeouts::new(&timer);
         let stop = thread::spawn(move || timer.stop().len());

@@ -67,7 +67,7 @@ fn new_timeout_is_not_lost_by_stop() {
         mutant("PushWithoutLightFence"),
         mutant("ChangeWithoutHeavyFence"),
     ];
-    explore(None, mutants, || {
+    explore(bound(5, None), mutants, || {
         let (_fence, Driven { timer, driver: _driver, .. }, _) = driven(true);
         let other = timer.clone();
         let schedule = thread::spawn(move || other.new_timeout(|_| (), TICK).is_ok());
@@ -81,7 +81,7 @@ fn new_timeout_is_not_lost_by_stop() {
 #[test]
 fn new_timeout_is_not_lost_by_stop_while_light_is_set() {
     let mutants = [mutant("FenceChosenBeforeChange"), mutant("PushWithLightFence")];
-    explore(Some(3), mutants, || {
+    explore(bound(2, Some(3)), mutants, || {
         let (_fence, Driven { timer, driver, .. }, _) = driven(false);
         let other = timer.clone();
         let schedule = thread::spawn(move || other.new_timeout(|_| (), TICK).is_ok());
@@ -167,7 +167,7 @@ fn caller_that_reads_light_knows_that_its_lane_is_unlisted() {
         mutant("PushWithoutFence"),
         mutant("PushWithoutListing"),
     ];
-    explore(None, mutants, || {
+    explore(bound(5, None), mutants, || {
         let (_fence, (driven, _far)) = (HeavyFence::new(), with_idle_lanes());
         let mut driver = driven.driver;
         let worker = thread::spawn(move || {

@@ -1,6 +1,7 @@
 //! The races of the timer, explored over every execution that the memory model allows. (If
-//! `explore` is given a number, over the executions with at most so many preemptions.) Each model
-//! has mutants, with which it has to fail.
+//! `explore` is given a number, over the executions with at most so many preemptions. `bound` is a
+//! smaller number for expensive models, with which `.ci/run` explores them.) Each model has
+//! mutants, with which it has to fail.
 //!
 //! The models run the library's own code. The timer is driven, so a turn of the worker is a call,
 //! and the model sets its clock. Only the models of starting and sleeping have a real worker
@@ -137,7 +138,7 @@ use hashed_wheel::{
 };
 use loom::thread;
 
-use explore::{explore, mutant, no_acquire, no_release};
+use explore::{bound, explore, mutant, no_acquire, no_release};
 
 mod announce;
 mod delay_queue;

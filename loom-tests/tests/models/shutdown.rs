@@ -62,7 +62,7 @@ fn accepted_caller_reads_the_clock_before_shutdown() {
 
 #[test]
 fn cancel_or_shutdown_wins() {
-    explore(Some(4), [mutant("ChangeWithoutCompare")], || {
+    explore(bound(3, Some(4)), [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, outcome) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);

@@ -38,7 +38,7 @@ fn new_timeout_wakes_a_worker_that_falls_asleep() {
 
 #[test]
 fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
-    explore(Some(2), [mutant("PushWithoutLook")], || {
+    explore(bound(1, Some(2)), [mutant("PushWithoutLook")], || {
         let timer = threaded();
         let events = [Arc::new(Event::default()), Arc::new(Event::default())];
         let [mine, others] = events.clone();
@@ -53,7 +53,7 @@ fn two_new_timeouts_wake_a_worker_that_falls_asleep() {
 
 #[test]
 fn reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep() {
-    explore(Some(3), [mutant("EarlierResetWithoutLook")], || {
+    explore(bound(2, Some(3)), [mutant("EarlierResetWithoutLook")], || {
         let timer = threaded();
         let event = Arc::new(Event::default());
         let task = Arc::clone(&event);
@@ -69,7 +69,7 @@ fn reset_to_earlier_deadline_wakes_a_worker_that_falls_asleep() {
 #[test]
 fn cancel_wakes_a_sleeping_worker() {
     let mutants = ["CancelWithoutPush", "CancelWithoutWake"].map(|name| mutant(name).never_ends());
-    explore(Some(3), mutants, || {
+    explore(bound(2, Some(3)), mutants, || {
         let timer = threaded();
         let memory = Arc::new(Outcome::default());
         let timeout = timer.new_timeout_task(Task(Arc::clone(&memory)), Duration::MAX).unwrap();
@@ -142,7 +142,7 @@ fn worker_sees_a_reset_or_is_woken() {
 
 #[test]
 fn worker_sees_two_new_timeouts_or_is_woken() {
-    explore(Some(3), [mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
+    explore(bound(2, Some(3)), [mutant("PushWithoutFence"), mutant("ChangeWithoutFence")], || {
         let driven = Driven::new();
         let producers = [driven.timer.clone(), driven.timer.clone()]
             .map(|timer| thread::spawn(move || drop(timer.new_timeout(|_| (), TICK).unwrap())));

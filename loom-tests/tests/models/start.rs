@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn two_starts_start_one_worker() {
-    explore(Some(4), [mutant("StartWithoutSecondLook")], || {
+    explore(bound(3, Some(4)), [mutant("StartWithoutSecondLook")], || {
         take_spawned();
         let timer = small_wheel().clock(ManualClock::new()).build().unwrap();
         let other = timer.clone();

@@ -7,7 +7,7 @@ use super::*;
 fn new_timeout_is_not_lost_by_stop() {
     let mutants =
         [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")];
-    explore(None, mutants, || {
+    explore(bound(5, None), mutants, || {
         let Driven { timer, driver, .. } = Driven::new();
         let outcome = Arc::new(Outcome::default());
         let (other, task) = (timer.clone(), Task(Arc::clone(&outcome)));
@@ -32,7 +32,7 @@ fn new_timeout_is_not_lost_by_stop() {
 
 #[test]
 fn two_new_timeouts_are_not_lost_by_stop() {
-    explore(Some(3), [mutant("NewTimeoutNotWithdrawn")], || {
+    explore(bound(2, Some(3)), [mutant("NewTimeoutNotWithdrawn")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let producers = [timer.clone(), timer.clone()]
             .map(|timer| thread::spawn(move || timer.new_timeout(|_| (), TICK).is_ok()));
@@ -252,7 +252,7 @@ fn stop_while_a_task_drops_the_last_handle_ends_each_once() {
 #[test]
 fn new_timeout_is_not_lost_by_driver_drop() {
     explore(
-        None,
+        bound(5, None),
         [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
         || {
             let Driven { timer, driver, .. } = Driven::new();

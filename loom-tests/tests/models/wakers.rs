@@ -90,7 +90,7 @@ fn first_poll_is_woken_or_ready() {
 #[test]
 fn first_poll_during_stop_is_woken_or_rejected() {
     explore(
-        None,
+        bound(5, None),
         [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")],
         || {
             let Driven { timer, driver: _driver, .. } = Driven::new();
@@ -161,7 +161,7 @@ fn last_waker_is_woken_although_the_worker_drains() {
 /// The second poll comes from a thread that did not push the message.
 #[test]
 fn last_waker_is_woken_after_a_poll_on_another_thread() {
-    explore(None, [mutant("RepollKeepsOldWaker"), mutant("ChangeWithoutCompare")], || {
+    explore(bound(5, None), [mutant("RepollKeepsOldWaker"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep(1);
         let second = Poller::new();
@@ -195,7 +195,7 @@ fn poll_with_another_waker_in_lane_is_ended_by_stop() {
 
 #[test]
 fn poll_with_another_waker_in_wheel_is_ended_by_stop() {
-    explore(Some(4), [mutant("ReplaceCountsEndFirst"), mutant("StopWithoutWaiting")], || {
+    explore(bound(3, Some(4)), [mutant("ReplaceCountsEndFirst"), mutant("StopWithoutWaiting")], || {
         let mut driven = Driven::new();
         let (sleep, first) = driven.sleep_in_wheel(5);
         is_ended_by_stop(&driven, sleep, &first);
@@ -343,7 +343,7 @@ fn drop_or_expiry_ends_the_sleep() {
 
 #[test]
 fn drop_or_stop_ends_the_sleep() {
-    explore(None, [mutant("ChangeWithoutCompare")], || {
+    explore(bound(5, None), [mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (sleep, poller) = driven.sleep_in_wheel(5);
         let timer = driven.timer.clone();
