@@ -10,6 +10,14 @@ use crate::server::{Missing, NO_SERVER};
 /// If this variable is set, as in CI, a test fails when the server that it needs is not installed.
 const NEED_SERVERS: &str = "EXAMPLES_NEED_SERVERS";
 
+/// If this variable is set, as in `.ci/deep`, tests that take long run in full.
+const DEEP: &str = "HASHED_WHEEL_DEEP";
+
+/// Returns whether tests that take long run in full. Otherwise they run a smaller form.
+pub fn is_deep() -> bool {
+    env::var_os(DEEP).is_some()
+}
+
 /// The output and the exit status of a program.
 #[derive(Debug)]
 pub struct RunResult {

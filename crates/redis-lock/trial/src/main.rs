@@ -71,6 +71,10 @@ struct Options {
     #[arg(long, value_name = "TIME", default_value = "6s", value_parser = positive_duration)]
     duration: Duration,
 
+    /// Without the part on a cluster, which takes most of the time
+    #[arg(long)]
+    no_cluster: bool,
+
     #[command(flatten)]
     top: Top,
 

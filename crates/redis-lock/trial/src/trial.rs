@@ -48,7 +48,9 @@ pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
     match &mut server {
         Some(server) => {
             single_process::lost_data(&mut trial, server)?;
-            failover::run(&mut trial)?;
+            if !options.no_cluster {
+                failover::run(&mut trial)?;
+            }
         }
         None => {
             println!("skipped      tests that stop or kill Redis, because this program has not started it");

@@ -22,8 +22,8 @@ mod faults;
 #[path = "../../tests/lock.rs"]
 mod lock;
 
-/// How many sabotages run at the same time per core. Most of them wait.
-const PER_CORE: usize = 4;
+/// How many sabotages run at the same time per core. Most of them wait for what never happens.
+const PER_CORE: usize = 24;
 
 #[test]
 fn each_sabotage_is_detected() {
