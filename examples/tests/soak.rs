@@ -35,6 +35,17 @@ fn lost_task_is_detected() {
 }
 
 #[test]
+fn lost_value_is_detected() {
+    fails("lost-value", "--duration 1s --max-growth 400", "not accounted for: Queue");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn timer_that_does_not_sleep_is_detected() {
+    fails("busy", "--duration 1s --max-growth 400", "wake-ups per second in the last pause");
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn leak_is_detected() {
     fails("leak", "--duration 3s --max-growth 10", "memory grew");
