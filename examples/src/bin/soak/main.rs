@@ -37,6 +37,7 @@ mod burst;
 mod ledger;
 mod loads;
 mod machine;
+mod mixed;
 mod phases;
 mod producer;
 mod timers;
@@ -53,11 +54,11 @@ use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
 use crate::ledger::Total;
-use crate::loads::Loads;
 use crate::machine::Memory;
+use crate::mixed::Mixed;
 use crate::phases::{Observer, Phase};
 use crate::producer::{Producer, Target};
-use crate::timers::{Ending, Left, Plan, Running, TurnedBy};
+use crate::timers::{Ending, Left, Plan, Running};
 
 /// Timers under load for a given time; each timeout is accounted for
 #[derive(Debug, Parser)]
@@ -144,13 +145,6 @@ const END_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time between two threads that end soon.
 const VISITOR_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What turns the permanent timers with all kinds of load.
-const MIXED: [(&str, TurnedBy, Ending); 3] = [
-    ("mixed, thread", TurnedBy::Thread, Ending::Shutdown),
-    ("mixed, loop", TurnedBy::Loop, Ending::Awaited),
-    ("mixed, tokio", TurnedBy::Tokio, Ending::Stop),
-];
-
 /// A burst may make the running time longer by this time.
 const TIME_PER_BURST: Duration = Duration::from_secs(30);
 
@@ -205,13 +199,11 @@ fn run(options: &Options) -> Outcome {
     let phase = Arc::new(Phase::default());
     let permanent = [false, true]
         .map(|hierarchical| Plan::permanent(hierarchical, options.max_late, options.sabotage).start());
-    let mixed =
-        MIXED.map(|(_, turned_by, _)| Plan::mixed(turned_by, options.max_late, options.sabotage).start());
-    let names = ["hashed", "hierarchical"].into_iter().chain(MIXED.map(|(name, ..)| name));
-    for (name, running) in names.zip(permanent.iter().chain(&mixed)) {
+    let mixed = Mixed::start(options);
+    for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&permanent).chain(mixed.named()) {
         options.top.watch(name, &running.timer);
     }
-    let busy = (options.sabotage == Some(Sabotage::Busy)).then(|| keep_busy(&mixed[0]));
+    let busy = (options.sabotage == Some(Sabotage::Busy)).then(|| mixed.keep_busy());
     let targets = || permanent.each_ref().map(Running::target);
     let producers: Vec<JoinHandle<_>> = (0..options.producers)
         .map(|n| {
@@ -219,14 +211,7 @@ fn run(options: &Options) -> Outcome {
             thread::spawn(move || produce(targets, &phase, seed))
         })
         .collect();
-    // Fewer, because each of these uses three timers.
-    let mixed_producers: Vec<JoinHandle<_>> = (0..options.producers.div_ceil(2))
-        .map(|n| {
-            let users = mixed.each_ref().map(|running| MixedUser::new(running, options.seed << 32 | n));
-            let (phase, seed) = (phase.clone(), options.seed ^ n);
-            thread::spawn(move || produce_mixed(users, &phase, seed))
-        })
-        .collect();
+    let mixed_producers = mixed.start_producers(options, &phase);
     let visitors = {
         let (targets, phase, seed) = (targets(), phase.clone(), options.seed);
         thread::spawn(move || run_visitors(&targets, &phase, seed))
@@ -237,7 +222,8 @@ fn run(options: &Options) -> Outcome {
         thread::spawn(move || run_temporary_timers(&phase, seed, max_late, sabotage))
     };
 
-    let scheduled = || permanent.iter().chain(&mixed).map(|running| running.ledger.scheduled()).sum();
+    let all = || permanent.iter().chain(mixed.named().map(|(_, running)| running));
+    let scheduled = || all().map(|running| running.ledger.scheduled()).sum();
     let mut observer = Observer::new(options, &scheduled);
     observer.run(&phase, &targets());
     phase.end();
@@ -249,19 +235,12 @@ fn run(options: &Options) -> Outcome {
         let mine = producer.join().expect("a producer does not panic");
         left.iter_mut().zip(mine).for_each(|(all, mine)| all.add(mine));
     }
-    let mut mixed_left = <[Left; 3]>::default();
-    for producer in mixed_producers {
-        let mine = producer.join().expect("a producer does not panic");
-        mixed_left.iter_mut().zip(mine).for_each(|(all, mine)| all.add(mine));
-    }
     let visitors = visitors.join().expect("a short-lived thread does not panic");
     let (mut total, timers) = temporary.join().expect("the temporary timers do not panic");
     for (running, left) in permanent.into_iter().zip(left) {
         total.add(&running.end(Ending::TwoStops, left));
     }
-    for ((running, left), (.., ending)) in mixed.into_iter().zip(mixed_left).zip(MIXED) {
-        total.add(&running.end(ending, left));
-    }
+    mixed.end(mixed_producers).for_each(|closed| total.add(&closed));
     machine::end_runtime();
     let time = began.elapsed();
     if options.sabotage == Some(Sabotage::Thread) {
@@ -299,43 +278,6 @@ fn produce(targets: [Target; 2], phase: &Phase, seed: u64) -> [Left; 2] {
         hierarchical.work();
     }
     producers.map(|producer| Left { entries: producer.entries(), loads: Vec::new() })
-}
-
-/// What a thread needs to use a timer with all kinds of load.
-struct MixedUser {
-    producer: Producer,
-    loads: Loads,
-}
-
-impl MixedUser {
-    fn new(running: &Running, seed: u64) -> Self {
-        let context = running.context.as_ref().expect("the timer has all kinds of load");
-        Self { producer: Producer::new(running.target(), seed), loads: Loads::new(context) }
-    }
-
-    fn rest(&mut self) {
-        self.producer.rest();
-        self.loads.rest();
-    }
-}
-
-/// A thread that uses the three timers with all kinds of load for the whole time.
-fn produce_mixed(mut users: [MixedUser; 3], phase: &Phase, seed: u64) -> [Left; 3] {
-    let mut random = fastrand::Rng::with_seed(seed);
-    while phase.goes_on(|| users.iter_mut().for_each(MixedUser::rest)) {
-        for MixedUser { producer, loads } in &mut users {
-            producer.work();
-            loads.work(&mut random);
-        }
-    }
-    users.map(|MixedUser { producer, loads }| Left { entries: producer.entries(), loads: vec![loads] })
-}
-
-/// For sabotage: gives a timer work, until the result is dropped.
-fn keep_busy(running: &Running) -> impl Drop {
-    let period = Duration::from_millis(1);
-    let busy = running.timer.schedule_at_fixed_rate(|| (), period, period);
-    busy.expect("the timer is not stopped").cancel_on_drop()
 }
 
 /// Starts threads that use both permanent timers and end. Returns how many.
