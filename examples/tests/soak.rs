@@ -6,13 +6,16 @@ fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_soak"), options)
 }
 
-/// Two bursts: one is cancelled, one fires. A large growth limit, because memory use does not reach
-/// its plateau in so short a time. The bursts are larger in `.ci/deep`.
+/// Two bursts: one is cancelled, one fires. Large limits, because memory use does not reach its
+/// plateau in so short a time, and a busy machine delays what is left before the last pause. The
+/// bursts are larger in `.ci/deep`.
 #[test]
 fn each_timeout_is_accounted_for_and_memory_returns() {
-    let options = "--duration 5s --producers 3 --bursts 2 --quiet 6s --max-growth 400 --max-late 60s";
     let burst_size = if testing::is_deep() { 1_000_000 } else { 250_000 };
-    let RunResult { status, text } = run(&format!("{options} --burst-size {burst_size}"));
+    let bursts = format!("--bursts 2 --burst-size {burst_size}");
+    let limits = "--max-growth 400 --max-late 60s --max-wake-ups 500";
+    let options = format!("--duration 5s --producers 3 {bursts} --quiet 6s {limits}");
+    let RunResult { status, text } = run(&options);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("PASS"), "{text}");
 }
@@ -33,6 +36,21 @@ fn lost_cancel_is_detected() {
 #[test]
 fn lost_task_is_detected() {
     fails("lost-task", "--duration 1s --max-growth 400", "scheduled and ended");
+}
+
+#[test]
+fn lost_value_is_detected() {
+    fails("lost-value", "--duration 1s --max-growth 400", "not accounted for: Queue");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn timer_that_does_not_sleep_is_detected() {
+    fails(
+        "busy",
+        "--duration 1s --max-growth 400 --max-wake-ups 20",
+        "wake-ups per second in the last pause",
+    );
 }
 
 #[test]

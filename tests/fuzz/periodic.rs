@@ -42,7 +42,7 @@ impl Model {
     }
 
     fn period(&mut self) -> Duration {
-        let (tick, round, bytes) = (self.tick, self.round, &mut self.bytes);
+        let (tick, round, bytes) = (self.tick, self.round, &self.bytes);
         Duration::from_nanos(match bytes.up_to(7) {
             0..4 => bytes.up_to(31) * tick / 8,
             4 | 5 => (bytes.up_to(3) + 1) * round + bytes.up_to(2) * tick,
@@ -99,6 +99,7 @@ impl Model {
             let record = &mut self.records[id];
             (record.state, record.due) = (State::Pending, due);
             self.has_removed = true;
+            self.note_addition(id);
             self.needs_turn(id);
         }
     }

@@ -1,4 +1,5 @@
-//! Compares sleeps with a model of each. A waiting sleep is a timeout whose task is a waker.
+//! Compares sleeps and intervals with a model of each. A waiting sleep is a timeout whose task is a
+//! waker. An interval is a sleep that gets the deadline of the next tick after each tick.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use hashed_wheel::Sleep;
+use hashed_wheel::{Interval, MissedTick, NewTimeoutError, Schedule, Sleep};
 
-use super::{Kind, MAX_TIMEOUTS, Model, NEVER, Script, State};
+use super::{Kind, LAST, MAX_TIMEOUTS, Model, NEVER, Script, State, later};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SleepState {
@@ -19,8 +20,43 @@ enum SleepState {
     Elapsed,
 }
 
+/// The future that is compared.
+enum Subject {
+    Sleep(Sleep),
+    Interval(Interval, IntervalModel),
+}
+
+/// The model's state of an interval, in addition to that of its sleep.
+struct IntervalModel {
+    /// When the next tick is due, in nanoseconds. If one was delivered: when that was due.
+    due: u64,
+    period: Duration,
+    /// `None` is a fixed delay.
+    missed_tick: Option<MissedTick>,
+    /// When the last tick was delivered, if it was not polled since.
+    delivered: Option<u64>,
+}
+
+impl IntervalModel {
+    /// Returns the deadline of the tick after the one that was delivered then.
+    fn next(&mut self, delivered: u64, now: u64) -> u64 {
+        let next = later(self.due, self.period);
+        let is_missed = next <= delivered;
+        self.due = match self.missed_tick {
+            None => later(self.due.max(now), self.period),
+            Some(MissedTick::Delay) if is_missed => later(self.due.max(delivered), self.period),
+            Some(MissedTick::Skip) if is_missed => {
+                let period = self.period.as_nanos() as u64;
+                later(next, Duration::from_nanos((delivered - next) / period * period + period))
+            }
+            Some(_) => next,
+        };
+        self.due
+    }
+}
+
 pub(super) struct Sleeper {
-    sleep: Sleep,
+    subject: Subject,
     /// In nanoseconds.
     deadline: u64,
     state: SleepState,
@@ -43,11 +79,30 @@ enum PollResult {
     Pending,
     Elapsed,
     Rejected,
+    /// An interval whose period is zero.
+    ZeroPeriod,
 }
 
 impl Model {
     /// The expected result of a poll by the same task as before, or by another one.
     fn poll(&mut self, sleeper: &mut Sleeper, is_another: bool) -> PollResult {
+        let now = self.now();
+        if let Subject::Interval(_, interval) = &mut sleeper.subject {
+            if interval.period.is_zero() {
+                return PollResult::ZeroPeriod;
+            }
+            if let Some(delivered) = interval.delivered.take() {
+                (sleeper.deadline, sleeper.state) = (interval.next(delivered, now), SleepState::Idle);
+            }
+        }
+        let result = self.poll_sleep(sleeper, is_another);
+        if let (PollResult::Elapsed, Subject::Interval(_, interval)) = (&result, &mut sleeper.subject) {
+            interval.delivered = Some(now);
+        }
+        result
+    }
+
+    fn poll_sleep(&mut self, sleeper: &mut Sleeper, is_another: bool) -> PollResult {
         match sleeper.state {
             SleepState::Elapsed => PollResult::Elapsed,
             SleepState::Waiting(id) => match self.records[id].state {
@@ -74,6 +129,17 @@ impl Model {
                 PollResult::Elapsed
             }
             SleepState::Idle => self.wait(sleeper, self.is_closed() || self.is_full()),
+        }
+    }
+
+    /// Chooses how an interval treats missed ticks.
+    fn schedule_of(&mut self, period: Duration) -> (Schedule, Option<MissedTick>) {
+        let rate = Schedule::at_fixed_rate(period);
+        match self.bytes.up_to(3) {
+            0 => (rate, Some(MissedTick::Burst)),
+            1 => (rate.missed_tick(MissedTick::Delay), Some(MissedTick::Delay)),
+            2 => (rate.missed_tick(MissedTick::Skip), Some(MissedTick::Skip)),
+            _ => (Schedule::with_fixed_delay(period), None),
         }
     }
 
@@ -110,7 +176,7 @@ impl Script {
     pub(super) fn use_sleeper(&self, choice: u64) {
         let new = choice < 6;
         if new {
-            self.new_sleeper();
+            self.new_sleeper(choice >= 4);
         }
         let mut model = self.model();
         if model.sleepers.is_empty() {
@@ -132,14 +198,25 @@ impl Script {
         model.sleepers.push(sleeper);
     }
 
-    fn new_sleeper(&self) {
+    fn new_sleeper(&self, is_interval: bool) {
         let mut model = self.model();
         let Some(timer) = model.timer() else { return };
         let delay = model.delay();
         let deadline = model.deadline(delay);
-        let sleep = timer.sleep(delay);
+        let (subject, deadline) = match is_interval {
+            false => (Subject::Sleep(timer.sleep(delay)), deadline),
+            true => {
+                let period = model.delay();
+                let (schedule, missed_tick) = model.schedule_of(period);
+                let interval = timer.interval_on(schedule.initial_delay(delay));
+                // An interval without a period has no first tick either.
+                let due = if period.is_zero() { 0 } else { deadline };
+                let model = IntervalModel { due, period, missed_tick, delivered: None };
+                (Subject::Interval(interval, model), due)
+            }
+        };
         let task = PollingTask::new(self, model.bytes.up_to(255));
-        model.sleepers.push(Sleeper { sleep, deadline, state: SleepState::Idle, task });
+        model.sleepers.push(Sleeper { subject, deadline, state: SleepState::Idle, task });
     }
 
     fn poll_sleeper(&self, sleeper: &mut Sleeper) {
@@ -154,11 +231,16 @@ impl Script {
         let expected = model.poll(sleeper, is_another);
         drop(model);
         let waker = Waker::from(Arc::clone(&sleeper.task));
-        let polled = Pin::new(&mut sleeper.sleep).poll(&mut Context::from_waker(&waker));
+        let mut context = Context::from_waker(&waker);
+        let polled = match &mut sleeper.subject {
+            Subject::Sleep(sleep) => Pin::new(sleep).poll(&mut context),
+            Subject::Interval(interval, _) => interval.poll_tick(&mut context),
+        };
         drop((waker, before));
         let result = match polled {
             Poll::Pending => PollResult::Pending,
             Poll::Ready(Ok(())) => PollResult::Elapsed,
+            Poll::Ready(Err(NewTimeoutError::ZeroPeriod)) => PollResult::ZeroPeriod,
             Poll::Ready(Err(error)) => {
                 self.model().expect_rejection(&error);
                 PollResult::Rejected
@@ -169,7 +251,17 @@ impl Script {
 
     fn reset_sleeper(&self, sleeper: &mut Sleeper) {
         let mut model = self.model();
-        let delay = model.delay();
+        let mut delay = model.delay();
+        if let Subject::Interval(_, interval) = &mut sleeper.subject {
+            if interval.period.is_zero() {
+                return;
+            }
+            // `Interval::reset` instead of `reset_after`.
+            if delay == Duration::MAX {
+                delay = interval.period;
+            }
+            (interval.due, interval.delivered) = (model.deadline(delay), None);
+        }
         sleeper.deadline = model.deadline(delay);
         let is_over = delay.is_zero();
         match sleeper.state {
@@ -184,22 +276,35 @@ impl Script {
             _ => sleeper.state = SleepState::Idle,
         }
         drop(model);
-        sleeper.sleep.reset(delay);
+        match &mut sleeper.subject {
+            Subject::Sleep(sleep) => sleep.reset(delay),
+            Subject::Interval(interval, model) if delay == model.period => interval.reset(),
+            Subject::Interval(interval, _) if delay.is_zero() => interval.reset_immediately(),
+            Subject::Interval(interval, _) => interval.reset_after(delay),
+        }
     }
 
     fn check_sleeper(&self, sleeper: &Sleeper) {
+        let sleep = match &sleeper.subject {
+            Subject::Sleep(sleep) => sleep,
+            Subject::Interval(interval, model) => {
+                let is_never = model.period.as_nanos() > u128::from(LAST);
+                let period = if is_never { Duration::MAX } else { model.period };
+                return assert_eq!(interval.period(), period);
+            }
+        };
         let model = self.model();
         let has_elapsed = match sleeper.state {
             SleepState::Idle => false,
             SleepState::Waiting(id) => model.records[id].state == State::Ran,
             SleepState::Elapsed => true,
         };
-        assert_eq!(sleeper.sleep.is_elapsed(), has_elapsed);
+        assert_eq!(sleep.is_elapsed(), has_elapsed);
         let remaining = match sleeper.deadline {
             NEVER => Duration::MAX,
             deadline => Duration::from_nanos(deadline.saturating_sub(model.now())),
         };
-        assert_eq!(sleeper.sleep.remaining(), remaining);
+        assert_eq!(sleep.remaining(), remaining);
     }
 
     fn drop_sleeper(&self, mut sleeper: Sleeper) {
@@ -207,8 +312,8 @@ impl Script {
             self.model().cancel_sleep(id);
             sleeper.state = SleepState::Idle;
         }
-        let Sleeper { sleep, task, .. } = sleeper;
-        drop(sleep);
+        let Sleeper { subject, task, .. } = sleeper;
+        drop(subject);
         drop(task);
     }
 

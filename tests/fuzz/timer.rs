@@ -1,27 +1,30 @@
-//! Compares a driven timer with a model of it, under actions that follow from bytes. Tasks and
-//! hooks act as well: they continue to read the bytes where the caller has stopped.
+//! Compares one or two driven timers with models of them, under actions that follow from bytes.
+//! Tasks and hooks act as well: they continue to read the bytes where the caller has stopped.
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
 mod keyed;
 mod periodic;
+mod queue;
+mod several;
 #[cfg(feature = "async")]
 mod sleeps;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::{
-    Clock, Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, NewTimeoutError, Timeout,
-    TimerTask,
+    Clock, Driver, Ending, ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, NewTimeoutError,
+    Timeout, TimerTask,
 };
 
 use self::periodic::PeriodicModel;
-use super::bytes::Bytes;
-use super::common::quietly;
+use self::queue::QueueModel;
+use self::several::SharedBytes;
+use super::common::{TEST_TIMEOUT, quietly};
 
 /// In nanoseconds: the deadline that is never reached.
 const NEVER: u64 = (1 << 62) - 1;
@@ -40,13 +43,45 @@ const MAX_TIMEOUTS: usize = 4_000;
 /// The maximum depth of calls between tasks and hooks.
 const DEPTH: usize = 8;
 
-/// The first bytes choose the timer and how it ends.
+/// The first bytes choose the timers and how they end.
 pub(crate) fn run(input: &[u8]) {
-    let mut bytes = Bytes::new(input);
+    let bytes = SharedBytes::new(input);
     let has = bytes.up_to(255);
+    let mut timers = vec![Timer::new(has, &bytes)];
+    if has & 64 > 0 {
+        timers.push(Timer::new(bytes.up_to(255), &bytes));
+        timers[0].script.introduce(&timers[1].script);
+    }
+    while !bytes.is_empty() {
+        let Timer { script, driver, .. } = match &mut timers[..] {
+            [timer] => timer,
+            timers => &mut timers[bytes.below(2)],
+        };
+        script.step(driver);
+        script.check();
+    }
+    timers.into_iter().for_each(|Timer { script, driver, end }| script.end(end, driver));
+}
+
+/// A driven timer.
+struct Timer {
+    script: Script,
+    driver: Option<Driver>,
+    /// Chooses how it ends.
+    end: usize,
+}
+
+impl Timer {
+    fn new(has: u64, bytes: &SharedBytes) -> Self {
+        let (script, driver) = build(has, bytes);
+        Self { script, driver: Some(driver), end: bytes.below(6) }
+    }
+}
+
+fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
     let (is_hierarchical, has_executor, has_waker) = (has & 1 > 0, has & 2 > 0, has & 4 > 0);
     let limit = if has & 8 > 0 { bytes.below(8) + 1 } else { 0 };
-    let (tick, slots, end) = (bytes.one_of(&TICKS), bytes.one_of(&SLOTS), bytes.below(5));
+    let (tick, slots) = (bytes.one_of(&TICKS), bytes.one_of(&SLOTS));
 
     let clock = ManualClock::new();
     let origin = if has & 16 > 0 { 1 << 40 } else { 0 };
@@ -54,7 +89,9 @@ pub(crate) fn run(input: &[u8]) {
 
     let wakes = Arc::new(AtomicUsize::new(0));
     let script = Script(Arc::new(Mutex::new(Model {
-        bytes,
+        bytes: bytes.clone(),
+        other: None,
+        is_on_another_thread: false,
         clock: clock.clone(),
         origin,
         tick,
@@ -70,15 +107,20 @@ pub(crate) fn run(input: &[u8]) {
         records: Vec::new(),
         pending: BTreeSet::new(),
         turned: 0,
+        is_cut: false,
+        added_in_turn: Vec::new(),
         phase: Phase::Idle,
         is_stopped: false,
         closing: None,
+        closing_handle: None,
         turns: 0,
         stopping: BTreeSet::new(),
         returned: HashSet::new(),
         returned_hidden: 0,
         keyed: None,
         keys: BTreeMap::new(),
+        delay_queue: None,
+        live_values: Arc::default(),
         #[cfg(feature = "async")]
         sleepers: Vec::new(),
         queue: Vec::new(),
@@ -108,15 +150,13 @@ pub(crate) fn run(input: &[u8]) {
         false => builder,
     };
     let (timer, driver) = builder.clock(clock).build_driven().unwrap();
-    script.model().keyed = (has & 32 > 0).then(|| KeyedTimeouts::new(&timer));
-    script.model().handles.push(timer);
-
-    let mut driver = Some(driver);
-    while !script.model().bytes.is_empty() {
-        script.step(&mut driver);
-        script.check();
+    {
+        let mut model = script.model();
+        model.keyed = (has & 32 > 0).then(|| KeyedTimeouts::new(&timer));
+        model.delay_queue = (has & 128 > 0).then(|| QueueModel::new(&timer));
+        model.handles.push(timer);
     }
-    script.end(end, driver);
+    (script, driver)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +184,8 @@ enum Kind {
     Periodic(PeriodicModel),
     /// A task with this key.
     Keyed(u8),
+    /// Wakes a consumer of the queue.
+    Alarm,
     #[cfg(feature = "async")]
     Sleep,
 }
@@ -203,6 +245,8 @@ struct Fired {
     tick: u64,
     /// The last timeout that fired and was never reset.
     in_order: Option<(u64, usize)>,
+    /// The last timeout may have fired one tick after `tick`.
+    is_tick_uncertain: bool,
 }
 
 /// The counts that the timer should report.
@@ -220,7 +264,11 @@ struct Expected {
 }
 
 struct Model {
-    bytes: Bytes,
+    bytes: SharedBytes,
+    /// The script of another timer.
+    other: Option<WeakScript>,
+    /// The tasks and hooks run on the thread of an `Ending` now.
+    is_on_another_thread: bool,
     clock: ManualClock,
     origin: u64,
     /// In nanoseconds, like `round`.
@@ -241,12 +289,20 @@ struct Model {
     any: Option<Timeout>,
     records: Vec<Record>,
     pending: BTreeSet<usize>,
-    /// The tick of the last turn, or of the turn in progress.
+    /// The tick of the last turn, or of the turn in progress. If the last turn was cut short, the
+    /// tick of the last timeout that fired.
     turned: u64,
+    /// The last turn has run as many tasks as it might. Others may be left, also of its last tick.
+    is_cut: bool,
+    /// The timeouts that were scheduled or reset in the turn in progress. They fall due at its end
+    /// at the earliest, and that is not known yet.
+    added_in_turn: Vec<usize>,
     phase: Phase,
     is_stopped: bool,
     /// The last tick that the `shutdown` in progress waits for.
     closing: Option<u64>,
+    /// The handle of the caller of that `shutdown`.
+    closing_handle: Option<HashedWheelTimer>,
     /// The number of turns that the timer had counted when a `shutdown` began, or at its last turn.
     turns: u64,
     /// The timeouts whose hooks a `stop` in progress has not called yet.
@@ -259,6 +315,10 @@ struct Model {
     keyed: Option<KeyedTimeouts<u8>>,
     /// The timeout of each key. It is pending, or in the executor's queue.
     keys: BTreeMap<u8, usize>,
+    /// Counts as a handle of the timer and is dropped before the last handle.
+    delay_queue: Option<QueueModel>,
+    /// Each value of the queue has a reference.
+    live_values: Arc<()>,
     #[cfg(feature = "async")]
     sleepers: Vec<sleeps::Sleeper>,
     /// The tasks that the executor has kept.
@@ -347,9 +407,17 @@ impl Model {
             self.expected.rejected += 1;
         } else {
             self.pending.insert(id);
+            self.note_addition(id);
             self.needs_turn(id);
         }
         id
+    }
+
+    /// The timeout has got a new due time.
+    fn note_addition(&mut self, id: usize) {
+        if self.phase == Phase::Turning {
+            self.added_in_turn.push(id);
+        }
     }
 
     /// Checks the error of a rejection.
@@ -367,12 +435,14 @@ impl Model {
     fn reset_record(&mut self, id: usize, deadline: u64) {
         let due = self.due(deadline);
         let is_in_turn = self.phase == Phase::Turning;
-        let may_fire_now = is_in_turn && deadline.div_ceil(self.tick) <= self.turned;
+        // If the last turn was cut short, the timeout may still be among those of the last tick.
+        let may_fire_now = (is_in_turn || self.is_cut) && deadline.div_ceil(self.tick) <= self.turned;
         let record = &mut self.records[id];
         (record.deadline, record.due, record.may_fire_now) = (deadline, due, may_fire_now);
         record.was_reset = true;
         self.resets += 1;
         self.has_removed = true;
+        self.note_addition(id);
         self.needs_turn(id);
     }
 
@@ -388,11 +458,12 @@ impl Model {
     }
 
     fn timer(&self) -> Option<HashedWheelTimer> {
-        self.handles.first().cloned().or_else(|| Some(self.any.as_ref()?.timer()))
+        let handle = self.handles.first().or(self.closing_handle.as_ref());
+        handle.cloned().or_else(|| Some(self.any.as_ref()?.timer()))
     }
 
     fn delay(&mut self) -> Duration {
-        let (tick, round, bytes) = (self.tick, self.round, &mut self.bytes);
+        let (tick, round, bytes) = (self.tick, self.round, &self.bytes);
         let nanos = match bytes.up_to(15) {
             0..3 => bytes.up_to(15) * tick,
             3 => 0,
@@ -460,6 +531,7 @@ impl Model {
         }
         fired.tick = tick;
         fired.count += 1;
+        fired.is_tick_uncertain = record.may_fire_now && !self.added_in_turn.contains(&id);
 
         if self.has_executor && record.is_periodic() {
             // The executor's run ends first.
@@ -474,9 +546,13 @@ impl Model {
         let turns = self.timer().map_or(0, |timer| timer.stats().turns);
         if turns > self.turns {
             let reached = self.now() / self.tick;
-            let has_reason = self.pending.iter().any(|&id| self.delays_shutdown(id, reached));
+            let is_reason =
+                |&id: &usize| self.delays_shutdown(id, reached) || self.may_delay_shutdown(id, reached);
+            let has_reason = self.pending.iter().any(is_reason);
             assert!(has_reason, "no due timeout delays the shutdown, but it made a turn");
-            (self.turns, self.turned, self.fired) = (turns, reached, Fired::default());
+            self.turns = turns;
+            self.start_turn();
+            assert_eq!(self.turned, reached);
         }
     }
 
@@ -485,6 +561,51 @@ impl Model {
         let record = &self.records[id];
         let is_in_time = self.closing.is_some_and(|last| record.deadline.div_ceil(self.tick) <= last);
         record.due <= reached && is_in_time && !record.is_periodic()
+    }
+
+    /// The same for a timeout that may be among those that a turn has left.
+    fn may_delay_shutdown(&self, id: usize, reached: u64) -> bool {
+        let record = &self.records[id];
+        record.may_fire_now && record.deadline.div_ceil(self.tick) <= reached
+    }
+
+    fn start_turn(&mut self) {
+        self.turned = self.now() / self.tick;
+        self.added_in_turn.clear();
+        // After a turn that was cut short, the timeouts go on in the same order.
+        self.fired = match std::mem::take(&mut self.is_cut) {
+            true => Fired { count: 0, ..self.fired },
+            false => Fired::default(),
+        };
+    }
+
+    /// The turn has run as many tasks as it may.
+    fn cut_turn(&mut self) {
+        self.is_cut = true;
+        self.turned = self.fired.tick;
+        for id in std::mem::take(&mut self.added_in_turn) {
+            if self.records[id].state == State::Pending {
+                let due = self.due(self.records[id].deadline);
+                let record = &mut self.records[id];
+                record.due = due;
+                record.may_fire_now |= self.fired.is_tick_uncertain;
+                record.was_reset |= self.fired.is_tick_uncertain;
+            }
+        }
+    }
+
+    /// The first tick that may have timeouts.
+    fn first_possible(&self) -> u64 {
+        self.turned + u64::from(!self.is_cut)
+    }
+
+    /// Checks that no timeout is left that should have fired in the turn.
+    fn check_left(&self) {
+        let first = self.first_possible();
+        for &id in &self.pending {
+            let due = self.records[id].due;
+            assert!(due >= first, "timeout {id} of tick {due} is late in tick {}", self.turned);
+        }
     }
 
     /// All pending timeouts are cancelled now, and their hooks are about to be called.
@@ -528,6 +649,50 @@ impl Model {
     }
 }
 
+/// How a timer is stopped or shut down.
+#[derive(Clone, Copy, PartialEq)]
+enum WayToEnd {
+    Here,
+    /// On another thread, which this one waits for.
+    WithLimit,
+    /// On another thread, which this one waits for later.
+    Later,
+}
+
+impl WayToEnd {
+    fn of(bytes: &SharedBytes) -> Self {
+        match bytes.up_to(15) {
+            13 | 14 => Self::WithLimit,
+            15 => Self::Later,
+            _ => Self::Here,
+        }
+    }
+
+    fn stop(self, timer: &HashedWheelTimer) -> Vec<Timeout> {
+        match self {
+            Self::Here => timer.stop(),
+            Self::WithLimit => timer.stop_timeout(TEST_TIMEOUT).expect("no task blocks"),
+            Self::Later => wait_for(timer.stop_timeout(Duration::ZERO)),
+        }
+    }
+
+    fn shutdown(self, timer: &HashedWheelTimer, grace: Duration) -> Vec<Timeout> {
+        match self {
+            Self::Here => timer.shutdown(grace),
+            Self::WithLimit => timer.shutdown_timeout(grace, TEST_TIMEOUT).expect("no task blocks"),
+            Self::Later => wait_for(timer.shutdown_timeout(grace, Duration::ZERO)),
+        }
+    }
+}
+
+fn wait_for(ended: Result<Vec<Timeout>, Ending>) -> Vec<Timeout> {
+    ended.unwrap_or_else(|ending| {
+        let all = ending.wait_timeout(TEST_TIMEOUT).expect("no task blocks");
+        assert!(all.iter().all(Timeout::is_cancelled));
+        all
+    })
+}
+
 /// The deadline plus the delay, or `NEVER`.
 fn later(deadline: u64, delay: Duration) -> u64 {
     let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).min(NEVER);
@@ -537,7 +702,20 @@ fn later(deadline: u64, delay: Duration) -> u64 {
 #[derive(Clone)]
 struct Script(Arc<Mutex<Model>>);
 
+struct WeakScript(Weak<Mutex<Model>>);
+
+impl WeakScript {
+    /// Returns nothing if the timer has ended and everything was checked.
+    fn upgrade(&self) -> Option<Script> {
+        self.0.upgrade().map(Script)
+    }
+}
+
 impl Script {
+    fn downgrade(&self) -> WeakScript {
+        WeakScript(Arc::downgrade(&self.0))
+    }
+
     /// The lock must not be held while the timer may call back.
     fn model(&self) -> MutexGuard<'_, Model> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -547,7 +725,8 @@ impl Script {
     fn step(&self, driver: &mut Option<Driver>) {
         let choice = self.model().bytes.up_to(255);
         match (choice, driver.as_mut()) {
-            (0..40, Some(driver)) => self.turn(driver),
+            (0..34, Some(driver)) => self.turn(driver),
+            (34..40, Some(driver)) => self.turn_at_most(driver),
             (40..52, Some(driver)) => drop(self.next_turn(driver)),
             (52..80, Some(driver)) => drop(self.sleep(driver)),
             (80, _) => self.drop_driver(driver.take()),
@@ -557,8 +736,10 @@ impl Script {
 
     fn act(&self, choice: u64) {
         match choice {
-            0..40 => self.advance_clock(),
-            40..128 => self.schedule(1),
+            0..30 => self.advance_clock(),
+            30..40 => self.use_other_timer(),
+            40..112 => self.schedule(1),
+            112..128 => self.use_queue(choice - 112),
             128..134 => self.advance_clock(),
             134..140 => self.schedule_many(),
             140..160 => self.cancel(),
@@ -576,6 +757,10 @@ impl Script {
             244..=255 => self.use_key(choice - 244),
             _ => self.advance_clock(),
         }
+    }
+
+    fn is_for_other_timer(choice: u64) -> bool {
+        (30..40).contains(&choice)
     }
 
     /// The actions of a task or a hook.
@@ -604,7 +789,7 @@ impl Script {
         let mut model = self.model();
         let (tick, round) = (model.tick, model.round);
         let until = model.first_due().map_or(0, |due| model.begins(due).saturating_sub(model.now()));
-        let bytes = &mut model.bytes;
+        let bytes = &model.bytes;
         let nanos = match bytes.up_to(31) {
             0..8 => (bytes.up_to(3) + 1) * tick,
             8..12 => bytes.up_to(tick),
@@ -766,6 +951,7 @@ impl Script {
     fn drop_handle(&self) {
         if self.model().handles.len() == 1 {
             self.drop_keyed();
+            self.drop_queue();
         }
         let mut model = self.model();
         let Some(handle) = model.handles.pop() else { return };
@@ -793,9 +979,11 @@ impl Script {
                 assert!(outcome.is_err(), "the call would wait for itself");
             }
             Phase::Idle if !model.is_stopped => {
+                let way = WayToEnd::of(&model.bytes);
+                model.is_on_another_thread = way != WayToEnd::Here;
                 model.start_stop();
                 drop(model);
-                let returned = timer.stop();
+                let returned = way.stop(&timer);
                 self.finish_stop_with(returned);
             }
             _ => {
@@ -816,11 +1004,15 @@ impl Script {
                 assert!(outcome.is_err(), "the call would wait for itself");
             }
             Phase::Idle if !model.is_stopped => {
+                let way = WayToEnd::of(&model.bytes);
+                model.is_on_another_thread = way != WayToEnd::Here;
                 model.closing = Some(model.deadline(grace).div_ceil(model.tick));
                 (model.phase, model.turns) = (Phase::Turning, timer.stats().turns);
+                model.closing_handle = Some(timer.clone());
                 drop(model);
-                let returned = timer.shutdown(grace);
+                let returned = way.shutdown(&timer, grace);
                 let mut model = self.model();
+                model.closing_handle = None;
                 if model.phase == Phase::Turning {
                     model.start_drain();
                 }
@@ -854,7 +1046,7 @@ impl Script {
     fn finish_stop(&self, has_driver: bool) -> (HashSet<Timeout>, usize) {
         let mut model = self.model();
         assert_eq!((model.phase, model.stopping.len()), (Phase::Draining, 0));
-        model.phase = Phase::Idle;
+        (model.phase, model.is_on_another_thread) = (Phase::Idle, false);
         model.expected.wakes += usize::from(model.has_waker && has_driver);
         (std::mem::take(&mut model.returned), std::mem::take(&mut model.returned_hidden))
     }
@@ -876,23 +1068,41 @@ impl Script {
     }
 
     fn turn(&self, driver: &mut Driver) {
+        self.turn_by(|driver| driver.turn(), usize::MAX, driver);
+    }
+
+    fn turn_at_most(&self, driver: &mut Driver) {
+        let most = self.model().bytes.up_to(3) as usize;
+        if most == 0 {
+            // Only drains messages.
+            self.model().announced = None;
+            assert_eq!(driver.turn_at_most(0), 0);
+            return;
+        }
+        self.turn_by(|driver| driver.turn_at_most(most), most, driver);
+        if self.model().is_cut && self.model().fired.is_tick_uncertain {
+            // The model does not know the tick at which the next timeouts may fire.
+            self.turn(driver);
+        }
+    }
+
+    fn turn_by(&self, turn: impl FnOnce(&mut Driver) -> usize, most: usize, driver: &mut Driver) {
         let was_stopped = {
             let mut model = self.model();
             if !model.is_stopped {
-                model.turned = model.now() / model.tick;
-                model.phase = Phase::Turning;
-                model.announced = None;
-                model.fired = Fired::default();
+                model.start_turn();
+                (model.phase, model.announced) = (Phase::Turning, None);
             }
             model.is_stopped
         };
-        let expired = driver.turn();
+        let expired = turn(driver);
         let mut model = self.model();
         if was_stopped {
             assert_eq!(expired, 0);
             return;
         }
         assert_eq!(expired, model.fired.count);
+        assert!(expired <= most);
         if model.is_stopped && model.phase == Phase::Turning {
             // There was no timeout with a hook.
             model.start_drain();
@@ -902,11 +1112,10 @@ impl Script {
             assert_eq!((model.pending.len(), model.stopping.len()), (0, 0));
             model.returned.clear();
             model.returned_hidden = 0;
+        } else if expired == most {
+            model.cut_turn();
         }
-        for &id in &model.pending {
-            let due = model.records[id].due;
-            assert!(due > model.turned, "timeout {id} of tick {due} is late in tick {}", model.turned);
-        }
+        model.check_left();
     }
 
     fn next_turn(&self, driver: &Driver) -> Option<Duration> {
@@ -920,14 +1129,17 @@ impl Script {
         let announced = match next.map(|next| next.as_nanos() as u64) {
             None => never,
             // Zero means the first tick that is possible.
-            Some(0) => model.turned + 1,
+            Some(0) => model.first_possible(),
             Some(next) => {
                 let at = model.now() + next;
                 assert_eq!(at % model.tick, 0, "the turn is not at the beginning of a tick");
                 at / model.tick
             }
         };
-        assert!(announced > model.turned, "the announced turn is for a tick that has been processed");
+        assert!(
+            announced >= model.first_possible(),
+            "the announced turn is for a tick that has been processed"
+        );
         let first = model.first_due().unwrap_or(never);
         assert!(announced <= first, "the turn of tick {announced} is too late for {first}");
         assert!(announced == never || !model.pending.is_empty(), "nothing is pending");
@@ -1034,7 +1246,7 @@ impl Script {
             }
             (1, driver) => self.drop_driver(driver.take()),
             (2, _) => (0..4).for_each(|_| self.drop_handle()),
-            (3, _) => self.shutdown(),
+            (3 | 4, _) => self.shutdown(),
             _ => self.stop(),
         }
         self.check();
@@ -1047,6 +1259,7 @@ impl Script {
         self.check();
 
         self.drop_keyed();
+        self.drop_queue();
         #[cfg(feature = "async")]
         self.drop_sleepers();
         let (handles, any, records) = {
@@ -1060,6 +1273,7 @@ impl Script {
             assert!(has_ended && record.task_is_dropped, "timeout {id} is {:?}", record.state);
         }
         drop(records);
+        assert_eq!(Arc::strong_count(&self.model().live_values), 1, "a value was leaked");
         assert_eq!(Arc::strong_count(&self.0), 1, "a task or the executor was leaked");
     }
 

@@ -21,6 +21,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 mod mixed;
 #[path = "../../process.rs"]
 mod process;
+mod queue;
 
 use process::{Bounds, Ended};
 
@@ -229,6 +230,8 @@ struct EventLoop {
     event: Arc<Event>,
     /// After this many turns it drops the driver, even if timeouts are pending.
     turns: usize,
+    /// How many tasks a turn may run.
+    most: usize,
 }
 
 impl World {
@@ -254,13 +257,16 @@ impl World {
         if random.bool() {
             builder = builder.task_executor(world.executor());
         }
+        // No limit, or a few tasks per turn.
+        let most = *random.choice(&[0, 0, 1, 2]).unwrap();
         if random.bool() {
-            return (world, builder.build().unwrap(), None);
+            return (world, builder.max_tasks_per_turn(most).build().unwrap(), None);
         }
         let event = Arc::new(Event::default());
         let event_to_set = Arc::clone(&event);
         let (timer, driver) = builder.waker(move || event_to_set.set()).build_driven().unwrap();
-        (world, timer, Some(EventLoop { driver, event, turns: usize::MAX }))
+        let most = if most == 0 { usize::MAX } else { most };
+        (world, timer, Some(EventLoop { driver, event, turns: usize::MAX, most }))
     }
 
     /// Returns an executor that drops the first task, and runs the others alternately on this
@@ -432,7 +438,10 @@ impl EventLoop {
     /// from the thread that has stopped the timer.
     fn turn(mut self) {
         for _ in 0..self.turns {
-            self.driver.turn();
+            match self.most {
+                usize::MAX => self.driver.turn(),
+                most => self.driver.turn_at_most(most),
+            };
             match self.driver.next_turn() {
                 Some(time) if time < FAR / 2 => thread::yield_now(),
                 None if self.driver.is_stopped() => return,
@@ -580,5 +589,8 @@ mutants! {
     detects_run_revives_cancelled: mixed::all_operations_end_once, "RunRevivesCancelled";
     detects_shutdown_ignores_registered: mixed::all_operations_end_once, "ShutdownIgnoresRegistered";
     detects_keyed_replace_in_two_steps: mixed::all_operations_end_once, "KeyedReplaceInTwoSteps";
+    detects_awaited_not_stored: queue::no_value_is_forgotten, "AwaitedNotStored";
+    detects_leave_without_notify: queue::no_value_is_forgotten, "LeaveWithoutNotify";
+    detects_queue_reset_without_notify: queue::no_value_is_forgotten, "QueueResetWithoutNotify";
     detects_removed_item_starts: mixed::all_operations_end_once, "RemovedItemStarts";
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use hashed_wheel::{HashedWheelTimer, Stats, Timeout, TimerTask};
 use hashed_wheel_examples::Lateness;
 
+use crate::accounts::Sum;
 use crate::machine::IntentionalPanic;
+use crate::timers::Closed;
 
 /// The maximum number of error descriptions that are kept.
 const MAX_ERRORS: usize = 10;
@@ -25,6 +27,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The sum of all closed ledgers.
 #[derive(Debug, Default)]
 pub(crate) struct Total {
+    /// The other kinds of load.
+    pub(crate) kinds: Sum,
     pub(crate) scheduled: u64,
     pub(crate) ran: u64,
     pub(crate) cancelled: u64,
@@ -41,8 +45,9 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    /// Adds the content of a ledger.
-    pub(crate) fn add(&mut self, ledger: &Ledger) {
+    /// Adds the accounts of a timer.
+    pub(crate) fn add(&mut self, Closed { ledger, kinds }: &Closed) {
+        self.kinds.add_all(kinds);
         for (sum, part) in [
             (&mut self.scheduled, &ledger.scheduled),
             (&mut self.ran, &ledger.ran),
@@ -152,7 +157,8 @@ impl Ledger {
     }
 
     /// Compares the counts with those of the timer, after all timeouts have ended and were dropped.
-    pub(crate) fn close(&self, stats: &Stats) {
+    /// If the timer had other kinds of load as well, it has counted more.
+    pub(crate) fn close(&self, stats: &Stats, is_mixed: bool) {
         let get = |count: &AtomicU64| count.load(SeqCst);
         self.turns.store(stats.turns, SeqCst);
         self.wake_ups.store(stats.wake_ups, SeqCst);
@@ -161,11 +167,17 @@ impl Ledger {
             (get(&self.cancelled), get(&self.ended_by_stop), get(&self.refused));
         let ended = ran + task_dropped + cancelled + ended_by_stop + refused;
         for (what, counted, reported) in [
-            ("scheduled and ended", self.scheduled(), ended),
-            ("not taken by the executor and dropped", get(&self.dropped_by_executor), task_dropped),
             ("expired", ran + task_dropped, stats.expired),
             ("cancelled", cancelled + ended_by_stop, stats.cancelled),
             ("refused", refused, stats.rejected),
+        ] {
+            let agrees = if is_mixed { counted <= reported } else { counted == reported };
+            self.expect(agrees, || format!("{what}: counted {counted}, reported {reported}"));
+        }
+        for (what, counted, reported) in [
+            ("scheduled and ended", self.scheduled(), ended),
+            ("accepted and ended", stats.scheduled, stats.expired + stats.cancelled),
+            ("not taken by the executor and dropped", get(&self.dropped_by_executor), task_dropped),
             ("dropped", task_dropped, stats.dropped_tasks),
             ("pending", 0, stats.pending),
             ("panicked", get(&self.intentional_panics), stats.panics),

@@ -2,7 +2,15 @@
 //! is not checked.
 
 use std::fmt;
+use std::sync::Mutex;
 use std::time::Duration;
+
+use tokio::runtime::{Handle, Runtime};
+
+use crate::ledger::lock;
+
+/// The limit for the end of the runtime.
+const RUNTIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Starts this program again with one heap for all threads, unless it has one.
 ///
@@ -59,6 +67,50 @@ pub(crate) fn threads() -> Option<usize> {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn threads() -> Option<usize> {
+    None
+}
+
+/// The names of the threads that turn timers begin like this.
+pub(crate) const WORKERS: &str = "hashed-wheel";
+
+static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
+
+/// Returns the runtime on which some timers run.
+pub(crate) fn runtime() -> Handle {
+    let start = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let builder = builder.worker_threads(2).thread_name(format!("{WORKERS}-rt")).enable_time();
+        builder.build().expect("the runtime starts")
+    };
+    lock(&RUNTIME).get_or_insert_with(start).handle().clone()
+}
+
+/// Ends the threads of the runtime. Each of them may keep memory of a stopped timer that its tasks
+/// have used.
+pub(crate) fn end_runtime() {
+    let runtime = lock(&RUNTIME).take();
+    runtime.into_iter().for_each(|runtime| runtime.shutdown_timeout(RUNTIME_LIMIT));
+}
+
+/// Returns how often the threads that turn timers have gone to sleep, in total.
+#[cfg(target_os = "linux")]
+pub(crate) fn sleeps() -> Option<u64> {
+    let field = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().to_owned())
+    };
+    let of = |status: String| match field(&status, "Name:") {
+        Some(name) if name.starts_with(WORKERS) => field(&status, "voluntary_ctxt_switches:")?.parse().ok(),
+        _ => Some(0),
+    };
+    let threads = std::fs::read_dir("/proc/self/task").ok()?.flatten();
+    // A thread that has just ended has no file.
+    let statuses = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    statuses.map(of).sum()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn sleeps() -> Option<u64> {
     None
 }
 

@@ -8,33 +8,42 @@
 //! schedule timeouts, cancel nine in ten, and reset some. Some timeouts are cancelled twice, or by
 //! another thread. Tasks stall the worker, panic, and schedule other timeouts.
 //!
+//! Three more timers have all kinds of load at once: plain timeouts, sleeps, intervals, periodic
+//! tasks, timeouts by key, and a `DelayQueue`. One has a thread, one a driver, and one runs on
+//! tokio. Each thread that uses one of them uses all three.
+//!
 //! Threads that end soon use them too. From time to time a burst of a million timeouts comes, which
 //! are cancelled or fire, and then a pause, in which no thread uses a timer.
 //!
 //! At the same time other timers are created and dropped. They have every kind of executor: one
-//! that rejects tasks, one that panics, a pool, or none. They have a thread or a driver, and a
-//! limit or none. They end in every possible way: one `stop`, two concurrent ones, the drop of the
-//! last handle, also by a task, or the drop of the driver.
+//! that rejects tasks, one that panics, a pool, or none. They have a thread or a driver, or run on
+//! tokio, and have a limit or none. Half of them have all kinds of load. They end in every possible
+//! way: one `stop`, two concurrent ones, a `stop` on a thread of its own, a `shutdown`, the drop of
+//! the last handle, also by a task, or the drop of the driver.
 //!
 //! Every timeout is checked, not a sample. Each one counts how it ended, and when its last part is
-//! dropped, there must have been exactly one end. The counters of the timers must agree. No timeout
-//! may be early or overdue. Memory must not grow in steady traffic. After the last pause it must be
-//! at most what it was before the first burst, and a reserve. At the end no thread and no part of a
-//! timer may be left.
+//! dropped, there must have been exactly one end. The counters of the timers must agree. For each
+//! other kind of load, everything that was registered has expired, was cancelled or rejected, or
+//! was left when the timer was stopped. No timeout may be early or overdue. Memory must not grow in
+//! steady traffic. After the last pause it must be at most what it was before the first burst, and
+//! a reserve. In that pause the threads that turn timers must sleep. At the end no thread and no
+//! part of a timer may be left.
 //!
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
 //! 2 is bad options.
 
+mod accounts;
 mod burst;
 mod ledger;
+mod loads;
 mod machine;
+mod mixed;
 mod phases;
 mod producer;
 mod timers;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -44,11 +53,12 @@ use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
 use indicatif::HumanCount;
 
-use crate::ledger::{Entry, Total};
+use crate::ledger::Total;
 use crate::machine::Memory;
+use crate::mixed::Mixed;
 use crate::phases::{Observer, Phase};
 use crate::producer::{Producer, Target};
-use crate::timers::{Ending, Plan, Running};
+use crate::timers::{Ending, Left, Plan, Running};
 
 /// Timers under load for a given time; each timeout is accounted for
 #[derive(Debug, Parser)]
@@ -82,6 +92,10 @@ struct Options {
     #[arg(long, value_name = "MIB", default_value_t = 24)]
     max_growth: u64,
 
+    /// FAIL if the threads that turn timers wake up more often per second in the last pause
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    max_wake_ups: u64,
+
     /// FAIL if a timeout is later: the effect of stalls and of a busy machine
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     max_late: Duration,
@@ -107,6 +121,8 @@ impl Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sabotage {
+    /// A timer has work during pauses.
+    Busy,
     /// Keeps the handles of all bursts, and with them the memory of their nodes.
     Hoard,
     /// Leaks memory: 8 MiB at each sample.
@@ -115,6 +131,8 @@ enum Sabotage {
     LostCancel,
     /// An executor loses a task without a report.
     LostTask,
+    /// Does not count some values that are removed from a queue.
+    LostValue,
     /// Some tasks block the worker for longer than the permitted lateness.
     Stall,
     /// Leaks a timer with its thread.
@@ -136,8 +154,8 @@ fn main() -> ExitCode {
     machine::silence_intentional_panics();
     abort_after(options.time_limit());
     println!(
-        "{:?} with {} producers on two permanent timers, {} bursts of {} timeouts on each, and a pause of {:?}; other \
-         timers are created and dropped (seed {}).",
+        "{:?} with {} producers on two permanent timers, {} bursts of {} timeouts on each, and a pause of {:?}; three \
+         timers have all kinds of load; other timers are created and dropped (seed {}).",
         options.duration,
         options.producers,
         options.bursts,
@@ -160,10 +178,13 @@ fn abort_after(time: Duration) {
 struct Outcome {
     total: Total,
     timers: u64,
-    timers_left: u64,
+    /// The plans of the timers of which a part was left.
+    timers_left: Vec<String>,
     /// Threads that ended soon.
     visitors: u64,
     longest_burst: Duration,
+    /// Per second, in the last pause.
+    wake_ups: Option<f64>,
     memory: Memory,
     /// The numbers of threads: at the start, the maximum, and at the end.
     threads: [Option<usize>; 3],
@@ -178,9 +199,11 @@ fn run(options: &Options) -> Outcome {
     let phase = Arc::new(Phase::default());
     let permanent = [false, true]
         .map(|hierarchical| Plan::permanent(hierarchical, options.max_late, options.sabotage).start());
-    for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&permanent) {
+    let mixed = Mixed::start(options);
+    for (name, running) in ["hashed", "hierarchical"].into_iter().zip(&permanent).chain(mixed.named()) {
         options.top.watch(name, &running.timer);
     }
+    let busy = (options.sabotage == Some(Sabotage::Busy)).then(|| mixed.keep_busy());
     let targets = || permanent.each_ref().map(Running::target);
     let producers: Vec<JoinHandle<_>> = (0..options.producers)
         .map(|n| {
@@ -188,6 +211,7 @@ fn run(options: &Options) -> Outcome {
             thread::spawn(move || produce(targets, &phase, seed))
         })
         .collect();
+    let mixed_producers = mixed.start_producers(options, &phase);
     let visitors = {
         let (targets, phase, seed) = (targets(), phase.clone(), options.seed);
         thread::spawn(move || run_visitors(&targets, &phase, seed))
@@ -198,22 +222,26 @@ fn run(options: &Options) -> Outcome {
         thread::spawn(move || run_temporary_timers(&phase, seed, max_late, sabotage))
     };
 
-    let scheduled = || permanent.iter().map(|running| running.ledger.scheduled()).sum();
+    let all = || permanent.iter().chain(mixed.named().map(|(_, running)| running));
+    let scheduled = || all().map(|running| running.ledger.scheduled()).sum();
     let mut observer = Observer::new(options, &scheduled);
     observer.run(&phase, &targets());
     phase.end();
-    let Observer { memory, max_threads, longest_burst, .. } = observer;
+    let Observer { memory, max_threads, longest_burst, wake_ups, .. } = observer;
+    drop(busy);
 
-    let mut entries = [Vec::new(), Vec::new()];
+    let mut left = <[Left; 2]>::default();
     for producer in producers {
         let mine = producer.join().expect("a producer does not panic");
-        entries.iter_mut().zip(mine).for_each(|(all, mine)| all.extend(mine));
+        left.iter_mut().zip(mine).for_each(|(all, mine)| all.add(mine));
     }
     let visitors = visitors.join().expect("a short-lived thread does not panic");
     let (mut total, timers) = temporary.join().expect("the temporary timers do not panic");
-    for (running, entries) in permanent.into_iter().zip(entries) {
-        total.add(&running.end(Ending::TwoStops, entries));
+    for (running, left) in permanent.into_iter().zip(left) {
+        total.add(&running.end(Ending::TwoStops, left));
     }
+    mixed.end(mixed_producers).for_each(|closed| total.add(&closed));
+    machine::end_runtime();
     let time = began.elapsed();
     if options.sabotage == Some(Sabotage::Thread) {
         let timer = hashed_wheel::HashedWheelTimer::default();
@@ -222,16 +250,18 @@ fn run(options: &Options) -> Outcome {
     }
     // A joined thread is listed for a short time after the join.
     let since = Instant::now();
-    let timers_left = || timers::CLOCKS.load(SeqCst);
-    while (machine::threads() > threads || timers_left() > 0) && since.elapsed() < Duration::from_secs(5) {
+    while (machine::threads() > threads || !timers::live().is_empty())
+        && since.elapsed() < Duration::from_secs(5)
+    {
         thread::sleep(Duration::from_millis(10));
     }
     Outcome {
         total,
-        timers: timers + 2,
-        timers_left: timers_left(),
+        timers: timers + 5,
+        timers_left: timers::live(),
         visitors,
         longest_burst,
+        wake_ups,
         memory,
         threads: [threads, max_threads, machine::threads()],
         time,
@@ -239,7 +269,7 @@ fn run(options: &Options) -> Outcome {
 }
 
 /// A thread that uses both permanent timers for the whole time. Returns its timeouts.
-fn produce(targets: [Target; 2], phase: &Phase, seed: u64) -> [Vec<Entry>; 2] {
+fn produce(targets: [Target; 2], phase: &Phase, seed: u64) -> [Left; 2] {
     // Works on one timer for a while, so that the worker of the other one can fall asleep.
     let mut producers = targets.map(|target| Producer::new(target, seed));
     let [hashed, hierarchical] = &mut producers;
@@ -247,7 +277,7 @@ fn produce(targets: [Target; 2], phase: &Phase, seed: u64) -> [Vec<Entry>; 2] {
         hashed.work();
         hierarchical.work();
     }
-    producers.map(Producer::entries)
+    producers.map(|producer| Left { entries: producer.entries(), loads: Vec::new() })
 }
 
 /// Starts threads that use both permanent timers and end. Returns how many.
@@ -298,12 +328,17 @@ impl Outcome {
         ] {
             println!("  {name:<10} {:>13} {:6.2} %", count(n).to_string(), share(n));
         }
+        println!("other kinds");
+        total.kinds.lines().for_each(|line| println!("{line}"));
         println!("resets       {}", count(total.rearmed));
         println!("panics       {} of tasks and executors, all caught", count(total.intentional_panics));
         println!("wake-ups     {}, in {} turns", count(total.wake_ups), count(total.turns));
         println!("lateness     {}", total.lateness);
         println!("bursts       {}, {:.1?} each at most", options.bursts, self.longest_burst);
         println!("visitors     {}, threads that ended soon", count(self.visitors));
+        if let Some(wake_ups) = self.wake_ups {
+            println!("last pause   {wake_ups:.1} wake-ups per second");
+        }
         println!("memory       {memory}");
         if let [Some(before), Some(most), Some(after)] = threads {
             println!("threads      {before} before, {most} maximum, {after} after");
@@ -329,6 +364,12 @@ impl Outcome {
         {
             verdict.expect(n > 0, format!("nothing {what}"));
         }
+        let unused = total.kinds.unused();
+        verdict.expect(unused.is_empty(), format!("nothing expired or was cancelled of {unused:?}"));
+        verdict.expect(
+            self.wake_ups.is_none_or(|wake_ups| wake_ups <= options.max_wake_ups as f64),
+            format!("more than {} wake-ups per second in the last pause", options.max_wake_ups),
+        );
         let bound = options.max_growth << 20;
         verdict.expect(
             memory.growth().is_none_or(|growth| growth <= bound),
@@ -338,7 +379,7 @@ impl Outcome {
             memory.left().is_none_or(|left| left <= options.reserve << 20),
             format!("more than {} MiB were not returned after the last pause: {memory}", options.reserve),
         );
-        verdict.expect(*timers_left == 0, format!("{timers_left} timers have not been dropped"));
+        verdict.expect(timers_left.is_empty(), format!("timers have not been dropped: {timers_left:#?}"));
         let [before, _, after] = threads;
         verdict.expect(after <= before, format!("{after:?} threads are left, {before:?} at the start"));
         verdict

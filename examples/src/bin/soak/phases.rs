@@ -65,6 +65,9 @@ pub(crate) struct Observer<'a> {
     pub(crate) max_threads: Option<usize>,
     /// The longest time that a burst took.
     pub(crate) longest_burst: Duration,
+    /// How often the threads that turn timers woke up per second, in the second half of the last
+    /// pause.
+    pub(crate) wake_ups: Option<f64>,
     reported: u64,
     scheduled: &'a dyn Fn() -> u64,
 }
@@ -77,6 +80,7 @@ impl<'a> Observer<'a> {
             memory: Memory::new(options.duration),
             max_threads: machine::threads(),
             longest_burst: Duration::ZERO,
+            wake_ups: None,
             reported: 0,
             scheduled,
         }
@@ -103,7 +107,12 @@ impl<'a> Observer<'a> {
             }
         }
         phase.pause();
-        self.watch(self.began.elapsed() + self.options.quiet, false);
+        // First what is still pending fires, and memory is returned.
+        self.watch(self.began.elapsed() + self.options.quiet / 2, false);
+        let (before, began) = (machine::sleeps(), Instant::now());
+        self.watch(self.began.elapsed() + self.options.quiet / 2, false);
+        let sleeps = machine::sleeps().zip(before).map(|(after, before)| after.saturating_sub(before));
+        self.wake_ups = sleeps.map(|sleeps| sleeps as f64 / began.elapsed().as_secs_f64());
         machine::trim_heap();
         self.memory.end();
     }

@@ -1,6 +1,6 @@
 //! Creates timers and ends them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, Timeout};
 
-use crate::Sabotage;
+use crate::accounts::Sum;
 use crate::ledger::{Action, Entry, IS_DROPPING, Ledger, lock, schedule};
+use crate::loads::{Context, Loads};
+use crate::machine::WORKERS;
 use crate::producer::{Producer, Target};
+use crate::{Sabotage, machine};
 
 /// Longer than any operation that should be immediate.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -27,8 +30,22 @@ pub(crate) struct Plan {
     hierarchical: bool,
     limit: usize,
     executor: Executor,
-    driven: bool,
+    turned_by: TurnedBy,
+    /// It has all kinds of load. Otherwise only plain timeouts, and the timer's counters are
+    /// checked.
+    is_mixed: bool,
     stall: Duration,
+}
+
+/// What turns a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnedBy {
+    /// A thread of its own.
+    Thread,
+    /// A loop of this program, with a driver.
+    Loop,
+    /// A task on tokio.
+    Tokio,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +68,16 @@ pub(crate) enum Ending {
     LastHandle,
     LastHandleInATask,
     Driver,
+    /// `shutdown`, with some time for what is due.
+    Shutdown,
+    /// A `stop` on another thread, which is awaited.
+    Awaited,
+    /// A `stop` on another thread. This one does not wait, so no caller receives the timeouts.
+    NotAwaited,
 }
+
+/// How long a `shutdown` waits.
+const GRACE: Duration = Duration::from_millis(20);
 
 impl Plan {
     pub(crate) fn permanent(hierarchical: bool, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
@@ -63,12 +89,25 @@ impl Plan {
             hierarchical,
             limit: 0,
             executor: if hierarchical { Executor::Pool } else { Executor::None },
-            driven: false,
+            turned_by: TurnedBy::Thread,
+            is_mixed: false,
             stall: Duration::from_millis(50),
         }
     }
 
+    /// A permanent timer with all kinds of load.
+    pub(crate) fn mixed(turned_by: TurnedBy, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
+        let plan = Self::permanent(turned_by == TurnedBy::Loop, max_late, sabotage);
+        let executor = if sabotage == Some(Sabotage::LostTask) { Executor::None } else { plan.executor };
+        Self { turned_by, is_mixed: true, executor, ..plan }
+    }
+
     pub(crate) fn temporary(random: &mut Rng, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
+        // The loads of other kinds would wait for a task that the sabotage has lost.
+        let is_mixed = random.bool() && sabotage != Some(Sabotage::LostTask);
+        // An executor that drops tasks would drop those of other kinds as well.
+        let executors = [Executor::None, Executor::Pool, Executor::Drops, Executor::Panics];
+        let executors = if is_mixed { &executors[..2] } else { &executors };
         Self {
             sabotage,
             max_late,
@@ -76,11 +115,28 @@ impl Plan {
             ticks_per_wheel: 1 << random.u32(0..10),
             hierarchical: random.bool(),
             limit: if random.u8(0..3) == 0 { random.usize(2..100) } else { 0 },
-            executor: *random
-                .choice(&[Executor::None, Executor::Pool, Executor::Drops, Executor::Panics])
+            executor: *random.choice(executors).expect("the list is not empty"),
+            turned_by: *random
+                .choice(&[TurnedBy::Thread, TurnedBy::Loop, TurnedBy::Tokio])
                 .expect("the list is not empty"),
-            driven: random.bool(),
+            is_mixed,
             stall: Duration::from_millis(5),
+        }
+    }
+
+    /// The ways in which the timer may end.
+    fn endings(&self) -> &'static [Ending] {
+        use Ending::{Awaited, Driver, LastHandle, LastHandleInATask, NotAwaited, Shutdown, Stop, TwoStops};
+        match (self.is_mixed, self.turned_by) {
+            (false, TurnedBy::Loop | TurnedBy::Thread) => {
+                &[Stop, TwoStops, Shutdown, Awaited, NotAwaited, LastHandle, LastHandleInATask, Driver]
+            }
+            (false, TurnedBy::Tokio) => {
+                &[Stop, TwoStops, Shutdown, Awaited, NotAwaited, LastHandle, LastHandleInATask]
+            }
+            // The loads have handles. The drop of a driver ends the timer nevertheless.
+            (true, TurnedBy::Loop) => &[Stop, TwoStops, Shutdown, Awaited, NotAwaited, Driver],
+            (true, _) => &[Stop, TwoStops, Shutdown, Awaited, NotAwaited],
         }
     }
 
@@ -90,26 +146,17 @@ impl Plan {
             .tick(self.tick)
             .ticks_per_wheel(self.ticks_per_wheel)
             .max_pending_timeouts(self.limit)
-            .clock(CountedClock::new());
+            .clock(CountedClock::new(self));
         if self.hierarchical {
             builder = builder.hierarchical();
         }
         let (builder, pool) = self.executor(builder, &ledger);
-        let (timer, driver_thread) = if self.driven {
-            let notifier = Arc::new(Notifier::default());
-            let wake = notifier.clone();
-            let (timer, driver) =
-                builder.waker(move || wake.notify()).build_driven().expect("the options are valid");
-            let driving = notifier.clone();
-            let thread = thread::spawn(move || driving.turn(driver));
-            (timer, Some((notifier, thread)))
-        } else {
-            (builder.build().expect("the options are valid"), None)
-        };
+        let (timer, driver_thread) = self.turned_by.build(builder);
         // Gives access to the timer's counters after the last handle was dropped. It never fires.
         let observer = schedule(&timer, &ledger, Duration::MAX, Action::Nothing)
             .expect("the first timeout is below the limit");
-        Running { plan: self.clone(), timer, ledger, observer, driver_thread, pool }
+        let context = self.is_mixed.then(|| Context::new(&timer, &ledger, self.sabotage));
+        Running { plan: self.clone(), timer, ledger, context, observer, driver_thread, pool }
     }
 
     fn executor(&self, builder: Builder, ledger: &Arc<Ledger>) -> (Builder, Vec<JoinHandle<()>>) {
@@ -161,6 +208,29 @@ impl Plan {
     }
 }
 
+/// A thread that turns a driver.
+type DriverThread = (Arc<Notifier>, JoinHandle<()>);
+
+impl TurnedBy {
+    fn build(self, builder: Builder) -> (HashedWheelTimer, Option<DriverThread>) {
+        let built = match self {
+            Self::Thread => builder.build(),
+            Self::Tokio => builder.build_on_tokio(&machine::runtime()),
+            Self::Loop => {
+                let notifier = Arc::new(Notifier::default());
+                let wake = notifier.clone();
+                let (timer, driver) =
+                    builder.waker(move || wake.notify()).build_driven().expect("the options are valid");
+                let driving = notifier.clone();
+                let thread = thread::Builder::new().name(format!("{WORKERS}-loop"));
+                let thread = thread.spawn(move || driving.turn(driver)).expect("the thread starts");
+                return (timer, Some((notifier, thread)));
+            }
+        };
+        (built.expect("the options are valid"), None)
+    }
+}
+
 /// Runs an executor that does not run its task.
 fn without_running(ledger: &Ledger, how: impl FnOnce()) {
     ledger.dropped_by_executor.fetch_add(1, SeqCst);
@@ -170,27 +240,37 @@ fn without_running(ledger: &Ledger, how: impl FnOnce()) {
     outcome.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// The number of timers: a clock lives as long as any part of its timer.
-pub(crate) static CLOCKS: AtomicU64 = AtomicU64::new(0);
+/// The plans of the timers that exist: a clock lives as long as any part of its timer.
+static LIVE: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
 
-struct CountedClock(Instant);
+/// Returns the plans of the timers of which a part exists.
+pub(crate) fn live() -> Vec<String> {
+    lock(&LIVE).values().cloned().collect()
+}
+
+struct CountedClock {
+    began: Instant,
+    number: u64,
+}
 
 impl CountedClock {
-    fn new() -> Self {
-        CLOCKS.fetch_add(1, SeqCst);
-        Self(Instant::now())
+    fn new(plan: &Plan) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, SeqCst);
+        lock(&LIVE).insert(number, format!("{plan:?}"));
+        Self { began: Instant::now(), number }
     }
 }
 
 impl Clock for CountedClock {
     fn now(&self) -> Duration {
-        self.0.elapsed()
+        self.began.elapsed()
     }
 }
 
 impl Drop for CountedClock {
     fn drop(&mut self) {
-        CLOCKS.fetch_sub(1, SeqCst);
+        lock(&LIVE).remove(&self.number);
     }
 }
 
@@ -225,8 +305,10 @@ pub(crate) struct Running {
     plan: Plan,
     pub(crate) timer: HashedWheelTimer,
     pub(crate) ledger: Arc<Ledger>,
+    /// For the loads, if the timer has all kinds of load.
+    pub(crate) context: Option<Context>,
     observer: Entry,
-    driver_thread: Option<(Arc<Notifier>, JoinHandle<()>)>,
+    driver_thread: Option<DriverThread>,
     pool: Vec<JoinHandle<()>>,
 }
 
@@ -247,7 +329,7 @@ impl Running {
 
     /// Ends the timer, possibly while producers still use it. They pass their timeouts to `settle`.
     fn start_end(self, ending: Ending) -> Ended {
-        let Self { timer, ledger, observer, mut driver_thread, pool, .. } = self;
+        let Self { timer, ledger, context, observer, mut driver_thread, pool, .. } = self;
         let when = Instant::now();
         let mut returned = None;
         match ending {
@@ -262,6 +344,12 @@ impl Running {
                 all.extend(stop.join().expect("stop does not panic"));
                 returned = Some(all);
             }
+            Ending::Shutdown => returned = Some(timer.shutdown(GRACE)),
+            Ending::Awaited => {
+                let ended = timer.stop_timeout(Duration::ZERO);
+                returned = Some(ended.unwrap_or_else(|ending| ending.wait()));
+            }
+            Ending::NotAwaited => drop(timer.stop_timeout(Duration::ZERO)),
             Ending::LastHandle => drop(timer),
             Ending::LastHandleInATask => {
                 let holds = Action::DropHandle(timer.clone());
@@ -280,20 +368,41 @@ impl Running {
                 drop(timer);
             }
         }
-        Ended { ending, ledger, observer, driver_thread, pool, returned, when }
+        Ended { ending, ledger, context, observer, driver_thread, pool, returned, when }
     }
 
     /// Ends the timer when no producer uses it.
-    pub(crate) fn end(self, ending: Ending, entries: Vec<Entry>) -> Arc<Ledger> {
-        self.start_end(ending).settle(entries)
+    pub(crate) fn end(self, ending: Ending, left: Left) -> Closed {
+        self.start_end(ending).settle(left, false)
     }
+}
+
+/// What a thread that has used a timer leaves: its plain timeouts, and its other loads.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) loads: Vec<Loads>,
+}
+
+impl Left {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+        self.loads.extend(other.loads);
+    }
+}
+
+/// The checked accounts of a timer that has ended.
+pub(crate) struct Closed {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) kinds: Sum,
 }
 
 struct Ended {
     ending: Ending,
     ledger: Arc<Ledger>,
+    context: Option<Context>,
     observer: Entry,
-    driver_thread: Option<(Arc<Notifier>, JoinHandle<()>)>,
+    driver_thread: Option<DriverThread>,
     pool: Vec<JoinHandle<()>>,
     /// The result of `stop`, if it was called.
     returned: Option<Vec<Timeout>>,
@@ -302,10 +411,12 @@ struct Ended {
 }
 
 impl Ended {
-    /// Records the end of all timeouts that had not ended before.
+    /// Records the end of all timeouts that had not ended before. `may_be_left`: the threads used
+    /// the timer when it ended.
     #[allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
-    fn settle(self, mut entries: Vec<Entry>) -> Arc<Ledger> {
-        let Self { ending, ledger, observer, driver_thread, pool, returned, when } = self;
+    fn settle(self, left: Left, may_be_left: bool) -> Closed {
+        let Self { ending, ledger, context, observer, driver_thread, pool, returned, when } = self;
+        let Left { mut entries, loads } = left;
         entries.push(observer.clone());
         // A task that drops the last handle does not wait for the end of the timer.
         let since = Instant::now();
@@ -321,6 +432,8 @@ impl Ended {
             notifier.notify();
             thread.join().expect("a turn does not panic");
         }
+        let is_mixed = context.is_some();
+        let kinds = context.map_or_else(Sum::default, |context| context.settle(loads, may_be_left));
         for thread in pool {
             thread.join().expect("the timer catches panics of tasks");
         }
@@ -337,6 +450,8 @@ impl Ended {
             for timeout in returned {
                 match entries.get(&timeout) {
                     Some(entry) => entry.record_stop(when),
+                    // Of another kind.
+                    None if is_mixed => {}
                     None => ledger
                         .expect(false, || format!("stop returned a timeout that had ended: {timeout:?}")),
                 }
@@ -346,40 +461,41 @@ impl Ended {
         }
         let stats = observer.timeout.timer().stats();
         drop((entries, observer));
-        ledger.close(&stats);
-        ledger
+        ledger.close(&stats, is_mixed);
+        Closed { ledger, kinds }
     }
 }
 
 /// Creates a timer, runs some producers on it, and ends it. Some producers continue a little
 /// longer.
-pub(crate) fn run_temporary(plan: &Plan, random: &mut Rng) -> Arc<Ledger> {
+pub(crate) fn run_temporary(plan: &Plan, random: &mut Rng) -> Closed {
     let running = plan.start();
     let over = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = (0..random.u8(1..=3))
         .map(|_| {
-            let (over, target, seed) = (over.clone(), running.target(), random.u64(..));
+            let (over, target, mut random) = (over.clone(), running.target(), random.fork());
+            let mut loads: Vec<_> = running.context.iter().map(Loads::new).collect();
             thread::spawn(move || {
-                let mut producer = Producer::new(target, seed);
+                let mut producer = Producer::new(target, random.u64(..));
                 while !over.load(SeqCst) && !producer.is_over() {
                     producer.work();
+                    loads.iter_mut().for_each(|loads| loads.work(&mut random));
                 }
-                producer.entries()
+                Left { entries: producer.entries(), loads }
             })
         })
         .collect();
     thread::sleep(Duration::from_micros(1 << random.u32(8..18)));
-    let endings =
-        [Ending::Stop, Ending::TwoStops, Ending::LastHandle, Ending::LastHandleInATask, Ending::Driver];
-    let mut ending = *random.choice(&endings).expect("the list is not empty");
+    let mut ending = *random.choice(plan.endings()).expect("the list is not empty");
     if plan.sabotage == Some(Sabotage::LostTask) && matches!(ending, Ending::LastHandleInATask) {
         // The lost task could contain the last handle. Then the timer would never end.
         ending = Ending::LastHandle;
     }
     let ended = running.start_end(ending);
     over.store(true, SeqCst);
-    let entries =
-        producers.into_iter().flat_map(|producer| producer.join().expect("a producer does not panic"));
-    let entries = entries.collect();
-    ended.settle(entries)
+    let mut left = Left::default();
+    for producer in producers {
+        left.add(producer.join().expect("a producer does not panic"));
+    }
+    ended.settle(left, true)
 }

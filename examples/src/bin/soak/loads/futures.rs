@@ -1,0 +1,232 @@
+//! Sleeps and the ticks of intervals. Each is polled with a waker that counts.
+
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hashed_wheel::{HashedWheelTimer, Interval, MissedTick, NewTimeoutError, Schedule, Sleep};
+
+use super::{Context, Load, TIMEOUT, delay};
+use crate::accounts::{Accounts, End, Kind, wait_until};
+
+/// How many a thread has at a time.
+const MAX_WAITING: usize = 200;
+
+/// A future that can be polled, reset, and that may come again.
+pub(super) trait Subject: Sized + Send {
+    const KIND: Kind;
+    /// Whether another wait follows.
+    const REPEATS: bool;
+
+    /// Makes one, and returns the earliest time at which it may be ready.
+    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Instant);
+
+    fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>>;
+
+    fn reset(&mut self, delay: Duration);
+}
+
+impl Subject for Sleep {
+    const KIND: Kind = Kind::Sleep;
+    const REPEATS: bool = false;
+
+    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Instant) {
+        let delay = delay(random);
+        let due = Instant::now() + delay;
+        (timer.sleep(delay), due)
+    }
+
+    fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>> {
+        Future::poll(Pin::new(self), context)
+    }
+
+    fn reset(&mut self, delay: Duration) {
+        Self::reset(self, delay);
+    }
+}
+
+impl Subject for Interval {
+    const KIND: Kind = Kind::Interval;
+    const REPEATS: bool = true;
+
+    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Instant) {
+        let period = Duration::from_micros(random.u64(1_000..100_000));
+        let rate = Schedule::at_fixed_rate(period);
+        let schedule = match random.u8(0..4) {
+            0 => rate.missed_tick(MissedTick::Burst),
+            1 => rate.missed_tick(MissedTick::Delay),
+            2 => rate.missed_tick(MissedTick::Skip),
+            _ => Schedule::with_fixed_delay(period),
+        };
+        let due = Instant::now() + period;
+        (timer.interval_on(schedule), due)
+    }
+
+    fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>> {
+        self.poll_tick(context)
+    }
+
+    fn reset(&mut self, delay: Duration) {
+        self.reset_after(delay);
+    }
+}
+
+/// The task that waits.
+#[derive(Debug, Default)]
+struct Task {
+    wakes: AtomicU64,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, SeqCst);
+    }
+}
+
+struct Waiting<S> {
+    subject: S,
+    /// The earliest time at which it may be ready, if that is known.
+    due: Option<Instant>,
+    /// The timer has accepted it.
+    is_accepted: bool,
+    task: Arc<Task>,
+}
+
+/// Futures of one type.
+pub(super) struct Futures<S> {
+    timer: HashedWheelTimer,
+    accounts: Arc<Accounts>,
+    waiting: Vec<Waiting<S>>,
+    /// Those whose last wait is over, and which can wait again.
+    idle: Vec<S>,
+}
+
+impl Futures<Sleep> {
+    pub(super) fn sleeps(context: &Context) -> Self {
+        Self::new(context)
+    }
+}
+
+impl Futures<Interval> {
+    pub(super) fn intervals(context: &Context) -> Self {
+        Self::new(context)
+    }
+}
+
+impl<S: Subject> Futures<S> {
+    fn new(context: &Context) -> Self {
+        Self {
+            timer: context.timer.clone(),
+            accounts: Arc::clone(&context.accounts),
+            waiting: Vec::new(),
+            idle: Vec::new(),
+        }
+    }
+
+    /// Begins a wait.
+    fn add(&mut self, random: &mut Rng) {
+        let (subject, due) = match self.idle.pop() {
+            Some(subject) => (subject, None),
+            None => {
+                let (subject, due) = S::new(&self.timer, random);
+                (subject, Some(due))
+            }
+        };
+        self.accounts.register(S::KIND);
+        self.poll(Waiting { subject, due, is_accepted: false, task: Arc::default() });
+    }
+
+    /// Polls, and keeps what is still waiting.
+    fn poll(&mut self, mut one: Waiting<S>) {
+        // A wake-up that came before belongs to a wait that is over: this poll returns that.
+        one.task.wakes.store(0, SeqCst);
+        let waker = Waker::from(Arc::clone(&one.task));
+        match one.subject.poll(&mut TaskContext::from_waker(&waker)) {
+            Poll::Pending => {
+                one.is_accepted = true;
+                self.waiting.push(one);
+            }
+            Poll::Ready(Ok(())) => {
+                self.accounts.expire(S::KIND, one.due);
+                if S::REPEATS {
+                    self.idle.push(one.subject);
+                }
+            }
+            Poll::Ready(Err(error)) => self.accounts.fail(S::KIND, &error, one.is_accepted),
+        }
+    }
+
+    fn poll_woken(&mut self) {
+        let is_woken = |one: &Waiting<S>| one.task.wakes.load(SeqCst) > 0;
+        let (woken, waiting): (Vec<_>, Vec<_>) = mem::take(&mut self.waiting).into_iter().partition(is_woken);
+        self.waiting = waiting;
+        woken.into_iter().for_each(|one| self.poll(one));
+    }
+
+    fn take(&mut self, random: &mut Rng) -> Option<Waiting<S>> {
+        let count = self.waiting.len();
+        (count > 0).then(|| self.waiting.swap_remove(random.usize(0..count)))
+    }
+
+    /// Drops one that waits. One that was ready before counts as cancelled too.
+    fn drop_one(&mut self, one: Waiting<S>) {
+        let Waiting { subject, task, .. } = one;
+        drop(subject);
+        self.accounts.end(S::KIND, End::Cancelled);
+        self.expect_no_waker(&task);
+    }
+
+    /// The timer does not keep a waker. Its worker may be about to call it.
+    fn expect_no_waker(&self, task: &Arc<Task>) {
+        let is_free = || Arc::strong_count(task) == 1;
+        self.accounts.expect(wait_until(TIMEOUT, is_free), || format!("{:?}: a waker is left", S::KIND));
+    }
+}
+
+impl<S: Subject> Load for Futures<S> {
+    fn work(&mut self, random: &mut Rng) {
+        match random.u8(0..10) {
+            0..4 if self.waiting.len() < MAX_WAITING => self.add(random),
+            0..6 => self.poll_woken(),
+            6 | 7 => {
+                let Some(one) = self.take(random) else { return };
+                self.drop_one(one);
+            }
+            8 => {
+                let Some(mut one) = self.take(random) else { return };
+                let delay = delay(random);
+                one.due = Some(Instant::now() + delay);
+                one.subject.reset(delay);
+                // The reset has ended it, or another wait begins.
+                self.poll(one);
+            }
+            _ => {
+                // Another task polls.
+                let Some(one) = self.take(random) else { return };
+                self.poll(Waiting { task: Arc::default(), ..one });
+            }
+        }
+    }
+
+    fn rest(&mut self) {
+        while let Some(one) = self.waiting.pop() {
+            self.drop_one(one);
+        }
+        self.idle.clear();
+    }
+
+    fn settle(&mut self) {
+        for one in mem::take(&mut self.waiting) {
+            let is_woken = || one.task.wakes.load(SeqCst) > 0;
+            self.accounts.expect(wait_until(TIMEOUT, is_woken), || {
+                format!("{:?}: the end of the timer has not woken its task", S::KIND)
+            });
+            self.poll(one);
+        }
+        self.accounts.expect(self.waiting.is_empty(), || format!("{:?}: waits on a stopped timer", S::KIND));
+    }
+}
