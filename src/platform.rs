@@ -93,7 +93,10 @@ pub(crate) fn limit_timer_slack(nanos: u64) {
     #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
     // (The slack of a thread with a real-time policy is zero. To set zero would set the default, so
     // at least one is set.)
-    if let Some(nanos) = libc::c_ulong::try_from(nanos.max(1)).ok().filter(|&nanos| nanos < timer_slack()) {
+    if let Some(nanos) = Some(nanos.max(1))
+        .filter(|&nanos| nanos < timer_slack())
+        .and_then(|nanos| libc::c_ulong::try_from(nanos).ok())
+    {
         // SAFETY: this changes a number of the calling thread and takes no pointer.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos, 0, 0, 0) };
     }
@@ -103,10 +106,10 @@ pub(crate) fn limit_timer_slack(nanos: u64) {
 
 /// The timer slack of the calling thread in nanoseconds; zero if it is not known.
 #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
-fn timer_slack() -> libc::c_ulong {
+fn timer_slack() -> u64 {
     // SAFETY: this reads a number of the calling thread and takes no pointer.
     let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
-    libc::c_ulong::try_from(slack).unwrap_or(0)
+    u64::try_from(slack).unwrap_or(0)
 }
 
 /// Whether the range of the allocation may use large pages again, or is to use small ones only:

@@ -131,8 +131,9 @@ fn a_timer_with_nothing_pending_does_not_wake() {
     timer.new_timeout(|_| (), ms(5)).unwrap();
     timer.new_timeout(|_| (), ms(500)).unwrap().cancel();
     eventually("the timeout fired", || timer.pending_timeouts() == 0);
-    sleep(ms(200));
-    let before = linux::sleeps("hw-idle");
+    // If this thread was interrupted before the cancel, the worker has received the timeout.
+    eventually("the other one is reclaimed", || timer.stats().cancelled_not_reclaimed == 0);
+    let before = linux::asleep("hw-idle");
     sleep(ms(2_000));
     assert_eq!(linux::sleeps("hw-idle") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
 }
@@ -142,9 +143,7 @@ fn a_timer_with_nothing_pending_does_not_wake() {
 fn a_thread_that_was_only_started_does_not_wake() {
     let timer = timer("hw-started", ms(1));
     timer.start().unwrap();
-    eventually("the thread runs", || linux::find("hw-started").is_some());
-    sleep(ms(200));
-    let before = linux::sleeps("hw-started");
+    let before = linux::asleep("hw-started");
     sleep(ms(2_000));
     assert_eq!(linux::sleeps("hw-started") - before, 0, "wake-ups in 2 s at a tick of 1 ms");
 }
@@ -230,11 +229,12 @@ fn the_worker_reclaims_what_was_cancelled_within_seconds() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "the test harness needs a thread for the test there")]
 fn a_thread_that_cannot_be_started_is_an_error_each_time() {
     const CHILD: &str = "HASHED_WHEEL_TEST_NO_THREADS";
     if std::env::var_os(CHILD).is_none() {
-        // The child process demands a thread stack that is larger than the address space. (With one
-        // test thread the test itself runs on the main thread.)
+        // The child process demands a thread stack that is larger than the address space. (The
+        // harness then runs the test itself on the main thread.)
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["a_thread_that_cannot_be_started_is_an_error_each_time", "--exact", "--test-threads=1"])
             .env("RUST_MIN_STACK", if usize::BITS < 64 { 3_u64 << 30 } else { 1 << 50 }.to_string())
@@ -525,6 +525,10 @@ fn a_thread_local_of_the_worker_may_stop_the_timer() {
         fn drop(&mut self) {
             assert!(self.0.stop().is_empty(), "the first stop has returned all timeouts");
             assert_eq!(self.0.pending_timeouts(), 0, "the timer has ended");
+            // On Windows a thread cannot begin while another one drops its thread-locals.
+            if cfg!(windows) {
+                return;
+            }
             // The same from another thread. The worker waits for that thread while the first stop
             // waits for the worker.
             let timer = self.0.clone();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly};
 use hashed_wheel::{Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -394,6 +394,7 @@ fn the_loop_of_a_driver_does_not_sleep_for_that_time_either() {
 mod fork {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use super::common::Gate;
     use super::*;
 
     /// Runs `child` in a child process, which must end without a panic. Kills it if it hangs.

@@ -162,9 +162,10 @@ fn memory_is_returned_and_used_again() {
         let mut most_made = None;
         for kind in ["expire", "cancel", "keep"] {
             let kept = burst(&mut both, COUNT, kind);
-            // Some free nodes are held, so a later burst may make a few more.
+            // One in eight of the nodes that were made may be held. So a later burst may make a
+            // seventh more, if no memory is returned in between. A sixth allows for a few pages.
             let made = both.pool.arena.made();
-            let most = *most_made.get_or_insert(made + made / 8);
+            let most = *most_made.get_or_insert(made + made / 6);
             assert!(made <= most, "{kind}: {made} nodes were made instead of {most}");
             let steps = both.return_memory();
             assert!(steps > 3 || !crate::platform::CAN_RETURN_MEMORY, "{steps} steps");
