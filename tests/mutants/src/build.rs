@@ -29,8 +29,8 @@ impl Build {
 const NOT_FOR_MUTANTS: [&str; 5] = ["design_doc", "links", "public_api", "readme", "structure"];
 
 /// Copies the files that git knows to `target/mutants`, with all mutants, and builds the tests.
-/// Mutants that the compiler rejects are left out.
-pub fn build(root: &Path, mutants: &[Mutant]) -> Build {
+/// Mutants that the compiler rejects are left out. `names`: of the tests; if empty, all.
+pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("mutants");
     let copy = target.join("copy");
@@ -68,7 +68,7 @@ pub fn build(root: &Path, mutants: &[Mutant]) -> Build {
         }
         unviable.extend(rejected);
     }
-    Build { tests: tests(&copy, &target), copy, unviable, unswitched }
+    Build { tests: tests(&copy, &target, names), copy, unviable, unswitched }
 }
 
 fn cargo(copy: &Path, target: &Path, arguments: &[&str]) -> Vec<Value> {
@@ -135,11 +135,19 @@ fn marks_at(copy: &Path, span: &Value) -> Vec<u32> {
     lines.filter_map(mark).collect()
 }
 
-/// Builds the tests.
-fn tests(copy: &Path, target: &Path) -> Vec<PathBuf> {
+/// Builds the tests with these names.
+fn tests(copy: &Path, target: &Path, names: &[String]) -> Vec<PathBuf> {
     let executable = |message: &Value| {
         let is_test = message["profile"]["test"] == true;
         is_test.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     };
-    cargo(copy, target, &["test", "--no-run", "--tests"]).iter().filter_map(executable).collect()
+    let mut arguments = vec!["test", "--no-run"];
+    match names {
+        [] => arguments.push("--tests"),
+        _ => names.iter().for_each(|name| match name.as_str() {
+            "lib" => arguments.push("--lib"),
+            name => arguments.extend(["--test", name]),
+        }),
+    }
+    cargo(copy, target, &arguments).iter().filter_map(executable).collect()
 }

@@ -1,6 +1,6 @@
 //! Mutation testing in one build.
 //!
-//!     cargo run --release --manifest-path tests/mutants/Cargo.toml -- [--part K/N] [--seconds S] [TEXT...]
+//!     cargo run --release --manifest-path tests/mutants/Cargo.toml -- [OPTIONS] [TEXT...]
 //!
 //! `cargo mutants` builds the tests once per mutant: a few thousand builds of fifty test binaries,
 //! which take days. This program takes the list of mutants from `cargo mutants --list`, and builds
@@ -15,8 +15,9 @@
 //! somebody has looked at it. `survivors.txt` lists the survivors and hangs that are known, each with
 //! the reason. The program fails if there is another one.
 //!
-//! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`. `--part`:
-//! only each N-th mutant.
+//! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
+//! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of times:
+//! only these tests, such as `races`; `lib` is the unit tests.
 //!
 //! Not covered: code in a `const fn` or a constant, which cannot read a switch; functions that return
 //! `impl Trait`, whose replacement has another type; and code for other platforms. The program
@@ -47,12 +48,13 @@ enum Outcome {
 struct Options {
     part: (usize, usize),
     seconds: f64,
+    tests: Vec<String>,
     texts: Vec<String>,
 }
 
 impl Options {
     fn parse() -> Result<Self, String> {
-        let mut options = Self { part: (1, 1), seconds: 20.0, texts: Vec::new() };
+        let mut options = Self { part: (1, 1), seconds: 20.0, tests: Vec::new(), texts: Vec::new() };
         let mut arguments = env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -63,8 +65,9 @@ impl Options {
                     options.seconds =
                         seconds.parse().map_err(|_| format!("--seconds: {seconds} is not a number"))?;
                 }
+                "--test" => options.tests.push(value()?),
                 _ if argument.starts_with('-') => {
-                    return Err(format!("unknown option {argument}; known: --part, --seconds"));
+                    return Err(format!("unknown option {argument}; known: --part, --seconds, --test"));
                 }
                 _ => options.texts.push(argument),
             }
@@ -97,7 +100,7 @@ fn main() -> ExitCode {
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository");
     let mutants = list::of(&root);
-    let build = build::build(&root, &mutants);
+    let build = build::build(&root, &mutants, &options.tests);
     println!(
         "{} mutants: {} do not compile, {} cannot be switched",
         mutants.len(),
