@@ -1,0 +1,143 @@
+//! Mutation testing in one build.
+//!
+//!     cargo run --release --manifest-path tests/mutants/Cargo.toml -- [OPTIONS] [TEXT...]
+//!
+//! `cargo mutants` builds the tests once per mutant: a few thousand builds of fifty test binaries,
+//! which take days. This program takes the list of mutants from `cargo mutants --list`, and builds
+//! all of them at once: beside each expression that a mutant replaces it puts the replacement,
+//! behind a switch that an environment variable sets. Then
+//!
+//! 1. it runs each test once, and records which mutants the test reaches, and how long it takes;
+//! 2. it runs, for each mutant, the tests that reach it, short ones first, until one of them fails.
+//!
+//! A mutant *survives* if no test fails within the tests of S seconds (default 20). If a test of it
+//! does not end in many times its usual time, that is a *hang*. It does not count as killed until
+//! somebody has looked at it. `survivors.txt` lists the survivors and hangs that are known, each with
+//! the reason. The program fails if there is another one.
+//!
+//! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
+//! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of times:
+//! only these tests, such as `races`; `lib` is the unit tests.
+//!
+//! Not covered: code in a `const fn` or a constant, which cannot read a switch; functions that return
+//! `impl Trait`, whose replacement has another type; and code for other platforms. The program
+//! prints their number.
+
+mod build;
+mod coverage;
+mod instrument;
+mod known;
+mod list;
+mod tests;
+
+use list::Mutant;
+use std::{collections::BTreeMap, env, path::Path, process::ExitCode};
+
+/// What became of a mutant.
+#[derive(Clone, Debug, PartialEq)]
+enum Outcome {
+    /// This test fails.
+    Killed(String),
+    /// This test does not end.
+    Hang(String),
+    Survived,
+    /// No test reaches it.
+    Unreached,
+}
+
+struct Options {
+    part: (usize, usize),
+    seconds: f64,
+    tests: Vec<String>,
+    texts: Vec<String>,
+}
+
+impl Options {
+    fn parse() -> Result<Self, String> {
+        let mut options = Self { part: (1, 1), seconds: 20.0, tests: Vec::new(), texts: Vec::new() };
+        let mut arguments = env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+            match argument.as_str() {
+                "--part" => options.part = parse_part(&value()?)?,
+                "--seconds" => {
+                    let seconds = value()?;
+                    options.seconds =
+                        seconds.parse().map_err(|_| format!("--seconds: {seconds} is not a number"))?;
+                }
+                "--test" => options.tests.push(value()?),
+                _ if argument.starts_with('-') => {
+                    return Err(format!("unknown option {argument}; known: --part, --seconds, --test"));
+                }
+                _ => options.texts.push(argument),
+            }
+        }
+        Ok(options)
+    }
+
+    fn selects(&self, mutant: &Mutant) -> bool {
+        let (part, parts) = self.part;
+        let is_in_part = mutant.id as usize % parts == part - 1;
+        is_in_part && (self.texts.is_empty() || self.texts.iter().any(|text| mutant.name.contains(text)))
+    }
+}
+
+/// Parses "K/N".
+fn parse_part(part: &str) -> Result<(usize, usize), String> {
+    part.split_once('/')
+        .and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)))
+        .filter(|(k, n)| (1..=*n).contains(k))
+        .ok_or(format!("--part: {part} is not of the form K/N with K from 1 to N"))
+}
+
+fn main() -> ExitCode {
+    let options = match Options::parse() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("mutants: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository");
+    let mutants = list::of(&root);
+    let build = build::build(&root, &mutants, &options.tests);
+    println!(
+        "{} mutants: {} do not compile, {} cannot be switched",
+        mutants.len(),
+        build.unviable.len(),
+        build.unswitched.len()
+    );
+    let tests = coverage::measure(&build);
+    let selected: Vec<&Mutant> =
+        mutants.iter().filter(|mutant| build.has(mutant.id) && options.selects(mutant)).collect();
+    println!("{} mutants are tested", selected.len());
+    let outcomes = tests::run_all(&build, &tests, &selected, options.seconds);
+    report(&selected, &outcomes);
+    if known::check(&root, &selected, &outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints how many mutants were killed in each part of the source.
+fn report(selected: &[&Mutant], outcomes: &[Outcome]) {
+    let mut parts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    for (mutant, outcome) in selected.iter().zip(outcomes) {
+        let column = match outcome {
+            Outcome::Killed(_) => 0,
+            Outcome::Hang(_) => 1,
+            Outcome::Survived => 2,
+            Outcome::Unreached => 3,
+        };
+        parts.entry(mutant.part()).or_default()[column] += 1;
+    }
+    println!(
+        "{:<24} {:>7} {:>7} {:>7} {:>9} {:>8}",
+        "part", "mutants", "killed", "hangs", "survived", "killed %"
+    );
+    for (part, [killed, hangs, survived, unreached]) in parts {
+        let all = killed + hangs + survived + unreached;
+        println!(
+            "{part:<24} {all:>7} {killed:>7} {hangs:>7} {:>9} {:>8.1}",
+            survived + unreached,
+            100.0 * killed as f64 / all as f64
+        );
+    }
+}

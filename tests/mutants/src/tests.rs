@@ -1,0 +1,128 @@
+//! Runs the tests that reach a mutant, until one fails.
+
+use crate::{
+    Outcome,
+    build::Build,
+    coverage::{self, Coverage, Test},
+    list::Mutant,
+};
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader},
+    process::{Child, ChildStdout, Stdio},
+    sync::{Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+/// How often each test has killed a mutant of each file. It is likely to kill the next one too.
+type Kills = Mutex<HashMap<(String, String), usize>>;
+
+pub fn run_all(build: &Build, coverage: &Coverage, mutants: &[&Mutant], seconds: f64) -> Vec<Outcome> {
+    let kills = Kills::default();
+    coverage::in_parallel(mutants.len(), |index| {
+        let outcome = run(build, coverage, mutants[index], Duration::from_secs_f64(seconds), &kills);
+        println!("{} {outcome:?}", mutants[index].name);
+        outcome
+    })
+}
+
+fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, kills: &Kills) -> Outcome {
+    let Some(tests) = coverage.by_mutant.get(&mutant.id) else { return Outcome::Unreached };
+    let mut tests: Vec<&Test> = tests.iter().map(|test| &coverage.tests[*test]).collect();
+    {
+        let kills = kills.lock().expect("no panic");
+        let kills_of =
+            |test: &Test| kills.get(&(mutant.file.clone(), test.name.clone())).copied().unwrap_or(0);
+        // Half a second: a test that kills often, and takes long, is not the first choice.
+        tests.sort_by_key(|test| (test.time.as_millis() / 500, usize::MAX - kills_of(test), test.time));
+    }
+    let mut hang = None;
+    for group in groups(&tests, budget) {
+        match run_group(build, mutant.id, &group) {
+            Ended::Passed => {}
+            Ended::Failed(name) => {
+                *kills.lock().expect("no panic").entry((mutant.file.clone(), name.clone())).or_insert(0) += 1;
+                return Outcome::Killed(name);
+            }
+            // Another test may fail, which says more than one that hangs. But not many of them:
+            // each one takes long.
+            Ended::Hung(name) => match hang {
+                None => hang = Some(name),
+                Some(name) => return Outcome::Hang(name),
+            },
+        }
+    }
+    hang.map_or(Outcome::Survived, Outcome::Hang)
+}
+
+/// Divides tests within a budget of time into groups that run in one process each: small ones first,
+/// because most mutants are killed soon.
+fn groups<'a>(tests: &[&'a Test], budget: Duration) -> Vec<Vec<&'a Test>> {
+    let mut groups: Vec<Vec<&Test>> = Vec::new();
+    let mut total = Duration::ZERO;
+    let mut largest = 4;
+    for test in tests {
+        if total > budget {
+            break;
+        }
+        total += test.time;
+        match groups.last_mut() {
+            Some(group) if group[0].binary == test.binary && group.len() < largest => group.push(test),
+            _ => {
+                groups.push(vec![test]);
+                largest = (largest + 1).min(40);
+            }
+        }
+    }
+    groups
+}
+
+enum Ended {
+    Passed,
+    Failed(String),
+    Hung(String),
+}
+
+fn run_group(build: &Build, id: u32, tests: &[&Test]) -> Ended {
+    let usual: Duration = tests.iter().map(|test| test.time).sum();
+    let mut child = coverage::command(build, &tests[0].binary)
+        .arg("--exact")
+        .args(tests.iter().map(|test| &test.name))
+        .env("MUTANT", id.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a test binary");
+    let output = child.stdout.take().expect("a pipe");
+    let ended = wait(&mut child, output, Duration::from_secs(15) + 8 * usual, tests);
+    let _ = child.kill();
+    let _ = child.wait();
+    ended
+}
+
+/// Waits until a test fails, all pass, or the time is over.
+fn wait(child: &mut Child, output: ChildStdout, limit: Duration, tests: &[&Test]) -> Ended {
+    let (sender, receiver) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let failed = BufReader::new(output).lines().map_while(Result::ok).find_map(|line| failed_test(&line));
+        let _ = sender.send(failed);
+    });
+    let first = || tests[0].name.clone();
+    let ended = match receiver.recv_timeout(limit) {
+        Ok(Some(name)) => Ended::Failed(name),
+        Ok(None) if child.wait().is_ok_and(|status| status.success()) => Ended::Passed,
+        // The process ended before it could tell a result.
+        Ok(None) => Ended::Failed(first()),
+        Err(_) => Ended::Hung(first()),
+    };
+    let _ = child.kill();
+    let _ = reader.join();
+    ended
+}
+
+/// Parses "test NAME ... FAILED".
+fn failed_test(line: &str) -> Option<String> {
+    let name = line.strip_prefix("test ")?.strip_suffix("FAILED")?;
+    Some(name.split(' ').next()?.to_owned())
+}
