@@ -136,6 +136,70 @@ impl Count {
     }
 }
 
+std::thread_local!(static THREADS_COME_AND_GO: Cell<bool> = const { Cell::new(false) });
+
+/// While it exists, threads begin and end in this model.
+pub struct Threads(());
+
+impl Threads {
+    pub fn come_and_go() -> Self {
+        THREADS_COME_AND_GO.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        THREADS_COME_AND_GO.set(false);
+    }
+}
+
+pub(crate) fn threads_come_and_go() -> bool {
+    THREADS_COME_AND_GO.get()
+}
+
+/// The place of a thread's counts in the list of all counts. loom sees it if threads come and go.
+pub(crate) struct OnceLock<T> {
+    value: std::sync::OnceLock<T>,
+    is_set: Option<AtomicUsize>,
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        let is_set = threads_come_and_go().then(|| AtomicUsize::new(0));
+        Self { value: std::sync::OnceLock::new(), is_set }
+    }
+
+    #[track_caller]
+    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+        // loom switches threads before an operation on an atomic only, so no thread finds it set
+        // without the value.
+        if let Some(is_set) = &self.is_set {
+            // (A failure is found by the value.)
+            let _ = is_set.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+        }
+        self.value.set(value)
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self) -> Option<&T> {
+        match &self.is_set {
+            Some(is_set) if is_set.load(Ordering::Acquire) == 0 => None,
+            _ => self.value.get(),
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<T> {
+        self.value.take()
+    }
+}
+
 std::thread_local!(static MODELS_PAGE_WORDS: Cell<bool> = const { Cell::new(false) });
 
 /// From now on loom sees the words of pages that are made, or it does not.
