@@ -502,6 +502,20 @@ pub const ROWS: &[Row] = &[
         available.store(0, Ordering::Relaxed);
         nodes",
     ),
+    // The pointer to a chunk is read and written, with a gap in between.
+    mutant(
+        "ChunkSetWithoutCompare",
+        "node/arena.rs",
+        "match «self.chunks[chunk].compare_exchange(null, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire)»",
+        "self.chunks[chunk].store(new.as_ptr(), Ordering::Release); Ok::<_, *mut _>(null)",
+    ),
+    // The second of two threads that allocate a chunk goes on with its own.
+    mutant(
+        "SecondChunkUsed",
+        "node/arena.rs",
+        "NonNull::new(other).expect(\"another thread has set it\")",
+        "_ = other; new",
+    ),
     // The nodes of a page are not written after its memory was returned.
     mutant(
         "ReturnedPageNotWritten",
@@ -659,12 +673,31 @@ pub const ROWS: &[Row] = &[
     // The batched reference counts, which loom explores only in their own models:
     // inside/sync/model.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),
-    // The words of pages, which loom explores only in their own models: inside/sync/model.rs.
+    // The pointers to chunks, and the words of pages, which loom explores only in their own models:
+    // inside/sync/model.rs.
     always(
         "node/arena.rs",
         "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
-        "use crate::sync::unmodelled::AtomicPtr; use crate::sync::inside::PageWord as AtomicU64;",
+        "use crate::sync::inside::{ChunkPtr as AtomicPtr, PageWord as AtomicU64};",
     ),
+    // The memory of chunks in these models: inside/node/arena.rs.
+    always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),
+    always(
+        "node/arena.rs",
+        "«»unsafe { std::alloc::dealloc(new.as_ptr().cast(), layout) };",
+        "inside::freed(new);",
+    ),
+    always(
+        "node/arena.rs",
+        "«»unsafe { &*words.cast::<AtomicU64>().add(place / PAGE) }",
+        "inside::used(words);",
+    ),
+    always(
+        "node/arena.rs",
+        "«»unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)) };",
+        "inside::used(words);",
+    ),
+    always("node/arena.rs", "«»for at in 0..PAGE {", "inside::used(first.as_ptr());"),
     // Threads that begin and end in their models: inside/sync/model.rs.
     always(
         "sync/model.rs",

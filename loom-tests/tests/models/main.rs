@@ -89,7 +89,7 @@
 //! | first operation of a thread | falling asleep | `begin_end::worker_sees_a_new_lane_or_is_woken`, with `LIGHT` `begin_end::worker_sees_a_new_lane_or_is_woken_by_a_light_caller` |
 //! | | stop | `begin_end::first_timeout_of_a_thread_is_not_lost_by_stop` |
 //! | | count of pending timeouts | `begin_end::counts_of_a_new_thread_are_seen_whole` |
-//! | | first operation of another thread | `begin_end::first_timeouts_of_two_threads_are_counted`: they share the list of counts |
+//! | | first operation of another thread | `begin_end::first_timeouts_of_two_threads_are_counted`: they share the list of counts; nodes: `pages::chunk_is_allocated_by_one_of_two` |
 //! | end of a thread | turn | `begin_end::timeouts_of_an_ended_thread_fire`, `begin_end::timeouts_of_a_thread_that_ends_fire`, `begin_end::nodes_of_an_ended_thread_are_used_again`; the lane alone: `lanes::retired_lane_is_dropped_when_it_is_empty` |
 //! | | first operation of another thread | `begin_end::next_thread_goes_on_with_what_an_ended_thread_has_left`, with the worker falling asleep `begin_end::next_thread_lists_an_unlisted_lane` |
 //! | | falling asleep | `begin_end::worker_sees_what_a_thread_leaves_or_is_woken` |
@@ -132,7 +132,8 @@
 //!
 //! In all models but those of `begin_end`, the worker knows all lanes and counts from the
 //! beginning, and a thread that ends keeps what it has. Otherwise loom would explore each look of
-//! the worker before and after the beginning and the end of each thread.
+//! the worker before and after the beginning and the end of each thread. For a similar reason loom
+//! sees the pointers to chunks of nodes only in `pages::chunk_is_allocated_by_one_of_two`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
