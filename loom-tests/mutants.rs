@@ -127,6 +127,20 @@ pub const ROWS: &[Row] = &[
         let pending = registered - ended.withdrawn - ended.expired - ended.cancelled;
         Balance { pending, ..ended } }",
     ),
+    // Of two threads that list their counts, the second one does not.
+    mutant(
+        "SecondCountsNotListed",
+        "engine/pending.rs",
+        "while «place.set(Arc::clone(&counts)).is_err()» {",
+        "_ = place.set(Arc::clone(&counts)); false",
+    ),
+    // A thread that takes the counts of an ended thread counts from zero.
+    mutant(
+        "CountsStartAtZero",
+        "engine/pending.rs",
+        "«self.free.pop()».unwrap_or_else(|| {",
+        "self.free.pop().map(|counts| OwnCounts::new(counts.shared))",
+    ),
     // --- engine/worker.rs ------------------------------------------------------------------------
     // A message about a node that is in the wheel does not take it out.
     mutant(
@@ -253,6 +267,14 @@ pub const ROWS: &[Row] = &[
         "let mut handle = self.thread.handle.lock(); if let Some(known) = «self.start_result()» {",
         "None",
     ),
+    // The worker adopts new lanes after it has looked at the others.
+    mutant("NewLanesAdoptedLate", "engine/timeouts.rs", "«self.adopt_new_lanes(new);» let mut left", ""),
+    mutant(
+        "NewLanesAdoptedLate",
+        "engine/timeouts.rs",
+        "«»((most as u64 - left) as usize, left == 0 && !self.is_empty(new))",
+        "self.adopt_new_lanes(new)",
+    ),
     // The worker drops a retired lane that still has messages.
     mutant(
         "RetiredLaneDroppedEarly",
@@ -286,6 +308,13 @@ pub const ROWS: &[Row] = &[
     // --- engine/thread_cache.rs ------------------------------------------------------------------
     // A thread that pushes does not list its lane.
     mutant("PushWithoutListing", "engine/thread_cache.rs", "if «self.nodes.is_unlisted()» {", "false"),
+    // A thread that ends does not wake a worker that sleeps.
+    mutant(
+        "ThreadEndWithoutWake",
+        "engine/thread_cache.rs",
+        "«timer.wake_to_reclaim();» } } if threads_come_and_go()",
+        "",
+    ),
     // A thread reads whether its lane is unlisted before the fence.
     mutant(
         "UnlistedReadBeforeFence",
@@ -352,6 +381,12 @@ pub const ROWS: &[Row] = &[
         let references = handle.references.load(SeqCst);
         handle.references.store(references - 1, SeqCst);",
     ),
+    // What a thread leaves keeps its references to the timer.
+    mutant("EndKeepsReferences", "node/local.rs", "«nodes.count.empty();» if threads_come_and_go()", ""),
+    // What a thread leaves is dropped.
+    mutant("EndForgetsNodes", "node/local.rs", "self.0.push(Box::new(nodes));", "drop(nodes);"),
+    // The worker does not recycle the nodes that a thread has left.
+    mutant("IdleNodesNotRecycled", "node/local.rs", "nodes.empty(pool);", "_ = (&mut nodes, pool);"),
     // --- node/refs.rs ----------------------------------------------------------------------------
     // The references of a node are counted down by a load and a store, with a gap in between.
     mutant(
@@ -448,6 +483,8 @@ pub const ROWS: &[Row] = &[
     ),
     // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
+    // A lane that no thread goes on with is not retired.
+    mutant("IdleLaneNotRetired", "node/lane.rs", "if threads_come_and_go() { «self.retire();» }", ""),
     // --- node/arena.rs, node/surplus.rs ----------------------------------------------------------
     // A page is pushed to the queue although it is there.
     mutant(
@@ -464,6 +501,20 @@ pub const ROWS: &[Row] = &[
         "let nodes = available.load(Ordering::Acquire);
         available.store(0, Ordering::Relaxed);
         nodes",
+    ),
+    // The pointer to a chunk is read and written, with a gap in between.
+    mutant(
+        "ChunkSetWithoutCompare",
+        "node/arena.rs",
+        "match «self.chunks[chunk].compare_exchange(null, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire)»",
+        "self.chunks[chunk].store(new.as_ptr(), Ordering::Release); Ok::<_, *mut _>(null)",
+    ),
+    // The second of two threads that allocate a chunk goes on with its own.
+    mutant(
+        "SecondChunkUsed",
+        "node/arena.rs",
+        "NonNull::new(other).expect(\"another thread has set it\")",
+        "_ = other; new",
     ),
     // The nodes of a page are not written after its memory was returned.
     mutant(
@@ -622,11 +673,41 @@ pub const ROWS: &[Row] = &[
     // The batched reference counts, which loom explores only in their own models:
     // inside/sync/model.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),
-    // The words of pages, which loom explores only in their own models: inside/sync/model.rs.
+    // The pointers to chunks, and the words of pages, which loom explores only in their own models:
+    // inside/sync/model.rs.
     always(
         "node/arena.rs",
         "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
-        "use crate::sync::unmodelled::AtomicPtr; use crate::sync::inside::PageWord as AtomicU64;",
+        "use crate::sync::inside::{ChunkPtr as AtomicPtr, PageWord as AtomicU64};",
+    ),
+    // The memory of chunks in these models: inside/node/arena.rs.
+    always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),
+    always(
+        "node/arena.rs",
+        "«»unsafe { std::alloc::dealloc(new.as_ptr().cast(), layout) };",
+        "inside::freed(new);",
+    ),
+    always(
+        "node/arena.rs",
+        "«»unsafe { &*words.cast::<AtomicU64>().add(place / PAGE) }",
+        "inside::used(words);",
+    ),
+    always(
+        "node/arena.rs",
+        "«»unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)) };",
+        "inside::used(words);",
+    ),
+    always("node/arena.rs", "«»for at in 0..PAGE {", "inside::used(first.as_ptr());"),
+    // Threads that begin and end in their models: inside/sync/model.rs.
+    always(
+        "sync/model.rs",
+        "fn threads_come_and_go() -> bool { «»cfg!(hashed_wheel_shuttle) }",
+        "inside::threads_come_and_go() ||",
+    ),
+    always(
+        "engine/pending.rs",
+        "use crate::sync::unmodelled::{self, OnceLock};",
+        "use crate::sync::{inside::OnceLock, unmodelled};",
     ),
     // The return of memory in these models: inside/node/surplus.rs.
     always("node/arena.rs", "match if «»CAN_RETURN_MEMORY {", "super::surplus::inside::returns_memory() ||"),

@@ -29,4 +29,19 @@ impl crate::Driver {
     pub fn misses_messages(&self) -> bool {
         self.shared.misses_messages()
     }
+
+    /// Returns whether the worker is asleep although threads have left nodes for it to reclaim.
+    pub fn misses_idle_nodes(&self) -> bool {
+        self.shared.misses_idle_nodes()
+    }
+
+    /// Returns how many lanes the worker looks at.
+    pub fn listed_lanes(&self) -> usize {
+        self.shared.listed_lanes()
+    }
+
+    /// Returns how many nodes were ever made.
+    pub fn made_nodes(&self) -> u64 {
+        self.shared.made_nodes()
+    }
 }

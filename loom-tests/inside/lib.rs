@@ -3,12 +3,12 @@
 
 use std::sync::LazyLock;
 
-pub use crate::engine::inside::{Lane, Lanes};
+pub use crate::engine::inside::{Lane, Lanes, TimerMemory, end_thread};
 pub use crate::node::inside::{FreeNode, LocalCount, Nodes, SharedValue, TimerRef, WheelRef};
 pub use crate::node::inside::{Pages, UsedNodes};
 #[cfg(not(hashed_wheel_shuttle))]
 pub use crate::sync::inside::HeavyFence;
-pub use crate::sync::inside::take_spawned;
+pub use crate::sync::inside::{Threads, take_spawned};
 
 /// The request in the environment: the name of a mutant, or an order to weaken. Each request runs
 /// in a process of its own, because the process may abort.

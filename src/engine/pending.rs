@@ -5,8 +5,9 @@
 //! counting costs two plain instructions, and no thread waits for a cache line of another. What the
 //! worker ends is in its own counters ([`Counters`]).
 //!
-//! | count | written by | when | order | pairs with |
+//! | word | written by | when | order | pairs with |
 //! |---|---|---|---|---|
+//! | `first`, `next`: the list of all counts | the thread that makes counts | before it uses them | that of [`OnceLock`] | `get` in `all`: a thread that finds counts sees them as they were made |
 //! | `registered` | its thread | before the push of a new timeout | `Relaxed` | the push and the fence after it publish it |
 //! | `cancelled` | its thread | after the compare-exchange that cancels a timeout, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended_by_threads`](PendingCounts::ended_by_threads): a thread that sees the end sees the registration |
 //! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
@@ -42,12 +43,8 @@
 use super::counters::Counters;
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
-#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-use crate::sync::ModelQueue as Free;
-#[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
-use crate::sync::SegQueue as Free;
 use crate::sync::unmodelled::{self, OnceLock};
-use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering, drop_list};
+use crate::sync::{Arc, AtomicU64, CachePadded, IdleQueue, Ordering, drop_list, threads_come_and_go};
 
 /// How often [`PendingCounts::balance`] counts, if timeouts end meanwhile.
 const ATTEMPTS: usize = 4;
@@ -84,6 +81,7 @@ impl Drop for ThreadCounts {
 }
 
 /// The counts of a thread, with that thread.
+#[derive(Clone)]
 pub(super) struct OwnCounts {
     shared: Arc<ThreadCounts>,
     registered: u64,
@@ -93,12 +91,7 @@ pub(super) struct OwnCounts {
 
 impl OwnCounts {
     fn new(shared: Arc<ThreadCounts>) -> Self {
-        let counts = &shared.counts;
-        // The thread that had them has given them back. (In a model no thread does.)
-        let value = |count: &AtomicU64| if IS_EXPLORED { 0 } else { count.load(Ordering::Relaxed) };
-        let [registered, cancelled, withdrawn] =
-            [&counts.registered, &counts.cancelled, &counts.withdrawn].map(value);
-        Self { registered, cancelled, withdrawn, shared }
+        Self { shared, registered: 0, cancelled: 0, withdrawn: 0 }
     }
 
     /// Counts a timeout whose message is about to be pushed.
@@ -134,16 +127,16 @@ pub(crate) struct PendingCounts {
     /// The first counts, their `next` and so on are all. None ever leaves this list.
     first: OnceLock<Arc<ThreadCounts>>,
     /// Those that no thread has.
-    free: Free<Arc<ThreadCounts>>,
+    free: IdleQueue<OwnCounts>,
     /// Timeouts that the end of the timer has cancelled.
     stopped: AtomicU64,
 }
 
 impl Default for PendingCounts {
     fn default() -> Self {
-        let counts = Self { first: OnceLock::new(), free: Free::new(), stopped: AtomicU64::new(0) };
-        if IS_EXPLORED {
-            // loom demands that an atomic is made before any thread can use it.
+        let counts = Self { first: OnceLock::new(), free: IdleQueue::new(), stopped: AtomicU64::new(0) };
+        if !threads_come_and_go() {
+            // In these models the counts of each thread are there from the beginning.
             let taken: Vec<_> = (0..4).map(|_| counts.take()).collect();
             taken.iter().for_each(|taken| counts.give_back(taken));
         }
@@ -154,18 +147,19 @@ impl Default for PendingCounts {
 impl PendingCounts {
     /// Takes counts, which no other thread writes until they are given back.
     pub(super) fn take(&self) -> OwnCounts {
-        OwnCounts::new(self.free.pop().unwrap_or_else(|| {
+        self.free.pop().unwrap_or_else(|| {
             let counts = Arc::<ThreadCounts>::default();
             let mut place = &self.first;
             while place.set(Arc::clone(&counts)).is_err() {
                 place = &place.get().expect("another thread has set it").next;
             }
-            counts
-        }))
+            OwnCounts::new(counts)
+        })
     }
 
+    /// Gives counts back. Another thread goes on with them.
     pub(super) fn give_back(&self, counts: &OwnCounts) {
-        self.free.push(Arc::clone(&counts.shared));
+        self.free.push(counts.clone());
     }
 
     /// The worker counts a timeout that the end of the timer has cancelled.

@@ -26,7 +26,7 @@ use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::{MAX_PENDING, StateSnapshot};
 use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
-use crate::sync::{Arc, IS_EXPLORED, Ordering, Weak, local};
+use crate::sync::{Arc, Ordering, Weak, local, threads_come_and_go};
 
 local!(static CACHES: RefCell<Caches> = RefCell::new(Caches { by_index: Vec::new(), stops: 0 }));
 
@@ -87,15 +87,14 @@ impl ThreadCache {
 
     /// Gives back what the thread has of the timer.
     fn give_back(&mut self, timer: &Shared) {
-        // (Each thread of a model ends some time, and what it leaves is irrelevant to it.)
         if let Some(nodes) = self.nodes.take() {
             timer.idle_nodes.put(nodes);
-            if !IS_EXPLORED {
+            if threads_come_and_go() {
                 // The worker recycles the nodes, unless another thread takes them before.
                 timer.wake_to_reclaim();
             }
         }
-        if !IS_EXPLORED {
+        if threads_come_and_go() {
             timer.pending_counts.give_back(&self.counts);
         }
     }

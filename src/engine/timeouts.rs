@@ -47,6 +47,8 @@ use crate::sync::ModelQueue;
 use crate::sync::SeenQueue as Lanes;
 #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
 use crate::sync::SegQueue as Lanes;
+#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
+use crate::sync::threads_come_and_go;
 
 /// A lane that was empty for so many looks is unlisted. Not after the first one, because to unlist
 /// it and to list it again takes longer than a look.
@@ -63,19 +65,28 @@ const MANY_IDLE: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 /// The lanes that the worker has to adopt: new ones, and unlisted ones to which their threads have
 /// pushed.
 ///
-/// If the worker has not adopted a new lane, it has seen nothing of what is in it. So in loom's
-/// models the worker knows all lanes from the beginning. loom compares operations on the same
-/// atomic. Otherwise it would not try that a thread pushes to an unknown lane before the worker
-/// looks.
+/// In most of loom's models the worker knows all lanes from the beginning: see
+/// `threads_come_and_go`.
 pub(crate) struct NewLanes {
     lanes: Lanes<Consumer>,
-    #[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
     pool: PoolId,
+    /// The lanes that no thread has yet.
     #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
     made: ModelQueue<Producer>,
 }
 
 impl NewLanes {
+    /// Opens a lane.
+    pub(crate) fn open(&self) -> Producer {
+        #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
+        if !threads_come_and_go() {
+            return self.made.pop().expect("a model has at most so many threads");
+        }
+        let (producer, consumer) = lane(self.pool);
+        self.lanes.push(consumer);
+        producer
+    }
+
     /// Lists a lane again.
     pub(crate) fn list(&self, lane: Consumer) {
         self.lanes.push(lane);
@@ -87,30 +98,18 @@ impl NewLanes {
     pub(crate) fn new(pool: PoolId) -> Self {
         Self { lanes: Lanes::new(), pool }
     }
-
-    /// Opens a lane.
-    pub(crate) fn open(&self) -> Producer {
-        let (producer, consumer) = lane(self.pool);
-        self.lanes.push(consumer);
-        producer
-    }
 }
 
 #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
 impl NewLanes {
     pub(crate) fn new(pool: PoolId) -> Self {
         let (lanes, made) = (Lanes::new(), ModelQueue::new());
-        for _ in 0..4 {
+        for _ in 0..if threads_come_and_go() { 0 } else { 4 } {
             let (producer, consumer) = lane(pool);
             made.push(producer);
             lanes.push(consumer);
         }
-        Self { lanes, made }
-    }
-
-    /// Opens a lane.
-    pub(crate) fn open(&self) -> Producer {
-        self.made.pop().expect("a model has at most so many threads")
+        Self { lanes, pool, made }
     }
 }
 

@@ -32,6 +32,13 @@
 //! | bits | 0 | a thread that has popped the page, `take_available` | `Acquire`: what was done with the nodes is over | `give_out` |
 //!
 //! So the worker, which takes a page like any other thread, knows whether it has all nodes of it.
+//!
+//! The pointer to a chunk is changed once, from null to the address. If two threads allocate the
+//! same chunk, one compare-exchange fails, and that thread goes on with the chunk of the other.
+//!
+//! | pointer to a chunk | to | by | order | pairs with |
+//! |---|---|---|---|---|
+//! | null | address | a thread that needs the chunk, `chunk` | `AcqRel` | the `Acquire` of a thread that reads the pointer: the memory was allocated before |
 
 #![allow(unsafe_code)]
 

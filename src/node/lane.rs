@@ -27,7 +27,7 @@ use super::pool::PoolId;
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
 use crate::sync::unmodelled::OnceLock;
-use crate::sync::{Arc, AtomicU64, CachePadded, IS_EXPLORED, Ordering, drop_list};
+use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, drop_list, threads_come_and_go};
 
 /// How many messages a block holds.
 const BLOCK: u64 = if cfg!(hashed_wheel_loom) { 2 } else { 512 };
@@ -214,9 +214,7 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // Each thread of a model ends some time, and loom would try that at each look of the
-        // worker. Retiring has a model of its own.
-        if !IS_EXPLORED {
+        if threads_come_and_go() {
             self.retire();
         }
     }

@@ -158,8 +158,12 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Whether all executions are explored. shuttle only samples them.
-pub(crate) const IS_EXPLORED: bool = cfg!(not(hashed_wheel_shuttle));
+/// Whether threads begin and end. In most of loom's models all is there from the beginning, and
+/// what a thread leaves stays where it is: otherwise loom would explore each look of the worker
+/// before and after the beginning and the end of each thread. The models of `begin_end` change it.
+pub(crate) fn threads_come_and_go() -> bool {
+    cfg!(hashed_wheel_shuttle)
+}
 
 /// A queue whose `pop` synchronises with the `push` of the value.
 ///
@@ -192,6 +196,42 @@ impl<T> SegQueue<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.values.lock().unwrap().is_empty()
+    }
+}
+
+/// A queue of what threads leave when they end. loom sees it if [`threads_come_and_go`], and then
+/// also a look at an empty queue.
+pub(crate) struct IdleQueue<T> {
+    values: std::sync::Mutex<VecDeque<T>>,
+    order: loom::sync::atomic::AtomicUsize,
+}
+
+impl<T> IdleQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self { values: std::sync::Mutex::default(), order: loom::sync::atomic::AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        self.reach(Ordering::Release);
+        self.values.lock().unwrap().push_back(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.reach(Ordering::Relaxed);
+        let value = self.values.lock().unwrap().pop_front()?;
+        self.reach(Ordering::Acquire);
+        Some(value)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reach(Ordering::Relaxed);
+        self.values.lock().unwrap().is_empty()
+    }
+
+    fn reach(&self, order: Ordering) {
+        if threads_come_and_go() {
+            self.order.fetch_add(0, order);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::Ordering;
-pub(crate) use crossbeam_queue::SegQueue;
+pub(crate) use crossbeam_queue::{SegQueue, SegQueue as IdleQueue};
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
@@ -168,5 +168,8 @@ impl Access {
     pub(crate) const fn empty(&self) {}
 }
 
-/// Whether all executions are explored. They are not, because this is not a model.
-pub(crate) const IS_EXPLORED: bool = false;
+/// Whether threads begin and end: what a thread needs of a timer is made when it begins to use the
+/// timer, and handed over when the thread ends. In most models it is neither.
+pub(crate) const fn threads_come_and_go() -> bool {
+    true
+}

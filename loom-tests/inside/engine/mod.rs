@@ -2,9 +2,24 @@
 
 use super::shared::Shared;
 use super::sleep::Idle;
-use crate::sync::Ordering;
+use crate::HashedWheelTimer;
+use crate::sync::{Arc, Ordering, Weak};
 
+pub use super::thread_cache::inside::end_thread;
 pub use super::timeouts::inside::{Lane, Lanes};
+
+/// The memory of a timer.
+pub struct TimerMemory(Weak<Shared>);
+
+impl TimerMemory {
+    pub fn of(timer: &HashedWheelTimer) -> Self {
+        Self(Arc::downgrade(&timer.shared))
+    }
+
+    pub fn is_freed(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
 
 impl Shared {
     pub(crate) fn could_sleep(&self) -> bool {
@@ -12,7 +27,7 @@ impl Shared {
         self.pending_counts.ever_registered() == worker.intake.taken
     }
 
-    pub(crate) fn falls_asleep(self: &std::sync::Arc<Self>) -> bool {
+    pub(crate) fn falls_asleep(self: &Arc<Self>) -> bool {
         matches!(self.idle(), Idle::Parked(_))
     }
 
@@ -26,5 +41,17 @@ impl Shared {
 
     pub(crate) fn misses_messages(&self) -> bool {
         self.state.snapshot().is_asleep() && !self.worker.lock().intake.queue.is_empty(&self.new_lanes)
+    }
+
+    pub(crate) fn misses_idle_nodes(&self) -> bool {
+        self.state.snapshot().is_asleep() && !self.idle_nodes.is_empty()
+    }
+
+    pub(crate) fn listed_lanes(&self) -> usize {
+        self.worker.lock().intake.queue.count()
+    }
+
+    pub(crate) fn made_nodes(&self) -> u64 {
+        crate::node::inside::made_nodes(self)
     }
 }

@@ -41,7 +41,14 @@ impl Lanes {
 
     /// Returns how many lanes the worker has adopted and not dropped.
     pub fn count(&self) -> usize {
-        self.queue.lock().lanes.len()
+        self.queue.lock().count()
+    }
+}
+
+impl TimeoutsQueue {
+    /// How many lanes are listed.
+    pub(crate) fn count(&self) -> usize {
+        self.lanes.len()
     }
 }
 

@@ -92,6 +92,11 @@ impl Timeout {
     }
 }
 
+/// Returns how many nodes of a timer were ever made.
+pub(crate) fn made_nodes(timer: &Shared) -> u64 {
+    timer.arena.made()
+}
+
 pub(crate) fn new_pool_id() -> PoolId {
     PoolId::new()
 }

@@ -5,10 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{FIRST_PAGE, Phase, REGION, Surplus};
+use crate::node::arena::inside::forget_chunks;
 use crate::node::arena::{Arena, FreeNode, PAGE};
 use crate::node::free_list::FreeList;
 use crate::node::task::TaskContext;
-use crate::sync::inside::model_page_words;
+use crate::sync::inside::{model_chunks, model_page_words};
 use crate::sync::{Access, Arc};
 
 struct NoTasks;
@@ -111,9 +112,19 @@ impl Pages {
     pub fn new() -> Self {
         let observed: AllObserved = Arc::new(std::array::from_fn(|_| Observed::new()));
         OBSERVED.set(Some(Arc::clone(&observed)));
+        forget_chunks();
         let arena = Arena::new();
         model_page_words(true);
         Self { arena, worker: Mutex::new((FreeList::new(), Surplus::new())), observed }
+    }
+
+    /// loom also sees the pointers to chunks, and the count of nodes.
+    pub fn with_chunks() -> Self {
+        model_page_words(true);
+        model_chunks(true);
+        let pages = Self::new();
+        model_chunks(false);
+        pages
     }
 
     /// Takes the nodes of a page, and uses them.
@@ -134,7 +145,9 @@ impl Pages {
 
     fn use_node(&self, node: &FreeNode<NoTasks>, is_used: bool) {
         // SAFETY: the arena exists.
-        let number = unsafe { node.number() } as usize;
+        let number = unsafe { node.number() };
+        node.assert_is_at(self.arena.at(number));
+        let number = number as usize;
         self.observed[number / PAGE].use_node(number % PAGE, is_used);
     }
 
@@ -192,6 +205,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         OBSERVED.set(None);
+        forget_chunks();
         model_page_words(false);
     }
 }

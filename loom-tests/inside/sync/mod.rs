@@ -1,4 +1,5 @@
 #[cfg(not(hashed_wheel_shuttle))]
 pub use super::model::inside::HeavyFence;
-pub use super::model::inside::take_spawned;
-pub(crate) use super::model::inside::{Count, PageWord, has_heavy_fence, heavy_fence, model_page_words};
+pub(crate) use super::model::inside::{ChunkPtr, Count, OnceLock, PageWord};
+pub use super::model::inside::{Threads, take_spawned};
+pub(crate) use super::model::inside::{has_heavy_fence, heavy_fence, model_chunks, model_page_words};

@@ -10,6 +10,7 @@ use shuttle as loom;
 
 use crate::inside::REQUEST;
 use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicPtr;
 
 /// Defines a wrapper of one of loom's atomics, with [weakened] orders.
 macro_rules! atomic {
@@ -136,24 +137,174 @@ impl Count {
     }
 }
 
-std::thread_local!(static MODELS_PAGE_WORDS: Cell<bool> = const { Cell::new(false) });
+std::thread_local!(static THREADS_COME_AND_GO: Cell<bool> = const { Cell::new(false) });
+
+/// While it exists, threads begin and end in this model.
+pub struct Threads(());
+
+impl Threads {
+    pub fn come_and_go() -> Self {
+        THREADS_COME_AND_GO.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        THREADS_COME_AND_GO.set(false);
+    }
+}
+
+pub(crate) fn threads_come_and_go() -> bool {
+    THREADS_COME_AND_GO.get()
+}
+
+/// The place of a thread's counts in the list of all counts. loom sees it if threads come and go.
+pub(crate) struct OnceLock<T> {
+    value: std::sync::OnceLock<T>,
+    is_set: Option<AtomicUsize>,
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        let is_set = threads_come_and_go().then(|| AtomicUsize::new(0));
+        Self { value: std::sync::OnceLock::new(), is_set }
+    }
+
+    #[track_caller]
+    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+        // loom switches threads before an operation on an atomic only, so no thread finds it set
+        // without the value.
+        if let Some(is_set) = &self.is_set {
+            // (A failure is found by the value.)
+            let _ = is_set.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+        }
+        self.value.set(value)
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self) -> Option<&T> {
+        match &self.is_set {
+            Some(is_set) if is_set.load(Ordering::Acquire) == 0 => None,
+            _ => self.value.get(),
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<T> {
+        self.value.take()
+    }
+}
+
+/// The pointer to a chunk of nodes. The models of chunks use a modelled one. In all other models it
+/// is an ordinary atomic.
+pub(crate) enum ChunkPtr<T> {
+    Unmodelled(AtomicPtr<T>),
+    Modelled {
+        pointer: loom::sync::atomic::AtomicPtr<T>,
+        /// So that loom explores loads in both orders: see `Gate`.
+        gate: loom::sync::atomic::AtomicUsize,
+        /// The value for the owner.
+        owned: *mut T,
+    },
+}
+
+// SAFETY: the pointer is only stored here, and its user vouches for what it points to.
+unsafe impl<T> Send for ChunkPtr<T> {}
+// SAFETY: `owned` is used by the owner alone, through `&mut`.
+unsafe impl<T> Sync for ChunkPtr<T> {}
+
+impl<T> ChunkPtr<T> {
+    pub(crate) fn new(value: *mut T) -> Self {
+        match MODELS_CHUNKS.get() {
+            true => Self::Modelled {
+                pointer: loom::sync::atomic::AtomicPtr::new(value),
+                gate: loom::sync::atomic::AtomicUsize::new(0),
+                owned: value,
+            },
+            false => Self::Unmodelled(AtomicPtr::new(value)),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> *mut T {
+        match self {
+            Self::Unmodelled(pointer) => pointer.load(order),
+            Self::Modelled { pointer, gate, .. } => {
+                gate.fetch_add(0, Ordering::Relaxed);
+                pointer.load(weakened(order))
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: *mut T, order: Ordering) {
+        match self {
+            Self::Unmodelled(pointer) => pointer.store(value, order),
+            Self::Modelled { pointer, .. } => pointer.store(value, weakened(order)),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        current: *mut T,
+        new: *mut T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<*mut T, *mut T> {
+        match self {
+            Self::Unmodelled(pointer) => pointer.compare_exchange(current, new, success, failure),
+            Self::Modelled { pointer, .. } => {
+                pointer.compare_exchange(current, new, weakened(success), weakened(failure))
+            }
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut *mut T {
+        match self {
+            Self::Unmodelled(pointer) => pointer.get_mut(),
+            Self::Modelled { pointer, owned, .. } => {
+                *owned = pointer.load(Ordering::Acquire);
+                owned
+            }
+        }
+    }
+}
+
+std::thread_local! {
+    static MODELS_PAGE_WORDS: Cell<bool> = const { Cell::new(false) };
+    static MODELS_CHUNKS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// From now on loom sees the words of pages that are made, or it does not.
 pub(crate) fn model_page_words(are_modelled: bool) {
     MODELS_PAGE_WORDS.set(are_modelled);
 }
 
-/// An atomic of `node/arena.rs`. The models of pages use modelled words `available`. In all other
-/// models, and for the count of nodes that were made, it is an ordinary atomic.
+/// From now on loom sees the pointers to chunks of arenas that are made, or it does not.
+pub(crate) fn model_chunks(are_modelled: bool) {
+    MODELS_CHUNKS.set(are_modelled);
+}
+
+/// An atomic of `node/arena.rs`. The models of pages use modelled words `available`, and the models
+/// of chunks also a modelled count of nodes that were made. In all other models it is an ordinary
+/// atomic.
 pub(crate) enum PageWord {
     Unmodelled(std::sync::atomic::AtomicU64),
-    Modelled(AtomicU64),
+    /// The second field is the value for the owner.
+    Modelled(AtomicU64, u64),
 }
 
 impl PageWord {
     pub(crate) fn new(value: u64) -> Self {
         match MODELS_PAGE_WORDS.get() {
-            true => Self::Modelled(AtomicU64::new(value)),
+            true => Self::Modelled(AtomicU64::new(value), value),
             false => Self::Unmodelled(std::sync::atomic::AtomicU64::new(value)),
         }
     }
@@ -162,7 +313,7 @@ impl PageWord {
     pub(crate) fn load(&self, order: Ordering) -> u64 {
         match self {
             Self::Unmodelled(word) => word.load(order),
-            Self::Modelled(word) => word.load(order),
+            Self::Modelled(word, _) => word.load(order),
         }
     }
 
@@ -170,7 +321,7 @@ impl PageWord {
     pub(crate) fn store(&self, value: u64, order: Ordering) {
         match self {
             Self::Unmodelled(word) => word.store(value, order),
-            Self::Modelled(word) => word.store(value, order),
+            Self::Modelled(word, _) => word.store(value, order),
         }
     }
 
@@ -178,7 +329,7 @@ impl PageWord {
     pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
         match self {
             Self::Unmodelled(word) => word.swap(value, order),
-            Self::Modelled(word) => word.swap(value, order),
+            Self::Modelled(word, _) => word.swap(value, order),
         }
     }
 
@@ -186,7 +337,7 @@ impl PageWord {
     pub(crate) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
         match self {
             Self::Unmodelled(word) => word.fetch_or(value, order),
-            Self::Modelled(word) => word.fetch_or(value, order),
+            Self::Modelled(word, _) => word.fetch_or(value, order),
         }
     }
 
@@ -194,14 +345,17 @@ impl PageWord {
     pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
         match self {
             Self::Unmodelled(word) => word.fetch_add(value, order),
-            Self::Modelled(word) => word.fetch_add(value, order),
+            Self::Modelled(word, _) => word.fetch_add(value, order),
         }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut u64 {
         match self {
             Self::Unmodelled(word) => word.get_mut(),
-            Self::Modelled(_) => unreachable!("only the count of nodes is read by its owner"),
+            Self::Modelled(word, owned) => {
+                *owned = word.load(Ordering::Acquire);
+                owned
+            }
         }
     }
 }

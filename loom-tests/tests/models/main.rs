@@ -87,7 +87,14 @@
 //! | push of any message | unlisting of the thread's lane, before a sleep | `unlisted::worker_sees_a_push_or_the_thread_lists_its_lane`, `unlisted::push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep`; a loop: `unlisted::push_to_an_unlisted_lane_wakes_a_loop_that_announces`; cancel: `unlisted::worker_finds_a_cancel_in_an_unlisted_lane`; reset, earlier: `unlisted::worker_finds_a_reset_in_an_unlisted_lane`; poll with another waker: `unlisted::worker_finds_a_poll_in_an_unlisted_lane`; lanes alone: `unlisted::lane_is_listed_by_one_side` |
 //! | | unlisting without a sleep | `unlisted::turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane` |
 //! | | stop, shutdown | `unlisted::stop_finds_a_new_timeout_in_an_unlisted_lane`, `unlisted::shutdown_finds_a_new_timeout_in_an_unlisted_lane` |
-//! | end of a thread | turn | `lanes::retired_lane_is_dropped_when_it_is_empty`; in a whole timer, only with shuttle |
+//! | first operation of a thread | falling asleep | `begin_end::worker_sees_a_new_lane_or_is_woken`, with `LIGHT` `begin_end::worker_sees_a_new_lane_or_is_woken_by_a_light_caller` |
+//! | | stop | `begin_end::first_timeout_of_a_thread_is_not_lost_by_stop` |
+//! | | count of pending timeouts | `begin_end::counts_of_a_new_thread_are_seen_whole` |
+//! | | first operation of another thread | `begin_end::first_timeouts_of_two_threads_are_counted`: they share the list of counts; nodes: `pages::chunk_is_allocated_by_one_of_two` |
+//! | end of a thread | turn | `begin_end::timeouts_of_an_ended_thread_fire`, `begin_end::timeouts_of_a_thread_that_ends_fire`, `begin_end::nodes_of_an_ended_thread_are_used_again`; the lane alone: `lanes::retired_lane_is_dropped_when_it_is_empty` |
+//! | | first operation of another thread | `begin_end::next_thread_goes_on_with_what_an_ended_thread_has_left`, with the worker falling asleep `begin_end::next_thread_lists_an_unlisted_lane` |
+//! | | falling asleep | `begin_end::worker_sees_what_a_thread_leaves_or_is_woken` |
+//! | | stop | `begin_end::end_of_a_thread_during_stop_leaves_nothing` |
 //! | first poll of a future | turn, stop | `wakers::first_poll_is_woken_or_ready`, `wakers::first_poll_during_stop_is_woken_or_rejected`; otherwise it is a new timeout |
 //! | poll with another waker | turn | `wakers::last_waker_is_woken_or_its_poll_is_ready`, `wakers::last_waker_is_woken_although_the_worker_drains`, `wakers::last_waker_is_woken_after_a_poll_on_another_thread` |
 //! | | new timeout | `wakers::poll_with_another_waker_takes_no_second_place`: they share the count alone |
@@ -124,9 +131,10 @@
 //! A node's task is not an atomic. loom sees each access to it: in every model, an access fails if
 //! no order puts it after the access before.
 //!
-//! In loom's models a thread that ends keeps its lane and its free nodes. Otherwise loom would
-//! explore each look of the worker before and after the end of each thread. For a similar reason
-//! the worker knows all lanes from the beginning.
+//! In all models but those of `begin_end`, the worker knows all lanes and counts from the
+//! beginning, and a thread that ends keeps what it has. Otherwise loom would explore each look of
+//! the worker before and after the beginning and the end of each thread. For a similar reason loom
+//! sees the pointers to chunks of nodes only in `pages::chunk_is_allocated_by_one_of_two`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
@@ -141,6 +149,7 @@ use loom::thread;
 use explore::{bound, explore, mutant, no_acquire, no_release};
 
 mod announce;
+mod begin_end;
 mod delay_queue;
 mod dispatch;
 mod endings;

@@ -243,8 +243,6 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "a thread that has a node's number learnt it from a thread that had the chunk, or from a lane",
     ),
     ("node/arena.rs available acquire", "a thread that knows a page learnt of it as in `at`"),
-    ("node/arena.rs chunk acquire", "the pointer to a chunk is unmodelled, as a `OnceLock` would be"),
-    ("node/arena.rs chunk release", "the pointer to a chunk is unmodelled, as a `OnceLock` would be"),
     ("node/word.rs withdraw acquire", "no other thread has a handle: nothing was done through one"),
     ("node/word.rs withdraw release", "no other thread has a handle that could learn of this end"),
     ("node/word.rs cancel release", "`stop` calls it after its fence, which releases"),

@@ -78,3 +78,29 @@ fn page_of_returned_memory_is_taken_by_one_of_two() {
         assert_eq!(taken + pages.take_all() + used.count(), pages.made(), "no node is lost");
     });
 }
+
+/// Two threads need the second chunk. The worker takes in what one of them has freed.
+#[test]
+fn chunk_is_allocated_by_one_of_two() {
+    explore(
+        None,
+        [
+            no_release("node/arena.rs chunk"),
+            no_acquire("node/arena.rs chunk"),
+            mutant("ChunkSetWithoutCompare"),
+            mutant("SecondChunkUsed"),
+        ],
+        || {
+            let pages = Arc::new(Pages::with_chunks());
+            let first = pages.take();
+            let other = Arc::clone(&pages);
+            let caller = thread::spawn(move || other.free(other.take()));
+            let used = pages.take();
+            pages.collect();
+            caller.join().unwrap();
+            pages.recycle(used);
+            pages.recycle(first);
+            assert_eq!(pages.take_all(), pages.made(), "no node is lost");
+        },
+    );
+}

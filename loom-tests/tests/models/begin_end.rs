@@ -1,0 +1,208 @@
+//! Threads that begin to use a timer, and threads that end: the worker finds a new lane and new
+//! counts, and nothing that a thread leaves is lost.
+//!
+//! In all other models the worker knows all lanes and counts from the beginning, and a thread that
+//! ends keeps what it has.
+
+use hashed_wheel::inside::{HeavyFence, Threads, TimerMemory, end_thread};
+
+use super::unlisted::{assert_expires, fall_asleep, with_unlisted_lanes};
+use super::*;
+
+/// Returns a timer that no thread has used.
+fn unused() -> (Threads, Driven) {
+    (Threads::come_and_go(), Driven::new())
+}
+
+// --- the first operation of a thread -------------------------------------------------------------
+
+#[test]
+fn worker_sees_a_new_lane_or_is_woken() {
+    let mutants = [
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
+        mutant("SleepWithoutSecondLook"),
+        mutant("NewLanesAdoptedLate"),
+    ];
+    explore(None, mutants, || {
+        let (_threads, driven) = unused();
+        let worker = fall_asleep(driven.driver);
+        let _first = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        assert_expires(worker, &driven.clock);
+    });
+}
+
+/// The same with `LIGHT`.
+#[test]
+fn worker_sees_a_new_lane_or_is_woken_by_a_light_caller() {
+    explore(None, [mutant("PushWithoutLightFence"), mutant("ChangeWithoutHeavyFence")], || {
+        let (_fence, (_threads, driven)) = (HeavyFence::new(), unused());
+        driven.driver.set_light();
+        let worker = fall_asleep(driven.driver);
+        let _first = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        assert_expires(worker, &driven.clock);
+    });
+}
+
+/// Both the lane and the counts are new.
+#[test]
+fn first_timeout_of_a_thread_is_not_lost_by_stop() {
+    let mutants =
+        [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")];
+    explore(Some(4), mutants, || {
+        let (_threads, Driven { timer, driver: _driver, .. }) = unused();
+        let other = timer.clone();
+        let stop = thread::spawn(move || other.stop());
+        let accepted = timer.new_timeout(|_| (), TICK);
+        assert_eq!(stop.join().unwrap(), Vec::from_iter(accepted), "stop returns an accepted timeout");
+        assert_eq!(timer.pending_timeouts(), 0);
+    });
+}
+
+#[test]
+fn counts_of_a_new_thread_are_seen_whole() {
+    explore(None, [no_release("engine/pending.rs take"), no_acquire("engine/pending.rs all")], || {
+        let (_threads, driven) = unused();
+        let timer = driven.timer.clone();
+        let reader = thread::spawn(move || timer.pending_timeouts());
+        let _first = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        assert!(reader.join().unwrap() <= 1);
+        assert_eq!(driven.timer.pending_timeouts(), 1);
+    });
+}
+
+#[test]
+fn first_timeouts_of_two_threads_are_counted() {
+    explore(Some(4), [mutant("SecondCountsNotListed")], || {
+        let (_threads, driven) = unused();
+        let timer = driven.timer.clone();
+        let other = thread::spawn(move || timer.new_timeout(|_| (), TICK).unwrap());
+        let _mine = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        let _others = other.join().unwrap();
+        assert_eq!(driven.timer.pending_timeouts(), 2);
+    });
+}
+
+// --- the end of a thread -------------------------------------------------------------------------
+
+/// A turn takes two messages in a model. So one is left in a lane that is retired.
+#[test]
+fn timeouts_of_an_ended_thread_fire() {
+    explore(None, [mutant("RetiredLaneDroppedEarly"), mutant("IdleLaneNotRetired")], || {
+        let (_threads, driven) = unused();
+        let scheduled = [(); 3].map(|()| driven.schedule(1));
+        let turn = Driven::turn(driven.driver);
+        end_thread();
+        let (_, mut driver) = turn.join().unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!(driver.turn() + driver.turn(), 3);
+        scheduled.iter().for_each(|(_, outcome)| outcome.assert(1, 0));
+        assert_eq!(driver.listed_lanes(), 0, "the lane is dropped");
+    });
+}
+
+/// The thread ends by itself, so its thread-locals are destroyed during the turns.
+#[test]
+fn timeouts_of_a_thread_that_ends_fire() {
+    explore(None, [mutant("RetiredLaneDroppedEarly")], || {
+        let (_threads, mut driven) = unused();
+        let timer = driven.timer.clone();
+        let ending = thread::spawn(move || [(); 3].map(|()| schedule(&timer, 1)));
+        let scheduled = ending.join().unwrap();
+        driven.driver.turn();
+        driven.clock.advance(TICK);
+        assert_eq!(driven.driver.turn() + driven.driver.turn(), 3);
+        scheduled.iter().for_each(|(_, outcome)| outcome.assert(1, 0));
+    });
+}
+
+#[test]
+fn nodes_of_an_ended_thread_are_used_again() {
+    explore(None, [mutant("EndForgetsNodes"), mutant("IdleNodesNotRecycled")], || {
+        let (_threads, driven) = unused();
+        let (timeout, _) = driven.schedule(1);
+        assert!(timeout.cancel());
+        drop(timeout);
+        let turn = Driven::turn(driven.driver);
+        end_thread();
+        let (_, mut driver) = turn.join().unwrap();
+        driver.turn();
+        let made = driver.made_nodes();
+        let _next = schedule(&driven.timer, 1);
+        assert_eq!(driver.made_nodes(), made, "the next thread finds the free node");
+    });
+}
+
+/// It goes on with the lane, the nodes and the counts, or opens its own, or the worker has retired
+/// them.
+#[test]
+fn next_thread_goes_on_with_what_an_ended_thread_has_left() {
+    explore(Some(4), [mutant("CountsStartAtZero")], || {
+        let (_threads, mut driven) = unused();
+        let timer = driven.timer.clone();
+        let ending = thread::spawn(move || {
+            let (_, outcome) = schedule(&timer, 1);
+            end_thread();
+            outcome
+        });
+        driven.driver.turn();
+        let (_, second) = driven.schedule(1);
+        let first = ending.join().unwrap();
+        assert_eq!(driven.timer.pending_timeouts(), 2);
+        driven.clock.advance(TICK);
+        assert_eq!(driven.driver.turn(), 2);
+        [first, second].iter().for_each(|outcome| outcome.assert(1, 0));
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
+/// The thread that goes on with the lane is the one that has left it.
+#[test]
+fn next_thread_lists_an_unlisted_lane() {
+    explore(None, [mutant("PushWithoutListing"), mutant("ListingWithoutFence")], || {
+        let _threads = Threads::come_and_go();
+        let (driven, _far) = with_unlisted_lanes();
+        end_thread();
+        let worker = fall_asleep(driven.driver);
+        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        assert_expires(worker, &driven.clock);
+    });
+}
+
+#[test]
+fn worker_sees_what_a_thread_leaves_or_is_woken() {
+    let mutants = [
+        mutant("ThreadEndWithoutWake"),
+        mutant("PushWithoutFence"),
+        mutant("ChangeWithoutFence"),
+        mutant("SleepWithoutSecondLook"),
+    ];
+    explore(None, mutants, || {
+        let (_threads, mut driven) = unused();
+        let _far = driven.schedule_in_wheel(9);
+        let worker = fall_asleep(driven.driver);
+        end_thread();
+        let (asleep, driver) = worker.join().unwrap();
+        assert!(!(asleep && driver.misses_idle_nodes()), "the worker is not asleep, or has seen them");
+    });
+}
+
+/// What the thread has left does not keep the timer.
+#[test]
+fn end_of_a_thread_during_stop_leaves_nothing() {
+    explore(Some(4), [mutant("EndKeepsReferences"), mutant("NewTimeoutNotWithdrawn")], || {
+        let (_threads, Driven { timer, driver, .. }) = unused();
+        let memory = TimerMemory::of(&timer);
+        let other = timer.clone();
+        let ending = thread::spawn(move || {
+            let accepted = other.new_timeout(|_| (), TICK);
+            end_thread();
+            accepted
+        });
+        let rest = timer.stop();
+        assert_eq!(rest, Vec::from_iter(ending.join().unwrap()), "stop returns an accepted timeout");
+        assert_eq!(timer.pending_timeouts(), 0);
+        drop((rest, timer, driver));
+        assert!(memory.is_freed());
+    });
+}
