@@ -93,6 +93,17 @@ impl Builder {
     ///
     /// The tick bounds how late a timeout fires, and how often the worker wakes for timeouts that
     /// fall due. Ticks from 1 µs are honoured. A shorter one becomes 1 µs, with a warning.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::builder().tick(Duration::from_millis(5)).build()?;
+    /// assert_eq!(timer.tick_duration(), Duration::from_millis(5));
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
     pub fn tick(self, tick: Duration) -> Self {
         Self { tick, ..self }
     }
@@ -100,6 +111,15 @@ impl Builder {
     /// Sets the number of slots, from 1 to [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). Default: 512.
     ///
     /// The number is rounded up to a power of two.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// let timer = HashedWheelTimer::builder().ticks_per_wheel(1_000).build()?;
+    /// assert_eq!(timer.ticks_per_wheel(), 1_024);
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
     pub fn ticks_per_wheel(self, n: usize) -> Self {
         Self { ticks_per_wheel: n, ..self }
     }
@@ -110,6 +130,20 @@ impl Builder {
     /// A hierarchical wheel has levels of [`ticks_per_wheel`](Self::ticks_per_wheel) slots (at
     /// least two) instead of rounds. The timer behaves the same on either wheel. The documentation
     /// of [the wheels](crate::wheel) says which one costs less for which delays.
+    ///
+    /// # Examples
+    ///
+    /// Leases of very different lengths:
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::builder().hierarchical().ticks_per_wheel(64).build()?;
+    /// for seconds in [1, 60, 3_600, 86_400] {
+    ///     timer.new_timeout(move |_| println!("{seconds} s"), Duration::from_secs(seconds))?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn hierarchical(self) -> Self {
         Self { hierarchical: true, ..self }
     }
@@ -123,6 +157,21 @@ impl Builder {
     ///
     /// The number of pending timeouts is exact at every moment then. For that each new timeout and
     /// each end writes one word that all threads share; a timer without a limit has no such word.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::builder().max_pending_timeouts(1).build()?;
+    /// let first = timer.new_timeout(|_| (), Duration::from_secs(5))?;
+    /// let second = timer.new_timeout(|_| (), Duration::from_secs(5));
+    /// assert!(matches!(second, Err(NewTimeoutError::TooManyPending { limit: 1 })));
+    /// first.cancel();
+    /// assert!(timer.new_timeout(|_| (), Duration::from_secs(5)).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_pending_timeouts(self, limit: usize) -> Self {
         Self { max_pending_timeouts: limit, ..self }
     }
@@ -309,6 +358,22 @@ impl Builder {
     ///
     /// On Linux the thread's timer slack is a thousandth of the tick, and at most what the thread
     /// that started it had. Threads and processes that a task starts inherit this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::sync::mpsc;
+    /// use std::thread;
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::builder().thread_name("timeouts").build()?;
+    /// let (name, names) = mpsc::channel();
+    /// let task = move |_: &_| drop(name.send(thread::current().name().map(str::to_owned)));
+    /// timer.new_timeout(task, Duration::ZERO)?;
+    /// assert_eq!(names.recv()?.as_deref(), Some("timeouts"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn thread_name(self, name: impl Into<String>) -> Self {
         Self { thread_name: Some(name.into()), ..self }
     }
@@ -509,6 +574,19 @@ impl Builder {
     /// # Errors
     ///
     /// As for [`build`](Self::build).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// timer.new_timeout(|_| println!("5 s are over"), Duration::from_secs(5))?;
+    /// clock.advance(Duration::from_secs(5));
+    /// assert_eq!(driver.turn(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
         let shared = self.build_shared(true)?;
         // A driven timer has no thread to start.

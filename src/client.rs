@@ -194,6 +194,32 @@ impl Client {
     /// A [`CallError`] says why there is no answer. If the retries or the budget are exhausted, or
     /// the pause before the next retry would last until the deadline, it is the failure of the last
     /// attempt.
+    ///
+    /// # Examples
+    ///
+    /// A retry is marked for the server:
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel::client::{CallError, Client, Policy, Reason};
+    /// use std::time::Duration;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// let mut policy = Policy::new(Duration::from_secs(1));
+    /// (policy.retries, policy.backoff) = (1, Duration::from_millis(2));
+    /// let client = Client::new(&timer, policy);
+    /// let answer = client.call(|reason| async move {
+    ///     match reason {
+    ///         Reason::First => Err("connection reset"),
+    ///         _ => Ok("the answer to the retry"),
+    ///     }
+    /// });
+    /// assert_eq!(answer.await?, "the answer to the retry");
+    /// # Ok::<(), CallError<&str>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn call<T, E, F>(&self, send: impl FnMut(Reason) -> F) -> Result<T, CallError<E>>
     where
         F: Future<Output = Result<T, E>>,
@@ -208,6 +234,27 @@ impl Client {
     /// # Errors
     ///
     /// As for [`call`](Self::call). Without an answer it is unknown whether the operation was done.
+    ///
+    /// # Examples
+    ///
+    /// A payment is not repeated:
+    ///
+    /// ```
+    /// use hashed_wheel::client::{CallError, Client};
+    ///
+    /// # #[derive(Debug)]
+    /// # struct Refused;
+    /// async fn pay(client: &Client, request: impl Future<Output = Result<(), Refused>>) {
+    ///     match client.call_once(request).await {
+    ///         Ok(()) => println!("paid"),
+    ///         Err(CallError::Failed(refused)) => println!("not paid: {refused:?}"),
+    ///         Err(error) => println!("unknown, ask the server: {error:?}"),
+    ///     }
+    /// }
+    /// # let timer = hashed_wheel::HashedWheelTimer::default();
+    /// # let client = Client::new(&timer, hashed_wheel::client::Policy::new(std::time::Duration::from_secs(1)));
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(pay(&client, async { Ok(()) }));
+    /// ```
     pub async fn call_once<T, E>(
         &self,
         request: impl Future<Output = Result<T, E>>,

@@ -124,6 +124,10 @@ impl Ending {
     ///
     /// If a task calls it on the timer's own worker before the timer has ended, because the call
     /// would wait for that task.
+    ///
+    /// # Examples
+    ///
+    /// See [`Ending`].
     pub fn wait(self) -> Vec<Timeout> {
         self.wait_until(None).expect("a wait without a limit ends with the timer")
     }
@@ -138,6 +142,28 @@ impl Ending {
     /// # Panics
     ///
     /// As for [`wait`](Self::wait).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// fn stop(timer: HashedWheelTimer) -> bool {
+    ///     let mut ending = match timer.stop_timeout(Duration::from_secs(1)) {
+    ///         Ok(_) => return true,
+    ///         Err(ending) => ending,
+    ///     };
+    ///     for _ in 0..10 {
+    ///         eprintln!("still waiting for {:?}", ending.running_task());
+    ///         ending = match ending.wait_timeout(Duration::from_secs(1)) {
+    ///             Ok(_) => return true,
+    ///             Err(ending) => ending,
+    ///         };
+    ///     }
+    ///     false
+    /// }
+    /// # assert!(stop(HashedWheelTimer::default()));
+    /// ```
     pub fn wait_timeout(self, limit: Duration) -> Result<Vec<Timeout>, Self> {
         // A platform without a clock ends the timer in the call that begins it.
         if self.is_finished() {

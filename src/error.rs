@@ -5,6 +5,16 @@ use std::{error, fmt, io};
 
 /// The reason why [`Builder::build`](crate::Builder::build) or
 /// [`build_driven`](crate::Builder::build_driven) failed.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{BuildError, HashedWheelTimer};
+/// use std::time::Duration;
+///
+/// let built = HashedWheelTimer::builder().tick(Duration::ZERO).build();
+/// assert_eq!(built.unwrap_err(), BuildError::ZeroTick);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -49,6 +59,22 @@ impl error::Error for BuildError {}
 
 /// The reason why a timeout was rejected. The timer keeps nothing of it: it has dropped the task,
 /// or given it back ([`TryNewTimeoutError`]).
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+/// use std::time::Duration;
+///
+/// let timer = HashedWheelTimer::default();
+/// timer.stop();
+/// match timer.new_timeout(|_| (), Duration::from_secs(5)) {
+///     Ok(_) => unreachable!("the timer is stopped"),
+///     Err(NewTimeoutError::Stopped) => println!("the service ends"),
+///     Err(NewTimeoutError::TooManyPending { limit }) => println!("{limit} calls wait: try later"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NewTimeoutError {

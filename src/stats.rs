@@ -230,6 +230,10 @@ pub struct Occupancy {
 }
 
 /// One level of a wheel, which is a ring of slots: part of an [`Occupancy`].
+///
+/// # Examples
+///
+/// See [`Occupancy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LevelOccupancy {

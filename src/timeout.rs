@@ -114,6 +114,18 @@ impl Timeout {
 
     /// Returns whether [`cancel`](Self::cancel), [`stop`](crate::HashedWheelTimer::stop) or another
     /// end of the timer ended the timeout. Netty's `isCancelled`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout(|_| (), Duration::from_secs(30))?;
+    /// timer.stop();
+    /// assert!(lease.is_cancelled() && !lease.is_expired());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.handle.end() == Some(End::Cancelled)
@@ -121,6 +133,20 @@ impl Timeout {
 
     /// Returns whether the task was handed to the executor: it is about to run, runs, or has run.
     /// Netty's `isExpired`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let lease = timer.new_timeout(|_| (), Duration::from_secs(30))?;
+    /// clock.advance(Duration::from_secs(30));
+    /// driver.turn();
+    /// assert!(lease.is_expired() && !lease.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.handle.end() == Some(End::Expired)

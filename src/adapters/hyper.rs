@@ -21,18 +21,12 @@ use crate::timer::HashedWheelTimer;
 /// The example `http_server` in the repository is a complete server. In short:
 ///
 /// ```
-/// # struct Builder; // hyper's is behind its features
-/// # impl Builder {
-/// #     fn new() -> Self { Self }
-/// #     fn timer<T: hyper::rt::Timer + Send + Sync + 'static>(&mut self, _: T) -> &mut Self { self }
-/// #     fn header_read_timeout(&mut self, _: std::time::Duration) -> &mut Self { self }
-/// # }
 /// use hashed_wheel::HashedWheelTimer;
+/// use hyper::server::conn::http1;
 /// use std::time::Duration;
 ///
 /// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-/// // `hyper::server::conn::http1::Builder`
-/// let mut server = Builder::new();
+/// let mut server = http1::Builder::new();
 /// server.timer(timer.clone()).header_read_timeout(Duration::from_secs(10));
 /// ```
 impl Timer for HashedWheelTimer {

@@ -77,6 +77,25 @@ impl<F: Future> Future for WithTimeout<F> {
 }
 
 /// Why a future with a [time limit](crate::HashedWheelTimer::timeout) ended without its output.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, TimeoutError};
+/// use std::future::pending;
+/// use std::time::Duration;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let timer = HashedWheelTimer::builder().tick(Duration::from_millis(1)).build()?;
+/// match timer.timeout(Duration::from_millis(5), pending::<()>()).await {
+///     Ok(()) => println!("an answer"),
+///     Err(TimeoutError::Elapsed) => println!("no answer in time"),
+///     Err(error) => return Err(error.into()), // the timer is stopped
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimeoutError {

@@ -315,6 +315,19 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
     ///
     /// This is [`reset`](Self::reset) with a deadline, which is converted as by
     /// [`schedule_at`](Self::schedule_at). That method has an example.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let leases = KeyedTimeouts::new(&timer);
+    /// leases.schedule("ada", |_: &_| println!("expired"), Duration::from_secs(30))?;
+    /// let end_of_day = timer.now() + Duration::from_secs(3_600);
+    /// assert!(leases.reset_at("ada", end_of_day));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn reset_at<Q>(&self, key: &Q, deadline: Instant) -> bool
     where
         Q: Hash + Eq + ?Sized,
@@ -678,6 +691,19 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
     ///
     /// This is [`touch`](Self::touch) with a deadline, which is converted as by
     /// [`insert_at`](Self::insert_at). That method has an example.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let sessions = KeyedTimeouts::with_handler(&timer, |user: &str, _: u32| println!("{user} was silent"));
+    /// sessions.insert("ada", 1, Duration::from_secs(30))?;
+    /// assert!(sessions.touch_at("ada", timer.now() + Duration::from_secs(60)));
+    /// assert!(!sessions.touch_at("bob", timer.now()));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     pub fn touch_at<Q>(&self, key: &Q, deadline: Instant) -> bool
     where
         Q: Hash + Eq + ?Sized,

@@ -132,18 +132,50 @@ impl Periodic {
     }
 
     /// Returns whether [`cancel`](Self::cancel) or [`stop`](HashedWheelTimer::stop) ended the task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let sweep = timer.schedule_with_fixed_delay(|| (), Duration::ZERO, Duration::from_secs(60))?;
+    /// timer.stop();
+    /// assert!(sweep.is_cancelled() && sweep.is_finished());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.timeout.is_cancelled()
     }
 
     /// Returns whether a run has panicked. Then the task does not run again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let minute = Duration::from_secs(60);
+    /// let sweep = timer.schedule_at_fixed_rate(|| panic!("the table is gone"), minute, minute)?;
+    /// clock.advance(minute * 5);
+    /// driver.turn();
+    /// assert!(sweep.has_panicked() && sweep.is_finished());
+    /// assert_eq!((sweep.runs(), timer.stats().panics), (1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn has_panicked(&self) -> bool {
         self.progress.has_panicked.load(Ordering::Relaxed)
     }
 
     /// Returns how many runs have begun.
+    ///
+    /// # Examples
+    ///
+    /// See [`Periodic`].
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.progress.runs.load(Ordering::Relaxed)
@@ -154,6 +186,27 @@ impl Periodic {
     ///
     /// If it was neither [cancelled](Self::is_cancelled) nor [has panicked](Self::has_panicked), it
     /// has ended itself. A task that is cancelled during a run has ended before that run has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
+    /// use std::ops::ControlFlow;
+    /// # use std::time::Duration;
+    ///
+    /// # let clock = ManualClock::new();
+    /// # let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let second = Duration::from_secs(1);
+    /// let three = timer.schedule_periodic_with(
+    ///     |run| if run.number() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) },
+    ///     Schedule::at_fixed_rate(second),
+    /// )?;
+    /// clock.advance(second * 9);
+    /// driver.turn();
+    /// assert!(three.is_finished() && !three.is_cancelled());
+    /// assert_eq!(three.runs(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.timeout.handle.end().is_some()
@@ -168,6 +221,10 @@ impl Periodic {
     /// Returns `None` if no further run is known: while a run is in progress or waits for the [task
     /// executor](crate::TaskExecutor), because its end decides about the next one; if the task has
     /// ended; or if the run is never due.
+    ///
+    /// # Examples
+    ///
+    /// See [`Periodic`].
     #[must_use]
     pub fn next_run(&self) -> Option<Instant> {
         let handle = &self.timeout.handle;
@@ -225,6 +282,32 @@ impl Drop for CancelPeriodicOnDrop {
 
 /// What a periodic task sees of its current run:
 /// [`schedule_periodic_with`](HashedWheelTimer::schedule_periodic_with).
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, ManualClock, MissedTick, PeriodicRun, Schedule};
+/// use std::ops::ControlFlow;
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+/// let second = Duration::from_secs(1);
+/// let report = |run: &PeriodicRun<'_>| {
+///     println!("run {}, due at {:?}, {} missed", run.number(), run.deadline(), run.missed());
+///     ControlFlow::Continue(())
+/// };
+/// let each_second = Schedule::at_fixed_rate(second).missed_tick(MissedTick::Skip);
+/// let reports = timer.schedule_periodic_with(report, each_second)?;
+/// clock.advance(second);
+/// driver.turn(); // run 1, 0 missed
+/// clock.advance(second * 5);
+/// driver.turn();
+/// clock.advance(second);
+/// driver.turn();
+/// assert_eq!(reports.runs(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PeriodicRun<'a> {
     time: &'a Time,
     recurrence: &'a Recurrence,

@@ -128,6 +128,10 @@ impl Schedule {
     /// Each run is due one period after the previous run *was due*. So the schedule does not drift
     /// if runs take long or are late. A period of zero is an error when the task is scheduled:
     /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod).
+    ///
+    /// # Examples
+    ///
+    /// See [`Schedule`].
     pub fn at_fixed_rate(period: Duration) -> Self {
         Self {
             period,

@@ -5,6 +5,7 @@
 //!
 //! - `-- --quick`: approximate values for the most important competitors, in two or three minutes
 //! - `-- --write`: writes tables, figures and all repetitions to docs/ and README.md
+//! - `-- --draw`: draws the figures from the repetitions in docs/, without a measurement
 //! - `-- --test`: runs each workload once with small parameters and checks the answers
 //! - `-- --only W1,W3`, `-- --peers ours,netty`: selects workloads or competitors (`all` selects
 //!   all competitors)
@@ -50,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match Options::parse(env::args().skip(1))? {
         Action::Serve(name) => serve::run(&name),
         Action::Test(options) => test::run(&options.plan(), &options.peers),
+        Action::Draw => draw(),
         Action::Measure(options) => compare(&options),
     }
 }
@@ -74,10 +76,19 @@ fn write(
     fs::create_dir_all(&docs)?;
     fs::write(format!("{docs}/benchmarks.json"), record::json(measurements, environment))?;
     fs::write(format!("{docs}/benchmarks.md"), report::full(measurements, &options.peers, environment))?;
-    for (name, svg) in figure::all(measurements)? {
-        fs::write(format!("{docs}/{name}"), svg)?;
-    }
+    draw_all(measurements)?;
     replace(&format!("{ROOT}/README.md"), &report::compact(measurements, &options.peers, environment))
+}
+
+fn draw() -> Result<(), Box<dyn Error>> {
+    draw_all(&record::read(&fs::read_to_string(format!("{ROOT}/docs/benchmarks.json"))?)?)
+}
+
+fn draw_all(measurements: &Measurements) -> Result<(), Box<dyn Error>> {
+    for (name, svg) in figure::all(measurements)? {
+        fs::write(format!("{ROOT}/docs/{name}"), svg)?;
+    }
+    Ok(())
 }
 
 /// Replaces the text between the markers in the file with `text`.

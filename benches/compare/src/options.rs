@@ -5,12 +5,14 @@ use crate::plan::{FULL, QUICK, Size, TEST, Workload};
 
 const COMMAND: &str = "cargo run --release --manifest-path benches/compare/Cargo.toml";
 
-const USAGE: &str = "usage: compare [--quick] [--write] [--test] [--repetitions 5] [--only W1,W2] [--peers ours,netty] | --serve NAME";
+const USAGE: &str = "usage: compare [--quick] [--write] [--draw] [--test] [--repetitions 5] [--only W1,W2] [--peers ours,netty] | --serve NAME";
 
 pub(crate) enum Action {
     /// Run as the child for the competitor with this name.
     Serve(String),
     Test(Options),
+    /// Draw the figures from the repetitions in docs/, without a measurement.
+    Draw,
     Measure(Options),
 }
 
@@ -39,6 +41,7 @@ impl Options {
             let mut next = || words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"));
             match &*word {
                 "--serve" => return Ok(Action::Serve(next()?)),
+                "--draw" => return Ok(Action::Draw),
                 "--quick" => {
                     options.size = QUICK;
                     options.peers.retain(|peer| peer.is_primary() || peer.name == "tokio");

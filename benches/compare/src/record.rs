@@ -1,9 +1,11 @@
-//! All repetitions as JSON, warm-ups included.
+//! All repetitions as JSON, warm-ups included: written, and read again to draw the figures.
 
 use serde_json::{Value, json};
 
+use crate::command::Answer;
 use crate::machine::Environment;
-use crate::measure::Measurements;
+use crate::measure::{Measurements, Repetition};
+use crate::peers::PEERS;
 
 pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> String {
     let repetitions = measurements.repetitions.iter().map(|repetition| {
@@ -27,6 +29,29 @@ pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> St
     let head = head.to_string();
     let head = head.strip_suffix('}').unwrap_or(&head);
     format!("{head},\n\"rounds\":[\n{}\n]}}\n", repetitions.join(",\n"))
+}
+
+/// Reads the repetitions of [`json`], which is all that the figures need.
+pub(crate) fn read(text: &str) -> Result<Measurements, String> {
+    let all: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let rounds = all["rounds"].as_array().ok_or("no rounds")?;
+    // A peer that is not measured any more is left out.
+    let repetitions = rounds.iter().filter_map(repetition).collect();
+    Ok(Measurements { repetitions, ..Measurements::default() })
+}
+
+fn repetition(round: &Value) -> Option<Repetition> {
+    let text = |key: &str| round[key].as_str().map(str::to_owned);
+    let peer = PEERS.iter().find(|peer| round["peer"] == peer.name)?;
+    Some(Repetition {
+        workload: text("workload")?,
+        command: text("command")?,
+        peer: peer.name,
+        number: round["round"].as_u64().map(|number| number as usize),
+        answer: Answer::parse(&round["answer"].to_string()),
+        seconds: round["seconds"].as_f64()?,
+        others: round["used_by_others"].as_f64()?,
+    })
 }
 
 fn rounded(value: f64) -> Value {

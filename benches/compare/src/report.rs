@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::machine::{self, Environment};
 use crate::measure::{Measurements, Repetition};
 use crate::peers::{NETTY, OURS, PEERS, Peer};
-use crate::rows::{Outcome, ROWS, Row};
+use crate::rows::{MEANINGS, Outcome, ROWS, Row};
 use crate::summary::{Spread, Summary};
 
 /// The cell of a missing value.
@@ -95,11 +95,25 @@ pub(crate) fn full(measurements: &Measurements, peers: &[&Peer], environment: &E
     text += "Plots: [ratios](benchmarks-ratios.svg), [lateness](benchmarks-lateness.svg), \
              [cost by number of pending timeouts](benchmarks-pending.svg), [throughput by number of threads](benchmarks-scaling.svg). \
              All repetitions: [benchmarks.json](benchmarks.json).\n\n";
+    text += &format!("## What the rows measure\n\n{}\n", meanings(&summary));
     text += &format!("## Ours compared with Netty\n\n{}", goals(&summary));
     text += &format!("\n## All values\n\n{}", values(&summary, &peers));
     text += &format!("\n## Ours / others\n\n{}", ratios(&summary, &peers));
     text += &format!("\n## Missing values\n\n{}", missing(&summary, &peers));
     text += &format!("\n## Environment\n\n{}", details(measurements, environment));
+    text
+}
+
+/// Explains the rows that the report has, one line per workload.
+fn meanings(summary: &Summary<'_>) -> String {
+    let mut text = String::from(
+        "Unless stated otherwise a million timeouts, with delays from 30 to 90 s, on a timer with a tick of 10 ms and 512 slots. \
+         `ns` are per timeout, pair or re-arm. In brackets: the name for `--only`.\n\n",
+    );
+    let is_shown = |family| rows(summary).any(|row| row.family() == family);
+    for meaning in MEANINGS.iter().filter(|meaning| is_shown(meaning.workload)) {
+        text += &format!("- **{}** (`{}`): {}.\n", meaning.title, meaning.workload, meaning.text);
+    }
     text
 }
 

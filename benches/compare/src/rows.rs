@@ -198,7 +198,131 @@ pub(crate) const ROWS: [Row; 65] = [
     row("THREADS", "ratio", "CPU time of the worker, 2 000 idle threads / none", "", AtMost(1.2)),
 ];
 
+/// What the rows of a workload and its variants measure.
+pub(crate) struct Meaning {
+    /// The name of the workload without parameters, which `--only` takes.
+    pub(crate) workload: &'static str,
+    /// What the titles of its rows have in common.
+    pub(crate) title: &'static str,
+    pub(crate) text: &'static str,
+}
+
+/// In the order of the rows.
+pub(crate) const MEANINGS: [Meaning; 22] = [
+    Meaning {
+        workload: "W1",
+        title: "schedule",
+        text: "one thread calls `new_timeout` for each timeout; the memory was used before",
+    },
+    Meaning {
+        workload: "W2",
+        title: "schedule and cancel immediately",
+        text: "one thread schedules a timeout and cancels it before it schedules the next one",
+    },
+    Meaning {
+        workload: "W2s",
+        title: "schedule and cancel immediately, CPU time of the process",
+        text: "the same for some seconds, with the CPU time of all threads of the process per pair",
+    },
+    Meaning {
+        workload: "W2b",
+        title: "cancel in random order",
+        text: "one thread cancels all pending timeouts in random order, after the worker has taken them in; in another row the worker's CPU time for removing them",
+    },
+    Meaning {
+        workload: "W9",
+        title: "re-arm one timeout, re-arm random timeouts",
+        text: "one thread moves the deadline of one timeout, or of random pending ones, to 60 s from now. Netty stores the time, as its `IdleStateHandler` does, or cancels and schedules anew, as the row says. The CPU time includes what the worker does afterwards",
+    },
+    Meaning {
+        workload: "FIRST",
+        title: "schedule the first 10⁶ timeouts of a timer",
+        text: "as *schedule*, with a new timer in a new process, whose memory was not used before (Netty: a new timer in a warm JVM)",
+    },
+    Meaning {
+        workload: "FIRST2",
+        title: "schedule the first 10⁶ timeouts of a timer, 2 threads",
+        text: "the same with two threads; their throughput together",
+    },
+    Meaning {
+        workload: "W3",
+        title: "schedule, N threads",
+        text: "as *schedule*, with N threads on one timer that start at the same time; their throughput together",
+    },
+    Meaning {
+        workload: "MIX",
+        title: "schedule one and cancel another, N threads",
+        text: "each thread schedules a timeout and cancels the one that it scheduled 64 timeouts earlier; the throughput of all threads",
+    },
+    Meaning {
+        workload: "SCALE",
+        title: "scaling",
+        text: "the same for one thread, two threads on one timer, and two threads on a timer each, one after the other in one process, and the ratios of these",
+    },
+    Meaning {
+        workload: "TIMERS",
+        title: "N timers in turn",
+        text: "the same on one thread that uses the next timer for each timeout, its ratio to the cost on one timer, and the allocations",
+    },
+    Meaning {
+        workload: "W10",
+        title: "schedule one and cancel another, N pending",
+        text: "one thread schedules a timeout and cancels a random one of the 1 000 newest, while N others are pending for minutes",
+    },
+    Meaning {
+        workload: "GROWTH",
+        title: "most / fewest pending",
+        text: "the same with most and with fewest pending timeouts, one after the other in one process, and the ratio",
+    },
+    Meaning {
+        workload: "W4",
+        title: "expire over one second; take in and expire",
+        text: "the CPU time of the worker per timeout that fires, with deadlines spread over one second: from when all are in the wheel, or (*take in*) from before the first one is scheduled. In the rows *with a compacted heap* the JVM has compacted its heap after Netty inserted the timeouts, which puts the entries of a slot next to each other",
+    },
+    Meaning { workload: "W4p", title: "expire in one tick", text: "the same with one deadline for all" },
+    Meaning {
+        workload: "W5",
+        title: "CPU use while all timeouts are pending",
+        text: "the CPU time of the process while nothing is called and nothing falls due for at least an hour",
+    },
+    Meaning {
+        workload: "W6",
+        title: "memory per pending timeout",
+        text: "how much the resident memory of a new process grows by scheduling (Netty: the used heap)",
+    },
+    Meaning {
+        workload: "BURST",
+        title: "memory 10 s after all have fired, or were cancelled",
+        text: "the resident memory some seconds after many timeouts have fired, or were cancelled in random order, as a share of its peak; and that peak per timeout",
+    },
+    Meaning {
+        workload: "W7",
+        title: "lateness",
+        text: "the time from a deadline to its task, with delays of up to one second at a tick of 1 ms; some timeouts are scheduled in each millisecond",
+    },
+    Meaning {
+        workload: "W8",
+        title: "with nothing pending",
+        text: "how often per second the threads of the process go to sleep, and their CPU time, with a timer at a tick of 1 ms that has no timeouts (Netty: its worker alone)",
+    },
+    Meaning {
+        workload: "WAKES",
+        title: "wake-ups per second, 3 000 timeouts",
+        text: "the same while three timeouts per millisecond are scheduled and cancelled after 20 ms, with deadlines of 5 s",
+    },
+    Meaning {
+        workload: "THREADS",
+        title: "2 000 idle threads",
+        text: "the CPU time of the worker while one timeout per millisecond is scheduled and cancelled after 20 ms, when so many threads have used the timer once and sleep; and its ratio to that without these threads",
+    },
+];
+
 impl Row {
+    /// The name of the workload without parameters.
+    pub(crate) fn family(&self) -> &'static str {
+        self.workload.split(' ').next().unwrap_or(self.workload)
+    }
+
     pub(crate) fn key_of(&self, peer: &str) -> &'static str {
         if peer.starts_with(NETTY) { self.netty_key } else { self.key }
     }
@@ -244,4 +368,17 @@ fn title_of(workload: &'static str) -> &'static str {
 
 fn median(spread: Option<Spread>) -> Option<f64> {
     spread.map(|spread| spread.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MEANINGS, ROWS};
+
+    #[test]
+    fn each_row_has_a_meaning_and_each_meaning_a_row() {
+        let means = |family| MEANINGS.iter().filter(|meaning| meaning.workload == family).count();
+        assert!(ROWS.iter().all(|row| means(row.family()) == 1));
+        let has_row = |name| ROWS.iter().any(|row| row.family() == name);
+        assert!(MEANINGS.iter().all(|meaning| has_row(meaning.workload)));
+    }
 }

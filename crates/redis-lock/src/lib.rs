@@ -142,6 +142,7 @@
 //!     +evalsha +script|load +get +set +del +pexpire +pttl +time
 //!     +zadd +zrange +zrem +zrank +hget +hset +hdel +publish +subscribe +ping
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

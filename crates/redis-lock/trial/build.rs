@@ -44,7 +44,7 @@ fn main() {
             // An included file cannot have inner attributes.
             text = text
                 .lines()
-                .filter(|line| !line.starts_with("//!"))
+                .filter(|line| !line.starts_with("//!") && !line.starts_with("#!"))
                 .map(|line| format!("{line}\n"))
                 .collect();
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plotters::prelude::*;
 
-use super::{Area, Drawn, FONT, colour, draw_message, legend};
+use super::{Area, Drawn, FONT, LABELS, colour, draw_message, end_labels};
 use crate::peers::{PEERS, Peer};
 use crate::summary::Summary;
 
@@ -56,14 +56,10 @@ pub(super) fn scaling(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
 }
 
 fn draw(area: &Area<'_>, panels: &[Panel]) -> Drawn {
-    let Some(fullest) =
-        panels.iter().max_by_key(|panel| panel.lines.len()).filter(|panel| !panel.lines.is_empty())
-    else {
+    if panels.iter().all(|panel| panel.lines.is_empty()) {
         return draw_message(area, "This was not measured.");
-    };
-    let (top, rest) = area.split_vertically(70);
-    legend(&top, &fullest.lines.iter().map(|(peer, _)| *peer).collect::<Vec<_>>())?;
-    for (panel, area) in panels.iter().zip(rest.split_evenly((1, panels.len()))) {
+    }
+    for (panel, area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
         chart(&area, panel)?;
     }
     Ok(())
@@ -75,7 +71,7 @@ fn chart(area: &Area<'_>, panel: &Panel) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .caption(panel.title, FONT)
         .margin(10)
-        .margin_right(24)
+        .margin_right(LABELS)
         .x_label_area_size(42)
         .y_label_area_size(64)
         .build_cartesian_2d(-0.3..last + 0.3, scale(figures).log_scale())?;
@@ -100,7 +96,12 @@ fn chart(area: &Area<'_>, panel: &Panel) -> Drawn {
         chart.draw_series(LineSeries::new(line.iter().copied(), colour(peer).stroke_width(2)))?;
         chart.draw_series(line.iter().map(|&at| Circle::new(at, 3, colour(peer).filled())))?;
     }
-    Ok(())
+    let (left, top) = area.get_base_pixel();
+    let end = |(peer, line): &Line| {
+        let (x, y) = chart.backend_coord(line.last()?);
+        Some((*peer, (x - left, y - top)))
+    };
+    end_labels(area, panel.lines.iter().filter_map(end).collect())
 }
 
 /// Formats a power of ten from 10³ on with a superscript, and every other number in full.

@@ -1,4 +1,5 @@
-//! Bar chart of the ratios of this crate to Netty. Each bar starts at a ratio of 1.
+//! Bar chart of the ratios of this crate to Netty. Each bar starts at a ratio of 1. Less is better
+//! in all of them: a ratio of throughputs is inverted.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -20,7 +21,7 @@ const RIGHT: i32 = 60;
 const TOP: i32 = 50;
 
 pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
-    let ratio = |row: &'static Row| Some((row, row.ratio(summary, NETTY)?));
+    let ratio = |row: &'static Row| Some((row, less_is_better(row, row.ratio(summary, NETTY)?)));
     let is_drawn = |(row, ratio): &(&Row, Spread)| row.is_in_readme && ratio.min > 0.0;
     let bars: Vec<_> = ROWS.iter().filter_map(ratio).filter(is_drawn).collect();
     if bars.is_empty() {
@@ -37,7 +38,7 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
         area.draw(&Text::new(text.to_owned(), at, style))
     };
     text(
-        "Ours / Netty. Blue: ours is better. Thick stroke: the goal. Thin line: minimum to maximum.",
+        "Ours / Netty, of throughputs Netty / ours. Less is better: blue. Thick stroke: the goal. Thin line: minimum to maximum.",
         (20, 20),
         HPos::Left,
     )?;
@@ -52,8 +53,7 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
     for (index, (row, ratio)) in bars.iter().enumerate() {
         let middle = TOP + (step * (index as f64 + 0.5)) as i32;
         let half = (step * 0.3) as i32;
-        let is_better = (ratio.median <= 1.0) != is_throughput(row);
-        let colour = if is_better { BETTER } else { WORSE };
+        let colour = if ratio.median <= 1.0 { BETTER } else { WORSE };
         let bar = [(x(1.0), middle - half), (x(ratio.median), middle + half)];
         area.draw(&Rectangle::new(bar, colour.mix(0.8).filled()))?;
         area.draw(&PathElement::new(
@@ -61,6 +61,7 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
             BLACK.stroke_width(1),
         ))?;
         if let Some(goal) = row.goal.ratio() {
+            let goal = if is_throughput(row) { 1.0 / goal } else { goal };
             let stroke = [(x(goal), middle - half - 3), (x(goal), middle + half + 3)];
             area.draw(&PathElement::new(stroke, BLACK.stroke_width(2)))?;
         }
@@ -68,6 +69,11 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
         text(&format!("{:.2}", ratio.median), (LEFT + width + 8, middle), HPos::Left)?;
     }
     Ok(())
+}
+
+fn less_is_better(row: &Row, ratio: Spread) -> Spread {
+    let Spread { median, min, max } = ratio;
+    if is_throughput(row) { Spread { median: 1.0 / median, min: 1.0 / max, max: 1.0 / min } } else { ratio }
 }
 
 /// Whether the row is a throughput, for which a higher value is better.

@@ -12,7 +12,7 @@ use ratatui::widgets::{
 };
 
 use crate::state::{LATENESS, PAST, State, Timer};
-use crate::wheel;
+use crate::{legend, wheel};
 
 pub(crate) const GOOD: Color = Color::Green;
 pub(crate) const FAIR: Color = Color::Yellow;
@@ -63,6 +63,9 @@ pub(crate) fn all(state: &State, area: Rect, buf: &mut Buffer) {
             numbers(timer, right, buf);
         }
     }
+    if state.shows_legend() {
+        legend::draw(body, buf);
+    }
 }
 
 fn header(state: &State, area: Rect, buf: &mut Buffer) {
@@ -82,7 +85,7 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
             None => "● live".fg(GOOD),
         },
     };
-    let right = Line::from(vec![" ".into(), status, "  q: quit ".fg(DIM)]);
+    let right = Line::from(vec![" ".into(), status, "  ?: legend  q: quit ".fg(DIM)]);
     let [start, end] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(right.width() as u16)]).areas(area);
     Line::from(left).render(start, buf);

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Without an address it shows two timers of its own, which have some load. It waits for a program
-//! that has not started yet, reports when a program has ended, and then shows the next one. `q`,
-//! Esc and Ctrl-C quit, and so do the signals that ask a program to terminate.
+//! that has not started yet, reports when a program has ended, and then shows the next one. `?`
+//! shows a legend. `q`, Esc and Ctrl-C quit, and so do the signals that ask a program to terminate.
 //!
 //! Exit status: 0 after quitting, 1 if there is no terminal (or, with `--once`, no program at that
 //! address or no such timer), 2 is bad options. To make your own program watchable, copy
@@ -19,6 +19,7 @@
 mod attach;
 mod demo;
 mod draw;
+mod legend;
 #[cfg(unix)]
 mod signals;
 mod state;
@@ -46,7 +47,7 @@ use crate::state::State;
 #[derive(Debug, Parser)]
 #[command(
     name = "wheel-top",
-    after_help = "Keys: q, Esc or Ctrl-C quit; Tab shows the next timer.\n\
+    after_help = "Keys: q, Esc or Ctrl-C quit; Tab shows the next timer; ? shows a legend.\n\
     Exit status: 0 after quitting, 1 if there is no terminal, or with --once nothing to show, 2 is bad options."
 )]
 struct Options {
@@ -121,6 +122,7 @@ fn run(mut state: State, messages: &Receiver<Message>) -> io::Result<()> {
         match drawn.and_then(|_| key()) {
             Ok(Some(Key::Leave)) => break Ok(()),
             Ok(Some(Key::Next)) => state.show_next(),
+            Ok(Some(Key::Legend)) => state.switch_legend(),
             Ok(None) => {}
             Err(error) => break Err(error),
         }
@@ -131,6 +133,7 @@ fn run(mut state: State, messages: &Receiver<Message>) -> io::Result<()> {
 enum Key {
     Leave,
     Next,
+    Legend,
 }
 
 /// Returns the key that was pressed, if one was pressed within a short time.
@@ -145,6 +148,7 @@ fn key() -> io::Result<Option<Key>> {
         KeyCode::Char('q') | KeyCode::Esc => Some(Key::Leave),
         KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Leave),
         KeyCode::Tab => Some(Key::Next),
+        KeyCode::Char('?') => Some(Key::Legend),
         _ => None,
     })
 }

@@ -39,6 +39,7 @@ pub(crate) struct State {
     now: Option<Instant>,
     timers: Vec<Timer>,
     shown: usize,
+    shows_legend: bool,
 }
 
 /// The current and the earlier states of a timer.
@@ -64,6 +65,7 @@ impl State {
             now: None,
             timers: Vec::new(),
             shown: 0,
+            shows_legend: false,
         }
     }
 
@@ -119,6 +121,15 @@ impl State {
 
     pub(crate) fn show_next(&mut self) {
         self.shown = (self.shown + 1) % self.timers.len().max(1);
+    }
+
+    /// Shows the legend, or hides it.
+    pub(crate) fn switch_legend(&mut self) {
+        self.shows_legend = !self.shows_legend;
+    }
+
+    pub(crate) fn shows_legend(&self) -> bool {
+        self.shows_legend
     }
 
     pub(crate) fn shown(&self) -> Option<&Timer> {

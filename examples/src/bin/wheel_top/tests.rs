@@ -123,7 +123,10 @@ fn every_state_can_be_drawn_in_every_size() {
         state.receive(Message::Frame(frame), Instant::now());
         state
     });
+    let mut explained = hashed();
+    explained.switch_legend();
     let states = [
+        explained,
         one,
         some,
         state(),
@@ -146,6 +149,18 @@ fn every_state_can_be_drawn_in_every_size() {
                 assert!(picture.lines().count() <= height.into(), "state {number}, {width}x{height}");
             }
         }
+    }
+}
+
+#[test]
+fn legend_is_shown_and_hidden() {
+    let mut state = hashed();
+    for (width, height) in [(80, 24), (120, 40)] {
+        let before = draw(&state, width, height);
+        state.switch_legend();
+        assert_shows(&draw(&state, width, height), &["legend", "the hand, or ▲", "q: quit", "● live"]);
+        state.switch_legend();
+        assert_eq!(draw(&state, width, height), before);
     }
 }
 

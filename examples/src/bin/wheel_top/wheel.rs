@@ -17,15 +17,20 @@ use crate::draw::{BAD, DIM, bars, panel, span};
 use crate::state::Timer;
 
 /// The colour of the hand and of the current slot.
-const HAND: Color = BAD;
+pub(crate) const HAND: Color = BAD;
+
+/// The colours of slots that the hand reaches within an eighth, half, or all of a round.
+pub(crate) const SOON: Color = Color::Yellow;
+pub(crate) const NEAR: Color = Color::Green;
+pub(crate) const FAR: Color = Color::Blue;
 
 /// Returns the colour of a slot by the time until the hand reaches it. Near slots are more
 /// prominent.
 fn color(ahead: f64) -> Color {
     match ahead {
-        ..0.125 => Color::Yellow,
-        ..0.5 => Color::Green,
-        _ => Color::Blue,
+        ..0.125 => SOON,
+        ..0.5 => NEAR,
+        _ => FAR,
     }
 }
 
