@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -19,8 +19,12 @@ const MANY_TURNS: usize = if cfg!(miri) { 70 } else { 200 };
 
 type Work = Arc<dyn Fn(usize) + Send + Sync>;
 
+/// One test has its threads at a time: all of them together could exceed a limit of the system.
+static ONE_TEST: Mutex<()> = Mutex::new(());
+
 /// Threads that live at the same time, and do something when they are told to.
 struct Threads {
+    _one_test: MutexGuard<'static, ()>,
     work: Vec<Sender<Work>>,
     done: Receiver<()>,
     threads: Vec<JoinHandle<()>>,
@@ -28,6 +32,7 @@ struct Threads {
 
 impl Threads {
     fn new() -> Self {
+        let _one_test = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
         let (ended, done) = channel();
         let (mut work, mut threads) = (Vec::new(), Vec::new());
         for number in 0..COUNT {
@@ -43,7 +48,7 @@ impl Threads {
             };
             threads.push(thread::Builder::new().stack_size(128 << 10).spawn(body).unwrap());
         }
-        Self { work, done, threads }
+        Self { _one_test, work, done, threads }
     }
 
     /// Lets each thread do something, and waits until all have done it.

@@ -341,10 +341,15 @@ fn a_tick_of_one_microsecond_works() {
         let (delay, took) = lateness.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(took >= delay, "asked for {delay:?}, fired after {took:?}");
     }
-    sleep(ms(200));
-    let before = timer.stats().wake_ups;
-    sleep(ms(200));
-    assert_eq!(timer.stats().wake_ups, before, "the idle worker does not wake");
+    // It wakes to reclaim what has ended, and then no more.
+    let begin = Instant::now();
+    while {
+        let before = timer.stats().wake_ups;
+        sleep(ms(200));
+        timer.stats().wake_ups != before
+    } {
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the idle worker does not wake");
+    }
 }
 
 #[test]

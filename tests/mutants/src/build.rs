@@ -31,8 +31,9 @@ const NOT_FOR_MUTANTS: [&str; 5] = ["design_doc", "links", "public_api", "readme
 /// Copies the files that git knows to `target/mutants`, with all mutants, and builds the tests.
 /// Mutants that the compiler rejects are left out. `names`: of the tests; if empty, all.
 pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("mutants");
+    // Absolute, because the tests run in another folder.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let target = root.join(target).join("mutants");
     let copy = target.join("copy");
     let _ = fs::remove_dir_all(&copy);
     let files = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().expect("git");

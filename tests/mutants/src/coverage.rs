@@ -64,7 +64,8 @@ fn names(build: &Build, binary: &Path) -> Vec<String> {
     list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// Returns `None` for a test that fails beside the switches, such as one that counts allocations.
+/// Returns `None` for a test that fails in this build, such as one that counts allocations, because
+/// the switches allocate.
 fn measure_test(build: &Build, binary: &Path, name: &str, index: usize) -> Option<Test> {
     let path = build.copy.join(format!("reached-{index}"));
     let start = Instant::now();
@@ -77,7 +78,7 @@ fn measure_test(build: &Build, binary: &Path, name: &str, index: usize) -> Optio
         .expect("a test binary");
     let time = start.elapsed();
     if !status.success() {
-        println!("left out, because it fails beside the switches: {name}");
+        println!("left out, because it fails without a mutant: {name}");
         return None;
     }
     let reached = fs::read_to_string(&path).unwrap_or_default();

@@ -47,8 +47,8 @@ pub fn mark(id: u32) -> String {
     format!("/*mutant {id}*/")
 }
 
-/// Returns the text of a file with its mutants, except those in `unviable`; and the mutants that have
-/// no place in it, because a constant cannot read a switch.
+/// Returns the text of a file with its mutants, except those in `unviable`; and the mutants that
+/// have no place in it, because a constant cannot read a switch.
 pub fn instrument(text: &str, mutants: &[&Mutant], unviable: &HashSet<u32>) -> (String, Vec<u32>) {
     let file = syn::parse_file(text).expect("a Rust file");
     let lines = [0].into_iter().chain(text.match_indices('\n').map(|(end, _)| end + 1)).collect();
@@ -138,7 +138,8 @@ impl Places<'_> {
         self.mutants.iter().filter(is_there).copied().collect()
     }
 
-    /// Adds replacements of an expression. `replaced` is the text that the mutants replace by theirs.
+    /// Adds replacements of an expression. `replaced` is the text that the mutants replace by
+    /// theirs.
     fn replace(&mut self, expression: Range, genre: &str, replaced: Range) {
         let replacement = |mutant: &Mutant| {
             let (before, after) =

@@ -4,7 +4,7 @@ use crate::{Outcome, list::Mutant};
 use std::{collections::HashMap, fs, path::Path};
 
 /// Compares outcomes with the list, prints the differences, and returns whether all are known.
-pub fn check(root: &Path, mutants: &[&Mutant], outcomes: &[Outcome]) -> bool {
+pub fn check(root: &Path, all: &[Mutant], mutants: &[&Mutant], outcomes: &[Outcome]) -> bool {
     let path = root.join("tests/mutants/survivors.txt");
     let text = fs::read_to_string(&path).expect("survivors.txt");
     let mut known: HashMap<&str, &str> = HashMap::new();
@@ -14,6 +14,10 @@ pub fn check(root: &Path, mutants: &[&Mutant], outcomes: &[Outcome]) -> bool {
         known.insert(name.trim(), reason);
     }
     let mut all_known = true;
+    for name in known.keys().filter(|name| !all.iter().any(|mutant| mutant.name == **name)) {
+        all_known = false;
+        println!("in survivors.txt, but there is no such mutant: {name}");
+    }
     for (mutant, outcome) in mutants.iter().zip(outcomes) {
         let is_known = known.contains_key(mutant.name.as_str());
         match outcome {

@@ -12,16 +12,16 @@
 //!
 //! A mutant *survives* if no test fails within the tests of S seconds (default 20). If a test of it
 //! does not end in many times its usual time, that is a *hang*. It does not count as killed until
-//! somebody has looked at it. `survivors.txt` lists the survivors and hangs that are known, each with
-//! the reason. The program fails if there is another one.
+//! somebody has looked at it. `survivors.txt` lists the survivors and hangs that are known, each
+//! with the reason. The program fails if there is another one.
 //!
 //! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
-//! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of times:
-//! only these tests, such as `races`; `lib` is the unit tests.
+//! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
+//! times: only these tests, such as `races`; `lib` is the unit tests.
 //!
-//! Not covered: code in a `const fn` or a constant, which cannot read a switch; functions that return
-//! `impl Trait`, whose replacement has another type; and code for other platforms. The program
-//! prints their number.
+//! Not covered: code in a `const fn` or a constant, which cannot read a switch; functions that
+//! return `impl Trait`, whose replacement has another type. The program prints their number. Mutants of code
+//! for other platforms or features are among those that no test reaches.
 
 mod build;
 mod coverage;
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     println!("{} mutants are tested", selected.len());
     let outcomes = tests::run_all(&build, &tests, &selected, options.seconds);
     report(&selected, &outcomes);
-    if known::check(&root, &selected, &outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if known::check(&root, &mutants, &selected, &outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints how many mutants were killed in each part of the source.

@@ -1,7 +1,8 @@
 //! The switches. This file becomes a module of the instrumented library.
 //!
 //! - `MUTANT=7`: mutant 7 is on.
-//! - `MUTANTS_REACHED=file`: none is on; the number of each mutant that is reached goes to the file.
+//! - `MUTANTS_REACHED=file`: none is on; the number of each mutant that is reached goes to the
+//!   file.
 
 #![allow(clippy::all, missing_docs, unreachable_pub)]
 

@@ -9,7 +9,8 @@ use crate::{
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader},
-    process::{Child, ChildStdout, Stdio},
+    os::unix::process::CommandExt,
+    process::{Child, ChildStdout, Command, Stdio},
     sync::{Mutex, mpsc},
     thread,
     time::Duration,
@@ -29,22 +30,28 @@ pub fn run_all(build: &Build, coverage: &Coverage, mutants: &[&Mutant], seconds:
 
 fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, kills: &Kills) -> Outcome {
     let Some(tests) = coverage.by_mutant.get(&mutant.id) else { return Outcome::Unreached };
+    // The unit tests of the file are first.
+    let file = mutant.file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    let unit_tests = file.replace('/', "::") + "::tests::";
     let mut tests: Vec<&Test> = tests.iter().map(|test| &coverage.tests[*test]).collect();
     {
         let kills = kills.lock().expect("no panic");
         let kills_of =
             |test: &Test| kills.get(&(mutant.file.clone(), test.name.clone())).copied().unwrap_or(0);
         // Half a second: a test that kills often, and takes long, is not the first choice.
-        tests.sort_by_key(|test| (test.time.as_millis() / 500, usize::MAX - kills_of(test), test.time));
+        tests.sort_by_key(|test| {
+            let is_of_file = test.name.starts_with(&unit_tests);
+            (!is_of_file, test.time.as_millis() / 500, usize::MAX - kills_of(test), test.time)
+        });
     }
     let mut hang = None;
     for group in groups(&tests, budget) {
         match run_group(build, mutant.id, &group) {
-            Ended::Passed => {}
-            Ended::Failed(name) => {
+            Ended::Failed(name) if is_confirmed(build, mutant.id, &group, &name) => {
                 *kills.lock().expect("no panic").entry((mutant.file.clone(), name.clone())).or_insert(0) += 1;
                 return Outcome::Killed(name);
             }
+            Ended::Passed | Ended::Failed(_) => {}
             // Another test may fail, which says more than one that hangs. But not many of them:
             // each one takes long.
             Ended::Hung(name) => match hang {
@@ -56,8 +63,8 @@ fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, ki
     hang.map_or(Outcome::Survived, Outcome::Hang)
 }
 
-/// Divides tests within a budget of time into groups that run in one process each: small ones first,
-/// because most mutants are killed soon.
+/// Divides tests within a budget of time into groups that run in one process each: small ones
+/// first, because most mutants are killed soon.
 fn groups<'a>(tests: &[&'a Test], budget: Duration) -> Vec<Vec<&'a Test>> {
     let mut groups: Vec<Vec<&Test>> = Vec::new();
     let mut total = Duration::ZERO;
@@ -84,6 +91,16 @@ enum Ended {
     Hung(String),
 }
 
+/// Returns whether it is the mutant that lets the test fail, and neither a busy machine nor another
+/// test in the same process.
+fn is_confirmed(build: &Build, id: u32, group: &[&Test], name: &str) -> bool {
+    let alone: Vec<&Test> = group.iter().copied().filter(|test| test.name == name).collect();
+    // The process has ended without a name: then all of them.
+    let tests = if alone.is_empty() { group } else { &alone };
+    !matches!(run_group(build, id, tests), Ended::Passed)
+        && matches!(run_group(build, 0, tests), Ended::Passed)
+}
+
 fn run_group(build: &Build, id: u32, tests: &[&Test]) -> Ended {
     let usual: Duration = tests.iter().map(|test| test.time).sum();
     let mut child = coverage::command(build, &tests[0].binary)
@@ -92,11 +109,11 @@ fn run_group(build: &Build, id: u32, tests: &[&Test]) -> Ended {
         .env("MUTANT", id.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        .process_group(0)
         .spawn()
         .expect("a test binary");
     let output = child.stdout.take().expect("a pipe");
     let ended = wait(&mut child, output, Duration::from_secs(15) + 8 * usual, tests);
-    let _ = child.kill();
     let _ = child.wait();
     ended
 }
@@ -108,17 +125,24 @@ fn wait(child: &mut Child, output: ChildStdout, limit: Duration, tests: &[&Test]
         let failed = BufReader::new(output).lines().map_while(Result::ok).find_map(|line| failed_test(&line));
         let _ = sender.send(failed);
     });
-    let first = || tests[0].name.clone();
+    let all = || tests.iter().map(|test| test.name.as_str()).collect::<Vec<_>>().join(", ");
     let ended = match receiver.recv_timeout(limit) {
         Ok(Some(name)) => Ended::Failed(name),
         Ok(None) if child.wait().is_ok_and(|status| status.success()) => Ended::Passed,
         // The process ended before it could tell a result.
-        Ok(None) => Ended::Failed(first()),
-        Err(_) => Ended::Hung(first()),
+        Ok(None) => Ended::Failed(all()),
+        Err(_) => Ended::Hung(all()),
     };
-    let _ = child.kill();
+    kill(child);
     let _ = reader.join();
     ended
+}
+
+/// Kills the process, and those that its tests have started: they have its output.
+fn kill(child: &mut Child) {
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+    let _ = child.kill();
 }
 
 /// Parses "test NAME ... FAILED".

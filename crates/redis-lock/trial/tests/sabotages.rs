@@ -23,7 +23,7 @@ mod faults;
 mod lock;
 
 /// How many sabotages run at the same time per core. Most of them wait for what never happens.
-const PER_CORE: usize = 24;
+const PER_CORE: usize = 8;
 
 #[test]
 fn each_sabotage_is_detected() {

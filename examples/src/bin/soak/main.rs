@@ -10,10 +10,11 @@
 //!
 //! Three more timers have all kinds of load at once: plain timeouts, sleeps, intervals, periodic
 //! tasks, timeouts by key, and a `DelayQueue`. One has a thread, one a driver, and one runs on
-//! tokio. Each thread that uses one of them uses all three.
+//! tokio. Each thread that uses one of them uses all three. Threads that end soon use two timers
+//! with plain timeouts.
 //!
-//! Threads that end soon use them too. From time to time a burst of a million timeouts comes, which
-//! are cancelled or fire, and then a pause, in which no thread uses a timer.
+//! From time to time a burst of a million timeouts comes, which are cancelled or fire, and then a
+//! pause, in which no thread uses a timer.
 //!
 //! At the same time other timers are created and dropped. They have every kind of executor: one
 //! that rejects tasks, one that panics, a pool, or none. They have a thread or a driver, or run on
@@ -24,10 +25,10 @@
 //! Every timeout is checked, not a sample. Each one counts how it ended, and when its last part is
 //! dropped, there must have been exactly one end. The counters of the timers must agree. For each
 //! other kind of load, everything that was registered has expired, was cancelled or rejected, or
-//! was left when the timer was stopped. No timeout may be early or overdue. Memory must not grow in
-//! steady traffic. After the last pause it must be at most what it was before the first burst, and
-//! a reserve. In that pause the threads that turn timers must sleep. At the end no thread and no
-//! part of a timer may be left.
+//! was left when the timer was stopped. No plain timeout may be early or overdue. Memory must not
+//! grow in steady traffic. After the last pause it must be at most what it was before the first
+//! burst, and a reserve. In that pause the threads that turn timers must sleep. At the end no
+//! thread and no part of a timer may be left.
 //!
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
 //! 2 is bad options.
@@ -131,7 +132,7 @@ enum Sabotage {
     LostCancel,
     /// An executor loses a task without a report.
     LostTask,
-    /// Does not count some values that are removed from a queue.
+    /// Does not count the values that are removed from a queue.
     LostValue,
     /// Some tasks block the worker for longer than the permitted lateness.
     Stall,

@@ -51,7 +51,7 @@ impl Clone for Queue {
 }
 
 impl Queue {
-    /// `loses_values`: does not count some values that it removes.
+    /// `loses_values`: does not count the values that it removes.
     pub(super) fn new(timer: &HashedWheelTimer, accounts: &Arc<Accounts>, loses_values: bool) -> Self {
         let (queue, accounts, live) = (DelayQueue::new(timer), Arc::clone(accounts), Arc::default());
         Self { queue, accounts, live, keys: Vec::new(), loses_values }
@@ -88,7 +88,7 @@ impl Load for Queue {
             0..6 if self.queue.len() < MAX_VALUES => self.insert(delay(random)),
             6..9 => {
                 let removed = self.take_key(random).and_then(|key| self.queue.remove(key));
-                let is_counted = removed.is_some() && !(self.loses_values && random.u8(0..10) == 0);
+                let is_counted = removed.is_some() && !self.loses_values;
                 self.accounts.end_many(Kind::Queue, End::Cancelled, u64::from(is_counted));
             }
             9 | 10 => drop(self.take_key(random).map(|key| self.queue.reset(key, delay(random)))),
