@@ -393,3 +393,15 @@ impl Default for Budget {
         Self::new(100, 10)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_budget_earns_no_more() {
+        let budget = Budget::new(1, 1);
+        (0..9).for_each(|_| budget.earn());
+        assert_eq!([(); 3].map(|()| budget.spend()), [true, true, false], "the reserve and one more");
+    }
+}

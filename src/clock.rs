@@ -645,4 +645,136 @@ mod tests {
             last = now;
         }
     }
+
+    /// Makes a clock whose counter stands still unless the test moves it.
+    fn counted() -> (Monotonic, impl Fn(u64), impl Fn(u64)) {
+        let (counter, mock) = Counter::mock();
+        mock.increment(1_000_000);
+        let back = Arc::clone(&mock);
+        let time = Monotonic::with_counter(counter, true);
+        (time, move |nanos| mock.increment(nanos), move |nanos| back.decrement(nanos))
+    }
+
+    fn valid_until(time: &Monotonic) -> u64 {
+        time.valid_until.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn counter_measures_the_time_for_as_long_as_it_is_valid() {
+        let (time, advance, step_back) = counted();
+        let first = time.now_or_soon();
+        let end = valid_until(&time);
+        assert_eq!(end, time.counter.nanos() + COUNTER_VALIDITY);
+        advance(COUNTER_VALIDITY - 1);
+        assert_eq!(time.now_or_soon(), first + COUNTER_VALIDITY - 1);
+        assert_eq!(valid_until(&time), end);
+        advance(1);
+        time.now_or_soon();
+        assert_eq!(valid_until(&time), end + COUNTER_VALIDITY);
+        step_back(1);
+        time.now_or_soon();
+        assert_eq!(valid_until(&time), end + COUNTER_VALIDITY - 1, "the counter went backwards");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn readings_that_are_far_apart_do_not_set_the_offset() {
+        let (time, ..) = counted();
+        let counted = time.counter.nanos();
+        time.synchronise(counted - MAX_READING_GAP, 0);
+        assert_eq!(valid_until(&time), 0);
+        time.synchronise(counted - (MAX_READING_GAP - 1), 0);
+        assert_eq!(valid_until(&time), counted - (MAX_READING_GAP - 1) + COUNTER_VALIDITY);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn offset_is_set_by_one_thread_and_only_with_a_counter_that_counts() {
+        let (time, _, step_back) = counted();
+        time.valid_until.store(UPDATING, Ordering::Relaxed);
+        time.synchronise(time.counter.nanos(), UPDATING);
+        assert_eq!(valid_until(&time), UPDATING, "another thread sets it");
+        time.valid_until.store(0, Ordering::Relaxed);
+        step_back(time.counter.nanos());
+        time.synchronise(time.counter.nanos(), 0);
+        assert_eq!(valid_until(&time), 0, "the counter has gone back to its origin");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn time_never_goes_back_before_the_end_of_an_offset() {
+        let hour = 3_600_000_000_000;
+        // So that the time is not near zero.
+        let origin = Instant::now().checked_sub(Duration::from_nanos(hour));
+        let synchronised = |latest: fn(u64) -> u64| {
+            let (mut time, ..) = counted();
+            time.clock.origin = origin.unwrap_or(time.clock.origin);
+            let latest = latest(time.now());
+            let valid_until = 1_000;
+            time.offset.store(latest.wrapping_sub(valid_until), Ordering::Relaxed);
+            time.synchronise(time.counter.nanos(), valid_until);
+            (latest, time.floor.load(Ordering::Relaxed))
+        };
+        for _ in 0..100 {
+            // The time that the clock was read before is not ahead by more than two gaps.
+            let (latest, floor) = synchronised(|now| now + MAX_DRIFT + 2 * MAX_READING_GAP - 1);
+            assert_eq!(floor, latest);
+        }
+        let (_, floor) = synchronised(|now| now + 1_000_000_000_000);
+        assert_eq!(floor, 0, "the offset of another thread");
+    }
+
+    #[test]
+    fn time_stops_before_the_sentinel_deadline() {
+        let clock = ManualClock::new();
+        let given = Time::of(Some(Box::new(clock.clone())));
+        clock.advance(Duration::MAX);
+        assert_eq!([given.now(), given.now_or_soon()], [DEADLINE_RUNNING - 1; 2]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn time_of_the_counter_stops_before_the_sentinel_deadline() {
+        let (monotonic, ..) = counted();
+        monotonic.floor.store(DEADLINE_NEVER, Ordering::Relaxed);
+        assert_eq!(Time::Monotonic(monotonic).now_or_soon(), DEADLINE_RUNNING - 1);
+    }
+
+    #[test]
+    fn rest_of_a_delay_counts_from_a_microsecond_ahead() {
+        let monotonic = Monotonic::new();
+        sleep(Duration::from_millis(1));
+        let before = monotonic.now();
+        let time = Time::Monotonic(monotonic);
+        let later = time.now_or_later();
+        assert!((before + 1_000..=time.now() + 1_000).contains(&later), "{later} at {before}");
+    }
+
+    #[test]
+    #[cfg(feature = "async")]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn deadline_is_reached_by_the_time_of_the_clock() {
+        let hour = 3_600_000_000_000;
+        let (monotonic, ..) = counted();
+        // The time of the counter is ahead of the clock.
+        monotonic.floor.store(hour, Ordering::Relaxed);
+        let time = Time::Monotonic(monotonic);
+        assert_eq!(time.now_or_soon(), hour);
+        assert!(!time.has_reached(hour));
+        assert!(time.has_reached(0));
+    }
+
+    #[test]
+    fn instants_are_as_far_from_the_reference_as_the_times() {
+        let reference = Instant::now() + FAR_FUTURE;
+        let [zero, three, seven, ten] = [0, 3, 7, 10].map(Duration::from_secs);
+        assert_eq!(instant_of((reference, ten), seven), reference - three);
+        assert_eq!(instant_of((reference, seven), ten), reference + three);
+        assert_eq!(time_of((reference, ten), reference - three), seven);
+        assert_eq!(time_of((reference, seven), reference + three), ten);
+        if reference.checked_add(Duration::MAX).is_none() {
+            assert_eq!(instant_of((reference, zero), Duration::MAX), reference + FAR_FUTURE);
+        }
+    }
 }

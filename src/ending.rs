@@ -262,3 +262,19 @@ pub struct RunningTask {
     /// For how long it has been running, by the timer's clock.
     pub elapsed: Duration,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::timer::HashedWheelTimer;
+
+    #[test]
+    fn timer_ends_on_the_thread_of_the_caller_if_there_is_no_other() {
+        let (timer, driver) =
+            HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
+        let timeout = timer.new_timeout(|_| (), Duration::from_secs(1)).expect("a timeout");
+        assert_eq!(end_here(&timer.shared, None), [timeout]);
+        assert!(driver.is_stopped());
+    }
+}

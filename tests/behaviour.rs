@@ -1044,6 +1044,7 @@ fn invalid_settings_are_rejected_with_a_reason() {
     let Err(BuildError::TickTooLong { max }) = built(Duration::MAX, 1) else {
         panic!("the tick was accepted")
     };
+    assert_eq!(max, Duration::from_nanos((1 << 62) - 3), "the longest time that a timer can count");
     let mut longest = Driven::with(|builder| builder.tick(max).ticks_per_wheel(1));
     longest.timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     assert_eq!(longest.pass(max), 1, "the first boundary is reached");
@@ -1131,6 +1132,7 @@ fn debug_output_shows_state_and_settings() {
     }
     t.timer.stop();
     assert!(format!("{:?} {:?}", t.timer, t.driver).contains("Stopped"));
+    assert!(format!("{:?}", t.driver).starts_with("Driver"));
     assert!(format!("{:?}", ManualClock::new()).contains("0ns"));
     assert!(format!("{:?}", HashedWheelTimer::builder()).contains("100ms"));
 }

@@ -5,6 +5,7 @@
 mod common;
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use common::{ends, ms};
 use hashed_wheel::client::{Budget, CallError, Client, Policy, Reason};
-use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock};
+use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError};
 
 fn policy(retries: u32) -> Policy {
     let mut policy = Policy::new(ms(1_000));
@@ -296,4 +297,35 @@ fn failing_call(retries: u32, budget: Budget) -> (Poll<Result<(), CallError<&'st
     }));
     let end = call.poll(&mut Context::from_waker(Waker::noop()));
     (end, sent.get())
+}
+
+#[test]
+fn pause_that_lasts_until_the_deadline_is_not_begun() {
+    let mut policy = Policy::new(Duration::from_nanos(1));
+    // A pause is zero or one nanosecond. At the first one that is not zero the call ends.
+    policy.backoff = Duration::from_nanos(1);
+    policy.max_backoff = Duration::from_nanos(1);
+    policy.retries = u32::MAX;
+    let mut test = Test::new(policy);
+    let (end, took) = test.call(|_, _| async { Err("broken") });
+    assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
+    assert_eq!(took, ms(0));
+}
+
+#[test]
+fn error_says_why_and_has_its_source() {
+    let errors = [
+        (CallError::Deadline, "the deadline of the call has passed", None),
+        (CallError::AttemptTimeout, "the last attempt has timed out", None),
+        (CallError::Failed(std::io::Error::other("reset")), "the last attempt has failed", Some("reset")),
+        (
+            CallError::Timer(NewTimeoutError::Stopped),
+            "the deadline could not be watched",
+            Some("the timer is stopped"),
+        ),
+    ];
+    for (error, text, source) in errors {
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), source);
+    }
 }

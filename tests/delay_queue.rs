@@ -887,3 +887,12 @@ mod stream {
         assert_eq!(queue.drain(), [9]);
     }
 }
+
+#[test]
+fn debug_output_shows_the_length_and_the_timer() {
+    let t = Driven::new();
+    let queue = t.queue();
+    queue.insert(1, TICK);
+    let text = format!("{queue:?}");
+    assert!(text.starts_with("DelayQueue { len: 1, timer: "), "{text}");
+}

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Gate, TICK, ends, ms, quietly};
 use hashed_wheel::{
-    Builder, ExpiredTask, HashedWheelTimer, KeyedTimeouts, NewTimeoutError, Timeout, TimerTask,
+    Builder, ExpiredTask, HashedWheelTimer, InsertError, KeyedTimeouts, NewTimeoutError, Timeout, TimerTask,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -626,4 +626,38 @@ fn task_comes_back_or_is_returned_by_stop() {
         assert_eq!(came_back, accepted);
         assert_eq!(task_ends.hooks(), rest);
     }
+}
+
+#[test]
+fn ending_tells_whether_it_is_finished() {
+    let (timer, gate, later) = busy(HashedWheelTimer::builder());
+    let ending = timer.stop_timeout(Duration::ZERO).unwrap_err();
+    assert!(!ending.is_finished());
+    let text = format!("{ending:?}");
+    assert!(text.starts_with("Ending { is_finished: false, "), "{text}");
+    gate.open();
+    let begin = Instant::now();
+    while !ending.is_finished() {
+        assert!(begin.elapsed() < common::TEST_TIMEOUT);
+        thread::sleep(ms(1));
+    }
+    assert_eq!(ending.wait_timeout(Duration::ZERO).unwrap(), [later]);
+}
+
+#[test]
+fn errors_that_return_what_was_given_have_the_source_of_their_reason() {
+    let spawn = || NewTimeoutError::Spawn(std::io::Error::other("no threads"));
+    let source = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
+    let expected = Some("no threads".to_owned());
+    assert_eq!(source(&spawn()), expected);
+    let insert = InsertError { key: 1, value: 2, error: spawn() };
+    assert_eq!(source(&insert), expected);
+
+    let (timer, ends) = (timer(), Ends::new());
+    timer.stop();
+    let mut rejected = timer.try_new_timeout_task(ends.task(), HOUR).unwrap_err();
+    assert_eq!(format!("{rejected:?}"), "TryNewTimeoutError { error: Stopped, .. }");
+    assert_eq!(source(&rejected), None);
+    rejected.error = spawn();
+    assert_eq!(source(&rejected), expected);
 }

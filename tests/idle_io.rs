@@ -286,3 +286,38 @@ fn stopped_timer_is_an_error_of_what_has_to_wait() {
     assert!(task.read(&mut io).is_ready());
     assert_eq!(io.get_ref().is_write_vectored(), io.into_inner().is_write_vectored());
 }
+
+#[test]
+fn write_of_no_bytes_is_not_traffic() {
+    let (mut t, mut io, _far, task) = connection();
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE / 2);
+    assert_ready(task.write(&mut io, b""), 0);
+    let none = [IoSlice::new(b"")];
+    assert_ready(task.poll(&mut io, |io, context| io.poll_write_vectored(context, &none)), 0);
+    t.pass(IDLE / 2);
+    assert_timed_out(task.read(&mut io));
+}
+
+/// A connection that cannot write several slices at a time.
+struct Simple;
+
+impl AsyncWrite for Simple {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn vectored_writes_are_those_of_the_connection() {
+    let t = Driven::new();
+    assert!(!IdleIo::new(Simple, &t.timer, IDLE).is_write_vectored());
+}

@@ -339,6 +339,18 @@ mod receiver {
     }
 
     #[test]
+    fn entries_are_received_with_await() {
+        let mut t = Driven::new();
+        let (keyed, mut expired) = KeyedTimeouts::with_receiver(&t.timer);
+        keyed.insert("key", "value", TICK).unwrap();
+        let mut recv = std::pin::pin!(expired.recv());
+        let context = &mut Context::from_waker(Waker::noop());
+        assert_eq!(recv.as_mut().poll(context), Poll::Pending);
+        t.pass(TICK);
+        assert_eq!(recv.as_mut().poll(context), Poll::Ready(Some(("key", "value"))));
+    }
+
+    #[test]
     fn a_receiver_is_woken_gets_all_and_ends_with_the_map() {
         let mut t = Driven::with(|builder| builder.task_executor(drop::<ExpiredTask>));
         let (keyed, mut expired) = KeyedTimeouts::with_receiver(&t.timer);

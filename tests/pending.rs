@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
-use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, PendingTimeout, Timeout, TimerTask};
+use hashed_wheel::delay_queue::DelayQueue;
+use hashed_wheel::{
+    Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, PendingTimeout, RejectionPolicy,
+    Timeout, TimerTask,
+};
 
 const TICK: Duration = Duration::from_millis(10);
 
@@ -118,5 +123,61 @@ fn worker_thread_fires_what_a_snapshot_has_taken_in() {
         timer.new_timeout(move |_| send.send(number).unwrap(), Duration::from_millis(1)).unwrap();
         let _ = timer.pending(1);
         assert_eq!(fired.recv_timeout(Duration::from_secs(30)), Ok(number));
+    }
+}
+
+/// A task that does not fit into a node.
+struct Large([u64; 99]);
+
+impl TimerTask for Large {
+    fn run(self, _: &Timeout) {
+        assert_eq!(self.0, [0; 99]);
+    }
+}
+
+fn names(timer: &HashedWheelTimer) -> Vec<&'static str> {
+    timer.pending(9).unwrap().iter().map(|timeout| timeout.task_type).collect()
+}
+
+#[test]
+fn each_task_has_the_name_of_its_type() {
+    let (timer, mut driver, clock) = driven(false);
+    timer.new_timeout_task(Large([0; 99]), TICK).unwrap();
+    assert!(names(&timer)[0].ends_with("::Large"), "{:?}", names(&timer));
+    clock.advance(TICK);
+    driver.turn();
+    let map = KeyedTimeouts::with_handler(&timer, |_: u8, _: u8| ());
+    map.insert(1, 2, TICK).unwrap();
+    assert!(names(&timer)[0].contains("Expire<u8, u8"), "{:?}", names(&timer));
+}
+
+#[test]
+fn tasks_of_the_timer_itself_have_names_in_parentheses() {
+    let clock = ManualClock::new();
+    let (timer, mut driver) = HashedWheelTimer::builder()
+        .tick(TICK)
+        .clock(clock.clone())
+        .task_executor(|task: ExpiredTask| drop(task))
+        .rejection_policy(RejectionPolicy::Retry(TICK))
+        .build_driven()
+        .unwrap();
+    timer.new_timeout_task(Named, TICK).unwrap();
+    clock.advance(TICK);
+    driver.turn();
+    assert_eq!(names(&timer), ["(a task that the executor has refused)"]);
+
+    let context = &mut Context::from_waker(Waker::noop());
+    let (timer, _driver, _) = driven(false);
+    let mut queue = DelayQueue::new(&timer);
+    queue.insert((), TICK);
+    assert!(queue.poll_expired(context).is_pending());
+    assert_eq!(names(&timer), ["(the alarm of a DelayQueue)"]);
+
+    #[cfg(feature = "async")]
+    {
+        let (timer, _driver, _) = driven(false);
+        let mut sleep = std::pin::pin!(timer.sleep(TICK));
+        assert!(sleep.as_mut().poll(context).is_pending());
+        assert_eq!(names(&timer), ["(the waker of a future)"]);
     }
 }

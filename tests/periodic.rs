@@ -1052,3 +1052,18 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
         }
     }
 }
+
+#[test]
+fn debug_output_of_a_run_shows_what_is_known_of_it() {
+    let mut t = Driven::new();
+    let (send, texts) = mpsc::channel();
+    let task = move |run: &PeriodicRun<'_>| {
+        send.send(format!("{run:?}")).unwrap();
+        ControlFlow::Continue(())
+    };
+    t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+    t.pass(PERIOD);
+    let text = texts.try_recv().unwrap();
+    assert!(text.starts_with("PeriodicRun { number: 1, deadline: "), "{text}");
+    assert!(text.ends_with("missed: 0 }"), "{text}");
+}

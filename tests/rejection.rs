@@ -239,3 +239,16 @@ fn refused_task_that_runs_on_the_worker_is_watched() {
     driver.turn();
     assert_eq!(timer.stats().slow_tasks, 1);
 }
+
+#[test]
+fn debug_output_shows_the_policy() {
+    let text = |policy: RejectionPolicy| format!("{policy:?}");
+    assert_eq!(text(RejectionPolicy::Drop), "Drop");
+    assert_eq!(text(RejectionPolicy::RunOnWorker), "RunOnWorker");
+    assert_eq!(text(RejectionPolicy::Retry(TICK)), "Retry(10ms)");
+    let handler = RejectionPolicy::handler(drop);
+    if let RejectionPolicy::Handler(function) = &handler {
+        assert_eq!(format!("{function:?}"), "Handler { .. }");
+    }
+    assert_eq!(text(handler), "Handler(..)");
+}

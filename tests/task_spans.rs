@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::{Driven, TEST_TIMEOUT, TICK, ms, quietly};
+use common::{Driven, Ends, TEST_TIMEOUT, TICK, ms, quietly};
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, KeyedTimeouts, Timeout, TimerTask};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
@@ -25,11 +25,17 @@ struct Spans {
     open: Arc<AtomicUsize>,
     /// Panics at each call that belongs to a span.
     is_broken: bool,
+    /// Panics when a span is left or closed.
+    is_broken_at_the_end: bool,
 }
 
 impl Spans {
     fn check(&self) {
         assert!(!self.is_broken, "the subscriber");
+    }
+
+    fn check_end(&self) {
+        assert!(!self.is_broken_at_the_end, "the subscriber");
     }
 }
 
@@ -57,6 +63,7 @@ impl Subscriber for Spans {
     fn exit(&self, id: &Id) {
         self.check();
         assert_eq!(ENTERED.with_borrow_mut(Vec::pop), Some(id.into_u64()));
+        self.check_end();
     }
 
     fn clone_span(&self, id: &Id) -> Id {
@@ -66,7 +73,9 @@ impl Subscriber for Spans {
     }
 
     fn try_close(&self, _: Id) -> bool {
-        self.open.fetch_sub(1, SeqCst) == 1
+        let open = self.open.fetch_sub(1, SeqCst);
+        self.check_end();
+        open == 1
     }
 
     fn current_span(&self) -> Current {
@@ -202,6 +211,26 @@ fn task_runs_although_the_subscriber_panics() {
     });
     assert_eq!((log.take().len(), t.timer.stats().panics), (1, 0));
     drop(span);
+}
+
+#[test]
+fn task_is_not_blamed_for_a_subscriber_that_panics_at_the_end_of_a_span() {
+    let (mut t, task_ends) = (driven(), Ends::new());
+    let spans = Spans { is_broken_at_the_end: true, ..Spans::default() };
+    with_default(spans.clone(), || {
+        // Not dropped here, because this subscriber would panic.
+        let span = std::mem::ManuallyDrop::new(info_span!("request"));
+        ENTERED.with_borrow_mut(|entered| entered.push(span.id().unwrap().into_u64()));
+        t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+        let cancelled = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+        ENTERED.with_borrow_mut(Vec::clear);
+        quietly(|| {
+            assert!(cancelled.cancel());
+            t.pass(TICK);
+        });
+    });
+    assert_eq!((task_ends.runs(), task_ends.hooks(), task_ends.drops()), (1, 1, 2));
+    assert_eq!((t.timer.stats().panics, spans.open.load(SeqCst)), (0, 1), "one was not dropped");
 }
 
 #[test]

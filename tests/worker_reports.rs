@@ -5,10 +5,11 @@
 
 mod common;
 
+use std::thread;
 use std::time::Duration;
 
 use common::subscriber::Reports;
-use hashed_wheel::HashedWheelTimer;
+use hashed_wheel::{Clock, HashedWheelTimer};
 
 #[test]
 fn a_worker_reports_its_start_and_its_end() {
@@ -26,4 +27,30 @@ fn a_worker_reports_its_start_and_its_end() {
             "DEBUG message=a timer's worker ended thread=\"hw-seen\"",
         ]
     );
+
+    let builder = HashedWheelTimer::builder().thread_name("hw-broken").clock(BrokenClock);
+    let timer = builder.build().unwrap();
+    timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
+    // Joins the thread.
+    drop(timer);
+    assert_eq!(
+        reports.take(),
+        [
+            "DEBUG message=a timer's worker started thread=\"hw-broken\"",
+            "ERROR message=the clock panicked on a timer's worker; the timer is stopped panic=\"no time\"",
+            "DEBUG message=a timer's worker ended thread=\"hw-broken\"",
+        ]
+    );
+}
+
+/// Panics on the worker.
+struct BrokenClock;
+
+impl Clock for BrokenClock {
+    fn now(&self) -> Duration {
+        if thread::current().name() == Some("hw-broken") {
+            panic!("no time");
+        }
+        Duration::ZERO
+    }
 }

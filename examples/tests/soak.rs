@@ -13,7 +13,7 @@ fn run(options: &str) -> RunResult {
 fn each_timeout_is_accounted_for_and_memory_returns() {
     let burst_size = if testing::is_deep() { 1_000_000 } else { 250_000 };
     let bursts = format!("--bursts 2 --burst-size {burst_size}");
-    let limits = "--max-growth 400 --reserve 200 --max-late 60s --max-wake-ups 200";
+    let limits = "--max-growth 400 --reserve 200 --max-late 60s --max-wake-ups 100";
     let options = format!("--duration 5s --producers 3 {bursts} --quiet 6s {limits}");
     let RunResult { status, text } = run(&options);
     assert_eq!(status, Some(0), "{text}");
@@ -48,7 +48,7 @@ fn lost_value_is_detected() {
 fn timer_that_does_not_sleep_is_detected() {
     fails(
         "busy",
-        "--duration 1s --max-growth 400 --max-wake-ups 200",
+        "--duration 1s --max-growth 400 --max-wake-ups 100",
         "wake-ups per second in the last pause",
     );
 }

@@ -346,3 +346,38 @@ where
         any::type_name::<Self>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::timer::HashedWheelTimer;
+
+    #[test]
+    fn map_with_room_for_many_more_keys_shrinks() {
+        let (timer, _driver) =
+            HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
+        let map = |keys, room| {
+            let pending = PendingItems { next: 0, items: Vec::new() };
+            let mut items = Items { pending, current: HashMap::with_capacity(room) };
+            for key in 0..keys {
+                let timeout = timer.new_timeout(|_| (), Duration::ZERO).expect("a timeout");
+                items.current.insert(key, Current { item: 0, timeout, value: () });
+            }
+            let before = items.current.capacity();
+            items.shrink();
+            (before, items.current.capacity())
+        };
+        // The table of std may have more room than was asked for.
+        let room = map(0, 400).0;
+        let least = room.div_ceil(MAX_ROOM);
+        assert_eq!(map(least, room), (room, room), "an eighth is used");
+        let (_, left) = map(least - 5, room);
+        assert!((2 * (least - 5)..room).contains(&left), "room for {left} after {room}");
+        assert!(map(least - 1, room).1 < room, "less than an eighth is used");
+        let small = map(1, MAX_IDLE_KEYS / 2);
+        assert!(small.0 <= MAX_IDLE_KEYS && small.0 == small.1, "{small:?}");
+    }
+}

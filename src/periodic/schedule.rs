@@ -482,4 +482,17 @@ mod tests {
             assert!(matches!(schedule(Duration::ZERO).begin(0, no_start), Err(NewTimeoutError::ZeroPeriod)));
         }
     }
+
+    #[test]
+    fn jitter_is_between_zero_and_its_limit_inclusive() {
+        let rate = Schedule::at_fixed_rate(Duration::from_secs(10)).jitter(Duration::from_nanos(2));
+        let mut recurrence = rate.begin(0, no_start).unwrap();
+        let mut offsets = std::collections::BTreeSet::new();
+        // Each of the three is left out with a probability of less than 2^-100.
+        for run in 1..200 {
+            let deadline = recurrence.advance(run * 10 * SECOND, fine());
+            offsets.insert(deadline.checked_sub(recurrence.due()));
+        }
+        assert!(offsets.into_iter().eq([0, 1, 2].map(Some)));
+    }
 }

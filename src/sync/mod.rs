@@ -70,3 +70,33 @@ impl<T> TakeCell<T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    std::thread_local! {
+        /// How many items are being dropped at present, and the most so far.
+        static NESTED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
+    struct Item(Option<Arc<Item>>);
+
+    impl Drop for Item {
+        fn drop(&mut self) {
+            let (nested, most) = NESTED.get();
+            NESTED.set((nested + 1, most.max(nested + 1)));
+            drop_list(self.0.take(), |item| item.0.take());
+            NESTED.set((nested, NESTED.get().1));
+        }
+    }
+
+    #[test]
+    fn items_of_a_list_are_not_dropped_by_each_other() {
+        let list = (0..100).fold(Item(None), |next, _| Item(Some(Arc::new(next))));
+        drop(list);
+        assert_eq!(NESTED.get(), (0, 2), "the first one drops each of the others");
+    }
+}

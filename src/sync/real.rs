@@ -173,3 +173,28 @@ impl Access {
 pub(crate) const fn threads_come_and_go() -> bool {
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn nap_lasts_until_its_end() {
+        let (parker, began) = (Parker::default(), Instant::now());
+        parker.nap(Duration::from_millis(2));
+        assert!(began.elapsed() >= Duration::from_millis(2));
+    }
+
+    #[test]
+    fn thread_recognises_its_own_handle() {
+        let ((give, handle), (answer, answered)) = (channel(), channel());
+        let body = move || answer.send(is_current(&handle.recv().expect("the handle"))).expect("a receiver");
+        let thread = spawn("test".to_owned(), None, body).expect("a thread");
+        assert!(!is_current(&thread));
+        give.send(thread).expect("the thread waits");
+        assert_eq!(answered.recv(), Ok(true));
+    }
+}

@@ -38,3 +38,28 @@ pub(super) fn earliest<B: Iterator<Item = u32>>(
     }
     found.into_sorted_vec()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_with_entries_of_an_equal_tick_are_read() {
+        // Two entries of tick 5 in different buckets, as after a late `advance`. The second one has
+        // the lower rank.
+        let ranks = [(5, 1), (5, 0)];
+        let buckets = vec![(3, vec![0].into_iter()), (5, vec![1].into_iter())];
+        let found = earliest(1, [].into_iter(), buckets, |entry| Some(ranks[entry as usize]));
+        assert_eq!(found, [((5, 0), 1)]);
+    }
+
+    #[test]
+    fn buckets_of_later_ticks_are_not_read() {
+        let buckets = vec![(6, vec![1].into_iter()), (5, vec![0].into_iter())];
+        let rank = |entry| {
+            assert_eq!(entry, 0, "an entry that cannot be among the first was read");
+            Some((5, 0))
+        };
+        assert_eq!(earliest(1, [].into_iter(), buckets, rank), [((5, 0), 0)]);
+    }
+}

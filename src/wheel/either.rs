@@ -80,3 +80,14 @@ impl EitherWheel {
         either!(self, wheel => wheel.for_each(visit));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_is_that_of_the_wheel() {
+        assert_eq!(EitherWheel::Hashed(Hashed::new(8)).name(), "hashed");
+        assert_eq!(EitherWheel::Hierarchical(Hierarchical::new(8)).name(), "hierarchical");
+    }
+}

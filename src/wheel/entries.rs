@@ -18,3 +18,40 @@ pub(crate) trait Entries {
     /// Prefetches the entry, because the wheel reads it soon.
     fn prefetch(&self, _entry: u32) {}
 }
+
+/// Entries for the tests of one part of a wheel. They record what the wheel prefetches.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(super) struct TestEntries {
+    deadlines: Vec<u64>,
+    positions: Vec<u32>,
+    pub(super) prefetched: std::cell::RefCell<Vec<u32>>,
+}
+
+#[cfg(test)]
+impl TestEntries {
+    /// Makes entries with these deadlines. They are numbered from 0.
+    pub(super) fn new(deadlines: impl IntoIterator<Item = u64>) -> Self {
+        let deadlines: Vec<_> = deadlines.into_iter().collect();
+        Self { positions: vec![0; deadlines.len()], deadlines, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+impl Entries for TestEntries {
+    fn deadline(&self, entry: u32) -> u64 {
+        self.deadlines[entry as usize]
+    }
+
+    fn position(&self, entry: u32) -> u32 {
+        self.positions[entry as usize]
+    }
+
+    fn set_position(&mut self, entry: u32, position: u32) {
+        self.positions[entry as usize] = position;
+    }
+
+    fn prefetch(&self, entry: u32) {
+        self.prefetched.borrow_mut().push(entry);
+    }
+}

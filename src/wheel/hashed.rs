@@ -251,3 +251,20 @@ impl Hashed {
         self.min_deadlines.increase(slot, group_min);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::TestEntries;
+    use super::*;
+
+    #[test]
+    fn late_advance_returns_the_entries_of_a_slot_by_deadline() {
+        // In one slot, and less than eight times the ticks of the first one late.
+        let mut entries = TestEntries::new([100, 92]);
+        let mut wheel = Hashed::new(8);
+        wheel.insert(&mut entries, 0);
+        wheel.insert(&mut entries, 1);
+        wheel.advance(&mut entries, 200);
+        assert_eq!([(); 3].map(|()| wheel.pop_due(&entries)), [Some(1), Some(0), None]);
+    }
+}

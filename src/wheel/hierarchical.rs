@@ -298,3 +298,42 @@ impl Hierarchical {
 fn existing_level(levels: &mut [Option<Level>], level: usize) -> &mut Level {
     levels[level].as_mut().expect("a level with an entry exists")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::TestEntries;
+    use super::*;
+
+    /// Makes a wheel of eight slots per level that contains entries with these deadlines.
+    fn wheel(deadlines: impl IntoIterator<Item = u64>) -> (Hierarchical, TestEntries) {
+        let deadlines: Vec<_> = deadlines.into_iter().collect();
+        let (mut wheel, mut entries) = (Hierarchical::new(8), TestEntries::new(deadlines.iter().copied()));
+        (0..deadlines.len() as u32).for_each(|entry| wheel.insert(&mut entries, entry));
+        (wheel, entries)
+    }
+
+    #[test]
+    fn highest_level_has_slots_for_the_bits_that_are_left() {
+        // 64 bits are 21 digits of three bits, and one bit.
+        let (wheel, _) = wheel([1, u64::MAX]);
+        let slots: Vec<_> = wheel.levels(0).iter().map(|level| level.slots.clone()).collect();
+        assert_eq!(slots, [vec![0, 1, 0, 0, 0, 0, 0, 0], vec![0, 1]]);
+    }
+
+    #[test]
+    fn due_entries_are_sorted_by_key() {
+        let (mut wheel, mut entries) = wheel([1, 1, 1]);
+        wheel.advance(&mut entries, 1);
+        wheel.sort_due_by_key(|entry| u64::from(9 - entry), &mut entries);
+        assert_eq!([(); 3].map(|()| wheel.pop_due(&entries)), [Some(2), Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn cascade_prefetches_the_next_batch() {
+        const ENTRIES: u32 = 2 * CASCADE_BATCH as u32 + 3;
+
+        let (mut wheel, mut entries) = wheel((0..ENTRIES).map(|_| 9));
+        wheel.advance(&mut entries, 8);
+        assert!(entries.prefetched.borrow().iter().copied().eq(CASCADE_BATCH as u32..ENTRIES));
+    }
+}

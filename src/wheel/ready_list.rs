@@ -137,3 +137,52 @@ impl<T: Item> ReadyList<T> {
         self.front = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::TestEntries;
+    use super::*;
+
+    /// Makes a list of `len` entries.
+    fn list(len: u32) -> (ReadyList, TestEntries) {
+        let mut list = ReadyList::default();
+        let mut entries = TestEntries::new((0..len).map(u64::from));
+        (0..len).for_each(|entry| entries.set_position(entry, list.push(entry)));
+        (list, entries)
+    }
+
+    #[test]
+    fn empty_list_is_swapped() {
+        let (mut list, entries) = list(2);
+        let mut items = TombstoneVec::default();
+        items.push(7);
+        assert!(!list.swap_if_empty(&mut items, &entries));
+        assert_eq!((list.len(), items.len()), (2, 1));
+        list.clear();
+        assert!(list.swap_if_empty(&mut items, &entries));
+        assert_eq!((list.first(), items.len()), (Some(7), 0));
+        assert_eq!(*entries.prefetched.borrow(), [7]);
+    }
+
+    #[test]
+    fn compact_removes_the_tombstones_of_popped_entries() {
+        let (mut list, mut entries) = list(8);
+        for entry in 0..5 {
+            assert_eq!(list.pop(&entries), Some(entry));
+        }
+        assert_eq!(list.position_count(), 8);
+        list.compact(&mut entries);
+        assert_eq!((list.position_count(), list.len()), (3, 3));
+        assert_eq!((list.first(), entries.position(5)), (Some(5), 0));
+        list.remove_at(entries.position(6) as usize, &mut entries);
+        assert_eq!([(); 3].map(|()| list.pop(&entries)), [Some(5), Some(7), None]);
+    }
+
+    #[test]
+    fn pop_prefetches_a_later_entry() {
+        let (mut list, entries) = list(20);
+        list.pop(&entries);
+        list.pop(&entries);
+        assert_eq!(*entries.prefetched.borrow(), [16, 17]);
+    }
+}

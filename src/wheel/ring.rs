@@ -140,3 +140,47 @@ impl<B: Bucket> Ring<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct NoEntries;
+
+    impl Bucket for NoEntries {
+        fn clear(&mut self) {}
+    }
+
+    /// Makes a ring in which `used` slots have been used, and `cleared` of them cleared.
+    fn ring_with_unused_buckets(used: usize, cleared: usize) -> Ring<NoEntries> {
+        let mut ring = Ring::new(used.next_power_of_two());
+        for slot in 0..used {
+            ring.bucket_or_insert(slot, |_| ());
+        }
+        (0..cleared).for_each(|slot| ring.clear_slot(slot));
+        ring
+    }
+
+    #[test]
+    fn few_unused_buckets_are_kept() {
+        let mut ring = ring_with_unused_buckets(MAX_FREE_BUCKETS + 1, MAX_FREE_BUCKETS);
+        assert_eq!((ring.buckets.len(), ring.free.len()), (MAX_FREE_BUCKETS + 2, MAX_FREE_BUCKETS));
+        ring.clear_slot(MAX_FREE_BUCKETS);
+        assert_eq!((ring.buckets.len(), ring.free.len()), (1, 0), "bucket 0 is left");
+    }
+
+    #[test]
+    fn unused_buckets_are_freed_if_they_are_more_than_three_quarters() {
+        let mut ring = ring_with_unused_buckets(1_599, 1_200);
+        assert_eq!((ring.buckets.len(), ring.free.len()), (1_600, 1_200));
+        ring.clear_slot(1_200);
+        assert_eq!((ring.buckets.len(), ring.free.len()), (399, 0));
+        assert_eq!(ring.buckets.capacity(), 399, "no room for more than those in use");
+        for slot in 0..1_599 {
+            let bucket = ring.bucket_of_slot[slot] as usize;
+            assert_eq!(bucket != 0, slot > 1_200, "slot {slot}");
+            assert!(bucket == 0 || ring.buckets[bucket].slot as usize == slot, "slot {slot}");
+        }
+    }
+}

@@ -240,3 +240,84 @@ impl RoundsBucket {
         tombstone_vec::shrink_if_sparse(&mut self.chunk_minima);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::TestEntries;
+    use super::*;
+
+    /// Makes a bucket at round 0 of entries that are due in these rounds. An entry's deadline is
+    /// its round.
+    fn bucket(rounds: impl IntoIterator<Item = u64>) -> (RoundsBucket, TestEntries) {
+        let mut bucket = RoundsBucket::default();
+        bucket.init(0);
+        let rounds: Vec<_> = rounds.into_iter().collect();
+        for (entry, &round) in (0..).zip(&rounds) {
+            bucket.push(round, round, entry);
+        }
+        (bucket, TestEntries::new(rounds))
+    }
+
+    /// Visits the bucket. Returns the entries that were read, and the result of the visit.
+    fn visit(bucket: &mut RoundsBucket, round: u64, entries: &mut TestEntries) -> (Vec<u32>, Option<u64>) {
+        let mut read = Vec::new();
+        let next = bucket.visit(round, entries, |entries, entry| {
+            read.push(entry);
+            entries.deadline(entry)
+        });
+        (read, next)
+    }
+
+    #[test]
+    fn visit_returns_the_next_round_only_if_it_is_known() {
+        let (mut known, mut entries) = bucket([REBASE_AFTER_ROUNDS - 1]);
+        assert_eq!(visit(&mut known, 0, &mut entries), (vec![], Some(REBASE_AFTER_ROUNDS - 1)));
+        let (mut unknown, mut entries) = bucket([REBASE_AFTER_ROUNDS]);
+        assert_eq!(visit(&mut unknown, 0, &mut entries), (vec![], None));
+        let (mut near, mut entries) = bucket([1, 5]);
+        assert_eq!(visit(&mut near, 1, &mut entries), (vec![0], Some(5)));
+    }
+
+    #[test]
+    fn late_visit_subtracts_the_rounds_that_have_passed() {
+        const LATER: u64 = REBASE_AFTER_ROUNDS + 7;
+
+        let (mut bucket, mut entries) = bucket([LATER]);
+        visit(&mut bucket, REBASE_AFTER_ROUNDS - 1, &mut entries);
+        assert_eq!(bucket.base_round, 0);
+        assert_eq!(visit(&mut bucket, REBASE_AFTER_ROUNDS, &mut entries), (vec![], Some(LATER)));
+        assert_eq!((bucket.base_round, bucket.chunk_minima[0]), (REBASE_AFTER_ROUNDS, 7));
+        assert_eq!(visit(&mut bucket, LATER, &mut entries), (vec![0], None));
+    }
+
+    #[test]
+    fn visit_reads_only_chunks_in_which_an_entry_may_be_due() {
+        let rounds = [10; ENTRIES_PER_CHUNK].into_iter().chain([1, 20, 30]);
+        let (mut bucket, mut entries) = bucket(rounds);
+        let first = ENTRIES_PER_CHUNK as u32;
+        assert_eq!(visit(&mut bucket, 1, &mut entries), (vec![first], Some(10)));
+        assert_eq!(bucket.chunk_minima, [10, 20]);
+        assert_eq!(visit(&mut bucket, 20, &mut entries), ((0..first).chain([first + 1]).collect(), Some(30)));
+    }
+
+    #[test]
+    fn compact_updates_the_chunks() {
+        const LEN: usize = 2 * ENTRIES_PER_CHUNK;
+
+        let (mut bucket, mut entries) = bucket(100..100 + LEN as u64);
+        (0..=LEN / 2).for_each(|position| bucket.leave_tombstone(position));
+        bucket.compact(&mut entries);
+        assert_eq!((bucket.items.position_count(), bucket.len()), (LEN / 2 - 1, LEN / 2 - 1));
+        assert_eq!((bucket.chunk_minima.as_slice(), entries.position(LEN as u32 - 1)), (&[133][..], 30));
+    }
+
+    #[test]
+    fn cleared_bucket_has_no_entries() {
+        let (mut bucket, _) = bucket([1, 2]);
+        bucket.leave_tombstone(0);
+        bucket.clear();
+        assert_eq!((bucket.items.position_count(), bucket.chunk_minima.len()), (0, 0));
+        bucket.init(0);
+        assert_eq!(bucket.push(1, 1, 0), 0, "the first position");
+    }
+}

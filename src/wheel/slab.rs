@@ -350,4 +350,70 @@ mod tests {
         slab.insert(0, 'b');
         assert!(slab.get(key).is_none());
     }
+
+    #[test]
+    fn only_a_slab_with_many_cells_frees_memory() {
+        let below = [0, 1, MAX_IDLE_CELLS].map(trim_below);
+        assert_eq!(below, [0; 3]);
+        let below =
+            [1, MIN_USED, MIN_USED + 1, 3 * MAX_IDLE_CELLS].map(|more| trim_below(MAX_IDLE_CELLS + more));
+        assert_eq!(below, [1, 1, 2, 3 * MAX_IDLE_CELLS / MIN_USED], "a quarter of the cells above the bound");
+    }
+
+    #[test]
+    fn search_waits_until_half_of_the_cells_are_paid_for() {
+        const CELLS: usize = 4 * MAX_IDLE_CELLS;
+        const LAST: usize = CELLS - 100;
+        const REMOVALS_PER_SEARCH: usize = CELLS / 2 / CELLS_PER_REMOVAL;
+
+        let mut slab = Slab::new();
+        for _ in 0..CELLS {
+            slab.insert(0, ());
+        }
+        let mut order = (0..CELLS as u32).rev().filter(|&index| index as usize != LAST);
+        let mut remove = |count| order.by_ref().take(count).for_each(|index| slab.remove(index));
+        remove(CELLS - trim_below(CELLS) + REMOVALS_PER_SEARCH - 1);
+        let (paid, last_used) = (CELLS / 2 - CELLS_PER_REMOVAL, usize::MAX);
+        assert_eq!((slab.paid, slab.last_used), (paid, last_used), "no search so far");
+        slab.remove(0);
+        let (paid, last_used) = (CELLS / 2 - (CELLS - LAST - 1), LAST);
+        assert_eq!((slab.paid, slab.last_used), (paid, last_used), "has searched the last cells");
+        assert_eq!(slab.cells.len(), CELLS, "fewer than half of the cells are after the last used one");
+    }
+
+    #[test]
+    fn half_of_the_cells_are_freed() {
+        const CELLS: usize = 4 * MAX_IDLE_CELLS;
+
+        let mut slab = Slab::new();
+        for _ in 0..CELLS {
+            slab.insert(0, ());
+        }
+        for index in (0..CELLS).filter(|&index| index != CELLS / 2 - 1) {
+            slab.remove(index as u32);
+        }
+        assert_eq!((slab.cells.len(), slab.len), (CELLS / 2, 1));
+    }
+
+    #[test]
+    fn slab_with_the_highest_first_generation_frees_memory() {
+        const CELLS: usize = MAX_IDLE_CELLS + MIN_USED;
+
+        let mut slab = Slab::new();
+        let keys: Vec<_> = (0..CELLS).map(|_| slab.insert(0, ())).collect();
+        slab.cells[0].generation = MAX_FIRST_GENERATION - 1;
+        for key in &keys {
+            slab.remove(key.index);
+        }
+        assert_eq!((slab.cells.len(), slab.first_generation), (0, MAX_FIRST_GENERATION));
+    }
+
+    #[test]
+    fn take_stops_when_the_cells_are_freed() {
+        let mut slab = Slab::new();
+        let keys: Vec<_> = (0..=MAX_IDLE_CELLS).map(|value| slab.insert(0, value)).collect();
+        slab.remove(keys[MAX_IDLE_CELLS].index);
+        assert!(slab.take().into_iter().eq(0..MAX_IDLE_CELLS));
+        assert_eq!(slab.cells.len(), 0);
+    }
 }

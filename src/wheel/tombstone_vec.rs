@@ -163,3 +163,75 @@ pub(super) fn shrink_if_sparse<T: Copy>(vec: &mut Vec<T>) {
         *vec = vec.as_slice().into();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::TestEntries;
+    use super::*;
+
+    /// Makes an array of `len` entries, in which the first `tombstones` were removed.
+    fn vec_with_tombstones(len: usize, tombstones: usize) -> TombstoneVec {
+        let mut vec = TombstoneVec::default();
+        (0..len as u32).for_each(|entry| assert_eq!(vec.push(entry), entry));
+        (0..tombstones).for_each(|position| vec.leave_tombstone(position));
+        vec
+    }
+
+    #[test]
+    fn compact_removes_tombstones_from_the_middle_if_they_are_more_than_half() {
+        for len in [4, 5, 64] {
+            let half = len / 2;
+            let mut vec = vec_with_tombstones(len, half);
+            assert!(!vec.compact(|_, _| panic!("an entry moved")));
+            assert_eq!((vec.position_count(), vec.len()), (len, len - half));
+            vec.leave_tombstone(half);
+            let mut moved = Vec::new();
+            assert!(vec.compact(|entry, position| moved.push((entry, position))));
+            let left: Vec<_> = (half as u32 + 1..len as u32).collect();
+            assert_eq!(moved, left.iter().copied().zip(0..).collect::<Vec<_>>());
+            assert_eq!((vec.position_count(), vec.iter().collect::<Vec<_>>()), (left.len(), left));
+        }
+    }
+
+    #[test]
+    fn compact_removes_tombstones_at_the_end() {
+        let mut vec = vec_with_tombstones(8, 0);
+        vec.leave_tombstone(7);
+        vec.leave_tombstone(6);
+        assert!(!vec.compact(|_, _| panic!("an entry moved")));
+        assert_eq!((vec.position_count(), vec.len()), (6, 6));
+    }
+
+    #[test]
+    fn clear_keeps_only_a_small_array() {
+        for (capacity, kept) in [(MAX_IDLE_CAPACITY, MAX_IDLE_CAPACITY), (MAX_IDLE_CAPACITY + 1, 0)] {
+            let mut vec = Vec::with_capacity(capacity);
+            vec.push(0);
+            clear_and_trim(&mut vec);
+            assert_eq!((vec.len(), vec.capacity()), (0, kept));
+        }
+    }
+
+    #[test]
+    fn large_array_shrinks_if_less_than_a_quarter_is_in_use() {
+        for (capacity, len, shrinks) in [
+            (MAX_IDLE_CAPACITY, 0, false),
+            (MAX_IDLE_CAPACITY + 1, 15, true),
+            (400, 100, false),
+            (400, 99, true),
+        ] {
+            let mut vec = Vec::with_capacity(capacity);
+            vec.extend(0..len);
+            shrink_if_sparse(&mut vec);
+            assert_eq!(vec.capacity(), if shrinks { len } else { capacity });
+            assert!(vec.into_iter().eq(0..len));
+        }
+    }
+
+    #[test]
+    fn only_an_entry_is_prefetched() {
+        let (vec, entries) = (vec_with_tombstones(3, 1), TestEntries::default());
+        (0..4).for_each(|position| vec.prefetch(position, &entries));
+        assert_eq!(*entries.prefetched.borrow(), [1, 2]);
+    }
+}
