@@ -744,8 +744,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_returned_where_a_page_of_nodes_is_a_page_of_memory() {
-        assert_eq!(is_possible::<NoTasks>(), CAN_RETURN_MEMORY && size_of::<usize>() == 8);
+    fn memory_is_returned_on_each_platform_that_can() {
+        assert_eq!(is_possible::<NoTasks>(), CAN_RETURN_MEMORY);
     }
 
     #[test]
