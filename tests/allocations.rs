@@ -222,6 +222,28 @@ fn threads_that_end_leak_no_memory() {
     assert!(after < before + 50_000, "{before} bytes before, {after} after");
 }
 
+/// Two chunks of nodes per timer, the smaller of which has 64 KiB.
+#[test]
+fn timers_that_end_leak_no_memory() {
+    const TIMERS: usize = 10;
+
+    let _exclusive = EXCLUSIVE.write();
+    let use_timers = |timers| {
+        for _ in 0..timers {
+            let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
+            let timeout = || timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
+            let timeouts: Vec<_> = (0..1_100).map(|_| timeout()).collect();
+            driver.turn();
+            drop(timeouts);
+        }
+    };
+    use_timers(2);
+    let before = LIVE.load(Relaxed);
+    use_timers(TIMERS);
+    let after = LIVE.load(Relaxed);
+    assert!(before.abs_diff(after) < TIMERS * 50_000, "{before} bytes before, {after} after");
+}
+
 /// The worker does not look at the lanes of these threads any more when they end.
 #[test]
 fn threads_that_end_after_they_were_idle_leak_no_memory() {

@@ -163,6 +163,13 @@ fn chunk_layout<S: TaskContext>(chunk: usize) -> (Layout, Layout) {
     (all.unwrap_or_else(|_| out_of_nodes()).0, nodes)
 }
 
+/// Returns the number of the first node of the next page after so many nodes, if there is room: all
+/// nodes of the page have a location.
+fn next_number(made: u64) -> Option<u32> {
+    let limit = u32::MAX - (FIRST_CHUNK + PAGE) as u32;
+    u32::try_from(made).ok().filter(|&number| number < limit)
+}
+
 /// Ends the process. The timeout is counted as pending already: if this unwound, `stop` would never
 /// return, because it waits until the count is zero.
 #[cold]
@@ -265,10 +272,8 @@ impl<S: TaskContext> Arena<S> {
     }
 
     fn make_page(&self) -> Page<S> {
-        let number = self.made.fetch_add(PAGE as u64, Ordering::Relaxed);
-        let limit = u32::MAX - (FIRST_CHUNK + PAGE) as u32;
-        let number = u32::try_from(number).ok().filter(|&number| number < limit);
-        let number = number.unwrap_or_else(|| out_of_nodes());
+        let made = self.made.fetch_add(PAGE as u64, Ordering::Relaxed);
+        let number = next_number(made).unwrap_or_else(|| out_of_nodes());
         let (chunk, place) = location(number);
         let words = self.chunk(chunk).as_ptr().wrapping_add(FIRST_CHUNK << chunk);
         // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes. No
@@ -383,5 +388,58 @@ mod tests {
             }
         }
         assert_eq!(location(u32::MAX - FIRST_CHUNK as u32).0, CHUNKS - 1);
+    }
+
+    /// All numbers that have a location are used, except those of the last page.
+    #[test]
+    fn page_has_numbers_while_its_nodes_have_locations() {
+        let end = (1 << u32::BITS) - FIRST_CHUNK as u64;
+        assert_eq!(next_number(0), Some(0));
+        let last = end - 2 * PAGE as u64;
+        assert_eq!(next_number(last), Some(last as u32));
+        for made in [end, 1 << u32::BITS, (1 << u32::BITS) + PAGE as u64] {
+            assert_eq!(next_number(made), None);
+        }
+    }
+
+    struct NoTasks;
+
+    impl TaskContext for NoTasks {
+        type Timeout = ();
+        type Timer = ();
+    }
+
+    /// A chunk as large as a large page is aligned like one. The words of its pages follow.
+    #[test]
+    fn chunk_has_its_nodes_and_a_word_for_each_page() {
+        for chunk in 0..10 {
+            let count = FIRST_CHUNK << chunk;
+            let (all, nodes) = chunk_layout::<NoTasks>(chunk);
+            assert_eq!(nodes.size(), count * size_of::<Node<NoTasks>>());
+            let align = if nodes.size() < LARGE_PAGE { align_of::<Node<NoTasks>>() } else { LARGE_PAGE };
+            assert_eq!((nodes.align(), all.align()), (align, align));
+            assert_eq!(all.size(), nodes.size() + count / PAGE * size_of::<AtomicU64>());
+        }
+    }
+
+    #[test]
+    fn available_nodes_of_a_page_are_taken_together() {
+        let arena = Arena::<NoTasks>::new();
+        let numbers = |mut page: Page<NoTasks>| {
+            // SAFETY: the arena exists.
+            let numbers = std::iter::from_fn(move || page.next()).map(|node| unsafe { node.number() });
+            numbers.collect::<Vec<_>>()
+        };
+        let page = PAGE as u32;
+        assert!(numbers(arena.take_page()).into_iter().eq(0..page));
+        assert!(numbers(arena.take_page()).into_iter().eq(page..2 * page));
+        assert_eq!(arena.made(), 2 * PAGE as u64);
+        assert_eq!(arena.take_available(), None);
+        // SAFETY: the nodes were taken above.
+        unsafe { arena.give_out(1, 0b101) };
+        // SAFETY: the node was taken above.
+        unsafe { arena.give_out(1, 0b10_000) };
+        assert_eq!(numbers(arena.take_page()), [page, page + 2, page + 4]);
+        assert_eq!(arena.take_available(), None);
     }
 }

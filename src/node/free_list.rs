@@ -161,3 +161,33 @@ impl FreeList {
         has_any
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoTasks;
+
+    impl TaskContext for NoTasks {
+        type Timeout = ();
+        type Timer = ();
+    }
+
+    /// Each second page has too few free nodes to be given out at once, so that the limit matters.
+    #[test]
+    fn recycled_nodes_are_counted_whether_given_out_or_held() {
+        let (arena, mut list) = (Arena::<NoTasks>::new(), FreeList::new());
+        let mut recycled = 0;
+        for page in 0..40 {
+            let mut nodes = arena.take_page();
+            let nodes = std::iter::from_fn(|| nodes.next());
+            for node in nodes.take(if page % 2 == 0 { PAGE } else { PAGE / 2 - 1 }) {
+                // SAFETY: the list is used with one arena, of which this is a free node.
+                unsafe { list.put(&arena, node) };
+                recycled += 1;
+                assert_eq!(list.recycled(), recycled);
+            }
+        }
+        assert!(list.limit > 0 && list.given_out > 0);
+    }
+}

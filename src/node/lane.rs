@@ -330,3 +330,137 @@ impl Waiting<'_> {
         count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::thread;
+
+    /// No message of these tests.
+    const NONE: u64 = u64::MAX;
+
+    /// A producer and a consumer. The pool has no nodes, so the messages are only numbers.
+    fn new() -> (Producer, Consumer) {
+        lane(PoolId::new())
+    }
+
+    /// Pushes so many messages. Each is its ticket and one.
+    fn push(producer: &mut Producer, count: u64) {
+        for _ in 0..count {
+            let message = producer.ticket() + 1;
+            // SAFETY: no consumer of these tests looks for the node of a message.
+            unsafe { producer.push(message) };
+        }
+    }
+
+    /// Takes at most so many messages.
+    fn take(consumer: &mut Consumer, most: u64) -> Vec<Received> {
+        let mut all = Vec::new();
+        let count = consumer.look().take(most, |group| all.extend_from_slice(group));
+        assert_eq!(count, all.len() as u64);
+        all
+    }
+
+    #[test]
+    fn messages_before_the_last_two_blocks_are_settled() {
+        for (pushed, first) in [(0, 0), (1, 0), (BLOCK, 0), (2 * BLOCK, 0), (2 * BLOCK + 1, BLOCK)] {
+            assert_eq!(settled(pushed), first, "{pushed} messages");
+        }
+        assert_eq!(settled(3 * BLOCK), BLOCK);
+        assert_eq!(settled(3 * BLOCK + 1), 2 * BLOCK);
+    }
+
+    #[test]
+    fn message_of_the_last_two_blocks_is_taken_back() {
+        let (mut producer, mut consumer) = new();
+        push(&mut producer, 2 * BLOCK + 1);
+        assert!(!producer.take_back(BLOCK - 1, BLOCK, NONE), "more than a block old");
+        for ticket in [BLOCK, 2 * BLOCK - 1, 2 * BLOCK] {
+            assert!(!producer.take_back(ticket, 1, 2), "{ticket}: another message");
+            assert!(producer.take_back(ticket, ticket + 1, NONE), "{ticket}");
+            assert!(!producer.take_back(ticket, ticket + 1, NONE), "{ticket}: twice");
+        }
+        assert!(producer.take_back(BLOCK + 1, 1, BLOCK + 2), "the second of the two messages");
+        let taken_back = [BLOCK, BLOCK + 1, 2 * BLOCK - 1, 2 * BLOCK];
+        for (ticket, received) in (0..).zip(take(&mut consumer, u64::MAX)) {
+            let expected = if taken_back.contains(&ticket) { 0 } else { ticket + 1 };
+            assert_eq!(received.message, expected);
+        }
+    }
+
+    /// One of both ends finds each message, whatever the worker has taken before.
+    #[test]
+    fn message_that_the_worker_has_taken_is_not_taken_back() {
+        for before in [0, 1, 100, 2 * BLOCK] {
+            for pushed in [1, BLOCK, BLOCK + 100, 2 * BLOCK + 1, 3 * BLOCK] {
+                let (mut producer, mut consumer) = new();
+                push(&mut producer, before);
+                take(&mut consumer, before);
+                push(&mut producer, pushed);
+                assert_eq!(take(&mut consumer, u64::MAX).len() as u64, pushed);
+                for ticket in before..before + pushed {
+                    assert!(!producer.take_back(ticket, ticket + 1, NONE), "{before}, {pushed}: {ticket}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn messages_that_wait_are_owed_and_later_ones_are_not() {
+        let (mut producer, mut consumer) = new();
+        push(&mut producer, 5);
+        assert!(take(&mut consumer, 2).iter().all(|received| !received.is_owed));
+        consumer.owe(true);
+        push(&mut producer, 7);
+        let owed = |consumer: &mut Consumer| take(consumer, 1)[0].is_owed;
+        assert!((0..3).all(|_| owed(&mut consumer)));
+        assert!(!owed(&mut consumer));
+        consumer.owe(true);
+        consumer.owe(false);
+        assert!(!owed(&mut consumer));
+    }
+
+    #[test]
+    fn retired_lane_says_so_and_keeps_its_messages() {
+        let (mut producer, mut consumer) = new();
+        push(&mut producer, 3);
+        let waiting = consumer.look();
+        assert_eq!((waiting.count(), waiting.is_retired()), (3, false));
+        drop(producer);
+        let waiting = consumer.look();
+        assert_eq!((waiting.count(), waiting.is_retired()), (3, true));
+        assert_eq!(take(&mut consumer, u64::MAX).len(), 3);
+        assert_eq!(consumer.waiting(), (0, true));
+    }
+
+    #[test]
+    fn one_side_gets_the_end_of_an_unlisted_lane() {
+        let (mut producer, mut consumer) = new();
+        assert!(!producer.is_unlisted() && producer.list().is_none(), "the worker has the end");
+        push(&mut producer, 1);
+        take(&mut consumer, 1);
+        consumer.unlist();
+        assert!(producer.is_unlisted());
+        assert!(producer.list().is_none() && !consumer.stays_listed(), "no message waits");
+        push(&mut producer, 1);
+        assert!(consumer.stays_listed());
+        assert!(!producer.is_unlisted() && producer.list().is_none(), "the worker has kept the end");
+        take(&mut consumer, 1);
+        consumer.unlist();
+        push(&mut producer, 1);
+        let mut made = producer.list().expect("the thread makes the end anew");
+        assert!(!consumer.stays_listed(), "the thread has made the end anew");
+        assert_eq!(take(&mut made, u64::MAX)[0].message, 3);
+    }
+
+    /// If each block dropped the next one, a long lane would overflow the stack.
+    #[test]
+    fn long_lane_is_dropped_on_a_small_stack() {
+        const BLOCKS: u64 = if cfg!(miri) { 4 } else { 4_000 };
+
+        let (mut producer, consumer) = new();
+        push(&mut producer, BLOCKS * BLOCK);
+        let thread = thread::Builder::new().stack_size(128 << 10).spawn(move || drop((producer, consumer)));
+        thread.unwrap().join().unwrap();
+    }
+}

@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::panic::RefUnwindSafe;
 
 use super::task::{TaskCell, TaskContext};
@@ -83,14 +82,5 @@ impl<S: TaskContext> Node<S> {
         // SAFETY: a `&Node` outside `fill` comes from a counted reference. A task is put only into
         // a node without one.
         unsafe { self.task.is_periodic() }
-    }
-}
-
-impl<S: TaskContext> fmt::Debug for Node<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node")
-            .field("number", &self.number)
-            .field("end", &self.word.end())
-            .finish_non_exhaustive()
     }
 }

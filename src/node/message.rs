@@ -73,3 +73,19 @@ impl<'a, S: Owner> Message<'a, S> {
         self.handle
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_is_not_zero_and_names_its_kind_and_its_node() {
+        for kind in [Kind::New, Kind::Replacement, Kind::Moved, Kind::Ended] {
+            for number in [0, 1, 64, u32::MAX] {
+                let message = kind.encode(number);
+                assert_ne!(message, 0);
+                assert_eq!(Kind::decode(message), (kind, number));
+            }
+        }
+    }
+}

@@ -28,7 +28,6 @@
 
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -343,11 +342,5 @@ impl<S: Owner> Drop for Handle<S> {
     fn drop(&mut self) {
         // SAFETY: the handle is gone after its drop.
         S::recycle(unsafe { self.release_refs() });
-    }
-}
-
-impl<S: Owner> fmt::Debug for Handle<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

@@ -256,8 +256,8 @@ impl Surplus {
             return self.end();
         }
         let (mut kept, mut first_region) = (0, 0);
-        // Region 0 cannot be returned.
-        while kept < reserve || first_region == 0 {
+        // Region 0 cannot be returned. A reserve is never zero, so it is kept.
+        while kept < reserve {
             kept += u64::from(counts[first_region]);
             first_region += 1;
         }
@@ -729,6 +729,96 @@ mod tests {
         assert_eq!(memory.pages(), pages, "no node is lost");
     }
 
+    /// Takes so many pages from a new arena, and frees the nodes of the first of them.
+    fn memory_with(pages: usize, free: usize) -> (Memory, Vec<FreeNode<NoTasks>>) {
+        let mut memory = Memory::new();
+        let mut nodes = memory.take(pages * PAGE);
+        let used = nodes.split_off(free * PAGE);
+        memory.put(nodes);
+        assert_eq!((memory.pages(), memory.arena.pages.len()), (pages, free));
+        (memory, used)
+    }
+
+    fn has_surplus(memory: &Memory) -> bool {
+        memory.surplus.has_surplus(&memory.list, &memory.arena)
+    }
+
+    #[test]
+    fn memory_is_returned_on_each_platform_that_can() {
+        assert_eq!(is_possible::<NoTasks>(), CAN_RETURN_MEMORY);
+    }
+
+    #[test]
+    fn reserve_is_one_in_eight_of_the_pages_in_use() {
+        assert_eq!(reserve(0), MIN_RESERVE);
+        assert_eq!(reserve(RESERVE * MIN_RESERVE), MIN_RESERVE);
+        assert_eq!(reserve(RESERVE * (MIN_RESERVE + 100)), MIN_RESERVE + 100);
+    }
+
+    #[test]
+    fn search_needs_more_than_twice_the_reserve() {
+        if !is_possible::<NoTasks>() {
+            return;
+        }
+        let least = 2 * MIN_RESERVE as usize;
+        assert!(!has_surplus(&memory_with(least, least).0));
+        assert!(has_surplus(&memory_with(least + 1, least + 1).0));
+        // Three times as many pages are in use, which is not enough for a larger reserve.
+        assert!(has_surplus(&memory_with(4 * (least + 1), least + 1).0));
+    }
+
+    #[test]
+    fn search_begins_once_it_is_paid_for_and_not_after_a_refusal() {
+        if !is_possible::<NoTasks>() {
+            return;
+        }
+        let pages = 2 * MIN_RESERVE as usize + 8;
+        let (mut memory, _used) = memory_with(pages, pages);
+        memory.surplus.price = memory.list.recycled();
+        assert!(has_surplus(&memory));
+        memory.surplus.price += 1;
+        assert!(!has_surplus(&memory));
+        memory.surplus.price = 1;
+        memory.surplus.recycled = memory.list.recycled() - 1;
+        assert!(has_surplus(&memory));
+        memory.surplus.is_refused = true;
+        assert!(!has_surplus(&memory));
+    }
+
+    /// The last page is the first one of a region.
+    #[test]
+    fn search_counts_the_pages_of_each_region() {
+        if !is_possible::<NoTasks>() {
+            return;
+        }
+        let pages = 2 * REGION - FIRST_PAGE + 1;
+        let (mut memory, _used) = memory_with(pages, pages);
+        assert!(memory.step());
+        assert_eq!(memory.surplus.phase, Phase::Count(pages));
+        assert_eq!((memory.surplus.free.len(), memory.surplus.is_split.len()), (3, 3));
+        while matches!(memory.surplus.phase, Phase::Count(_)) {
+            assert!(memory.step());
+        }
+        assert_eq!(memory.surplus.first_region, 1);
+        assert_eq!(memory.surplus.taken.len(), 3 * REGION / 64);
+    }
+
+    /// Those in the first regions stay.
+    #[test]
+    fn plan_keeps_the_reserve() {
+        let reserve = MIN_RESERVE as u32;
+        let memory = Memory::new();
+        let plan = |free: &[u32]| {
+            let mut surplus = Surplus::new();
+            surplus.free = free.to_vec();
+            (surplus.plan(&memory.arena), surplus.first_region)
+        };
+        assert_eq!(plan(&[2 * reserve]).0, Phase::Idle);
+        assert_eq!(plan(&[2 * reserve + 1]), (Phase::Take(0), 1));
+        assert_eq!(plan(&[reserve - 1, 1, 2 * reserve]), (Phase::Take(0), 2));
+        assert_eq!(plan(&[reserve - 2, 1, 2 * reserve]), (Phase::Take(0), 3));
+    }
+
     #[test]
     fn large_system_pages_are_returned_whole() {
         assert_eq!(whole_units(0b1011_0111, 1), 0b1011_0111);
@@ -736,6 +826,7 @@ mod tests {
         assert_eq!(whole_units(0b1111_0111, 4), 0b1111_0000);
         assert_eq!(whole_units(u64::MAX, 16), u64::MAX);
         assert_eq!(whole_units(u64::MAX >> 1, 16), u64::MAX >> 16);
+        assert_eq!(whole_units(u64::MAX >> 1, 32), u64::MAX >> 32);
         assert_eq!(whole_units(u64::MAX, 64), 0);
         assert_eq!(first_run(0b0110_1110), 1..4);
         assert_eq!(first_run(u64::MAX), 0..64);

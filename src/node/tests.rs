@@ -1,8 +1,15 @@
-//! A burst of timeouts, with a worker that this thread plays.
+//! A timer without an engine: this thread plays the worker too.
 
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use super::arena::PAGE;
+use super::timer_ref::TimerRef;
 use super::*;
 use crate::sync::Arc;
 use crate::sync::unmodelled::Mutex;
+use crate::ticks::Ticks;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical};
 
 /// A timer without anything but nodes.
@@ -45,6 +52,24 @@ impl Task<Timer> for Nothing {
     }
 }
 
+/// A periodic task that ends at its first run.
+struct RunsOnce;
+
+impl Task<Timer> for RunsOnce {
+    const IS_PLAIN: bool = false;
+    const IS_PERIODIC: bool = true;
+
+    fn run(self, _: &Handle<Timer>) {
+        unreachable!("the task is periodic");
+    }
+
+    fn cancelled(self, _: &Handle<Timer>) {}
+
+    fn name() -> &'static str {
+        "runs once"
+    }
+}
+
 /// A thread and the worker.
 struct Both {
     pool: Arc<Pool<Timer>>,
@@ -68,15 +93,18 @@ impl Both {
         self.lend().schedule(Nothing, deadline)
     }
 
-    fn cancel(&mut self, handle: Handle<Timer>) {
+    /// Returns whether nodes were freed for the worker to reclaim.
+    fn cancel(&mut self, handle: Handle<Timer>) -> bool {
         let seen = handle.not_ended().expect("the timeout has not ended");
         if let Some((task, _)) = self.lend().cancel(&handle, seen).into_task() {
             let CancelledTask::Owned(task) = task else { panic!("the task does not run") };
+            assert!(task.is_plain(), "its cancellation has nothing to do");
             task.discard();
         }
         let mut released = Some(handle.release());
-        self.local.recycle(&mut released);
+        let has_freed = self.local.recycle(&mut released);
         assert!(released.is_none());
+        has_freed
     }
 
     fn receive(&mut self) {
@@ -100,6 +128,15 @@ impl Both {
             let handle = claimed.with(|task, timeout| task.run(timeout));
             nodes.recycle(handle);
         }
+    }
+
+    /// Takes in what the thread has freed. Returns whether there was anything.
+    fn collect(&self) -> bool {
+        self.pool.nodes.lock().unwrap().of(&self.pool).collect_remote_frees()
+    }
+
+    fn has_surplus(&self) -> bool {
+        self.pool.nodes.lock().unwrap().of(&self.pool).has_surplus()
     }
 
     /// Returns the number of steps.
@@ -176,4 +213,196 @@ fn memory_is_returned_and_used_again() {
             both.receive();
         }
     }
+}
+
+fn both() -> Both {
+    Both::new(EitherWheel::Hashed(Hashed::new(512)))
+}
+
+#[test]
+fn worker_knows_of_a_surplus_until_it_is_returned() {
+    const COUNT: usize = if cfg!(miri) { 6_000 } else { 60_000 };
+
+    let mut both = both();
+    assert!(!both.has_surplus());
+    burst(&mut both, COUNT, "expire");
+    assert_eq!(both.has_surplus(), crate::platform::CAN_RETURN_MEMORY);
+    both.return_memory();
+    assert!(!both.has_surplus());
+}
+
+#[test]
+fn thread_keeps_two_pages_of_free_nodes_and_gives_others_to_the_worker() {
+    let mut both = both();
+    let handles: Vec<_> = (0..2 * PAGE + 2).map(|_| both.schedule(1)).collect();
+    for (each, handle) in (1..).zip(handles) {
+        assert_eq!(both.cancel(handle), each > 2 * PAGE + 1, "{each} nodes");
+    }
+    assert!(both.collect());
+    assert!(!both.collect(), "nothing is left");
+}
+
+#[test]
+fn thread_with_a_cache_takes_only_handles_of_its_timer() {
+    let (mut own, mut other) = (both(), both());
+    assert!(own.local.is_of(Arc::as_ptr(&own.pool)) && !own.local.is_of(Arc::as_ptr(&other.pool)));
+    let mut released = Some(other.schedule(1).release());
+    assert!(!own.local.recycle(&mut released));
+    assert!(released.is_some(), "it is left to the caller");
+    assert!(!other.local.recycle(&mut released), "the message still has the node");
+    assert!(released.is_none());
+}
+
+#[test]
+#[should_panic(expected = "the handle is one of this timer")]
+fn handle_of_another_timer_is_not_cancelled() {
+    let (mut own, mut other) = (both(), both());
+    let handle = other.schedule(1);
+    let seen = handle.not_ended().unwrap();
+    own.lend().cancel(&handle, seen);
+}
+
+/// Another block begins with each 512 messages, and eight blocks are a lot.
+#[test]
+fn each_lot_of_messages_is_noticed_once() {
+    let mut both = both();
+    let mut lots = Vec::new();
+    for pushed in 1..=10_000 {
+        let handle = both.schedule(1);
+        both.cancel(handle);
+        if both.local.take_full_lot() {
+            lots.push(pushed);
+            both.receive();
+        }
+    }
+    assert_eq!(lots, [8 * 512 + 1, 16 * 512 + 1]);
+}
+
+#[test]
+fn what_a_thread_leaves_is_for_the_next_thread_or_for_the_worker() {
+    let mut both = both();
+    let idle = IdleNodes::new();
+    assert!(!idle.retire(&both.pool) && idle.take().is_none());
+    let handle = both.schedule(1);
+    both.cancel(handle);
+    idle.put(both.local);
+    both.local = idle.take().expect("what the thread has left");
+    assert!(!idle.retire(&both.pool), "another thread has taken it");
+    idle.put(both.local);
+    assert!(idle.retire(&both.pool));
+    assert!(both.consumer.look().is_retired());
+    let mut nodes = both.pool.nodes.lock().unwrap();
+    assert!(nodes.of(&both.pool).collect_remote_frees(), "the free nodes are the worker's");
+    assert!(!idle.retire(&both.pool));
+}
+
+#[test]
+fn thread_sees_whether_the_worker_looks_at_its_lane() {
+    let mut both = both();
+    assert!(!both.lend().is_unlisted());
+    both.consumer.unlist();
+    assert!(both.lend().is_unlisted());
+}
+
+#[test]
+fn last_handle_frees_the_node_for_a_thread_without_a_cache() {
+    let mut both = both();
+    let handle = both.schedule(1);
+    both.receive();
+    both.expire(1);
+    let other = handle.clone();
+    assert!(handle.release().free_remotely().is_none(), "there is another handle");
+    assert!(!both.collect());
+    assert!(other.release().free_remotely().is_some());
+    assert!(both.collect());
+}
+
+#[test]
+fn worker_recycles_the_node_of_an_expired_timeout_itself() {
+    let mut both = both();
+    drop(both.schedule(1));
+    both.receive();
+    both.expire(1);
+    assert!(!both.collect());
+}
+
+/// They would keep the timer.
+#[test]
+fn worker_gives_its_reserve_of_references_back() {
+    let mut both = both();
+    drop(both.schedule(1));
+    both.receive();
+    both.expire(1);
+    let Both { pool, local, .. } = both;
+    drop(local);
+    assert_eq!(Arc::strong_count(&pool), 2);
+    pool.nodes.lock().unwrap().of(&pool).empty_reserve();
+    assert_eq!(Arc::strong_count(&pool), 1);
+}
+
+#[test]
+fn last_reference_of_the_wheel_gives_the_node() {
+    let both = both();
+    let node = both.pool.arena.take_page().next().unwrap();
+    // SAFETY: the node is one of the pool, which exists until the end of this test.
+    let (handle, wheel_ref) = unsafe { node.fill(Nothing, 1, 0, TimerRef::new(&both.pool)) };
+    assert!(!wheel_ref.is_last_reference());
+    assert!(handle.release().node.is_none());
+    assert!(wheel_ref.is_last_reference());
+    assert!(wheel_ref.release().is_some());
+}
+
+/// The worker has the node of the second one, whose message says that it has ended, in the wheel.
+#[test]
+fn earliest_timeouts_are_those_that_have_not_ended() {
+    let mut both = both();
+    let _running = both.lend().schedule(RunsOnce, 5);
+    let handles = [30, 10, 20].map(|deadline| both.schedule(deadline));
+    both.receive();
+    let [_first, second, third] = handles;
+    both.cancel(second);
+    let mut nodes = both.pool.nodes.lock().unwrap();
+    let mut nodes = nodes.of(&both.pool);
+    nodes.advance(5);
+    let Expiry::Run(run) = nodes.next_due().unwrap().expire(|_| true) else { panic!("it is periodic") };
+    let _claimed = run.hand_over(1_000);
+    assert!(matches!(third.reset(8), Reset::EarlierInWheel(_)), "a message is under way");
+    let earliest = nodes.earliest(Ticks::new(Duration::from_nanos(1)), 10);
+    assert_eq!(earliest, [(8, "nothing"), (30, "nothing")]);
+}
+
+/// The worker has refused the timeout, because the timer closes.
+#[test]
+fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
+    let mut both = both();
+    let handle = both.schedule(1);
+    let mut nodes = both.pool.nodes.lock().unwrap();
+    nodes.of(&both.pool).receive(both.consumer.look(), u64::MAX, |arrival, _| {
+        let Arrival::New(node) = arrival else { panic!("the timeout is new") };
+        node.refuse();
+    });
+    drop(nodes);
+    let Ok(claimed) = both.lend().withdraw(handle) else { panic!("the timeout has not ended") };
+    let handle = claimed.with(|task, _| task.discard());
+    assert!(handle.release().node.is_some());
+}
+
+#[test]
+fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
+    let mut both = both();
+    drop(both.lend().schedule(RunsOnce, 1));
+    both.receive();
+    let mut nodes = both.pool.nodes.lock().unwrap();
+    let mut nodes = nodes.of(&both.pool);
+    nodes.advance(1);
+    let Expiry::Run(mut run) = nodes.next_due().unwrap().expire(|_| true) else { panic!("it is periodic") };
+    assert_eq!(run.name(), "runs once");
+    assert!(run.repeat(&both.pool).is_none());
+    let HeldRunOutcome::LastRun(ended) = run.finish(None) else { panic!("it was not cancelled") };
+    let mut was_dropped = false;
+    ended.discard(|task| {
+        task.discard();
+        was_dropped = true;
+    });
+    assert!(was_dropped);
 }

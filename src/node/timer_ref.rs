@@ -225,3 +225,62 @@ impl<T: Counted> Drop for LocalCount<T> {
 fn as_non_null<T>(value: &Arc<T>) -> NonNull<T> {
     NonNull::new(Arc::as_ptr(value).cast_mut()).expect("an Arc is not null")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Value(SharedCount);
+
+    // SAFETY: the count is a field, which no other value has.
+    unsafe impl Counted for Value {
+        fn count(&self) -> &SharedCount {
+            &self.0
+        }
+    }
+
+    impl Value {
+        fn references(&self) -> usize {
+            self.0.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn reserve_takes_in_references_to_its_own_value_only() {
+        let [value, other] = [(); 2].map(|()| Arc::new(Value::default()));
+        let mut local = LocalCount::new(Arc::downgrade(&value));
+        assert!(local.is_of(Arc::as_ptr(&value)) && !local.is_of(Arc::as_ptr(&other)));
+        let (own, foreign) = (TimerRef::new(&value), TimerRef::new(&other));
+        assert_eq!((own.as_ptr(), foreign.as_ptr()), (Arc::as_ptr(&value), Arc::as_ptr(&other)));
+        assert!(!local.put(foreign));
+        assert_eq!((other.references(), Arc::strong_count(&other), local.references), (0, 1, 0));
+        assert!(local.put(own));
+        assert_eq!((value.references(), local.references), (1, 1));
+    }
+
+    /// One batch stays, so that the next references need not change the shared count either.
+    #[test]
+    fn more_than_two_batches_in_reserve_give_one_back() {
+        let value = Arc::new(Value::default());
+        let mut local = LocalCount::new(Arc::downgrade(&value));
+        for expected in 1..=2 * BATCH {
+            assert!(local.put(TimerRef::new(&value)));
+            assert_eq!((local.references, value.references()), (expected, expected));
+        }
+        assert!(local.put(TimerRef::new(&value)));
+        assert_eq!((local.references, value.references()), (BATCH + 1, BATCH + 1));
+    }
+
+    #[test]
+    fn reserve_that_is_dropped_gives_its_references_back() {
+        let value = Arc::new(Value::default());
+        let mut local = LocalCount::new(Arc::downgrade(&value));
+        let reference = local.take();
+        assert_eq!((value.references(), Arc::strong_count(&value)), (BATCH, 2));
+        drop(local);
+        assert_eq!((value.references(), Arc::strong_count(&value)), (1, 2));
+        drop(reference);
+        assert_eq!((value.references(), Arc::strong_count(&value)), (0, 1));
+    }
+}

@@ -306,3 +306,64 @@ impl StateWord {
 fn to_cancelled(seen: SeenWord) -> Option<(u64, u64)> {
     (!seen.has_ended()).then(|| (CANCELLED, seen.deadline()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: u64 = 100;
+
+    fn in_flight() -> StateWord {
+        let word = StateWord::unused();
+        // SAFETY: no other thread has the word.
+        unsafe { word.begin(DEADLINE) };
+        word
+    }
+
+    fn in_wheel() -> StateWord {
+        let word = in_flight();
+        assert_eq!(word.enter_wheel(false), Some(DEADLINE));
+        word
+    }
+
+    fn cancelled() -> StateWord {
+        let word = in_wheel();
+        assert!(word.cancel().is_some());
+        word
+    }
+
+    fn running() -> StateWord {
+        let word = in_wheel();
+        assert!(word.begin_run());
+        word
+    }
+
+    #[test]
+    fn periodic_task_that_runs_is_not_reset() {
+        let word = running();
+        assert!(matches!(word.reset(DEADLINE), Move::HasEnded));
+        assert!(word.relaxed().is_running());
+    }
+
+    #[test]
+    fn run_begins_only_in_the_wheel_and_once() {
+        assert!(in_wheel().begin_run());
+        for word in [in_flight(), cancelled(), running()] {
+            let before = word.relaxed().0;
+            assert!(!word.begin_run());
+            assert_eq!(word.relaxed().0, before);
+        }
+    }
+
+    #[test]
+    fn timeout_that_is_not_due_is_given_back_only_in_the_wheel() {
+        let expire = |word: &StateWord, is_due: bool| word.expire(false, |_| is_due);
+        assert!(matches!(expire(&in_wheel(), false), WordExpiry::NotDue(DEADLINE)));
+        assert!(matches!(expire(&in_flight(), false), WordExpiry::LeftToMessage));
+        for is_due in [false, true] {
+            assert!(matches!(expire(&cancelled(), is_due), WordExpiry::LeftToMessage));
+        }
+        assert!(matches!(expire(&in_wheel(), true), WordExpiry::Expired { was_in_wheel: true }));
+        assert!(matches!(expire(&in_flight(), true), WordExpiry::Expired { was_in_wheel: false }));
+    }
+}
