@@ -207,10 +207,13 @@ fn task_runs_although_the_subscriber_panics() {
 #[test]
 fn without_the_setting_tasks_run_in_no_span() {
     with_default(Spans::default(), || {
-        let (mut t, log) = (Driven::new(), Log::default());
-        info_span!("request").in_scope(|| t.timer.new_timeout_task(log.clone(), TICK).unwrap());
-        t.pass(TICK);
-        assert_eq!(log.take(), ["none"]);
+        for limit in [0, 5] {
+            let mut t = Driven::with(|builder| builder.max_pending_timeouts(limit));
+            let log = Log::default();
+            info_span!("request").in_scope(|| t.timer.new_timeout_task(log.clone(), TICK).unwrap());
+            t.pass(TICK);
+            assert_eq!(log.take(), ["none"], "with a limit of {limit}");
+        }
     });
 }
 
