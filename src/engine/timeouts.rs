@@ -266,6 +266,8 @@ mod tests {
         new: NewLanes,
         lanes: Vec<LocalNodes<SharedFields>>,
         counts: OwnCounts,
+        /// Which of the messages that were taken last were owed.
+        owed: Vec<bool>,
         t: Driven,
     }
 
@@ -273,7 +275,8 @@ mod tests {
         fn with_lanes(count: usize) -> Self {
             let t = Driven::new();
             let (new, counts) = (NewLanes::new(t.shared().id()), t.shared().pending_counts.take());
-            let mut queue = Self { queue: TimeoutsQueue::default(), new, lanes: Vec::new(), counts, t };
+            let mut queue =
+                Self { queue: TimeoutsQueue::default(), new, lanes: Vec::new(), counts, owed: Vec::new(), t };
             queue.open(count);
             queue
         }
@@ -294,26 +297,28 @@ mod tests {
             }
         }
 
-        /// Takes messages. Returns how many waited in each lane that was taken from, and how many were
-        /// to be taken there at most; and which messages were owed.
-        fn take_owed(&mut self, most: usize) -> (Vec<(u64, u64)>, (usize, bool), Vec<bool>) {
-            let (mut lanes, mut owed) = (Vec::new(), Vec::new());
+        /// Takes messages. Returns how many waited in each lane that was taken from, and how many
+        /// were to be taken there at most; then what `take` returns.
+        fn take(&mut self, most: usize) -> (Vec<(u64, u64)>, (usize, bool)) {
+            let mut lanes = Vec::new();
             let mut worker = self.t.shared().worker.lock();
             let mut nodes = worker.nodes.of(self.t.shared());
+            self.owed.clear();
             let taken = self.queue.take(&self.new, most, |waiting, most| {
                 lanes.push((waiting.count(), most));
                 nodes.receive(waiting, most, |arrival, is_owed| {
                     let Arrival::New(node) = arrival else { panic!("each message is a new timeout") };
                     node.accept(|_, tick| tick + 1);
-                    owed.push(is_owed);
+                    self.owed.push(is_owed);
                 })
             });
-            (lanes, taken, owed)
+            (lanes, taken)
         }
 
-        fn take(&mut self, most: usize) -> (Vec<(u64, u64)>, (usize, bool)) {
-            let (lanes, taken, _) = self.take_owed(most);
-            (lanes, taken)
+        /// Takes messages. Returns which of them were owed.
+        fn take_owed(&mut self, most: usize) -> &[bool] {
+            self.take(most);
+            &self.owed
         }
 
         /// Looks so often at lanes in which nothing waits.
@@ -406,14 +411,14 @@ mod tests {
         q.queue.owe(&q.new, true);
         q.push(&[1, 0]);
         // (The first lane was cut short, so the second one is first now.)
-        assert_eq!(q.take_owed(2).2, [true, true]);
+        assert_eq!(q.take_owed(2), [true, true]);
         assert!(q.queue.may_have_owed(true));
-        assert_eq!(q.take_owed(9).2, [true, false]);
+        assert_eq!(q.take_owed(9), [true, false]);
         assert!(q.queue.may_have_owed(false), "in this turn");
         assert!(!q.queue.may_have_owed(false));
         q.push(&[2, 0]);
         q.queue.owe(&q.new, false);
-        assert_eq!(q.take_owed(9).2, [false, false]);
+        assert_eq!(q.take_owed(9), [false, false]);
         assert!(!q.queue.may_have_owed(false));
     }
 }
