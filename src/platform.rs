@@ -293,7 +293,7 @@ impl Counter {
 
 #[cfg(all(test, target_os = "linux", not(miri), not(hashed_wheel_loom)))]
 mod tests {
-    use super::{Counter, heavy_fence, limit_timer_slack, membarrier, memory_page_size, timer_slack};
+    use super::*;
     use crate::HashedWheelTimer;
     use crate::sync::spawn;
     use std::sync::mpsc::channel;
@@ -354,17 +354,30 @@ mod tests {
         }
     }
 
-    /// A kernel that does not have a command, or does not know the call, returns an error.
+    #[test]
+    fn the_slack_that_was_set_is_read() {
+        let wait = spawn("slack".to_owned(), None, || {
+            // SAFETY: this changes a number of the calling thread and takes no pointer.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 12_345, 0, 0, 0) };
+            assert_eq!(timer_slack(), 12_345);
+        });
+        wait.unwrap().join().unwrap();
+    }
+
     #[test]
     fn a_heavy_fence_is_possible_once_the_process_is_registered() {
-        const UNKNOWN: libc::c_int = 1 << 30;
+        /// `MEMBARRIER_CMD_GET_REGISTRATIONS`, since Linux 6.3: zero is none.
+        const REGISTRATIONS: libc::c_int = 1 << 9;
 
-        assert!(!membarrier::call(UNKNOWN));
-        if membarrier::call(membarrier::REGISTER) {
-            assert!(heavy_fence());
-        } else {
-            assert!(!heavy_fence());
+        let is_possible = heavy_fence();
+        if membarrier::call(REGISTRATIONS) {
+            assert!(!is_possible, "the process is not registered");
         }
+        // SAFETY: `membarrier` takes numbers and neither reads nor writes memory.
+        let result = unsafe { libc::syscall(libc::SYS_membarrier, membarrier::REGISTER, 0, 0) };
+        register_heavy_fence();
+        assert_eq!((has_heavy_fence(), heavy_fence()), (result == 0, result == 0));
+        assert!(!membarrier::call(1 << 30), "there is no such command");
     }
 
     #[test]
