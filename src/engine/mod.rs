@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    /// A test that fails leaves the timer behind: what it has counted may not add up, and the end of
-    /// the timer would wait until it does.
+    /// A test that fails leaves the timer behind: what it has counted may not add up, and the end
+    /// of the timer would wait until it does.
     impl Drop for Driven {
         fn drop(&mut self) {
             if panicking() {

@@ -481,7 +481,8 @@ mod tests {
         assert!(!t.shared().worker.lock().has_traffic());
     }
 
-    /// A cancel; a handle that is dropped by a thread that does not use the timer; a thread that ends.
+    /// A cancel; a handle that is dropped by a thread that does not use the timer; a thread that
+    /// ends.
     #[test]
     fn whatever_frees_memory_has_reclaimed() {
         let mut t = Driven::new();
@@ -553,6 +554,20 @@ mod tests {
         drop(lanes);
     }
 
+    /// In each case one message is left over from a turn.
+    #[test]
+    #[cfg_attr(miri, ignore = "too many timeouts")]
+    fn only_what_is_left_over_when_the_wheel_moves_is_owed() {
+        const MOST: usize = MAX_MESSAGES_PER_TURN;
+
+        let mut t = Driven::new();
+        (0..=MOST).for_each(|_| _ = t.schedule(Duration::ZERO));
+        assert_eq!([t.turn(), t.turn()], [0, 0], "all of them fire at the next tick");
+        assert_eq!(t.pass(TICK), MOST + 1);
+        (0..=MOST).for_each(|_| _ = t.schedule(TICK));
+        assert_eq!([t.pass(TICK), t.turn()], [MOST, 1], "none of them is a tick late");
+    }
+
     /// More timeouts than are kept in reserve end.
     fn with_surplus() -> Driven {
         let mut t = Driven::new();
@@ -596,8 +611,6 @@ mod tests {
             }
             t.pass(RETURN_INTERVAL);
         }
-        t.timer.stop();
-        assert_eq!(surplus(&t).0, None);
     }
 
     /// Each step is a delay for what falls due meanwhile.
@@ -627,5 +640,9 @@ mod tests {
         assert_eq!(worker.last_return, now, "too soon");
         worker.return_memory(t.shared(), now + interval, 16);
         assert_eq!(worker.last_return, now + interval);
+        drop(worker);
+        assert_eq!(surplus(&t).0, Some(RETURN_INTERVAL));
+        t.timer.stop();
+        assert_eq!(surplus(&t).0, None, "the memory goes with the timer");
     }
 }
