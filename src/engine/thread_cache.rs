@@ -392,7 +392,8 @@ mod tests {
     #[test]
     fn the_cache_of_a_timer_whose_memory_is_gone_is_that_of_no_other_timer() {
         let t = Driven::new();
-        let timeout = t.schedule(TICK);
+        // A thread that ends keeps nothing.
+        let timeout = on_a_thread(|| t.schedule(TICK));
         on_a_thread(move || {
             // This thread caches only counts, so it does not keep the timer's memory.
             assert!(timeout.reset(TICK * 2));
