@@ -399,9 +399,9 @@ mod tests {
             assert!(timeout.reset(TICK * 2));
             on_a_thread(move || drop((timeout, t)));
             let t = Driven::new();
-            let _pending = t.schedule(TICK);
-            assert_eq!(t.timer.pending_timeouts(), 1);
-            assert_eq!(t.timer.stats().resets, 0);
+            let timeout = on_a_thread(|| t.schedule(TICK));
+            assert!(timeout.reset(TICK * 2));
+            assert_eq!(t.timer.stats().resets, 1, "it is counted for this timer");
         });
     }
 
