@@ -296,8 +296,11 @@ impl Counter {
 
 #[cfg(all(test, target_os = "linux", not(miri), not(hashed_wheel_loom)))]
 mod tests {
-    use super::{limit_timer_slack, timer_slack};
+    use super::*;
+    use crate::HashedWheelTimer;
     use crate::sync::spawn;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     #[test]
@@ -309,6 +312,17 @@ mod tests {
         }
         for source in ["", "hpet", "acpi_pm", "jiffies", "refined-jiffies"] {
             assert!(!is_counter(source, "tsc hpet acpi_pm\n"));
+        }
+    }
+
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    #[test]
+    fn the_counter_is_trusted_if_the_kernel_uses_it() {
+        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        match std::fs::read_to_string(path).unwrap_or_default().trim_end() {
+            "tsc" => assert!(super::counters_agree()),
+            "" | "hpet" | "acpi_pm" | "jiffies" => assert!(!super::counters_agree()),
+            _ => {}
         }
     }
 
@@ -326,5 +340,60 @@ mod tests {
             assert_eq!(timer_slack(), before.min(1));
         });
         wait.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn the_timer_slack_of_a_worker_is_a_small_part_of_its_tick() {
+        for tick in [Duration::from_millis(5), Duration::from_millis(100)] {
+            let timer = HashedWheelTimer::builder().tick(tick).build().unwrap();
+            let (sender, slack) = channel();
+            let started = timer.clone();
+            // The worker inherits the slack of the thread that starts it.
+            let before = timer_slack();
+            timer.new_timeout(move |_| sender.send(timer_slack()).unwrap(), Duration::ZERO).unwrap();
+            let most = libc::c_ulong::try_from(tick.as_nanos() / 1_000).unwrap();
+            assert_eq!(slack.recv().unwrap(), before.min(most), "{tick:?}");
+            started.stop();
+        }
+    }
+
+    #[test]
+    fn the_slack_that_was_set_is_read() {
+        let wait = spawn("slack".to_owned(), None, || {
+            // SAFETY: this changes a number of the calling thread and takes no pointer.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 12_345, 0, 0, 0) };
+            assert_eq!(timer_slack(), 12_345);
+        });
+        wait.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_heavy_fence_is_possible_once_the_process_is_registered() {
+        /// `MEMBARRIER_CMD_GET_REGISTRATIONS`, since Linux 6.3: zero is none.
+        const REGISTRATIONS: libc::c_int = 1 << 9;
+
+        let is_possible = heavy_fence();
+        if membarrier::call(REGISTRATIONS) {
+            assert!(!is_possible, "the process is not registered");
+        }
+        // SAFETY: `membarrier` takes numbers and neither reads nor writes memory.
+        let result = unsafe { libc::syscall(libc::SYS_membarrier, membarrier::REGISTER, 0, 0) };
+        register_heavy_fence();
+        assert_eq!((has_heavy_fence(), heavy_fence()), (result == 0, result == 0));
+        assert!(!membarrier::call(1 << 30), "there is no such command");
+    }
+
+    #[test]
+    fn memory_pages_are_those_of_the_kernel() {
+        let size = memory_page_size();
+        assert!(size.is_power_of_two() && size >= 4_096, "{size}");
+    }
+
+    #[test]
+    fn a_counter_counts_from_zero() {
+        let (counter, mock) = Counter::mock();
+        assert_eq!(counter.nanos(), 0);
+        mock.increment(7);
+        assert_eq!(counter.nanos(), 7);
     }
 }

@@ -236,10 +236,13 @@ fn task_is_not_blamed_for_a_subscriber_that_panics_at_the_end_of_a_span() {
 #[test]
 fn without_the_setting_tasks_run_in_no_span() {
     with_default(Spans::default(), || {
-        let (mut t, log) = (Driven::new(), Log::default());
-        info_span!("request").in_scope(|| t.timer.new_timeout_task(log.clone(), TICK).unwrap());
-        t.pass(TICK);
-        assert_eq!(log.take(), ["none"]);
+        for limit in [0, 5] {
+            let mut t = Driven::with(|builder| builder.max_pending_timeouts(limit));
+            let log = Log::default();
+            info_span!("request").in_scope(|| t.timer.new_timeout_task(log.clone(), TICK).unwrap());
+            t.pass(TICK);
+            assert_eq!(log.take(), ["none"], "with a limit of {limit}");
+        }
     });
 }
 

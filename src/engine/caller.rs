@@ -335,3 +335,50 @@ fn push<T: Task<SharedFields>>(
     }
     cache.withdraw(handle).map(|claimed| *withdrawn = Some(claimed)).err()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::tests::{Driven, TICK};
+
+    #[test]
+    fn a_warning_follows_each_doubling_of_what_is_unreclaimed() {
+        let t = Driven::new();
+        let counters = &t.shared().counters;
+        let warned_of = |in_wheel| {
+            counters.worker.in_wheel_or_expired.set_alone(in_wheel);
+            t.shared().warn_of_unreclaimed();
+            counters.warned_of_power.get()
+        };
+        assert_eq!(warned_of((1 << 16) - 1), 0);
+        assert_eq!(warned_of(1 << 16), 16);
+        assert_eq!(warned_of((1 << 17) - 1), 16);
+        // As many are pending as are unreclaimed.
+        let mut counts = t.shared().pending_counts.take();
+        (0..1 << 17).for_each(|_| counts.register());
+        assert_eq!(warned_of(1 << 17), 16);
+        assert_eq!(warned_of((1 << 17) + 1), 17);
+        (0..1 << 17).for_each(|_| counts.withdraw());
+    }
+
+    #[test]
+    fn messages_of_withdrawn_timeouts_are_unreclaimed() {
+        let t = Driven::new();
+        let mut counts = t.shared().pending_counts.take();
+        (0..3).for_each(|_| counts.register());
+        (0..2).for_each(|_| counts.withdraw());
+        let (balance, unreclaimed) = t.shared().balance_and_unreclaimed();
+        assert_eq!((balance.pending, unreclaimed), (1, 2));
+        counts.withdraw();
+    }
+
+    /// A caller that comes too late has a place for a moment.
+    #[test]
+    fn nothing_is_pending_on_a_stopped_timer_with_a_limit() {
+        let t = Driven::with(|builder| builder.max_pending_timeouts(5));
+        t.schedule(TICK);
+        assert_eq!(t.shared().pending(), 1);
+        assert_eq!(t.timer.stop().len(), 1);
+        assert!(t.shared().limit.as_ref().unwrap().take());
+        assert_eq!(t.shared().pending(), 0);
+    }
+}

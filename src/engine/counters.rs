@@ -184,3 +184,28 @@ impl Counter {
         self.0.load(Ordering::Acquire)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_turn_that_hands_over_nothing_is_not_late() {
+        let counters = WorkerCounters::default();
+        let mut sampler = LatenessSampler::new(Ticks::new(Duration::from_millis(10)));
+        sampler.set_now(90_000_000);
+        sampler.count(&counters, 1);
+        assert_eq!(counters.lateness.max.get(), 0);
+        counters.expired.add_one_alone();
+        sampler.count(&counters, 1);
+        assert_eq!(counters.lateness.max.get(), 80_000_000);
+    }
+
+    #[test]
+    fn a_maximum_is_raised_only_by_more() {
+        let counter = Counter::default();
+        let raised = [5, 5, 4, 6, 6].map(|to| counter.raise(to));
+        assert_eq!((raised, counter.get()), ([true, false, false, true, false], 6));
+    }
+}

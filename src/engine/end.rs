@@ -371,3 +371,47 @@ impl Worker {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(feature = "async")]
+    use crate::engine::tests::Nothing;
+    use crate::engine::tests::{Driven, TICK};
+
+    #[test]
+    fn a_grace_ends_with_its_last_tick() {
+        let t = Driven::new();
+        let grace = t.shared().begin_shutdown(TICK * 3);
+        assert_eq!((grace.last, grace.at_most), (3, TICK * 4));
+    }
+
+    /// A timeout that never fires has a tick too.
+    #[test]
+    fn the_longest_grace_does_not_include_never() {
+        // A tick that begins at `DEADLINE_NEVER`, and one that does not.
+        for tick in [Duration::from_nanos((1 << 31) - 1), TICK] {
+            let t = Driven::with(|builder| builder.tick(tick).ticks_per_wheel(1));
+            let never = t.shared().ticks.of(DEADLINE_NEVER);
+            let grace = t.shared().begin_shutdown(Duration::MAX);
+            assert_eq!(grace.last, never - 1, "{tick:?}");
+        }
+    }
+
+    /// A future that is polled with another waker puts a timeout in the place of its old one.
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_shutdown_lets_no_time_pass_before_a_timeout_that_a_thread_is_about_to_push() {
+        let t = Driven::new();
+        let mut lane = t.open_lane();
+        t.shared().pending_counts.take().register();
+        t.clock.advance(TICK * 5);
+        std::thread::scope(|scope| {
+            let timer = &t.timer;
+            let shutdown = scope.spawn(move || timer.shutdown(Duration::ZERO));
+            std::thread::sleep(Duration::from_millis(30));
+            lane.lend(t.shared()).schedule_replacement(Nothing, t.now());
+            assert_eq!(shutdown.join().unwrap(), [], "it runs");
+        });
+    }
+}

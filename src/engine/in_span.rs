@@ -42,3 +42,14 @@ impl<T: Task<SharedFields>> Task<SharedFields> for InSpan<T> {
         T::name()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Nothing;
+
+    #[test]
+    fn a_task_in_a_span_is_reported_under_its_own_name() {
+        assert_eq!(InSpan::<Nothing>::name(), "nothing");
+    }
+}

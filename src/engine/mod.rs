@@ -61,3 +61,101 @@ pub use shared::Timeout;
 pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
 pub(crate) use sleep::{Waker, time_until};
 pub(crate) use thread::{ThreadHook, ThreadSettings};
+
+#[cfg(test)]
+mod tests {
+    //! What the unit tests of the engine share: a timer whose worker the test is.
+
+    use std::mem::forget;
+    use std::thread::panicking;
+    use std::time::Duration;
+
+    use super::shared::{Shared, SharedFields, Timeout};
+    use super::state::ASLEEP;
+    use crate::node::{LocalNodes, Task};
+    use crate::sync::{Arc, Ordering};
+    use crate::{Builder, Driver, HashedWheelTimer, ManualClock};
+
+    pub(super) const TICK: Duration = Duration::from_millis(10);
+
+    /// A driven timer whose clock moves only when the test moves it.
+    pub(super) struct Driven {
+        pub(super) timer: HashedWheelTimer,
+        driver: Option<Driver>,
+        pub(super) clock: ManualClock,
+    }
+
+    impl Driven {
+        pub(super) fn new() -> Self {
+            Self::with(|builder| builder)
+        }
+
+        pub(super) fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
+            let clock = ManualClock::new();
+            let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
+            let (timer, driver) = settings(builder).build_driven().unwrap();
+            Self { timer, driver: Some(driver), clock }
+        }
+
+        pub(super) fn shared(&self) -> &Arc<Shared> {
+            &self.timer.shared
+        }
+
+        pub(super) fn now(&self) -> u64 {
+            self.shared().time.now()
+        }
+
+        pub(super) fn schedule(&self, delay: Duration) -> Timeout {
+            self.timer.new_timeout(|_| (), delay).unwrap()
+        }
+
+        pub(super) fn turn(&mut self) -> usize {
+            self.driver.as_mut().expect("the driver stays").turn()
+        }
+
+        /// Moves the clock and makes one turn.
+        pub(super) fn pass(&mut self, time: Duration) -> usize {
+            self.clock.advance(time);
+            self.turn()
+        }
+
+        /// Opens a lane, as another thread would.
+        pub(super) fn open_lane(&self) -> LocalNodes<SharedFields> {
+            LocalNodes::new(self.shared(), self.shared().new_lanes.open())
+        }
+
+        /// The worker sleeps. `how` is some of the bits that say what wakes it.
+        pub(super) fn set_asleep(&self, how: u64) {
+            self.shared().state.word.fetch_or(ASLEEP | how, Ordering::Relaxed);
+        }
+
+        pub(super) fn is_asleep(&self) -> bool {
+            self.shared().state.snapshot().is_asleep()
+        }
+    }
+
+    /// A test that fails leaves the timer behind: what it has counted may not add up, and the end
+    /// of the timer would wait until it does.
+    impl Drop for Driven {
+        fn drop(&mut self) {
+            if panicking() {
+                forget((self.timer.clone(), self.driver.take()));
+            }
+        }
+    }
+
+    /// A task that does nothing.
+    pub(super) struct Nothing;
+
+    impl Task<SharedFields> for Nothing {
+        const IS_PLAIN: bool = true;
+
+        fn run(self, _: &Timeout) {}
+
+        fn cancelled(self, _: &Timeout) {}
+
+        fn name() -> &'static str {
+            "nothing"
+        }
+    }
+}

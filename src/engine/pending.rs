@@ -278,3 +278,48 @@ impl Balance {
         self.expired + self.cancelled + self.withdrawn
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Driven, TICK};
+
+    #[test]
+    fn the_counts_of_all_threads_add_up() {
+        let (pending, counters) = (PendingCounts::default(), Counters::default());
+        for (registered, cancelled, withdrawn) in [(6, 2, 1), (9, 3, 4)] {
+            let mut counts = pending.take();
+            (0..registered).for_each(|_| counts.register());
+            (0..cancelled).for_each(|_| counts.cancel());
+            (0..withdrawn).for_each(|_| counts.withdraw());
+        }
+        (0..2).for_each(|_| pending.count_stopped());
+        counters.worker.expired.set_alone(1);
+        let balance = pending.balance(&counters, false);
+        assert_eq!((balance.registered, balance.withdrawn), (10, 5));
+        assert_eq!((balance.expired, balance.cancelled, balance.pending), (1, 7, 2));
+        assert_eq!(balance.total_ended(), 1 + 7 + 5);
+        assert_eq!(pending.at_most(&counters), 2);
+    }
+
+    #[test]
+    fn a_thread_goes_on_with_the_counts_of_one_that_has_ended() {
+        let t = Driven::new();
+        let timer = &t.timer;
+        for _ in 0..3 {
+            std::thread::scope(|scope| scope.spawn(|| _ = timer.new_timeout(|_| (), TICK)).join().unwrap());
+        }
+        assert_eq!(t.shared().pending_counts.all().count(), 1);
+        assert_eq!(timer.pending_timeouts(), 3);
+    }
+
+    /// Each of them has the next one.
+    #[test]
+    fn any_number_of_counts_can_be_dropped() {
+        let mut first = Arc::new(ThreadCounts::default());
+        for _ in 0..if cfg!(miri) { 1_000 } else { 100_000 } {
+            first = Arc::new(ThreadCounts { counts: CachePadded::default(), next: OnceLock::from(first) });
+        }
+        drop(first);
+    }
+}

@@ -92,3 +92,21 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ExpiredTask;
+    use crate::engine::tests::{Driven, TICK};
+
+    #[test]
+    fn a_waiter_whose_run_is_over_unlists_only_itself() {
+        let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| task.run()));
+        let timeout = t.schedule(TICK);
+        assert_eq!(t.pass(TICK), 1);
+        let another = Parker::default();
+        t.shared().run_waiters.lock().push((1, another.unparker()));
+        t.shared().wait_for_executor(&timeout);
+        assert!(t.shared().run_waiters.lock().iter().map(|(waiter, _)| *waiter).eq([1]));
+    }
+}

@@ -210,3 +210,31 @@ impl Shared {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::tests::Driven;
+
+    /// Other timers are spared the check.
+    #[test]
+    fn a_limit_or_spans_are_checked_if_they_are_set() {
+        for (limit, spans) in [(0, false), (1, false), (0, true), (1, true)] {
+            let t = Driven::with(|builder| {
+                let builder = builder.max_pending_timeouts(limit);
+                if spans { with_spans(builder) } else { builder }
+            });
+            let is_set = limit > 0 || spans && cfg!(feature = "tracing");
+            assert_eq!(t.shared().has_limit_or_spans, is_set);
+        }
+    }
+
+    #[cfg(feature = "tracing")]
+    fn with_spans(builder: crate::Builder) -> crate::Builder {
+        builder.task_spans()
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn with_spans(builder: crate::Builder) -> crate::Builder {
+        builder
+    }
+}

@@ -408,3 +408,140 @@ impl Worker {
         if self.intake.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Driven, TICK};
+
+    /// Decides how the worker sleeps.
+    fn idle(t: &Driven) -> Plan {
+        t.shared().worker.lock().idle(t.shared(), t.now())
+    }
+
+    /// A timer with a timeout in its wheel.
+    fn with_timeout(tick: Duration, delay: Duration) -> Driven {
+        let mut t = Driven::with(|builder| builder.tick(tick));
+        t.schedule(delay);
+        assert_eq!(t.turn(), 0);
+        t
+    }
+
+    #[test]
+    fn only_a_sleep_until_the_next_tick_that_is_near_is_not_announced() {
+        for (tick, ticks, is_announced) in
+            [(TICK, 1, false), (TICK, 2, true), (LOT_INTERVAL, 1, false), (LOT_INTERVAL * 2, 1, true)]
+        {
+            let t = with_timeout(tick, tick * ticks);
+            let plan = idle(&t);
+            let expected = (Some(u64::from(ticks)), is_announced, None);
+            assert_eq!((plan.next, plan.is_announced, plan.at_most), expected, "{tick:?}");
+            assert_eq!(t.is_asleep(), is_announced);
+        }
+    }
+
+    #[test]
+    fn a_sleep_whose_tick_has_come_is_another_turn() {
+        let t = with_timeout(TICK, TICK * 3);
+        t.clock.advance(TICK);
+        assert!(matches!(idle(&t).idle(t.shared(), t.now()), Idle::Parked(time) if time == TICK * 2));
+        assert!(t.is_asleep());
+        let plan = idle(&t);
+        t.clock.advance(TICK * 2);
+        assert!(matches!(plan.idle(t.shared(), t.now()), Idle::UntilNextTick(Duration::ZERO)));
+        assert!(!t.is_asleep(), "no caller has to wake it");
+    }
+
+    /// The rows of the table at the head of this file.
+    #[test]
+    fn the_last_messages_decide_how_long_the_worker_sleeps_and_what_wakes_it() {
+        let all = WAKE_FOR_LOT | WAKE_TO_RECLAIM;
+        for (messages, has_reclaimed, how, at_most) in [
+            (0, false, all, None),
+            (MANY_MESSAGES - 1, false, all, None),
+            (0, true, WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
+            (MANY_MESSAGES - 1, true, WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
+            (MANY_MESSAGES, false, 0, Some(LOT_INTERVAL)),
+            (VERY_MANY_MESSAGES - 1, true, 0, Some(LOT_INTERVAL)),
+            (VERY_MANY_MESSAGES, false, 0, Some(SHORT_LOT_INTERVAL)),
+        ] {
+            let t = Driven::new();
+            t.clock.advance(LOT_INTERVAL);
+            let mut worker = t.shared().worker.lock();
+            worker.intake.taken_since_idle = messages as usize;
+            worker.intake.has_reclaimed = has_reclaimed;
+            drop(worker);
+            assert_eq!(idle(&t).at_most, at_most, "{messages} messages");
+            assert_eq!(t.shared().state.snapshot().0 & HOW_ASLEEP, ASLEEP | how, "{messages} messages");
+        }
+    }
+
+    #[test]
+    fn messages_are_counted_per_interval() {
+        let t = Driven::new();
+        let mut worker = t.shared().worker.lock();
+        let now = LOT_INTERVAL.as_nanos() as u64 * 2;
+        worker.intake.taken_since_idle = 3_001;
+        assert_eq!(worker.messages_per_lot_interval(now), 1_500);
+        worker.intake.taken_since_idle = 3;
+        assert_eq!(worker.messages_per_lot_interval(now), 150, "as if a millisecond had passed");
+        assert_eq!(worker.messages_per_lot_interval(now + 1), 0);
+    }
+
+    #[test]
+    fn a_wanted_deadline_is_kept_until_it_has_passed() {
+        let t = Driven::new();
+        let mut worker = t.shared().worker.lock();
+        let mut take = |wanted: Option<u64>, now, has_traffic| {
+            if let Some(wanted) = wanted {
+                t.shared().state.wanted.store(wanted, Ordering::Relaxed);
+            }
+            let again = worker.take_wanted(t.shared(), now, has_traffic);
+            (again, worker.wanted.deadline)
+        };
+        assert_eq!(take(None, 100, true), (false, DEADLINE_NEVER));
+        assert_eq!(take(None, 100, true), (false, DEADLINE_NEVER), "no caller has woken the thread");
+        assert_eq!(take(Some(500), 100, true), (false, 500));
+        assert_eq!(take(Some(700), 100, true), (true, 500), "the second time in this tick");
+        assert_eq!(take(None, 499, true), (false, 500));
+        assert_eq!(take(None, 500, true), (false, DEADLINE_NEVER), "it has passed");
+        assert_eq!(take(Some(900), 500, false), (true, DEADLINE_NEVER), "there is no traffic");
+    }
+
+    #[test]
+    fn a_deadline_of_the_announced_tick_needs_no_earlier_turn() {
+        let t = with_timeout(TICK, TICK * 3);
+        assert_eq!(idle(&t).next, Some(3));
+        let state = &t.shared().state;
+        let first = TICK.as_nanos() as u64 * 2 + 1;
+        assert!(!state.is_needed_for(first));
+        assert!(state.is_needed_for(first - 1));
+    }
+
+    #[test]
+    fn a_sleep_says_which_messages_end_it() {
+        let t = Driven::new();
+        for how in [0, WAKE_FOR_LOT, WAKE_TO_RECLAIM] {
+            t.shared().state.fall_asleep(how);
+            t.shared().wake_for_lot();
+            assert_eq!(t.is_asleep(), how != WAKE_FOR_LOT);
+            t.shared().state.fall_asleep(how);
+            t.shared().wake_to_reclaim();
+            assert_eq!(t.is_asleep(), how != WAKE_TO_RECLAIM);
+        }
+    }
+
+    /// A worker that sleeps is not held up by a task.
+    #[test]
+    fn a_lot_of_messages_is_reported_only_if_the_worker_is_awake() {
+        let t = Driven::new();
+        let counters = &t.shared().counters;
+        counters.worker.in_wheel_or_expired.set_alone(1 << 16);
+        t.shared().state.fall_asleep(0);
+        t.shared().wake_for_lot();
+        assert_eq!(counters.warned_of_power.get(), 0);
+        t.shared().state.wake();
+        t.shared().wake_for_lot();
+        assert_eq!(counters.warned_of_power.get(), 16);
+    }
+}

@@ -231,3 +231,35 @@ impl TimerState {
         self.word.fetch_or(CROWDED, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::{CAN_REGISTER_HEAVY_FENCE, register_heavy_fence};
+
+    #[test]
+    fn a_timer_accepts_all_if_it_is_started_and_neither_closing_nor_crowded() {
+        for others in [0, LIGHT, HOW_ASLEEP, LIGHT | HOW_ASLEEP] {
+            for bits in 0..8 {
+                let word = [STARTED, CLOSING, CROWDED].iter().enumerate();
+                let word = word.map(|(at, bit)| if bits >> at & 1 == 1 { *bit } else { 0 }).sum::<u64>();
+                let state = StateSnapshot(word | others);
+                assert_eq!(state.accepts_all(), word == STARTED, "{word:b}");
+                assert_eq!(state.is_crowded(), word & CROWDED != 0, "{word:b}");
+            }
+        }
+    }
+
+    #[test]
+    fn callers_execute_no_fence_once_the_process_has_the_heavy_one() {
+        let state = TimerState::new();
+        state.set_light();
+        assert!(!state.snapshot().has(LIGHT) || has_heavy_fence());
+        register_heavy_fence();
+        for _ in 0..2 {
+            state.set_light();
+            assert_eq!(state.snapshot().has(LIGHT), has_heavy_fence());
+        }
+        assert!(CAN_REGISTER_HEAVY_FENCE || !has_heavy_fence());
+    }
+}

@@ -242,3 +242,64 @@ fn run_worker(shared: &Arc<Shared>) {
     shared.call_thread_hook("(on_thread_stop)", settings.on_stop.as_ref());
     report::thread_ended(shared.thread.name());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HashedWheelTimer;
+    use crate::platform::has_heavy_fence;
+    use std::time::{Duration, Instant};
+
+    fn settings(on_start: Option<ThreadHook>) -> ThreadSettings {
+        ThreadSettings { name: "test".to_owned(), stack_size: None, on_start, on_stop: None }
+    }
+
+    #[test]
+    fn a_hook_whose_drop_panics_does_not_unwind_out_of_the_drop_of_the_settings() {
+        struct Panics;
+
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("a hook is dropped");
+            }
+        }
+
+        let panics = Panics;
+        drop(settings(Some(Box::new(move || _ = &panics))));
+    }
+
+    #[test]
+    fn a_child_process_does_not_have_the_thread() {
+        let thread = Thread::new(settings(None));
+        assert!(!thread.is_in_parent_process(), "it was not started");
+        thread.process.store(std::process::id(), Ordering::Relaxed);
+        assert!(!thread.is_in_parent_process());
+        thread.process.store(std::process::id() ^ 1, Ordering::Relaxed);
+        assert!(thread.is_in_parent_process());
+    }
+
+    #[test]
+    fn the_first_timer_with_a_thread_registers_the_heavy_fence() {
+        let timer = HashedWheelTimer::default();
+        timer.start().unwrap();
+        let until = Instant::now() + Duration::from_secs(if CAN_REGISTER_HEAVY_FENCE { 5 } else { 0 });
+        while !has_heavy_fence() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !has_heavy_fence() {
+            register_heavy_fence();
+            assert!(!has_heavy_fence(), "the platform does not have it");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "real time")]
+    fn the_thread_sleeps_until_a_tick_that_is_near() {
+        let timer = HashedWheelTimer::builder().tick(Duration::from_millis(40)).build().unwrap();
+        let (fired, fires) = std::sync::mpsc::channel();
+        timer.new_timeout(move |_| fired.send(()).unwrap(), Duration::from_millis(1)).unwrap();
+        fires.recv().unwrap();
+        let turns = timer.stats().turns;
+        assert!(turns < 100, "{turns} turns");
+    }
+}

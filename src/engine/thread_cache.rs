@@ -361,3 +361,115 @@ impl Owner for SharedFields {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timeout;
+    use crate::engine::state::WAKE_TO_RECLAIM;
+    use crate::engine::tests::{Driven, TICK};
+
+    fn on_a_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    }
+
+    /// Calls `work` with what this thread caches of a timer.
+    fn with_cached<R>(timer: &Shared, work: impl FnOnce(Option<&mut ThreadCache>) -> R) -> R {
+        CACHES.with_borrow_mut(|caches| work(caches.of(timer)))
+    }
+
+    #[test]
+    fn the_cache_of_a_timer_is_found_and_lent() {
+        let (t, other) = (Driven::new(), Driven::new());
+        assert!(with_cached(t.shared(), |cache| cache.is_none()));
+        t.schedule(TICK);
+        assert!(with_cached(t.shared(), |cache| cache.unwrap().lend_ready(t.shared()).is_some()));
+        assert!(with_cached(other.shared(), |cache| cache.is_none()));
+    }
+
+    /// Another timer may have its index.
+    #[test]
+    fn the_cache_of_a_timer_whose_memory_is_gone_is_that_of_no_other_timer() {
+        let t = Driven::new();
+        // A thread that ends keeps nothing.
+        let timeout = on_a_thread(|| t.schedule(TICK));
+        on_a_thread(move || {
+            // This thread caches only counts, so it does not keep the timer's memory.
+            assert!(timeout.reset(TICK * 2));
+            on_a_thread(move || drop((timeout, t)));
+            let t = Driven::new();
+            let timeout = on_a_thread(|| t.schedule(TICK));
+            assert!(timeout.reset(TICK * 2));
+            assert_eq!(t.timer.stats().resets, 1, "it is counted for this timer");
+        });
+    }
+
+    #[test]
+    fn a_thread_that_ends_gives_back_what_it_has() {
+        let t = Driven::new();
+        t.set_asleep(WAKE_TO_RECLAIM);
+        on_a_thread(|| _ = t.schedule(TICK));
+        assert!(!t.is_asleep(), "the worker recycles its nodes");
+        assert!(t.shared().idle_nodes.take().is_some());
+        assert!(t.shared().idle_nodes.take().is_none());
+    }
+
+    #[test]
+    fn a_reset_is_counted_unless_the_timer_is_stopped_and_nothing_of_it_is_cached() {
+        let t = Driven::new();
+        let timeout = t.schedule(TICK);
+        let handle = &timeout.handle;
+        on_a_thread(|| {
+            assert!(count_reset(handle), "the first one of this thread");
+            assert!(count_reset(handle));
+            on_a_thread(|| _ = t.timer.stop());
+            assert!(count_reset(handle));
+            on_a_thread(|| {
+                assert!(!count_reset(handle));
+                assert!(with_cached(t.shared(), |cache| cache.is_none()));
+            });
+        });
+        assert_eq!(t.timer.stats().resets, 3);
+    }
+
+    /// It is in the processor's cache.
+    #[test]
+    fn a_node_that_this_thread_has_freed_is_used_first() {
+        let t = Driven::new();
+        let free = || {
+            let timeout = t.schedule(TICK);
+            assert!(timeout.cancel());
+            timeout.handle.as_ptr().addr()
+        };
+        let node = free();
+        (0..3).for_each(|_| assert_eq!(free(), node));
+    }
+
+    #[test]
+    fn freed_nodes_that_a_thread_does_not_need_wake_the_worker() {
+        let mut t = Driven::new();
+        let timeouts: Vec<_> = (0..400).map(|_| t.schedule(TICK)).collect();
+        assert_eq!(t.pass(TICK), 400);
+        t.set_asleep(WAKE_TO_RECLAIM);
+        let mut timeouts = timeouts.into_iter();
+        timeouts.by_ref().take(10).for_each(drop);
+        assert!(t.is_asleep(), "the thread keeps some");
+        timeouts.by_ref().take(300).for_each(drop);
+        assert!(!t.is_asleep());
+        // A thread that does not use the timer keeps none.
+        let timeouts: Vec<Timeout> = timeouts.collect();
+        t.set_asleep(WAKE_TO_RECLAIM);
+        on_a_thread(move || drop(timeouts));
+        assert!(!t.is_asleep());
+    }
+
+    #[test]
+    fn callers_count_what_is_pending_once_there_are_too_many_nodes() {
+        let t = Driven::new();
+        t.shared().has_made(MAX_PENDING);
+        assert!(!t.shared().state.snapshot().is_crowded());
+        t.shared().has_made(MAX_PENDING + 1);
+        assert!(t.shared().state.snapshot().is_crowded());
+        t.timer.new_timeout(|_| (), TICK).expect("few timeouts are pending");
+    }
+}

@@ -249,3 +249,175 @@ impl TimeoutsQueue {
         new.lanes.is_empty() && self.lanes.iter().all(|listed| listed.lane.waiting().0 == 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::pending::OwnCounts;
+    use crate::engine::shared::SharedFields;
+    use crate::engine::tests::{Driven, Nothing};
+    use crate::node::{Arrival, LocalNodes};
+
+    /// A queue, and the lanes of some threads. The messages that it takes go into the wheel of a
+    /// timer, which has other lanes.
+    struct Queue {
+        queue: TimeoutsQueue,
+        new: NewLanes,
+        lanes: Vec<LocalNodes<SharedFields>>,
+        counts: OwnCounts,
+        /// Which of the messages that were taken last were owed.
+        owed: Vec<bool>,
+        t: Driven,
+    }
+
+    impl Queue {
+        fn with_lanes(count: usize) -> Self {
+            let t = Driven::new();
+            let (new, counts) = (NewLanes::new(t.shared().id()), t.shared().pending_counts.take());
+            let mut queue =
+                Self { queue: TimeoutsQueue::default(), new, lanes: Vec::new(), counts, owed: Vec::new(), t };
+            queue.open(count);
+            queue
+        }
+
+        fn open(&mut self, count: usize) {
+            let open = || LocalNodes::new(self.t.shared(), self.new.open());
+            self.lanes.extend((0..count).map(|_| open()));
+        }
+
+        /// Pushes so many messages to each lane.
+        fn push(&mut self, counts: &[usize]) {
+            for (lane, &count) in self.lanes.iter_mut().zip(counts) {
+                for _ in 0..count {
+                    self.counts.register();
+                    lane.set_ready();
+                    lane.lend(self.t.shared()).schedule(Nothing, 0);
+                }
+            }
+        }
+
+        /// Takes messages. Returns how many waited in each lane that was taken from, and how many
+        /// were to be taken there at most; then what `take` returns.
+        fn take(&mut self, most: usize) -> (Vec<(u64, u64)>, (usize, bool)) {
+            let mut lanes = Vec::new();
+            let mut worker = self.t.shared().worker.lock();
+            let mut nodes = worker.nodes.of(self.t.shared());
+            self.owed.clear();
+            let taken = self.queue.take(&self.new, most, |waiting, most| {
+                lanes.push((waiting.count(), most));
+                nodes.receive(waiting, most, |arrival, is_owed| {
+                    let Arrival::New(node) = arrival else { panic!("each message is a new timeout") };
+                    node.accept(|_, tick| tick + 1);
+                    self.owed.push(is_owed);
+                })
+            });
+            (lanes, taken)
+        }
+
+        /// Takes messages. Returns which of them were owed.
+        fn take_owed(&mut self, most: usize) -> &[bool] {
+            self.take(most);
+            &self.owed
+        }
+
+        /// Looks so often at lanes in which nothing waits.
+        fn look(&mut self, times: u64) {
+            (0..times).for_each(|_| assert_eq!(self.take(1), (vec![], (0, false))));
+        }
+    }
+
+    #[test]
+    fn each_lane_gets_its_turn_if_more_wait_than_may_be_taken() {
+        let mut q = Queue::with_lanes(3);
+        q.push(&[3, 3, 3]);
+        assert_eq!(q.take(4), (vec![(3, 4), (3, 1), (3, 0)], (4, true)));
+        assert_eq!(q.take(4), (vec![(3, 4), (2, 1)], (4, true)));
+        assert_eq!(q.take(4), (vec![(1, 4)], (1, false)));
+        for _ in 0..2 {
+            q.push(&[1, 2, 3]);
+            assert_eq!(q.take(9), (vec![(1, 9), (2, 8), (3, 6)], (6, false)), "all were taken before");
+        }
+    }
+
+    #[test]
+    fn a_lane_that_was_left_out_is_the_first_one_next_time() {
+        let mut q = Queue::with_lanes(3);
+        q.push(&[3, 4, 5]);
+        assert_eq!(q.take(3), (vec![(3, 3), (4, 0), (5, 0)], (3, true)));
+        assert_eq!(q.take(9), (vec![(4, 9), (5, 5)], (9, false)));
+    }
+
+    #[test]
+    fn as_many_messages_as_may_be_taken_leave_no_backlog() {
+        let mut q = Queue::with_lanes(3);
+        q.push(&[3, 3]);
+        assert_eq!(q.take(6), (vec![(3, 6), (3, 3)], (6, false)));
+        q.push(&[1, 2, 3]);
+        assert_eq!(q.take(6), (vec![(1, 6), (2, 5), (3, 3)], (6, false)));
+    }
+
+    #[test]
+    fn the_lane_of_a_thread_that_has_ended_goes_once_it_is_empty() {
+        let mut q = Queue::with_lanes(2);
+        q.push(&[3, 3]);
+        q.lanes.clear();
+        assert_eq!(q.take(4), (vec![(3, 4), (3, 1)], (4, true)));
+        assert_eq!((q.queue.lanes.len(), q.queue.first), (1, 0));
+        assert_eq!(q.take(4), (vec![(2, 4)], (2, false)));
+        assert_eq!(q.queue.lanes.len(), 0);
+    }
+
+    #[test]
+    fn lanes_are_unlisted_after_some_idle_looks_if_there_are_many() {
+        for (idle, left) in [(MANY_IDLE - 1, MANY_IDLE), (MANY_IDLE, 1)] {
+            let mut q = Queue::with_lanes(idle + 1);
+            q.look(IDLE_LOOKS);
+            assert_eq!(q.queue.idle, 0);
+            q.push(&[1]);
+            assert_eq!(q.take(1), (vec![(1, 1)], (1, false)));
+            assert_eq!(q.queue.idle, idle);
+            let mut fences = 0;
+            q.queue.unlist_idle(|| fences += 1);
+            assert_eq!((fences, q.queue.lanes.len()), (1, left));
+        }
+    }
+
+    #[test]
+    fn some_looks_are_between_two_fences_that_only_unlist_lanes() {
+        let mut q = Queue::with_lanes(MANY_IDLE);
+        q.look(UNLIST_INTERVAL - 1);
+        assert!(!q.queue.has_many_idle());
+        q.look(1);
+        assert!(q.queue.has_many_idle());
+        q.queue.unlist_idle(|| ());
+        assert!(!q.queue.has_many_idle());
+        q.open(MANY_IDLE);
+        q.look(UNLIST_INTERVAL - 1);
+        assert!(!q.queue.has_many_idle(), "too soon");
+        q.look(1);
+        assert!(q.queue.has_many_idle());
+        let mut q = Queue::with_lanes(MANY_IDLE - 1);
+        q.look(UNLIST_INTERVAL);
+        assert!(!q.queue.has_many_idle(), "not many");
+    }
+
+    #[test]
+    fn messages_are_owed_that_waited_at_that_moment() {
+        let mut q = Queue::with_lanes(2);
+        q.push(&[3, 1]);
+        assert_eq!(q.take(1).1, (1, true));
+        assert!(!q.queue.may_have_owed(true));
+        q.queue.owe(&q.new, true);
+        q.push(&[1, 0]);
+        // (The first lane was cut short, so the second one is first now.)
+        assert_eq!(q.take_owed(2), [true, true]);
+        assert!(q.queue.may_have_owed(true));
+        assert_eq!(q.take_owed(9), [true, false]);
+        assert!(q.queue.may_have_owed(false), "in this turn");
+        assert!(!q.queue.may_have_owed(false));
+        q.push(&[2, 0]);
+        q.queue.owe(&q.new, false);
+        assert_eq!(q.take_owed(9), [false, false]);
+        assert!(!q.queue.may_have_owed(false));
+    }
+}

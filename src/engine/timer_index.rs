@@ -39,3 +39,20 @@ impl Drop for TimerIndex {
         INDICES.lock().unwrap_or_else(PoisonError::into_inner).free.push(Reverse(self.0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other tests take indices at the same time, but not so many.
+    #[test]
+    fn indices_stay_small() {
+        let count = || INDICES.lock().unwrap().count;
+        for _ in 0..10_000 {
+            let (first, second) = (TimerIndex::take(), TimerIndex::take());
+            assert_ne!(first.get(), second.get());
+            assert!(first.get().max(second.get()) < count());
+        }
+        assert!(count() < 10_000);
+    }
+}

@@ -427,3 +427,222 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
         HeldRunOutcome::Cancelled(run) => run.discard(|claim| shared.discard(|| name, claim)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Driven, Nothing, TICK};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn since(then: u64, looks: u32) -> Surplus {
+        Surplus::Since { then, looks }
+    }
+
+    fn assert_next(surplus: Surplus, has_surplus: bool, is_due_soon: bool, now: u64, next: Surplus) {
+        assert!(surplus.after_look(has_surplus, is_due_soon, now) == next);
+    }
+
+    #[test]
+    fn memory_is_returned_that_was_not_needed_for_some_time_or_some_looks() {
+        assert_next(Surplus::None, false, false, 5, Surplus::None);
+        assert_next(Surplus::None, true, false, 5, since(5, 0));
+        assert_next(since(5, 3), false, false, 6, Surplus::None);
+        assert_next(since(5, 3), true, false, 5, since(5, 4));
+        assert_next(since(5, 3), true, false, 5 + 2 * SECOND - 1, since(5, 4));
+        assert_next(since(5, 3), true, false, 5 + 2 * SECOND, Surplus::Returning);
+        assert_next(since(5, SURPLUS_LOOKS - 1), true, false, 6, since(5, SURPLUS_LOOKS));
+        assert_next(since(5, SURPLUS_LOOKS), true, false, 6, Surplus::Returning);
+        // The clock has gone back.
+        assert_next(since(9 * SECOND, 3), true, false, 0, since(0, 0));
+        assert_next(Surplus::Returning, false, false, 6, Surplus::Returning);
+    }
+
+    #[test]
+    fn a_busy_worker_returns_memory_later_and_counts_no_looks() {
+        assert_next(since(5, 3), true, true, 5 + 2 * SECOND, since(5, 3));
+        assert_next(since(5, 3), true, true, 5 + 10 * SECOND - 1, since(5, 3));
+        assert_next(since(5, 3), true, true, 5 + 10 * SECOND, Surplus::Returning);
+    }
+
+    #[test]
+    fn what_comes_between_two_sleeps_adds_up() {
+        let mut t = Driven::new();
+        for (more, sum) in [(2, 2), (3, 5)] {
+            (0..more).for_each(|_| _ = t.schedule(TICK * 5));
+            t.turn();
+            let worker = t.shared().worker.lock();
+            assert!(worker.has_traffic());
+            assert!(!worker.intake.has_reclaimed, "they have not ended");
+            assert_eq!((worker.intake.taken, worker.intake.taken_since_idle), (sum, sum as usize));
+            assert_eq!(t.shared().counters.worker.taken.get(), sum);
+        }
+        t.turn();
+        assert!(!t.shared().worker.lock().has_traffic());
+    }
+
+    /// A cancel; a handle that is dropped by a thread that does not use the timer; a thread that
+    /// ends.
+    #[test]
+    fn whatever_frees_memory_has_reclaimed() {
+        let mut t = Driven::new();
+        let has_reclaimed = |t: &mut Driven| {
+            t.turn();
+            t.shared().worker.lock().intake.has_reclaimed
+        };
+        let cancelled = t.schedule(TICK * 5);
+        assert!(!has_reclaimed(&mut t));
+        cancelled.cancel();
+        assert!(has_reclaimed(&mut t));
+        assert!(!has_reclaimed(&mut t));
+
+        let expired = t.schedule(TICK);
+        assert_eq!(t.pass(TICK), 1);
+        assert!(!has_reclaimed(&mut t));
+        std::thread::spawn(|| drop(expired)).join().unwrap();
+        assert!(has_reclaimed(&mut t));
+        assert!(!has_reclaimed(&mut t));
+
+        let timer = t.timer.clone();
+        std::thread::spawn(move || _ = timer.new_timeout(|_| (), TICK * 5).unwrap()).join().unwrap();
+        assert!(has_reclaimed(&mut t));
+        assert!(!has_reclaimed(&mut t));
+    }
+
+    #[test]
+    fn messages_wait_for_the_turn_of_a_worker_that_is_behind() {
+        let mut t = Driven::new();
+        t.schedule(TICK);
+        for (has_backlog, taken) in [(true, 0), (false, 1)] {
+            let mut worker = t.shared().worker.lock();
+            worker.intake.has_backlog = has_backlog;
+            worker.drain_messages_unless_behind(t.shared());
+            assert_eq!(worker.intake.taken, taken);
+        }
+        assert_eq!(t.pass(TICK), 1);
+    }
+
+    /// Their callers see that the timer closes, and withdraw them.
+    #[test]
+    fn a_closing_timer_refuses_new_timeouts_that_come_later() {
+        let t = Driven::new();
+        let mut lane = t.open_lane();
+        for ends in [false, true] {
+            let handle = lane.lend(t.shared()).schedule(Nothing, 0);
+            let mut worker = t.shared().worker.lock();
+            worker.intake.refuses_new = true;
+            if ends {
+                assert_eq!(worker.cancel_all(t.shared()).len(), 0);
+            } else {
+                worker.drain_messages_unless_behind(t.shared());
+            }
+            assert_eq!(worker.nodes.len(), 0);
+            assert!(lane.lend(t.shared()).withdraw(handle).is_ok_and(|task| {
+                task.into_task::<Nothing>();
+                true
+            }));
+        }
+    }
+
+    /// A turn looks at lanes of threads that do not use the timer only for some time.
+    #[test]
+    fn turns_unlist_idle_lanes() {
+        let mut t = Driven::new();
+        let lanes: Vec<_> = (0..20).map(|_| t.open_lane()).collect();
+        (0..70).for_each(|_| _ = t.turn());
+        assert!(!t.shared().worker.lock().intake.queue.has_many_idle());
+        drop(lanes);
+    }
+
+    /// In each case one message is left over from a turn.
+    #[test]
+    #[cfg_attr(miri, ignore = "too many timeouts")]
+    fn only_what_is_left_over_when_the_wheel_moves_is_owed() {
+        const MOST: usize = MAX_MESSAGES_PER_TURN;
+
+        let mut t = Driven::new();
+        (0..=MOST).for_each(|_| _ = t.schedule(Duration::ZERO));
+        assert_eq!([t.turn(), t.turn()], [0, 0], "all of them fire at the next tick");
+        assert_eq!(t.pass(TICK), MOST + 1);
+        (0..=MOST).for_each(|_| _ = t.schedule(TICK));
+        assert_eq!([t.pass(TICK), t.turn()], [MOST, 1], "none of them is a tick late");
+    }
+
+    /// More timeouts than are kept in reserve end.
+    fn with_surplus() -> Driven {
+        let mut t = Driven::new();
+        let timeouts: Vec<_> = (0..100_000).map(|_| t.schedule(Duration::from_secs(3_600))).collect();
+        while t.shared().worker.lock().intake.taken < timeouts.len() as u64 {
+            t.turn();
+        }
+        assert!(timeouts.iter().all(Timeout::cancel));
+        drop(timeouts);
+        t
+    }
+
+    /// Whether memory is to be returned, as the worker says.
+    fn surplus(t: &Driven) -> (Option<Duration>, bool) {
+        let mut worker = t.shared().worker.lock();
+        let wait = worker.surplus_wait(t.shared());
+        let has_surplus = worker.nodes.of(t.shared()).has_surplus();
+        (wait, has_surplus)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too many timeouts")]
+    fn a_driver_returns_memory_after_two_seconds() {
+        if !crate::platform::CAN_RETURN_MEMORY {
+            return;
+        }
+        let mut t = with_surplus();
+        while t.shared().worker.lock().has_traffic() {
+            t.turn();
+        }
+        t.turn();
+        assert_eq!(surplus(&t), (Some(SURPLUS_TIME), true));
+        t.pass(SURPLUS_TIME - Duration::from_nanos(1));
+        assert_eq!(surplus(&t), (Some(SURPLUS_TIME), true));
+        t.pass(Duration::from_nanos(1));
+        // The first turn has made some steps.
+        for turns in 0.. {
+            assert!(turns < 100, "the memory is returned");
+            if surplus(&t) == (None, false) {
+                break;
+            }
+            t.pass(RETURN_INTERVAL);
+        }
+    }
+
+    /// Each step is a delay for what falls due meanwhile.
+    #[test]
+    #[cfg_attr(miri, ignore = "too many timeouts")]
+    fn a_busy_worker_returns_memory_in_single_steps() {
+        if !crate::platform::CAN_RETURN_MEMORY {
+            return;
+        }
+        let mut t = with_surplus();
+        while t.shared().worker.lock().has_traffic() {
+            t.turn();
+        }
+        // Due immediately.
+        t.schedule(Duration::ZERO);
+        let mut worker = t.shared().worker.lock();
+        worker.drain_messages_unless_behind(t.shared());
+        let mut now = t.now() + TICK.as_nanos() as u64;
+        worker.return_memory(t.shared(), now, 16);
+        assert!(matches!(worker.surplus, Surplus::Since { .. }));
+        now += LONG_SURPLUS_TIME.as_nanos() as u64;
+        worker.return_memory(t.shared(), now, 16);
+        assert!(worker.surplus == Surplus::Returning, "one step is not enough");
+        assert_eq!(worker.last_return, now);
+        let interval = RETURN_INTERVAL.as_nanos() as u64;
+        worker.return_memory(t.shared(), now + interval - 1, 16);
+        assert_eq!(worker.last_return, now, "too soon");
+        worker.return_memory(t.shared(), now + interval, 16);
+        assert_eq!(worker.last_return, now + interval);
+        drop(worker);
+        assert_eq!(surplus(&t).0, Some(RETURN_INTERVAL));
+        t.timer.stop();
+        assert_eq!(surplus(&t).0, None, "the memory goes with the timer");
+    }
+}

@@ -124,3 +124,21 @@ impl<W> DerefMut for WorkerGuard<'_, W> {
         &mut self.worker
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_to_be_made_until_they_are_made() {
+        let lock = WorkerLock::new(());
+        assert!(!lock.has_work_after_turn());
+        lock.set_end_calls();
+        assert!(lock.has_work_after_turn() && !lock.is_abandoned());
+        lock.clear_end_calls();
+        assert!(!lock.has_work_after_turn());
+        lock.set_abandoned();
+        lock.clear_end_calls();
+        assert!(lock.has_work_after_turn() && lock.is_abandoned());
+    }
+}
