@@ -298,8 +298,8 @@ impl Counter {
 mod tests {
     use super::*;
     use crate::HashedWheelTimer;
+    use crate::sync::mpsc::channel;
     use crate::sync::spawn;
-    use std::sync::mpsc::channel;
     use std::time::Duration;
 
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]

@@ -378,6 +378,7 @@ mod tests {
     #[cfg(feature = "async")]
     use crate::engine::tests::Nothing;
     use crate::engine::tests::{Driven, TICK};
+    use crate::sync::thread;
 
     #[test]
     fn a_grace_ends_with_its_last_tick() {
@@ -406,10 +407,10 @@ mod tests {
         let mut lane = t.open_lane();
         t.shared().pending_counts.take().register();
         t.clock.advance(TICK * 5);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let timer = &t.timer;
             let shutdown = scope.spawn(move || timer.shutdown(Duration::ZERO));
-            std::thread::sleep(Duration::from_millis(30));
+            thread::sleep(Duration::from_millis(30));
             lane.lend(t.shared()).schedule_replacement(Nothing, t.now());
             assert_eq!(shutdown.join().unwrap(), [], "it runs");
         });

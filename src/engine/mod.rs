@@ -67,13 +67,12 @@ mod tests {
     //! What the unit tests of the engine share: a timer whose worker the test is.
 
     use std::mem::forget;
-    use std::thread::panicking;
     use std::time::Duration;
 
     use super::shared::{Shared, SharedFields, Timeout};
     use super::state::ASLEEP;
     use crate::node::{LocalNodes, Task};
-    use crate::sync::{Arc, Ordering};
+    use crate::sync::{Arc, Ordering, thread};
     use crate::{Builder, Driver, HashedWheelTimer, ManualClock};
 
     pub(super) const TICK: Duration = Duration::from_millis(10);
@@ -138,7 +137,7 @@ mod tests {
     /// of the timer would wait until it does.
     impl Drop for Driven {
         fn drop(&mut self) {
-            if panicking() {
+            if thread::panicking() {
                 forget((self.timer.clone(), self.driver.take()));
             }
         }

@@ -283,6 +283,7 @@ impl Balance {
 mod tests {
     use super::*;
     use crate::engine::tests::{Driven, TICK};
+    use crate::sync::thread;
 
     #[test]
     fn the_counts_of_all_threads_add_up() {
@@ -307,7 +308,7 @@ mod tests {
         let t = Driven::new();
         let timer = &t.timer;
         for _ in 0..3 {
-            std::thread::scope(|scope| scope.spawn(|| _ = timer.new_timeout(|_| (), TICK)).join().unwrap());
+            thread::scope(|scope| scope.spawn(|| _ = timer.new_timeout(|_| (), TICK)).join().unwrap());
         }
         assert_eq!(t.shared().pending_counts.all().count(), 1);
         assert_eq!(timer.pending_timeouts(), 3);

@@ -248,6 +248,7 @@ mod tests {
     use super::*;
     use crate::HashedWheelTimer;
     use crate::platform::has_heavy_fence;
+    use crate::sync::{mpsc, thread};
     use std::time::{Duration, Instant};
 
     fn settings(on_start: Option<ThreadHook>) -> ThreadSettings {
@@ -284,7 +285,7 @@ mod tests {
         timer.start().unwrap();
         let until = Instant::now() + Duration::from_secs(if CAN_REGISTER_HEAVY_FENCE { 5 } else { 0 });
         while !has_heavy_fence() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         if !has_heavy_fence() {
             register_heavy_fence();
@@ -296,7 +297,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "real time")]
     fn the_thread_sleeps_until_a_tick_that_is_near() {
         let timer = HashedWheelTimer::builder().tick(Duration::from_millis(40)).build().unwrap();
-        let (fired, fires) = std::sync::mpsc::channel();
+        let (fired, fires) = mpsc::channel();
         timer.new_timeout(move |_| fired.send(()).unwrap(), Duration::from_millis(1)).unwrap();
         fires.recv().unwrap();
         let turns = timer.stats().turns;

@@ -368,9 +368,10 @@ mod tests {
     use crate::Timeout;
     use crate::engine::state::WAKE_TO_RECLAIM;
     use crate::engine::tests::{Driven, TICK};
+    use crate::sync::thread;
 
     fn on_a_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+        thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
 
     /// Calls `work` with what this thread caches of a timer.

@@ -432,6 +432,7 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
 mod tests {
     use super::*;
     use crate::engine::tests::{Driven, Nothing, TICK};
+    use crate::sync::thread;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -499,12 +500,12 @@ mod tests {
         let expired = t.schedule(TICK);
         assert_eq!(t.pass(TICK), 1);
         assert!(!has_reclaimed(&mut t));
-        std::thread::spawn(|| drop(expired)).join().unwrap();
+        thread::spawn(|| drop(expired)).join().unwrap();
         assert!(has_reclaimed(&mut t));
         assert!(!has_reclaimed(&mut t));
 
         let timer = t.timer.clone();
-        std::thread::spawn(move || _ = timer.new_timeout(|_| (), TICK * 5).unwrap()).join().unwrap();
+        thread::spawn(move || _ = timer.new_timeout(|_| (), TICK * 5).unwrap()).join().unwrap();
         assert!(has_reclaimed(&mut t));
         assert!(!has_reclaimed(&mut t));
     }

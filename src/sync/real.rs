@@ -38,9 +38,9 @@ macro_rules! loads {
 
 loads!(AtomicU32, u32);
 loads!(AtomicU64, u64);
-#[cfg(test)]
-pub(crate) use std::thread;
 pub(crate) use std::thread::JoinHandle;
+#[cfg(test)]
+pub(crate) use std::{sync::mpsc, thread};
 
 /// A mutex without poisoning. The guarded value is consistent whenever user code can panic, so a
 /// panic need not poison it.
