@@ -378,6 +378,7 @@ mod tests {
     #[cfg(feature = "async")]
     use crate::engine::tests::Nothing;
     use crate::engine::tests::{Driven, TICK};
+    #[cfg(feature = "async")]
     use crate::sync::thread;
 
     #[test]

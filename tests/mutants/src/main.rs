@@ -20,8 +20,8 @@
 //! times: only these tests, such as `races`; `lib` is the unit tests.
 //!
 //! Not covered: code in a `const fn` or a constant, which cannot read a switch; functions that
-//! return `impl Trait`, whose replacement has another type. The program prints their number. Mutants of code
-//! for other platforms or features are among those that no test reaches.
+//! return `impl Trait`, whose replacement has another type. The program prints their number.
+//! Mutants of code for other platforms or features are among those that no test reaches.
 
 mod build;
 mod coverage;
