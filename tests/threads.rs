@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Ends, Gate, TEST_TIMEOUT, ends, ms, quietly};
+use common::{Ends, Gate, TEST_TIMEOUT, ends, ms, quietly, wait_until_idle};
 use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout};
 
 /// Reads the state of a thread of this process by its name.
@@ -342,14 +342,7 @@ fn a_tick_of_one_microsecond_works() {
         assert!(took >= delay, "asked for {delay:?}, fired after {took:?}");
     }
     // It wakes to reclaim what has ended, and then no more.
-    let begin = Instant::now();
-    while {
-        let before = timer.stats().wake_ups;
-        sleep(ms(200));
-        timer.stats().wake_ups != before
-    } {
-        assert!(begin.elapsed() < TEST_TIMEOUT, "the idle worker does not wake");
-    }
+    wait_until_idle(&timer);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly, wait_until_idle};
 use hashed_wheel::{Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -331,22 +331,6 @@ fn the_worker_does_not_sleep_for_the_time_by_which_its_clock_has_stepped_back() 
     });
 }
 
-/// Waits until the worker has not woken for 300 ms.
-fn stops_waking(timer: &HashedWheelTimer) {
-    let wake_ups = || timer.stats().wake_ups;
-    let begin = Instant::now();
-    let mut before = wake_ups();
-    loop {
-        sleep(ms(300));
-        let now = wake_ups();
-        if now == before {
-            return;
-        }
-        assert!(begin.elapsed() < TEST_TIMEOUT, "the worker still wakes");
-        before = now;
-    }
-}
-
 fn does_not_sleep_for_the_step_of_its_clock(tick: Duration) {
     let (clock, timer) = FallingClock::with_timer(tick);
     let (fired, wait) = channel();
@@ -377,7 +361,7 @@ fn the_worker_does_not_wake_for_a_clock_that_has_stepped_back_if_nothing_is_pend
         sleep(ms(1));
     }
     // It wakes to reclaim what has ended, and then no more.
-    stops_waking(&timer);
+    wait_until_idle(&timer);
     let before = timer.stats().wake_ups;
     // With a far deadline it looks.
     timer.new_timeout(|_| (), HOUR).unwrap();

@@ -376,6 +376,7 @@ impl<S: TaskContext> Drop for Arena<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::tests::NoTasks;
 
     #[test]
     fn each_number_has_a_location_of_its_own() {
@@ -400,13 +401,6 @@ mod tests {
         for made in [end, 1 << u32::BITS, (1 << u32::BITS) + PAGE as u64] {
             assert_eq!(next_number(made), None);
         }
-    }
-
-    struct NoTasks;
-
-    impl TaskContext for NoTasks {
-        type Timeout = ();
-        type Timer = ();
     }
 
     /// A chunk as large as a large page is aligned like one. The words of its pages follow.

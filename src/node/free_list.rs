@@ -165,13 +165,7 @@ impl FreeList {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct NoTasks;
-
-    impl TaskContext for NoTasks {
-        type Timeout = ();
-        type Timer = ();
-    }
+    use crate::node::tests::NoTasks;
 
     /// Each second page has too few free nodes to be given out at once, so that the limit matters.
     #[test]

@@ -395,14 +395,8 @@ mod tests {
 
     use super::*;
     use crate::node::arena::FreeNode;
+    use crate::node::tests::NoTasks;
     use crate::platform::lock_memory;
-
-    struct NoTasks;
-
-    impl TaskContext for NoTasks {
-        type Timeout = ();
-        type Timer = ();
-    }
 
     /// An arena, and what the worker has of it.
     struct Memory {

@@ -12,6 +12,14 @@ use crate::sync::unmodelled::Mutex;
 use crate::ticks::Ticks;
 use crate::wheel::{EitherWheel, Hashed, Hierarchical};
 
+/// The types of an arena whose nodes get no tasks.
+pub(super) struct NoTasks;
+
+impl TaskContext for NoTasks {
+    type Timeout = ();
+    type Timer = ();
+}
+
 /// A timer without anything but nodes.
 struct Timer {
     nodes: Mutex<NodeWheel<Timer>>,

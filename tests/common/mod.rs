@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, Timeout, TimerTask};
 
@@ -16,6 +17,19 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// Waits until the worker has not woken for 300 ms.
+#[track_caller]
+pub fn wait_until_idle(timer: &HashedWheelTimer) {
+    let begin = Instant::now();
+    while {
+        let before = timer.stats().wake_ups;
+        thread::sleep(ms(300));
+        timer.stats().wake_ups != before
+    } {
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the idle worker wakes again and again");
+    }
 }
 
 /// A driven timer with a tick of 10 ms and 8 slots. Its clock moves only when the test moves it.

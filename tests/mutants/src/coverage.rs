@@ -21,12 +21,10 @@ pub struct Test {
     reached: Vec<u32>,
 }
 
-/// The tests that reach each mutant.
-pub type Tests = HashMap<u32, Vec<usize>>;
-
 pub struct Coverage {
     pub tests: Vec<Test>,
-    pub by_mutant: Tests,
+    /// The tests that reach each mutant.
+    pub by_mutant: HashMap<u32, Vec<usize>>,
 }
 
 /// Returns a command that runs a test binary.

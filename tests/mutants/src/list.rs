@@ -15,7 +15,7 @@ pub struct Mutant {
     pub replacement: String,
     /// The line and the column where the replaced text begins, from 1.
     pub start: (usize, usize),
-    /// Of the function that contains it.
+    /// The return type of the function around it; empty if there is none.
     pub return_type: String,
 }
 

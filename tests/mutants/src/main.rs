@@ -11,9 +11,9 @@
 //! 2. it runs, for each mutant, the tests that reach it, short ones first, until one of them fails.
 //!
 //! A mutant *survives* if no test fails within the tests of S seconds (default 20). If a test of it
-//! does not end in many times its usual time, that is a *hang*. It does not count as killed until
-//! somebody has looked at it. `survivors.txt` lists the survivors and hangs that are known, each
-//! with the reason. The program fails if there is another one.
+//! does not end in many times its usual time, that is a *hang*. A hang has to be inspected before
+//! it counts as killed. `survivors.txt` lists the survivors and hangs that are known, each with the
+//! reason. The program fails if there is another one.
 //!
 //! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
 //! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
@@ -34,7 +34,7 @@ use list::Mutant;
 use std::{collections::BTreeMap, env, path::Path, process::ExitCode};
 
 /// What became of a mutant.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 enum Outcome {
     /// This test fails.
     Killed(String),
