@@ -22,10 +22,16 @@ fn each_timeout_is_accounted_for_and_memory_returns() {
 
 #[track_caller]
 fn fails(sabotage: &str, options: &str, why: &str) {
+    fails_for_all(sabotage, options, &[why]);
+}
+
+#[track_caller]
+fn fails_for_all(sabotage: &str, options: &str, reasons: &[&str]) {
     let RunResult { status, text } =
         run(&format!("--producers 2 --sabotage {sabotage} --bursts 0 --quiet 1s {options}"));
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("FAIL") && text.contains(why), "{why}: {text}");
+    assert!(text.contains("FAIL"), "{text}");
+    reasons.iter().for_each(|why| assert!(text.contains(why), "{why}: {text}"));
 }
 
 #[test]
@@ -77,6 +83,40 @@ fn leftover_thread_is_detected() {
 #[test]
 fn late_timeouts_are_detected() {
     fails("stall", "--duration 2s --max-growth 400 --max-late 200ms", "late");
+}
+
+#[test]
+fn waker_that_is_not_called_is_detected() {
+    let reasons = ["Sleep: has not expired", "Interval: has not expired"];
+    fails_for_all("lost-wake", "--duration 1s --max-growth 400 --max-late 500ms", &reasons);
+}
+
+/// Of each kind of map with keys, and of a queue.
+#[test]
+fn entry_that_does_not_expire_is_detected() {
+    let reasons = [
+        "Keyed: has not expired",
+        "Batched: has not expired",
+        "Received: has not expired",
+        "due values were not received",
+    ];
+    fails_for_all("late", "--duration 1s --max-growth 400 --max-late 500ms", &reasons);
+}
+
+#[test]
+fn overlapping_runs_are_detected() {
+    fails("overlap", "--duration 1s --max-growth 400", "overlapping runs");
+}
+
+#[test]
+fn wrong_number_of_runs_is_detected() {
+    fails("extra-run", "--duration 1s --max-growth 400", "end: Expired");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn too_many_threads_are_detected() {
+    fails("threads", "--duration 1s --max-growth 400", "threads at once");
 }
 
 #[test]

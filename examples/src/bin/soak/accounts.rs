@@ -3,13 +3,17 @@
 //! The timeouts of the kind that [`ledger`](crate::ledger) records have records of their own.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::NewTimeoutError;
 
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger, lock};
+
+/// Something may be cancelled until it has been due for this time, so that the cancel races with
+/// its end. After that, only its own end is permitted, so that a lost one is noticed.
+const RACE: Duration = Duration::from_millis(20);
 
 /// The kinds of load, apart from plain timeouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +23,24 @@ pub(crate) enum Kind {
     Interval,
     Periodic,
     Keyed,
+    /// An entry with a key and a value, whose end the handler of a batch receives.
+    Batched,
+    /// An entry with a key and a value, whose end a receiver receives.
+    Received,
     /// A value in a `DelayQueue`.
     Queue,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Sleep, Self::Interval, Self::Periodic, Self::Keyed, Self::Queue];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Sleep,
+        Self::Interval,
+        Self::Periodic,
+        Self::Keyed,
+        Self::Batched,
+        Self::Received,
+        Self::Queue,
+    ];
 }
 
 /// The ways to end. `LeftAtStop`: not before the timer was stopped.
@@ -36,9 +52,83 @@ pub(crate) enum End {
     LeftAtStop,
 }
 
+/// When something must expire.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    /// It must not expire before, if that is known.
+    earliest: Option<Instant>,
+    /// Its lateness is counted from then. That is not before the deadline, except for the time
+    /// between a clock read and the call that follows. The permitted lateness covers that.
+    latest: Instant,
+}
+
+impl Deadline {
+    pub(crate) fn at(due: Instant) -> Self {
+        Self { earliest: Some(due), latest: due }
+    }
+
+    /// Of something that is registered now with this delay.
+    pub(crate) fn after(delay: Duration) -> Self {
+        Self::at(Instant::now() + delay)
+    }
+
+    /// Of something that is due at the given time or before.
+    pub(crate) fn until(latest: Instant) -> Self {
+        Self { earliest: None, latest }
+    }
+
+    /// Whether it has been due for longer than a cancel may race with its end.
+    pub(crate) fn is_overdue(self) -> bool {
+        self.latest.elapsed() > RACE
+    }
+}
+
+/// When something is due at the latest. Several threads know it.
+#[derive(Debug)]
+pub(crate) struct Latest(Mutex<Instant>);
+
+impl Latest {
+    pub(crate) fn new(due: Instant) -> Self {
+        Self(Mutex::new(due))
+    }
+
+    /// For a deadline that several threads set at the same time: records the latest of all. Must be
+    /// called before the deadline is set.
+    pub(crate) fn raise(&self, due: Instant) {
+        let mut latest = lock(&self.0);
+        *latest = due.max(*latest);
+    }
+
+    /// For a deadline that one thread sets.
+    pub(crate) fn set(&self, due: Instant) {
+        *lock(&self.0) = due;
+    }
+
+    pub(crate) fn get(&self) -> Instant {
+        *lock(&self.0)
+    }
+}
+
+/// No deadline so far.
+impl Default for Latest {
+    fn default() -> Self {
+        Self::new(Instant::now())
+    }
+}
+
+/// What can be wrong with the time at which something ends.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    ExpiredEarly,
+    ExpiredLate,
+    NotExpired,
+}
+
 /// The counts of one kind.
 #[derive(Debug, Default)]
 struct Account {
+    /// By [`Fault`].
+    faults: [AtomicU64; 3],
     registered: AtomicU64,
     /// By [`End`].
     ended: [AtomicU64; 4],
@@ -89,14 +179,59 @@ impl Accounts {
         self.ledger.expect(holds, failure);
     }
 
-    /// Something of this kind expired now, and was due then, if that is known.
-    pub(crate) fn expire(&self, kind: Kind, due: Option<Instant>) {
-        self.expect(due.is_none_or(|due| Instant::now() >= due), || format!("{kind:?}: early"));
+    /// Records a fault. The first one of each sort is described: one kind of load would otherwise
+    /// hide the others.
+    fn add_fault(&self, kind: Kind, fault: Fault, failure: impl FnOnce() -> String) {
+        if self.accounts[kind as usize].faults[fault as usize].fetch_add(1, SeqCst) == 0 {
+            self.expect(false, || format!("{kind:?}: {}", failure()));
+        } else {
+            self.ledger.count_error();
+        }
+    }
+
+    /// Returns how late something is at `when`, if that is later than permitted.
+    fn lateness(&self, deadline: Deadline, when: Instant) -> Option<Duration> {
+        let late = when.saturating_duration_since(deadline.latest);
+        Some(late).filter(|late| *late > self.ledger.max_late)
+    }
+
+    /// Something of this kind expired at `when`, which is now or shortly before.
+    pub(crate) fn expire(&self, kind: Kind, deadline: Deadline, when: Instant) {
+        self.expect_on_time(kind, deadline, when);
         self.end(kind, End::Expired);
     }
 
+    /// Checks that something expired neither early nor late. `when`: as for
+    /// [`expire`](Self::expire).
+    pub(crate) fn expect_on_time(&self, kind: Kind, deadline: Deadline, when: Instant) {
+        if deadline.earliest.is_some_and(|due| Instant::now() < due) {
+            self.add_fault(kind, Fault::ExpiredEarly, || "expired early".into());
+        }
+        if let Some(late) = self.lateness(deadline, when) {
+            self.add_fault(kind, Fault::ExpiredLate, || format!("expired {late:.1?} late"));
+        }
+    }
+
+    /// Checks that something that has not expired at `when` should not have expired long before.
+    pub(crate) fn expect_not_overdue(&self, kind: Kind, deadline: Deadline, when: Instant) {
+        if let Some(late) = self.lateness(deadline, when) {
+            self.add_fault(kind, Fault::NotExpired, || {
+                format!("has not expired {late:.1?} after its deadline")
+            });
+        }
+    }
+
+    /// Waits for the end of something that is due. It is an error if that does not come in time.
+    pub(crate) fn await_if_due(&self, kind: Kind, deadline: Deadline, is_over: impl Fn() -> bool) {
+        let limit = deadline.latest + self.ledger.max_late;
+        let is_due = deadline.latest <= Instant::now();
+        if is_due && !ledger::wait_until(limit, is_over) {
+            self.expect_not_overdue(kind, deadline, Instant::now());
+        }
+    }
+
     fn counts(&self, kind: Kind) -> Counts {
-        let Account { registered, ended } = &self.accounts[kind as usize];
+        let Account { registered, ended, .. } = &self.accounts[kind as usize];
         let ended = ended.each_ref().map(|count| count.load(SeqCst));
         Counts { registered: registered.load(SeqCst), ended }
     }
@@ -167,9 +302,5 @@ impl Sum {
 
 /// Waits until `holds`, because the end of a timer may come from another thread.
 pub(crate) fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
-    let began = Instant::now();
-    while !holds() && began.elapsed() < limit {
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    holds()
+    ledger::wait_until(Instant::now() + limit, holds)
 }

@@ -14,8 +14,13 @@ use crate::accounts::Sum;
 use crate::machine::IntentionalPanic;
 use crate::timers::Closed;
 
-/// The maximum number of error descriptions that are kept.
-const MAX_ERRORS: usize = 10;
+/// The maximum numbers of error descriptions that are kept, of one timer and of all.
+const MAX_ERRORS: usize = 20;
+const MAX_ERRORS_OF_ALL: usize = 60;
+const MAX_LATE_ERRORS: u64 = 3;
+
+/// How often a thread calls `cancel_and_wait`: once in so many cancels.
+const WAITING_CANCELS: u64 = 16;
 
 /// One in this many lateness values is recorded, and every new maximum.
 const SAMPLE_INTERVAL: u64 = 64;
@@ -65,7 +70,7 @@ impl Total {
         }
         self.lateness.add(&lock(&ledger.lateness));
         self.errors.append(&mut lock(&ledger.errors));
-        self.errors.truncate(MAX_ERRORS);
+        self.errors.truncate(MAX_ERRORS_OF_ALL);
     }
 }
 
@@ -73,7 +78,11 @@ impl Total {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     name: String,
-    max_late: Duration,
+    /// Deadlines are recorded as times since then.
+    began: Instant,
+    pub(crate) max_late: Duration,
+    /// Whether a thread may wait for the end of a task: not if the program loses tasks.
+    may_wait: bool,
     scheduled: AtomicU64,
     // The ways to end. Each scheduled timeout increments exactly one of these.
     ran: AtomicU64,
@@ -82,6 +91,10 @@ pub(crate) struct Ledger {
     refused: AtomicU64,
     task_dropped: AtomicU64,
 
+    /// How many of the cancelled timeouts `cancel_all` has ended.
+    cancelled_at_once: AtomicU64,
+    /// The calls that cancel one timeout.
+    cancels: AtomicU64,
     rearmed: AtomicU64,
     /// Intentional panics of tasks and executors.
     pub(crate) intentional_panics: AtomicU64,
@@ -91,6 +104,8 @@ pub(crate) struct Ledger {
     wake_ups: AtomicU64,
     lateness: Mutex<Lateness>,
     latest: AtomicU64,
+    /// Plain timeouts that were late.
+    late: AtomicU64,
     error_count: AtomicU64,
     errors: Mutex<Vec<String>>,
     /// Timeouts that any producer may take: those that tasks have scheduled, and some that two
@@ -99,16 +114,20 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(name: String, max_late: Duration) -> Arc<Self> {
+    pub(crate) fn new(name: String, max_late: Duration, may_wait: bool) -> Arc<Self> {
         Arc::new(Self {
             name,
+            began: Instant::now(),
             max_late,
+            may_wait,
             scheduled: AtomicU64::default(),
             ran: AtomicU64::default(),
             cancelled: AtomicU64::default(),
             ended_by_stop: AtomicU64::default(),
             refused: AtomicU64::default(),
             task_dropped: AtomicU64::default(),
+            cancelled_at_once: AtomicU64::default(),
+            cancels: AtomicU64::default(),
             rearmed: AtomicU64::default(),
             intentional_panics: AtomicU64::default(),
             dropped_by_executor: AtomicU64::default(),
@@ -116,6 +135,7 @@ impl Ledger {
             wake_ups: AtomicU64::default(),
             lateness: Mutex::default(),
             latest: AtomicU64::default(),
+            late: AtomicU64::default(),
             error_count: AtomicU64::default(),
             errors: Mutex::default(),
             shared: Mutex::default(),
@@ -134,15 +154,41 @@ impl Ledger {
     }
 
     pub(crate) fn expect(&self, holds: bool, failure: impl FnOnce() -> String) {
-        if !holds && self.error_count.fetch_add(1, SeqCst) < MAX_ERRORS as u64 {
-            lock(&self.errors).push(format!("{}: {}", self.name, failure()));
+        if holds {
+            return;
         }
+        self.count_error();
+        let mut errors = lock(&self.errors);
+        if errors.len() < MAX_ERRORS {
+            errors.push(format!("{}: {}", self.name, failure()));
+        }
+    }
+
+    /// Counts an error without a description.
+    pub(crate) fn count_error(&self) {
+        self.error_count.fetch_add(1, SeqCst);
     }
 
     /// Panics intentionally.
     pub(crate) fn panic_intentionally(&self) -> ! {
         self.intentional_panics.fetch_add(1, SeqCst);
         panic_any(IntentionalPanic)
+    }
+
+    /// Returns the deadline of a timeout that is scheduled or reset now, or [`UNKNOWN`].
+    fn due_after(&self, delay: Duration) -> u64 {
+        let due = self.began.elapsed().checked_add(delay);
+        due.and_then(|due| u64::try_from(due.as_nanos()).ok()).unwrap_or(UNKNOWN).min(UNKNOWN)
+    }
+
+    /// Cancels all pending timeouts. If there are other kinds of load, it cancels some of them too.
+    pub(crate) fn cancel_all(&self, timer: &HashedWheelTimer, is_mixed: bool) {
+        IS_CANCELLING_ALL.set(true);
+        let cancelled = timer.cancel_all() as u64;
+        IS_CANCELLING_ALL.set(false);
+        let hooks = self.cancelled_at_once.load(SeqCst);
+        let agrees = if is_mixed { hooks <= cancelled } else { hooks == cancelled };
+        self.expect(agrees, || format!("cancel_all returned {cancelled}, and called {hooks} hooks"));
     }
 
     fn fired(&self, due: Instant) {
@@ -153,7 +199,19 @@ impl Ledger {
         if is_the_latest || self.ran.load(SeqCst) % SAMPLE_INTERVAL == 0 {
             lock(&self.lateness).record(late);
         }
-        self.expect(late <= self.max_late, || format!("a timeout fired {late:.1?} late"));
+        self.expect_not_late(late, || format!("a timeout fired {late:.1?} late"));
+    }
+
+    /// Describes a few of the late timeouts, so that they do not hide other errors.
+    fn expect_not_late(&self, late: Duration, failure: impl FnOnce() -> String) {
+        if late <= self.max_late {
+            return;
+        }
+        if self.late.fetch_add(1, SeqCst) < MAX_LATE_ERRORS {
+            self.expect(false, failure);
+        } else {
+            self.count_error();
+        }
     }
 
     /// Compares the counts with those of the timer, after all timeouts have ended and were dropped.
@@ -187,13 +245,28 @@ impl Ledger {
     }
 }
 
+/// A deadline that never comes, or that is not known.
+const UNKNOWN: u64 = RESETTING - 1;
+
+/// The deadline is not known while a reset is in progress.
+const RESETTING: u64 = u64::MAX;
+
+/// Waits until `holds`, at most until the given time. Returns whether it holds.
+pub(crate) fn wait_until(limit: Instant, holds: impl Fn() -> bool) -> bool {
+    while !holds() && Instant::now() < limit {
+        thread::sleep(Duration::from_micros(100));
+    }
+    holds()
+}
+
 /// Records how one timeout ended.
 pub(crate) struct Record {
     ledger: Arc<Ledger>,
-    /// The earliest time at which the timeout may fire, if it is never reset. The permitted
-    /// lateness is counted from it. `None` is never.
-    due: Option<Instant>,
-    rearmed: AtomicBool,
+    /// The earliest time at which the timeout may fire, in nanoseconds since the ledger began. The
+    /// permitted lateness is counted from it. Or [`UNKNOWN`].
+    due: AtomicU64,
+    /// Two threads have reset it at the same time, so its deadline is not known.
+    is_contended: AtomicBool,
     runs: AtomicU8,
     hook_calls: AtomicU8,
     drops: AtomicU8,
@@ -208,8 +281,8 @@ impl Record {
         ledger.scheduled.fetch_add(1, SeqCst);
         Arc::new(Self {
             ledger: Arc::clone(ledger),
-            due: Instant::now().checked_add(delay),
-            rearmed: AtomicBool::default(),
+            due: AtomicU64::new(ledger.due_after(delay)),
+            is_contended: AtomicBool::default(),
             runs: AtomicU8::default(),
             hook_calls: AtomicU8::default(),
             drops: AtomicU8::default(),
@@ -224,9 +297,32 @@ impl Record {
         self.refusals.fetch_add(1, SeqCst);
     }
 
-    /// Returns the deadline, unless the timeout was reset.
+    /// Returns the deadline, unless the timeout never fires, or a reset is in progress.
     fn known_due(&self) -> Option<Instant> {
-        self.due.filter(|_| !self.rearmed.load(SeqCst))
+        let due = self.due.load(SeqCst);
+        let is_known = due < UNKNOWN && !self.is_contended.load(SeqCst);
+        is_known.then(|| self.ledger.began + Duration::from_nanos(due))
+    }
+
+    /// Calls `reset`, which returns whether the timeout is now due after `delay`.
+    fn reset(&self, delay: Duration, reset: impl FnOnce() -> bool) -> bool {
+        let due = self.ledger.due_after(delay);
+        let before = self.due.swap(RESETTING, SeqCst);
+        if before == RESETTING {
+            // Set before the call: whichever deadline the other thread records does not count.
+            self.is_contended.store(true, SeqCst);
+        }
+        let is_reset = reset();
+        self.due.store(if is_reset { due } else { before }, SeqCst);
+        is_reset
+    }
+
+    /// Checks that a timeout that has not fired is not overdue.
+    fn expect_not_overdue(&self, when: Instant) {
+        if let Some(late) = self.known_due().and_then(|due| when.checked_duration_since(due)) {
+            let ledger = &self.ledger;
+            ledger.expect_not_late(late, || format!("a timeout has not fired {late:.1?} after its deadline"));
+        }
     }
 
     pub(crate) fn is_task_dropped(&self) -> bool {
@@ -305,6 +401,11 @@ impl TimerTask for Task {
     fn cancelled(self, timeout: &Timeout) {
         let record = &self.record;
         record.hook_calls.fetch_add(1, SeqCst);
+        if IS_CANCELLING_ALL.get() {
+            record.expect_not_overdue(Instant::now());
+            record.cancels.fetch_add(1, SeqCst);
+            record.ledger.cancelled_at_once.fetch_add(1, SeqCst);
+        }
         record.ledger.expect(timeout.is_cancelled(), || {
             "a hook was called although its timeout is not cancelled".into()
         });
@@ -332,6 +433,9 @@ impl Drop for Task {
 thread_local! {
     /// Whether this thread is in an executor that does not run its task.
     pub(crate) static IS_DROPPING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+
+    /// Whether this thread is in `cancel_all`, which calls the hooks of what it cancels.
+    static IS_CANCELLING_ALL: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// A timeout and its record.
@@ -367,16 +471,28 @@ pub(crate) fn schedule(
 
 impl Entry {
     pub(crate) fn cancel(&self) -> bool {
-        let won = self.timeout.cancel();
+        let when = Instant::now();
+        let record = &self.record;
+        let waits =
+            record.ledger.may_wait && record.ledger.cancels.fetch_add(1, SeqCst) % WAITING_CANCELS == 0;
+        let won = if waits { self.cancel_and_wait() } else { self.timeout.cancel() };
         if won {
-            self.record.cancels.fetch_add(1, SeqCst);
+            record.cancels.fetch_add(1, SeqCst);
+            record.expect_not_overdue(when);
         }
         won
     }
 
+    fn cancel_and_wait(&self) -> bool {
+        let won = self.timeout.cancel_and_wait();
+        // Another thread that has cancelled it may be in the hook.
+        let is_over = !self.timeout.is_expired() || self.record.is_task_dropped();
+        self.record.ledger.expect(is_over, || "a task is left after cancel_and_wait".into());
+        won
+    }
+
     pub(crate) fn reset(&self, delay: Duration) {
-        self.record.rearmed.store(true, SeqCst);
-        if self.timeout.reset(delay) {
+        if self.record.reset(delay, || self.timeout.reset(delay)) {
             self.record.ledger.rearmed.fetch_add(1, SeqCst);
         }
     }
@@ -394,11 +510,16 @@ impl Entry {
 
     /// Checks that a timeout that has not fired is not overdue.
     pub(crate) fn expect_not_overdue(&self, when: Instant) {
-        if let Some(late) = self.record.known_due().and_then(|due| when.checked_duration_since(due)) {
-            let ledger = &self.record.ledger;
-            ledger.expect(late <= ledger.max_late, || {
-                format!("a timeout has not fired {late:.1?} after its deadline")
-            });
+        self.record.expect_not_overdue(when);
+    }
+
+    /// Waits for the end of a timeout that is due. It is an error if it does not fire in time.
+    pub(crate) fn await_if_due(&self) {
+        let (now, max_late) = (Instant::now(), self.record.ledger.max_late);
+        let Some(due) = self.record.known_due().filter(|due| *due <= now) else { return };
+        let has_ended = || self.timeout.is_expired() || self.timeout.is_cancelled();
+        if !wait_until(due + max_late, has_ended) {
+            self.expect_not_overdue(Instant::now());
         }
     }
 }

@@ -9,26 +9,32 @@
 //! another thread. Tasks stall the worker, panic, and schedule other timeouts.
 //!
 //! Three more timers have all kinds of load at once: plain timeouts, sleeps, intervals, periodic
-//! tasks, timeouts by key, and a `DelayQueue`. One has a thread, one a driver, and one runs on
-//! tokio. Each thread that uses one of them uses all three. Threads that end soon use two timers
-//! with plain timeouts.
+//! tasks, timeouts by key with tasks, with a batch handler and with a receiver, and a `DelayQueue`.
+//! One has a thread, one a driver, and one runs on tokio. Each thread that uses one of them uses
+//! all three. Threads that end soon use all five timers.
 //!
 //! From time to time a burst of a million timeouts comes, which are cancelled or fire, and then a
 //! pause, in which no thread uses a timer.
 //!
 //! At the same time other timers are created and dropped. They have every kind of executor: one
-//! that rejects tasks, one that panics, a pool, or none. They have a thread or a driver, or run on
-//! tokio, and have a limit or none. Half of them have all kinds of load. They end in every possible
-//! way: one `stop`, two concurrent ones, a `stop` on a thread of its own, a `shutdown`, the drop of
-//! the last handle, also by a task, or the drop of the driver.
+//! that rejects tasks, which are dropped, or run by the worker or a handler; one that panics, a
+//! pool, or none. Some cancel all that is pending. They have a thread or a driver, or run on tokio,
+//! and have a limit or none. Half of them have all kinds of load. They end in every possible way:
+//! one `stop`, two concurrent ones, a `stop` on a thread of its own, a `shutdown`, the drop of the
+//! last handle, also by a task, or the drop of the driver.
 //!
 //! Every timeout is checked, not a sample. Each one counts how it ended, and when its last part is
 //! dropped, there must have been exactly one end. The counters of the timers must agree. For each
 //! other kind of load, everything that was registered has expired, was cancelled or rejected, or
-//! was left when the timer was stopped. No plain timeout may be early or overdue. Memory must not
-//! grow in steady traffic. After the last pause it must be at most what it was before the first
-//! burst, and a reserve. In that pause the threads that turn timers must sleep. At the end no
-//! thread and no part of a timer may be left.
+//! was left when the timer was stopped.
+//!
+//! Nothing may be early or late. Nothing that was due long before may be cancelled, dropped or
+//! removed. Before a pause the threads wait for what is due, so that a lost wake-up is noticed.
+//! Periodic tasks may not overlap, and run as often as they should.
+//!
+//! Memory must not grow in steady traffic. After the last pause it must be at most what it was
+//! before the first burst, and a reserve. In that pause the threads that turn timers must sleep.
+//! The number of threads is bounded. At the end no thread and no part of a timer may be left.
 //!
 //! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
 //! 2 is bad options.
@@ -56,7 +62,7 @@ use indicatif::HumanCount;
 
 use crate::ledger::Total;
 use crate::machine::Memory;
-use crate::mixed::Mixed;
+use crate::mixed::{Mixed, Visit};
 use crate::phases::{Observer, Phase};
 use crate::producer::{Producer, Target};
 use crate::timers::{Ending, Left, Plan, Running};
@@ -97,7 +103,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_wake_ups: u64,
 
-    /// FAIL if a timeout is later: the effect of stalls and of a busy machine
+    /// FAIL if anything is later: the effect of stalls and of a busy machine
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     max_late: Duration,
 
@@ -124,8 +130,13 @@ impl Options {
 enum Sabotage {
     /// A timer has work during pauses.
     Busy,
+    /// Periodic tasks run once more than recorded.
+    ExtraRun,
     /// Keeps the handles of all bursts, and with them the memory of their nodes.
     Hoard,
+    /// The keys that are used once and the values of queues are due a day later than recorded, as
+    /// if their timeouts did not fire.
+    Late,
     /// Leaks memory: 8 MiB at each sample.
     Leak,
     /// Does not count a successful cancel.
@@ -134,14 +145,33 @@ enum Sabotage {
     LostTask,
     /// Does not count the values that are removed from a queue.
     LostValue,
+    /// Sleeps and intervals do not notice that they are woken.
+    LostWake,
+    /// Has two runs of a periodic task at the same time.
+    Overlap,
     /// Some tasks block the worker for longer than the permitted lateness.
     Stall,
     /// Leaks a timer with its thread.
     Thread,
+    /// Has more threads than expected, which end.
+    Threads,
+}
+
+impl Sabotage {
+    /// Whether other timers do without it, because their end would wait for what is late.
+    fn is_of_permanent_timers(self) -> bool {
+        matches!(self, Self::Late | Self::LostWake)
+    }
 }
 
 /// The time limit for the end of the program.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How many threads there are at most, apart from the producers and those at the start: 10 of the
+/// permanent timers, their pools and the runtime; 8 of a temporary timer and its users; two that
+/// run the temporary timers and the visitors, a visitor, and two of a burst. The others may have
+/// ended, and are still listed.
+const MAX_OTHER_THREADS: usize = 40;
 
 /// The time between two threads that end soon.
 const VISITOR_INTERVAL: Duration = Duration::from_millis(2);
@@ -213,9 +243,10 @@ fn run(options: &Options) -> Outcome {
         })
         .collect();
     let mixed_producers = mixed.start_producers(options, &phase);
+    let crowd = (options.sabotage == Some(Sabotage::Threads)).then(|| add_threads(&phase));
     let visitors = {
-        let (targets, phase, seed) = (targets(), phase.clone(), options.seed);
-        thread::spawn(move || run_visitors(&targets, &phase, seed))
+        let (targets, visits, phase, seed) = (targets(), mixed.visits(), phase.clone(), options.seed);
+        thread::spawn(move || run_visitors(&targets, &visits, &phase, seed))
     };
     let temporary = {
         let (phase, seed, sabotage) = (phase.clone(), options.seed, options.sabotage);
@@ -230,6 +261,9 @@ fn run(options: &Options) -> Outcome {
     phase.end();
     let Observer { memory, max_threads, longest_burst, wake_ups, .. } = observer;
     drop(busy);
+    for thread in crowd.into_iter().flatten() {
+        thread.join().expect("a thread that sleeps does not panic");
+    }
 
     let mut left = <[Left; 2]>::default();
     for producer in producers {
@@ -269,6 +303,19 @@ fn run(options: &Options) -> Outcome {
     }
 }
 
+/// For sabotage: adds more threads than there may be, which end with the load.
+fn add_threads(phase: &Arc<Phase>) -> Vec<JoinHandle<()>> {
+    let add = |_| {
+        let phase = Arc::clone(phase);
+        thread::spawn(move || {
+            while phase.goes_on(|| ()) {
+                thread::sleep(VISITOR_INTERVAL)
+            }
+        })
+    };
+    (0..=MAX_OTHER_THREADS).map(add).collect()
+}
+
 /// A thread that uses both permanent timers for the whole time. Returns its timeouts.
 fn produce(targets: [Target; 2], phase: &Phase, seed: u64) -> [Left; 2] {
     // Works on one timer for a while, so that the worker of the other one can fall asleep.
@@ -281,12 +328,16 @@ fn produce(targets: [Target; 2], phase: &Phase, seed: u64) -> [Left; 2] {
     producers.map(|producer| Left { entries: producer.entries(), loads: Vec::new() })
 }
 
-/// Starts threads that use both permanent timers and end. Returns how many.
-fn run_visitors(targets: &[Target; 2], phase: &Phase, seed: u64) -> u64 {
+/// Starts threads that use all permanent timers and end. Returns how many.
+fn run_visitors(targets: &[Target; 2], visits: &[Visit], phase: &Phase, seed: u64) -> u64 {
     let mut visitors = 0;
-    while phase.goes_on(|| ()) {
+    while phase.goes_on(|| visits.iter().for_each(Visit::rest)) {
         let producers = targets.clone().map(|target| Producer::new(target, seed ^ visitors));
-        let visitor = thread::spawn(move || producers.into_iter().for_each(Producer::visit));
+        let (visits, mut random) = (visits.to_vec(), fastrand::Rng::with_seed(seed ^ visitors));
+        let visitor = thread::spawn(move || {
+            producers.into_iter().for_each(Producer::visit);
+            visits.into_iter().for_each(|visit| visit.run(&mut random));
+        });
         visitor.join().expect("a short-lived thread does not panic");
         visitors += 1;
         thread::sleep(VISITOR_INTERVAL);
@@ -381,7 +432,10 @@ impl Outcome {
             format!("more than {} MiB were not returned after the last pause: {memory}", options.reserve),
         );
         verdict.expect(timers_left.is_empty(), format!("timers have not been dropped: {timers_left:#?}"));
-        let [before, _, after] = threads;
+        let [before, most, after] = threads;
+        let producers = options.producers + options.producers.div_ceil(2);
+        let limit = before.map(|before| before + producers as usize + MAX_OTHER_THREADS);
+        verdict.expect(*most <= limit, format!("{most:?} threads at once, more than {limit:?}"));
         verdict.expect(after <= before, format!("{after:?} threads are left, {before:?} at the start"));
         verdict
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use crate::Options;
-use crate::loads::Loads;
+use crate::loads::{Context, Loads};
 use crate::phases::Phase;
-use crate::producer::Producer;
+use crate::producer::{Producer, Target};
 use crate::timers::{Closed, Ending, Left, Plan, Running, TurnedBy};
 
 const COUNT: usize = 3;
@@ -49,6 +51,11 @@ impl Mixed {
         (0..options.producers.div_ceil(2)).map(start).collect()
     }
 
+    /// Returns what a thread needs that ends soon.
+    pub(crate) fn visits(&self) -> [Visit; COUNT] {
+        self.0.each_ref().map(Visit::new)
+    }
+
     /// For sabotage: gives a timer work, until the result is dropped.
     pub(crate) fn keep_busy(&self) -> impl Drop + use<> {
         let period = Duration::from_millis(1);
@@ -68,6 +75,35 @@ impl Mixed {
     }
 }
 
+/// What threads that end soon need to use one of the timers.
+#[derive(Clone)]
+pub(crate) struct Visit {
+    target: Target,
+    context: Context,
+}
+
+impl Visit {
+    fn new(running: &Running) -> Self {
+        Self { target: running.target(), context: context_of(running).clone() }
+    }
+
+    /// Uses the timer on this thread, which ends soon.
+    pub(crate) fn run(self, random: &mut Rng) {
+        let loads = Loads::new(&self.context);
+        Producer::new(self.target, random.u64(..)).visit();
+        loads.visit(random);
+    }
+
+    /// Cancels what such threads have left, when there is a pause.
+    pub(crate) fn rest(&self) {
+        Loads::new(&self.context).rest();
+    }
+}
+
+fn context_of(running: &Running) -> &Context {
+    running.context.as_ref().expect("the timer has all kinds of load")
+}
+
 /// What a thread needs to use one of the timers.
 struct User {
     producer: Producer,
@@ -76,8 +112,7 @@ struct User {
 
 impl User {
     fn new(running: &Running, seed: u64) -> Self {
-        let context = running.context.as_ref().expect("the timer has all kinds of load");
-        Self { producer: Producer::new(running.target(), seed), loads: Loads::new(context) }
+        Self { producer: Producer::new(running.target(), seed), loads: Loads::new(context_of(running)) }
     }
 
     fn rest(&mut self) {
@@ -88,7 +123,7 @@ impl User {
 
 /// A thread that uses all three timers for the whole time.
 fn produce(mut users: [User; COUNT], phase: &Phase, seed: u64) -> [Left; COUNT] {
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = Rng::with_seed(seed);
     while phase.goes_on(|| users.iter_mut().for_each(User::rest)) {
         for User { producer, loads } in &mut users {
             producer.work();

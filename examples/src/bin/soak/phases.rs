@@ -42,9 +42,9 @@ impl Phase {
     }
 
     /// Waits while there is a pause, in which `rest` is called first. Returns whether the load goes
-    /// on.
+    /// on. Before it does not, `rest` is called too: a slow thread may have missed the last pause.
     pub(crate) fn goes_on(&self, rest: impl FnOnce()) -> bool {
-        if self.0.load(SeqCst) == PAUSED {
+        if self.0.load(SeqCst) != RUNNING {
             rest();
         }
         loop {

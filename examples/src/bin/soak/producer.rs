@@ -79,8 +79,8 @@ impl Producer {
         self.target.timer.is_stopped()
     }
 
-    /// Schedules some timeouts, as a thread does that ends soon. Cancels most of them, and leaves
-    /// the others to other threads.
+    /// Schedules some timeouts on a timer, as a thread does that ends soon. Cancels most of them,
+    /// and leaves the others to other threads.
     pub(crate) fn visit(mut self) {
         // There are many such threads: the stalls of all of them would take minutes.
         self.stalls = MAX_STALLS;
@@ -198,7 +198,10 @@ impl Producer {
     }
 
     /// Cancels all timeouts, and drops their handles, as far as they have ended.
+    ///
+    /// Those that are due fire first, so that a lost one is noticed.
     pub(crate) fn rest(&mut self) {
+        self.waiting.iter().for_each(Entry::await_if_due);
         let shared = mem::take(&mut *lock(&self.target.ledger.shared));
         let lists = [shared, mem::take(&mut self.to_cancel), mem::take(&mut self.waiting)];
         lists.iter().flatten().for_each(|entry| self.cancel(entry));

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, Timeout};
+use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, RejectionPolicy, Timeout};
 
 use crate::accounts::Sum;
 use crate::ledger::{Action, Entry, IS_DROPPING, Ledger, lock, schedule};
@@ -58,6 +58,10 @@ enum Executor {
     Drops,
     /// Panics at one task in ten.
     Panics,
+    /// Refuses one task in ten, which the worker runs.
+    Refuses,
+    /// Refuses one task in ten, which a handler runs.
+    Overflows,
 }
 
 /// The way in which a timer ends.
@@ -98,7 +102,12 @@ impl Plan {
     /// A permanent timer with all kinds of load.
     pub(crate) fn mixed(turned_by: TurnedBy, max_late: Duration, sabotage: Option<Sabotage>) -> Self {
         let plan = Self::permanent(turned_by == TurnedBy::Loop, max_late, sabotage);
-        let executor = if sabotage == Some(Sabotage::LostTask) { Executor::None } else { plan.executor };
+        let executor = match turned_by {
+            TurnedBy::Thread => Executor::Refuses,
+            TurnedBy::Loop if sabotage == Some(Sabotage::LostTask) => Executor::None,
+            TurnedBy::Loop => Executor::Pool,
+            TurnedBy::Tokio => Executor::None,
+        };
         Self { turned_by, is_mixed: true, executor, ..plan }
     }
 
@@ -106,16 +115,17 @@ impl Plan {
         // The loads of other kinds would wait for a task that the sabotage has lost.
         let is_mixed = random.bool() && sabotage != Some(Sabotage::LostTask);
         // An executor that drops tasks would drop those of other kinds as well.
-        let executors = [Executor::None, Executor::Pool, Executor::Drops, Executor::Panics];
-        let executors = if is_mixed { &executors[..2] } else { &executors };
+        let losing = [Executor::Drops, Executor::Panics];
+        let mut executors = vec![Executor::None, Executor::Pool, Executor::Refuses, Executor::Overflows];
+        executors.extend(losing.into_iter().filter(|_| !is_mixed));
         Self {
-            sabotage,
+            sabotage: sabotage.filter(|sabotage| !sabotage.is_of_permanent_timers()),
             max_late,
             tick: Duration::from_micros(1 << random.u32(6..14)),
             ticks_per_wheel: 1 << random.u32(0..10),
             hierarchical: random.bool(),
             limit: if random.u8(0..3) == 0 { random.usize(2..100) } else { 0 },
-            executor: *random.choice(executors).expect("the list is not empty"),
+            executor: *random.choice(&executors).expect("the list is not empty"),
             turned_by: *random
                 .choice(&[TurnedBy::Thread, TurnedBy::Loop, TurnedBy::Tokio])
                 .expect("the list is not empty"),
@@ -141,7 +151,8 @@ impl Plan {
     }
 
     pub(crate) fn start(&self) -> Running {
-        let ledger = Ledger::new(format!("{self:?}"), self.max_late);
+        let may_wait = self.sabotage != Some(Sabotage::LostTask);
+        let ledger = Ledger::new(format!("{self:?}"), self.max_late, may_wait);
         let mut builder = HashedWheelTimer::builder()
             .tick(self.tick)
             .ticks_per_wheel(self.ticks_per_wheel)
@@ -152,9 +163,7 @@ impl Plan {
         }
         let (builder, pool) = self.executor(builder, &ledger);
         let (timer, driver_thread) = self.turned_by.build(builder);
-        // Gives access to the timer's counters after the last handle was dropped. It never fires.
-        let observer = schedule(&timer, &ledger, Duration::MAX, Action::Nothing)
-            .expect("the first timeout is below the limit");
+        let observer = schedule_observer(&timer, &ledger);
         let context = self.is_mixed.then(|| Context::new(&timer, &ledger, self.sabotage));
         Running { plan: self.clone(), timer, ledger, context, observer, driver_thread, pool }
     }
@@ -182,6 +191,17 @@ impl Plan {
                     false => ExpiredTask::run(task),
                 };
                 (builder.task_executor(panic), Vec::new())
+            }
+            Executor::Refuses | Executor::Overflows => {
+                let refuse_some = move |task| match one_in_ten() {
+                    true => drop(task),
+                    false => ExpiredTask::run(task),
+                };
+                let policy = match self.executor {
+                    Executor::Refuses => RejectionPolicy::RunOnWorker,
+                    _ => RejectionPolicy::handler(ExpiredTask::run),
+                };
+                (builder.task_executor(refuse_some).rejection_policy(policy), Vec::new())
             }
             Executor::Pool => {
                 let (pool, tasks) = mpsc::channel::<ExpiredTask>();
@@ -229,6 +249,11 @@ impl TurnedBy {
         };
         (built.expect("the options are valid"), None)
     }
+}
+
+/// Gives access to the timer's counters after the last handle was dropped. It never fires.
+fn schedule_observer(timer: &HashedWheelTimer, ledger: &Arc<Ledger>) -> Entry {
+    schedule(timer, ledger, Duration::MAX, Action::Nothing).expect("the timeout is below the limit")
 }
 
 /// Runs an executor that does not run its task.
@@ -325,6 +350,12 @@ impl Running {
             },
             max_delay: Duration::from_secs(2),
         }
+    }
+
+    /// Cancels all that is pending, while producers use the timer.
+    fn cancel_all(&mut self) {
+        self.ledger.cancel_all(&self.timer, self.plan.is_mixed);
+        self.observer = schedule_observer(&self.timer, &self.ledger);
     }
 
     /// Ends the timer, possibly while producers still use it. They pass their timeouts to `settle`.
@@ -469,7 +500,7 @@ impl Ended {
 /// Creates a timer, runs some producers on it, and ends it. Some producers continue a little
 /// longer.
 pub(crate) fn run_temporary(plan: &Plan, random: &mut Rng) -> Closed {
-    let running = plan.start();
+    let mut running = plan.start();
     let over = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = (0..random.u8(1..=3))
         .map(|_| {
@@ -486,6 +517,10 @@ pub(crate) fn run_temporary(plan: &Plan, random: &mut Rng) -> Closed {
         })
         .collect();
     thread::sleep(Duration::from_micros(1 << random.u32(8..18)));
+    // Under a limit there may be no place for the next observer.
+    if plan.limit == 0 && random.u8(0..4) == 0 {
+        running.cancel_all();
+    }
     let mut ending = *random.choice(plan.endings()).expect("the list is not empty");
     if plan.sabotage == Some(Sabotage::LostTask) && matches!(ending, Ending::LastHandleInATask) {
         // The lost task could contain the last handle. Then the timer would never end.

@@ -2,8 +2,7 @@
 
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,9 @@ use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, Interval, MissedTick, NewTimeoutError, Schedule, Sleep};
 
 use super::{Context, Load, TIMEOUT, delay};
-use crate::accounts::{Accounts, End, Kind, wait_until};
+use crate::Sabotage;
+use crate::accounts::{Accounts, Deadline, End, Kind, wait_until};
+use crate::ledger::lock;
 
 /// How many a thread has at a time.
 const MAX_WAITING: usize = 200;
@@ -22,8 +23,11 @@ pub(super) trait Subject: Sized + Send {
     /// Whether another wait follows.
     const REPEATS: bool;
 
-    /// Makes one, and returns the earliest time at which it may be ready.
-    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Instant);
+    /// Makes one, and returns its deadline.
+    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Deadline);
+
+    /// Returns the deadline of another wait, which begins now.
+    fn next_deadline(&self) -> Deadline;
 
     fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>>;
 
@@ -34,10 +38,14 @@ impl Subject for Sleep {
     const KIND: Kind = Kind::Sleep;
     const REPEATS: bool = false;
 
-    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Instant) {
+    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Deadline) {
         let delay = delay(random);
-        let due = Instant::now() + delay;
-        (timer.sleep(delay), due)
+        let deadline = Deadline::after(delay);
+        (timer.sleep(delay), deadline)
+    }
+
+    fn next_deadline(&self) -> Deadline {
+        unreachable!("a sleep does not repeat")
     }
 
     fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>> {
@@ -53,7 +61,7 @@ impl Subject for Interval {
     const KIND: Kind = Kind::Interval;
     const REPEATS: bool = true;
 
-    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Instant) {
+    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Deadline) {
         let period = Duration::from_micros(random.u64(1_000..100_000));
         let rate = Schedule::at_fixed_rate(period);
         let schedule = match random.u8(0..4) {
@@ -62,8 +70,14 @@ impl Subject for Interval {
             2 => rate.missed_tick(MissedTick::Skip),
             _ => Schedule::with_fixed_delay(period),
         };
-        let due = Instant::now() + period;
-        (timer.interval_on(schedule), due)
+        let deadline = Deadline::after(period);
+        (timer.interval_on(schedule), deadline)
+    }
+
+    /// The next tick is due one period after the last one was due, or after the poll that follows.
+    /// The permitted lateness covers the time until that poll.
+    fn next_deadline(&self) -> Deadline {
+        Deadline::until(Instant::now() + self.period())
     }
 
     fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>> {
@@ -78,19 +92,33 @@ impl Subject for Interval {
 /// The task that waits.
 #[derive(Debug, Default)]
 struct Task {
-    wakes: AtomicU64,
+    /// When it was woken.
+    woken: Mutex<Option<Instant>>,
+    /// For sabotage: it does not notice that it is woken.
+    is_deaf: bool,
+}
+
+impl Task {
+    fn woken(&self) -> Option<Instant> {
+        *lock(&self.woken)
+    }
+
+    fn is_woken(&self) -> bool {
+        self.woken().is_some()
+    }
 }
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        self.wakes.fetch_add(1, SeqCst);
+        if !self.is_deaf {
+            lock(&self.woken).get_or_insert_with(Instant::now);
+        }
     }
 }
 
 struct Waiting<S> {
     subject: S,
-    /// The earliest time at which it may be ready, if that is known.
-    due: Option<Instant>,
+    deadline: Deadline,
     /// The timer has accepted it.
     is_accepted: bool,
     task: Arc<Task>,
@@ -103,6 +131,7 @@ pub(super) struct Futures<S> {
     waiting: Vec<Waiting<S>>,
     /// Those whose last wait is over, and which can wait again.
     idle: Vec<S>,
+    sabotage: Option<Sabotage>,
 }
 
 impl Futures<Sleep> {
@@ -124,26 +153,29 @@ impl<S: Subject> Futures<S> {
             accounts: Arc::clone(&context.accounts),
             waiting: Vec::new(),
             idle: Vec::new(),
+            sabotage: context.sabotage,
         }
     }
 
     /// Begins a wait.
     fn add(&mut self, random: &mut Rng) {
-        let (subject, due) = match self.idle.pop() {
-            Some(subject) => (subject, None),
-            None => {
-                let (subject, due) = S::new(&self.timer, random);
-                (subject, Some(due))
+        let (subject, deadline) = match self.idle.pop() {
+            Some(subject) => {
+                let deadline = subject.next_deadline();
+                (subject, deadline)
             }
+            None => S::new(&self.timer, random),
         };
         self.accounts.register(S::KIND);
-        self.poll(Waiting { subject, due, is_accepted: false, task: Arc::default() });
+        let is_deaf = self.sabotage == Some(Sabotage::LostWake);
+        let task = Arc::new(Task { is_deaf, ..Task::default() });
+        self.poll(Waiting { subject, deadline, is_accepted: false, task });
     }
 
     /// Polls, and keeps what is still waiting.
     fn poll(&mut self, mut one: Waiting<S>) {
         // A wake-up that came before belongs to a wait that is over: this poll returns that.
-        one.task.wakes.store(0, SeqCst);
+        let woken = lock(&one.task.woken).take();
         let waker = Waker::from(Arc::clone(&one.task));
         match one.subject.poll(&mut TaskContext::from_waker(&waker)) {
             Poll::Pending => {
@@ -151,7 +183,7 @@ impl<S: Subject> Futures<S> {
                 self.waiting.push(one);
             }
             Poll::Ready(Ok(())) => {
-                self.accounts.expire(S::KIND, one.due);
+                self.accounts.expire(S::KIND, one.deadline, woken.unwrap_or_else(Instant::now));
                 if S::REPEATS {
                     self.idle.push(one.subject);
                 }
@@ -161,20 +193,25 @@ impl<S: Subject> Futures<S> {
     }
 
     fn poll_woken(&mut self) {
-        let is_woken = |one: &Waiting<S>| one.task.wakes.load(SeqCst) > 0;
+        let is_woken = |one: &Waiting<S>| one.task.is_woken();
         let (woken, waiting): (Vec<_>, Vec<_>) = mem::take(&mut self.waiting).into_iter().partition(is_woken);
         self.waiting = waiting;
         woken.into_iter().for_each(|one| self.poll(one));
     }
 
+    /// Takes any, unless it must be woken first.
     fn take(&mut self, random: &mut Rng) -> Option<Waiting<S>> {
-        let count = self.waiting.len();
-        (count > 0).then(|| self.waiting.swap_remove(random.usize(0..count)))
+        let at = random.usize(0..self.waiting.len().max(1));
+        let Waiting { deadline, task, .. } = self.waiting.get(at)?;
+        let may_go = task.is_woken() || !deadline.is_overdue();
+        may_go.then(|| self.waiting.swap_remove(at))
     }
 
     /// Drops one that waits. One that was ready before counts as cancelled too.
     fn drop_one(&mut self, one: Waiting<S>) {
-        let Waiting { subject, task, .. } = one;
+        let Waiting { subject, deadline, task, .. } = one;
+        let when = task.woken().unwrap_or_else(Instant::now);
+        self.accounts.expect_not_overdue(S::KIND, deadline, when);
         drop(subject);
         self.accounts.end(S::KIND, End::Cancelled);
         self.expect_no_waker(&task);
@@ -199,7 +236,7 @@ impl<S: Subject> Load for Futures<S> {
             8 => {
                 let Some(mut one) = self.take(random) else { return };
                 let delay = delay(random);
-                one.due = Some(Instant::now() + delay);
+                one.deadline = Deadline::after(delay);
                 one.subject.reset(delay);
                 // The reset has ended it, or another wait begins.
                 self.poll(one);
@@ -212,8 +249,9 @@ impl<S: Subject> Load for Futures<S> {
         }
     }
 
-    fn rest(&mut self) {
+    fn leave(&mut self) {
         while let Some(one) = self.waiting.pop() {
+            self.accounts.await_if_due(S::KIND, one.deadline, || one.task.is_woken());
             self.drop_one(one);
         }
         self.idle.clear();
@@ -221,8 +259,7 @@ impl<S: Subject> Load for Futures<S> {
 
     fn settle(&mut self) {
         for one in mem::take(&mut self.waiting) {
-            let is_woken = || one.task.wakes.load(SeqCst) > 0;
-            self.accounts.expect(wait_until(TIMEOUT, is_woken), || {
+            self.accounts.expect(wait_until(TIMEOUT, || one.task.is_woken()), || {
                 format!("{:?}: the end of the timer has not woken its task", S::KIND)
             });
             self.poll(one);

@@ -1,57 +1,253 @@
-//! Timeouts by key. All threads that use a timer share its keys.
+//! Timeouts by key, in three kinds of maps. All threads that use a timer share its maps.
+//!
+//! The threads contend for a few keys. Their tasks may be replaced, cancelled or reset at any time,
+//! so most of them do not live until they are due. Other keys are used once. Nothing ends those
+//! before they are due, except a pause and the end of the timer, so a lost one is noticed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+use hashed_wheel::{ExpiredEntries, HashedWheelTimer, KeyedTimeouts, NewTimeoutError};
 
-use super::{Load, TIMEOUT, delay};
-use crate::accounts::{Accounts, End, Kind, wait_until};
+use super::{A_DAY, Load, TIMEOUT, delay, short_delay};
+use crate::Sabotage;
+use crate::accounts::{Accounts, Deadline, End, Kind, Latest, wait_until};
+use crate::ledger::lock;
 
-/// Few, so that threads contend for them.
+/// The keys for which threads contend. Few, so that they do.
 const KEYS: u32 = 64;
+
+/// One in so many of these keys may be reset to any deadline.
+const ANY_DEADLINE: u32 = 8;
+
+/// How many keys that are used once may be pending in a map.
+const MAX_AWAITED: usize = 100;
+
+/// How long a thread waits before a pause for what is on the way to a receiver.
+const TRANSIT_TIME: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+enum Map {
+    /// The end of each key calls a task.
+    Tasks(KeyedTimeouts<u32>),
+    /// A handler gets the entries that expire in one turn.
+    Batched(KeyedTimeouts<u32, Entry>),
+    /// A receiver gets the entries that expire.
+    Received(KeyedTimeouts<u32, Entry>, Arc<Mutex<ExpiredEntries<u32, Entry>>>),
+}
+
+impl Map {
+    fn new(kind: Kind, timer: &HashedWheelTimer) -> Self {
+        let expire = |(_, entry): (u32, Entry)| entry.expire();
+        match kind {
+            Kind::Batched => Self::Batched(KeyedTimeouts::with_batch_handler(timer, move |batch| {
+                batch.into_iter().for_each(expire);
+            })),
+            Kind::Received => {
+                let (map, expired) = KeyedTimeouts::with_receiver(timer);
+                Self::Received(map, Arc::new(Mutex::new(expired)))
+            }
+            _ => Self::Tasks(KeyedTimeouts::new(timer)),
+        }
+    }
+
+    /// Returns whether it has replaced another entry, which is cancelled.
+    fn schedule(&self, key: u32, entry: Entry, delay: Duration) -> Result<bool, NewTimeoutError> {
+        match self {
+            Self::Tasks(map) => map.schedule(key, |_| entry.expire(), delay),
+            Self::Batched(map) | Self::Received(map, _) => {
+                Ok(map.insert(key, entry, delay).map(|replaced| replaced.is_some())?)
+            }
+        }
+    }
+
+    fn reset(&self, key: u32, delay: Duration) -> bool {
+        match self {
+            Self::Tasks(map) => map.reset(&key, delay),
+            Self::Batched(map) | Self::Received(map, _) => map.touch(&key, delay),
+        }
+    }
+
+    fn cancel(&self, key: u32) -> bool {
+        match self {
+            Self::Tasks(map) => map.cancel(&key),
+            Self::Batched(map) | Self::Received(map, _) => map.remove(&key).is_some(),
+        }
+    }
+
+    fn clear(&self) -> usize {
+        match self {
+            Self::Tasks(map) => map.clear(),
+            Self::Batched(map) | Self::Received(map, _) => map.clear(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Tasks(map) => map.is_empty(),
+            Self::Batched(map) | Self::Received(map, _) => map.is_empty(),
+        }
+    }
+
+    /// Receives all expired entries, if there is a receiver.
+    fn receive(&self) {
+        let Self::Received(_, expired) = self else { return };
+        let mut expired = lock(expired);
+        let mut context = TaskContext::from_waker(Waker::noop());
+        while let Poll::Ready(Some((_, entry))) = expired.poll_recv(&mut context) {
+            entry.expire();
+        }
+    }
+}
+
+/// What all threads know of one map.
+struct Shared {
+    kind: Kind,
+    accounts: Arc<Accounts>,
+    /// The entries that were made, and those that were dropped.
+    made: AtomicU64,
+    dropped: AtomicU64,
+    next_unused_key: AtomicU32,
+    /// The keys that are used once. Of all threads, because the first thread that has a pause ends
+    /// the keys of all.
+    awaited: Mutex<Vec<Awaited>>,
+    /// The latest deadline to which each of the first keys was reset. It is set before the call. A
+    /// reset concerns an entry that was current then or later, so no entry has a later deadline
+    /// than its own one and this one.
+    resets: [Latest; KEYS as usize],
+}
+
+/// What the task of a key captures, or the value under a key.
+struct Entry {
+    shared: Arc<Shared>,
+    key: u32,
+    /// When it is due, if it is never reset.
+    due: Instant,
+    has_expired: bool,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Entry {
+    fn deadline(&self) -> Deadline {
+        match self.shared.resets.get(self.key as usize) {
+            Some(reset) => Deadline::until(reset.get().max(self.due)),
+            None => Deadline::at(self.due),
+        }
+    }
+
+    fn expire(mut self) {
+        self.has_expired = true;
+        self.shared.accounts.expire(self.shared.kind, self.deadline(), Instant::now());
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if !self.has_expired {
+            self.shared.accounts.expect_not_overdue(self.shared.kind, self.deadline(), Instant::now());
+        }
+        self.has_ended.store(true, SeqCst);
+        self.shared.dropped.fetch_add(1, SeqCst);
+    }
+}
+
+/// A key that was used once.
+#[derive(Clone)]
+struct Awaited {
+    deadline: Deadline,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Awaited {
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(SeqCst)
+    }
+}
 
 #[derive(Clone)]
 pub(crate) struct Keys {
-    keyed: KeyedTimeouts<u32>,
-    accounts: Arc<Accounts>,
-    /// The tasks that were made, and those that were dropped.
-    made: Arc<AtomicU64>,
-    dropped: Arc<AtomicU64>,
-}
-
-/// What the task of a key captures.
-struct Guard(Arc<AtomicU64>);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, SeqCst);
-    }
+    map: Map,
+    shared: Arc<Shared>,
+    sabotage: Option<Sabotage>,
 }
 
 impl Keys {
-    pub(super) fn new(timer: &HashedWheelTimer, accounts: &Arc<Accounts>) -> Self {
-        let (made, dropped) = (Arc::default(), Arc::default());
-        Self { keyed: KeyedTimeouts::new(timer), accounts: Arc::clone(accounts), made, dropped }
+    pub(super) fn new(
+        kind: Kind,
+        timer: &HashedWheelTimer,
+        accounts: &Arc<Accounts>,
+        sabotage: Option<Sabotage>,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            kind,
+            accounts: Arc::clone(accounts),
+            made: AtomicU64::default(),
+            dropped: AtomicU64::default(),
+            next_unused_key: AtomicU32::new(KEYS),
+            awaited: Mutex::default(),
+            resets: std::array::from_fn(|_| Latest::default()),
+        });
+        Self { map: Map::new(kind, timer), shared, sabotage }
     }
 
-    fn schedule(&self, key: u32, delay: Duration) {
-        let accounts = Arc::clone(&self.accounts);
-        self.made.fetch_add(1, SeqCst);
-        let guard = Guard(Arc::clone(&self.dropped));
-        let task = move |_: u32| {
-            // A reset may have moved the deadline.
-            let _guard = guard;
-            accounts.expire(Kind::Keyed, None);
-        };
-        self.accounts.register(Kind::Keyed);
-        match self.keyed.schedule(key, task, delay) {
-            Ok(true) => self.accounts.end(Kind::Keyed, End::Cancelled),
+    fn schedule(&self, key: u32, recorded: Duration, delay: Duration) -> Awaited {
+        let Shared { kind, accounts, made, .. } = &*self.shared;
+        made.fetch_add(1, SeqCst);
+        accounts.register(*kind);
+        let has_ended = Arc::<AtomicBool>::default();
+        let due = Instant::now() + recorded;
+        let shared = Arc::clone(&self.shared);
+        let entry = Entry { shared, key, due, has_expired: false, has_ended: Arc::clone(&has_ended) };
+        match self.map.schedule(key, entry, delay) {
+            Ok(true) => accounts.end(*kind, End::Cancelled),
             Ok(false) => {}
-            Err(error) => self.accounts.fail(Kind::Keyed, &error, false),
+            Err(error) => accounts.fail(*kind, &error, false),
         }
+        Awaited { deadline: Deadline::at(due), has_ended }
+    }
+
+    fn schedule_once(&self, random: &mut Rng) {
+        let mut awaited = lock(&self.shared.awaited);
+        awaited.retain(|one| !one.has_ended());
+        if awaited.len() < MAX_AWAITED {
+            drop(awaited);
+            let recorded = short_delay(random);
+            let delay = if self.sabotage == Some(Sabotage::Late) { A_DAY } else { recorded };
+            let key = self.shared.next_unused_key.fetch_add(1, SeqCst);
+            let one = self.schedule(key, recorded, delay);
+            lock(&self.shared.awaited).push(one);
+        }
+    }
+
+    fn reset(&self, key: u32, random: &mut Rng) {
+        let delay = if key % ANY_DEADLINE == 0 { delay(random) } else { short_delay(random) };
+        self.shared.resets[key as usize].raise(Instant::now() + delay);
+        self.map.reset(key, delay);
+    }
+
+    /// Waits for the keys that are used once and are due.
+    fn await_due(&self) {
+        let awaited = lock(&self.shared.awaited).clone();
+        for one in awaited {
+            let has_ended = || {
+                self.map.receive();
+                one.has_ended()
+            };
+            self.shared.accounts.await_if_due(self.shared.kind, one.deadline, has_ended);
+        }
+    }
+
+    fn cancelled(&self, count: usize) {
+        self.shared.accounts.end_many(self.shared.kind, End::Cancelled, count as u64);
+    }
+
+    /// Whether every entry that was made was dropped.
+    fn is_over(&self) -> bool {
+        self.map.receive();
+        self.shared.dropped.load(SeqCst) == self.shared.made.load(SeqCst)
     }
 }
 
@@ -59,23 +255,32 @@ impl Load for Keys {
     fn work(&mut self, random: &mut Rng) {
         let key = random.u32(0..KEYS);
         match random.u8(0..10) {
-            0..6 => self.schedule(key, delay(random)),
-            6 | 7 => drop(self.keyed.reset(&key, delay(random))),
-            _ => {
-                let is_cancelled = self.keyed.cancel(&key);
-                self.accounts.end_many(Kind::Keyed, End::Cancelled, u64::from(is_cancelled));
+            0..5 => {
+                let delay = delay(random);
+                self.schedule(key, delay, delay);
             }
+            5 | 6 => self.reset(key, random),
+            7 => self.cancelled(self.map.cancel(key).into()),
+            8 => self.schedule_once(random),
+            _ => self.map.receive(),
         }
     }
 
+    /// Other threads continue to use the keys.
+    fn leave(&mut self) {}
+
     fn rest(&mut self) {
-        self.accounts.end_many(Kind::Keyed, End::Cancelled, self.keyed.clear() as u64);
+        self.await_due();
+        self.cancelled(self.map.clear());
+        // No thread receives during the pause, and an entry that waits is not late.
+        wait_until(TRANSIT_TIME, || self.is_over());
     }
 
     /// Each thread does this. The first one finds everything.
     fn settle(&mut self) {
-        let is_over = || self.dropped.load(SeqCst) == self.made.load(SeqCst);
-        let is_free = wait_until(TIMEOUT, || is_over() && self.keyed.is_empty());
-        self.accounts.expect(is_free, || "a task or a key is left on a stopped timer".into());
+        let is_free = wait_until(TIMEOUT, || self.is_over() && self.map.is_empty());
+        self.shared.accounts.expect(is_free, || {
+            format!("{:?}: an entry or a key is left on a stopped timer", self.shared.kind)
+        });
     }
 }

@@ -3,13 +3,15 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hashed_wheel::{HashedWheelTimer, MissedTick, Periodic, Schedule};
+use hashed_wheel::{HashedWheelTimer, MissedTick, Periodic, PeriodicRun, Schedule};
 
 use super::{Context, Load, TIMEOUT};
-use crate::accounts::{Accounts, End, Kind, wait_until};
+use crate::Sabotage;
+use crate::accounts::{Accounts, Deadline, End, Kind, wait_until};
 
 /// How many a thread has at a time.
 const MAX_TASKS: usize = 20;
@@ -17,41 +19,71 @@ const MAX_TASKS: usize = 20;
 /// What the runs of a task count.
 #[derive(Default)]
 struct Runs {
+    count: AtomicU64,
     is_running: AtomicBool,
     overlaps: AtomicU64,
     drops: AtomicU64,
 }
 
 /// What a task captures.
-struct Guard(Arc<Runs>);
+struct Guard {
+    runs: Arc<Runs>,
+    accounts: Arc<Accounts>,
+    /// For sabotage: a run of another thread at the same time.
+    overlaps: bool,
+}
 
 impl Guard {
-    fn run(&self) {
-        self.0.overlaps.fetch_add(u64::from(self.0.is_running.swap(true, SeqCst)), SeqCst);
-        self.0.is_running.store(false, SeqCst);
+    fn run(&self, run: &PeriodicRun<'_>) {
+        self.accounts.expect_on_time(Kind::Periodic, Deadline::at(run.deadline()), Instant::now());
+        self.runs.count.fetch_add(1, SeqCst);
+        self.runs.while_running(|| match self.overlaps {
+            true => self.runs.while_running(|| ()),
+            // Gives another run the time to begin.
+            false => thread::yield_now(),
+        });
+    }
+}
+
+impl Runs {
+    fn while_running(&self, work: impl FnOnce()) {
+        self.overlaps.fetch_add(u64::from(self.is_running.swap(true, SeqCst)), SeqCst);
+        work();
+        self.is_running.store(false, SeqCst);
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.drops.fetch_add(1, SeqCst);
+        self.runs.drops.fetch_add(1, SeqCst);
     }
 }
 
 struct Task {
     periodic: Periodic,
     runs: Arc<Runs>,
+    /// It ends itself in this run.
+    max_runs: u64,
+}
+
+impl Task {
+    /// Whether the next run should have begun some time ago.
+    fn is_overdue(&self) -> bool {
+        self.periodic.next_run().is_some_and(|due| Deadline::at(due).is_overdue())
+    }
 }
 
 pub(super) struct PeriodicTasks {
     timer: HashedWheelTimer,
     accounts: Arc<Accounts>,
     tasks: Vec<Task>,
+    sabotage: Option<Sabotage>,
 }
 
 impl PeriodicTasks {
     pub(super) fn new(context: &Context) -> Self {
-        Self { timer: context.timer.clone(), accounts: Arc::clone(&context.accounts), tasks: Vec::new() }
+        let (timer, accounts) = (context.timer.clone(), Arc::clone(&context.accounts));
+        Self { timer, accounts, tasks: Vec::new(), sabotage: context.sabotage }
     }
 
     fn add(&mut self, random: &mut Rng) {
@@ -62,15 +94,17 @@ impl PeriodicTasks {
             1 => rate.missed_tick(MissedTick::Delay),
             _ => Schedule::with_fixed_delay(period),
         };
-        let (runs, max_runs) = (Arc::<Runs>::default(), random.u64(1..200));
-        let guard = Guard(Arc::clone(&runs));
-        let task = move |run: &hashed_wheel::PeriodicRun<'_>| {
-            guard.run();
-            if run.number() < max_runs { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        let (runs, max_runs) = (Arc::<Runs>::default(), max_runs(random));
+        let (accounts, overlaps) = (Arc::clone(&self.accounts), self.sabotage == Some(Sabotage::Overlap));
+        let guard = Guard { runs: Arc::clone(&runs), accounts, overlaps };
+        let last = max_runs + u64::from(self.sabotage == Some(Sabotage::ExtraRun));
+        let task = move |run: &PeriodicRun<'_>| {
+            guard.run(run);
+            if run.number() < last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         self.accounts.register(Kind::Periodic);
         match self.timer.schedule_periodic_with(task, schedule) {
-            Ok(periodic) => self.tasks.push(Task { periodic, runs }),
+            Ok(periodic) => self.tasks.push(Task { periodic, runs, max_runs }),
             Err(error) => self.accounts.fail(Kind::Periodic, &error, false),
         }
     }
@@ -78,7 +112,7 @@ impl PeriodicTasks {
     /// Records how this task ended.
     fn settle_one(&self, task: &Task, end: End) {
         self.accounts.end(Kind::Periodic, end);
-        let Task { periodic, runs } = task;
+        let Task { periodic, runs, max_runs } = task;
         let is_dropped = || runs.drops.load(SeqCst) == 1;
         self.accounts
             .expect(wait_until(TIMEOUT, is_dropped), || "a periodic task was not dropped once".into());
@@ -86,10 +120,20 @@ impl PeriodicTasks {
         self.accounts.expect(overlaps == 0 && !has_panicked, || {
             format!("a periodic task has {overlaps} overlapping runs; it has panicked: {has_panicked}")
         });
+        let (count, reported) = (runs.count.load(SeqCst), periodic.runs());
+        let is_complete = !matches!(end, End::Expired) || count == *max_runs;
+        self.accounts.expect(count == reported && count <= *max_runs && is_complete, || {
+            format!("a periodic task has run {count} times, reported {reported}, of {max_runs}; end: {end:?}")
+        });
     }
 
-    fn cancel(&self, task: &Task) {
-        let end = match (task.periodic.cancel(), task.periodic.is_cancelled()) {
+    /// `waits`: for the end of a run that is in progress.
+    fn cancel(&self, task: &Task, waits: bool) {
+        let Task { periodic, runs, .. } = task;
+        let is_cancelled = if waits { periodic.cancel_and_wait() } else { periodic.cancel() };
+        let is_running = waits && runs.is_running.load(SeqCst);
+        self.accounts.expect(!is_running, || "a periodic task runs after cancel_and_wait".into());
+        let end = match (is_cancelled, periodic.is_cancelled()) {
             (true, _) => End::Cancelled,
             (false, true) => End::LeftAtStop,
             (false, false) => End::Expired,
@@ -101,8 +145,14 @@ impl PeriodicTasks {
         let (ended, running): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.tasks).into_iter().partition(|task| task.periodic.is_finished());
         self.tasks = running;
-        ended.iter().for_each(|task| self.cancel(task));
+        ended.iter().for_each(|task| self.cancel(task, false));
     }
+}
+
+/// Half of the tasks end themselves soon.
+fn max_runs(random: &mut Rng) -> u64 {
+    let limit = if random.bool() { 10 } else { 200 };
+    random.u64(1..limit)
 }
 
 impl Load for PeriodicTasks {
@@ -110,21 +160,29 @@ impl Load for PeriodicTasks {
         match random.u8(0..20) {
             0..3 if self.tasks.len() < MAX_TASKS => self.add(random),
             3 if !self.tasks.is_empty() => {
-                let task = self.tasks.swap_remove(random.usize(0..self.tasks.len()));
-                self.cancel(&task);
+                let at = random.usize(0..self.tasks.len());
+                if !self.tasks[at].is_overdue() {
+                    let task = self.tasks.swap_remove(at);
+                    self.cancel(&task, random.bool());
+                }
             }
             4..8 => self.remove_ended(),
             _ => {}
         }
     }
 
-    fn rest(&mut self) {
+    fn leave(&mut self) {
         while let Some(task) = self.tasks.pop() {
-            self.cancel(&task);
+            let runs = task.periodic.runs();
+            if let Some(due) = task.periodic.next_run() {
+                let has_run = || task.periodic.runs() > runs || task.periodic.is_finished();
+                self.accounts.await_if_due(Kind::Periodic, Deadline::at(due), has_run);
+            }
+            self.cancel(&task, false);
         }
     }
 
     fn settle(&mut self) {
-        self.rest();
+        self.leave();
     }
 }

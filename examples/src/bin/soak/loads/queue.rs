@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hashed_wheel::delay_queue::{DelayQueue, Expired, Key};
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 
-use super::{Load, delay};
-use crate::accounts::{Accounts, End, Kind};
+use super::{A_DAY, Load, delay};
+use crate::Sabotage;
+use crate::accounts::{Accounts, Deadline, End, Kind, Latest};
 
 /// How many values of its own a thread may remove or reset later.
 const MAX_KEYS: usize = 100;
@@ -17,28 +18,41 @@ const MAX_KEYS: usize = 100;
 /// How many values the queue has at most, approximately.
 const MAX_VALUES: usize = 2_000;
 
+/// How many values a thread receives at once.
+const MAX_RECEIVED: usize = 8;
+
 pub(crate) struct Queue {
     queue: DelayQueue<Value>,
     accounts: Arc<Accounts>,
     /// The values that have not been dropped.
     live: Arc<AtomicU64>,
-    /// The keys of some values that this thread has inserted.
-    keys: Vec<Key>,
-    loses_values: bool,
+    /// Some values that this thread has inserted: their keys, and when they are due at the latest.
+    keys: Vec<(Key, Arc<Latest>)>,
+    sabotage: Option<Sabotage>,
 }
 
-struct Value(Arc<AtomicU64>);
+/// A deadline that is not known at present.
+fn unknown() -> Instant {
+    Instant::now() + A_DAY * 365
+}
+
+struct Value {
+    live: Arc<AtomicU64>,
+    /// It is due then, or shortly before. A year away while the thread that has the key inserts or
+    /// resets it, so that it is never too early.
+    latest: Arc<Latest>,
+}
 
 impl Value {
-    fn new(live: &Arc<AtomicU64>) -> Self {
+    fn new(live: &Arc<AtomicU64>, latest: &Arc<Latest>) -> Self {
         live.fetch_add(1, SeqCst);
-        Self(Arc::clone(live))
+        Self { live: Arc::clone(live), latest: Arc::clone(latest) }
     }
 }
 
 impl Drop for Value {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
+        self.live.fetch_sub(1, SeqCst);
     }
 }
 
@@ -46,35 +60,72 @@ impl Drop for Value {
 impl Clone for Queue {
     fn clone(&self) -> Self {
         let (queue, accounts, live) = (self.queue.clone(), self.accounts.clone(), self.live.clone());
-        Self { queue, accounts, live, keys: Vec::new(), loses_values: self.loses_values }
+        Self { queue, accounts, live, keys: Vec::new(), sabotage: self.sabotage }
     }
 }
 
 impl Queue {
-    /// `loses_values`: does not count the values that it removes.
-    pub(super) fn new(timer: &HashedWheelTimer, accounts: &Arc<Accounts>, loses_values: bool) -> Self {
+    pub(super) fn new(
+        timer: &HashedWheelTimer,
+        accounts: &Arc<Accounts>,
+        sabotage: Option<Sabotage>,
+    ) -> Self {
         let (queue, accounts, live) = (DelayQueue::new(timer), Arc::clone(accounts), Arc::default());
-        Self { queue, accounts, live, keys: Vec::new(), loses_values }
+        Self { queue, accounts, live, keys: Vec::new(), sabotage }
     }
 
     fn insert(&mut self, delay: Duration) {
         self.accounts.register(Kind::Queue);
-        let key = self.queue.insert(Value::new(&self.live), delay);
-        self.keys.push(key);
+        let latest = Arc::new(Latest::new(unknown()));
+        let inserted = if self.sabotage == Some(Sabotage::Late) { A_DAY } else { delay };
+        let key = self.queue.insert(Value::new(&self.live, &latest), inserted);
+        latest.set(Instant::now() + delay);
+        self.keys.push((key, latest));
         if self.keys.len() > MAX_KEYS {
             self.keys.swap_remove(0);
         }
     }
 
-    fn take_key(&mut self, random: &mut Rng) -> Option<Key> {
+    fn take_key(&mut self, random: &mut Rng) -> Option<(Key, Arc<Latest>)> {
         let count = self.keys.len();
         (count > 0).then(|| self.keys.swap_remove(random.usize(0..count)))
+    }
+
+    fn remove(&mut self, random: &mut Rng) {
+        let Some((key, _)) = self.take_key(random) else { return };
+        let Some(value) = self.queue.remove(key) else { return };
+        self.expect_not_overdue(&value);
+        let is_counted = self.sabotage != Some(Sabotage::LostValue);
+        self.accounts.end_many(Kind::Queue, End::Cancelled, u64::from(is_counted));
+    }
+
+    fn reset(&mut self, random: &mut Rng) {
+        let Some((key, latest)) = self.take_key(random) else { return };
+        let delay = delay(random);
+        latest.set(unknown());
+        self.queue.reset(key, delay);
+        latest.set(Instant::now() + delay);
+    }
+
+    /// Checks that no thread should have received the value long ago.
+    fn expect_not_overdue(&self, value: &Value) {
+        let deadline = Deadline::until(value.latest.get());
+        self.accounts.expect_not_overdue(Kind::Queue, deadline, Instant::now());
+    }
+
+    fn drain(&self, end: End) -> Vec<Value> {
+        let drained = self.queue.drain();
+        drained.iter().for_each(|value| self.expect_not_overdue(value));
+        self.accounts.end_many(Kind::Queue, end, drained.len() as u64);
+        drained
     }
 
     fn receive(&self, received: Result<Option<Expired<Value>>, NewTimeoutError>) {
         match received {
             // Also a value of the longest delay, which a reset has brought forward.
-            Ok(Some(value)) => self.accounts.expire(Kind::Queue, Some(value.deadline())),
+            Ok(Some(value)) => {
+                self.accounts.expire(Kind::Queue, Deadline::at(value.deadline()), Instant::now());
+            }
             // The timer is at its limit, or is stopped: the value stays.
             Ok(None) | Err(NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. }) => {}
             Err(error) => self.accounts.expect(false, || format!("a queue: {error}")),
@@ -86,30 +137,36 @@ impl Load for Queue {
     fn work(&mut self, random: &mut Rng) {
         match random.u8(0..20) {
             0..6 if self.queue.len() < MAX_VALUES => self.insert(delay(random)),
-            6..9 => {
-                let removed = self.take_key(random).and_then(|key| self.queue.remove(key));
-                let is_counted = removed.is_some() && !self.loses_values;
-                self.accounts.end_many(Kind::Queue, End::Cancelled, u64::from(is_counted));
-            }
-            9 | 10 => drop(self.take_key(random).map(|key| self.queue.reset(key, delay(random)))),
+            6..9 => self.remove(random),
+            9 | 10 => self.reset(random),
             11 => self.receive(self.queue.recv_timeout(Duration::from_micros(random.u64(0..2_000)))),
-            _ => self.receive(Ok(self.queue.try_recv())),
+            _ => (0..MAX_RECEIVED)
+                .map_while(|_| self.queue.try_recv())
+                .for_each(|value| self.receive(Ok(Some(value)))),
         }
     }
 
-    fn rest(&mut self) {
-        let drained = self.queue.drain();
-        self.accounts.end_many(Kind::Queue, End::Cancelled, drained.len() as u64);
+    fn leave(&mut self) {
         self.keys.clear();
+    }
+
+    fn rest(&mut self) {
+        self.leave();
+        let now = Instant::now();
+        while let Some(value) = self.queue.try_recv() {
+            self.receive(Ok(Some(value)));
+        }
+        // A receiver compares deadlines with the clock, so none of these may have been due.
+        let drained = self.drain(End::Cancelled);
+        let due = drained.iter().filter(|value| value.latest.get() < now).count();
+        self.accounts.expect(due == 0, || format!("Queue: {due} due values were not received"));
     }
 
     /// Each thread does this. The first one finds everything.
     fn settle(&mut self) {
-        let drained = self.queue.drain();
-        self.accounts.end_many(Kind::Queue, End::LeftAtStop, drained.len() as u64);
+        drop(self.drain(End::LeftAtStop));
         let is_stopped = matches!(self.queue.recv(), Err(NewTimeoutError::Stopped));
         self.accounts.expect(is_stopped, || "a queue of a stopped timer does not say so".into());
-        drop(drained);
         let live = self.live.load(SeqCst);
         self.accounts.expect(live == 0, || format!("{live} values are left of an empty queue"));
     }
