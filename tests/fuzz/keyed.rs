@@ -2,21 +2,22 @@
 
 use hashed_wheel::KeyedTimeouts;
 
-use super::{Kind, MAX_TIMEOUTS, Model, Phase, Script, State, Task};
+use super::{Kind, Model, Phase, Script, State, Task};
 
 const KEYS: u64 = 4;
 
 impl Model {
     /// With an executor, at most one timeout without a handle may be pending. The executor's model
     /// could not tell two of them apart.
-    pub(super) fn has_room_for_hidden(&self, max: usize, key: Option<u8>) -> bool {
-        let is_other = |id: &&usize| match self.records[**id].kind {
-            Kind::Periodic(_) => true,
-            Kind::Keyed(other) => self.has_executor && Some(other) != key,
-            _ => false,
+    ///
+    /// `replaced` is the timeout whose place a new one takes.
+    pub(super) fn has_room_for_hidden(&self, max: usize, replaced: Option<usize>) -> bool {
+        let is_other = |id: &&usize| {
+            let record = &self.records[**id];
+            record.is_periodic() || self.has_executor && record.is_hidden() && Some(**id) != replaced
         };
         let max = if self.has_executor { 1 } else { max };
-        self.pending.iter().filter(is_other).count() < max && self.records.len() < MAX_TIMEOUTS
+        self.pending.iter().filter(is_other).count() < max && self.has_room()
     }
 
     /// Removes the timeout of a key, so that its task does not begin any more. Returns whether
@@ -37,9 +38,11 @@ impl Model {
 
     /// Frees the key of this timeout, if the key is still its own.
     pub(super) fn free_key(&mut self, id: usize) -> bool {
-        let Kind::Keyed(key) = self.records[id].kind else { return false };
-        let is_current = self.keys.get(&key) == Some(&id);
-        is_current && self.keys.remove(&key).is_some()
+        match self.records[id].kind {
+            Kind::Keyed(key) => self.keys.get(&key) == Some(&id) && self.keys.remove(&key).is_some(),
+            Kind::Value { key, .. } => self.values.as_mut().is_some_and(|values| values.free_key(key, id)),
+            _ => false,
+        }
     }
 }
 
@@ -93,7 +96,8 @@ impl Script {
 
     fn schedule_by_key(&self, keyed: &KeyedTimeouts<u8>, key: u8) {
         let mut model = self.model();
-        if !model.has_room_for_hidden(usize::MAX, Some(key)) {
+        let replaced = model.keys.get(&key).copied();
+        if !model.has_room_for_hidden(usize::MAX, replaced) {
             return;
         }
         let (delay, behaviour) = (model.delay(), model.bytes.up_to(255));
@@ -138,8 +142,6 @@ impl Task {
             record.state = State::Ran;
             assert!(model.free_key(self.id), "task {} runs although it was replaced", self.id);
         }
-        if self.behaviour >= 128 {
-            self.script.act_nested(7);
-        }
+        self.act();
     }
 }

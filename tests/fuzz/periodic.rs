@@ -162,8 +162,12 @@ impl Script {
     pub(super) fn check_periodic(&self, id: usize, periodic: &Periodic) {
         let mut model = self.model();
         let record = &mut model.records[id];
+        let is_never = record.deadline == NEVER;
         let (state, periodic_model) = (record.state, record.periodic_model().expect("the task is periodic"));
-        assert_eq!(periodic.is_cancelled(), state == State::Cancelled);
+        let is_over = matches!(state, State::Cancelled | State::Ran | State::Rejected);
+        assert_eq!((periodic.is_cancelled(), periodic.is_finished()), (state == State::Cancelled, is_over));
+        // A run that waits or is in progress decides about the next one.
+        assert_eq!(periodic.next_run().is_some(), state == State::Pending && !is_never);
         assert_eq!(
             (periodic.runs(), periodic.has_panicked()),
             (periodic_model.runs, periodic_model.has_panicked)
@@ -177,12 +181,17 @@ impl Script {
     fn cancel_one_periodic(&self, id: usize, periodic: &Periodic) {
         let mut model = self.model();
         let is_in_executor = model.records[id].state == State::HandedOver;
+        let would_wait = model.would_wait(id);
         let succeeds = model.cancel_record(id);
         if succeeds {
             model.records[id].state = State::Cancelled;
         }
         drop(model);
-        assert_eq!(periodic.cancel(), succeeds);
+        match id % 4 {
+            3 => drop(periodic.clone().cancel_on_drop()),
+            1 if !would_wait => assert_eq!(periodic.cancel_and_wait(), succeeds),
+            _ => assert_eq!(periodic.cancel(), succeeds),
+        }
         assert!(!succeeds || self.model().records[id].task_is_dropped != is_in_executor);
     }
 

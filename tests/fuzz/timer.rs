@@ -1,13 +1,21 @@
 //! Compares one or two driven timers with models of them, under actions that follow from bytes.
 //! Tasks and hooks act as well: they continue to read the bytes where the caller has stopped.
+//!
+//! Left to tests of their own: calls that wait for another thread (`recv`, or a `cancel_and_wait`
+//! of a task that the executor has), because a script has one thread; the adapters, `client` and
+//! `timeout`, which are made of what is compared here; `jitter`, missed ticks and an end of a
+//! periodic task by itself; texts, such as `Debug` and reports.
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
 mod keyed;
 mod periodic;
 mod queue;
+mod refused;
 mod several;
 #[cfg(feature = "async")]
 mod sleeps;
+mod values;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,7 +31,9 @@ use hashed_wheel::{
 
 use self::periodic::PeriodicModel;
 use self::queue::QueueModel;
+use self::refused::{ExecutorCall, Policy};
 use self::several::SharedBytes;
+use self::values::ValuesModel;
 use super::common::{TEST_TIMEOUT, quietly};
 
 /// In nanoseconds: the deadline that is never reached.
@@ -39,6 +49,9 @@ const SLOTS: [usize; 4] = [1, 2, 8, 512];
 
 /// Fewer timeouts than would wake a loop by their number alone.
 const MAX_TIMEOUTS: usize = 4_000;
+
+/// In nanoseconds: shorter delays are also given as deadlines, by a clock that is before this.
+const MAX_INSTANT: u64 = 1 << 60;
 
 /// The maximum depth of calls between tasks and hooks.
 const DEPTH: usize = 8;
@@ -82,6 +95,7 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
     let (is_hierarchical, has_executor, has_waker) = (has & 1 > 0, has & 2 > 0, has & 4 > 0);
     let limit = if has & 8 > 0 { bytes.below(8) + 1 } else { 0 };
     let (tick, slots) = (bytes.one_of(&TICKS), bytes.one_of(&SLOTS));
+    let (output, policy) = (bytes.up_to(3), Policy::of(bytes.up_to(15), tick));
 
     let clock = ManualClock::new();
     let origin = if has & 16 > 0 { 1 << 40 } else { 0 };
@@ -119,11 +133,16 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
         returned_hidden: 0,
         keyed: None,
         keys: BTreeMap::new(),
+        values: None,
         delay_queue: None,
         live_values: Arc::default(),
         #[cfg(feature = "async")]
         sleepers: Vec::new(),
         queue: Vec::new(),
+        policy: if has_executor { policy } else { Policy::Drop },
+        refused: None,
+        cancelled_by_all: Vec::new(),
+        hooks_are_quiet: false,
         fired: Fired::default(),
         resets: 0,
         announced: None,
@@ -138,6 +157,7 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
     let builder = if is_hierarchical { builder.hierarchical() } else { builder };
     let builder = match has_executor {
         true => {
+            let builder = builder.rejection_policy(policy.policy(&script));
             let script = script.clone();
             builder.task_executor(move |task| script.execute(task))
         }
@@ -153,6 +173,7 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
     {
         let mut model = script.model();
         model.keyed = (has & 32 > 0).then(|| KeyedTimeouts::new(&timer));
+        model.values = ValuesModel::new(output, &timer);
         model.delay_queue = (has & 128 > 0).then(|| QueueModel::new(&timer));
         model.handles.push(timer);
     }
@@ -184,6 +205,14 @@ enum Kind {
     Periodic(PeriodicModel),
     /// A task with this key.
     Keyed(u8),
+    /// An entry of the map with values.
+    Value {
+        key: u8,
+        /// It expires without a call of the user's code.
+        is_silent: bool,
+    },
+    /// The executor has refused the task of this timeout, and will be offered it again.
+    Retry(usize),
     /// Wakes a consumer of the queue.
     Alarm,
     #[cfg(feature = "async")]
@@ -224,6 +253,15 @@ impl Record {
 
     fn is_periodic(&self) -> bool {
         matches!(self.kind, Kind::Periodic(_))
+    }
+
+    /// Has no handle that would tell the executor's model which timeout has expired.
+    fn is_hidden(&self) -> bool {
+        match self.kind {
+            Kind::Periodic(_) | Kind::Keyed(_) | Kind::Retry(_) => true,
+            Kind::Value { is_silent, .. } => !is_silent,
+            _ => false,
+        }
     }
 }
 
@@ -315,6 +353,7 @@ struct Model {
     keyed: Option<KeyedTimeouts<u8>>,
     /// The timeout of each key. It is pending, or in the executor's queue.
     keys: BTreeMap<u8, usize>,
+    values: Option<ValuesModel>,
     /// Counts as a handle of the timer and is dropped before the last handle.
     delay_queue: Option<QueueModel>,
     /// Each value of the queue has a reference.
@@ -323,6 +362,13 @@ struct Model {
     sleepers: Vec<sleeps::Sleeper>,
     /// The tasks that the executor has kept.
     queue: Vec<(usize, ExpiredTask)>,
+    /// `Drop` if there is no executor.
+    policy: Policy,
+    /// The task that the executor has just refused.
+    refused: Option<usize>,
+    /// How many timeouts each `cancel_all` in progress has cancelled.
+    cancelled_by_all: Vec<usize>,
+    hooks_are_quiet: bool,
     fired: Fired,
     resets: usize,
     /// The tick of the turn until which the loop has announced to sleep. `u64::MAX` means no turn.
@@ -343,9 +389,20 @@ impl Model {
         later(self.now(), delay)
     }
 
+    /// Whether the timer can represent the time after this delay as an `Instant`.
+    fn is_instant(&self, delay: Duration) -> bool {
+        self.now() < MAX_INSTANT && delay < Duration::from_nanos(MAX_INSTANT)
+    }
+
     /// The first tick at or after the deadline that no turn has reached.
     fn due(&self, deadline: u64) -> u64 {
         deadline.div_ceil(self.tick).max(self.turned + 1)
+    }
+
+    /// Whether a `cancel_and_wait` would wait for a task that the executor has.
+    fn would_wait(&self, id: usize) -> bool {
+        let record = &self.records[id];
+        self.has_executor && record.state != State::Pending && !record.task_is_dropped
     }
 
     /// The time at which a tick begins, or `NEVER`.
@@ -498,8 +555,18 @@ impl Model {
         })
     }
 
+    fn has_room(&self) -> bool {
+        self.records.len() < MAX_TIMEOUTS
+    }
+
     /// A timeout has expired, and its task is about to be handed to the executor.
     fn fire(&mut self, id: usize) {
+        self.settle_values();
+        self.fire_next(id);
+    }
+
+    /// The same, after all that have expired before it.
+    fn fire_next(&mut self, id: usize) {
         assert_eq!(self.phase, Phase::Turning, "timeout {id} fires between turns");
         assert!(!self.is_stopped, "timeout {id} fires after the end");
         assert!(self.pending.contains(&id));
@@ -610,6 +677,7 @@ impl Model {
 
     /// All pending timeouts are cancelled now, and their hooks are about to be called.
     fn start_drain(&mut self) {
+        self.settle_values();
         if self.closing.is_some() {
             let reached = self.now() / self.tick;
             for &id in &self.pending {
@@ -621,8 +689,12 @@ impl Model {
         self.expected.cancelled += self.pending.len() as u64;
         for id in std::mem::take(&mut self.pending) {
             let record = &mut self.records[id];
-            if matches!(record.kind, Kind::Periodic(_) | Kind::Keyed(_)) {
+            if record.is_hidden() || matches!(record.kind, Kind::Value { .. }) {
                 record.state = State::Cancelled;
+                if let Kind::Retry(original) = record.kind {
+                    record.task_is_dropped = true;
+                    self.skip_run(original);
+                }
                 self.free_key(id);
                 self.returned_hidden += 1;
             } else {
@@ -735,15 +807,20 @@ impl Script {
     }
 
     fn act(&self, choice: u64) {
+        self.model().settle_values();
         match choice {
             0..30 => self.advance_clock(),
             30..40 => self.use_other_timer(),
-            40..112 => self.schedule(1),
+            40..102 => self.schedule(1),
+            102..112 => self.use_value_map(choice - 102 + 6),
             112..128 => self.use_queue(choice - 112),
-            128..134 => self.advance_clock(),
-            134..140 => self.schedule_many(),
-            140..160 => self.cancel(),
-            160..182 => self.reset(),
+            128..130 => self.advance_clock(),
+            130..134 => self.cancel_all(),
+            134..138 => self.schedule_many(),
+            138..140 => self.list_pending(),
+            140..158 => self.cancel(),
+            158..176 => self.reset(),
+            176..182 => self.use_value_map(choice - 176),
             182..187 => self.check_handle(),
             187..191 => self.drop_or_clone(),
             191..199 => self.take_from_queue(),
@@ -770,7 +847,7 @@ impl Script {
             model.depth += 1;
             (model.depth, model.bytes.up_to(255))
         };
-        if depth <= DEPTH {
+        if depth <= DEPTH && !self.model().hooks_are_quiet {
             for _ in 0..(choice >> 5).min(max) {
                 let choice = self.model().bytes.up_to(255);
                 self.act(choice);
@@ -825,11 +902,22 @@ impl Script {
         let mut model = self.model();
         let Some(timer) = model.timer().filter(|_| model.records.len() < MAX_TIMEOUTS) else { return };
         let deadline = model.deadline(delay);
+        let is_instant = model.is_instant(delay);
         let id = model.schedule(Kind::Task(None), deadline);
         let is_rejected = model.records[id].state == State::Rejected;
         drop(model);
 
-        let outcome = timer.new_timeout_task(Task { id, behaviour, script: self.clone() }, delay);
+        let task = Task { id, behaviour, script: self.clone() };
+        let outcome = match id % 4 {
+            1 => timer.try_new_timeout_task(task, delay).map_err(|mut rejected| {
+                assert!(rejected.task.id == id && !self.model().records[id].task_is_dropped);
+                // Nothing would catch a panic of its drop.
+                rejected.task.behaviour = 0;
+                rejected.into()
+            }),
+            2 if is_instant => timer.new_timeout_task_at(task, timer.now() + delay),
+            _ => timer.new_timeout_task(task, delay),
+        };
         let mut model = self.model();
         match outcome {
             Ok(timeout) => {
@@ -859,11 +947,14 @@ impl Script {
 
     fn cancel(&self) {
         let Some((id, timeout)) = self.pick() else { return };
-        let (succeeds, by_guard) = (self.model().cancel_record(id), id % 4 == 3);
-        if by_guard {
-            drop(timeout.cancel_on_drop());
-        } else {
-            assert_eq!(timeout.cancel(), succeeds);
+        let mut model = self.model();
+        let would_wait = model.would_wait(id);
+        let succeeds = model.cancel_record(id);
+        drop(model);
+        match id % 4 {
+            3 => drop(timeout.cancel_on_drop()),
+            1 if !would_wait => assert_eq!(timeout.cancel_and_wait(), succeeds),
+            _ => assert_eq!(timeout.cancel(), succeeds),
         }
         let model = self.model();
         let record = &model.records[id];
@@ -872,7 +963,7 @@ impl Script {
 
     fn reset(&self) {
         let Some((id, timeout)) = self.pick() else { return };
-        let (delay, succeeds) = {
+        let (delay, as_instant, succeeds) = {
             let mut model = self.model();
             let delay = model.delay();
             let succeeds = model.pending.contains(&id);
@@ -880,9 +971,13 @@ impl Script {
                 let deadline = model.deadline(delay);
                 model.reset_record(id, deadline);
             }
-            (delay, succeeds)
+            (delay, model.is_instant(delay) && id % 2 == 0, succeeds)
         };
-        assert_eq!(timeout.reset(delay), succeeds);
+        let is_reset = match as_instant {
+            true => timeout.reset_at(timeout.timer().now() + delay),
+            false => timeout.reset(delay),
+        };
+        assert_eq!(is_reset, succeeds);
     }
 
     fn check_handle(&self) {
@@ -892,11 +987,11 @@ impl Script {
         use State::{Cancelled, Cancelling, Dropped, HandedOver, Ran, Stopping};
         assert_eq!(timeout.is_cancelled(), matches!(record.state, Cancelling | Stopping | Cancelled));
         assert_eq!(timeout.is_expired(), matches!(record.state, HandedOver | Ran | Dropped));
-        let remaining = match record.deadline {
-            NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(model.now())),
-        };
+        let remaining = model.remaining(id);
         assert_eq!(timeout.remaining(), remaining);
+        if !remaining.is_zero() && model.is_instant(remaining) {
+            assert_eq!(timeout.deadline(), timeout.timer().now() + remaining);
+        }
     }
 
     fn drop_or_clone(&self) {
@@ -919,6 +1014,8 @@ impl Script {
                 return;
             }
             let (at, runs) = (model.queue.len() - 1, model.bytes.up_to(7) > 0);
+            // In a call of an executor with a policy, the drop would refuse the task.
+            let runs = runs || ExecutorCall::is_in_progress();
             let at = model.bytes.below(at + 1);
             let (id, task) = model.queue.swap_remove(at);
             (id, task, runs)
@@ -951,12 +1048,13 @@ impl Script {
     fn drop_handle(&self) {
         if self.model().handles.len() == 1 {
             self.drop_keyed();
+            self.drop_values();
             self.drop_queue();
         }
         let mut model = self.model();
         let Some(handle) = model.handles.pop() else { return };
-        // During a `shutdown` the caller of `shutdown` has a handle as well.
-        let stops = model.handles.is_empty() && !model.is_closed();
+        // During a `shutdown` or a `cancel_all`, its caller has a handle as well.
+        let stops = model.handles.is_empty() && model.cancelled_by_all.is_empty() && !model.is_closed();
         let is_outside = model.phase == Phase::Idle;
         if stops && is_outside {
             model.start_stop();
@@ -1097,6 +1195,7 @@ impl Script {
         };
         let expired = turn(driver);
         let mut model = self.model();
+        model.check_values();
         if was_stopped {
             assert_eq!(expired, 0);
             return;
@@ -1168,23 +1267,24 @@ impl Script {
 
     /// The executor.
     fn execute(&self, task: ExpiredTask) {
+        let _call = (self.model().policy != Policy::Drop).then(ExecutorCall::begin);
         let (id, choice) = {
             let mut model = self.model();
+            model.settle_values();
             let is_expired = |id: usize| model.records[id].handle().is_some_and(Timeout::is_expired);
             let mut expired: Vec<_> = model.pending.iter().copied().filter(|&id| is_expired(id)).collect();
             if expired.is_empty() {
                 // At most one is pending, because several could not be told apart.
-                let is_hidden = |kind: &Kind| matches!(kind, Kind::Periodic(_) | Kind::Keyed(_));
-                expired.extend(model.pending.iter().filter(|&&id| is_hidden(&model.records[id].kind)));
+                expired.extend(model.pending.iter().filter(|&&id| model.records[id].is_hidden()));
             }
             assert_eq!(expired.len(), 1, "tasks are handed over one after the other");
             model.fire(expired[0]);
-            (expired[0], model.bytes.up_to(15))
+            (model.offered(expired[0]), model.bytes.up_to(15))
         };
         match choice {
             0..8 => self.finish_task(id, task, true),
-            8..14 => self.model().queue.push((id, task)),
-            14 => self.finish_task(id, task, false),
+            8..12 => self.model().queue.push((id, task)),
+            12..15 => self.refuse(id, task),
             _ => {
                 {
                     let mut model = self.model();
@@ -1218,7 +1318,8 @@ impl Script {
         assert_eq!(stats.scheduled, stats.pending + stats.expired + stats.cancelled);
         assert_eq!(stats.rejected, expected.rejected);
         assert_eq!(stats.panics, expected.panicked);
-        assert_eq!(stats.dropped_tasks, expected.dropped);
+        // A stop in progress drops the tasks that wait to be offered again one by one.
+        assert!(stats.dropped_tasks == expected.dropped || model.phase == Phase::Draining);
         assert_eq!(stats.periodic_runs, expected.periodic_runs);
         assert_eq!(stats.resets, model.resets as u64);
         let counted: u64 = stats.lateness.buckets().map(|(_, count)| count).sum();
@@ -1259,6 +1360,7 @@ impl Script {
         self.check();
 
         self.drop_keyed();
+        self.end_values();
         self.drop_queue();
         #[cfg(feature = "async")]
         self.drop_sleepers();
@@ -1301,15 +1403,17 @@ impl TimerTask for Task {
             *state = State::Ran;
         }
         assert!(timeout.is_expired() && !timeout.is_cancelled());
-        if self.behaviour >= 128 {
-            self.script.act_nested(7);
+        if self.behaviour % 4 == 1 {
+            assert!(!timeout.cancel_and_wait(), "a task does not wait for itself");
         }
+        self.act();
     }
 
     fn cancelled(self, timeout: &Timeout) {
         {
             let mut model = self.script.model();
             let by_stop = model.end_by_stop(self.id);
+            model.end_by_cancel_all(self.id);
             let record = &mut model.records[self.id];
             let expected = if by_stop { State::Stopping } else { State::Cancelling };
             assert_eq!(record.state, expected, "{}", self.id);
@@ -1325,12 +1429,22 @@ impl TimerTask for Task {
     }
 }
 
+impl Task {
+    /// The actions of a run.
+    fn act(self) {
+        if self.behaviour >= 128 {
+            self.script.act_nested(7);
+        }
+    }
+}
+
 impl Drop for Task {
     fn drop(&mut self) {
         let mut model = self.script.model();
         let Some(record) = model.records.get_mut(self.id) else { return };
         assert!(!record.task_is_dropped, "task {} was dropped before", self.id);
         record.task_is_dropped = true;
+        model.end_by_cancel_all(self.id);
         if self.behaviour % 64 == 63 && !thread::panicking() {
             model.expected.panicked += 1;
             drop(model);

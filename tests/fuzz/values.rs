@@ -1,0 +1,374 @@
+//! Compares a map whose entries have values with a map from each key to its timeout. Expired
+//! entries go to a handler, to a handler of batches, or to a receiver.
+//!
+//! In a batch, and to a receiver, they go without a call of the user's code. So the model looks for
+//! them whenever the timer calls back: see `settle_values`.
+
+use std::collections::{BTreeMap, BTreeSet};
+#[cfg(feature = "async")]
+use std::sync::Arc;
+#[cfg(feature = "async")]
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+#[cfg(feature = "async")]
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+#[cfg(feature = "async")]
+use hashed_wheel::ExpiredEntries;
+use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+
+use super::{Kind, Model, NEVER, Phase, Script, State, Task};
+
+const KEYS: u64 = 4;
+
+pub(super) struct ValuesModel {
+    /// Counts as a handle of the timer and is dropped before the last handle.
+    map: Option<KeyedTimeouts<u8, Task>>,
+    output: Output,
+    /// The timeout of each key. It is pending, or in the executor's queue.
+    keys: BTreeMap<u8, usize>,
+    /// The entries that have expired and were not delivered, in the order in which they expired.
+    expired: Vec<usize>,
+    #[cfg(feature = "async")]
+    receiver: Option<Receiver>,
+}
+
+/// Where expired entries go.
+#[derive(Clone, Copy, PartialEq)]
+enum Output {
+    Handler,
+    Batch,
+    #[cfg(feature = "async")]
+    Receiver,
+}
+
+#[cfg(feature = "async")]
+struct Receiver {
+    entries: ExpiredEntries<u8, Task>,
+    task: Arc<ReceiverTask>,
+    /// The last poll has found no entry, and none has expired since.
+    is_waiting: bool,
+    /// How often its task should have been woken.
+    wakes: usize,
+}
+
+/// The task of an executor that polls the receiver.
+#[cfg(feature = "async")]
+#[derive(Default)]
+struct ReceiverTask(AtomicUsize);
+
+#[cfg(feature = "async")]
+impl Wake for ReceiverTask {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl ValuesModel {
+    /// `choice` 0 makes no map.
+    pub(super) fn new(choice: u64, timer: &HashedWheelTimer) -> Option<Self> {
+        let model = |map, output| Self {
+            map: Some(map),
+            output,
+            keys: BTreeMap::new(),
+            expired: Vec::new(),
+            #[cfg(feature = "async")]
+            receiver: None,
+        };
+        match choice {
+            1 => Some(model(KeyedTimeouts::with_handler(timer, Task::run_value), Output::Handler)),
+            2 => Some(model(KeyedTimeouts::with_batch_handler(timer, run_batch), Output::Batch)),
+            #[cfg(feature = "async")]
+            3 => {
+                let (map, entries) = KeyedTimeouts::with_receiver(timer);
+                let receiver = Receiver { entries, task: Arc::default(), is_waiting: false, wakes: 0 };
+                Some(Self { receiver: Some(receiver), ..model(map, Output::Receiver) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Removes the timeout of a key, if it is this one.
+    pub(super) fn free_key(&mut self, key: u8, id: usize) -> bool {
+        self.keys.get(&key) == Some(&id) && self.keys.remove(&key).is_some()
+    }
+}
+
+impl Model {
+    /// Finds the entries that have expired since the last call without a call of the user's code:
+    /// their keys are free.
+    pub(super) fn settle_values(&mut self) {
+        let Some(ValuesModel { map: Some(map), keys, output, .. }) = &self.values else { return };
+        if *output == Output::Handler {
+            return;
+        }
+        // The values of those that a stop in progress has ended are dropped.
+        let has_expired = |key: &u8, id: &usize| {
+            self.pending.contains(id) && !self.records[*id].task_is_dropped && !map.contains(key)
+        };
+        let expired = keys.iter().filter(|(key, id)| has_expired(key, id));
+        let mut expired: Vec<_> = expired.map(|(_, &id)| (self.records[id].due, id)).collect();
+        // Nothing else has fired since the last call, so only their order among themselves is
+        // unknown.
+        expired.sort_unstable();
+        let mut is_tick_uncertain = false;
+        for &(_, id) in &expired {
+            self.fire_next(id);
+            is_tick_uncertain |= self.fired.is_tick_uncertain;
+            self.free_key(id);
+            self.values().expired.push(id);
+        }
+        if !expired.is_empty() {
+            self.fired.is_tick_uncertain = is_tick_uncertain;
+            #[cfg(feature = "async")]
+            self.expect_wake();
+        }
+    }
+
+    fn values(&mut self) -> &mut ValuesModel {
+        self.values.as_mut().expect("there is a map")
+    }
+
+    /// Entries have gone to the receiver, if there is one.
+    #[cfg(feature = "async")]
+    fn expect_wake(&mut self) {
+        let Some(receiver) = &mut self.values().receiver else { return };
+        receiver.wakes += usize::from(std::mem::take(&mut receiver.is_waiting));
+    }
+
+    /// An expired entry was delivered. Those that were never reset come in the order in which they
+    /// have expired.
+    fn deliver(&mut self, id: usize, key: u8) {
+        let expired = &self.values.as_ref().expect("there is a map").expired;
+        let at = expired.iter().position(|&expired| expired == id).expect("the entry has expired");
+        let is_first = expired[..at].iter().all(|&id| self.records[id].was_reset);
+        assert!(is_first || self.records[id].was_reset, "entry {id} is not in order");
+        self.values().expired.remove(at);
+        let record = &mut self.records[id];
+        assert!(matches!(record.kind, Kind::Value { key: own, .. } if own == key));
+        assert_eq!(record.state, State::HandedOver);
+        record.state = State::Ran;
+    }
+
+    /// Removes the entry of a key, so that it is not delivered any more. Returns its timeout.
+    fn remove_value(&mut self, key: u8) -> Option<usize> {
+        let id = self.values().keys.remove(&key)?;
+        self.cancel_record(id);
+        self.records[id].state = State::Cancelled;
+        Some(id)
+    }
+
+    /// After a turn.
+    pub(super) fn check_values(&mut self) {
+        self.settle_values();
+        if let Some(ValuesModel { output: Output::Batch, expired, .. }) = &self.values {
+            assert!(expired.is_empty(), "a batch was not delivered at the end of its turn");
+        }
+    }
+}
+
+impl Script {
+    /// `choice` is at most 15.
+    pub(super) fn use_value_map(&self, choice: u64) {
+        let model = self.model();
+        // While the timer is being stopped, the number of free keys is not specified.
+        let is_draining = model.phase == Phase::Draining;
+        let Some(values) = model.values.as_ref().filter(|_| !is_draining) else { return };
+        let Some(map) = values.map.clone() else {
+            drop(model);
+            #[cfg(feature = "async")]
+            self.receive();
+            return;
+        };
+        let key = model.bytes.up_to(KEYS - 1) as u8;
+        drop(model);
+        match choice {
+            0..7 => self.insert(&map, key),
+            7 | 8 => self.touch(&map, key),
+            9 | 10 => self.remove(&map, key),
+            11 => self.check_map(&map, key),
+            12 => self.retain(&map, key),
+            #[cfg(feature = "async")]
+            13..15 => self.receive(),
+            _ if key == 0 => {
+                drop(map);
+                self.drop_values();
+            }
+            _ => {
+                let mut model = self.model();
+                let keys: Vec<_> = model.values().keys.keys().copied().collect();
+                keys.iter().for_each(|key| _ = model.remove_value(*key));
+                drop(model);
+                assert_eq!(map.clear(), keys.len());
+            }
+        }
+    }
+
+    fn insert(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+        let mut model = self.model();
+        let is_silent = model.values().output != Output::Handler;
+        let replaced = model.values().keys.get(&key).copied();
+        if !is_silent && !model.has_room_for_hidden(usize::MAX, replaced) || !model.has_room() {
+            return;
+        }
+        // Some calls that drop values do not catch their panics.
+        let (delay, behaviour) = (model.delay(), model.bytes.up_to(255) & !1);
+        let deadline = model.deadline(delay);
+        let id = model.schedule(Kind::Value { key, is_silent }, deadline);
+        let is_rejected = model.records[id].state == State::Rejected;
+        if !is_rejected {
+            model.remove_value(key);
+            model.values().keys.insert(key, id);
+        }
+        drop(model);
+        let value = Task { id, behaviour, script: self.clone() };
+        match map.insert(key, value, delay) {
+            Ok(old) => assert_eq!((old.map(|old| old.id), is_rejected), (replaced, false)),
+            Err(rejected) => {
+                self.model().expect_rejection(&rejected.error);
+                assert_eq!((rejected.key, rejected.value.id), (key, id), "the value comes back");
+            }
+        }
+    }
+
+    fn touch(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+        let mut model = self.model();
+        let delay = model.delay();
+        let id = model.values().keys.get(&key).copied().filter(|id| model.pending.contains(id));
+        if let Some(id) = id {
+            let deadline = model.deadline(delay);
+            model.reset_record(id, deadline);
+        }
+        drop(model);
+        assert_eq!(map.touch(&key, delay), id.is_some());
+    }
+
+    fn remove(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+        let expected = self.model().remove_value(key);
+        let removed = map.remove(&key);
+        assert_eq!(removed.as_ref().map(|task| task.id), expected);
+        drop(removed);
+        assert!(expected.is_none_or(|id| self.model().records[id].task_is_dropped));
+    }
+
+    fn check_map(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+        let mut model = self.model();
+        let now = model.now();
+        let id = model.values().keys.get(&key).copied();
+        let keys: BTreeSet<_> = model.values().keys.keys().copied().collect();
+        assert_eq!((map.len(), map.is_empty()), (keys.len(), keys.is_empty()));
+        assert_eq!(map.keys().into_iter().collect::<BTreeSet<_>>(), keys);
+        assert_eq!((map.contains(&key), map.with(&key, |task| task.id)), (id.is_some(), id));
+        let remaining = id.map(|id| match model.records[id].deadline {
+            NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(now)),
+        });
+        assert_eq!(map.remaining(&key), remaining);
+    }
+
+    /// Removes the keys up to this one.
+    fn retain(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+        let removed: Vec<_> = (0..=key).filter_map(|key| self.model().remove_value(key)).collect();
+        map.retain(|kept, _| *kept > key);
+        let model = self.model();
+        assert!(removed.iter().all(|&id| model.records[id].task_is_dropped));
+    }
+
+    /// Polls the receiver, perhaps by another task than before.
+    #[cfg(feature = "async")]
+    fn receive(&self) {
+        let mut model = self.model();
+        let is_another = model.bytes.up_to(1) == 1;
+        let ValuesModel { receiver, expired, map, .. } = model.values();
+        let (has_entries, is_closed) = (!expired.is_empty(), map.is_none());
+        let Some(receiver) = receiver else { return };
+        receiver.check();
+        if is_another {
+            (receiver.task, receiver.wakes) = (Arc::default(), 0);
+        }
+        let waker = Waker::from(Arc::clone(&receiver.task));
+        let polled = receiver.entries.poll_recv(&mut Context::from_waker(&waker));
+        receiver.is_waiting = polled.is_pending();
+        match polled {
+            Poll::Pending => assert!(!has_entries && !is_closed),
+            Poll::Ready(None) => assert!(!has_entries && is_closed),
+            Poll::Ready(Some((key, task))) => {
+                model.deliver(task.id, key);
+                drop(model);
+                drop(task);
+            }
+        }
+    }
+
+    /// Cancels all entries. Those that have expired already can still be received.
+    pub(super) fn drop_values(&self) {
+        let mut model = self.model();
+        let Some(values) = &mut model.values else { return };
+        let map = values.map.take();
+        let keys: Vec<_> = values.keys.keys().copied().collect();
+        keys.iter().for_each(|key| _ = model.remove_value(*key));
+        #[cfg(feature = "async")]
+        if map.is_some() {
+            // The end of the map wakes a task that waits.
+            model.expect_wake();
+        }
+        drop(model);
+        drop(map);
+    }
+
+    /// Drops the map, and receives what is left.
+    pub(super) fn end_values(&self) {
+        self.drop_values();
+        #[cfg(feature = "async")]
+        while self.model().values.as_ref().is_some_and(|values| !values.expired.is_empty()) {
+            self.receive();
+        }
+        let values = self.model().values.take();
+        #[cfg(feature = "async")]
+        if let Some(Receiver { entries, task, .. }) = values.and_then(|values| values.receiver) {
+            drop(entries);
+            assert_eq!(std::sync::Arc::strong_count(&task), 1, "a waker was leaked");
+        }
+        #[cfg(not(feature = "async"))]
+        drop(values);
+    }
+}
+
+#[cfg(feature = "async")]
+impl Receiver {
+    /// The receiver has the waker of a task that waits, and has woken it once if an entry came.
+    fn check(&self) {
+        assert_eq!(self.task.0.load(SeqCst), self.wakes, "wakes of the receiver");
+        let held = Arc::strong_count(&self.task) - 1;
+        assert_eq!(held, usize::from(self.is_waiting), "wakers of the receiver");
+    }
+}
+
+/// The handler of batches.
+fn run_batch(entries: Vec<(u8, Task)>) {
+    assert!(!entries.is_empty());
+    {
+        let mut model = entries[0].1.script.model();
+        model.settle_values();
+        // All of them, because a panic of the first drops the others.
+        entries.iter().for_each(|(key, task)| model.deliver(task.id, *key));
+        assert!(model.values().expired.is_empty(), "an entry of this turn is not in the batch");
+    }
+    entries.into_iter().for_each(|(_, task)| task.act());
+}
+
+impl Task {
+    /// The handler of single entries.
+    fn run_value(key: u8, task: Self) {
+        {
+            let mut model = task.script.model();
+            if !model.has_executor {
+                model.fire(task.id);
+            }
+            assert!(model.free_key(task.id), "entry {} is delivered although it was removed", task.id);
+            model.values().expired.push(task.id);
+            model.deliver(task.id, key);
+        }
+        task.act();
+    }
+}

@@ -1,0 +1,138 @@
+//! Operations on all timeouts of a timer at once: `cancel_all`, and the reports on what is pending.
+
+use std::any::type_name;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::{Kind, Model, NEVER, Phase, Script, State, Task};
+use crate::common::quietly;
+
+impl Model {
+    /// Whether `cancel_all` cancels this timeout. Futures and consumers of a queue wait for the
+    /// others.
+    fn is_for_cancel_all(&self, id: usize) -> bool {
+        match self.records[id].kind {
+            Kind::Task(_) | Kind::Periodic(_) | Kind::Keyed(_) | Kind::Value { .. } | Kind::Retry(_) => true,
+            Kind::Alarm => false,
+            #[cfg(feature = "async")]
+            Kind::Sleep => false,
+        }
+    }
+
+    /// Whether to cancel this timeout calls no code of the user: the executor has the task, or its
+    /// value has left the map.
+    fn is_cancelled_silently(&self, id: usize) -> bool {
+        self.records[id].state == State::HandedOver || matches!(self.records[id].kind, Kind::Retry(_))
+    }
+
+    /// The task of a timeout ends. If it is pending between turns, the `cancel_all` in progress has
+    /// cancelled it.
+    pub(super) fn end_by_cancel_all(&mut self, id: usize) {
+        let is_pending = self.pending.contains(&id) && self.records[id].state == State::Pending;
+        if self.phase != Phase::Idle || !is_pending {
+            return;
+        }
+        *self.cancelled_by_all.last_mut().expect("a `cancel_all` is in progress") += 1;
+        self.cancel_record(id);
+        if !matches!(self.records[id].kind, Kind::Task(_)) {
+            // There is no hook.
+            self.records[id].state = State::Cancelled;
+            self.free_key(id);
+        }
+    }
+
+    /// The time left as the timer reports it.
+    pub(super) fn remaining(&self, id: usize) -> Duration {
+        match self.records[id].deadline {
+            NEVER => Duration::MAX,
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.now())),
+        }
+    }
+}
+
+impl Script {
+    pub(super) fn cancel_all(&self) {
+        let mut model = self.model();
+        let Some(timer) = model.timer() else { return };
+        match model.phase {
+            Phase::Turning => {
+                drop(model);
+                let outcome = quietly(|| catch_unwind(AssertUnwindSafe(|| timer.cancel_all())));
+                return assert!(outcome.is_err(), "the call would wait for itself");
+            }
+            Phase::Draining => {
+                drop(model);
+                return assert_eq!(timer.cancel_all(), 0, "the timer is stopped");
+            }
+            Phase::Idle => {}
+        }
+        let all = model.pending.iter().copied().filter(|&id| model.is_for_cancel_all(id));
+        let all: Vec<_> = all.collect();
+        let silent: Vec<_> = all.iter().copied().filter(|&id| model.is_cancelled_silently(id)).collect();
+        // The model does not know when those are cancelled. So the hooks of the others do nothing.
+        let were_quiet = model.hooks_are_quiet;
+        model.hooks_are_quiet |= !silent.is_empty();
+        model.cancelled_by_all.push(0);
+        drop(model);
+        let count = timer.cancel_all();
+        let mut model = self.model();
+        model.hooks_are_quiet = were_quiet;
+        for &id in &silent {
+            model.cancel_record(id);
+            model.records[id].state = State::Cancelled;
+            if let Kind::Retry(original) = model.records[id].kind {
+                model.records[id].task_is_dropped = true;
+                model.skip_run(original);
+            }
+        }
+        let cancelled = model.cancelled_by_all.pop().map(|cancelled| cancelled + silent.len());
+        assert_eq!(Some(count), cancelled);
+        assert!(!all.iter().any(|id| model.pending.contains(id)), "a timeout was left");
+        // A hook may have dropped all other handles.
+        let stops = model.handles.is_empty() && model.cancelled_by_all.is_empty() && !model.is_closed();
+        if stops {
+            model.start_stop();
+        }
+        drop(model);
+        drop(timer);
+        if stops {
+            self.finish_stop(true);
+        }
+    }
+
+    /// Checks the lists of what is pending. They need the worker's lock.
+    pub(super) fn list_pending(&self) {
+        let model = self.model();
+        let Some(timer) = model.timer() else { return };
+        let most = model.bytes.up_to(15) as usize;
+        let (Some(all), Some(first), Some(occupancy)) =
+            (timer.pending(usize::MAX), timer.pending(most), timer.occupancy())
+        else {
+            return assert!(model.is_stopped || model.phase != Phase::Idle);
+        };
+        assert!(!model.is_stopped && model.phase == Phase::Idle);
+        let is_listed = |&id: &usize| model.records[id].state == State::Pending;
+        let mut expected: Vec<_> = model.pending.iter().copied().filter(is_listed).collect();
+        let count = |name: &str| all.iter().filter(|timeout| timeout.task_type == name).count();
+        let is_task = |&&id: &&usize| matches!(model.records[id].kind, Kind::Task(_));
+        assert_eq!(count(type_name::<Task>()), expected.iter().filter(is_task).count());
+        expected.sort_by_key(|&id| (model.records[id].due, model.records[id].deadline));
+        let mut expected: Vec<_> = expected.into_iter().map(|id| model.remaining(id)).collect();
+        let mut listed: Vec<_> = all.iter().map(|timeout| timeout.remaining).collect();
+        let first: Vec<_> = first.iter().map(|timeout| timeout.remaining).collect();
+        assert_eq!(first, listed[..most.min(listed.len())]);
+        if model.is_cut || model.resets > 0 {
+            // The ticks at which they may fire are not known exactly.
+            listed.sort_unstable();
+            expected.sort_unstable();
+        }
+        assert_eq!(listed, expected);
+
+        let in_wheel: usize = occupancy.levels.iter().flat_map(|level| &level.slots).sum();
+        let stats = timer.stats();
+        let (counted, expected) =
+            ((in_wheel + occupancy.queued) as u64, stats.pending + stats.cancelled_not_reclaimed);
+        // What a turn that was cut short has left is in no slot.
+        assert!(counted == expected || model.is_cut && counted < expected, "{counted}, not {expected}");
+    }
+}
