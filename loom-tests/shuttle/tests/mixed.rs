@@ -156,7 +156,7 @@ struct Scenario {
 impl Scenario {
     fn new(random: &mut Rng) -> (Self, Option<EventLoop>) {
         let (world, timer, event_loop) = World::new(random);
-        let (keys, queue) = (Keys::new(&timer), Queue::new(&timer, &world));
+        let (keys, queue) = (Keys::new(&timer, random), Queue::new(&timer, &world));
         let second = (random.u8(0..4) == 0).then(|| SecondTimer::new(random));
         let (sleeps, periodic_tasks) = (Arc::default(), Arc::default());
         (Self { world, timer, sleeps, periodic_tasks, keys, queue, second }, event_loop)
@@ -169,7 +169,7 @@ impl Scenario {
             second.do_one_operation(random);
         }
         let delay = TICK * random.u32(0..4);
-        match random.u8(0..32) {
+        match random.u8(0..33) {
             0..3 => drop(world.schedule(timer, delay)),
             3 => world.schedule_and_drop_handle(timer, delay, random.bool()),
             4 => drop(world.schedule(timer, FAR)),
@@ -188,6 +188,7 @@ impl Scenario {
             26..29 => drop(queue.insert(delay)),
             29 => drop(queue.insert(FAR)),
             30 => queue.change(random, delay),
+            31 => keys.receive(),
             _ => queue.poll(random),
         }
     }

@@ -22,8 +22,10 @@ mod mixed;
 #[path = "../../process.rs"]
 mod process;
 mod queue;
+mod whole;
 
 use process::{Bounds, Ended};
+use whole::Policy;
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -132,6 +134,8 @@ struct Outcome {
     runs: AtomicUsize,
     hooks: AtomicUsize,
     drops: AtomicUsize,
+    /// How often a thread has begun to cancel it.
+    cancel_calls: AtomicUsize,
     cancels: AtomicUsize,
     resets: AtomicUsize,
 }
@@ -172,6 +176,7 @@ struct Scheduled {
 
 impl Scheduled {
     fn cancel(&self) {
+        self.outcome.cancel_calls.fetch_add(1, Relaxed);
         if self.timeout.cancel() {
             self.outcome.cancels.fetch_add(1, Relaxed);
         }
@@ -237,6 +242,11 @@ struct EventLoop {
 impl World {
     /// Returns a random kind of timer: with a worker thread, or with an event loop.
     fn new(random: &mut Rng) -> (Self, HashedWheelTimer, Option<EventLoop>) {
+        Self::with_policy(random, Policy::Drop)
+    }
+
+    /// The policy is for the task that the executor drops, if there is an executor.
+    fn with_policy(random: &mut Rng, policy: Policy) -> (Self, HashedWheelTimer, Option<EventLoop>) {
         let world = Self {
             clock: ManualClock::new(),
             limit: *random.choice(&[0, 0, 2, 5]).unwrap(),
@@ -255,7 +265,7 @@ impl World {
             builder = builder.hierarchical();
         }
         if random.bool() {
-            builder = builder.task_executor(world.executor());
+            builder = builder.task_executor(world.executor()).rejection_policy(policy.policy());
         }
         // No limit, or a few tasks per turn.
         let most = *random.choice(&[0, 0, 1, 2]).unwrap();
@@ -593,4 +603,6 @@ mutants! {
     detects_leave_without_notify: queue::no_value_is_forgotten, "LeaveWithoutNotify";
     detects_queue_reset_without_notify: queue::no_value_is_forgotten, "QueueResetWithoutNotify";
     detects_removed_item_starts: mixed::all_operations_end_once, "RemovedItemStarts";
+    detects_wait_for_no_turn: whole::each_cancel_all_counts_what_it_cancels, "WaitForNoTurn";
+    detects_wait_for_no_run: whole::each_cancel_all_counts_what_it_cancels, "WaitForNoRun";
 }

@@ -1,6 +1,11 @@
-//! Timeouts by key, with and without values.
+//! Timeouts by key, with and without values. Expired values go to a handler, to a handler of
+//! batches, or to a receiver that threads poll.
 
-use hashed_wheel_over_shuttle::KeyedTimeouts;
+use std::task::{Context, Poll, Waker};
+
+use hashed_wheel_over_shuttle::{ExpiredEntries, KeyedTimeouts};
+
+use super::sleeps::Poller;
 
 use super::*;
 
@@ -17,7 +22,16 @@ pub(super) struct Keys {
     keyed: KeyedTimeouts<usize>,
     /// A map with values, for some of the keys.
     values: KeyedTimeouts<usize, Item>,
+    /// Where the values of that map go, if they do not go to a handler. A thread takes it out to
+    /// poll it.
+    receiver: Arc<Mutex<Option<Receiver>>>,
     items: Arc<[Items; KEYS]>,
+}
+
+struct Receiver {
+    entries: ExpiredEntries<usize, Item>,
+    /// The task of the last poll, if that poll was pending.
+    waiting: Option<Arc<Poller>>,
 }
 
 /// Counts of what happened to the items of one key.
@@ -26,6 +40,8 @@ struct Items {
     accepted: AtomicUsize,
     rejected: AtomicUsize,
     runs: AtomicUsize,
+    /// Those of the runs that were received by a poll.
+    received: AtomicUsize,
     replaced: AtomicUsize,
     cancelled: AtomicUsize,
     resets: AtomicUsize,
@@ -52,9 +68,43 @@ impl Drop for Item {
 }
 
 impl Keys {
-    pub(super) fn new(timer: &HashedWheelTimer) -> Self {
-        let values = KeyedTimeouts::with_handler(timer, |key, item: Item| item.run(key));
-        Self { keyed: KeyedTimeouts::new(timer), values, items: Arc::default() }
+    pub(super) fn new(timer: &HashedWheelTimer, random: &mut Rng) -> Self {
+        let mut receiver = None;
+        let values = match random.u8(0..3) {
+            0 => KeyedTimeouts::with_handler(timer, |key, item: Item| item.run(key)),
+            1 => KeyedTimeouts::with_batch_handler(timer, |batch: Vec<(usize, Item)>| {
+                assert!(!batch.is_empty());
+                batch.into_iter().for_each(|(key, item)| item.run(key));
+            }),
+            _ => {
+                let (values, entries) = KeyedTimeouts::with_receiver(timer);
+                receiver = Some(Receiver { entries, waiting: None });
+                values
+            }
+        };
+        let receiver = Arc::new(Mutex::new(receiver));
+        Self { keyed: KeyedTimeouts::new(timer), values, receiver, items: Arc::default() }
+    }
+
+    /// Polls the receiver, by another task than before.
+    pub(super) fn receive(&self) {
+        let Some(mut receiver) = self.receiver.lock().unwrap().take() else { return };
+        receiver.waiting = None;
+        let poller = Arc::<Poller>::default();
+        if receiver.poll(&Waker::from(Arc::clone(&poller))).is_pending() {
+            receiver.waiting = Some(poller);
+        }
+        *self.receiver.lock().unwrap() = Some(receiver);
+    }
+
+    /// Receives what is left. If there is anything, the task that waits was woken.
+    fn receive_rest(&self) {
+        let Some(mut receiver) = self.receiver.lock().unwrap().take() else { return };
+        let waiting = receiver.waiting.take();
+        while receiver.poll(Waker::noop()).is_ready() {
+            let is_woken = waiting.as_ref().is_none_or(|poller| poller.was_woken());
+            assert!(is_woken, "a task waits for an entry that has come");
+        }
     }
 
     pub(super) fn schedule(&self, scenario: &Scenario, key: usize, delay: Duration) {
@@ -90,12 +140,14 @@ impl Keys {
         self.items[key].resets.fetch_add(usize::from(is_reset), Relaxed);
     }
 
-    /// Checks that at most `max_lost` items have neither run nor been replaced or cancelled.
+    /// After all threads have ended. Checks that at most `max_lost` items have neither run nor been
+    /// replaced or cancelled.
     pub(super) fn check(&self, max_lost: usize) -> Counts {
+        self.receive_rest();
         assert!(self.keyed.is_empty() && self.values.is_empty(), "each key is free");
         let (mut counts, mut lost) = (Counts::default(), 0);
         for items in &*self.items {
-            let Items { accepted, rejected, runs, replaced, cancelled, resets, drops } = items;
+            let Items { accepted, rejected, runs, received, replaced, cancelled, resets, drops } = items;
             let [accepted, runs, replaced, cancelled] = [accepted, runs, replaced, cancelled].map(get);
             assert_eq!(get(drops), accepted + get(rejected), "each task is dropped once");
             let ended = runs + replaced + cancelled;
@@ -106,6 +158,7 @@ impl Keys {
             lost += accepted - ended;
             counts.add(&Counts::of([
                 ("run by key", runs),
+                ("received by key", get(received)),
                 ("replaced by key", replaced),
                 ("cancelled by key", cancelled),
                 ("reset by key", get(resets)),
@@ -114,5 +167,16 @@ impl Keys {
         }
         assert!(lost <= max_lost, "{lost} items were due and did not end");
         counts
+    }
+}
+
+impl Receiver {
+    /// Receives an entry, if there is one.
+    fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        self.entries.poll_recv(&mut Context::from_waker(waker)).map(|entry| {
+            let (key, item) = entry.expect("there is a handle of the map");
+            item.items[key].received.fetch_add(1, Relaxed);
+            item.run(key);
+        })
     }
 }

@@ -9,10 +9,16 @@ use super::*;
 
 /// A future's task, which waits for a sleep.
 #[derive(Default)]
-struct Poller {
+pub(super) struct Poller {
     wakes: AtomicUsize,
     /// How often the task has reset the sleep and polled it again.
     resets: AtomicUsize,
+}
+
+impl Poller {
+    pub(super) fn was_woken(&self) -> bool {
+        get(&self.wakes) > 0
+    }
 }
 
 impl Wake for Poller {

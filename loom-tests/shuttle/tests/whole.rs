@@ -1,0 +1,146 @@
+//! `cancel_all` and `cancel_and_wait` beside threads that schedule, cancel and reset, with each
+//! `RejectionPolicy`.
+
+use hashed_wheel_over_shuttle::RejectionPolicy;
+
+use super::*;
+
+#[test]
+fn each_cancel_all_counts_what_it_cancels() {
+    explore(|random| {
+        let policy = *random.choice(&[Policy::Drop, Policy::RunOnWorker, Policy::Retry]).unwrap();
+        let (world, timer, event_loop) = World::with_policy(random, policy);
+        let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
+        let cancelled = Arc::new(AtomicUsize::new(0));
+        let producers: Vec<_> = (0..3)
+            .map(|_| {
+                let (world, timer, mut random) = (world.clone(), timer.clone(), random.fork());
+                let cancelled = Arc::clone(&cancelled);
+                thread::spawn(move || {
+                    for _ in 0..random.u8(1..6) {
+                        let delay = TICK * random.u32(0..4);
+                        match random.u8(0..10) {
+                            0..4 => drop(world.schedule(&timer, delay)),
+                            4 => world.schedule_and_drop_handle(&timer, delay, false),
+                            5 => drop(world.schedule(&timer, FAR)),
+                            6 => drop(world.pick(&mut random).map(|one| one.cancel())),
+                            7 => drop(world.pick(&mut random).map(|one| one.cancel_and_wait())),
+                            8 => drop(world.pick(&mut random).map(|one| one.reset(delay))),
+                            _ => _ = cancelled.fetch_add(world.cancel_all(&timer), Relaxed),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let clock = world.advance_clock(random);
+        (0..random.u8(0..60)).for_each(|_| thread::yield_now());
+        cancelled.fetch_add(world.cancel_all(&timer), Relaxed);
+        let returned = if random.bool() { timer.stop() } else { world.end_after_all(&timer) };
+        for thread in producers.into_iter().chain([clock]).chain(event_loop) {
+            thread.join().unwrap();
+        }
+        world.check_cancelled(&timer, policy, get(&cancelled), &returned)
+    });
+}
+
+impl World {
+    /// Each timeout that was scheduled before the call, and that no other thread cancels, has ended
+    /// when it returns.
+    fn cancel_all(&self, timer: &HashedWheelTimer) -> usize {
+        let before = self.known.lock().unwrap().clone();
+        let count = timer.cancel_all();
+        for Scheduled { timeout, outcome, .. } in &before {
+            // A thread that is about to cancel a timeout takes its message back first. Then the
+            // timeout is neither in the wheel nor in a lane, and ends a moment later.
+            let is_being_cancelled = get(&outcome.cancel_calls) > 0;
+            assert!(
+                timeout.is_cancelled() || timeout.is_expired() || is_being_cancelled,
+                "`cancel_all` has left {timeout:?} of {timer:?}"
+            );
+        }
+        count
+    }
+
+    /// Stops the timer once nothing is due.
+    fn end_after_all(&self, timer: &HashedWheelTimer) -> Vec<Timeout> {
+        (0..40).for_each(|_| {
+            self.clock.advance(TICK / 4);
+            thread::yield_now();
+        });
+        timer.stop()
+    }
+
+    /// Checks that each timeout has ended once, and that the calls have counted all that were
+    /// cancelled.
+    fn check_cancelled(
+        self,
+        timer: &HashedWheelTimer,
+        policy: Policy,
+        by_all: usize,
+        returned: &[Timeout],
+    ) -> Counts {
+        let threads = std::mem::take(&mut *self.on_other_threads.lock().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let (mut runs, mut hooks, mut by_cancel, mut ended) = (0, 0, 0, 0);
+        let known = self.known.lock().unwrap().clone();
+        for Scheduled { timeout, outcome, .. } in &known {
+            assert_ne!(timeout.is_expired(), timeout.is_cancelled());
+            assert_eq!(get(&outcome.hooks), usize::from(timeout.is_cancelled()), "one hook per cancel");
+            by_cancel += get(&outcome.cancels);
+        }
+        let without_handle = self.without_handle.lock().unwrap().clone();
+        for outcome in known.iter().map(|one| &one.outcome).chain(&without_handle) {
+            assert_eq!(get(&outcome.drops), 1, "each task is dropped once");
+            assert!(get(&outcome.runs) + get(&outcome.hooks) <= 1, "each timeout ends once");
+            (runs, hooks, ended) = (runs + get(&outcome.runs), hooks + get(&outcome.hooks), ended + 1);
+        }
+        let (stats, lost) = (timer.stats(), ended - runs - hooks);
+        assert_eq!((stats.dropped_tasks, stats.panics), (lost as u64, 0));
+        assert_eq!((stats.cancelled, stats.pending), ((by_cancel + by_all + returned.len()) as u64, 0));
+        // The timeout of a task that waits to be offered again is cancelled, or it has expired, and
+        // the task has run. Or it was rejected.
+        let of_retry = by_cancel + by_all + returned.len() - hooks;
+        let max_of_retry = if policy == Policy::Retry { lost } else { 0 };
+        assert!(of_retry <= max_of_retry, "{of_retry} timeouts were counted twice");
+        let max_lost = if policy == Policy::RunOnWorker { 0 } else { get(&self.rejected) };
+        assert!(lost <= max_lost && (policy != Policy::Drop || lost == max_lost), "{lost} tasks are lost");
+        Counts::of([
+            ("run", runs),
+            ("cancelled", by_cancel),
+            ("cancelled by cancel_all", by_all),
+            ("returned by stop", returned.len()),
+            ("waits to be offered again when it is cancelled", of_retry),
+            ("tasks lost", lost),
+        ])
+    }
+}
+
+impl Scheduled {
+    /// If the timeout has expired, its task is over when this returns.
+    fn cancel_and_wait(&self) {
+        self.outcome.cancel_calls.fetch_add(1, Relaxed);
+        if self.timeout.cancel_and_wait() {
+            self.outcome.cancels.fetch_add(1, Relaxed);
+        } else if self.timeout.is_expired() {
+            assert_eq!(get(&self.outcome.drops), 1, "`cancel_and_wait` returns before the task is over");
+        }
+    }
+}
+
+/// What happens to the task that the executor refuses.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Policy {
+    Drop,
+    RunOnWorker,
+    Retry,
+}
+
+impl Policy {
+    pub(super) fn policy(self) -> RejectionPolicy {
+        match self {
+            Self::Drop => RejectionPolicy::Drop,
+            Self::RunOnWorker => RejectionPolicy::RunOnWorker,
+            Self::Retry => RejectionPolicy::Retry(TICK),
+        }
+    }
+}
