@@ -43,8 +43,7 @@ impl Driven {
         DelayQueue::new(&self.timer)
     }
 
-    /// Makes turns until the thread has ended: a waiter that is counted may not have pushed its
-    /// timeout yet.
+    /// Makes turns until the thread has ended.
     fn turn_until_ended<T>(&mut self, thread: thread::JoinHandle<T>) -> T {
         let began = Instant::now();
         while !thread.is_finished() {
@@ -55,13 +54,20 @@ impl Driven {
         thread.join().unwrap()
     }
 
-    /// Waits until so many consumers wait.
-    fn wait_for_waiters(&self, count: usize) {
+    /// Waits until so many consumers wait, and their timeouts are in the wheel. (The timer counts a
+    /// timeout before the worker can find it. If the clock went on between, it would be late.)
+    fn wait_for_waiters(&mut self, count: usize) {
         let began = Instant::now();
-        while self.timer.pending_timeouts() != count {
+        while self.timer.pending_timeouts() != count || self.timeouts_in_wheel() < count {
             assert!(began.elapsed() < TEST_TIMEOUT, "{} wait", self.timer.pending_timeouts());
+            self.driver.turn();
             thread::yield_now();
         }
+    }
+
+    fn timeouts_in_wheel(&self) -> usize {
+        let occupancy = self.timer.occupancy().expect("no turn is in progress");
+        occupancy.levels.iter().flat_map(|level| &level.slots).sum()
     }
 }
 
@@ -432,7 +438,7 @@ fn recv_timeout_waits_by_the_clock_of_the_timer() {
 /// `testTimedPollWithOffer`.
 #[test]
 fn recv_timeout_receives_what_is_inserted_meanwhile() {
-    let driven = Driven::new();
+    let mut driven = Driven::new();
     let queue = driven.queue();
     let consumer = queue.clone();
     let waits = thread::spawn(move || consumer.recv_timeout(ms(50)).unwrap().unwrap().into_inner());
@@ -672,7 +678,7 @@ fn waker_and_drop_of_a_value_may_use_the_queue() {
 
 #[test]
 fn stop_ends_every_wait_and_keeps_the_values() {
-    let (driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
+    let (mut driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
     let queue = driven.queue();
     let mut queues = [queue.clone(), queue.clone()];
     queue.insert("soon", ms(10));

@@ -148,6 +148,24 @@ fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
     helper.end();
 }
 
+/// One of the new timers takes the number of the old one, of which the thread has a counter.
+#[test]
+fn a_thread_counts_its_resets_for_the_timer_of_the_timeout() {
+    let (timer, driver, memory) = timer();
+    let timeout = use_timer(&timer);
+    let helper = Helper::new();
+    helper.call(move || assert!(timeout.reset(2 * LATER)));
+    drop((timer, driver));
+    assert!(is_freed(&memory));
+    for _ in 0..100 {
+        let (timer, _driver, _) = self::timer();
+        let timeout = use_timer(&timer);
+        helper.call(move || assert!(timeout.reset(2 * LATER)));
+        assert_eq!(timer.stats().resets, 1);
+    }
+    helper.end();
+}
+
 /// A thread alternates between many timers.
 #[test]
 fn a_thread_uses_many_timers_alternately() {

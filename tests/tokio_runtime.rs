@@ -307,6 +307,20 @@ fn shutdown_that_blocks_the_runtime_ends_with_the_grace() {
     });
 }
 
+/// The last timeout within the grace has ten milliseconds more: the runtime may turn the timer a
+/// little late.
+#[test]
+fn shutdown_gives_the_runtime_time_to_turn_the_timer() {
+    ends(|| {
+        runtime(1).block_on(async {
+            let (timer, begin) = (timer(), std::time::Instant::now());
+            let last = timer.new_timeout(|_| (), ms(50)).unwrap();
+            assert_eq!(timer.shutdown(ms(50)), [last]);
+            assert!(begin.elapsed() >= ms(60));
+        });
+    });
+}
+
 #[test]
 fn task_ends_when_a_task_of_the_timer_drops_the_last_handle() {
     ends(|| {

@@ -508,6 +508,22 @@ mod tests {
         assert_eq!(take(Some(900), 500, false), (true, DEADLINE_NEVER), "there is no traffic");
     }
 
+    /// Callers with earlier and earlier deadlines do not wake it again and again in a short tick.
+    #[test]
+    fn a_worker_that_is_woken_again_in_a_short_tick_sleeps_until_the_next_one() {
+        for (tick, next) in [(LOT_INTERVAL, 1), (LOT_INTERVAL * 2, 9)] {
+            let t = with_timeout(tick, tick * 9);
+            let woken = || {
+                t.shared().state.wake();
+                t.shared().state.wanted.store(500, Ordering::Relaxed);
+                idle(&t)
+            };
+            assert_eq!(woken().next, Some(9), "{tick:?}, the first time");
+            let plan = woken();
+            assert_eq!((plan.next, plan.is_announced), (Some(next), next > 1), "{tick:?}, again");
+        }
+    }
+
     #[test]
     fn a_deadline_of_the_announced_tick_needs_no_earlier_turn() {
         let t = with_timeout(TICK, TICK * 3);

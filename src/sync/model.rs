@@ -201,6 +201,9 @@ impl<T> SegQueue<T> {
 
 /// A queue of what threads leave when they end. loom sees it if [`threads_come_and_go`], and then
 /// also a look at an empty queue.
+///
+/// A `pop` is ordered after every `push` before it, in crossbeam's queue only after that of its
+/// value. No model has two threads that have ended, so no proof depends on that.
 pub(crate) struct IdleQueue<T> {
     values: std::sync::Mutex<VecDeque<T>>,
     order: loom::sync::atomic::AtomicUsize,

@@ -23,6 +23,16 @@ impl Build {
     pub fn has(&self, id: u32) -> bool {
         !self.unviable.contains(&id) && !self.unswitched.contains(&id)
     }
+
+    /// Writes the names of the mutants that are not in the build to a file, and returns its path. A
+    /// mutant that does not compile leaves out all mutants on the lines of the error.
+    pub fn write_left_out(&self, mutants: &[Mutant]) -> PathBuf {
+        let left_out = mutants.iter().filter(|mutant| !self.has(mutant.id));
+        let names: Vec<&str> = left_out.map(|mutant| mutant.name.as_str()).collect();
+        let path = self.copy.join("left-out.txt");
+        fs::write(&path, names.join("\n") + "\n").expect("the names of what is left out");
+        path
+    }
 }
 
 /// Tests that check the sources, or run cargo.

@@ -27,9 +27,13 @@ pub struct Coverage {
     pub by_mutant: HashMap<u32, Vec<usize>>,
 }
 
+/// In kilobytes of address space. With a mutant a loop may never end, and allocate.
+const MAX_MEMORY: &str = "8388608";
+
 /// Returns a command that runs a test binary.
 pub fn command(build: &Build, binary: &Path) -> Command {
-    let mut command = Command::new(binary);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v $0 && exec \"$@\"", MAX_MEMORY]).arg(binary);
     command.current_dir(&build.copy).env("CARGO_MANIFEST_DIR", &build.copy).env("RUST_BACKTRACE", "0");
     command
 }

@@ -30,6 +30,7 @@ mod known;
 mod list;
 mod tests;
 
+use known::Known;
 use list::Mutant;
 use std::{collections::BTreeMap, env, path::Path, process::ExitCode};
 
@@ -102,42 +103,43 @@ fn main() -> ExitCode {
     let mutants = list::of(&root);
     let build = build::build(&root, &mutants, &options.tests);
     println!(
-        "{} mutants: {} do not compile, {} cannot be switched",
+        "{} mutants: {} do not compile, {} cannot be switched; the names are in {}",
         mutants.len(),
         build.unviable.len(),
-        build.unswitched.len()
+        build.unswitched.len(),
+        build.write_left_out(&mutants).display()
     );
     let tests = coverage::measure(&build);
     let selected: Vec<&Mutant> =
         mutants.iter().filter(|mutant| build.has(mutant.id) && options.selects(mutant)).collect();
     println!("{} mutants are tested", selected.len());
     let outcomes = tests::run_all(&build, &tests, &selected, options.seconds);
-    report(&selected, &outcomes);
-    if known::check(&root, &mutants, &selected, &outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let known = Known::read(&root);
+    report(&known, &selected, &outcomes);
+    if known.check(&mutants, &selected, &outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints how many mutants were killed in each part of the source.
-fn report(selected: &[&Mutant], outcomes: &[Outcome]) {
+/// Prints how many mutants were killed in each part of the source. Hangs that were inspected count.
+fn report(known: &Known, selected: &[&Mutant], outcomes: &[Outcome]) {
     let mut parts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for (mutant, outcome) in selected.iter().zip(outcomes) {
         let column = match outcome {
             Outcome::Killed(_) => 0,
-            Outcome::Hang(_) => 1,
-            Outcome::Survived => 2,
-            Outcome::Unreached => 3,
+            Outcome::Hang(_) if known.is_hang(mutant) => 1,
+            Outcome::Hang(_) => 2,
+            Outcome::Survived | Outcome::Unreached => 3,
         };
         parts.entry(mutant.part()).or_default()[column] += 1;
     }
     println!(
-        "{:<24} {:>7} {:>7} {:>7} {:>9} {:>8}",
-        "part", "mutants", "killed", "hangs", "survived", "killed %"
+        "{:<24} {:>7} {:>7} {:>7} {:>11} {:>9} {:>8}",
+        "part", "mutants", "killed", "hangs", "other hangs", "survived", "killed %"
     );
-    for (part, [killed, hangs, survived, unreached]) in parts {
-        let all = killed + hangs + survived + unreached;
+    for (part, [killed, hangs, other_hangs, survived]) in parts {
+        let all = killed + hangs + other_hangs + survived;
         println!(
-            "{part:<24} {all:>7} {killed:>7} {hangs:>7} {:>9} {:>8.1}",
-            survived + unreached,
-            100.0 * killed as f64 / all as f64
+            "{part:<24} {all:>7} {killed:>7} {hangs:>7} {other_hangs:>11} {survived:>9} {:>8.1}",
+            100.0 * (killed + hangs) as f64 / all as f64
         );
     }
 }
