@@ -226,6 +226,9 @@ pub struct Occupancy {
     pub levels: Vec<LevelOccupancy>,
     /// New timeouts in the queue, which the worker has not seen yet. Those that were cancelled
     /// meanwhile are included.
+    ///
+    /// What a [limited turn](crate::Driver::turn_at_most) has left is due, and is neither here nor
+    /// in a slot.
     pub queued: usize,
 }
 

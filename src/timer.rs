@@ -379,7 +379,9 @@ impl HashedWheelTimer {
     /// # Concurrent calls
     ///
     /// Each timeout ends once, whatever races. A timeout that another thread schedules meanwhile
-    /// may or may not be cancelled. If that call has returned before this one began, it is.
+    /// may or may not be cancelled. If that call has returned before this one began, it is, unless
+    /// another thread ends it. A timeout that another thread cancels meanwhile may still be pending
+    /// when this call returns: until that `cancel` returns.
     ///
     /// # Blocking
     ///
