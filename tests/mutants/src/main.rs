@@ -10,10 +10,11 @@
 //! 1. it runs each test once, and records which mutants the test reaches, and how long it takes;
 //! 2. it runs, for each mutant, the tests that reach it, short ones first, until one of them fails.
 //!
-//! A mutant *survives* if no test fails within the tests of S seconds (default 20). If a test of it
-//! does not end in many times its usual time, that is a *hang*. A hang has to be inspected before
-//! it counts as killed. `survivors.txt` lists the survivors and hangs that are known, each with the
-//! reason. The program fails if there is another one.
+//! A mutant *survives* if no test fails within the tests of S seconds (default 20; on a busy
+//! machine, run survivors again with more). If a test of it does not end in many times its usual
+//! time, that is a *hang*. A hang has to be inspected before it counts as killed. `survivors.txt`
+//! lists the survivors and hangs that are known, each with the reason. The program fails if there
+//! is another one.
 //!
 //! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
 //! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
