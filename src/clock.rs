@@ -15,20 +15,28 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 ///
 /// - once when the timer is built;
 /// - once in [`new_timeout`](crate::HashedWheelTimer::new_timeout),
-///   [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic) and their variants, and in
-///   [`reset`](crate::Timeout::reset), on the caller's thread;
+///   [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic) and their variants, in
+///   [`reset`](crate::Timeout::reset), and in the methods of
+///   [`KeyedTimeouts`](crate::KeyedTimeouts) that schedule or re-arm, on the caller's thread;
 /// - once more in those of them that take an `Instant`, such as
 ///   [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at);
 /// - once in [`now`](crate::HashedWheelTimer::now), [`remaining`](crate::Timeout::remaining),
-///   [`occupancy`](crate::HashedWheelTimer::occupancy), [`next_turn`](crate::Driver::next_turn),
-///   and `Debug` of a pending timeout;
+///   [`occupancy`](crate::HashedWheelTimer::occupancy),
+///   [`pending`](crate::HashedWheelTimer::pending), [`next_turn`](crate::Driver::next_turn), and
+///   `Debug` of a pending timeout;
 /// - once or twice per turn, and before the worker thread sleeps;
 /// - while a turn runs tasks, once per 64 tasks, and twice per task if there is a [threshold for
 ///   slow tasks](crate::Builder::slow_task_threshold);
+/// - once for each refused task that is to be [retried](crate::RejectionPolicy::Retry);
 /// - once after each run of a periodic task, on the thread that ran it;
 /// - in [`shutdown`](crate::HashedWheelTimer::shutdown), once at the beginning and repeatedly while
 ///   it waits;
-/// - for a future, up to twice when it is made, reset or first polled.
+/// - in [`running_task`](crate::Ending::running_task), once if it returns a task;
+/// - for a future, up to twice when it is made, reset or first polled, and for each tick of an
+///   interval;
+/// - in a [`DelayQueue`](crate::delay_queue::DelayQueue), once when a value is inserted, reset or
+///   asked for, and up to twice each time that a waiting consumer is woken;
+/// - in a client (feature `client`), once per call, and once after each attempt that has failed.
 ///
 /// It calls [`time_at`](Self::time_at) or [`instant_at`](Self::instant_at), which by default call
 /// `now`, once for each `Instant` that it takes or returns.
@@ -543,6 +551,22 @@ impl ManualClock {
     /// is 584 years.
     ///
     /// This wakes no timer. Tasks run when their [`Driver`](crate::Driver) is turned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let timeout = timer.new_timeout(|_| (), Duration::from_secs(5))?;
+    /// clock.advance(Duration::from_secs(5));
+    /// assert!(!timeout.is_expired());
+    /// driver.turn();
+    /// assert!(timeout.is_expired());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let step = |nanos: u64| Some(nanos.saturating_add(by));
