@@ -1,29 +1,31 @@
 //! Draws the results as an SVG figure.
 
+#[path = "../compare/src/figure/labels.rs"]
+mod labels;
+
 use std::error::Error;
 use std::ops::Range;
 
-use plotters::coord::Shift;
+use labels::{Area, FONT, Label};
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::measure::{Each, NAMES};
 use crate::table::power_of_ten;
 use crate::{BySize, Results};
 
-const SIZE: (u32, u32) = (1_320, 1_000);
+const SIZE: (u32, u32) = (1_640, 1_000);
 
-const LEGEND_HEIGHT: u32 = 40;
+/// The height of the line above the charts.
+const TOP: u32 = 40;
+
+/// The width of the names at the ends of the lines, and the length of the lines that lead to them.
+const LABELS: u32 = 106;
+const LEADERS: i32 = 16;
 
 /// Colours of the palette of Okabe and Ito, which colour-blind readers can distinguish. In the
 /// order of `NAMES`.
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
-
-/// Plotters scales the size down: 15 here is a font of 12 pixels.
-const FONT: (&str, f64) = ("sans-serif", 15.0);
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// One small chart with one line per competitor.
 struct Panel {
@@ -65,13 +67,14 @@ pub fn svg(results: &Results) -> Result<String, Box<dyn Error>> {
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        let (top, rest) = root.split_vertically(LEGEND_HEIGHT);
+        let (top, rest) = root.split_vertically(TOP);
         let areas = rest.split_evenly((3, 4));
         for (panel, area) in panels.iter().zip(&areas) {
             // All panels with the same unit have the same scale, so that they can be compared.
             chart(panel, area, scale(panels.iter().filter(|other| other.y == panel.y)))?;
         }
-        legend(&top)?;
+        let text = "Delays are up to 2 048 rounds of the wheel unless stated otherwise.";
+        top.draw(&Text::new(text, (66, 14), FONT.into_text_style(&top)))?;
         root.present()?;
     }
     // Removes the blank lines that Plotters writes: a Markdown renderer would end the figure there.
@@ -88,25 +91,12 @@ fn scale<'a>(panels: impl Iterator<Item = &'a Panel>) -> Range<f64> {
     if is_narrow { below..above } else { min / 1.5..max * 1.5 }
 }
 
-fn legend(area: &Area<'_>) -> Result<(), Box<dyn Error>> {
-    let style = FONT.into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
-    for (competitor, name) in NAMES.into_iter().enumerate() {
-        let (x, y) = (66 + 140 * competitor as i32, LEGEND_HEIGHT as i32 / 2);
-        area.draw(&PathElement::new([(x, y), (x + 26, y)], COLOURS[competitor].stroke_width(2)))?;
-        area.draw(&marker(competitor, (x + 13, y)))?;
-        area.draw(&Text::new(name, (x + 34, y), style.clone()))?;
-    }
-    let text = "Delays are up to 2 048 rounds of the wheel unless stated otherwise.";
-    area.draw(&Text::new(text, (726, LEGEND_HEIGHT as i32 / 2), style))?;
-    Ok(())
-}
-
 fn chart(panel: &Panel, area: &Area<'_>, y: Range<f64>) -> Result<(), Box<dyn Error>> {
     let (first, last) = (panel.points[0].0, panel.points[panel.points.len() - 1].0);
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, FONT)
         .margin(8)
-        .margin_right(18)
+        .margin_right(LABELS)
         .x_label_area_size(42)
         .y_label_area_size(58)
         .build_cartesian_2d((first..last).log_scale(), y.log_scale())?;
@@ -128,7 +118,14 @@ fn chart(panel: &Panel, area: &Area<'_>, y: Range<f64>) -> Result<(), Box<dyn Er
         chart.draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))?;
         chart.draw_series(line.map(|at| marker(competitor, at)))?;
     }
-    Ok(())
+    let (base, (last, costs)) = (area.get_base_pixel(), &panel.points[panel.points.len() - 1]);
+    let label = |competitor: usize| {
+        let (x, y) = chart.backend_coord(&(*last, costs[competitor]));
+        let at = (x - base.0, y - base.1);
+        Label { name: NAMES[competitor].into(), colour: COLOURS[competitor], at }
+    };
+    let left = area.dim_in_pixel().0 as i32 - LABELS as i32 + LEADERS;
+    labels::draw(area, left, (0..NAMES.len()).map(label).collect())
 }
 
 /// Whether the first digit is 1, 2 or 5. Labels at the other digits would overlap.

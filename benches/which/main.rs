@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p hashed-wheel-benches --bench which` prints a table. Append `-- --quick` for
 //! approximate values in about half a minute. Append `-- --write` to write the table, a figure and
-//! all values to docs/.
+//! all values to docs/. Append `-- --draw` to draw the figure from these values again, without a
+//! measurement.
 
 mod figure;
 mod measure;
@@ -121,9 +122,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     if has_option("--test") {
         let results = TEST.execute();
         table::markdown(&results);
-        table::csv(&results);
-        figure::svg(&results)?;
+        let csv = table::csv(&results);
+        let read = table::read(&csv)?;
+        assert_eq!(table::csv(&read), csv, "what was read differs from what was written");
+        figure::svg(&read)?;
         println!("Testing which\nSuccess\n");
+        return Ok(());
+    }
+
+    if has_option("--draw") {
+        let results = table::read(&fs::read_to_string(format!("{WORKSPACE}/docs/which-wheel.csv"))?)?;
+        fs::write(format!("{WORKSPACE}/docs/which-wheel.svg"), figure::svg(&results)?)?;
         return Ok(());
     }
 

@@ -1,9 +1,10 @@
-//! Formats the results: a selection as a Markdown table, and all of them as comma-separated values.
+//! Formats the results: a selection as a Markdown table, and all of them as comma-separated values,
+//! which can be read again.
 
 use hashed_wheel_benches::wheel::{BTreeQueue, Wheel};
 
 use crate::measure::{Costs, Each, NAMES};
-use crate::{BySize, Results};
+use crate::{BySize, MEAN_DELAYS, Results};
 
 /// The table marks all values up to this multiple of the best one.
 const MARKED_RATIO: f64 = 1.1;
@@ -52,7 +53,7 @@ fn rows(results: &Results) -> Vec<Row> {
             rows.extend(results.by_delay.iter().map(|(rounds, costs)| Row {
                 cost,
                 pending: results.pending,
-                delays: format!("{} on average", power_of_ten(*rounds)),
+                delays: on_average(*rounds),
                 values: costs.expire,
                 is_in_table: [1.0, 100.0, 10_000.0].contains(rounds),
             }));
@@ -89,6 +90,53 @@ pub fn csv(results: &Results) -> String {
         csv += &format!("\"{cost}\",{pending},{delays},{}\n", values.join(","));
     }
     csv
+}
+
+/// A line of the comma-separated values.
+struct Line<'a> {
+    cost: &'a str,
+    pending: usize,
+    delays: &'a str,
+    values: Each,
+}
+
+/// Returns the results of which `csv` made this text. What `csv` leaves out is NaN.
+pub fn read(csv: &str) -> Result<Results, &'static str> {
+    let lines: Option<Vec<_>> = csv.lines().skip(1).map(line).collect();
+    let lines = lines.ok_or("not the output of this program")?;
+    let first = |delays| lines.iter().filter(move |line| line.cost == COSTS[0].0 && line.delays == delays);
+    let by_size = first(SHORT).map(|&Line { pending, .. }| BySize {
+        pending,
+        short: costs(&lines, pending, SHORT),
+        long: costs(&lines, pending, LONG),
+    });
+    let by_delay = MEAN_DELAYS.into_iter().filter_map(|rounds| {
+        let line = lines.iter().find(|line| line.delays == on_average(rounds))?;
+        Some((line.pending, (rounds, costs(&lines, line.pending, line.delays))))
+    });
+    let (pending, by_delay): (Vec<_>, Vec<_>) = by_delay.unzip();
+    let pending = pending.first().copied().ok_or("no costs by delay")?;
+    Ok(Results { by_size: by_size.collect(), pending, by_delay })
+}
+
+fn line(line: &str) -> Option<Line<'_>> {
+    let (cost, rest) = line.strip_prefix('"')?.split_once("\",")?;
+    let cells: Vec<_> = rest.split(',').collect();
+    let [pending, delays, values @ ..] = &*cells else { return None };
+    let values: Option<Vec<_>> = values.iter().map(|value| value.parse().ok()).collect();
+    Some(Line { cost, pending: pending.parse().ok()?, delays, values: values?.try_into().ok()? })
+}
+
+fn costs(lines: &[Line<'_>], pending: usize, delays: &str) -> Costs<Each> {
+    let [insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak] = COSTS.map(|(cost, _)| {
+        let has_key = |line: &&Line<'_>| (line.cost, line.pending, line.delays) == (cost, pending, delays);
+        lines.iter().find(has_key).map_or([f64::NAN; 4], |line| line.values)
+    });
+    Costs { insert, cancel, replace, expire, longest_step, empty_tick, bytes, peak }
+}
+
+fn on_average(rounds: f64) -> String {
+    format!("{} on average", power_of_ten(rounds))
 }
 
 /// Formats a power of ten between 10³ and 10⁹ with a superscript, and every other number in full.

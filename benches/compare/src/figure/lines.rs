@@ -4,9 +4,16 @@ use std::ops::Range;
 
 use plotters::prelude::*;
 
-use super::{Area, Drawn, FONT, LABELS, colour, draw_message, end_labels};
+use super::labels::{self, Area, FONT};
+use super::{Drawn, colour, draw_message, line_label};
 use crate::peers::{PEERS, Peer};
 use crate::summary::Summary;
+
+/// The width of the labels at the ends of the lines.
+const LABELS: u32 = 230;
+
+/// The length of the lines that lead to them.
+const LEADERS: i32 = 20;
 
 struct Panel {
     title: &'static str,
@@ -99,9 +106,10 @@ fn chart(area: &Area<'_>, panel: &Panel) -> Drawn {
     let (left, top) = area.get_base_pixel();
     let end = |(peer, line): &Line| {
         let (x, y) = chart.backend_coord(line.last()?);
-        Some((*peer, (x - left, y - top)))
+        Some(line_label(peer, (x - left, y - top)))
     };
-    end_labels(area, panel.lines.iter().filter_map(end).collect())
+    let ends = panel.lines.iter().filter_map(end).collect();
+    labels::draw(area, area.dim_in_pixel().0 as i32 - LABELS as i32 + LEADERS, ends)
 }
 
 /// Formats a power of ten from 10³ on with a superscript, and every other number in full.

@@ -4,7 +4,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Area, Drawn, FONT, draw_message};
+use super::labels::{Area, FONT};
+use super::{Drawn, draw_message};
 use crate::peers::NETTY;
 use crate::rows::{ROWS, Row};
 use crate::summary::{Spread, Summary};
