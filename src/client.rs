@@ -81,6 +81,10 @@ impl Policy {
 }
 
 /// Why a request is sent.
+///
+/// # Examples
+///
+/// See [`Client::call`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -94,6 +98,23 @@ pub enum Reason {
 }
 
 /// Why a call has no answer.
+///
+/// # Examples
+///
+/// What a proxy answers:
+///
+/// ```
+/// use hashed_wheel::client::CallError;
+///
+/// fn status<E>(error: &CallError<E>) -> u16 {
+///     match error {
+///         CallError::Deadline | CallError::AttemptTimeout => 504, // gateway timeout
+///         CallError::Timer(_) => 503,                             // this proxy stops, or is full
+///         _ => 502,                                               // bad gateway
+///     }
+/// }
+/// assert_eq!(status::<std::io::Error>(&CallError::Deadline), 504);
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CallError<E> {

@@ -86,6 +86,25 @@ impl Ending {
 
     /// Returns whether the timer has ended. Then the other methods do not wait.
     /// `std::thread::JoinHandle::is_finished`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// /// Gives a task ten more seconds, and says each second what it waits for.
+    /// fn stop(timer: HashedWheelTimer) {
+    ///     let Err(ending) = timer.stop_timeout(Duration::from_secs(1)) else { return };
+    ///     for _ in 0..10 {
+    ///         if ending.is_finished() {
+    ///             return;
+    ///         }
+    ///         println!("still running: {:?}", ending.running_task());
+    ///         std::thread::sleep(Duration::from_secs(1));
+    ///     }
+    /// }
+    /// # stop(HashedWheelTimer::default());
+    /// ```
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(*self.outcome.lock(), Outcome::Ended(_))

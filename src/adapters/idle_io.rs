@@ -90,6 +90,29 @@ impl<T> IdleIo<T> {
 
     /// Sets the time without traffic after which an operation fails. It begins now, also for an
     /// operation that waits.
+    ///
+    /// # Examples
+    ///
+    /// A client that has logged in may be silent for longer:
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, IdleIo};
+    /// # use std::time::Duration;
+    /// use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+    ///
+    /// async fn log_in(timer: &HashedWheelTimer, socket: impl AsyncRead + Unpin) -> std::io::Result<String> {
+    ///     let mut socket = BufReader::new(IdleIo::new(socket, timer, Duration::from_secs(10)));
+    ///     let mut name = String::new();
+    ///     socket.read_line(&mut name).await?;
+    ///     socket.get_mut().set_timeout(Duration::from_secs(600));
+    ///     // … the session …
+    ///     Ok(name)
+    /// }
+    /// # let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// # let name = tokio::runtime::Builder::new_current_thread().build()?.block_on(log_in(&timer, &b"ada\n"[..]))?;
+    /// # assert_eq!(name, "ada\n");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.idle.timeout = timeout;
         self.idle.rearm();

@@ -260,6 +260,10 @@ impl Periodic {
 /// A guard that cancels its periodic task when it is dropped: [`Periodic::cancel_on_drop`].
 ///
 /// It dereferences to the [`Periodic`]. A run that is in progress at the drop continues.
+///
+/// # Examples
+///
+/// See [`Periodic::cancel_on_drop`].
 #[must_use = "the task is cancelled when this guard is dropped"]
 #[derive(Debug)]
 pub struct CancelPeriodicOnDrop {
@@ -339,6 +343,35 @@ impl PeriodicRun<'_> {
     /// omitted, and those that the [task executor](crate::TaskExecutor) has dropped. The runs that
     /// [`MissedTick::Burst`] makes up for are not left out. With a fixed delay it is always zero,
     /// and so it is for the first run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, MissedTick, Schedule};
+    /// use std::ops::ControlFlow;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let second = Duration::from_secs(1);
+    /// let (sender, runs) = mpsc::channel();
+    /// timer.schedule_periodic_with(
+    ///     move |run| {
+    ///         sender.send((run.number(), run.missed())).unwrap();
+    ///         ControlFlow::Continue(())
+    ///     },
+    ///     Schedule::at_fixed_rate(second).missed_tick(MissedTick::Skip),
+    /// )?;
+    /// // The run that is due after two seconds is four and a half seconds late. The runs that are
+    /// // due after three, four, five and six seconds are left out.
+    /// for seconds in [1.0, 5.5, 0.5] {
+    ///     clock.advance(Duration::from_secs_f64(seconds));
+    ///     driver.turn();
+    /// }
+    /// assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(1, 0), (2, 0), (3, 4)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.last_due.map_or(0, |last_due| self.recurrence.missed_since(last_due))

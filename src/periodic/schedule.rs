@@ -147,12 +147,43 @@ impl Schedule {
     ///
     /// No run can be missed. A delay of zero is an error when the task is scheduled:
     /// [`ZeroPeriod`](NewTimeoutError::ZeroPeriod).
+    ///
+    /// # Examples
+    ///
+    /// A task that takes three seconds:
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// let (sender, starts) = mpsc::channel();
+    /// let (began, clock_of_task) = (timer.now(), clock.clone());
+    /// let task = move || {
+    ///     sender.send((clock_of_task.instant() - began).as_secs()).unwrap();
+    ///     clock_of_task.advance(Duration::from_secs(3));
+    /// };
+    /// timer.schedule_periodic(task, Schedule::with_fixed_delay(Duration::from_secs(10)))?;
+    /// for _ in 0..3 {
+    ///     clock.advance(driver.next_turn().unwrap());
+    ///     driver.turn();
+    /// }
+    /// // At a fixed rate: 10, 20 and 30.
+    /// assert_eq!(starts.try_iter().collect::<Vec<_>>(), [10, 23, 36]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_fixed_delay(delay: Duration) -> Self {
         Self { missed_tick: None, ..Self::at_fixed_rate(delay) }
     }
 
     /// Sets the delay of the first run. With zero, it is due at the timer's next tick. Replaces a
     /// [start time](Self::start_at).
+    ///
+    /// # Examples
+    ///
+    /// See [`Schedule`].
     pub fn initial_delay(self, delay: Duration) -> Self {
         Self { first: FirstRun::After(delay), ..self }
     }
@@ -195,6 +226,10 @@ impl Schedule {
 
     /// Sets the policy for missed runs. It has no effect with a fixed delay, because no run can be
     /// missed.
+    ///
+    /// # Examples
+    ///
+    /// See [`MissedTick`].
     pub fn missed_tick(self, policy: MissedTick) -> Self {
         Self { missed_tick: self.missed_tick.map(|_| policy), ..self }
     }

@@ -72,6 +72,22 @@ macro_rules! wheel {
 
             /// Returns the value of an entry, to modify it. Returns `None` if the key is stale: the
             /// entry has expired, was removed or was drained.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut requests = ", stringify!($Wheel), "::new(64);")]
+            /// let key = requests.insert(10, ("GET /", 0));
+            /// // Sent again, with the same deadline:
+            /// if let Some((_, retries)) = requests.get_mut(key) {
+            ///     *retries += 1;
+            /// }
+            /// assert_eq!(requests.get(key), Some(&("GET /", 1)));
+            /// requests.advance(10, |_| ());
+            /// assert_eq!(requests.get_mut(key), None);
+            /// ```
             #[must_use]
             pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
                 self.entries.get_mut(key)
@@ -178,6 +194,22 @@ macro_rules! wheel {
             /// Entries expire in the order of their deadlines, and entries with the same deadline
             /// in insertion order. A deadline that had passed on insertion counts as the tick at
             /// which the entry was inserted.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            /// wheel.advance(100, |_| ());
+            /// wheel.insert(300, "c");
+            /// wheel.insert(7, "a"); // overdue: as if its deadline was 100
+            /// wheel.insert(200, "b");
+            /// wheel.insert(900, "d");
+            /// let mut expired = Vec::new();
+            /// wheel.advance(500, |entry| expired.push(entry));
+            /// assert_eq!(expired, ["a", "b", "c"]);
+            /// ```
             ///
             $(#[doc = $advance])*
             ///
@@ -294,6 +326,21 @@ macro_rules! wheel {
             ///
             /// All entries are removed immediately, even if the iterator is not consumed. The time
             /// does not change.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = concat!("use hashed_wheel::wheel::", stringify!($Wheel), ";")]
+            ///
+            #[doc = concat!("let mut wheel = ", stringify!($Wheel), "::new(64);")]
+            /// let key = wheel.insert(10, "request 1");
+            /// wheel.insert(20, "request 2");
+            /// // The server stops at tick 5:
+            /// wheel.advance(5, |_| ());
+            /// let unanswered = wheel.drain().count();
+            /// assert_eq!((unanswered, wheel.len(), wheel.tick()), (2, 0, 5));
+            /// assert_eq!(wheel.remove(key), None);
+            /// ```
             pub fn drain(&mut self) -> impl Iterator<Item = T> {
                 self.order.clear();
                 self.entries.take().into_iter()
