@@ -27,8 +27,9 @@ pub struct Coverage {
     pub by_mutant: HashMap<u32, Vec<usize>>,
 }
 
-/// In kilobytes of address space. With a mutant a loop may never end, and allocate.
-const MAX_MEMORY: &str = "8388608";
+/// In kilobytes of address space, of which some tests need a lot for thread stacks. With a mutant, a
+/// loop may never end, and allocate.
+const MAX_MEMORY: &str = "16777216";
 
 /// Returns a command that runs a test binary.
 pub fn command(build: &Build, binary: &Path) -> Command {
