@@ -227,8 +227,8 @@ pub struct Occupancy {
     /// New timeouts in the queue, which the worker has not seen yet. Those that were cancelled
     /// meanwhile are included.
     ///
-    /// What a [limited turn](crate::Driver::turn_at_most) has left is due, and is neither here nor
-    /// in a slot.
+    /// The rest of the tick at which a [limited turn](crate::Driver::turn_at_most) has stopped is
+    /// neither here nor in a slot.
     pub queued: usize,
 }
 

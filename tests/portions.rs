@@ -192,6 +192,19 @@ fn periodic_task_that_is_behind_takes_turns_with_the_others() {
     }
 }
 
+/// The last one was due immediately, and fires at the next tick, behind those that were in the wheel.
+#[test]
+fn a_portion_keeps_the_order_of_its_tick() {
+    for mut recorder in both() {
+        for (number, ticks) in [(0, 1), (1, 1), (2, 0)] {
+            recorder.schedule(number, ticks);
+        }
+        recorder.advance(1);
+        assert_eq!((recorder.turn(1), recorder.t.driver.turn()), (1, 2));
+        assert_eq!(recorder.log.take(), [0, 1, 2]);
+    }
+}
+
 /// More messages than a turn may take: what was left over is owed, and is due at the tick of the
 /// turn that was cut short.
 #[test]

@@ -144,7 +144,7 @@ impl Worker {
             had_due = true;
             if tick == nodes.tick() && intake.queue.may_have_owed(intake.has_backlog) {
                 // In the order in which they would have fired. (An earlier turn that was cut short
-                // may have left others at this tick, which are in order.)
+                // may have left others at this tick, which are sorted with them.)
                 nodes.sort_due(shared.ticks);
             }
             if !expire_tick(shared, nodes.reborrow(), executor.as_ref(), lateness, tick) {
