@@ -12,7 +12,8 @@
 //!
 //! A mutant *survives* if no test fails within the tests of S seconds (default 20; on a busy
 //! machine, run survivors again with more). If a test of it does not end in many times its usual
-//! time, that is a *hang*. A hang has to be inspected before it counts as killed. `survivors.txt`
+//! time, that is a *hang*. A hang has to be inspected before it counts as killed. A process that
+//! ends without a result, also for lack of memory, counts as a test that fails. `survivors.txt`
 //! lists the survivors and hangs that are known, each with the reason. The program fails if there
 //! is another one.
 //!

@@ -45,19 +45,38 @@ fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, ki
         });
     }
     let mut hang = None;
-    for group in groups(&tests, budget) {
-        match run_group(build, mutant.id, &group) {
-            Ended::Failed(name) if is_confirmed(build, mutant.id, &group, &name) => {
-                *kills.lock().expect("no panic").entry((mutant.file.clone(), name.clone())).or_insert(0) += 1;
-                return Outcome::Killed(name);
+    for mut group in groups(&tests, budget) {
+        while !group.is_empty() {
+            let (failed, ended) = match run_group(build, mutant.id, &group) {
+                Ended::Failed(name) => {
+                    let ended = run_again(build, mutant.id, &group, &name);
+                    (Some(name), ended)
+                }
+                ended => (None, ended),
+            };
+            match ended {
+                Ended::Failed(name) => {
+                    *kills
+                        .lock()
+                        .expect("no panic")
+                        .entry((mutant.file.clone(), name.clone()))
+                        .or_insert(0) += 1;
+                    return Outcome::Killed(name);
+                }
+                // Another test may fail, which says more than one that hangs. But not many of them:
+                // each one takes long.
+                Ended::Hung(name) => {
+                    if let Some(first) = hang.replace(name) {
+                        return Outcome::Hang(first);
+                    }
+                }
+                Ended::Passed => {}
             }
-            Ended::Passed | Ended::Failed(_) => {}
-            // Another test may fail, which says more than one that hangs. But not many of them:
-            // each one takes long.
-            Ended::Hung(name) => match hang {
-                None => hang = Some(name),
-                Some(name) => return Outcome::Hang(name),
-            },
+            match failed {
+                // The others again: the process was killed when this one failed.
+                Some(name) => remove(&mut group, &name),
+                None => break,
+            }
         }
     }
     hang.map_or(Outcome::Survived, Outcome::Hang)
@@ -91,14 +110,25 @@ enum Ended {
     Hung(String),
 }
 
-/// Returns whether it is the mutant that lets the test fail, and neither a busy machine nor another
-/// test in the same process.
-fn is_confirmed(build: &Build, id: u32, group: &[&Test], name: &str) -> bool {
+/// Removes the test that has failed; all of them, if the process has ended without its name.
+fn remove(group: &mut Vec<&Test>, name: &str) {
+    let count = group.len();
+    group.retain(|test| test.name != name);
+    if group.len() == count {
+        group.clear();
+    }
+}
+
+/// Runs a test again that has failed. It passes, unless it is the mutant that makes it fail or hang,
+/// and neither a busy machine nor another test in the same process.
+fn run_again(build: &Build, id: u32, group: &[&Test], name: &str) -> Ended {
     let alone: Vec<&Test> = group.iter().copied().filter(|test| test.name == name).collect();
     // The process has ended without a name: then all of them.
     let tests = if alone.is_empty() { group } else { &alone };
-    !matches!(run_group(build, id, tests), Ended::Passed)
-        && matches!(run_group(build, 0, tests), Ended::Passed)
+    match run_group(build, id, tests) {
+        ended if matches!(run_group(build, 0, tests), Ended::Passed) => ended,
+        _ => Ended::Passed,
+    }
 }
 
 fn run_group(build: &Build, id: u32, tests: &[&Test]) -> Ended {
