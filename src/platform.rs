@@ -351,7 +351,7 @@ mod tests {
             // The worker inherits the slack of the thread that starts it.
             let before = timer_slack();
             timer.new_timeout(move |_| sender.send(timer_slack()).unwrap(), Duration::ZERO).unwrap();
-            let most = libc::c_ulong::try_from(tick.as_nanos() / 1_000).unwrap();
+            let most = u64::try_from(tick.as_nanos() / 1_000).unwrap();
             assert_eq!(slack.recv().unwrap(), before.min(most), "{tick:?}");
             started.stop();
         }
