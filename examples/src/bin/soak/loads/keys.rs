@@ -26,9 +26,6 @@ const ANY_DEADLINE: u32 = 8;
 /// How many keys that are used once may be pending in a map.
 const MAX_AWAITED: usize = 100;
 
-/// How long a thread waits before a pause for what is on the way to a receiver.
-const TRANSIT_TIME: Duration = Duration::from_secs(1);
-
 #[derive(Clone)]
 enum Map {
     /// The end of each key calls a task.
@@ -85,10 +82,10 @@ impl Map {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    fn len(&self) -> usize {
         match self {
-            Self::Tasks(map) => map.is_empty(),
-            Self::Batched(map) | Self::Received(map, _) => map.is_empty(),
+            Self::Tasks(map) => map.len(),
+            Self::Batched(map) | Self::Received(map, _) => map.len(),
         }
     }
 
@@ -244,10 +241,13 @@ impl Keys {
         self.shared.accounts.end_many(self.shared.kind, End::Cancelled, count as u64);
     }
 
-    /// Whether every entry that was made was dropped.
-    fn is_over(&self) -> bool {
+    /// Whether every entry that was made was dropped, or is in the map: no entry is on the way to a
+    /// task, a handler or a receiver. Exact when no thread uses the map.
+    fn has_arrived(&self) -> bool {
         self.map.receive();
-        self.shared.dropped.load(SeqCst) == self.shared.made.load(SeqCst)
+        // In this order: an entry that ends in between is not counted twice.
+        let dropped = self.shared.dropped.load(SeqCst);
+        dropped + self.map.len() as u64 == self.shared.made.load(SeqCst)
     }
 }
 
@@ -272,13 +272,14 @@ impl Load for Keys {
     fn rest(&mut self) {
         self.await_due();
         self.cancelled(self.map.clear());
-        // No thread receives during the pause, and an entry that waits is not late.
-        wait_until(TRANSIT_TIME, || self.is_over());
+        // No thread receives during the pause, in which an entry would become late. The last thread
+        // that rests waits for all entries. `settle` reports those that never arrive.
+        wait_until(TIMEOUT, || self.has_arrived());
     }
 
     /// Each thread does this. The first one finds everything.
     fn settle(&mut self) {
-        let is_free = wait_until(TIMEOUT, || self.is_over() && self.map.is_empty());
+        let is_free = wait_until(TIMEOUT, || self.has_arrived() && self.map.len() == 0);
         self.shared.accounts.expect(is_free, || {
             format!("{:?}: an entry or a key is left on a stopped timer", self.shared.kind)
         });
