@@ -69,7 +69,11 @@ impl Total {
             *sum += part.load(SeqCst);
         }
         self.lateness.add(&lock(&ledger.lateness));
-        self.errors.append(&mut lock(&ledger.errors));
+        self.add_errors(&mut lock(&ledger.errors));
+    }
+
+    pub(crate) fn add_errors(&mut self, errors: &mut Vec<String>) {
+        self.errors.append(errors);
         self.errors.truncate(MAX_ERRORS_OF_ALL);
     }
 }
@@ -199,7 +203,7 @@ impl Ledger {
         if is_the_latest || self.ran.load(SeqCst) % SAMPLE_INTERVAL == 0 {
             lock(&self.lateness).record(late);
         }
-        self.expect_not_late(late, || format!("a timeout fired {late:.1?} late"));
+        self.expect_not_late(late, || format!("a timeout fired late, by {late:.1?}"));
     }
 
     /// Describes a few of the late timeouts, so that they do not hide other errors.

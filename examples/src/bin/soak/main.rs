@@ -49,6 +49,7 @@ mod phases;
 mod producer;
 mod timers;
 
+use std::mem;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -272,16 +273,20 @@ fn run(options: &Options) -> Outcome {
     }
     let visitors = visitors.join().expect("a short-lived thread does not panic");
     let (mut total, timers) = temporary.join().expect("the temporary timers do not panic");
+    // Those of the timers with all kinds of load come first: there are many temporary timers, whose
+    // errors would hide the others.
+    let mut errors_of_temporary = mem::take(&mut total.errors);
+    mixed.end(mixed_producers).for_each(|closed| total.add(&closed));
     for (running, left) in permanent.into_iter().zip(left) {
         total.add(&running.end(Ending::TwoStops, left));
     }
-    mixed.end(mixed_producers).for_each(|closed| total.add(&closed));
+    total.add_errors(&mut errors_of_temporary);
     machine::end_runtime();
     let time = began.elapsed();
     if options.sabotage == Some(Sabotage::Thread) {
         let timer = hashed_wheel::HashedWheelTimer::default();
         timer.start().expect("the thread starts");
-        std::mem::forget(timer);
+        mem::forget(timer);
     }
     // A joined thread is listed for a short time after the join.
     let since = Instant::now();
