@@ -95,7 +95,14 @@ fn waker_that_is_not_called_is_detected() {
     fails_for_all("lost-wake", "--duration 1s --max-growth 400 --max-late 500ms", &reasons);
 }
 
-/// Of each kind of map with keys, and of a queue.
+/// The checks do not rely on the deadlines that the timer reports.
+#[test]
+fn early_runs_and_values_are_detected() {
+    let reasons = ["Periodic: expired early", "Interval: expired early", "Queue: expired early"];
+    fails_for_all("half", "--duration 1s --max-growth 400", &reasons);
+}
+
+/// Of each kind of map with keys, of a queue, and of schedules.
 #[test]
 fn entry_that_does_not_expire_is_detected() {
     let reasons = [
@@ -103,6 +110,8 @@ fn entry_that_does_not_expire_is_detected() {
         "Batched: has not expired",
         "Received: has not expired",
         "due values were not received",
+        "Periodic: has not expired",
+        "Interval: has not expired",
     ];
     fails_for_all("late", "--duration 1s --max-growth 400 --max-late 500ms", &reasons);
 }

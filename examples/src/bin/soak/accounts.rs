@@ -15,6 +15,9 @@ use crate::ledger::{self, Ledger, lock};
 /// its end. After that, only its own end is permitted, so that a lost one is noticed.
 const RACE: Duration = Duration::from_millis(20);
 
+/// Longer than the program runs.
+const A_YEAR: Duration = Duration::from_secs(365 * 86_400);
+
 /// The kinds of load, apart from plain timeouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -72,9 +75,31 @@ impl Deadline {
         Self::at(Instant::now() + delay)
     }
 
+    /// Of something that is due at one of these times, or between them.
+    pub(crate) fn between(earliest: Instant, latest: Instant) -> Self {
+        Self { earliest: Some(earliest), latest }
+    }
+
     /// Of something that is due at the given time or before.
     pub(crate) fn until(latest: Instant) -> Self {
         Self { earliest: None, latest }
+    }
+
+    /// Returns the deadline of the next run at a fixed rate, if the run with this deadline ends
+    /// now.
+    pub(crate) fn next(self, period: Duration) -> Self {
+        Self { earliest: self.earliest.map(|due| due + period), latest: Instant::now() + period }
+    }
+
+    /// While a call sets it to `due` or a time shortly after. Another thread may see the deadline
+    /// before or after that. It is never overdue.
+    pub(crate) fn while_set_to(self, due: Instant) -> Self {
+        Self { earliest: self.earliest.map(|before| before.min(due)), latest: due.max(self.latest) + A_YEAR }
+    }
+
+    /// Whether it is certainly due before `when`.
+    pub(crate) fn is_before(self, when: Instant) -> bool {
+        self.latest < when
     }
 
     /// Whether it has been due for longer than a cancel may race with its end.
@@ -97,11 +122,6 @@ impl Latest {
     pub(crate) fn raise(&self, due: Instant) {
         let mut latest = lock(&self.0);
         *latest = due.max(*latest);
-    }
-
-    /// For a deadline that one thread sets.
-    pub(crate) fn set(&self, due: Instant) {
-        *lock(&self.0) = due;
     }
 
     pub(crate) fn get(&self) -> Instant {

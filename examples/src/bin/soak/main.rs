@@ -133,10 +133,13 @@ enum Sabotage {
     Busy,
     /// Periodic tasks run once more than recorded.
     ExtraRun,
+    /// Schedules have half the recorded period after their first run, and the values of queues half
+    /// the recorded delay.
+    Half,
     /// Keeps the handles of all bursts, and with them the memory of their nodes.
     Hoard,
-    /// The keys that are used once and the values of queues are due a day later than recorded, as
-    /// if their timeouts did not fire.
+    /// The keys that are used once, the values of queues and the first runs of schedules are due a
+    /// day later than recorded, as if their timeouts did not fire.
     Late,
     /// Leaks memory: 8 MiB at each sample.
     Leak,

@@ -7,8 +7,9 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hashed_wheel::{HashedWheelTimer, Interval, MissedTick, NewTimeoutError, Schedule, Sleep};
+use hashed_wheel::{HashedWheelTimer, Interval, MissedTick, NewTimeoutError, Sleep};
 
+use super::recurring::Recurring;
 use super::{Context, Load, TIMEOUT, delay};
 use crate::Sabotage;
 use crate::accounts::{Accounts, Deadline, End, Kind, wait_until};
@@ -24,10 +25,10 @@ pub(super) trait Subject: Sized + Send {
     const REPEATS: bool;
 
     /// Makes one, and returns its deadline.
-    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Deadline);
+    fn new(timer: &HashedWheelTimer, random: &mut Rng, sabotage: Option<Sabotage>) -> (Self, Deadline);
 
-    /// Returns the deadline of another wait, which begins now.
-    fn next_deadline(&self) -> Deadline;
+    /// Returns the deadline of another wait, which begins now. `last`: that of the wait before.
+    fn next_deadline(&self, last: Deadline) -> Deadline;
 
     fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>>;
 
@@ -38,13 +39,13 @@ impl Subject for Sleep {
     const KIND: Kind = Kind::Sleep;
     const REPEATS: bool = false;
 
-    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Deadline) {
+    fn new(timer: &HashedWheelTimer, random: &mut Rng, _: Option<Sabotage>) -> (Self, Deadline) {
         let delay = delay(random);
         let deadline = Deadline::after(delay);
         (timer.sleep(delay), deadline)
     }
 
-    fn next_deadline(&self) -> Deadline {
+    fn next_deadline(&self, _: Deadline) -> Deadline {
         unreachable!("a sleep does not repeat")
     }
 
@@ -57,35 +58,34 @@ impl Subject for Sleep {
     }
 }
 
-impl Subject for Interval {
+/// An interval, and when its ticks are due.
+pub(super) struct Ticks {
+    interval: Interval,
+    recurring: Recurring,
+}
+
+impl Subject for Ticks {
     const KIND: Kind = Kind::Interval;
     const REPEATS: bool = true;
 
-    fn new(timer: &HashedWheelTimer, random: &mut Rng) -> (Self, Deadline) {
-        let period = Duration::from_micros(random.u64(1_000..100_000));
-        let rate = Schedule::at_fixed_rate(period);
-        let schedule = match random.u8(0..4) {
-            0 => rate.missed_tick(MissedTick::Burst),
-            1 => rate.missed_tick(MissedTick::Delay),
-            2 => rate.missed_tick(MissedTick::Skip),
-            _ => Schedule::with_fixed_delay(period),
-        };
-        let deadline = Deadline::after(period);
-        (timer.interval_on(schedule), deadline)
+    fn new(timer: &HashedWheelTimer, random: &mut Rng, sabotage: Option<Sabotage>) -> (Self, Deadline) {
+        let policies = [MissedTick::Burst, MissedTick::Delay, MissedTick::Skip];
+        let (recurring, schedule) = Recurring::new(&policies, random, sabotage);
+        let deadline = recurring.first();
+        (Self { interval: timer.interval_on(schedule), recurring }, deadline)
     }
 
-    /// The next tick is due one period after the last one was due, or after the poll that follows.
-    /// The permitted lateness covers the time until that poll.
-    fn next_deadline(&self) -> Deadline {
-        Deadline::until(Instant::now() + self.period())
+    /// A fixed delay begins with the poll that follows.
+    fn next_deadline(&self, last: Deadline) -> Deadline {
+        self.recurring.next(last)
     }
 
     fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>> {
-        self.poll_tick(context)
+        self.interval.poll_tick(context)
     }
 
     fn reset(&mut self, delay: Duration) {
-        self.reset_after(delay);
+        self.interval.reset_after(delay);
     }
 }
 
@@ -129,8 +129,8 @@ pub(super) struct Futures<S> {
     timer: HashedWheelTimer,
     accounts: Arc<Accounts>,
     waiting: Vec<Waiting<S>>,
-    /// Those whose last wait is over, and which can wait again.
-    idle: Vec<S>,
+    /// Those whose last wait is over, and which can wait again; with the deadline of that wait.
+    idle: Vec<(S, Deadline)>,
     sabotage: Option<Sabotage>,
 }
 
@@ -140,7 +140,7 @@ impl Futures<Sleep> {
     }
 }
 
-impl Futures<Interval> {
+impl Futures<Ticks> {
     pub(super) fn intervals(context: &Context) -> Self {
         Self::new(context)
     }
@@ -160,11 +160,11 @@ impl<S: Subject> Futures<S> {
     /// Begins a wait.
     fn add(&mut self, random: &mut Rng) {
         let (subject, deadline) = match self.idle.pop() {
-            Some(subject) => {
-                let deadline = subject.next_deadline();
+            Some((subject, last)) => {
+                let deadline = subject.next_deadline(last);
                 (subject, deadline)
             }
-            None => S::new(&self.timer, random),
+            None => S::new(&self.timer, random, self.sabotage),
         };
         self.accounts.register(S::KIND);
         let is_deaf = self.sabotage == Some(Sabotage::LostWake);
@@ -185,7 +185,7 @@ impl<S: Subject> Futures<S> {
             Poll::Ready(Ok(())) => {
                 self.accounts.expire(S::KIND, one.deadline, woken.unwrap_or_else(Instant::now));
                 if S::REPEATS {
-                    self.idle.push(one.subject);
+                    self.idle.push((one.subject, one.deadline));
                 }
             }
             Poll::Ready(Err(error)) => self.accounts.fail(S::KIND, &error, one.is_accepted),

@@ -5,6 +5,7 @@ mod futures;
 mod keys;
 mod periodic;
 mod queue;
+mod recurring;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,24 +1,28 @@
 //! Periodic tasks: at a fixed rate and with a fixed delay. Some end by themselves.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fastrand::Rng;
-use hashed_wheel::{HashedWheelTimer, MissedTick, Periodic, PeriodicRun, Schedule};
+use hashed_wheel::{HashedWheelTimer, MissedTick, Periodic, PeriodicRun};
 
+use super::recurring::Recurring;
 use super::{Context, Load, TIMEOUT};
 use crate::Sabotage;
 use crate::accounts::{Accounts, Deadline, End, Kind, wait_until};
+use crate::ledger::lock;
 
 /// How many a thread has at a time.
 const MAX_TASKS: usize = 20;
 
-/// What the runs of a task count.
-#[derive(Default)]
+/// What the runs of a task record.
 struct Runs {
+    recurring: Recurring,
+    /// The deadline of the run that is in progress; if there is none, of the next one.
+    deadline: Mutex<Deadline>,
     count: AtomicU64,
     is_running: AtomicBool,
     overlaps: AtomicU64,
@@ -35,17 +39,42 @@ struct Guard {
 
 impl Guard {
     fn run(&self, run: &PeriodicRun<'_>) {
-        self.accounts.expect_on_time(Kind::Periodic, Deadline::at(run.deadline()), Instant::now());
+        // When the timer says that it is due, and when it must be.
+        for deadline in [Deadline::at(run.deadline()), self.runs.deadline()] {
+            self.accounts.expect_on_time(Kind::Periodic, deadline, Instant::now());
+        }
         self.runs.count.fetch_add(1, SeqCst);
         self.runs.while_running(|| match self.overlaps {
             true => self.runs.while_running(|| ()),
             // Gives another run the time to begin.
             false => thread::yield_now(),
         });
+        self.runs.end_run();
     }
 }
 
 impl Runs {
+    /// The task is scheduled now.
+    fn new(recurring: Recurring) -> Self {
+        Self {
+            recurring,
+            deadline: Mutex::new(recurring.first()),
+            count: AtomicU64::default(),
+            is_running: AtomicBool::default(),
+            overlaps: AtomicU64::default(),
+            drops: AtomicU64::default(),
+        }
+    }
+
+    fn deadline(&self) -> Deadline {
+        *lock(&self.deadline)
+    }
+
+    fn end_run(&self) {
+        let mut deadline = lock(&self.deadline);
+        *deadline = self.recurring.next(*deadline);
+    }
+
     fn while_running(&self, work: impl FnOnce()) {
         self.overlaps.fetch_add(u64::from(self.is_running.swap(true, SeqCst)), SeqCst);
         work();
@@ -69,7 +98,13 @@ struct Task {
 impl Task {
     /// Whether the next run should have begun some time ago.
     fn is_overdue(&self) -> bool {
-        self.periodic.next_run().is_some_and(|due| Deadline::at(due).is_overdue())
+        self.next_deadline().is_some_and(Deadline::is_overdue)
+    }
+
+    /// Returns when the next run must begin, unless one is in progress.
+    fn next_deadline(&self) -> Option<Deadline> {
+        // The run before has recorded the deadline of the next one.
+        self.periodic.next_run().map(|_| self.runs.deadline())
     }
 }
 
@@ -87,14 +122,9 @@ impl PeriodicTasks {
     }
 
     fn add(&mut self, random: &mut Rng) {
-        let period = Duration::from_micros(random.u64(1_000..100_000));
-        let rate = Schedule::at_fixed_rate(period);
-        let schedule = match random.u8(0..3) {
-            0 => rate.missed_tick(MissedTick::Skip),
-            1 => rate.missed_tick(MissedTick::Delay),
-            _ => Schedule::with_fixed_delay(period),
-        };
-        let (runs, max_runs) = (Arc::<Runs>::default(), max_runs(random));
+        let policies = [MissedTick::Skip, MissedTick::Delay];
+        let (recurring, schedule) = Recurring::new(&policies, random, self.sabotage);
+        let (runs, max_runs) = (Arc::new(Runs::new(recurring)), max_runs(random));
         let (accounts, overlaps) = (Arc::clone(&self.accounts), self.sabotage == Some(Sabotage::Overlap));
         let guard = Guard { runs: Arc::clone(&runs), accounts, overlaps };
         let last = max_runs + u64::from(self.sabotage == Some(Sabotage::ExtraRun));
@@ -174,9 +204,9 @@ impl Load for PeriodicTasks {
     fn leave(&mut self) {
         while let Some(task) = self.tasks.pop() {
             let runs = task.periodic.runs();
-            if let Some(due) = task.periodic.next_run() {
+            if let Some(deadline) = task.next_deadline() {
                 let has_run = || task.periodic.runs() > runs || task.periodic.is_finished();
-                self.accounts.await_if_due(Kind::Periodic, Deadline::at(due), has_run);
+                self.accounts.await_if_due(Kind::Periodic, deadline, has_run);
             }
             self.cancel(&task, false);
         }

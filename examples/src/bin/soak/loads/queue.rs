@@ -1,7 +1,8 @@
 //! A `DelayQueue`. All threads that use a timer insert values into its queue and receive them.
 
-use std::sync::Arc;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -10,7 +11,8 @@ use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 
 use super::{A_DAY, Load, delay};
 use crate::Sabotage;
-use crate::accounts::{Accounts, Deadline, End, Kind, Latest};
+use crate::accounts::{Accounts, Deadline, End, Kind};
+use crate::ledger::lock;
 
 /// How many values of its own a thread may remove or reset later.
 const MAX_KEYS: usize = 100;
@@ -26,27 +28,30 @@ pub(crate) struct Queue {
     accounts: Arc<Accounts>,
     /// The values that have not been dropped.
     live: Arc<AtomicU64>,
-    /// Some values that this thread has inserted: their keys, and when they are due at the latest.
-    keys: Vec<(Key, Arc<Latest>)>,
+    /// Some values that this thread has inserted, among them all that are due in a day: no thread
+    /// would receive those, and they would fill the queue.
+    keys: Vec<Own>,
     sabotage: Option<Sabotage>,
 }
 
-/// A deadline that is not known at present.
-fn unknown() -> Instant {
-    Instant::now() + A_DAY * 365
-}
+/// The key of a value, and when that is due.
+type Own = (Key, Arc<Mutex<Deadline>>);
 
 struct Value {
     live: Arc<AtomicU64>,
-    /// It is due then, or shortly before. A year away while the thread that has the key inserts or
-    /// resets it, so that it is never too early.
-    latest: Arc<Latest>,
+    /// When it must come out, whatever the queue says about its deadline. Only the thread that has
+    /// the key changes this.
+    deadline: Arc<Mutex<Deadline>>,
 }
 
 impl Value {
-    fn new(live: &Arc<AtomicU64>, latest: &Arc<Latest>) -> Self {
+    fn new(live: &Arc<AtomicU64>, deadline: &Arc<Mutex<Deadline>>) -> Self {
         live.fetch_add(1, SeqCst);
-        Self { live: Arc::clone(live), latest: Arc::clone(latest) }
+        Self { live: Arc::clone(live), deadline: Arc::clone(deadline) }
+    }
+
+    fn deadline(&self) -> Deadline {
+        *lock(&self.deadline)
     }
 }
 
@@ -76,23 +81,41 @@ impl Queue {
 
     fn insert(&mut self, delay: Duration) {
         self.accounts.register(Kind::Queue);
-        let latest = Arc::new(Latest::new(unknown()));
-        let inserted = if self.sabotage == Some(Sabotage::Late) { A_DAY } else { delay };
-        let key = self.queue.insert(Value::new(&self.live, &latest), inserted);
-        latest.set(Instant::now() + delay);
-        self.keys.push((key, latest));
+        let inserted = match self.sabotage {
+            Some(Sabotage::Late) => A_DAY,
+            Some(Sabotage::Half) => delay / 2,
+            _ => delay,
+        };
+        let due = Instant::now() + delay;
+        let deadline = Arc::new(Mutex::new(Deadline::at(due).while_set_to(due)));
+        let key = self.queue.insert(Value::new(&self.live, &deadline), inserted);
+        self.keep(key, deadline, due, delay);
+    }
+
+    /// Keeps the key of a value that was set to the delay after `due` was computed from it.
+    fn keep(&mut self, key: Key, deadline: Arc<Mutex<Deadline>>, due: Instant, delay: Duration) {
+        *lock(&deadline) = Deadline::between(due, Instant::now() + delay);
+        self.keys.push((key, deadline));
         if self.keys.len() > MAX_KEYS {
-            self.keys.swap_remove(0);
+            let own = self.keys.swap_remove(0);
+            self.give_up(own);
         }
     }
 
-    fn take_key(&mut self, random: &mut Rng) -> Option<(Key, Arc<Latest>)> {
+    /// Gives up a key. The value stays, unless it is due in a day.
+    fn give_up(&self, (key, deadline): Own) {
+        let is_far = !lock(&deadline).is_before(Instant::now() + A_DAY / 2);
+        if is_far {
+            self.remove(key);
+        }
+    }
+
+    fn take_key(&mut self, random: &mut Rng) -> Option<Own> {
         let count = self.keys.len();
         (count > 0).then(|| self.keys.swap_remove(random.usize(0..count)))
     }
 
-    fn remove(&mut self, random: &mut Rng) {
-        let Some((key, _)) = self.take_key(random) else { return };
+    fn remove(&self, key: Key) {
         let Some(value) = self.queue.remove(key) else { return };
         self.expect_not_overdue(&value);
         let is_counted = self.sabotage != Some(Sabotage::LostValue);
@@ -100,17 +123,19 @@ impl Queue {
     }
 
     fn reset(&mut self, random: &mut Rng) {
-        let Some((key, latest)) = self.take_key(random) else { return };
+        let Some((key, deadline)) = self.take_key(random) else { return };
         let delay = delay(random);
-        latest.set(unknown());
-        self.queue.reset(key, delay);
-        latest.set(Instant::now() + delay);
+        let due = Instant::now() + delay;
+        let before = *lock(&deadline);
+        *lock(&deadline) = before.while_set_to(due);
+        if self.queue.reset(key, delay) {
+            self.keep(key, deadline, due, delay);
+        }
     }
 
     /// Checks that no thread should have received the value long ago.
     fn expect_not_overdue(&self, value: &Value) {
-        let deadline = Deadline::until(value.latest.get());
-        self.accounts.expect_not_overdue(Kind::Queue, deadline, Instant::now());
+        self.accounts.expect_not_overdue(Kind::Queue, value.deadline(), Instant::now());
     }
 
     fn drain(&self, end: End) -> Vec<Value> {
@@ -124,7 +149,7 @@ impl Queue {
         match received {
             // Also a value of the longest delay, which a reset has brought forward.
             Ok(Some(value)) => {
-                self.accounts.expire(Kind::Queue, Deadline::at(value.deadline()), Instant::now());
+                self.accounts.expire(Kind::Queue, value.get_ref().deadline(), Instant::now());
             }
             // The timer is at its limit, or is stopped: the value stays.
             Ok(None) | Err(NewTimeoutError::Stopped | NewTimeoutError::TooManyPending { .. }) => {}
@@ -137,7 +162,10 @@ impl Load for Queue {
     fn work(&mut self, random: &mut Rng) {
         match random.u8(0..20) {
             0..6 if self.queue.len() < MAX_VALUES => self.insert(delay(random)),
-            6..9 => self.remove(random),
+            6..9 => {
+                let Some((key, _)) = self.take_key(random) else { return };
+                self.remove(key);
+            }
             9 | 10 => self.reset(random),
             11 => self.receive(self.queue.recv_timeout(Duration::from_micros(random.u64(0..2_000)))),
             _ => (0..MAX_RECEIVED)
@@ -147,7 +175,7 @@ impl Load for Queue {
     }
 
     fn leave(&mut self) {
-        self.keys.clear();
+        mem::take(&mut self.keys).into_iter().for_each(|own| self.give_up(own));
     }
 
     fn rest(&mut self) {
@@ -158,7 +186,7 @@ impl Load for Queue {
         }
         // A receiver compares deadlines with the clock, so none of these may have been due.
         let drained = self.drain(End::Cancelled);
-        let due = drained.iter().filter(|value| value.latest.get() < now).count();
+        let due = drained.iter().filter(|value| value.deadline().is_before(now)).count();
         self.accounts.expect(due == 0, || format!("Queue: {due} due values were not received"));
     }
 
