@@ -1,7 +1,5 @@
 //! Tests of starting and removing servers.
 
-#![cfg(unix)]
-
 use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -69,7 +67,7 @@ fn killed_process_leaves_neither_server_nor_folder() {
         return;
     }
     for signal in ["KILL", "TERM"] {
-        let name = "killed_process_leaves_neither_server_nor_folder";
+        let name = "server::killed_process_leaves_neither_server_nor_folder";
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", name, "--nocapture"]).env(RUN_UNTIL_KILLED, "").stdout(Stdio::piped());
         let mut child = Process::start(&mut command).unwrap();

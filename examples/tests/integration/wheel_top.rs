@@ -62,7 +62,7 @@ fn every_viewer_sees_all_timers() {
 
     for mut viewer in [look(&show), look(&show)] {
         let frame = next_frame(&mut viewer);
-        assert!(frame.program.starts_with("wheel_top"), "{}", frame.program);
+        assert!(frame.program.starts_with("integration"), "{}", frame.program);
         let [one, other] = &frame.timers[..] else { panic!("{frame:?}") };
         assert_eq!((&*one.name, &*other.name), ("one", "other"));
         assert_eq!((one.pending, one.scheduled, one.cancelled, one.ticks_per_wheel), (5, 7, 1, 512));

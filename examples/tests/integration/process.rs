@@ -1,7 +1,5 @@
 //! Tests of stopping and killing child processes.
 
-#![cfg(target_os = "linux")]
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -82,7 +80,7 @@ fn stopped_process_continues_after_its_parent_has_ended() {
     for signal in ["KILL", "TERM"] {
         let mut child = Command::new(env::current_exe().unwrap());
         child
-            .args(["--exact", "stopped_process_continues_after_its_parent_has_ended", "--nocapture"])
+            .args(["--exact", "process::stopped_process_continues_after_its_parent_has_ended", "--nocapture"])
             .env(STOP_AND_EXIT, "");
         let mut child = Process::start(child.stdout(Stdio::piped())).unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);

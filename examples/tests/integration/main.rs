@@ -1,0 +1,19 @@
+//! One module per example, and those of what the examples share. They are one program, because
+//! cargo runs programs one after the other, and most of these tests wait.
+
+mod bounded_pool;
+mod deadlines;
+mod event_loop;
+mod http_server;
+mod idle_connections;
+mod many_pending;
+mod metrics;
+#[cfg(target_os = "linux")]
+mod process;
+mod proxy;
+mod request_cost;
+#[cfg(unix)]
+mod server;
+mod single_threaded;
+mod soak;
+mod wheel_top;
