@@ -12,7 +12,7 @@ fn run(options: &str) -> RunResult {
 
 #[test]
 fn only_one_process_has_the_lock() {
-    // `tests/cluster.rs` of the lock always covers a failover.
+    // `cluster.rs` of the lock always covers a failover.
     let ran = run(if testing::is_deep() { "--duration 3s" } else { "--duration 3s --no-cluster" });
     if ran.was_skipped() {
         return;

@@ -1,9 +1,9 @@
 //! What is reported to `metrics` and `tracing`, under the documented names.
 
-#![cfg(all(feature = "metrics", feature = "tracing"))]
-
 use std::collections::BTreeMap;
+use std::env;
 use std::fmt::{self, Write};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,13 +11,12 @@ use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit,
 };
 use redis_lock::Loss;
+use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 
-mod common;
-
-use common::{LEASE, PATIENCE, Setup, options, take, within};
+use super::common::{LEASE, PATIENCE, Setup, options, take, within};
 
 /// The values of each metric, in the order in which they were reported.
 #[derive(Default)]
@@ -115,9 +114,22 @@ impl Visit for Line {
     }
 }
 
-/// One test, because recorders and subscribers are those of the process.
-#[tokio::test]
-async fn renewals_losses_and_waits_are_reported() {
+/// Set in the process in which the test runs again.
+const IS_ALONE: &str = "REDIS_LOCK_TEST_OBSERVES";
+
+/// In a process of its own, because recorders and subscribers are those of the process.
+#[test]
+fn renewals_losses_and_waits_are_reported() {
+    if env::var_os(IS_ALONE).is_some() {
+        return Builder::new_current_thread().enable_all().build().unwrap().block_on(observe());
+    }
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["observe::renewals_losses_and_waits_are_reported", "--exact", "--nocapture"]);
+    let status = command.env(IS_ALONE, "").stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+async fn observe() {
     let Some(mut setup) = Setup::new("lock-observe") else { return };
     let values: &'static Values = Box::leak(Box::default());
     let lines: &'static Mutex<Vec<String>> = Box::leak(Box::default());
@@ -168,7 +180,7 @@ async fn renewals_losses_and_waits_are_reported() {
     assert!(has_line(Level::WARN, &["leases of locks were not renewed", "leases=1", "error="]), "{lines:?}");
 
     // There are no other metrics, and all are documented.
-    let docs = include_str!("../src/lib.rs");
+    let docs = include_str!("../../src/lib.rs");
     for name in values.0.lock().unwrap().keys() {
         assert!(docs.contains(&format!("`{name}`")), "{name} is not documented");
     }

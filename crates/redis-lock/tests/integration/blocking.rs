@@ -1,7 +1,5 @@
 //! The blocking API: each function, on a real Redis.
 
-#![cfg(feature = "blocking")]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -12,9 +10,7 @@ use redis_lock::blocking::{Guard, Lock, LockClient};
 use redis_lock::{LockError, LockOptions, Loss};
 use tokio::runtime::{Builder, Runtime};
 
-mod common;
-
-use common::{PATIENCE, Setup, options};
+use super::common::{PATIENCE, Setup, options, patience};
 
 /// So long that no test sees its end.
 fn long() -> LockOptions {
@@ -26,7 +22,7 @@ fn take(lock: &mut Lock) -> Guard {
     let begin = Instant::now();
     loop {
         match lock.lock() {
-            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < PATIENCE => {}
+            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < patience() => {}
             taken => return taken.unwrap(),
         }
     }
@@ -50,7 +46,7 @@ impl Blocking {
     fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Setup) -> bool) {
         let begin = Instant::now();
         while !condition(&mut self.setup) {
-            assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            assert!(begin.elapsed() < patience(), "not within {:?}: {what}", patience());
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -74,7 +70,7 @@ fn locks_exclude_each_other_until_they_are_released() {
     assert!(other.try_lock().unwrap().is_none());
     again.unlock().unwrap();
     assert_eq!(test.setup.holder("a"), None);
-    let next = other.lock_timeout(PATIENCE).unwrap().expect("it is free");
+    let next = other.lock_timeout(patience()).unwrap().expect("it is free");
     let token = next.token();
     next.unlock().unwrap();
     assert!(lock.lock().unwrap().token() > token);
@@ -131,7 +127,7 @@ fn the_holder_is_told() {
     let (tell, told) = mpsc::channel();
     guard.on_lost(move |loss| tell.send(loss).unwrap());
     assert_eq!(guard.lost(), Loss::LeaseEnded(None));
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Loss::LeaseEnded(None)));
+    assert_eq!(told.recv_timeout(patience()), Ok(Loss::LeaseEnded(None)));
     assert!(matches!(guard.check(), Err(LockError::Lost(Loss::LeaseEnded(None)))));
     assert!(matches!(guard.unlock(), Err(LockError::Lost(Loss::LeaseEnded(None)))));
 }
@@ -151,7 +147,7 @@ fn a_callback_may_drop_its_guard_without_an_answer() {
         tell.send(loss).unwrap();
     });
     *slot.lock().unwrap() = Some(guard);
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Loss::LeaseEnded(None)));
+    assert_eq!(told.recv_timeout(patience()), Ok(Loss::LeaseEnded(None)));
     test.setup.server.thaw().unwrap();
 }
 

@@ -20,6 +20,15 @@ use redis_lock::{Guard, Lock, LockClient, LockError, LockOptions};
 /// The additional time that a busy machine gets for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A variable with the milliseconds that replace [`PATIENCE`] in the process of a sabotage, where
+/// most tests wait for what never happens.
+pub(crate) const SHORTER: &str = "REDIS_LOCK_PATIENCE_MS";
+
+/// Returns how long a test waits for an expected event.
+pub(crate) fn patience() -> Duration {
+    env::var(SHORTER).map_or(PATIENCE, |millis| Duration::from_millis(millis.parse().unwrap()))
+}
+
 /// The lease of tests that wait for renewals or for its end. A sixth of it is the time of a call,
 /// which is long enough for a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
@@ -56,7 +65,7 @@ impl Setup {
     pub(crate) async fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         let begin = Instant::now();
         while !condition(self) {
-            assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            assert!(begin.elapsed() < patience(), "not within {:?}: {what}", patience());
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -72,7 +81,7 @@ pub(crate) fn options() -> LockOptions {
 }
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
+    tokio::time::timeout(patience(), future).await.expect("it ends in time")
 }
 
 /// Takes a lock whose lease is so short that a busy machine may not answer within a sixth of it.
@@ -80,7 +89,7 @@ pub(crate) async fn take(lock: &mut Lock) -> Guard {
     let begin = Instant::now();
     loop {
         match lock.lock().await {
-            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < PATIENCE => {}
+            Err(LockError::Redis(_) | LockError::Lost(_)) if begin.elapsed() < patience() => {}
             taken => return taken.unwrap(),
         }
     }

@@ -8,9 +8,7 @@ use hashed_wheel::HashedWheelTimer;
 use redis::{Client, Commands, Connection};
 use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 
-mod common;
-
-use common::{LEASE, PATIENCE, Setup, client, options, take, within};
+use super::common::{LEASE, PATIENCE, Setup, client, options, take, within};
 
 fn assert_is_send<T: Send>(value: T) -> T {
     value

@@ -13,9 +13,7 @@ use redis::{Client, Commands};
 use redis_lock::{LockClient, LockError, LockOptions, Loss};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-mod common;
-
-use common::{Answers, PATIENCE, Proxy, Setup, client, options, take, within};
+use super::common::{Answers, PATIENCE, Proxy, Setup, client, options, patience, take, within};
 
 /// So long that no test sees its end, and that no renewal is due.
 const LONG: Duration = Duration::from_secs(100);
@@ -311,7 +309,7 @@ fn after_the_end_of_the_runtime_the_holder_is_told_and_calls_fail() {
     let (tell, told) = mpsc::channel();
     guard.on_lost(move |loss| tell.send(loss).unwrap());
     drop(other);
-    let loss = told.recv_timeout(PATIENCE).unwrap();
+    let loss = told.recv_timeout(patience()).unwrap();
     assert!(matches!(loss, Loss::LeaseEnded(_)), "{loss:?}");
     let second = runtime();
     let unlocked = second.block_on(async { within(guard.unlock()).await });
@@ -442,7 +440,7 @@ async fn lock_while_stalled(setup: &mut Setup, name: &str, lease: Duration) -> O
         if polled.is_pending() && !was_stalled.replace(true) {
             let begin = Instant::now();
             while !setup.redis.exists::<_, bool>(format!("{{lock:{name}}}:token")).unwrap() {
-                assert!(begin.elapsed() < PATIENCE, "Redis has not granted the lock");
+                assert!(begin.elapsed() < patience(), "Redis has not granted the lock");
             }
             thread::sleep(lease + Duration::from_millis(100));
         }
@@ -508,7 +506,7 @@ async fn a_callback_may_use_and_drop_its_guard() {
         own.on_lost(move |again| tell.send((loss, again, is_lost)).unwrap());
     });
     drop(guard);
-    let told = tokio::task::spawn_blocking(move || told.recv_timeout(PATIENCE)).await.unwrap();
+    let told = tokio::task::spawn_blocking(move || told.recv_timeout(patience())).await.unwrap();
     assert_eq!(told, Ok((Loss::LeaseEnded(None), Loss::LeaseEnded(None), true)));
 }
 

@@ -1,7 +1,5 @@
 //! The lock on a master with a replica, which a sentinel makes the master.
 
-#![cfg(feature = "sentinel")]
-
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;

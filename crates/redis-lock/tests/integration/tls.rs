@@ -1,7 +1,5 @@
 //! The lock on a Redis with TLS.
 
-#![cfg(feature = "tls")]
-
 use std::fs;
 use std::time::{Duration, Instant};
 

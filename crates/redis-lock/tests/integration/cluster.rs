@@ -1,7 +1,5 @@
 //! The lock on a cluster of three masters, of which one has a replica.
 
-#![cfg(feature = "cluster")]
-
 use std::env;
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,7 @@ use hashed_wheel_examples::testing;
 use redis::RedisResult;
 use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::common::{PATIENCE, patience};
 
 /// After which time without an answer the cluster considers a node to be down.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -91,7 +89,7 @@ fn slot(name: &str) -> u16 {
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
+    tokio::time::timeout(patience(), future).await.expect("it ends in time")
 }
 
 /// Takes the lock, however often a call to Redis fails.

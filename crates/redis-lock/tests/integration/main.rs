@@ -1,0 +1,16 @@
+//! The tests of the lock, each with Redis servers of its own. They are one program, because cargo
+//! runs programs one after the other, and most of these tests wait.
+
+#[cfg(feature = "blocking")]
+mod blocking;
+#[cfg(feature = "cluster")]
+mod cluster;
+mod common;
+mod faults;
+mod lock;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod observe;
+#[cfg(feature = "sentinel")]
+mod sentinel;
+#[cfg(feature = "tls")]
+mod tls;
