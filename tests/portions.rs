@@ -192,7 +192,8 @@ fn periodic_task_that_is_behind_takes_turns_with_the_others() {
     }
 }
 
-/// The last one was due immediately, and fires at the next tick, behind those that were in the wheel.
+/// The last one was due immediately, and fires at the next tick, behind those that were in the
+/// wheel.
 #[test]
 fn a_portion_keeps_the_order_of_its_tick() {
     for mut recorder in both() {

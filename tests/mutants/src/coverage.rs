@@ -37,8 +37,8 @@ const NOT_FOR_MUTANTS: [&str; 3] = [
 /// How often a test may fail without a mutant, because the machine is busy.
 const ATTEMPTS: usize = 3;
 
-/// In kilobytes of address space, of which some tests need a lot for thread stacks. With a mutant, a
-/// loop may never end, and allocate.
+/// In kilobytes of address space, of which some tests need a lot for thread stacks. With a mutant,
+/// a loop may never end, and allocate.
 const MAX_MEMORY: &str = "16777216";
 
 /// Returns a command that runs a test binary.

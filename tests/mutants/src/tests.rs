@@ -119,8 +119,8 @@ fn remove(group: &mut Vec<&Test>, name: &str) {
     }
 }
 
-/// Runs a test again that has failed. It passes, unless it is the mutant that makes it fail or hang,
-/// and neither a busy machine nor another test in the same process.
+/// Runs a test again that has failed. It passes, unless it is the mutant that makes it fail or
+/// hang, and neither a busy machine nor another test in the same process.
 fn run_again(build: &Build, id: u32, group: &[&Test], name: &str) -> Ended {
     let alone: Vec<&Test> = group.iter().copied().filter(|test| test.name == name).collect();
     // The process has ended without a name: then all of them.
