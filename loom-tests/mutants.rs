@@ -589,6 +589,20 @@ pub const ROWS: &[Row] = &[
         "waker = Some(context.waker().clone()); «»} }",
         "self.queue.lock().waker = waker.take(); return Poll::Pending;",
     ),
+    // A batch has one of the entries that have expired.
+    mutant(
+        "BatchOfOne",
+        "keyed/expired.rs",
+        "«mem::take(&mut *entries.lock())»",
+        "entries.lock().pop().into_iter().collect::<Vec<_>>()",
+    ),
+    // An expired entry does not wake the receiver.
+    mutant(
+        "ExpiredEntryDoesNotWake",
+        "keyed/receiver.rs",
+        "«self.update(|state| state.entries.push_back((key, value)));»",
+        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back((key, value)); }",
+    ),
     // The end of the map does not wake the receiver.
     mutant(
         "ClosedMapDoesNotWake",
@@ -604,6 +618,14 @@ pub const ROWS: &[Row] = &[
         "future/sleep.rs",
         "if has_passed => «timeout.cancel()»",
         "{ self.shared.cancel_quietly(timeout); true }",
+    ),
+    // --- rejection.rs ----------------------------------------------------------------------------
+    // A refused task is not offered to the executor again.
+    mutant(
+        "RefusedTaskIsNotOfferedAgain",
+        "rejection.rs",
+        "«let _ = timer.schedule_by(retry, ticks::deadline(timer.time.now_or_soon(), delay));»",
+        "drop(retry);",
     ),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.

@@ -206,6 +206,8 @@ struct World {
     known: Arc<Mutex<Vec<Scheduled>>>,
     /// Timeouts without a handle: their nodes are recycled.
     without_handle: Arc<Mutex<Vec<Arc<Outcome>>>>,
+    /// How many new timeouts the timer has rejected.
+    refused_new: Arc<AtomicUsize>,
     /// How many tasks the executor has dropped.
     rejected: Arc<AtomicUsize>,
     /// Threads that run a task.
@@ -260,6 +262,7 @@ impl World {
             limit: *random.choice(&[0, 0, 2, 5]).unwrap(),
             known: Arc::default(),
             without_handle: Arc::default(),
+            refused_new: Arc::default(),
             rejected: Arc::default(),
             on_other_threads: Arc::default(),
             is_closing: Arc::default(),
@@ -330,6 +333,7 @@ impl World {
         match scheduled {
             Ok(timeout) => Some((timeout, outcome)),
             Err(error) => {
+                self.refused_new.fetch_add(1, Relaxed);
                 assert_eq!(outcome.drops.load(Relaxed), 1, "a rejected task is dropped");
                 self.assert_may_reject(timer, &error);
                 None
@@ -612,5 +616,10 @@ mutants! {
     detects_queue_reset_without_notify: queue::no_value_is_forgotten, "QueueResetWithoutNotify";
     detects_removed_item_starts: mixed::all_operations_end_once, "RemovedItemStarts";
     detects_wait_for_no_turn: whole::each_cancel_all_counts_what_it_cancels, "WaitForNoTurn";
+    detects_expired_entry_does_not_wake: mixed::all_operations_end_once, "ExpiredEntryDoesNotWake";
+    detects_batch_of_one: mixed::all_operations_end_once, "BatchOfOne";
+    detects_cancel_all_ignores_lanes: whole::each_cancel_all_counts_what_it_cancels, "CancelAllIgnoresLanes";
+    detects_refused_task_is_not_offered_again:
+        whole::each_cancel_all_counts_what_it_cancels, "RefusedTaskIsNotOfferedAgain";
     detects_wait_for_no_run: whole::each_cancel_all_counts_what_it_cancels, "WaitForNoRun";
 }

@@ -35,7 +35,7 @@ fn each_cancel_all_counts_what_it_cancels() {
         let clock = world.advance_clock(random);
         (0..random.u8(0..60)).for_each(|_| thread::yield_now());
         cancelled.fetch_add(world.cancel_all(&timer), Relaxed);
-        let returned = if random.bool() { timer.stop() } else { world.end_after_all(&timer) };
+        let returned = if random.bool() { timer.stop() } else { world.stop_later(&timer) };
         for thread in producers.into_iter().chain([clock]).chain(event_loop) {
             thread.join().unwrap();
         }
@@ -61,8 +61,8 @@ impl World {
         count
     }
 
-    /// Stops the timer once nothing is due.
-    fn end_after_all(&self, timer: &HashedWheelTimer) -> Vec<Timeout> {
+    /// Stops the timer after ten ticks. Other threads may still be scheduling.
+    fn stop_later(&self, timer: &HashedWheelTimer) -> Vec<Timeout> {
         (0..40).for_each(|_| {
             self.clock.advance(TICK / 4);
             thread::yield_now();
@@ -102,6 +102,9 @@ impl World {
         let of_retry = by_cancel + by_all + returned.len() - hooks;
         let max_of_retry = if policy == Policy::Retry { lost } else { 0 };
         assert!(of_retry <= max_of_retry, "{of_retry} timeouts were counted twice");
+        let rejected_retries = stats.rejected as usize - get(&self.refused_new);
+        let has_retried = policy != Policy::Retry || lost == of_retry + rejected_retries;
+        assert!(has_retried, "{lost} tasks are lost, {of_retry} cancelled, {rejected_retries} rejected");
         let max_lost = if policy == Policy::RunOnWorker { 0 } else { get(&self.rejected) };
         assert!(lost <= max_lost && (policy != Policy::Drop || lost == max_lost), "{lost} tasks are lost");
         Counts::of([

@@ -346,7 +346,7 @@ impl Wakes {
 
 #[test]
 fn receiver_has_the_entry_or_is_woken() {
-    explore(None, [mutant("PollWithoutSecondLook")], || {
+    explore(None, [mutant("PollWithoutSecondLook"), mutant("ExpiredEntryDoesNotWake")], || {
         let mut driven = Driven::new();
         let (keyed, mut expired) = KeyedTimeouts::with_receiver(&driven.timer);
         keyed.insert(7, OLD, TICK).unwrap();

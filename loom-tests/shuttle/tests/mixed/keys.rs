@@ -9,8 +9,8 @@ use super::sleeps::Poller;
 
 use super::*;
 
-/// Few keys, so that threads contend for them.
-pub(super) const KEYS: usize = 2;
+/// Few keys, so that threads contend for them. Each of the two maps has two.
+pub(super) const KEYS: usize = 4;
 
 /// Whether the items of a key are values of a map. Those of the other keys are captured by tasks.
 fn has_value(key: usize) -> bool {
