@@ -652,9 +652,11 @@ impl Model {
     fn cut_turn(&mut self) {
         self.is_cut = true;
         self.turned = self.fired.tick;
+        // At the latest.
+        let first = self.turned + 1 + u64::from(self.fired.is_tick_uncertain);
         for id in std::mem::take(&mut self.added_in_turn) {
             if self.records[id].state == State::Pending {
-                let due = self.due(self.records[id].deadline);
+                let due = self.due(self.records[id].deadline).max(first);
                 let record = &mut self.records[id];
                 record.due = due;
                 record.may_fire_now |= self.fired.is_tick_uncertain;
