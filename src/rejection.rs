@@ -17,8 +17,8 @@ use crate::ticks;
 /// returns. For example, it drops the error of a `try_send`, which contains the task. The policy is
 /// applied on the worker, after `execute` has returned.
 ///
-/// Any task that is dropped on the worker while `execute` runs is refused, also one that was handed
-/// over earlier: the oldest in a queue, say, which has to make room.
+/// Any task of the timer that is dropped on the worker while `execute` runs is refused, also one
+/// that was handed over earlier: the oldest in a queue, say, which has to make room.
 ///
 /// A task that is dropped at any other time was not refused: one that waits in a pool when the pool
 /// is dropped, or one that is dropped because `execute` panics. It is dropped and counted, whatever
@@ -128,7 +128,7 @@ struct WithPolicy {
 
 impl WithPolicy {
     fn execute(&self, task: DispatchedTask) {
-        for task in refused_by(|| (self.executor)(task)) {
+        for task in refused_by(task, |task| (self.executor)(task)) {
             match &self.policy {
                 RejectionPolicy::Drop => drop(task),
                 RejectionPolicy::RunOnWorker => watch(task, ExpiredTask::run),

@@ -3,7 +3,7 @@
 use std::any::type_name;
 use std::cell::RefCell;
 use std::fmt;
-use std::mem::needs_drop;
+use std::mem::{self, needs_drop};
 
 use crate::engine::{DispatchedTask, Shared, SharedFields, Timeout};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
@@ -292,42 +292,59 @@ impl Drop for ExpiredTask {
     }
 }
 
-local!(static REFUSED: RefCell<Option<Vec<DispatchedTask>>> = RefCell::new(None));
+/// A call of an executor that has a policy.
+struct Call {
+    /// The address of the timer, whose worker makes the call.
+    timer: usize,
+    refused: Vec<DispatchedTask>,
+}
 
-/// Returns the tasks that this thread drops while it is in `execute`. One that is dropped after
-/// that is rejected.
-pub(crate) fn refused_by(execute: impl FnOnce()) -> Vec<ExpiredTask> {
-    let _call = ExecutorCall { outer: replace_refused(Some(Vec::new())) };
-    execute();
-    let refused = replace_refused(None).unwrap_or_default();
+// The calls that this thread is in: a task of one timer may turn another one.
+local!(static CALLS: RefCell<Vec<Call>> = RefCell::new(Vec::new()));
+
+/// Gives `task` to `execute`. Returns the tasks of its timer that this thread drops meanwhile. One
+/// that is dropped after that is rejected.
+pub(crate) fn refused_by(task: DispatchedTask, execute: impl FnOnce(DispatchedTask)) -> Vec<ExpiredTask> {
+    let call = Call { timer: timer_of(&task), refused: Vec::new() };
+    // (A thread that is ending is in no call.)
+    let _ = CALLS.try_with(|calls| calls.borrow_mut().push(call));
+    let call = ExecutorCall;
+    execute(task);
+    let refused = call.take_refused();
     refused.into_iter().map(ExpiredTask::new).collect()
 }
 
-/// A call of an executor. At its end, the tasks that it has refused are rejected, unless they were
-/// taken: then `execute` has panicked.
-struct ExecutorCall {
-    /// What was refused in the call around this one, if there is one.
-    outer: Option<Vec<DispatchedTask>>,
+/// Returns the address of the task's timer.
+fn timer_of(task: &DispatchedTask) -> usize {
+    std::ptr::from_ref(task.timeout().handle.timer()).addr()
+}
+
+/// The last call of an executor. At its end, the tasks that it has refused are rejected, unless
+/// they were taken: then `execute` has panicked.
+struct ExecutorCall;
+
+impl ExecutorCall {
+    fn take_refused(&self) -> Vec<DispatchedTask> {
+        let take = |calls: &RefCell<Vec<Call>>| Some(mem::take(&mut calls.borrow_mut().last_mut()?.refused));
+        CALLS.try_with(take).ok().flatten().unwrap_or_default()
+    }
 }
 
 impl Drop for ExecutorCall {
     fn drop(&mut self) {
-        let refused = replace_refused(self.outer.take());
-        refused.into_iter().flatten().for_each(DispatchedTask::reject);
+        let call = CALLS.try_with(|calls| calls.borrow_mut().pop()).ok().flatten();
+        call.into_iter().flat_map(|call| call.refused).for_each(DispatchedTask::reject);
     }
 }
 
-fn replace_refused(by: Option<Vec<DispatchedTask>>) -> Option<Vec<DispatchedTask>> {
-    REFUSED.try_with(|refused| refused.replace(by)).unwrap_or_default()
-}
-
-/// Keeps the task, if this thread is in a call of [`refused_by`]. Otherwise returns it.
+/// Keeps the task, if this thread is in a call of its timer's executor. Otherwise returns it.
 fn refuse(task: DispatchedTask) -> Option<DispatchedTask> {
+    let timer = timer_of(&task);
     let mut task = Some(task);
     // (A thread that is ending is in no such call.)
-    let _ = REFUSED.try_with(|refused| {
-        if let Some(refused) = refused.borrow_mut().as_mut() {
-            refused.extend(task.take());
+    let _ = CALLS.try_with(|calls| {
+        if let Some(call) = calls.borrow_mut().iter_mut().rev().find(|call| call.timer == timer) {
+            call.refused.extend(task.take());
         }
     });
     task

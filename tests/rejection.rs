@@ -162,6 +162,52 @@ fn task_that_the_executor_evicts_is_refused() {
     assert_eq!(task_ends.runs(), 3);
 }
 
+/// The executor of one timer runs its tasks immediately. One of these drops a task that the
+/// executor of the other timer has kept.
+#[test]
+fn policy_is_not_applied_to_a_task_of_another_timer() {
+    let (mut other, others_tasks) = with(RejectionPolicy::default());
+    let others_end = schedule(&other, 1);
+    other.pass(TICK);
+    let mut t = Driven::with(|builder| {
+        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(|task: ExpiredTask| task.run())
+    });
+    t.timer.new_timeout(move |_| drop(others_tasks), TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!((others_end.runs(), others_end.drops()), (0, 1));
+    assert_eq!((t.timer.stats().dropped_tasks, other.timer.stats().dropped_tasks), (0, 1));
+}
+
+/// The task of a timer, which turns another timer, is refused by the executor of that one's call.
+#[test]
+fn task_is_refused_within_a_call_of_another_executor() {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let its_kept = Arc::clone(&kept);
+    let mut t = Driven::with(|builder| {
+        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(move |task: ExpiredTask| {
+            let mut kept = its_kept.lock().unwrap();
+            kept.push(task);
+            if let [_, _] = kept[..] {
+                let task = kept.pop().unwrap();
+                drop(kept);
+                task.run();
+            }
+        })
+    });
+    let (first, kept_by_inner) = (schedule(&t, 1), Arc::clone(&kept));
+    let mut inner = Driven::with(|builder| {
+        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(move |task: ExpiredTask| {
+            drop(kept_by_inner.lock().unwrap().pop());
+            task.run();
+        })
+    });
+    inner.timer.new_timeout(|_| (), TICK).unwrap();
+    t.timer.new_timeout(move |_| assert_eq!(inner.pass(TICK), 1), TICK).unwrap();
+    t.pass(TICK);
+    assert_eq!((first.runs(), first.drops()), (1, 1));
+    assert_eq!(t.timer.stats().dropped_tasks, 0);
+}
+
 #[test]
 fn refused_run_of_a_periodic_task_follows_the_policy() {
     for (policy, runs) in [

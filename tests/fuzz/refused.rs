@@ -42,8 +42,8 @@ thread_local! {
     static EXECUTING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A call of the executor of a timer with a policy. An expired task that is dropped meanwhile was
-/// refused, whatever task it is.
+/// A call of the executor of a timer with a policy. A task of that timer that is dropped meanwhile
+/// is refused. (The model drops none, of whichever timer.)
 pub(super) struct ExecutorCall(());
 
 impl ExecutorCall {
