@@ -132,15 +132,21 @@ fn a_thread_that_goes_on_with_another_timer_releases_the_stopped_one() {
     helper.end();
 }
 
-/// The thread caches of the stopped timer only a counter.
-#[test]
-fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
+/// Returns a thread that has only reset a timeout. The thread caches of the stopped timer only a
+/// counter, which does not keep its memory.
+fn that_has_only_reset() -> Helper {
     let (timer, driver, memory) = timer();
     let timeout = use_timer(&timer);
     let helper = Helper::new();
     helper.call(move || assert!(timeout.reset(2 * LATER)));
     drop((timer, driver));
     assert!(is_freed(&memory));
+    helper
+}
+
+#[test]
+fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
+    let helper = that_has_only_reset();
     helper.call(|| {
         let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
         assert!(use_timer(&other).cancel());
@@ -151,14 +157,9 @@ fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
 /// One of the new timers takes the number of the old one, of which the thread has a counter.
 #[test]
 fn a_thread_counts_its_resets_for_the_timer_of_the_timeout() {
-    let (timer, driver, memory) = timer();
-    let timeout = use_timer(&timer);
-    let helper = Helper::new();
-    helper.call(move || assert!(timeout.reset(2 * LATER)));
-    drop((timer, driver));
-    assert!(is_freed(&memory));
+    let helper = that_has_only_reset();
     for _ in 0..100 {
-        let (timer, _driver, _) = self::timer();
+        let (timer, _driver, _) = timer();
         let timeout = use_timer(&timer);
         helper.call(move || assert!(timeout.reset(2 * LATER)));
         assert_eq!(timer.stats().resets, 1);

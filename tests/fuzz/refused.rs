@@ -70,8 +70,15 @@ impl Model {
         let deadline = self.deadline(delay);
         let retry = self.schedule(Kind::Retry(id), deadline);
         if self.records[retry].state == State::Rejected {
-            self.records[retry].task_is_dropped = true;
-            self.skip_run(id);
+            self.drop_retried(retry);
+        }
+    }
+
+    /// If this is the timeout of a task that waits to be offered again, that task is dropped.
+    pub(super) fn drop_retried(&mut self, id: usize) {
+        if let Kind::Retry(original) = self.records[id].kind {
+            self.records[id].task_is_dropped = true;
+            self.skip_run(original);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hashed_wheel::{Interval, MissedTick, NewTimeoutError, Schedule, Sleep};
 
-use super::{Kind, LAST, MAX_TIMEOUTS, Model, NEVER, Script, State, later};
+use super::{Kind, LAST, MAX_TIMEOUTS, Model, Script, State, later};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SleepState {
@@ -300,11 +300,7 @@ impl Script {
             SleepState::Elapsed => true,
         };
         assert_eq!(sleep.is_elapsed(), has_elapsed);
-        let remaining = match sleeper.deadline {
-            NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(model.now())),
-        };
-        assert_eq!(sleep.remaining(), remaining);
+        assert_eq!(sleep.remaining(), model.time_until(sleeper.deadline));
     }
 
     fn drop_sleeper(&self, mut sleeper: Sleeper) {

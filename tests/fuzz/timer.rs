@@ -695,10 +695,7 @@ impl Model {
             let record = &mut self.records[id];
             if record.is_hidden() || matches!(record.kind, Kind::Value { .. }) {
                 record.state = State::Cancelled;
-                if let Kind::Retry(original) = record.kind {
-                    record.task_is_dropped = true;
-                    self.skip_run(original);
-                }
+                self.drop_retried(id);
                 self.free_key(id);
                 self.returned_hidden += 1;
             } else {

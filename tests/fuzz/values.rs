@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 #[cfg(feature = "async")]
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 #[cfg(feature = "async")]
 use hashed_wheel::ExpiredEntries;
 use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
 
-use super::{Kind, Model, NEVER, Phase, Script, State, Task};
+use super::{Kind, Model, Phase, Script, State, Task};
 
 const KEYS: u64 = 4;
 
@@ -158,6 +157,13 @@ impl Model {
         Some(id)
     }
 
+    /// The same for all keys. Returns how many there were.
+    fn remove_all_values(&mut self) -> usize {
+        let keys: Vec<_> = self.values().keys.keys().copied().collect();
+        keys.iter().for_each(|key| _ = self.remove_value(*key));
+        keys.len()
+    }
+
     /// After a turn.
     pub(super) fn check_values(&mut self) {
         self.settle_values();
@@ -195,11 +201,8 @@ impl Script {
                 self.drop_values();
             }
             _ => {
-                let mut model = self.model();
-                let keys: Vec<_> = model.values().keys.keys().copied().collect();
-                keys.iter().for_each(|key| _ = model.remove_value(*key));
-                drop(model);
-                assert_eq!(map.clear(), keys.len());
+                let removed = self.model().remove_all_values();
+                assert_eq!(map.clear(), removed);
             }
         }
     }
@@ -253,16 +256,12 @@ impl Script {
 
     fn check_map(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
         let mut model = self.model();
-        let now = model.now();
         let id = model.values().keys.get(&key).copied();
         let keys: BTreeSet<_> = model.values().keys.keys().copied().collect();
         assert_eq!((map.len(), map.is_empty()), (keys.len(), keys.is_empty()));
         assert_eq!(map.keys().into_iter().collect::<BTreeSet<_>>(), keys);
         assert_eq!((map.contains(&key), map.with(&key, |task| task.id)), (id.is_some(), id));
-        let remaining = id.map(|id| match model.records[id].deadline {
-            NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(now)),
-        });
+        let remaining = id.map(|id| model.remaining(id));
         assert_eq!(map.remaining(&key), remaining);
     }
 
@@ -305,8 +304,7 @@ impl Script {
         let mut model = self.model();
         let Some(values) = &mut model.values else { return };
         let map = values.map.take();
-        let keys: Vec<_> = values.keys.keys().copied().collect();
-        keys.iter().for_each(|key| _ = model.remove_value(*key));
+        model.remove_all_values();
         #[cfg(feature = "async")]
         if map.is_some() {
             // The end of the map wakes a task that waits.

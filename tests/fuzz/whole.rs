@@ -53,7 +53,12 @@ impl Model {
 
     /// The time left as the timer reports it.
     pub(super) fn remaining(&self, id: usize) -> Duration {
-        match self.records[id].deadline {
+        self.time_until(self.records[id].deadline)
+    }
+
+    /// The same for a deadline.
+    pub(super) fn time_until(&self, deadline: u64) -> Duration {
+        match deadline {
             NEVER => Duration::MAX,
             deadline => Duration::from_nanos(deadline.saturating_sub(self.now())),
         }
@@ -90,10 +95,7 @@ impl Script {
         for &id in &silent {
             model.cancel_record(id);
             model.records[id].state = State::Cancelled;
-            if let Kind::Retry(original) = model.records[id].kind {
-                model.records[id].task_is_dropped = true;
-                model.skip_run(original);
-            }
+            model.drop_retried(id);
         }
         let cancelled = model.cancelled_by_all.pop().map(|cancelled| cancelled + silent.len());
         assert_eq!(Some(count), cancelled);
