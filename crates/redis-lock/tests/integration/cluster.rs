@@ -9,7 +9,7 @@ use hashed_wheel_examples::testing;
 use redis::RedisResult;
 use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 
-use super::common::{PATIENCE, patience};
+use super::common::{PATIENCE, within};
 
 /// After which time without an answer the cluster considers a node to be down.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -86,10 +86,6 @@ fn slot(name: &str) -> u16 {
         })
     });
     crc % 16_384
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(patience(), future).await.expect("it ends in time")
 }
 
 /// Takes the lock, however often a call to Redis fails.
