@@ -56,9 +56,8 @@ public final class Main {
             }
         }
         String netty = pom.getProperty("version", "(unknown version)");
-        String name = "Netty " + netty.replace(".Final", "") + ", " + Machine.collector();
-        String version = netty + " on Java " + System.getProperty("java.version");
-        return "{\"ready\":true,\"name\":" + quoted(name) + ",\"version\":" + quoted(version) + "}";
+        String version = netty.replace(".Final", "") + " (" + Machine.collector() + ") on Java " + System.getProperty("java.version");
+        return "{\"ready\":true,\"name\":\"Netty\",\"version\":" + quoted(version) + "}";
     }
 
     private static String quoted(String text) {
