@@ -1,9 +1,18 @@
 //! Runs a test with a mutant in a process of its own, because the mutant may abort or never end.
+//! Says whether tests that take long run in full.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// The variable that is set in `.ci/deep`.
+pub const DEEP: &str = "HASHED_WHEEL_DEEP";
+
+/// Returns whether tests that take long run in full. Otherwise they run a smaller form.
+pub fn is_deep() -> bool {
+    std::env::var_os(DEEP).is_some()
+}
 
 /// The limits of a process.
 #[derive(Clone, Copy)]

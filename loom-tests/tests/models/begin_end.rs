@@ -49,7 +49,7 @@ fn worker_sees_a_new_lane_or_is_woken_by_a_light_caller() {
 fn first_timeout_of_a_thread_is_not_lost_by_stop() {
     let mutants =
         [mutant("NewTimeoutNotWithdrawn"), mutant("PushWithoutFence"), mutant("ChangeWithoutFence")];
-    explore(Some(4), mutants, || {
+    explore(bound(3, Some(4)), mutants, || {
         let (_threads, Driven { timer, driver: _driver, .. }) = unused();
         let other = timer.clone();
         let stop = thread::spawn(move || other.stop());
@@ -190,7 +190,7 @@ fn worker_sees_what_a_thread_leaves_or_is_woken() {
 /// What the thread has left does not keep the timer.
 #[test]
 fn end_of_a_thread_during_stop_leaves_nothing() {
-    explore(Some(4), [mutant("EndKeepsReferences"), mutant("NewTimeoutNotWithdrawn")], || {
+    explore(bound(3, Some(4)), [mutant("EndKeepsReferences"), mutant("NewTimeoutNotWithdrawn")], || {
         let (_threads, Driven { timer, driver, .. }) = unused();
         let memory = TimerMemory::of(&timer);
         let other = timer.clone();

@@ -18,7 +18,7 @@ mod mutate;
 #[path = "../../process.rs"]
 mod process;
 
-use process::{Bounds, Ended};
+use process::{Bounds, DEEP, Ended, is_deep};
 
 /// The variable in which the library finds the request: the name of a mutant, or an order to
 /// weaken, for example `engine/state.rs:149-153:release`.
@@ -36,16 +36,27 @@ const TOO_MANY: i32 = 91;
 /// The limit of the address space of a mutant's process.
 const MEBIBYTES: u64 = 4 << 10;
 
-/// The variable that is set in `.ci/deep`, where the expensive models explore more executions.
-const DEEP: &str = "HASHED_WHEEL_DEEP";
-
 /// The largest number of preemptions per execution. `None`: the model explores every execution.
 pub(crate) type Bound = Option<usize>;
 
 /// Returns the bound of an expensive model: `deep` where [`DEEP`] is set, otherwise `usual`.
 pub(crate) fn bound(usual: usize, deep: Bound) -> Bound {
     assert!(deep.is_none_or(|deep| deep > usual), "the usual bound is the smaller one");
-    if std::env::var_os(DEEP).is_some() { deep } else { Some(usual) }
+    if is_deep() { deep } else { Some(usual) }
+}
+
+/// Explores a model where [`DEEP`] is set, as [`explore`] does. Otherwise it only prints that it
+/// skips the model. This is for a model whose mutants pass with each smaller bound.
+#[track_caller]
+pub(crate) fn explore_if_deep<const N: usize, M>(preemptions: Bound, mutants: [Mutant; N], model: M)
+where
+    M: Fn() + Sync + Send + 'static,
+{
+    if is_deep() {
+        explore(preemptions, mutants, model);
+    } else {
+        println!("{}: SKIPPED, {DEEP} is not set", name_of_test::<M>());
+    }
 }
 
 /// Explores every execution of `model`, or those with at most `preemptions` preemptions (mostly

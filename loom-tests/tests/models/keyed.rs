@@ -269,7 +269,7 @@ fn value_goes_to_remove_or_to_the_handler() {
 
 #[test]
 fn value_goes_to_insert_or_to_the_handler() {
-    explore(Some(4), [mutant("RemovedItemStarts")], || {
+    explore(bound(3, Some(4)), [mutant("RemovedItemStarts")], || {
         let Values { driven, keyed, expired, drops } = Values::with_due_value();
         let turn = Driven::turn(driven.driver);
         let replaced = name(keyed.insert(7, value(NEW, &drops), TICK * 5).unwrap());

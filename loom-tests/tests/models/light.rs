@@ -135,7 +135,7 @@ fn sleep_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it() {
         mutant("PushWithoutLightFence"),
         mutant("PushWithoutListing"),
     ];
-    explore(None, mutants, || {
+    explore(bound(5, None), mutants, || {
         let (_fence, (driven, _far)) = (HeavyFence::new(), with_idle_lanes());
         driven.driver.set_light();
         let worker = fall_asleep(driven.driver);

@@ -95,7 +95,7 @@ fn expiry_makes_room_before_the_task_runs() {
 
 #[test]
 fn rejection_leaves_the_count_unchanged() {
-    explore(bound(5, None), [mutant("PlaceTakenBeforeCheck")], || {
+    explore(bound(4, None), [mutant("PlaceTakenBeforeCheck")], || {
         let driven = Driven::with_limit(1);
         let (timeout, outcome) = driven.schedule(5);
         let other = driven.timer.clone();

@@ -63,7 +63,7 @@ impl TimerTask for ReadingTask {
 
 #[test]
 fn task_sees_writes_before_reset() {
-    explore(None, [no_release("node/word.rs reset"), no_acquire("node/word.rs expire")], || {
+    explore(bound(5, None), [no_release("node/word.rs reset"), no_acquire("node/word.rs expire")], || {
         let (flag, mut driven) = (Flag::default(), Driven::new());
         let (task, saw) = ReadingTask::of(&flag);
         let timeout = driven.timer.new_timeout_task(task, TICK).unwrap();

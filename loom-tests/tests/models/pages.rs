@@ -83,7 +83,7 @@ fn page_of_returned_memory_is_taken_by_one_of_two() {
 #[test]
 fn chunk_is_allocated_by_one_of_two() {
     explore(
-        None,
+        bound(5, None),
         [
             no_release("node/arena.rs chunk"),
             no_acquire("node/arena.rs chunk"),

@@ -164,7 +164,7 @@ fn reset_and_drop_of_its_handle_move_the_deadline() {
 /// node is recycled once, and then holds the next timeout.
 #[test]
 fn cancelled_or_expired_node_is_recycled_once() {
-    explore(None, [mutant("ReleaseLeftReference"), mutant("ChangeWithoutCompare")], || {
+    explore(bound(5, None), [mutant("ReleaseLeftReference"), mutant("ChangeWithoutCompare")], || {
         let mut driven = Driven::new();
         let (timeout, outcome) = driven.schedule_in_wheel(1);
         driven.clock.advance(TICK);

@@ -83,7 +83,7 @@ fn reset_does_not_revive_a_timeout_that_was_taken_back() {
 
 #[test]
 fn reset_keeps_nothing_from_stop() {
-    explore(None, [mutant("ChangeWithoutCompare"), mutant("StopTakesLeftReference")], || {
+    explore(bound(5, None), [mutant("ChangeWithoutCompare"), mutant("StopTakesLeftReference")], || {
         let mut driven = Driven::new();
         let (timeout, outcome) = driven.schedule_in_wheel(5);
         let other = timeout.clone();
@@ -102,7 +102,7 @@ fn reset_keeps_nothing_from_stop() {
 
 #[test]
 fn reset_during_a_backlog_inserts_the_node_once() {
-    explore(Some(5), [mutant("ResetTakenForNew")], || {
+    explore(bound(4, Some(5)), [mutant("ResetTakenForNew")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         // A turn takes two messages in a model. The third message is owed its tick.

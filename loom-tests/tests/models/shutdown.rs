@@ -75,7 +75,7 @@ fn cancel_or_shutdown_wins() {
 
 #[test]
 fn reset_keeps_nothing_from_shutdown() {
-    explore(Some(4), [mutant("ChangeWithoutCompare"), mutant("StopTakesLeftReference")], || {
+    explore(bound(3, Some(4)), [mutant("ChangeWithoutCompare"), mutant("StopTakesLeftReference")], || {
         let mut driven = Driven::new();
         let (timeout, outcome) = driven.schedule_in_wheel(5);
         driven.clock.advance(TICK);
@@ -128,7 +128,7 @@ fn shutdown_waits_for_a_worker_that_falls_asleep() {
 /// While neither the old timeout nor the new one is in the wheel, the shutdown waits.
 #[test]
 fn poll_with_another_waker_keeps_shutdown_waiting() {
-    explore(None, [mutant("ShutdownIgnoresRegistered")], || {
+    explore(bound(5, None), [mutant("ShutdownIgnoresRegistered")], || {
         let mut driven = Driven::new();
         let (mut sleep, _first) = driven.sleep_in_wheel(5);
         let polls = thread::spawn(move || {
@@ -143,7 +143,7 @@ fn poll_with_another_waker_keeps_shutdown_waiting() {
 
 #[test]
 fn shutdown_ends_a_worker_that_is_being_started() {
-    explore(Some(4), [mutant("StartWithoutSecondLook")], || {
+    explore(bound(3, Some(4)), [mutant("StartWithoutSecondLook")], || {
         let clock = CountingClock::default();
         let timer = small_wheel().clock(clock.clone()).build().unwrap();
         let other = timer.clone();
@@ -225,10 +225,11 @@ fn driver_drop_ends_a_shutdown() {
 /// A `shutdown` has seen that the timer is not stopped, and waits for the lock, which a turn has. A
 /// `stop` cuts the turn short. The turn leaves the other nodes that are due (the owed ones) to
 /// `stop`. The `shutdown` takes the lock before `stop` does, and drains a message about one of
-/// these nodes.
+/// these nodes. (The mutant passes with one preemption. With two, there are 170 591 executions: the
+/// model prints the number.)
 #[test]
 fn shutdown_takes_messages_about_nodes_left_to_stop() {
-    explore(Some(2), [mutant("KnownNodeStaysInWheel")], || {
+    explore_if_deep(Some(2), [mutant("KnownNodeStaysInWheel")], || {
         let mut driven = Driven::new();
         let (mut sleep, _first) = driven.sleep_in_wheel(20);
         let [_a, _b] = [1, 1].map(|ticks| driven.schedule(ticks));

@@ -40,7 +40,7 @@ impl CountingClock {
 
 #[test]
 fn stop_ends_a_worker_that_is_being_started() {
-    explore(None, [mutant("StartWithoutSecondLook")], || {
+    explore(bound(4, None), [mutant("StartWithoutSecondLook")], || {
         let clock = CountingClock::default();
         let timer = small_wheel().clock(clock.clone()).build().unwrap();
         let other = timer.clone();
@@ -55,7 +55,7 @@ fn stop_ends_a_worker_that_is_being_started() {
 /// The first timeout starts the worker.
 #[test]
 fn timeout_that_starts_the_worker_ends_with_it() {
-    explore(Some(3), [mutant("StartWithoutSecondLook"), mutant("NewTimeoutNotWithdrawn")], || {
+    explore(bound(2, Some(3)), [mutant("StartWithoutSecondLook"), mutant("NewTimeoutNotWithdrawn")], || {
         let clock = CountingClock::default();
         let timer = small_wheel().clock(clock.clone()).build().unwrap();
         let (outcome, other) = (Arc::new(Outcome::default()), timer.clone());

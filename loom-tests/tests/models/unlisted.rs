@@ -135,7 +135,7 @@ fn worker_finds_a_cancel_in_an_unlisted_lane() {
 
 #[test]
 fn worker_finds_a_reset_in_an_unlisted_lane() {
-    explore(None, [mutant("MessageWithoutListing"), mutant("UnlistWithoutSecondLook")], || {
+    explore(bound(5, None), [mutant("MessageWithoutListing"), mutant("UnlistWithoutSecondLook")], || {
         let (driven, timeout) = with_idle_lanes();
         let worker = fall_asleep(driven.driver);
         assert!(timeout.reset(TICK));

@@ -239,7 +239,7 @@ fn poll_with_another_waker_takes_no_second_place() {
 
 #[test]
 fn worker_sees_polls_or_is_woken() {
-    explore(Some(3), [mutant("ReplaceWithoutLook"), mutant("CancelWithoutPush")], || {
+    explore(bound(2, Some(3)), [mutant("ReplaceWithoutLook"), mutant("CancelWithoutPush")], || {
         let mut driven = Driven::new();
         let (mut sleep, first) = driven.sleep_in_wheel(5);
         let worker = turn_and_idle(driven.driver);
