@@ -11,7 +11,7 @@ const MAX_ATTEMPTS: usize = 3;
 
 #[test]
 fn no_value_is_forgotten() {
-    explore(few_seeds(), |random| {
+    explore(|random| {
         let (world, timer, event_loop) = World::new(random);
         let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
         let queue = Queue::new(&timer, &world);
