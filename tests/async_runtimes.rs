@@ -127,6 +127,7 @@ fn thousands_of_tasks_sleep_while_a_tokio_task_turns_the_timer() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn thousands_of_tasks_sleep_on_smol() {
     ends(|| {
         let (timer, begin) = (timer(), Instant::now());
@@ -150,6 +151,7 @@ fn thousands_of_tasks_sleep_on_smol() {
 
 /// One task waits for all sleeps, so all have the same waker, and each poll polls all of them.
 #[test]
+#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn one_task_waits_for_many_sleeps() {
     ends(|| {
         let timer = timer();
@@ -281,6 +283,7 @@ fn a_stop_ends_all_sleeps() {
 
 /// No two ticks are closer than the policy allows, and none is early.
 #[test]
+#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn an_interval_keeps_its_period_in_real_time() {
     ends(|| {
         let timer = timer();
@@ -310,6 +313,7 @@ fn an_interval_keeps_its_period_in_real_time() {
 
 #[cfg(feature = "stream")]
 #[test]
+#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn an_interval_works_with_stream_combinators() {
     use smol::stream::StreamExt;
 
@@ -330,6 +334,7 @@ fn an_interval_works_with_stream_combinators() {
 
 /// One thread turns the driver and polls the futures.
 #[test]
+#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn one_thread_turns_the_driver_and_runs_the_tasks() {
     ends(|| {
         let (timer, mut driver) = HashedWheelTimer::builder().tick(ms(1)).build_driven().unwrap();
@@ -399,6 +404,7 @@ async fn receive_all<F: Future<Output = usize>>(
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
 fn tasks_receive_values_from_a_queue_on_any_runtime() {
     for threads in [1, 4] {
         let received = ends(move || {

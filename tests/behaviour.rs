@@ -167,7 +167,7 @@ fn a_task_that_reschedules_itself_with_zero_delay_does_not_extend_the_turn() {
 
 #[test]
 fn random_operations_agree_with_a_calculation() {
-    for seed in 0..20 {
+    for seed in 0..if cfg!(miri) { 3 } else { 20 } {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 7)));
         let fired = Arc::new(Mutex::new(Vec::new()));
@@ -319,6 +319,7 @@ fn a_jump_of_a_year_takes_milliseconds() {
 // --- the worker's turns --------------------------------------------------------------------------
 
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn a_turn_reads_at_most_100_000_messages() {
     let mut t = Driven::new();
     let in_wheel = t.timer.new_timeout(|_| (), TICK).unwrap();
@@ -336,6 +337,7 @@ fn a_turn_reads_at_most_100_000_messages() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn timeouts_behind_the_message_limit_are_not_a_tick_late() {
     let mut t = Driven::new();
     let log = Log::default();
@@ -382,6 +384,7 @@ fn order_of_timeouts_that_were_reset_to_the_tick_of_others() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn messages_behind_the_limit_fire_in_the_order_of_the_ticks() {
     let mut t = Driven::new();
     let log = Log::default();
@@ -397,6 +400,7 @@ fn messages_behind_the_limit_fire_in_the_order_of_the_ticks() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn many_tasks_that_reschedule_with_zero_delay_run_once_per_tick() {
     fn reschedule(runs: Arc<AtomicUsize>, timeout: &Timeout) {
         runs.fetch_add(1, SeqCst);
@@ -456,7 +460,7 @@ fn a_timeout_that_never_fires_gives_no_next_turn() {
 
 #[test]
 fn a_loop_that_sleeps_until_the_next_turn_misses_nothing_and_never_spins() {
-    for seed in 0..20 {
+    for seed in 0..if cfg!(miri) { 2 } else { 20 } {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 10)));
         let mut timeouts = Vec::new();
@@ -549,7 +553,7 @@ fn cancelled_timeouts_leak_no_memory() {
     let mut t = Driven::new();
     let memory = Arc::new(());
     for iteration in 0..3 {
-        let timeouts: Vec<_> = (0..1_000)
+        let timeouts: Vec<_> = (0..if cfg!(miri) { 30 } else { 1_000 })
             .map(|_| {
                 let captured = memory.clone();
                 t.timer.new_timeout(move |_| drop(captured), FAR).unwrap()
@@ -673,7 +677,7 @@ fn reset_of_an_ended_timeout_returns_false() {
 fn an_idle_timeout_that_is_reset_often_fires_only_after_silence() {
     let mut t = Driven::new();
     let idle = t.timer.new_timeout(|_| (), ms(100)).unwrap();
-    for _ in 0..1_000 {
+    for _ in 0..if cfg!(miri) { 50 } else { 1_000 } {
         assert_eq!(t.pass(ms(7)), 0);
         assert!(idle.reset(ms(100)));
     }

@@ -103,6 +103,7 @@ fn cancel_all_cancels_entries_by_key() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn cancel_all_reaches_more_messages_than_a_turn_takes() {
     let t = Driven::new();
     for _ in 0..100_010 {
@@ -152,7 +153,7 @@ fn hook_of_cancel_all_can_use_the_timer() {
 /// Each timeout is cancelled by `cancel_all`, or expires, or is cancelled by its own thread.
 #[test]
 fn each_timeout_ends_once_beside_cancel_all() {
-    const TIMEOUTS: usize = 20_000;
+    const TIMEOUTS: usize = if cfg!(miri) { 100 } else { 20_000 };
 
     let timer = timer();
     let (task_ends, own) = (Ends::new(), Arc::new(AtomicUsize::new(0)));
@@ -603,7 +604,7 @@ fn rejected_task_comes_back() {
 /// Also if the timer is closed after the task was sent to the worker. (In a model: each execution.)
 #[test]
 fn task_comes_back_or_is_returned_by_stop() {
-    for _ in 0..100 {
+    for _ in 0..if cfg!(miri) { 5 } else { 100 } {
         let timer = timer();
         timer.start().unwrap();
         let task_ends = Ends::new();

@@ -112,6 +112,7 @@ fn the_current_slot_follows_the_clock() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn unread_messages_are_counted_as_queued() {
     let mut t = Driven::new();
     // More messages than one turn reads.

@@ -211,6 +211,7 @@ fn more_than_64_live_timers_cause_one_warning() {
 
 /// Timeouts that are cancelled in the wheel stay there until the next turn.
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn many_timeouts_that_wait_to_be_reclaimed_are_reported() {
     let reports = reports_of(|| {
         let mut t = Driven::new();

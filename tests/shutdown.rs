@@ -68,6 +68,7 @@ fn shutdown_of_a_driven_timer_runs_due_tasks_and_does_not_wait() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn any_number_of_due_tasks_runs() {
     let t = Driven::new();
     let task_ends = Ends::new();
@@ -565,7 +566,7 @@ fn a_task_that_the_clock_jumped_over_runs() {
 /// race.
 #[test]
 fn nothing_is_lost_between_new_timeouts_and_a_shutdown() {
-    for iteration in 0..100 {
+    for iteration in 0..if cfg!(miri) { 5 } else { 100 } {
         let timer = timer();
         let ([due_ends, far_ends], [soon, far]) = ([Ends::new(), Ends::new()], [ms(iteration % 4), HOUR]);
         let producers = [(); 3].map(|()| {

@@ -252,7 +252,7 @@ fn resets_that_returned_true_are_counted() {
 #[test]
 fn resets_of_all_threads_are_counted_also_after_the_threads_ended() {
     const THREADS: u64 = 6;
-    const EACH: u64 = 1_000;
+    const EACH: u64 = if cfg!(miri) { 20 } else { 1_000 };
 
     ends(|| {
         let t = Driven::new();

@@ -134,6 +134,7 @@ fn spawn_drops_tasks_that_have_not_begun_when_the_runtime_is_dropped() {
 
 /// The runtime is dropped while tasks expire. Each task runs or is dropped, and the counts add up.
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn no_task_is_lost_when_the_runtime_is_dropped_concurrently() {
     fn check<E: TaskExecutor>(executor: fn(Handle) -> E) {
         let runtime = runtime();

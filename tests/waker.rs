@@ -107,6 +107,7 @@ fn a_cancel_does_not_wake_the_loop() {
 /// A loop with a long sleep is woken after a number of messages. Otherwise the messages of a whole
 /// day could accumulate.
 #[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
 fn messages_do_not_accumulate_during_an_announced_sleep() {
     let (t, wakes) = counted();
     t.timer.new_timeout(|_| (), TICK).unwrap();
@@ -341,7 +342,7 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
                 let timer = timer.clone();
                 move || {
                     let mut random = fastrand::Rng::with_seed(seed);
-                    for _ in 0..300 {
+                    for _ in 0..if cfg!(miri) { 10 } else { 300 } {
                         let (fired, wait) = std::sync::mpsc::channel();
                         let (begin, delay) = (Instant::now(), Duration::from_micros(random.u64(..300)));
                         let task = move |_: &_| fired.send(begin.elapsed()).unwrap();

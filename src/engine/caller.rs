@@ -341,6 +341,7 @@ mod tests {
     use crate::engine::tests::{Driven, TICK};
 
     #[test]
+    #[cfg_attr(miri, ignore = "counts for minutes under Miri, without memory or threads")]
     fn a_warning_follows_each_doubling_of_what_is_unreclaimed() {
         let t = Driven::new();
         let counters = &t.shared().counters;
