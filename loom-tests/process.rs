@@ -1,5 +1,4 @@
 //! Runs a test with a mutant in a process of its own, because the mutant may abort or never end.
-//! Says whether tests that take long run in full.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};

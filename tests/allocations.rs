@@ -62,9 +62,10 @@ fn a_run_of_a_periodic_task_allocates_nothing() {
         }
     };
     // The warm-up uses each slot once.
-    pass(2_000);
-    assert_eq!(allocations_of(|| pass(10_000)), 0);
-    assert_eq!(periodic.runs(), 12_000);
+    let (warm_up, counted) = if cfg!(miri) { (5, 20) } else { (2_000, 10_000) };
+    pass(warm_up);
+    assert_eq!(allocations_of(|| pass(counted)), 0);
+    assert_eq!(periodic.runs(), warm_up + counted);
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn a_reset_to_later_allocates_nothing_and_sends_no_message() {
     let idle = timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
     driver.turn();
     let allocations = allocations_of(|| {
-        for _ in 0..200_000 {
+        for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
             clock.advance(Duration::from_micros(1));
             assert!(idle.reset(Duration::from_secs(60)));
         }
@@ -90,6 +91,9 @@ fn a_reset_to_later_allocates_nothing_and_sends_no_message() {
 /// The number of messages in one block of a lane. Blocks are the only allocations.
 const BLOCK: usize = 512;
 
+/// So many timeouts fill ten blocks.
+const TEN_BLOCKS: usize = if cfg!(miri) { 20 } else { 10 * BLOCK };
+
 #[test]
 fn expired_timeouts_are_recycled() {
     let _shared = EXCLUSIVE.read();
@@ -97,12 +101,12 @@ fn expired_timeouts_are_recycled() {
     let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven().unwrap();
     let captured = [0_usize; 3];
     let mut schedule_and_expire = || {
-        for _ in 0..10 * BLOCK {
+        for _ in 0..TEN_BLOCKS {
             drop(timer.new_timeout(move |_| assert_eq!(captured[0], 0), Duration::ZERO).unwrap());
         }
         driver.turn();
         clock.advance(Duration::from_millis(100));
-        assert_eq!(driver.turn(), 10 * BLOCK);
+        assert_eq!(driver.turn(), TEN_BLOCKS);
     };
     (0..3).for_each(|_| schedule_and_expire());
     let allocations = allocations_of(|| (0..10).for_each(|_| schedule_and_expire()));
@@ -126,7 +130,7 @@ fn immediate_cancel_allocates_only_queue_blocks() {
     let _shared = EXCLUSIVE.read();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let mut pairs = || {
-        for _ in 0..10 * BLOCK {
+        for _ in 0..TEN_BLOCKS {
             assert!(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap().cancel());
         }
         driver.turn();
@@ -141,7 +145,7 @@ fn cancel_in_the_wheel_allocates_only_queue_blocks() {
     let _shared = EXCLUSIVE.read();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
     let timeouts: Vec<_> =
-        (0..10 * BLOCK).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
+        (0..TEN_BLOCKS).map(|_| timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()).collect();
     driver.turn();
     let allocations = allocations_of(|| timeouts.iter().for_each(|timeout| assert!(timeout.cancel())));
     assert!(allocations <= 11, "{allocations}");
@@ -170,7 +174,7 @@ fn a_sleep_allocates_only_queue_blocks() {
     let wakers = [(); 2].map(|()| Waker::from(Arc::new(Task)));
     let second = Duration::from_secs(1);
     let mut sleeps = || {
-        for _ in 0..BLOCK {
+        for _ in 0..TEN_BLOCKS / 10 {
             let mut interval = timer.interval(second);
             let mut dropped = timer.sleep(second);
             assert!(poll(&mut dropped, &wakers[0]));
@@ -232,7 +236,7 @@ fn timers_that_end_leak_no_memory() {
         for _ in 0..timers {
             let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
             let timeout = || timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
-            let timeouts: Vec<_> = (0..1_100).map(|_| timeout()).collect();
+            let timeouts: Vec<_> = (0..if cfg!(miri) { 150 } else { 1_100 }).map(|_| timeout()).collect();
             driver.turn();
             drop(timeouts);
         }
@@ -296,8 +300,8 @@ fn a_thread_that_alternates_between_timers_allocates_nothing() {
                 }
             }
         };
-        alternate(10);
-        assert_eq!(allocations_of(|| alternate(BLOCK / 4)), 0, "{count} timers");
+        alternate(if cfg!(miri) { 1 } else { 10 });
+        assert_eq!(allocations_of(|| alternate(if cfg!(miri) { 2 } else { BLOCK / 4 })), 0, "{count} timers");
     }
 }
 

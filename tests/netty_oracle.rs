@@ -21,6 +21,8 @@
 //! * A tick of less than a millisecond: Netty makes it one millisecond.
 //! * A running task: Netty's `stop` interrupts it.
 //! * A round of the wheel of more than 146 years: Netty accepts up to 292 years.
+// Miri would take hours.
+#![cfg(not(miri))]
 
 mod common;
 #[path = "netty-oracle/history.rs"]

@@ -3,6 +3,8 @@
 //! `docs/ported-tests.md` says which versions the tests are from, and lists those that end
 //! differently here. Each test names the cases that it stands for. Cases that another file of
 //! `tests` already had are not repeated.
+// Miri would take hours.
+#![cfg(not(miri))]
 
 mod common;
 

@@ -14,7 +14,8 @@ fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_proxy"), options)
 }
 
-/// Each timer takes as long as the load, so two tests share them.
+/// The program measures one timer after the other. So the timers are divided between two tests,
+/// which run at the same time.
 fn every_timeout_fires_on(timers: &[&str]) {
     let trial = "--connections 100 --idle 200 --offenders 20 --duration 6s --rounds 1";
     let ran = run(&format!("{trial} {TIMEOUTS} --timers {}", timers.join(",")));

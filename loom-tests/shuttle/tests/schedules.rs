@@ -130,7 +130,7 @@ fn is_detected_by(test: &str, mutant: &str) {
 }
 
 /// Does the same for a mutant that needs thousands of seeds, but only where [`DEEP`] is set.
-/// Otherwise it prints that it skips the mutant. One of loom's models always detects that mutant.
+/// Otherwise it prints that it skips the mutant, and checks that a model of loom has it.
 #[track_caller]
 fn is_detected_by_many_seeds(test: &str, mutant: &str) {
     let has_model = models().contains(&format!("mutant(\"{mutant}\")"));

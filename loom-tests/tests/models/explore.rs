@@ -18,7 +18,7 @@ mod mutate;
 #[path = "../../process.rs"]
 mod process;
 
-use process::{Bounds, DEEP, Ended, is_deep};
+use process::{Bounds, Ended, is_deep};
 
 /// The variable in which the library finds the request: the name of a mutant, or an order to
 /// weaken, for example `engine/state.rs:149-153:release`.
@@ -39,23 +39,24 @@ const MEBIBYTES: u64 = 4 << 10;
 /// The largest number of preemptions per execution. `None`: the model explores every execution.
 pub(crate) type Bound = Option<usize>;
 
-/// Returns the bound of an expensive model: `deep` where [`DEEP`] is set, otherwise `usual`.
+/// Returns the bound of an expensive model: `deep` where [`is_deep`], otherwise `usual`.
 pub(crate) fn bound(usual: usize, deep: Bound) -> Bound {
     assert!(deep.is_none_or(|deep| deep > usual), "the usual bound is the smaller one");
     if is_deep() { deep } else { Some(usual) }
 }
 
-/// Explores a model where [`DEEP`] is set, as [`explore`] does. Otherwise it only prints that it
-/// skips the model. This is for a model whose mutants pass with each smaller bound.
+/// Does what [`explore`] does, but has one preemption less and no mutants unless [`is_deep`]. This
+/// is for a model whose mutants pass with each smaller bound.
 #[track_caller]
-pub(crate) fn explore_if_deep<const N: usize, M>(preemptions: Bound, mutants: [Mutant; N], model: M)
+pub(crate) fn explore_in_deep<const N: usize, M>(preemptions: usize, mutants: [Mutant; N], model: M)
 where
     M: Fn() + Sync + Send + 'static,
 {
-    if is_deep() {
-        explore(preemptions, mutants, model);
+    let requested = std::env::var_os(MUTANT).is_some();
+    if is_deep() || requested {
+        explore(Some(preemptions), mutants, model);
     } else {
-        println!("{}: SKIPPED, {DEEP} is not set", name_of_test::<M>());
+        explore_with(Some(preemptions - 1), [], model);
     }
 }
 
@@ -68,6 +69,14 @@ where
     M: Fn() + Sync + Send + 'static,
 {
     const { assert!(N > 0, "a model without mutants may be unable to fail") };
+    explore_with(preemptions, mutants, model);
+}
+
+#[track_caller]
+fn explore_with<const N: usize, M>(preemptions: Bound, mutants: [Mutant; N], model: M)
+where
+    M: Fn() + Sync + Send + 'static,
+{
     let requested = std::env::var(MUTANT).ok();
     if let Some(name) = &requested {
         assert!(name.contains(':') || is_known(name), "there is no mutant {name}");
@@ -96,6 +105,7 @@ where
     let name = name_of_test::<M>();
     let fails = match requested {
         Some(mutant) => format!("passes with: {mutant}"),
+        None if N == 0 => "its mutants are those of `.ci/deep`".into(),
         None => {
             assert!(baseline.executions > 1, "the model has only one execution");
             // A mutant's process ends at the first panic, so the model itself must not panic.

@@ -1,7 +1,8 @@
 //! The races of the timer, explored over every execution that the memory model allows. (If
 //! `explore` is given a number, over the executions with at most so many preemptions. `bound` is a
-//! smaller number for expensive models, with which `.ci/run` explores them. `explore_if_deep` skips
-//! a model outside `.ci/deep`.) Each model has mutants, with which it has to fail.
+//! smaller number for expensive models, with which `.ci/run` explores them. `explore_in_deep`
+//! checks the mutants of a model in `.ci/deep` alone.) Each model has mutants, with which it has to
+//! fail.
 //!
 //! The models run the library's own code. The timer is driven, so a turn of the worker is a call,
 //! and the model sets its clock. Only the models of starting and sleeping have a real worker
@@ -146,7 +147,7 @@ use hashed_wheel::{
 };
 use loom::thread;
 
-use explore::{bound, explore, explore_if_deep, mutant, no_acquire, no_release};
+use explore::{bound, explore, explore_in_deep, mutant, no_acquire, no_release};
 
 mod announce;
 mod begin_end;

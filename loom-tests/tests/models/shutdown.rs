@@ -229,7 +229,7 @@ fn driver_drop_ends_a_shutdown() {
 /// model prints the number.)
 #[test]
 fn shutdown_takes_messages_about_nodes_left_to_stop() {
-    explore_if_deep(Some(2), [mutant("KnownNodeStaysInWheel")], || {
+    explore_in_deep(2, [mutant("KnownNodeStaysInWheel")], || {
         let mut driven = Driven::new();
         let (mut sleep, _first) = driven.sleep_in_wheel(20);
         let [_a, _b] = [1, 1].map(|ticks| driven.schedule(ticks));

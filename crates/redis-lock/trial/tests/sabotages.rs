@@ -24,7 +24,7 @@ mod faults;
 mod lock;
 
 /// How many sabotages run at the same time per core. Most of them wait for what never happens.
-const PER_CORE: usize = 12;
+const PER_CORE: usize = 8;
 
 /// How often a test may fail without a sabotage. So many at the same time exceed a bound on time
 /// where the machine is busy. (The lock's own run of its tests has one attempt.)
@@ -79,7 +79,7 @@ fn passes(test: &str) -> Option<Duration> {
 /// this time without one, on this machine with its present load. A test that waits longer would
 /// only find later that the event does not happen. `.ci/deep` waits as long as without a sabotage.
 fn patience(took: Duration) -> Duration {
-    let shorter = Duration::from_secs(3) + took * 3 / 2;
+    let shorter = Duration::from_secs(3) + took * 3;
     if testing::is_deep() { common::PATIENCE } else { shorter.min(common::PATIENCE) }
 }
 
