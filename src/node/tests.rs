@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::arena::PAGE;
@@ -78,9 +79,29 @@ impl Task<Timer> for RunsOnce {
     }
 }
 
+/// The worker's reference to the pool.
+struct WorkerPool(Arc<Pool<Timer>>);
+
+impl Deref for WorkerPool {
+    type Target = Arc<Pool<Timer>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// The pool is freed only if the worker gives back the references to it that it has in reserve.
+impl Drop for WorkerPool {
+    fn drop(&mut self) {
+        if let Ok(mut nodes) = self.nodes.lock() {
+            nodes.of(self).empty_reserve();
+        }
+    }
+}
+
 /// A thread and the worker.
 struct Both {
-    pool: Arc<Pool<Timer>>,
+    pool: WorkerPool,
     local: LocalNodes<Timer>,
     consumer: Consumer,
 }
@@ -89,7 +110,7 @@ impl Both {
     fn new(wheel: EitherWheel) -> Self {
         let pool = new_pool(wheel, |nodes, _| Timer { nodes: Mutex::new(nodes) });
         let (producer, consumer) = lane(pool.id());
-        Self { local: LocalNodes::new(&pool, producer), pool, consumer }
+        Self { local: LocalNodes::new(&pool, producer), pool: WorkerPool(pool), consumer }
     }
 
     fn lend(&mut self) -> Lent<'_, Timer> {
