@@ -889,8 +889,9 @@ mod tests {
     use crate::keyed::items::MAX_IDLE_KEYS;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn maps_shrink_after_a_burst() {
-        const KEYS: usize = if cfg!(miri) { 2_500 } else { 50_000 };
+        const KEYS: usize = 50_000;
         const LEFT: usize = 10;
         const DELAY: Duration = Duration::from_secs(1);
 
@@ -934,8 +935,9 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn no_timeout_is_lost_when_a_hash_panics() {
-        const KEYS: usize = if cfg!(miri) { 3_000 } else { 10_000 };
+        const KEYS: usize = 10_000;
 
         let (timer, _driver) =
             HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
