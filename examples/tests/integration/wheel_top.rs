@@ -217,8 +217,7 @@ fn wheel_top_has_its_own_timers() {
 
 #[test]
 fn missing_program_is_reported() {
-    // No program listens on this address any more.
-    let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
+    let address = "127.0.0.1:1";
     let RunResult { status, text } = run(&format!("{address} --once"));
     assert_eq!(status, Some(1), "{text}");
     assert!(
@@ -396,7 +395,8 @@ impl Terminal {
 #[cfg(target_os = "linux")]
 #[test]
 fn start_and_end_of_a_program_are_shown() {
-    let address = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
+    // On this address, no other test takes the port before the program does.
+    let address = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
     let Some(mut terminal) = Terminal::with(&address.to_string()) else { return };
     terminal.wait_for("\x1b[?1049h");
     terminal.wait_for("listens");
