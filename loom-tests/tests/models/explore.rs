@@ -105,7 +105,6 @@ where
     let name = name_of_test::<M>();
     let fails = match requested {
         Some(mutant) => format!("passes with: {mutant}"),
-        None if N == 0 => "its mutants are those of `.ci/deep`".into(),
         None => {
             assert!(baseline.executions > 1, "the model has only one execution");
             // A mutant's process ends at the first panic, so the model itself must not panic.
@@ -113,7 +112,8 @@ where
             for mutant in &mutants {
                 mutant.is_detected_by(name, baseline.bounds()).unwrap_or_else(|why| panic!("{why}"));
             }
-            format!("fails with: {}", mutants.map(|mutant| mutant.name).join(", "))
+            let names = mutants.map(|mutant| mutant.name);
+            if N == 0 { "no mutants".into() } else { format!("fails with: {}", names.join(", ")) }
         }
     };
     let bound = preemptions.map_or(String::new(), |bound| format!(" (at most {bound} preemptions)"));
