@@ -391,7 +391,7 @@ mod tests {
     /// One of both ends finds each message, whatever the worker has taken before.
     #[test]
     fn message_that_the_worker_has_taken_is_not_taken_back() {
-        for before in [0, 1, 100, 2 * BLOCK] {
+        for &before in if cfg!(miri) { &[100][..] } else { &[0, 1, 100, 2 * BLOCK] } {
             for pushed in [1, BLOCK, BLOCK + 100, 2 * BLOCK + 1, 3 * BLOCK] {
                 let (mut producer, mut consumer) = new();
                 push(&mut producer, before);

@@ -223,7 +223,8 @@ fn burst(both: &mut Both, count: usize, kind: &str) -> Vec<Handle<Timer>> {
 fn memory_is_returned_and_used_again() {
     const COUNT: usize = if cfg!(miri) { 6_000 } else { 300_000 };
 
-    for wheel in [EitherWheel::Hashed(Hashed::new(512)), EitherWheel::Hierarchical(Hierarchical::new(512))] {
+    let wheels = [EitherWheel::Hashed(Hashed::new(512)), EitherWheel::Hierarchical(Hierarchical::new(512))];
+    for wheel in wheels.into_iter().take(if cfg!(miri) { 1 } else { 2 }) {
         let mut both = Both::new(wheel);
         let mut most_made = None;
         for kind in ["expire", "cancel", "keep"] {
@@ -294,9 +295,11 @@ fn handle_of_another_timer_is_not_cancelled() {
 /// Another block begins with each 512 messages, and eight blocks are a lot.
 #[test]
 fn each_lot_of_messages_is_noticed_once() {
+    const LOTS: usize = if cfg!(miri) { 1 } else { 2 };
+
     let mut both = both();
     let mut lots = Vec::new();
-    for pushed in 1..=10_000 {
+    for pushed in 1..=LOTS * 8 * 512 + 100 {
         let handle = both.schedule(1);
         both.cancel(handle);
         if both.local.take_full_lot() {
@@ -304,7 +307,7 @@ fn each_lot_of_messages_is_noticed_once() {
             both.receive();
         }
     }
-    assert_eq!(lots, [8 * 512 + 1, 16 * 512 + 1]);
+    assert_eq!(lots, [8 * 512 + 1, 16 * 512 + 1][..LOTS]);
 }
 
 #[test]

@@ -18,13 +18,7 @@ use crate::{MIN_SLOTS, Wheel};
 
 pub(crate) use steps::{check_next, fired, fired_until_panic};
 
-const SIZES: [usize; 5] = [1, 2, 4, 64, 512];
-
-/// The sizes for tests that would take minutes under Miri with all of them.
-pub(crate) fn sizes() -> impl Iterator<Item = usize> {
-    let sizes = if cfg!(miri) { &SIZES[2..3] } else { &SIZES[..] };
-    sizes.iter().copied()
-}
+pub(crate) const SIZES: [usize; 5] = [1, 2, 4, 64, 512];
 
 /// Advances from one `next_deadline` to the next until the wheel is empty. Returns the values that
 /// came out and the number of steps.
@@ -62,7 +56,7 @@ pub(crate) fn in_order(tick: u64, deadlines: &[u64]) -> Vec<usize> {
 mod order {
     use super::*;
 
-    const COUNT: usize = if cfg!(miri) { 12 } else { 3_000 };
+    const COUNT: usize = 3_000;
 
     /// Chooses which of `COUNT` entries are removed. Some patterns leave few gaps, some many, and
     /// some only at one end.
@@ -80,7 +74,7 @@ mod order {
     /// In a wheel at `tick`: inserts and removes twice. Then all entries come out in the order of
     /// insertion.
     fn check(tick: u64, deadline: impl Fn(usize) -> u64) {
-        let patterns = PATTERNS.iter().step_by(if cfg!(miri) { 3 } else { 1 });
+        let patterns = PATTERNS.iter();
         for (removed, backwards) in patterns.flat_map(|pattern| [(pattern, false), (pattern, true)]) {
             let mut wheel = wheel_at(8, tick);
             let deadlines: Vec<_> = (0..2 * COUNT).map(&deadline).collect();
@@ -129,7 +123,7 @@ mod order {
         let mut deadlines = Vec::new();
         // Each iteration inserts entries for the same far tick and some before it, and then
         // advances by one round.
-        for round in 0..if cfg!(miri) { 10 } else { 50 } {
+        for round in 0..50 {
             for deadline in [403, 4 * round + 3, 403, 4 * round + 7] {
                 wheel.insert(deadline, deadlines.len());
                 deadlines.push(deadline);
@@ -148,7 +142,7 @@ mod stale_keys {
     use super::*;
 
     /// More entries than any part of the wheel keeps capacity for once it is empty.
-    const MANY: usize = if cfg!(miri) { 20 } else { 5_000 };
+    const MANY: usize = 5_000;
 
     /// Fills the wheel with new entries and checks that no stale key finds one of them.
     fn check(wheel: &mut Wheel<usize>, stale: &[Key]) {
@@ -211,7 +205,7 @@ mod stale_keys {
         let mut wheel = Wheel::new(4);
         wheel.insert(1_000, 0);
         let mut stale = Vec::new();
-        for value in 1..if cfg!(miri) { 20 } else { 200 } {
+        for value in 1..200 {
             let key = wheel.insert(value as u64 % 7, value);
             assert!(stale.iter().all(|&old| old != key && wheel.get(old).is_none()));
             assert!(stale.iter().all(|&old| wheel.remove(old).is_none()));
@@ -255,7 +249,7 @@ mod panics {
 
     fn check(position: usize, between: Between, second_panic: usize, ends: &[u64]) {
         // With few rounds, and with two slots: very many rounds, or a dozen levels.
-        for slots in [SLOTS, 2].into_iter().take(if cfg!(miri) { 1 } else { 2 }) {
+        for slots in [SLOTS, 2] {
             check_with(slots, position, between, second_panic, ends);
         }
     }
@@ -314,13 +308,13 @@ mod panics {
     /// The positions of the due entries, in the order in which they come out.
     fn positions() -> impl Iterator<Item = usize> {
         let due = DEADLINES.iter().filter(|&&deadline| deadline <= NOW).count();
-        (0..due).step_by(if cfg!(miri) { 7 } else { 1 })
+        0..due
     }
 
     #[test]
     fn lose_no_other_entry_at_any_position() {
         for position in positions() {
-            for between in BETWEEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+            for between in BETWEEN {
                 check(position, between, usize::MAX, &[u64::MAX]);
                 check(position, between, usize::MAX, &[NOW, u64::MAX]);
             }
@@ -329,10 +323,9 @@ mod panics {
 
     #[test]
     fn leave_a_wheel_that_continues_tick_by_tick() {
-        let ticks: Vec<u64> =
-            (0..=NOW + 20).step_by(if cfg!(miri) { 5 } else { 1 }).chain([u64::MAX / 2, u64::MAX]).collect();
+        let ticks: Vec<u64> = (0..=NOW + 20).chain([u64::MAX / 2, u64::MAX]).collect();
         for position in positions() {
-            for between in BETWEEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+            for between in BETWEEN {
                 check(position, between, usize::MAX, &ticks);
             }
         }
@@ -341,8 +334,8 @@ mod panics {
     #[test]
     fn lose_no_other_entry_when_a_second_panic_follows() {
         for position in positions() {
-            for between in BETWEEN.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
-                for second_panic in 0..if cfg!(miri) { 1 } else { 25 } {
+            for between in BETWEEN {
+                for second_panic in 0..25 {
                     check(position, between, second_panic, &[NOW, NOW, u64::MAX]);
                     check(position, between, second_panic, &[u64::MAX, u64::MAX]);
                 }
@@ -405,7 +398,7 @@ mod cost {
     #[test]
     fn a_jump_depends_only_on_the_entries() {
         for slots in [1, 2, 512, 1 << 20] {
-            let mut wheel = Wheel::new(if cfg!(miri) { slots.min(512) } else { slots });
+            let mut wheel = Wheel::new(slots);
             let deadlines = [5, 6, 1 << 20, 1 << 40, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX];
             insert_all(&mut wheel, &deadlines);
             assert_eq!(fired(&mut wheel, u64::MAX / 2), [0, 1, 2, 3, 4]);
@@ -416,8 +409,8 @@ mod cost {
     /// Each entry has its own slot, and almost a whole round lies between two consecutive entries.
     #[test]
     fn a_jump_is_not_quadratic_in_the_entries() {
-        const COUNT: u64 = if cfg!(miri) { 40 } else { 5_000 };
-        const SLOTS: usize = if cfg!(miri) { 1 << 8 } else { 1 << 14 };
+        const COUNT: u64 = 5_000;
+        const SLOTS: usize = 1 << 14;
 
         let mut wheel = Wheel::new(SLOTS);
         let deadlines: Vec<_> = (1..=COUNT).rev().map(|round| round * (SLOTS as u64 + 1)).collect();
@@ -430,7 +423,7 @@ mod cost {
     fn sleeping_until_the_next_deadline_is_one_wake_up_per_deadline() {
         let mut random = Rng::with_seed(1);
         for slots in SIZES {
-            let count = if cfg!(miri) { 20 } else { 1_000 };
+            let count = 1_000;
             let mut deadlines: Vec<_> = (0..count).map(|_| random.u64(1..1 << 30)).collect();
             let mut wheel = Wheel::new(slots);
             insert_all(&mut wheel, &deadlines);
@@ -444,7 +437,7 @@ mod cost {
 
     #[test]
     fn a_removal_is_at_most_one_wake_up() {
-        let count = if cfg!(miri) { 20 } else { 1_000 };
+        let count = 1_000;
         for slots in SIZES {
             let mut random = Rng::with_seed(slots as u64);
             let deadlines: Vec<_> = (0..count).map(|_| random.u64(1..1 << 20)).collect();
@@ -459,7 +452,7 @@ mod cost {
 
     #[test]
     fn rounds_in_which_nothing_is_due_are_cheap() {
-        const COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
+        const COUNT: u64 = 100_000;
 
         let mut random = Rng::with_seed(1);
         let mut wheel = Wheel::new(512);
@@ -467,7 +460,7 @@ mod cost {
         insert_all(&mut wheel, &far);
         let first = far.iter().copied().min();
         assert_eq!(wheel.next_deadline(), first);
-        for round in 1..=if cfg!(miri) { 10 } else { 1_000 } {
+        for round in 1..=1_000 {
             assert_eq!(fired(&mut wheel, 512 * round), []);
             assert_eq!(wheel.next_deadline(), first);
         }
@@ -498,7 +491,6 @@ mod size {
     /// Four gigabytes of zeros, which are never read.
     #[test]
     #[cfg(target_pointer_width = "64")]
-    #[cfg_attr(miri, ignore = "Miri allocates all of that memory")]
     fn can_be_the_maximum() {
         for slots in [1 << 30, (1 << 29) + 1] {
             let mut wheel = Wheel::new(slots);
@@ -514,7 +506,7 @@ mod size {
     #[test]
     fn is_rounded_up_to_a_power_of_two() {
         let sizes = [(1, 1), (2, 2), (3, 4), (5, 8), (63, 64), (64, 64), (65, 128), (1_000, 1_024)];
-        for (requested, slots) in sizes.into_iter().take(if cfg!(miri) { 4 } else { sizes.len() }) {
+        for (requested, slots) in sizes {
             let slots = slots.max(MIN_SLOTS);
             let mut wheel = Wheel::new(requested);
             assert!(format!("{wheel:?}").contains(&format!("ticks_per_wheel: {slots},")), "{wheel:?}");

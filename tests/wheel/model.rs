@@ -9,7 +9,7 @@ use super::bytes::Bytes;
 use super::{Wheel, check_next, fired, fired_until_panic};
 
 /// The maximum number of entries that one action adds.
-const MAX_BATCH: u64 = if cfg!(miri) { 8 } else { 100 };
+const MAX_BATCH: u64 = 100;
 
 /// The position of an entry in the order of expiry: its deadline or, if that had passed, the tick
 /// of its insertion, and then its number in the order of insertion. The number is also its value. A
