@@ -303,14 +303,16 @@ fn a_late_turn_fires_a_reset_timeout_in_the_order_of_the_ticks() {
 
 #[test]
 fn a_jump_of_a_year_takes_milliseconds() {
+    const DAYS_BETWEEN: usize = if cfg!(miri) { 73 } else { 1 };
+
     let year = Duration::from_secs(365 * 24 * 3_600);
     let mut t = Driven::with(|builder| builder.tick(ms(1)).ticks_per_wheel(512));
-    for day in 1..=365 {
+    for day in (1..=365).step_by(DAYS_BETWEEN) {
         t.timer.new_timeout(|_| (), Duration::from_secs(day * 24 * 3_600)).unwrap();
     }
     t.timer.new_timeout(|_| (), year * 2).unwrap();
     let begin = Instant::now();
-    assert_eq!(t.pass(year), 365);
+    assert_eq!(t.pass(year), 365 / DAYS_BETWEEN);
     // A year has 31 536 000 000 ticks. One by one they would take minutes.
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(t.driver.next_turn().unwrap() > year - TICK);

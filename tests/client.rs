@@ -173,13 +173,13 @@ fn call_once_has_a_deadline() {
 #[test]
 fn budget_limits_requests_to_a_failing_server() {
     let mut test = Test::new(policy(2));
-    let calls = 1_000;
+    let calls = if cfg!(miri) { 100 } else { 1_000 };
     for _ in 0..calls {
         test.call(|_, _| pending()).0.unwrap_err();
     }
     let more = test.sent.take().len() - calls;
     // 100 from the reserve and 1 per ten calls.
-    assert_eq!(more, 200);
+    assert_eq!(more, 100 + calls / 10);
 }
 
 /// Attempts that fail without waiting, in a single poll.
@@ -278,9 +278,10 @@ fn budget_is_shared_and_never_overdrawn() {
 
 #[test]
 fn budget_without_a_price_is_unlimited() {
-    let (end, sent) = failing_call(1_000, Budget::new(0, 0));
+    let retries = if cfg!(miri) { 20 } else { 1_000 };
+    let (end, sent) = failing_call(retries, Budget::new(0, 0));
     assert!(end.is_ready());
-    assert_eq!(sent, 1_001);
+    assert_eq!(sent, 1 + retries as usize);
 }
 
 /// Polls a call once whose requests fail at once. Returns the result, and how many were sent.

@@ -33,9 +33,10 @@ fn busy(builder: Builder) -> (HashedWheelTimer, Gate, Timeout) {
 
 // --- is_shutting_down ----------------------------------------------------------------------------
 
-fn wait_until_cancelled(timeout: &Timeout) {
+#[track_caller]
+fn wait_until(condition: impl Fn() -> bool) {
     let begin = Instant::now();
-    while !timeout.is_cancelled() {
+    while !condition() {
         assert!(begin.elapsed() < common::TEST_TIMEOUT);
         thread::sleep(ms(1));
     }
@@ -327,9 +328,11 @@ fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
                 wait.take().expect("there is one run")();
                 task_runs.fetch_add(1, SeqCst);
             };
-            let sweep = timer.schedule_at_fixed_rate(task, Duration::ZERO, ms(1)).unwrap();
+            let sweep = Arc::new(timer.schedule_at_fixed_rate(task, Duration::ZERO, ms(1)).unwrap());
             gate.wait_for_arrival();
-            let waiter = thread::spawn(move || sweep.cancel_and_wait());
+            let cancelled = Arc::clone(&sweep);
+            let waiter = thread::spawn(move || cancelled.cancel_and_wait());
+            wait_until(|| sweep.is_cancelled());
             thread::sleep(ms(5));
             assert!(!waiter.is_finished());
             gate.open();
@@ -458,15 +461,6 @@ mod with_futures {
         Pin::new(ending).poll(&mut Context::from_waker(&waker))
     }
 
-    #[track_caller]
-    fn until_woken(task: &AsyncTask) {
-        let begin = Instant::now();
-        while task.wakes() == 0 {
-            assert!(begin.elapsed() < common::TEST_TIMEOUT, "the future was not woken");
-            thread::sleep(ms(1));
-        }
-    }
-
     #[test]
     fn stop_async_does_not_block_and_wakes_its_future() {
         let (timer, gate, later) = busy(HashedWheelTimer::builder());
@@ -476,7 +470,7 @@ mod with_futures {
         assert!(poll(&mut ending, &first).is_pending());
         assert!(poll(&mut ending, &last).is_pending());
         gate.open();
-        until_woken(&last);
+        wait_until(|| last.wakes() > 0);
         assert_eq!((first.wakes(), last.wakes()), (0, 1));
         assert_eq!(poll(&mut ending, &last), Poll::Ready(vec![later]));
         assert_eq!(poll(&mut ending, &last), Poll::Ready(vec![]));
@@ -490,7 +484,7 @@ mod with_futures {
         let mut ending = timer.shutdown_async(ms(10));
         let task = AsyncTask::new();
         if poll(&mut ending, &task).is_pending() {
-            until_woken(&task);
+            wait_until(|| task.wakes() > 0);
             assert_eq!(poll(&mut ending, &task), Poll::Ready(vec![later]));
         }
         assert!(due.is_expired());
@@ -501,7 +495,7 @@ mod with_futures {
         let (timer, gate, later) = busy(HashedWheelTimer::builder());
         drop(timer.stop_async());
         gate.open();
-        wait_until_cancelled(&later);
+        wait_until(|| later.is_cancelled());
     }
 
     #[test]
@@ -524,7 +518,7 @@ fn detached_drop_does_not_wait_for_a_running_task() {
     ends(move || drop(timer));
     assert!(!later.is_cancelled(), "the task holds the end up");
     gate.open();
-    wait_until_cancelled(&later);
+    wait_until(|| later.is_cancelled());
 }
 
 #[test]
@@ -637,11 +631,7 @@ fn ending_tells_whether_it_is_finished() {
     let text = format!("{ending:?}");
     assert!(text.starts_with("Ending { is_finished: false, "), "{text}");
     gate.open();
-    let begin = Instant::now();
-    while !ending.is_finished() {
-        assert!(begin.elapsed() < common::TEST_TIMEOUT);
-        thread::sleep(ms(1));
-    }
+    wait_until(|| ending.is_finished());
     assert_eq!(ending.wait_timeout(Duration::ZERO).unwrap(), [later]);
 }
 
