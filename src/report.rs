@@ -30,8 +30,10 @@ fn handle_panic(payload: Box<dyn Any + Send>, panicked: impl FnOnce(&str)) {
 /// Runs code and ignores its panic. For code that runs because of a report, so that its panic
 /// cannot be reported.
 fn guard_quietly(code: impl FnOnce()) {
-    // Leak the payload, because its `Drop` could panic again.
-    std::mem::forget(catch_unwind(AssertUnwindSafe(code)));
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
+        // If its `Drop` panics again, that panic's payload is leaked, because this could go on.
+        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
+    }
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
@@ -205,5 +207,36 @@ mod disabled {
         pub(crate) fn run<R>(&self, code: impl FnOnce() -> R) -> R {
             code()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::panic_any;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn payloads_of_panics_are_dropped() {
+        /// Panics with the next payload when it is dropped.
+        struct Payload {
+            _counted: Arc<()>,
+            next: Option<Box<Payload>>,
+        }
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                if let Some(next) = self.next.take() {
+                    panic_any(next);
+                }
+            }
+        }
+        let counted = Arc::new(());
+        let payload = |next| Payload { _counted: Arc::clone(&counted), next };
+
+        guard_quietly(|| panic_any(payload(None)));
+        assert_eq!(Arc::strong_count(&counted), 1);
+        guard(|| panic_any(payload(Some(Box::new(payload(None))))), |_| ());
+        assert_eq!(Arc::strong_count(&counted), 1);
     }
 }

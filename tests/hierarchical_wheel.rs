@@ -1,5 +1,5 @@
 //! Tests of the hierarchical wheel: what both wheels must do, and what only this one does.
-// The wheels have no unsafe code and use one thread. Under Miri, their unit tests run.
+// The wheels have no unsafe code and use one thread.
 #![cfg(not(miri))]
 
 mod wheel;

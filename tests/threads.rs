@@ -232,6 +232,7 @@ fn the_worker_reclaims_what_was_cancelled_within_seconds() {
 
 #[test]
 #[cfg_attr(windows, ignore = "the test harness needs a thread for the test there")]
+#[cfg_attr(miri, ignore = "Miri starts no processes")]
 fn a_thread_that_cannot_be_started_is_an_error_each_time() {
     const CHILD: &str = "HASHED_WHEEL_TEST_NO_THREADS";
     if std::env::var_os(CHILD).is_none() {
@@ -264,23 +265,24 @@ fn a_thread_that_cannot_be_started_is_an_error_each_time() {
 
 #[test]
 fn a_clock_that_panics_stops_the_timer() {
-    struct BreakableClock(Mutex<Option<Duration>>, Instant);
+    struct BreakableClock(Arc<AtomicBool>, Instant);
     impl Clock for BreakableClock {
         fn now(&self) -> Duration {
-            let now = self.1.elapsed();
-            if thread::current().name() == Some("hw-broken")
-                && self.0.lock().unwrap().is_some_and(|end| now > end)
-            {
+            if thread::current().name() == Some("hw-broken") && self.0.load(SeqCst) {
                 panic!("the clock is broken");
             }
-            now
+            self.1.elapsed()
         }
     }
     ends(|| {
-        let clock = BreakableClock(Mutex::new(Some(ms(20))), Instant::now());
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let clock = BreakableClock(Arc::clone(&is_broken), Instant::now());
         let timer =
             HashedWheelTimer::builder().tick(ms(1)).thread_name("hw-broken").clock(clock).build().unwrap();
-        let never = timer.new_timeout(|_| (), ms(60)).unwrap();
+        let never = timer.new_timeout(|_| (), Duration::from_secs(3_600)).unwrap();
+        is_broken.store(true, SeqCst);
+        // Wakes the worker, unless it has read the clock and stopped the timer already.
+        _ = timer.new_timeout(|_| (), ms(1));
         eventually("the timer is stopped", || timer.is_stopped());
         eventually("the rest is cancelled", || never.is_cancelled());
         assert!(matches!(timer.new_timeout(|_| (), ms(1)), Err(NewTimeoutError::Stopped)));
@@ -556,6 +558,7 @@ fn a_thread_local_of_the_worker_may_stop_the_timer() {
 /// exists.
 #[test]
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[cfg_attr(miri, ignore = "Miri starts no processes")]
 fn a_timeout_does_not_keep_the_worker_that_a_task_has_stopped() {
     const STACK: usize = 1 << 28;
     const TIMERS: usize = 50;

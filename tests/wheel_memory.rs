@@ -1,6 +1,6 @@
 //! The memory that the wheels allocate and free. This is a separate test binary, because it counts
 //! allocations.
-// The wheels have no unsafe code and use one thread. Under Miri, their unit tests run.
+// The wheels have no unsafe code and use one thread.
 #![cfg(not(miri))]
 #![allow(unsafe_code, reason = "a global allocator is unsafe code")]
 

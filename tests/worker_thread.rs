@@ -149,6 +149,7 @@ fn the_stack_of_the_worker_has_the_size_that_was_set() {
 
 #[test]
 #[cfg(target_pointer_width = "64")]
+#[cfg_attr(miri, ignore = "Miri's threads have no stack of their own")]
 fn a_stack_that_is_too_large_is_an_error_of_the_start() {
     let timer = builder().thread_stack_size(1 << 60).build().unwrap();
     for _ in 0..2 {
@@ -392,7 +393,7 @@ fn the_loop_of_a_driver_does_not_sleep_for_that_time_either() {
 
 // --- fork ----------------------------------------------------------------------------------------
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code, reason = "fork is unsafe")]
 mod fork {
     use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -271,6 +271,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn cells_after_the_last_used_one_are_freed() {
         ["fifo", "lifo", "random"].into_iter().for_each(check_cells_are_freed);
     }
@@ -303,6 +304,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn slab_that_grew_after_a_search_is_trimmed() {
         const CELLS: usize = 4 * MAX_IDLE_CELLS;
 
