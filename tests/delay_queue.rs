@@ -114,6 +114,7 @@ fn single_short_delay() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many ticks")]
 fn multi_delay_at_start() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();

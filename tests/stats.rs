@@ -394,10 +394,8 @@ fn a_periodic_task_that_continues_has_not_expired() {
         thread::spawn(move || {
             while !is_over.load(SeqCst) {
                 let stats = timer.stats();
-                assert_eq!(
-                    (stats.expired, stats.cancelled, stats.pending, stats.cancelled_not_reclaimed),
-                    (0, 0, 3, 0)
-                );
+                // (What is not reclaimed is approximate during a turn.)
+                assert_eq!((stats.expired, stats.cancelled, stats.pending), (0, 0, 3));
             }
         })
     };

@@ -286,7 +286,7 @@ fn a_rejected_task_comes_back_without_its_span() {
         fn run(self, _: &Timeout) {}
     }
 
-    for _ in 0..200 {
+    for _ in 0..if cfg!(miri) { 10 } else { 200 } {
         let t = Driven::with(|builder| builder.task_spans());
         let (timer, (go, wait)) = (t.timer.clone(), channel::<()>());
         let stop = thread::spawn(move || {
