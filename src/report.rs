@@ -31,9 +31,14 @@ fn handle_panic(payload: Box<dyn Any + Send>, panicked: impl FnOnce(&str)) {
 /// cannot be reported.
 fn guard_quietly(code: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
-        // If its `Drop` panics again, that panic's payload is leaked, because this could go on.
-        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
+        drop_payload(payload);
     }
+}
+
+#[cold]
+fn drop_payload(payload: Box<dyn Any + Send>) {
+    // If its `Drop` panics again, that panic's payload is leaked, because this could go on.
+    std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
@@ -238,5 +243,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&counted), 1);
         guard(|| panic_any(payload(Some(Box::new(payload(None))))), |_| ());
         assert_eq!(Arc::strong_count(&counted), 1);
+        // The second payload is leaked.
+        guard_quietly(|| panic_any(payload(Some(Box::new(payload(None))))));
+        assert_eq!(Arc::strong_count(&counted), 2);
     }
 }

@@ -9,13 +9,17 @@
 use std::{
     env, fs,
     io::Write,
-    sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
+    },
 };
 
 const UNKNOWN: u32 = u32::MAX;
 const RECORDS: u32 = u32::MAX - 1;
 
 static MUTANT: AtomicU32 = AtomicU32::new(UNKNOWN);
+static FILE: OnceLock<fs::File> = OnceLock::new();
 static REACHED: [AtomicU8; 1 << 16] = [const { AtomicU8::new(0) }; 1 << 16];
 
 pub fn is_on(id: u32) -> bool {
@@ -26,15 +30,27 @@ pub fn is_on(id: u32) -> bool {
 #[cold]
 fn is_on_slow(mutant: u32, id: u32) -> bool {
     if mutant == UNKNOWN {
-        let records = || if env::var_os("MUTANTS_REACHED").is_some() { RECORDS } else { 0 };
-        MUTANT.store(env::var("MUTANT").map_or_else(|_| records(), |id| id.parse().expect("MUTANT: a number")), Relaxed);
+        let mutant = env::var("MUTANT").map_or_else(|_| records(), |id| id.parse().expect("MUTANT: a number"));
+        MUTANT.store(mutant, Relaxed);
         return is_on(id);
     }
     if REACHED[id as usize].swap(1, Relaxed) == 0 {
-        let path = env::var_os("MUTANTS_REACHED").expect("it was set at the start");
-        let mut file = fs::OpenOptions::new().append(true).create(true).open(path).expect("MUTANTS_REACHED: a file");
-        // One call per line: several threads write.
-        file.write_all(format!("{id}\n").as_bytes()).expect("MUTANTS_REACHED: a file");
+        // Without an allocation, because some tests count them. In one call, because several
+        // threads write.
+        let mut line = [0; 16];
+        let mut rest = &mut line[..];
+        writeln!(rest, "{id}").expect("room for a number");
+        let length = 16 - rest.len();
+        let mut file = FILE.get().expect("it was opened at the start");
+        file.write_all(&line[..length]).expect("MUTANTS_REACHED: a file");
     }
     false
+}
+
+/// Opens the file, if there is to be one.
+fn records() -> u32 {
+    let Some(path) = env::var_os("MUTANTS_REACHED") else { return 0 };
+    let open = || fs::OpenOptions::new().append(true).create(true).open(path);
+    FILE.get_or_init(|| open().expect("MUTANTS_REACHED: a file"));
+    RECORDS
 }
