@@ -96,7 +96,6 @@ fn declares(text: &str, name: &str) -> bool {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn names_in_the_design_document_exist() {
     let (root, page) = (root(), page());
     let code = sources(&root.join("src")) + &sources(&root.join("loom-tests/tests"));
@@ -122,7 +121,6 @@ fn names_in_the_design_document_exist() {
 
 /// A row of these tables names files, and after each file some of its items.
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn items_in_the_map_of_nettys_class_are_in_their_files() {
     let (root, page) = (root(), page());
     let mut items = 0;
@@ -145,7 +143,6 @@ fn items_in_the_map_of_nettys_class_are_in_their_files() {
 
 /// The names after a minus sign are mutants.
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn mutants_in_the_design_document_exist() {
     let mutants = read(&root().join("loom-tests/mutants.rs"));
     let mut count = 0;
@@ -161,7 +158,6 @@ fn mutants_in_the_design_document_exist() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn files_in_the_contribution_guide_exist() {
     let page = read(&root().join("CONTRIBUTING.md"));
     let is_path = |name: &&str| {
@@ -174,7 +170,6 @@ fn files_in_the_contribution_guide_exist() {
 
 /// `peers::function` is a test in `tests/peers.rs`, in the file itself or in a module of it.
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn tests_that_show_a_difference_exist() {
     let page = read(&root().join("docs/ported-tests.md"));
     let differences = section(&page, "What is different");

@@ -328,9 +328,9 @@ fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
                 wait.take().expect("there is one run")();
                 task_runs.fetch_add(1, SeqCst);
             };
-            let sweep = Arc::new(timer.schedule_at_fixed_rate(task, Duration::ZERO, ms(1)).unwrap());
+            let sweep = timer.schedule_at_fixed_rate(task, Duration::ZERO, ms(1)).unwrap();
             gate.wait_for_arrival();
-            let cancelled = Arc::clone(&sweep);
+            let cancelled = sweep.clone();
             let waiter = thread::spawn(move || cancelled.cancel_and_wait());
             wait_until(|| sweep.is_cancelled());
             thread::sleep(ms(5));

@@ -72,8 +72,9 @@ mod order {
     fn entries_of_one_deadline_keep_their_order_across_levels() {
         for slots in SIZES {
             let mut random = Rng::with_seed(slots as u64);
-            let edges = widths(slots);
-            for deadline in edges.flat_map(|width| [width + 1, width + width / 3 + 1, width + width / 2]) {
+            for deadline in
+                widths(slots).flat_map(|width| [width + 1, width + width / 3 + 1, width + width / 2])
+            {
                 check(slots, deadline, &stops(slots, deadline), &mut random);
             }
         }
@@ -113,8 +114,7 @@ mod levels {
             let ticks =
                 [0, (1 << size) - 1, 1 << size, (1 << size) + 1, 1, (1 << (2 * size)) - 1, 0x1234_5678_9abc];
             for tick in ticks {
-                let widths = widths(slots).skip(1);
-                for far in widths.map(|width| tick + width) {
+                for far in widths(slots).skip(1).map(|width| tick + width) {
                     for near in [1, 2, (1 << size) - 1, 1 << size].map(|ticks| tick + ticks) {
                         for deadlines in [[far, near], [near, far]] {
                             let mut wheel = wheel_at(slots, tick);

@@ -389,21 +389,25 @@ fn a_periodic_task_that_continues_has_not_expired() {
         t.timer.schedule_at_fixed_rate(|| (), Duration::ZERO, period).unwrap();
     }
     let (timer, is_over) = (t.timer.clone(), Arc::new(AtomicBool::new(false)));
+    let both_run = Arc::new(Barrier::new(2));
     let readings = {
-        let is_over = Arc::clone(&is_over);
+        let (is_over, both_run) = (Arc::clone(&is_over), Arc::clone(&both_run));
         thread::spawn(move || {
+            both_run.wait();
             while !is_over.load(SeqCst) {
                 let stats = timer.stats();
-                // (What is not reclaimed is approximate during a turn.)
                 assert_eq!((stats.expired, stats.cancelled, stats.pending), (0, 0, 3));
             }
         })
     };
+    both_run.wait();
     for _ in 0..20 {
         t.pass(TICK);
     }
     is_over.store(true, SeqCst);
     readings.join().unwrap();
+    // During a turn this is approximate.
+    assert_eq!(t.timer.stats().cancelled_not_reclaimed, 0);
 }
 
 // --- slow tasks ----------------------------------------------------------------------------------

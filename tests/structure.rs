@@ -167,7 +167,6 @@ fn reachable(from: &str, imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeS
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn the_only_import_cycle_is_the_documented_one_of_the_engine() {
     let imports = imports();
     assert!(imports.len() > 40 && imports["engine::worker"].contains("node"), "imports are found");
@@ -177,7 +176,6 @@ fn the_only_import_cycle_is_the_documented_one_of_the_engine() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn imports_lead_from_upper_layers_to_lower_ones() {
     let layer = |module: &str| {
         let top = module.split("::").next().unwrap();
@@ -194,7 +192,6 @@ fn imports_lead_from_upper_layers_to_lower_ones() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn product_code_has_no_hooks_for_models() {
     for Source { path, text, .. } in sources() {
         for word in ["Fault", "is_broken", "mutant"] {
@@ -204,7 +201,6 @@ fn product_code_has_no_hooks_for_models() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn unsafe_code_is_in_node_and_platform_and_each_block_has_its_own_reason() {
     for Source { path, module, text } in sources() {
         let is_allowed = module.starts_with("node::") || module == "platform";
@@ -231,7 +227,6 @@ fn unsafe_code_is_in_node_and_platform_and_each_block_has_its_own_reason() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn only_adapters_name_types_of_optional_dependencies() {
     let crates = [
         "tokio::",
@@ -258,7 +253,6 @@ fn only_adapters_name_types_of_optional_dependencies() {
 
 /// Tables, links and code in comments are not wrapped.
 #[test]
-#[cfg_attr(miri, ignore = "it reads files, and runs nothing of the library")]
 fn comment_lines_end_at_column_100() {
     const COLUMNS: usize = 100;
 

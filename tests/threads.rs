@@ -389,18 +389,20 @@ fn many_timeouts_due_at_once_all_fire() {
 
 #[test]
 fn the_worker_catches_up_after_a_slow_task() {
-    let timer = timer("hw-slow", ms(1));
+    let clock = ManualClock::new();
+    let timer = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone()).build().unwrap();
     let (fired, order) = channel();
     let (gate, wait) = Gate::new();
-    timer.new_timeout(move |_| wait(), ms(5)).unwrap();
+    timer.new_timeout(move |_| wait(), Duration::ZERO).unwrap();
+    // Its tick has to come.
+    clock.advance(ms(1));
     gate.wait_for_arrival();
-    let begin = Instant::now();
     for name in (1..20).rev() {
         let fired = fired.clone();
-        timer.new_timeout_at(move |_| fired.send(name).unwrap(), begin + ms(5 + 4 * name)).unwrap();
+        timer.new_timeout(move |_| fired.send(name).unwrap(), ms(4 * name)).unwrap();
     }
-    // All of them are due.
-    sleep(ms(100));
+    // All of them become due while the task runs.
+    clock.advance(ms(100));
     gate.open();
     let order: Vec<_> = (1..20).map(|_| order.recv_timeout(TEST_TIMEOUT).unwrap()).collect();
     assert!(order.is_sorted(), "{order:?}");

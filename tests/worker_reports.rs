@@ -6,9 +6,10 @@
 mod common;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::subscriber::Reports;
+use common::{TEST_TIMEOUT, ms};
 use hashed_wheel::{Clock, HashedWheelTimer};
 
 #[test]
@@ -30,10 +31,14 @@ fn a_worker_reports_its_start_and_its_end() {
 
     let builder = HashedWheelTimer::builder().thread_name("hw-broken").clock(BrokenClock);
     let timer = builder.build().unwrap();
-    // Starts the worker, which may have stopped the timer before the timeout is scheduled.
+    // Starts the worker, which stops the timer, maybe before the timeout is scheduled.
     _ = timer.new_timeout(|_| (), Duration::from_secs(60));
-    // Joins the thread.
-    drop(timer);
+    // No call joins a worker that has stopped its timer.
+    let begin = Instant::now();
+    while reports.0.lock().unwrap().len() < 3 {
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the worker does not end");
+        thread::sleep(ms(1));
+    }
     assert_eq!(
         reports.take(),
         [

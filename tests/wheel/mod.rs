@@ -74,8 +74,7 @@ mod order {
     /// In a wheel at `tick`: inserts and removes twice. Then all entries come out in the order of
     /// insertion.
     fn check(tick: u64, deadline: impl Fn(usize) -> u64) {
-        let patterns = PATTERNS.iter();
-        for (removed, backwards) in patterns.flat_map(|pattern| [(pattern, false), (pattern, true)]) {
+        for (removed, backwards) in PATTERNS.iter().flat_map(|pattern| [(pattern, false), (pattern, true)]) {
             let mut wheel = wheel_at(8, tick);
             let deadlines: Vec<_> = (0..2 * COUNT).map(&deadline).collect();
             let mut keys = insert_all(&mut wheel, &deadlines[..COUNT]);
