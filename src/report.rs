@@ -218,9 +218,9 @@ mod disabled {
 #[cfg(test)]
 mod tests {
     use std::panic::panic_any;
-    use std::sync::Arc;
 
     use super::*;
+    use crate::sync::Arc;
 
     #[test]
     fn payloads_of_panics_are_dropped() {
