@@ -62,8 +62,9 @@ async fn metrics_have_the_documented_names_and_labels() {
         Some(DebugValue::Histogram(values)) => values.iter().map(|value| value.0).collect::<Vec<_>>(),
         other => panic!("{name}: {other:?} in {found:#?}"),
     };
-    // A node that loses its lease, because the machine is busy, would add to these.
-    assert!(counter("job_scheduler_runs_started_total{handler=task}") >= 5);
+    // A node that loses its lease, because the machine is busy, would add to these. The first node
+    // may be lost after it has taken its run and before it starts it.
+    assert!(counter("job_scheduler_runs_started_total{handler=task}") >= 4);
     assert!(counter("job_scheduler_runs_ended_total{end=done,handler=task}") >= 2);
     assert!(counter("job_scheduler_runs_ended_total{end=retried,handler=task}") >= 1);
     assert!(counter("job_scheduler_runs_ended_total{end=failed,handler=task}") >= 1);
