@@ -1,5 +1,6 @@
 //! A schema of its own for each test.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,7 +50,17 @@ impl Payload for Task {
     const HANDLER: &'static str = "task";
 }
 
+thread_local! {
+    static BEGUN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many executions of [`perform`] have begun on this thread.
+pub(crate) fn begun() -> usize {
+    BEGUN.get()
+}
+
 pub(crate) async fn perform(context: Context, task: Task) -> Result<u32, RunError> {
+    BEGUN.set(begun() + 1);
     match task {
         Task::Fail => return Err("failed".into()),
         Task::FailPermanently => return Err(RunError::permanent("failed for ever")),
