@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, TICK, ends, ms, quietly};
+use common::{Driven, Ends, Gate, TICK, ends, eventually, ms, quietly};
 use hashed_wheel::{
     Builder, ExpiredTask, HashedWheelTimer, InsertError, KeyedTimeouts, NewTimeoutError, Timeout, TimerTask,
 };
@@ -32,15 +32,6 @@ fn busy(builder: Builder) -> (HashedWheelTimer, Gate, Timeout) {
 }
 
 // --- is_shutting_down ----------------------------------------------------------------------------
-
-#[track_caller]
-fn wait_until(condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < common::TEST_TIMEOUT);
-        thread::sleep(ms(1));
-    }
-}
 
 #[test]
 fn timer_is_shutting_down_from_the_beginning_of_its_end() {
@@ -332,7 +323,7 @@ fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
             gate.wait_for_arrival();
             let cancelled = sweep.clone();
             let waiter = thread::spawn(move || cancelled.cancel_and_wait());
-            wait_until(|| sweep.is_cancelled());
+            eventually("the task is cancelled", || sweep.is_cancelled());
             thread::sleep(ms(5));
             assert!(!waiter.is_finished());
             gate.open();
@@ -470,7 +461,7 @@ mod with_futures {
         assert!(poll(&mut ending, &first).is_pending());
         assert!(poll(&mut ending, &last).is_pending());
         gate.open();
-        wait_until(|| last.wakes() > 0);
+        eventually("the future is woken", || last.wakes() > 0);
         assert_eq!((first.wakes(), last.wakes()), (0, 1));
         assert_eq!(poll(&mut ending, &last), Poll::Ready(vec![later]));
         assert_eq!(poll(&mut ending, &last), Poll::Ready(vec![]));
@@ -484,7 +475,7 @@ mod with_futures {
         let mut ending = timer.shutdown_async(ms(10));
         let task = AsyncTask::new();
         if poll(&mut ending, &task).is_pending() {
-            wait_until(|| task.wakes() > 0);
+            eventually("the future is woken", || task.wakes() > 0);
             assert_eq!(poll(&mut ending, &task), Poll::Ready(vec![later]));
         }
         assert!(due.is_expired());
@@ -495,7 +486,7 @@ mod with_futures {
         let (timer, gate, later) = busy(HashedWheelTimer::builder());
         drop(timer.stop_async());
         gate.open();
-        wait_until(|| later.is_cancelled());
+        eventually("the end goes on", || later.is_cancelled());
     }
 
     #[test]
@@ -518,7 +509,7 @@ fn detached_drop_does_not_wait_for_a_running_task() {
     ends(move || drop(timer));
     assert!(!later.is_cancelled(), "the task holds the end up");
     gate.open();
-    wait_until(|| later.is_cancelled());
+    eventually("the end goes on", || later.is_cancelled());
 }
 
 #[test]
@@ -631,7 +622,7 @@ fn ending_tells_whether_it_is_finished() {
     let text = format!("{ending:?}");
     assert!(text.starts_with("Ending { is_finished: false, "), "{text}");
     gate.open();
-    wait_until(|| ending.is_finished());
+    eventually("the end is finished", || ending.is_finished());
     assert_eq!(ending.wait_timeout(Duration::ZERO).unwrap(), [later]);
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, Log, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{Driven, Ends, Gate, Log, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly};
 use hashed_wheel::{
     Builder, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
@@ -19,15 +19,6 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 fn timer() -> HashedWheelTimer {
     HashedWheelTimer::new(ms(1), 64)
-}
-
-#[track_caller]
-fn eventually(expectation: &str, condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < TEST_TIMEOUT, "{expectation}");
-        thread::sleep(ms(1));
-    }
 }
 
 /// Shuts the timer down on a separate thread, and waits until the shutdown has begun.

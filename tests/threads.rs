@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Ends, Gate, TEST_TIMEOUT, ends, ms, quietly, wait_until_idle};
+use common::{Ends, Gate, TEST_TIMEOUT, ends, eventually, ms, quietly, wait_until_idle};
 use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout};
 
 /// Reads the state of a thread of this process by its name. (Miri has no `/proc`.)
@@ -50,15 +50,6 @@ mod linux {
 
 fn timer(name: &str, tick: Duration) -> HashedWheelTimer {
     HashedWheelTimer::builder().tick(tick).thread_name(name).build().unwrap()
-}
-
-#[track_caller]
-fn eventually(expectation: &str, condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < TEST_TIMEOUT, "{expectation}");
-        sleep(ms(1));
-    }
 }
 
 /// Checks that a test in a child process passed, and that the name matched exactly one test.

@@ -6,10 +6,10 @@
 mod common;
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::eventually;
 use common::subscriber::Reports;
-use common::{TEST_TIMEOUT, ms};
 use hashed_wheel::{Clock, HashedWheelTimer};
 
 #[test]
@@ -34,11 +34,7 @@ fn a_worker_reports_its_start_and_its_end() {
     // Starts the worker, which stops the timer, maybe before the timeout is scheduled.
     _ = timer.new_timeout(|_| (), Duration::from_secs(60));
     // No call joins a worker that has stopped its timer.
-    let begin = Instant::now();
-    while reports.0.lock().unwrap().len() < 3 {
-        assert!(begin.elapsed() < TEST_TIMEOUT, "the worker does not end");
-        thread::sleep(ms(1));
-    }
+    eventually("the worker ends", || reports.0.lock().unwrap().len() >= 3);
     assert_eq!(
         reports.take(),
         [

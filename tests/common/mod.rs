@@ -19,6 +19,16 @@ pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+/// Waits until the condition holds.
+#[track_caller]
+pub fn eventually(expectation: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{expectation}");
+        thread::sleep(ms(1));
+    }
+}
+
 /// Waits until the worker has not woken for 300 ms.
 #[track_caller]
 pub fn wait_until_idle(timer: &HashedWheelTimer) {
