@@ -251,7 +251,7 @@ fn both() -> Both {
 
 #[test]
 fn worker_knows_of_a_surplus_until_it_is_returned() {
-    const COUNT: usize = if cfg!(miri) { 3_000 } else { 60_000 };
+    const COUNT: usize = if cfg!(miri) { 600 } else { 60_000 };
 
     let mut both = both();
     assert!(!both.has_surplus());
