@@ -94,6 +94,9 @@ const BLOCK: usize = 512;
 /// So many timeouts fill ten blocks.
 const TEN_BLOCKS: usize = if cfg!(miri) { 20 } else { 10 * BLOCK };
 
+/// After so many threads, one more thread needs no memory that stays.
+const FIRST_THREADS: usize = if cfg!(miri) { 5 } else { 20 };
+
 #[test]
 fn expired_timeouts_are_recycled() {
     let _shared = EXCLUSIVE.read();
@@ -218,7 +221,7 @@ fn threads_that_end_leak_no_memory() {
             driver.turn();
         }
     };
-    use_threads(20);
+    use_threads(FIRST_THREADS);
     let before = LIVE.load(Relaxed);
     use_threads(if cfg!(miri) { 3 } else { 2_000 });
     let after = LIVE.load(Relaxed);
@@ -229,7 +232,7 @@ fn threads_that_end_leak_no_memory() {
 /// Two chunks of nodes per timer, the smaller of which has 64 KiB.
 #[test]
 fn timers_that_end_leak_no_memory() {
-    const TIMERS: usize = 10;
+    const TIMERS: usize = if cfg!(miri) { 3 } else { 10 };
 
     let _exclusive = EXCLUSIVE.write();
     let use_timers = |timers| {
@@ -251,7 +254,7 @@ fn timers_that_end_leak_no_memory() {
 /// The worker does not look at the lanes of these threads any more when they end.
 #[test]
 fn threads_that_end_after_they_were_idle_leak_no_memory() {
-    const THREADS: usize = 20;
+    const THREADS: usize = if cfg!(miri) { 5 } else { 20 };
 
     let _exclusive = EXCLUSIVE.write();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
@@ -306,14 +309,14 @@ fn a_thread_that_alternates_between_timers_allocates_nothing() {
 }
 
 /// Returns how many bytes are allocated after `threads` threads have executed `work`, one after the
-/// other, and were not before. The first threads do not count.
+/// other, and were not before. `FIRST_THREADS` others do so before.
 fn bytes_left_by_threads(threads: usize, work: impl Fn() + Clone + Send + 'static) -> usize {
     let execute = |threads| {
         for _ in 0..threads {
             std::thread::spawn(work.clone()).join().unwrap();
         }
     };
-    execute(20);
+    execute(FIRST_THREADS);
     let before = LIVE.load(Relaxed);
     execute(threads);
     LIVE.load(Relaxed).saturating_sub(before)
@@ -417,7 +420,8 @@ fn next_turn_reads_the_clock_after_the_messages() {
     }
 
     let (timer, driver) = HashedWheelTimer::builder().clock(RecordingClock).build_driven().unwrap();
-    (0..1_000).for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()));
+    (0..if cfg!(miri) { 100 } else { 1_000 })
+        .for_each(|_| drop(timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap()));
     let before = ALLOCATIONS.get();
     assert_eq!(driver.next_turn(), Some(Duration::from_secs(60)));
     assert!(AT_LAST_READ.get() > before, "the clock was read before the wheel had grown");

@@ -167,7 +167,7 @@ fn a_task_that_reschedules_itself_with_zero_delay_does_not_extend_the_turn() {
 
 #[test]
 fn random_operations_agree_with_a_calculation() {
-    for seed in (0..20).step_by(if cfg!(miri) { 12 } else { 1 }) {
+    for seed in if cfg!(miri) { 5..6 } else { 0..20 } {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 7)));
         let fired = Arc::new(Mutex::new(Vec::new()));
@@ -464,7 +464,7 @@ fn a_timeout_that_never_fires_gives_no_next_turn() {
 
 #[test]
 fn a_loop_that_sleeps_until_the_next_turn_misses_nothing_and_never_spins() {
-    for seed in (0..20).step_by(if cfg!(miri) { 12 } else { 1 }) {
+    for seed in if cfg!(miri) { 5..6 } else { 0..20 } {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut t = Driven::with(|builder| builder.ticks_per_wheel(1 << (seed % 10)));
         let mut timeouts = Vec::new();

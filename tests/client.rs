@@ -173,7 +173,7 @@ fn call_once_has_a_deadline() {
 #[test]
 fn budget_limits_requests_to_a_failing_server() {
     let mut test = Test::new(policy(2));
-    let calls = if cfg!(miri) { 100 } else { 1_000 };
+    let calls = if cfg!(miri) { 60 } else { 1_000 };
     for _ in 0..calls {
         test.call(|_, _| pending()).0.unwrap_err();
     }
@@ -286,7 +286,7 @@ fn budget_without_a_price_is_unlimited() {
 
 /// Polls a call once whose requests fail at once. Returns the result, and how many were sent.
 fn failing_call(retries: u32, budget: Budget) -> (Poll<Result<(), CallError<&'static str>>>, usize) {
-    let (timer, _driver) = HashedWheelTimer::builder().build_driven().unwrap();
+    let (timer, _driver) = HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().unwrap();
     let mut policy = Policy::new(ms(1_000));
     policy.retries = retries;
     policy.backoff = Duration::ZERO;

@@ -278,7 +278,7 @@ fn each_task_runs_at_the_first_tick_after_its_deadline() {
     let (timer, mut driver) =
         HashedWheelTimer::builder().tick(tick).clock(clock.clone()).build_driven().unwrap();
     let (ran, events) = mpsc::channel::<u64>();
-    let scheduled = if cfg!(miri) { 200 } else { 1_000 };
+    let scheduled = if cfg!(miri) { 100 } else { 1_000 };
     for now in 0..scheduled + 400 {
         driver.turn();
         for start in events.try_iter() {

@@ -55,7 +55,7 @@ fn both() -> [Recorder; 2] {
 fn portions_run_in_the_order_of_one_turn() {
     const COUNT: u64 = 100;
 
-    for n in [1, 3, 7, 64, 65, 99, 100, 101, usize::MAX].into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+    for n in [1, 3, 7, 64, 65, 99, 100, 101, usize::MAX].into_iter().step_by(if cfg!(miri) { 5 } else { 1 }) {
         for mut recorder in both() {
             // 25 ticks, which are three rounds, with four timeouts each.
             let ticks = |number| number * 7 % 25 + 1;

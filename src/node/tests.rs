@@ -296,12 +296,11 @@ fn handle_of_another_timer_is_not_cancelled() {
 
 /// Another block begins with each 512 messages, and eight blocks are a lot.
 #[test]
+#[cfg_attr(miri, ignore = "too many messages")]
 fn each_lot_of_messages_is_noticed_once() {
-    const PUSHED: usize = if cfg!(miri) { 4_200 } else { 10_000 };
-
     let mut both = both();
     let mut lots = Vec::new();
-    for pushed in 1..=PUSHED {
+    for pushed in 1..=10_000 {
         let handle = both.schedule(1);
         both.cancel(handle);
         if both.local.take_full_lot() {
@@ -309,7 +308,7 @@ fn each_lot_of_messages_is_noticed_once() {
             both.receive();
         }
     }
-    assert_eq!(lots, [8 * 512 + 1, 16 * 512 + 1][..PUSHED / (8 * 512)]);
+    assert_eq!(lots, [8 * 512 + 1, 16 * 512 + 1]);
 }
 
 #[test]
