@@ -115,8 +115,8 @@ fn main() -> ExitCode {
     let selected: Vec<&Mutant> =
         mutants.iter().filter(|mutant| build.has(mutant.id) && options.selects(mutant)).collect();
     println!("{} mutants are tested", selected.len());
-    let outcomes = tests::run_all(&build, &tests, &selected, options.seconds);
     let known = Known::read(&root);
+    let outcomes = tests::run_all(&build, &tests, &known, &selected, options.seconds);
     report(&known, &selected, &outcomes);
     if known.check(&mutants, &selected, &outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -4,6 +4,7 @@ use crate::{
     Outcome,
     build::Build,
     coverage::{self, Coverage, Test},
+    known::Known,
     list::Mutant,
 };
 use std::{
@@ -19,16 +20,35 @@ use std::{
 /// How often each test has killed a mutant of each file. It is likely to kill the next one too.
 type Kills = Mutex<HashMap<(String, String), usize>>;
 
-pub fn run_all(build: &Build, coverage: &Coverage, mutants: &[&Mutant], seconds: f64) -> Vec<Outcome> {
+/// So many groups may hang before the tests of a mutant end: another test may fail, which says more
+/// than one that hangs. But not many, because each one takes long.
+const MAX_HANGS: usize = 6;
+
+pub fn run_all(
+    build: &Build,
+    coverage: &Coverage,
+    known: &Known,
+    mutants: &[&Mutant],
+    seconds: f64,
+) -> Vec<Outcome> {
     let kills = Kills::default();
+    let budget = Duration::from_secs_f64(seconds);
     coverage::in_parallel(mutants.len(), |index| {
-        let outcome = run(build, coverage, mutants[index], Duration::from_secs_f64(seconds), &kills);
+        let max_hangs = if known.is_hang(mutants[index]) { 1 } else { MAX_HANGS };
+        let outcome = run(build, coverage, mutants[index], budget, max_hangs, &kills);
         println!("{} {outcome:?}", mutants[index].name);
         outcome
     })
 }
 
-fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, kills: &Kills) -> Outcome {
+fn run(
+    build: &Build,
+    coverage: &Coverage,
+    mutant: &Mutant,
+    budget: Duration,
+    max_hangs: usize,
+    kills: &Kills,
+) -> Outcome {
     let Some(tests) = coverage.by_mutant.get(&mutant.id) else { return Outcome::Unreached };
     // The unit tests of the file are first.
     let file = mutant.file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
@@ -44,7 +64,7 @@ fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, ki
             (!is_of_file, test.time.as_millis() / 500, usize::MAX - kills_of(test), test.time)
         });
     }
-    let mut hang = None;
+    let mut hangs = Vec::new();
     for mut group in groups(&tests, budget) {
         while !group.is_empty() {
             let (failed, ended) = match run_group(build, mutant.id, &group) {
@@ -63,11 +83,10 @@ fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, ki
                         .or_insert(0) += 1;
                     return Outcome::Killed(name);
                 }
-                // Another test may fail, which says more than one that hangs. But not many of them:
-                // each one takes long.
                 Ended::Hung(name) => {
-                    if let Some(first) = hang.replace(name) {
-                        return Outcome::Hang(first);
+                    hangs.push(name);
+                    if hangs.len() == max_hangs {
+                        return Outcome::Hang(hangs.swap_remove(0));
                     }
                 }
                 Ended::Passed => {}
@@ -79,7 +98,7 @@ fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, budget: Duration, ki
             }
         }
     }
-    hang.map_or(Outcome::Survived, Outcome::Hang)
+    hangs.into_iter().next().map_or(Outcome::Survived, Outcome::Hang)
 }
 
 /// Divides tests within a budget of time into groups that run in one process each: small ones
@@ -103,6 +122,10 @@ fn groups<'a>(tests: &[&'a Test], budget: Duration) -> Vec<Vec<&'a Test>> {
     }
     groups
 }
+
+/// All tests of the first groups run at a time. Otherwise those that hang would keep others from
+/// running, and it would depend on their order whether one that fails is found.
+const TEST_THREADS: &str = "8";
 
 enum Ended {
     Passed,
@@ -134,7 +157,7 @@ fn run_again(build: &Build, id: u32, group: &[&Test], name: &str) -> Ended {
 fn run_group(build: &Build, id: u32, tests: &[&Test]) -> Ended {
     let usual: Duration = tests.iter().map(|test| test.time).sum();
     let mut child = coverage::command(build, &tests[0].binary)
-        .arg("--exact")
+        .args(["--test-threads", TEST_THREADS, "--exact"])
         .args(tests.iter().map(|test| &test.name))
         .env("MUTANT", id.to_string())
         .stdout(Stdio::piped())
