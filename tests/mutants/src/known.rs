@@ -27,9 +27,20 @@ impl Known {
         self.0.get(&mutant.name).is_some_and(|reason| reason.starts_with(HANG))
     }
 
+    /// Whether the outcome agrees with the list. On a busy machine a mutant that only makes the timer
+    /// slower may look like a hang, so a hang may have any reason. What survives must not have that
+    /// of a hang.
+    pub fn expects(&self, mutant: &Mutant, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Killed(_) => true,
+            Outcome::Hang(_) => self.0.contains_key(&mutant.name),
+            Outcome::Survived | Outcome::Unreached => {
+                self.0.contains_key(&mutant.name) && !self.is_hang(mutant)
+            }
+        }
+    }
+
     /// Compares outcomes with the list, prints the differences, and returns whether all are known.
-    /// On a busy machine a mutant that only makes the timer slower may look like a hang, so a hang
-    /// may have any reason. What survives must not have that of a hang.
     pub fn check(&self, all: &[Mutant], mutants: &[&Mutant], outcomes: &[Outcome]) -> bool {
         let mut all_known = true;
         for name in self.0.keys().filter(|name| !all.iter().any(|mutant| mutant.name == **name)) {
@@ -37,14 +48,11 @@ impl Known {
             println!("in survivors.txt, but there is no such mutant: {name}");
         }
         for (mutant, outcome) in mutants.iter().zip(outcomes) {
-            let is_known = self.0.contains_key(&mutant.name);
             match outcome {
-                Outcome::Killed(test) if is_known => {
+                Outcome::Killed(test) if self.0.contains_key(&mutant.name) => {
                     println!("in survivors.txt, but killed by {test}: {}", mutant.name)
                 }
-                Outcome::Killed(_) => {}
-                Outcome::Hang(_) if is_known => {}
-                Outcome::Survived | Outcome::Unreached if is_known && !self.is_hang(mutant) => {}
+                _ if self.expects(mutant, outcome) => {}
                 _ => {
                     all_known = false;
                     println!("not in survivors.txt as that: {} {outcome:?}", mutant.name);
