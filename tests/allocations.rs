@@ -94,7 +94,7 @@ const BLOCK: usize = 512;
 /// So many timeouts fill ten blocks.
 const TEN_BLOCKS: usize = if cfg!(miri) { 20 } else { 10 * BLOCK };
 
-/// After so many threads, one more thread needs no memory that stays.
+/// The threads of a warm-up.
 const FIRST_THREADS: usize = if cfg!(miri) { 5 } else { 20 };
 
 #[test]
@@ -226,7 +226,8 @@ fn threads_that_end_leak_no_memory() {
     use_threads(if cfg!(miri) { 3 } else { 2_000 });
     let after = LIVE.load(Relaxed);
     // A page of nodes has about four thousand bytes, and so has a block of a lane.
-    assert!(after < before + 50_000, "{before} bytes before, {after} after");
+    let more = if cfg!(miri) { 10_000 } else { 50_000 };
+    assert!(after < before + more, "{before} bytes before, {after} after");
 }
 
 /// Two chunks of nodes per timer, the smaller of which has 64 KiB.
@@ -254,7 +255,8 @@ fn timers_that_end_leak_no_memory() {
 /// The worker does not look at the lanes of these threads any more when they end.
 #[test]
 fn threads_that_end_after_they_were_idle_leak_no_memory() {
-    const THREADS: usize = if cfg!(miri) { 5 } else { 20 };
+    // The worker stops looking at idle lanes only if there are more than 16.
+    const THREADS: usize = if cfg!(miri) { 17 } else { 20 };
 
     let _exclusive = EXCLUSIVE.write();
     let (timer, mut driver) = HashedWheelTimer::builder().build_driven().unwrap();
@@ -308,8 +310,8 @@ fn a_thread_that_alternates_between_timers_allocates_nothing() {
     }
 }
 
-/// Returns how many bytes are allocated after `threads` threads have executed `work`, one after the
-/// other, and were not before. `FIRST_THREADS` others do so before.
+/// Returns how many more bytes are allocated after `threads` threads have executed `work`, one
+/// after the other. As a warm-up, `FIRST_THREADS` other threads execute it first.
 fn bytes_left_by_threads(threads: usize, work: impl Fn() + Clone + Send + 'static) -> usize {
     let execute = |threads| {
         for _ in 0..threads {

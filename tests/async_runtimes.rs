@@ -18,6 +18,9 @@ use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule, Time
 /// The number of tasks that sleep at the same time.
 const MANY: u64 = if cfg!(miri) { 20 } else { 5_000 };
 
+/// The number of tasks that sleep until they are cancelled.
+const TASKS: usize = if cfg!(miri) { 20 } else { 100 };
+
 fn timer() -> HashedWheelTimer {
     HashedWheelTimer::builder().tick(ms(1)).build().unwrap()
 }
@@ -220,13 +223,13 @@ fn an_aborted_task_leaves_no_timeout() {
     ends(|| {
         let timer = timer();
         tokio(4).block_on(async {
-            let tasks: Vec<_> = (0..100)
+            let tasks: Vec<_> = (0..TASKS)
                 .map(|_| {
                     let timer = timer.clone();
                     tokio::spawn(async move { timer.sleep(TEST_TIMEOUT).await })
                 })
                 .collect();
-            while timer.pending_timeouts() < 100 {
+            while timer.pending_timeouts() < TASKS {
                 tokio::task::yield_now().await;
             }
             tasks.iter().for_each(|task| task.abort());
@@ -243,11 +246,11 @@ fn the_drop_of_a_runtime_cancels_its_sleeps() {
     ends(|| {
         let timer = timer();
         let runtime = tokio(2);
-        for _ in 0..100 {
+        for _ in 0..TASKS {
             let timer = timer.clone();
             runtime.spawn(async move { timer.sleep(TEST_TIMEOUT).await });
         }
-        while timer.pending_timeouts() < 100 {
+        while timer.pending_timeouts() < TASKS {
             std::thread::yield_now();
         }
         drop(runtime);

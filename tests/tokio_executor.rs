@@ -158,7 +158,7 @@ fn no_task_is_lost_when_the_runtime_is_dropped_concurrently() {
                 host.take().unwrap().join().unwrap();
             }
             timer.new_timeout_task(ends.task(), Duration::from_micros(number % 300)).unwrap();
-            if number % 50 == 0 {
+            if number % (MANY / 40) == 0 {
                 thread::sleep(Duration::from_micros(200));
             }
         }

@@ -27,9 +27,9 @@ impl Known {
         self.0.get(&mutant.name).is_some_and(|reason| reason.starts_with(HANG))
     }
 
-    /// Whether the outcome agrees with the list. On a busy machine a mutant that only makes the
-    /// timer slower may look like a hang, so a hang may have any reason. What survives must not
-    /// have that of a hang.
+    /// Whether the list permits the outcome. Each mutant may be killed. On a busy machine a mutant
+    /// that only makes the timer slower may look like a hang, so a hang may have any reason. A
+    /// survivor must not have the reason of a hang.
     pub fn expects(&self, mutant: &Mutant, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Killed(_) => true,

@@ -8,14 +8,17 @@
 //! behind a switch that an environment variable sets. Then
 //!
 //! 1. it runs each test once, and records which mutants the test reaches, and how long it takes;
-//! 2. it runs, for each mutant, the tests that reach it, short ones first, until one of them fails.
+//! 2. it runs, for each mutant, the tests that reach it, short ones first, until one of them fails;
+//! 3. it runs each mutant again whose outcome `survivors.txt` does not permit, now one at a time,
+//!    because tests that run beside those of another mutant may be too slow.
 //!
-//! A mutant *survives* if no test fails within the tests of S seconds (default 20; on a busy
-//! machine, run survivors again with more). If a test of it does not end in many times its usual
-//! time, that is a *hang*. A hang has to be inspected before it counts as killed. A process that
-//! ends without a result, also for lack of memory, counts as a test that fails. `survivors.txt`
-//! lists the survivors and hangs that are known, each with the reason. The program fails if there
-//! is another one.
+//! A mutant *survives* if no test fails among those that take S seconds together (default 20; 4 S
+//! in step 3). It is a *hang* if no test fails, but some do not end in many times their usual time;
+//! after six groups of tests with such a test, no others run (after one group, if the mutant is
+//! listed as a hang). A hang has to be inspected before it counts as killed. A process that ends
+//! without a result, also for lack of memory, counts as a test that fails. `survivors.txt` lists
+//! the survivors and hangs that are known, each with the reason. The program fails if there is
+//! another one.
 //!
 //! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
 //! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
