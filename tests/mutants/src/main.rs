@@ -10,7 +10,8 @@
 //! 1. it runs each test once, and records which mutants the test reaches, and how long it takes;
 //! 2. it runs, for each mutant, the tests that reach it, short ones first, until one of them fails;
 //! 3. it runs each mutant again whose outcome `survivors.txt` does not permit, now one at a time,
-//!    because tests that run beside those of another mutant may be too slow.
+//!    because tests that run beside those of another mutant may be too slow. Now tests have so much
+//!    time that those with a limit of their own fail instead of hanging.
 //!
 //! A mutant *survives* if no test fails among those that take S seconds together (default 20; 4 S
 //! in step 3). It is a *hang* if no test fails, but some do not end in many times their usual time;

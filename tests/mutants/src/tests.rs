@@ -20,9 +20,24 @@ use std::{
 /// How often each test has killed a mutant of each file. It is likely to kill the next one too.
 type Kills = Mutex<HashMap<(String, String), usize>>;
 
-/// So many groups may hang before the tests of a mutant end: another test may fail, which says more
-/// than one that hangs. But not many, because each one takes long.
-const MAX_HANGS: usize = 6;
+/// When the tests of a mutant end although none has failed.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Tests that take so long together have passed.
+    budget: Duration,
+    /// So many groups hang. Another test may fail, which says more than one that hangs; but each
+    /// one that hangs takes long.
+    hangs: usize,
+    /// A group hangs if it takes so much longer than usual.
+    patience: Duration,
+}
+
+/// The limits of the first pass, without the budget.
+const HANGS: usize = 6;
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Longer than the limit of the tests themselves, 30 s, which tells a failure from a hang.
+const PATIENCE_ALONE: Duration = Duration::from_secs(45);
 
 pub fn run_all(
     build: &Build,
@@ -34,29 +49,24 @@ pub fn run_all(
     let kills = Kills::default();
     let budget = Duration::from_secs_f64(seconds);
     let mut outcomes = coverage::in_parallel(mutants.len(), |index| {
-        let max_hangs = if known.is_hang(mutants[index]) { 1 } else { MAX_HANGS };
-        let outcome = run(build, coverage, mutants[index], budget, max_hangs, &kills);
+        let hangs = if known.is_hang(mutants[index]) { 1 } else { HANGS };
+        let limits = Limits { budget, hangs, patience: PATIENCE };
+        let outcome = run(build, coverage, mutants[index], limits, &kills);
         println!("{} {outcome:?}", mutants[index].name);
         outcome
     });
     // A test that kills a mutant may have been beyond the budget, or too slow beside others.
+    let limits = Limits { budget: 4 * budget, hangs: HANGS, patience: PATIENCE_ALONE };
     for (mutant, outcome) in mutants.iter().zip(&mut outcomes) {
         if *outcome != Outcome::Unreached && !known.expects(mutant, outcome) {
-            *outcome = run(build, coverage, mutant, 4 * budget, MAX_HANGS, &kills);
+            *outcome = run(build, coverage, mutant, limits, &kills);
             println!("again, alone: {} {outcome:?}", mutant.name);
         }
     }
     outcomes
 }
 
-fn run(
-    build: &Build,
-    coverage: &Coverage,
-    mutant: &Mutant,
-    budget: Duration,
-    max_hangs: usize,
-    kills: &Kills,
-) -> Outcome {
+fn run(build: &Build, coverage: &Coverage, mutant: &Mutant, limits: Limits, kills: &Kills) -> Outcome {
     let Some(tests) = coverage.by_mutant.get(&mutant.id) else { return Outcome::Unreached };
     // The unit tests of the file are first.
     let file = mutant.file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
@@ -73,11 +83,11 @@ fn run(
         });
     }
     let mut hangs = Vec::new();
-    for mut group in groups(&tests, budget) {
+    for mut group in groups(&tests, limits.budget) {
         while !group.is_empty() {
-            let (failed, ended) = match run_group(build, mutant.id, &group) {
+            let (failed, ended) = match run_group(build, mutant.id, &group, limits.patience) {
                 Ended::Failed(name) => {
-                    let ended = run_again(build, mutant.id, &group, &name);
+                    let ended = run_again(build, mutant.id, &group, &name, limits.patience);
                     (Some(name), ended)
                 }
                 ended => (None, ended),
@@ -93,7 +103,7 @@ fn run(
                 }
                 Ended::Hung(name) => {
                     hangs.push(name);
-                    if hangs.len() == max_hangs {
+                    if hangs.len() == limits.hangs {
                         return Outcome::Hang(hangs.swap_remove(0));
                     }
                 }
@@ -152,17 +162,17 @@ fn remove(group: &mut Vec<&Test>, name: &str) {
 
 /// Runs a test again that has failed. It passes, unless it is the mutant that makes it fail or
 /// hang, and neither a busy machine nor another test in the same process.
-fn run_again(build: &Build, id: u32, group: &[&Test], name: &str) -> Ended {
+fn run_again(build: &Build, id: u32, group: &[&Test], name: &str, patience: Duration) -> Ended {
     let alone: Vec<&Test> = group.iter().copied().filter(|test| test.name == name).collect();
     // The process has ended without a name: then all of them.
     let tests = if alone.is_empty() { group } else { &alone };
-    match run_group(build, id, tests) {
-        ended if matches!(run_group(build, 0, tests), Ended::Passed) => ended,
+    match run_group(build, id, tests, patience) {
+        ended if matches!(run_group(build, 0, tests, patience), Ended::Passed) => ended,
         _ => Ended::Passed,
     }
 }
 
-fn run_group(build: &Build, id: u32, tests: &[&Test]) -> Ended {
+fn run_group(build: &Build, id: u32, tests: &[&Test], patience: Duration) -> Ended {
     let usual: Duration = tests.iter().map(|test| test.time).sum();
     let mut child = coverage::command(build, &tests[0].binary)
         .args(["--test-threads", TEST_THREADS, "--exact"])
@@ -174,7 +184,7 @@ fn run_group(build: &Build, id: u32, tests: &[&Test]) -> Ended {
         .spawn()
         .expect("a test binary");
     let output = child.stdout.take().expect("a pipe");
-    let ended = wait(&mut child, output, Duration::from_secs(15) + 8 * usual, tests);
+    let ended = wait(&mut child, output, patience + 8 * usual, tests);
     let _ = child.wait();
     ended
 }
