@@ -310,7 +310,8 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
     let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).jitter(ms(50));
     t.timer.schedule_periodic(starts.task(&t.clock), schedule).unwrap();
-    let runs = if cfg!(miri) { 20 } else { 100 };
+    // With 20, one time in a hundred no run would be within the first 20 ms.
+    let runs = if cfg!(miri) { 50 } else { 100 };
     let step = if cfg!(miri) { 5 } else { 1 };
     for _ in 0..(runs * 100 + 100) / step {
         t.pass(ms(step as u64));
@@ -322,7 +323,7 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
         let due = 100 * (run as u128 + 1);
         assert!((due..=due + 60).contains(&at), "run {run} at {at}");
     }
-    assert!(runs.iter().any(|at| at % 100 < 30) && runs.iter().any(|at| at % 100 > 30));
+    assert!(runs.iter().any(|at| at % 100 < 20) && runs.iter().any(|at| at % 100 > 30));
 }
 
 #[test]
