@@ -9,6 +9,7 @@ mod common;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Log, TICK, ms, quietly};
@@ -584,6 +585,33 @@ fn a_guard_cancels_when_it_is_dropped() {
     drop(guard);
     assert!(timeout.is_cancelled());
     assert_eq!((ends.hooks(), t.timer.pending_timeouts()), (1, 0));
+}
+
+/// Half as long as the documentation of `CancelOnDrop` allows with this stack, because sanitizers
+/// use more of it.
+#[test]
+fn a_chain_of_guards_can_be_dropped() {
+    let links = if cfg!(miri) {
+        20
+    } else if cfg!(debug_assertions) {
+        1_000
+    } else {
+        5_000
+    };
+    let drop_chain = move || {
+        let mut t = Driven::new();
+        let mut first = t.timer.new_timeout(|_| (), FAR).unwrap().cancel_on_drop();
+        for _ in 1..links {
+            let next = first;
+            first = t.timer.new_timeout(move |_| drop(next), FAR).unwrap().cancel_on_drop();
+        }
+        assert_eq!(t.timer.pending_timeouts(), links);
+        drop(first);
+        assert_eq!(t.timer.pending_timeouts(), 0);
+        t.driver.turn();
+        assert_eq!(t.driver.next_turn(), None);
+    };
+    thread::Builder::new().stack_size(2 << 20).spawn(drop_chain).unwrap().join().unwrap();
 }
 
 #[test]
