@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{AsyncTask, Driven, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{AsyncTask, Driven, RewindableClock, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly};
 use hashed_wheel::delay_queue::{DelayQueue, Expired, Key};
 use hashed_wheel::{HashedWheelTimer, ManualClock, NewTimeoutError};
 
@@ -722,9 +722,7 @@ fn received_during_shutdown() -> Vec<Option<&'static str>> {
             }
         }
     });
-    while timer.pending_timeouts() == 0 {
-        thread::yield_now();
-    }
+    eventually("the consumer waits", || timer.pending_timeouts() > 0);
     timer.shutdown(ms(10_000));
     blocked.join().unwrap();
     let received: Vec<_> = receiver.iter().collect();
@@ -844,11 +842,7 @@ fn each_value_is_received_or_removed_once() {
         })
         .collect();
     let mut all: Vec<_> = producers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-    let began = Instant::now();
-    while !queue.is_empty() {
-        assert!(began.elapsed() < TEST_TIMEOUT, "{} values are left", queue.len());
-        thread::sleep(ms(1));
-    }
+    eventually("no value is left", || queue.is_empty());
     timer.stop();
     all.extend(consumers.into_iter().flat_map(|thread| thread.join().unwrap()));
     all.sort_unstable();

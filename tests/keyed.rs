@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Driven, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{Driven, TICK, ends, eventually, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{
     Clock, Driver, ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, NewTimeoutError,
@@ -657,11 +657,7 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
             scheduled += counts.0;
             removed += counts.1;
         }
-        let end = Instant::now();
-        while !keyed.is_empty() {
-            assert!(end.elapsed() < TEST_TIMEOUT, "{} timeouts do not end", keyed.len());
-            sleep(ms(1));
-        }
+        eventually("all timeouts end", || keyed.is_empty());
         drop(keyed);
         timer.stop();
         pool.into_iter().for_each(|pool| pool.join().unwrap());

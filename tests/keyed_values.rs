@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, TEST_TIMEOUT, TICK, ends, ms, quietly};
+use common::{Driven, TICK, ends, eventually, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, NewTimeoutError};
 
@@ -702,11 +702,7 @@ fn each_value_comes_out_once_when_threads_share_keys() {
             let counts = thread.join().unwrap();
             (inserted, out) = (inserted + counts.0, out + counts.1);
         }
-        let end = Instant::now();
-        while !keyed.is_empty() {
-            assert!(end.elapsed() < TEST_TIMEOUT, "{} entries do not expire", keyed.len());
-            thread::sleep(ms(1));
-        }
+        eventually("all entries expire", || keyed.is_empty());
         timer.stop();
         let expired = expired.load(SeqCst);
         assert_eq!(expired + out, inserted, "each value comes out once");

@@ -6,10 +6,8 @@ mod common;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Once};
-use std::thread;
-use std::time::Instant;
 
-use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends, eventually};
 use hashed_wheel::executor::{RayonGlobal, RayonPool};
 use hashed_wheel::{HashedWheelTimer, TaskExecutor};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
@@ -32,11 +30,7 @@ fn tasks_run_in_the_pool_and_may_panic() {
         t.timer.new_timeout(move |_| sender.send(rayon_core::current_thread_index()).unwrap(), TICK).unwrap();
         assert_eq!(t.pass(TICK), 2);
         assert!(receiver.recv_timeout(TEST_TIMEOUT).unwrap().is_some());
-        let begin = Instant::now();
-        while t.timer.stats().panics == 0 {
-            assert!(begin.elapsed() < TEST_TIMEOUT);
-            thread::yield_now();
-        }
+        eventually("the panic is counted", || t.timer.stats().panics > 0);
         assert_eq!(t.timer.stats().dropped_tasks, 0);
     }
 
@@ -67,11 +61,7 @@ fn tasks_in_the_pool_run_after_the_timer_and_the_pool_handle_are_dropped() {
     });
     assert_eq!(tasks.drops(), 0);
     gate.open();
-    let begin = Instant::now();
-    while tasks.drops() < 3 {
-        assert!(begin.elapsed() < TEST_TIMEOUT, "{tasks:?}");
-        thread::yield_now();
-    }
+    eventually("all tasks are dropped", || tasks.drops() == 3);
     assert_eq!(tasks.runs(), 3);
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends, ms};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends, eventually, ms};
 use hashed_wheel::{
     Clock, Driver, ExpiredTask, HashedWheelTimer, NewTimeoutError, TaskExecutor, Timeout, TimerTask,
 };
@@ -66,7 +66,6 @@ fn a_task_that_keeps_a_handle_after_the_last_one_does_not_keep_the_timer_running
 /// question could itself become the last one, and its drop would block like that drop. So a
 /// separate thread asks each time.
 fn wait_until_stopped(timeout: &Timeout) {
-    let begin = Instant::now();
     let is_stopped = || {
         let (timeout, (result, received)) = (timeout.clone(), channel());
         thread::spawn(move || {
@@ -75,10 +74,7 @@ fn wait_until_stopped(timeout: &Timeout) {
         });
         received.recv().unwrap()
     };
-    while !is_stopped() {
-        assert!(begin.elapsed() < TEST_TIMEOUT, "the timer is stopped");
-        thread::sleep(ms(1));
-    }
+    eventually("the timer is stopped", is_stopped);
 }
 
 #[test]
@@ -175,9 +171,7 @@ fn stop_waits_for_a_turn_that_is_in_progress() {
     let (stopped, wait) = channel();
     let timer = t.timer.clone();
     let stopper = thread::spawn(move || stopped.send(timer.stop()).unwrap());
-    while !t.timer.is_stopped() {
-        thread::yield_now();
-    }
+    eventually("the stop begins", || t.timer.is_stopped());
     assert_eq!(wait.recv_timeout(ms(50)), Err(RecvTimeoutError::Timeout));
     gate.open();
     assert_eq!(wait.recv_timeout(TEST_TIMEOUT).unwrap(), [behind]);

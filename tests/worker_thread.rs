@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, ms, quietly, wait_until_idle};
+use common::{
+    Driven, Ends, RewindableClock, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly, wait_until_idle,
+};
 use hashed_wheel::{Builder, Clock, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -339,9 +341,7 @@ fn does_not_sleep_for_the_step_of_its_clock(tick: Duration) {
     let in_task = clock.clone();
     timer.new_timeout(move |_| in_task.set_hours(1), ms(100)).unwrap();
     timer.new_timeout(move |_| fired.send(()).unwrap(), ms(2_500)).unwrap();
-    while clock.hours() > 1 {
-        sleep(ms(1));
-    }
+    eventually("the clock steps back", || clock.hours() == 1);
     let (before, begin) = (timer.stats().wake_ups, Instant::now());
     sleep(ms(200));
     let (woken, time) = (timer.stats().wake_ups - before, begin.elapsed());
@@ -358,9 +358,7 @@ fn does_not_sleep_for_the_step_of_its_clock(tick: Duration) {
 fn the_worker_does_not_wake_for_a_clock_that_has_stepped_back_if_nothing_is_pending() {
     let (clock, timer) = FallingClock::with_timer(ms(1));
     let last = timer.new_timeout(move |_| clock.set_hours(1), ms(5)).unwrap();
-    while !last.is_expired() {
-        sleep(ms(1));
-    }
+    eventually("the timeout expires", || last.is_expired());
     // It wakes to reclaim what has ended, and then no more.
     wait_until_idle(&timer);
     let before = timer.stats().wake_ups;
