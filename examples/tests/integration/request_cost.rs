@@ -26,3 +26,39 @@ fn bad_options_are_rejected_with_status_2() {
         assert!(text.contains(reason), "{options}: {text}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn killed_service_is_reported() {
+    use std::fs;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use hashed_wheel_examples::process::{Process, signal};
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_request_cost"));
+    command
+        .args(["--connections=200", "--rate=500", "--timers=wheel,task"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut program = Process::start(&mut command).unwrap();
+    // When the program starts its second service, the first one runs.
+    let children = format!("/proc/{id}/task/{id}/children", id = program.id());
+    let begin = Instant::now();
+    let service = loop {
+        let services = fs::read_to_string(&children).unwrap();
+        if let [first, _] = services.split_whitespace().collect::<Vec<_>>()[..] {
+            break first.parse().unwrap();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the services are {services:?}");
+        thread::sleep(Duration::from_millis(10));
+    };
+    signal(service, "KILL").unwrap();
+    let status = program.wait().unwrap();
+    let mut errors = String::new();
+    program.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(status.code(), Some(1), "{errors}");
+    assert_eq!(errors, "error: the service's process has ended: signal: 9 (SIGKILL)\n");
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel_examples::process::{self, Process};
 use hashed_wheel_examples::server::{self, Missing, NO_SERVER, Scratch, Server};
-use hashed_wheel_examples::testing;
+use hashed_wheel_examples::testing::{self, RunResult};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -91,6 +91,23 @@ fn killed_process_leaves_neither_server_nor_folder() {
         }
         assert!(begin.elapsed() < TIMEOUT, "{signal}: the server or the folder still exists");
     }
+}
+
+/// Set in a child process that runs this test again.
+const NEEDS_FOLDER: &str = "SERVER_TEST_NEEDS_FOLDER";
+
+#[test]
+fn missing_folder_for_temporary_files_is_named() {
+    if env::var_os(NEEDS_FOLDER).is_some() {
+        println!("{}", Scratch::new("no-folder", "KILL", &[]).err().unwrap());
+        return;
+    }
+    let name = "server::missing_folder_for_temporary_files_is_named";
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env(NEEDS_FOLDER, "").env("TMPDIR", "/no/such/folder");
+    let RunResult { text, .. } = testing::run_command(&mut command);
+    let error = "the folder for temporary files, /no/such/folder (TMPDIR): No such file or directory";
+    assert!(text.contains(error), "{text}");
 }
 
 #[test]

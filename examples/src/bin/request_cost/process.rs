@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -121,9 +122,13 @@ impl Process {
 
     /// Returns the error with its cause, if that is the end of the service's process.
     pub(crate) fn explain(&mut self, error: io::Error) -> io::Error {
-        match self.child.try_wait() {
-            Ok(Some(status)) => io::Error::other(format!("the service's process has ended: {status}")),
-            _ => io::Error::new(error.kind(), format!("the service: {error}")),
+        // Its pipes and sockets are closed shortly before it has ended.
+        for _ in 0..100 {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return io::Error::other(format!("the service's process has ended: {status}"));
+            }
+            thread::sleep(Duration::from_millis(10));
         }
+        io::Error::new(error.kind(), format!("the service: {error}"))
     }
 }
