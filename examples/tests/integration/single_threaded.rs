@@ -22,6 +22,14 @@ fn requests_fail_if_the_server_never_answers() {
     assert!(text.contains("answered     0 of 150") && text.contains("150 failed"), "{text}");
 }
 
+/// The answers are not all meant to be lost, so that there are none is a failure.
+#[test]
+fn run_without_answers_does_not_pass() {
+    let RunResult { status, text } = run("--requests 1 --drop 0.999 --max-late 2s");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("FAIL") && text.contains("no request was answered"), "{text}");
+}
+
 #[test]
 fn bad_options_are_rejected_with_status_2() {
     for (options, reason) in [("--requests 0", "'--requests <N>'"), ("--drop 1.1", "from 0 to 1")] {
