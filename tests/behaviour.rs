@@ -587,8 +587,8 @@ fn a_guard_cancels_when_it_is_dropped() {
     assert_eq!((ends.hooks(), t.timer.pending_timeouts()), (1, 0));
 }
 
-/// Half as long as the documentation of `CancelOnDrop` allows with this stack, because sanitizers
-/// use more of it.
+/// Half as long as the documentation of `CancelOnDrop` allows with this stack: what a link uses of
+/// it depends on the platform.
 #[test]
 fn a_chain_of_guards_can_be_dropped() {
     let links = if cfg!(miri) {

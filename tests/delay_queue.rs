@@ -708,7 +708,7 @@ fn stop_ends_every_wait_and_keeps_the_values() {
 fn received_during_shutdown() -> Vec<Option<&'static str>> {
     let timer = HashedWheelTimer::new(ms(1), 512);
     let queue = DelayQueue::new(&timer);
-    queue.insert("soon", ms(20));
+    queue.insert("soon", ms(200));
     queue.insert("later", ms(60_000));
     let consumer = queue.clone();
     let (sender, receiver) = mpsc::channel();

@@ -56,7 +56,9 @@ pub fn instrument(text: &str, mutants: &[&Mutant], unviable: &HashSet<u32>) -> (
     places.visit_file(&file);
     let Places { mut edits, constants, .. } = places;
     edits.retain(|(range, _)| {
-        !constants.iter().any(|constant| constant.0 <= range.0 && range.1 <= constant.1)
+        // A body that begins with a constant is not in it.
+        let is_in = |constant: &Range| constant.0 <= range.0 && constant.0 < range.1 && range.1 <= constant.1;
+        !constants.iter().any(is_in)
     });
     // An edit comes before those that it contains.
     edits.sort_by_key(|(range, edit)| (range.0, matches!(edit, Edit::Expression(_)), usize::MAX - range.1));

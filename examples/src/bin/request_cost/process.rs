@@ -123,7 +123,7 @@ impl Process {
     /// Returns the error with its cause, if that is the end of the service's process.
     pub(crate) fn explain(&mut self, error: io::Error) -> io::Error {
         // Its pipes and sockets are closed shortly before it has ended.
-        for _ in 0..100 {
+        for _ in 0..500 {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return io::Error::other(format!("the service's process has ended: {status}"));
             }
