@@ -71,9 +71,8 @@ impl Default for Lateness {
 
 impl fmt::Display for Lateness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = |nanos| nanos as f64 / 1e6;
-        let [p50, p99] = [0.5, 0.99].map(|quantile| millis(self.0.value_at_quantile(quantile)));
-        write!(f, "p50 {p50:.2} ms, p99 {p99:.2} ms, max {:.2} ms", millis(self.0.max()))
+        let max = Duration::from_nanos(self.0.max());
+        write!(f, "p50 {:.2?}, p99 {:.2?}, max {max:.2?}", self.p50(), self.p99())
     }
 }
 

@@ -12,7 +12,7 @@ fn calls_end_in_time_and_leave_no_timeouts() {
     let RunResult { status, text } =
         run("--calls 1500 --callers 20 --deadline 2s --hedge-after 50ms --max-late 5s");
     assert_eq!(status, Some(0), "{text}");
-    for line in ["1,500 calls", "hedges after                   never     50.0 ms", "PASS"] {
+    for line in ["1,500 calls", "hedges after                   never      50.0ms", "PASS"] {
         assert!(text.contains(line), "{line}: {text}");
     }
 }

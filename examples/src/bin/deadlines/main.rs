@@ -127,7 +127,7 @@ fn run(options: &Options) -> io::Result<Verdict> {
     policy.hedge_after = Some(hedge_after);
     let hedged = runtime.block_on(trial::run(load, policy, &options.top))?;
 
-    println!("\n{:<24}{:>12}{:>12}", "hedges after", "never", millis(hedge_after));
+    println!("\n{:<24}{:>12}{:>12}", "hedges after", "never", rounded(hedge_after));
     let row = |name, value: fn(&Outcome) -> String| {
         println!("{name:<24}{:>12}{:>12}", value(&plain), value(&hedged));
     };
@@ -139,10 +139,10 @@ fn run(options: &Options) -> io::Result<Verdict> {
     row("retries", |outcome| count(outcome.counts.retries));
     row("hedges", |outcome| count(outcome.counts.hedges));
     row("  answered first", |outcome| count(outcome.counts.hedges_that_won));
-    row("answer to a read: p50", |outcome| millis(outcome.counts.quantile(0.5)));
-    row("  p95", |outcome| millis(outcome.counts.quantile(0.95)));
-    row("  p99", |outcome| millis(outcome.counts.quantile(0.99)));
-    row("  p99.9", |outcome| millis(outcome.counts.quantile(0.999)));
+    row("answer to a read: p50", |outcome| rounded(outcome.counts.quantile(0.5)));
+    row("  p95", |outcome| rounded(outcome.counts.quantile(0.95)));
+    row("  p99", |outcome| rounded(outcome.counts.quantile(0.99)));
+    row("  p99.9", |outcome| rounded(outcome.counts.quantile(0.999)));
     row("server: requests", |outcome| count(outcome.server.requests));
     row("  abandoned by clients", |outcome| count(outcome.server.abandoned));
     row("  writes done twice", |outcome| count(outcome.server.repeated));
@@ -194,6 +194,6 @@ fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
-fn millis(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+fn rounded(time: Duration) -> String {
+    format!("{time:.1?}")
 }

@@ -175,3 +175,20 @@ impl Outcome {
         verdict.print()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_without_served_clients_does_not_pass() {
+        let options = Options::parse_from(["http_server"]);
+        let report = |served| {
+            let counts = Counts { served, ..Counts::default() };
+            let time = Duration::from_secs(1);
+            Outcome { expected: [1, 0, 0], counts, time, pending: 0, scheduled: 0 }.report(&options)
+        };
+        assert_eq!(report(1), ExitCode::SUCCESS);
+        assert_eq!(report(0), ExitCode::FAILURE);
+    }
+}

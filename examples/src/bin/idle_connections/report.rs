@@ -89,7 +89,8 @@ impl fmt::Display for Report<'_> {
         if let Some(Seen { closed, kept, longest_gap, .. }) = outcome.clients {
             let (closed, kept) = (count(closed), count(kept));
             writeln!(f, "clients      observed {closed} correctly closed and {kept} correctly kept;")?;
-            writeln!(f, "             longest pause between packets of active clients: {longest_gap} ms")?;
+            let gap = Duration::from_millis(longest_gap);
+            writeln!(f, "             longest pause between packets of active clients: {gap:?}")?;
         }
         if server.closed > 0 {
             writeln!(f, "lateness             p50        p99      p99.9        max")?;
@@ -125,7 +126,7 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// Formats p50, p99, p99.9 and the maximum in milliseconds.
+/// Formats p50, p99, p99.9 and the maximum.
 struct Lateness<'a>(&'a Histogram<u64>);
 
 impl fmt::Display for Lateness<'_> {
@@ -134,7 +135,7 @@ impl fmt::Display for Lateness<'_> {
         quantiles
             .iter()
             .chain([&self.0.max()])
-            .try_for_each(|&nanos| write!(f, "{:>8.2} ms", nanos as f64 / 1e6))
+            .try_for_each(|&nanos| write!(f, "{:>11.2?}", Duration::from_nanos(nanos)))
     }
 }
 

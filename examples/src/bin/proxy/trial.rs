@@ -157,3 +157,37 @@ impl Measurement {
         expect(counters.pending == 0, format!("{} timeouts are still pending", counters.pending));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn load_without_answers_does_not_pass() {
+        let options = Options::parse_from(["proxy", "--connections", "1"]);
+        let check = |requests| {
+            let [time, p50, p99] = [Duration::from_secs(1); 3];
+            let load = Load { requests, time, p50, p99, errors: [0; 5] };
+            let counters = Counters { accepted: 1, ended: 1, answered: requests, ..Counters::default() };
+            let measurement = Measurement {
+                on: On::Wheel,
+                load,
+                cpu: None,
+                memory: None,
+                counters,
+                expected: [0; 4],
+                lateness: Lateness::default(),
+                errors: Vec::new(),
+            };
+            let mut verdict = Verdict::default();
+            measurement.check(&options, 1, &mut verdict);
+            verdict.print()
+        };
+        assert_eq!(check(1), ExitCode::SUCCESS);
+        assert_eq!(check(0), ExitCode::FAILURE);
+    }
+}

@@ -116,7 +116,7 @@ fn summary(overview: &Overview) -> Vec<Line<'static>> {
     let Overview { waiting, blocked, done, failed, omitted, .. } = overview;
     let running: u64 = overview.nodes.iter().map(|load| load.running).sum();
     let claimed: u64 = overview.nodes.iter().map(|load| load.claimed).sum();
-    let [p50, p99, max] = overview.lateness.map(|late| format!("{:.1} ms", late.as_secs_f64() * 1e3));
+    let [p50, p99, max] = overview.lateness.map(|late| format!("{late:.1?}"));
     let jobs = overview.jobs;
     let or_more = if jobs >= 10_000 { " or more" } else { "" };
     let mut lines = vec![
