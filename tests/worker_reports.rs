@@ -17,7 +17,7 @@ fn a_worker_reports_its_start_and_its_end() {
     let reports = Reports::new();
     tracing::subscriber::set_global_default(reports.clone()).unwrap();
 
-    let timer = HashedWheelTimer::builder().thread_name("hw-seen").build().unwrap();
+    let timer = HashedWheelTimer::builder().tick(TICK).thread_name("hw-seen").build().unwrap();
     assert!(reports.take().is_empty(), "the worker has not started");
     timer.new_timeout(|_| (), Duration::from_secs(60)).unwrap();
     timer.stop();
@@ -29,7 +29,7 @@ fn a_worker_reports_its_start_and_its_end() {
         ]
     );
 
-    let builder = HashedWheelTimer::builder().thread_name("hw-broken").clock(BrokenClock);
+    let builder = HashedWheelTimer::builder().tick(TICK).thread_name("hw-broken").clock(BrokenClock);
     let timer = builder.build().unwrap();
     // Starts the worker, which stops the timer, maybe before the timeout is scheduled.
     _ = timer.new_timeout(|_| (), Duration::from_secs(60));
@@ -44,6 +44,10 @@ fn a_worker_reports_its_start_and_its_end() {
         ]
     );
 }
+
+/// A worker also reports a turn that takes longer than a tick. On a slow machine, that would be
+/// another report if the tick were the default one.
+const TICK: Duration = Duration::from_secs(60);
 
 /// Panics on the worker.
 struct BrokenClock;

@@ -164,13 +164,13 @@ impl LockOptions {
     pub(crate) fn check(&self, tick: Duration) -> Result<(), LockError> {
         let Self { lease, max_hold, poll, .. } = self;
         let why = if !LEASES.contains(lease) {
-            format!("a lease of {lease:?} is not between 100 ms and a day")
+            format!("a lease of {lease:?} is not between 100ms and a day")
         } else if *lease / TICKS < tick {
             format!("a lease of {lease:?} is less than {TICKS} ticks of the timer, which are {tick:?} each")
         } else if !POLLS.contains(poll) {
-            format!("a poll of {poll:?} is not between 10 ms and a day")
+            format!("a poll of {poll:?} is not between 10ms and a day")
         } else if max_hold.is_some_and(|max_hold| max_hold < *LEASES.start()) {
-            "a maximum holding time of less than 100 ms".to_owned()
+            "a maximum holding time of less than 100ms".to_owned()
         } else {
             return Ok(());
         };

@@ -213,7 +213,7 @@ impl<'a, 'b> Contest<'a, 'b> {
             self.trial.verdict.expect(
                 time + Duration::from_millis(2) >= left,
                 format!(
-                    "a lock was taken over after {time:?} although the lease of its holder had {left:?} left"
+                    "a lock was taken over after {time:.2?} although the lease of its holder had {left:.2?} left"
                 ),
             );
             took = Some(time);

@@ -31,7 +31,7 @@ pub(crate) fn run(url: Option<&str>) -> Result<Verdict, Box<dyn Error>> {
         Some(url) => url.to_owned(),
         None => server.insert(RedisServer::start("redis-lock-goals")?).url(),
     };
-    println!("Redis on {url}; leases and polls are the default: 30 s and 10 s.\n");
+    println!("Redis on {url}; leases and polls are the default: 30s and 10s.\n");
     let mut goals =
         Goals { redis: connect(&url)?, timer: HashedWheelTimer::new(TICK, 512), verdict: Verdict::default() };
     Runtime::new()?.block_on(async {
@@ -117,7 +117,7 @@ impl Goals {
         );
         self.verdict.expect(
             times[WAITERS / 2] < Duration::from_millis(2),
-            "the median of the hand-overs is not under 2 ms",
+            "the median of the hand-overs is not under 2ms",
         );
         Ok(())
     }

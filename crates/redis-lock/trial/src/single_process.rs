@@ -179,7 +179,7 @@ fn taken_away(trial: &mut Trial<'_>, locks: &LockClient, timer: &HashedWheelTime
     trial.verdict.expect(is_still_theirs, "the lock of another owner was unlocked");
     trial.verdict.expect(
         left > their_lease / 2,
-        format!("the other owner's lease has {left} of {their_lease} ms left"),
+        format!("the other owner's lease has {left}ms of {their_lease}ms left"),
     );
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Report<'_> {
         let gap = Duration::from_millis(clients.longest_gap);
         if gap >= options.idle && clients.wrongly_closed + clients.early > 0 {
             failures.push(format!(
-                "(A client paused for {gap:?} between packets: the machine is too slow for these options.)"
+                "(A client paused for {gap:.1?} between packets: the machine is too slow for these options.)"
             ));
         }
         if server.closed != clients.closed + clients.wrongly_closed + clients.early
@@ -90,10 +90,10 @@ impl fmt::Display for Report<'_> {
             let (closed, kept) = (count(closed), count(kept));
             writeln!(f, "clients      observed {closed} correctly closed and {kept} correctly kept;")?;
             let gap = Duration::from_millis(longest_gap);
-            writeln!(f, "             longest pause between packets of active clients: {gap:?}")?;
+            writeln!(f, "             longest pause between packets of active clients: {gap:.1?}")?;
         }
         if server.closed > 0 {
-            writeln!(f, "lateness             p50        p99      p99.9        max")?;
+            writeln!(f, "lateness              p50        p99      p99.9        max")?;
             writeln!(f, "  timer fired {}", Lateness(&server.fired_late))?;
             writeln!(f, "  closed      {}", Lateness(&server.closed_late))?;
         }

@@ -118,14 +118,12 @@ impl Trial<'_> {
             self.turn()?;
             let time = start.elapsed();
             if time > longest {
-                return Err(format!("the clients have not reported after {time:.0?}").into());
+                return Err(format!("the clients have not reported after {time:.1?}").into());
             }
             let Counts { closed, rearms: now, .. } = self.server.counts;
             progress.show(time.as_millis() as u64, || {
                 format!(
-                    "{:.0} of {} s, {} open, {} of {} closed, {} resets/s",
-                    time.as_secs_f64(),
-                    length.as_secs(),
+                    "{time:.1?} of {length:?}, {} open, {} of {} closed, {} resets/s",
                     HumanCount(self.server.open()),
                     HumanCount(closed),
                     HumanCount(self.options.silent().into()),

@@ -69,16 +69,15 @@ impl fmt::Display for Report<'_> {
             let Some(Measurement { counters, .. }) = wheel.last() else { continue };
             let per_request = |count: u64| count as f64 / counters.answered as f64;
             let (scheduled, reset) = (per_request(counters.scheduled), per_request(counters.reset));
-            let late = wheel.iter().map(|measurement| measurement.counters.late).max().unwrap_or_default()
-                as f64
-                / 1e3;
+            let late = wheel.iter().map(|measurement| measurement.counters.late).max().unwrap_or_default();
+            let late = Duration::from_micros(late);
             writeln!(
                 f,
                 "\n{on}: a request takes {scheduled:.1} timeouts and {reset:.1} resets of the idle timeout. The 99th percentile of the wheel's own"
             )?;
             writeln!(
                 f,
-                "lateness was at most {late:.0} ms. The rest is the time until the woken task runs and the client receives the answer."
+                "lateness was at most {late:.1?}. The rest is the time until the woken task runs and the client receives the answer."
             )?;
         }
         Ok(())

@@ -160,7 +160,7 @@ impl<'a> Observer<'a> {
         if tenths > self.reported && tenths < 10 {
             self.reported = tenths;
             let count = indicatif::HumanCount((self.scheduled)());
-            println!("{:>5} s: {count} timeouts, {}", elapsed.as_secs(), self.memory.now());
+            println!("{elapsed:>8.1?}: {count} timeouts, {}", self.memory.now());
         }
     }
 }

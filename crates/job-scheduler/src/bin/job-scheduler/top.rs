@@ -134,30 +134,32 @@ fn summary(overview: &Overview) -> Vec<Line<'static>> {
 }
 
 fn node(overview: &Overview, NodeLoad { node, claimed, running, .. }: &NodeLoad) -> Line<'static> {
-    let left = node.alive_until.duration_since(overview.now).as_secs_f64();
-    let lease = if node.is_alive { format!("{left:.1} s left") } else { format!("lost {:.1} s ago", -left) };
+    let left = node.alive_until.duration_since(overview.now).unsigned_abs();
+    let lease = if node.is_alive { format!("{left:.1?} left") } else { format!("lost {left:.1?} ago") };
     let line = format!("{:<6} {lease:18} {running:7}  {claimed:7}  {}", node.id, node.name);
     if node.is_alive { line.into() } else { line.fg(Color::LightRed).into() }
 }
 
 fn running(overview: &Overview, run: &ActiveRun) -> Line<'static> {
-    let took = run.started.map_or(0.0, |started| overview.now.duration_since(started).as_secs_f64());
+    let took =
+        run.started.map_or(Duration::ZERO, |started| overview.now.duration_since(started).unsigned_abs());
     let mark =
         if run.interrupted > 0 { format!(" (interrupted {})", run.interrupted) } else { String::new() };
     let number = run.run.unwrap_or(0);
     let start = format!("{:>13}   {number:<9} {:<6} ", run.job, run.node.unwrap_or(0));
-    format!("{start}{:<12} {}{mark}", format!("{took:.1} s"), run.handler).into()
+    format!("{start}{took:<12.1?} {}{mark}", run.handler).into()
 }
 
 fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
-    let ahead = run.start_at.duration_since(overview.now).as_secs_f64();
+    let ahead = run.start_at.duration_since(overview.now);
+    let sign = if ahead.is_negative() { "-" } else { "" };
+    let time = format!("{sign}{:.1?}", ahead.unsigned_abs());
     let state = run.state.map_or("not read", |state| match state {
         RunState::Claimed => "claimed",
         _ => "waiting",
     });
     let node = run.node.map_or_else(|| "-".into(), |node| node.to_string());
-    let line =
-        format!("{:>13}   {state:9} {node:<6} {:<12} {}", run.job, format!("{ahead:.1} s"), run.handler);
+    let line = format!("{:>13}   {state:9} {node:<6} {time:<12} {}", run.job, run.handler);
     // Later than the prefetch would explain.
-    if ahead < -1.0 { line.fg(Color::Yellow).into() } else { line.into() }
+    if ahead.as_secs_f64() < -1.0 { line.fg(Color::Yellow).into() } else { line.into() }
 }

@@ -162,7 +162,7 @@ async fn takeover(config: &Config, client: &Client) -> Measured {
     times.sort();
     let [median, max] = [times[times.len() / 2], times[times.len() - 1]];
     println!(
-        "takeover            median {median:.2?}, max {max:.2?} after the loss (lease 3 s, heartbeat 1 s)"
+        "takeover            median {median:.2?}, max {max:.2?} after the loss (lease 3s, heartbeat 1s)"
     );
     Ok(())
 }
