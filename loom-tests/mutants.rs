@@ -7,6 +7,36 @@
 use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
+    // --- clock.rs --------------------------------------------------------------------------------
+    // A thread that finds the new offset does not see the floor that belongs to it.
+    mutant(
+        "OffsetWithoutRelease",
+        "clock.rs",
+        "self.offset.store(now.wrapping_sub(counted), «Ordering::Release»)",
+        "Ordering::Relaxed",
+    ),
+    mutant(
+        "OffsetWithoutAcquire",
+        "clock.rs",
+        "counted.wrapping_add(self.offset.load(«Ordering::Acquire»))",
+        "Ordering::Relaxed",
+    ),
+    // A thread that finds an update in progress does not see the floor.
+    mutant(
+        "UpdateWithoutRelease",
+        "clock.rs",
+        "compare_exchange(valid_until, UPDATING, «Ordering::AcqRel», Ordering::Relaxed)",
+        "Ordering::Acquire",
+    ),
+    // A thread that finds a new offset to be valid does not see that offset.
+    mutant(
+        "ValidityWithoutRelease",
+        "clock.rs",
+        "self.valid_until.store(counted + COUNTER_VALIDITY, «Ordering::Release»)",
+        "Ordering::Relaxed",
+    ),
+    // The latest time of the old offset is not recorded.
+    mutant("OffsetWithoutFloor", "clock.rs", "self.floor.fetch_max(latest, Ordering::Relaxed);", ""),
     // --- engine/caller.rs ------------------------------------------------------------------------
     // `new_timeout` does not look at the state before it pushes.
     mutant(
@@ -700,7 +730,23 @@ pub const ROWS: &[Row] = &[
     always(
         "node/arena.rs",
         "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
-        "use crate::sync::inside::{ChunkPtr as AtomicPtr, PageWord as AtomicU64};",
+        "use crate::sync::inside::{ChunkPtr as AtomicPtr, MaybeModelled as AtomicU64};",
+    ),
+    // The words of the clocks, and the time of their models: inside/clock.rs.
+    always(
+        "clock.rs",
+        "use crate::sync::unmodelled::AtomicU64;",
+        "use crate::sync::inside::MaybeModelled as AtomicU64;",
+    ),
+    always(
+        "clock.rs",
+        "fn now(&self) -> u64 { «»ticks::nanos(self.clock.now())",
+        "if let Some(now) = inside::now() { return now; }",
+    ),
+    always(
+        "platform.rs",
+        "«»self.clock.delta_as_nanos(self.zero, self.clock.raw())",
+        "if let Some(counted) = crate::clock::inside::counted() { return counted; }",
     ),
     // The memory of chunks in these models: inside/node/arena.rs.
     always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),

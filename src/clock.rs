@@ -207,7 +207,7 @@ impl Time {
     #[inline]
     pub(crate) fn now_or_soon(&self) -> u64 {
         match self {
-            Self::Monotonic(monotonic) => monotonic.now_or_soon().min(DEADLINE_RUNNING - 1),
+            Self::Monotonic(monotonic) => monotonic.now_by_counter().min(DEADLINE_RUNNING - 1),
             Self::Given { .. } => self.now(),
         }
     }
@@ -421,7 +421,7 @@ impl Monotonic {
     }
 
     #[inline]
-    fn now_or_soon(&self) -> u64 {
+    fn now_by_counter(&self) -> u64 {
         if !HAS_COUNTER {
             return self.now();
         }
@@ -432,7 +432,9 @@ impl Monotonic {
         // before this period, because it went backwards (suspend, VM migration), and if the value
         // is `UPDATING`.
         if valid_until.wrapping_sub(counted).wrapping_sub(1) < COUNTER_VALIDITY {
-            let now = counted.wrapping_add(self.offset.load(Ordering::Relaxed));
+            // Acquire pairs with the Release store in `synchronise`: this thread may have read the
+            // old `valid_until` and then the new offset. Then it sees the floor that belongs to it.
+            let now = counted.wrapping_add(self.offset.load(Ordering::Acquire));
             return now.max(self.floor.load(Ordering::Relaxed));
         }
         self.synchronise(counted, valid_until)
@@ -447,7 +449,8 @@ impl Monotonic {
     fn synchronise(&self, counted: u64, valid_until: u64) -> u64 {
         let now = self.now() + MAX_DRIFT;
         if valid_until != UPDATING {
-            let latest = valid_until.wrapping_add(self.offset.load(Ordering::Relaxed));
+            // Acquire: as in `now_by_counter`.
+            let latest = valid_until.wrapping_add(self.offset.load(Ordering::Acquire));
             // Otherwise another thread has set a new offset in the meantime, which does not belong
             // to this `valid_until`.
             if latest < now + 2 * MAX_READING_GAP {
@@ -456,16 +459,18 @@ impl Monotonic {
         }
         let gap = self.counter.nanos().wrapping_sub(counted);
         // Acquire keeps the store of the offset after the exchange: one thread at a time stores it.
+        // Release publishes the floor to threads that find `UPDATING`.
         let try_begin_update = || {
             self.valid_until
-                .compare_exchange(valid_until, UPDATING, Ordering::Acquire, Ordering::Relaxed)
+                .compare_exchange(valid_until, UPDATING, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         };
         // A counter that has gone back to before its origin reads zero, and stays at zero: it
         // cannot be used.
         if valid_until != UPDATING && counted > 0 && gap < MAX_READING_GAP && try_begin_update() {
-            self.offset.store(now.wrapping_sub(counted), Ordering::Relaxed);
-            // Release pairs with the Acquire load in `now_or_soon`: it publishes the offset.
+            // Release pairs with the Acquire loads of the offset: it publishes the floor.
+            self.offset.store(now.wrapping_sub(counted), Ordering::Release);
+            // Release pairs with the Acquire load in `now_by_counter`: it publishes the offset.
             self.valid_until.store(counted + COUNTER_VALIDITY, Ordering::Release);
         }
         now.max(self.floor.load(Ordering::Relaxed))
@@ -570,15 +575,19 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let step = |nanos: u64| Some(nanos.saturating_add(by));
-        // Release pairs with the Acquire load in `now`: a thread that reads the new time sees
+        // Release pairs with the Acquire load in `nanos`: a thread that reads the new time sees
         // everything that happened before this call.
-        let _ = self.nanos.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+        let _ = self.nanos.fetch_update(Ordering::Release, Ordering::Relaxed, step);
+    }
+
+    fn nanos(&self) -> u64 {
+        self.nanos.load(Ordering::Acquire)
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.nanos.load(Ordering::Acquire))
+        Duration::from_nanos(self.nanos())
     }
 
     fn time_at(&self, instant: Instant) -> Duration {
@@ -621,10 +630,10 @@ mod tests {
             let (counter, mock) = Counter::mock();
             let time = Monotonic::with_counter(counter, true);
             mock.increment(1_000_000_000);
-            time.now_or_soon();
+            time.now_by_counter();
             mock.decrement(3_000_000_000);
             for _ in 0..3 {
-                let (before, now) = (time.now(), time.now_or_soon());
+                let (before, now) = (time.now(), time.now_by_counter());
                 assert!((before..before + 1_000_000_000).contains(&now), "{now} at {before}");
                 mock.increment(step);
             }
@@ -636,9 +645,9 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no counter")]
     fn counter_of_cores_that_do_not_agree_is_not_used() {
         let time = Monotonic::with_counter(Counter::mock().0, false);
-        let before = time.now_or_soon();
+        let before = time.now_by_counter();
         sleep(Duration::from_millis(1));
-        assert!(time.now_or_soon() >= before + 1_000_000);
+        assert!(time.now_by_counter() >= before + 1_000_000);
     }
 
     #[test]
@@ -664,7 +673,7 @@ mod tests {
         let time = Monotonic::new();
         let mut last = 0;
         for _ in 0..if cfg!(miri) { 100 } else { 200_000 } {
-            let (before, now) = (time.now(), time.now_or_soon());
+            let (before, now) = (time.now(), time.now_by_counter());
             assert!(now >= before.max(last), "{now} at {before}, after {last}");
             last = now;
         }
@@ -687,17 +696,17 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no counter")]
     fn counter_measures_the_time_for_as_long_as_it_is_valid() {
         let (time, advance, step_back) = counted();
-        let first = time.now_or_soon();
+        let first = time.now_by_counter();
         let end = valid_until(&time);
         assert_eq!(end, time.counter.nanos() + COUNTER_VALIDITY);
         advance(COUNTER_VALIDITY - 1);
-        assert_eq!(time.now_or_soon(), first + COUNTER_VALIDITY - 1);
+        assert_eq!(time.now_by_counter(), first + COUNTER_VALIDITY - 1);
         assert_eq!(valid_until(&time), end);
         advance(1);
-        time.now_or_soon();
+        time.now_by_counter();
         assert_eq!(valid_until(&time), end + COUNTER_VALIDITY);
         step_back(1);
-        time.now_or_soon();
+        time.now_by_counter();
         assert_eq!(valid_until(&time), end + COUNTER_VALIDITY - 1, "the counter went backwards");
     }
 

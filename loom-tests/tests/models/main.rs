@@ -119,6 +119,8 @@
 //! | | stop | `stop::occupancy_sees_the_whole_wheel_or_nothing` |
 //! | last drop | last drop, drop of a timeout's handle | `stop::one_of_two_last_handles_stops_the_timer`, `stop::handle_from_a_timeout_does_not_undo_the_last_drop` |
 //! | | driver's drop | –: both end in a stop |
+//! | time for a new timeout | update of the offset between clock and counter | `clocks::time_does_not_go_back_while_another_thread_updates_the_offset` |
+//! | manual clock: read | advance | `clocks::manual_time_carries_what_was_done_before` |
 //! | a thread takes a page of nodes | the worker gives out nodes of it | `pages::page_is_taken_while_a_node_comes_back` |
 //! | | the worker returns memory | `pages::memory_of_free_pages_is_returned`, `pages::page_of_returned_memory_is_taken_by_one_of_two` |
 //! | with `LIGHT`: cancel, new timeout | falling asleep | `light::worker_sees_a_cancel_or_is_woken`, `light::worker_that_sets_light_sees_a_cancel_or_is_woken`, `light::worker_sees_a_new_timeout_or_is_woken` |
@@ -151,6 +153,7 @@ use explore::{bound, explore, explore_in_deep, mutant, no_acquire, no_release};
 
 mod announce;
 mod begin_end;
+mod clocks;
 mod delay_queue;
 mod dispatch;
 mod endings;

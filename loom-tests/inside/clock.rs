@@ -1,0 +1,70 @@
+//! Clocks whose words loom sees, and a machine whose time a model moves.
+
+use std::cell::RefCell;
+
+use super::{ManualClock, Monotonic};
+use crate::platform::Counter;
+use crate::sync::inside::{MaybeModelled, model_words};
+use crate::sync::{Arc, Ordering};
+
+/// The time for which an offset between counter and clock is used, in nanoseconds.
+pub const COUNTER_VALIDITY: u64 = super::COUNTER_VALIDITY;
+
+std::thread_local! {
+    /// What the counter of the current execution shows: loom runs all its threads on one.
+    static COUNTED: RefCell<Option<Arc<MaybeModelled>>> = const { RefCell::new(None) };
+}
+
+/// What the counter shows, if the model has one. No order follows from reading it.
+pub(crate) fn counted() -> Option<u64> {
+    COUNTED.with_borrow(Option::clone).map(|counted| counted.fetch_add(0, Ordering::Relaxed))
+}
+
+/// What the operating system's clock shows, if the model has one. It is slower than the counter by
+/// 500 parts per million, which `MAX_DRIFT` allows.
+pub(crate) fn now() -> Option<u64> {
+    counted().map(|counted| counted - counted / 2_000)
+}
+
+/// A clock that reads the counter of a machine, and loom sees its words.
+pub struct CounterClock(Monotonic);
+
+impl CounterClock {
+    #[allow(clippy::new_without_default, reason = "it changes the model")]
+    pub fn new() -> Self {
+        model_words(true);
+        COUNTED.set(Some(Arc::new(MaybeModelled::new(1_000_000))));
+        let clock = Monotonic::with_counter(Counter::new(), true);
+        model_words(false);
+        Self(clock)
+    }
+
+    /// Time passes on the machine.
+    pub fn advance(&self, nanos: u64) {
+        let counted = COUNTED.with_borrow(Option::clone).expect("a machine");
+        counted.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Returns the time for a new timeout, which was not before that of the operating system.
+    #[track_caller]
+    pub fn now_or_soon(&self) -> u64 {
+        let before = now();
+        let now = self.0.now_by_counter();
+        assert!(before.is_some_and(|before| now >= before), "{now} is before {before:?}");
+        now
+    }
+}
+
+impl Drop for CounterClock {
+    fn drop(&mut self) {
+        COUNTED.set(None);
+    }
+}
+
+/// Returns a manual clock that loom sees.
+pub fn manual_clock() -> ManualClock {
+    model_words(true);
+    let clock = ManualClock::new();
+    model_words(false);
+    clock
+}
