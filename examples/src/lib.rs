@@ -72,8 +72,14 @@ impl Default for Lateness {
 impl fmt::Display for Lateness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let max = Duration::from_nanos(self.0.max());
-        write!(f, "p50 {:.2?}, p99 {:.2?}, max {max:.2?}", self.p50(), self.p99())
+        let [p50, p99, max] = [self.p50(), self.p99(), max].map(|late| rounded(late, 2));
+        write!(f, "p50 {p50}, p99 {p99}, max {max}")
     }
+}
+
+/// Formats a duration with this number of decimals. `Debug` alone would format zero as `0.00ns`.
+pub fn rounded(time: Duration, decimals: usize) -> String {
+    if time.is_zero() { "0s".into() } else { format!("{time:.decimals$?}") }
 }
 
 /// Collects the failed expectations of an example. It has passed if there are none.
@@ -98,6 +104,19 @@ impl Verdict {
         println!("\nFAIL");
         self.failures.iter().for_each(|why| println!("  {why}"));
         ExitCode::FAILURE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_of_nothing_is_0s() {
+        let mut lateness = Lateness::default();
+        assert_eq!(lateness.to_string(), "p50 0s, p99 0s, max 0s");
+        lateness.record(Duration::from_micros(1_500));
+        assert_eq!(lateness.to_string(), "p50 1.50ms, p99 1.50ms, max 1.50ms");
     }
 }
 

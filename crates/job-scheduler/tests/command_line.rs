@@ -97,9 +97,9 @@ fn top_shows_nodes_runs_and_what_is_next() {
             && line("last 10s ").contains(" done, 0 failed, 0 skipped")
             && !line("last 10s ").contains(" 0 done,")
             && line("lateness ").contains("p50 ")
-            && has_row(&["1 ", " s left", "first"])
+            && has_row(&["1 ", "s left", "first"])
             // The executing run, the one that is read ahead, and those that are not.
-            && has_row(&[" 1 ", " s ", "work"])
+            && has_row(&[" 1 ", "s ", "work"])
             && has_row(&[" 4 ", "claimed", "work"])
             && has_row(&[" 3 ", "not read", "7", "work"])
             && has_row(&[" 5 ", "not read", "-", "unknown"]);

@@ -80,7 +80,7 @@ fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
     let (before, began) = (resident(), Instant::now());
     schedule(timer, n);
     let took = began.elapsed();
-    println!("new_timeout           {:>9.1} ns each", nanos(took, n));
+    println!("new_timeout           {:>7.1}ns each", nanos(took, n));
 
     let began = Instant::now();
     take_in(timer);
@@ -90,7 +90,7 @@ fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
     if let (Some(before), Some(after)) = (before, resident()) {
         let bytes = after.saturating_sub(before);
         println!(
-            "resident memory       {:>9.2} GB, {:.1} bytes each",
+            "resident memory       {:>6.2} GB, {:.1} bytes each",
             bytes as f64 / 1e9,
             bytes as f64 / n as f64
         );
@@ -100,12 +100,12 @@ fn measure(options: &Options, timer: &HashedWheelTimer) -> Verdict {
     let cancelled = (0..CANCELLED)
         .filter(|_| timer.new_timeout(|_| (), HOUR).expect("the timer is not stopped").cancel());
     let cancelled = cancelled.count();
-    println!("new_timeout, cancel   {:>9.1} ns each", nanos(began.elapsed(), CANCELLED.into()));
+    println!("new_timeout, cancel   {:>7.1}ns each", nanos(began.elapsed(), CANCELLED.into()));
     verdict.expect(cancelled == CANCELLED as usize, format!("{cancelled} timeouts were cancelled"));
 
     let began = Instant::now();
     (0..READ).for_each(|_| _ = std::hint::black_box(timer.stats()));
-    println!("stats                 {:>9.1} ns", nanos(began.elapsed(), READ.into()));
+    println!("stats                 {:>7.1}ns", nanos(began.elapsed(), READ.into()));
 
     let began = Instant::now();
     let left = timer.stop().len() as u64;

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Stats, Timeout};
-use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_examples::{Verdict, rounded};
 use indicatif::HumanCount;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
@@ -239,9 +239,10 @@ fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
     );
     println!("resets       {}", HumanCount(stats.resets));
     println!("tasks        {} slow, {} panics", stats.slow_tasks, stats.panics);
-    println!("turns        {}, the longest {:.2?}", HumanCount(stats.turns), stats.longest_turn);
-    let [p50, p99] = [0.5, 0.99].map(|part| lateness.quantile(part));
-    println!("lateness     p50 at most {p50:.2?}, p99 at most {p99:.2?}, max {:.2?}", lateness.max);
+    println!("turns        {}, the longest {}", HumanCount(stats.turns), rounded(stats.longest_turn, 2));
+    let quantiles = [lateness.quantile(0.5), lateness.quantile(0.99), lateness.max];
+    let [p50, p99, max] = quantiles.map(|late| rounded(late, 2));
+    println!("lateness     p50 at most {p50}, p99 at most {p99}, max {max}");
     println!("page         {} lines, read {reads} times", text.lines().count());
     Ok(verdict)
 }

@@ -17,13 +17,15 @@ fn slow_clients_are_disconnected_and_others_are_served() {
 }
 
 /// A client that sends its request after the time limit is disconnected, and that is no fault of
-/// the server. (With this seed the first client is not one of the slow ones.)
+/// the server. (With this seed the first client is not one of the slow ones.) On a busy machine
+/// there are more of them.
 #[test]
 fn client_that_sends_too_late_is_no_fault() {
     let RunResult { status, text } =
         run("--clients 20 --header-timeout 400ms --answer-timeout 200ms --max-late 5s --stall 1s --seed 2");
     assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains("starved      1 client") && text.contains("PASS"), "{text}");
+    // The line is printed only if there is at least one.
+    assert!(text.contains("starved ") && text.contains("PASS"), "{text}");
 }
 
 /// No machine is as punctual as that, and the program has to detect it.

@@ -191,7 +191,7 @@ fn example_can_be_watched() {
 
     let RunResult { status, text: picture } = run(&format!("{address} --once --size 80x24"));
     assert_eq!(status, Some(0), "{picture}");
-    for part in ["idle_connections: connections", "● live", "512 slots of 10 ms", "▲", "pending", "scheduled"]
+    for part in ["idle_connections: connections", "● live", "512 slots of 10ms", "▲", "pending", "scheduled"]
     {
         assert!(picture.contains(part), "no {part:?} in\n{picture}");
     }
@@ -206,7 +206,7 @@ fn example_can_be_watched() {
 #[test]
 fn wheel_top_has_its_own_timers() {
     for (options, parts) in [
-        ("--once --size 120x40", ["wheel-top: hashed (1 of 2", "512 slots of 10 ms"]),
+        ("--once --size 120x40", ["wheel-top: hashed (1 of 2", "512 slots of 10ms"]),
         ("--once --timer hierarchical", ["wheel-top: hierarchical (2 of 2", "levels of 64 slots"]),
     ] {
         let RunResult { status, text: picture } = run(options);

@@ -31,9 +31,9 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use hashed_wheel::client::Policy;
-use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_examples::{Verdict, rounded};
 use indicatif::HumanCount;
 
 use crate::trial::{CALLS_PER_RETRY, Load, Outcome, RESERVE};
@@ -127,7 +127,7 @@ fn run(options: &Options) -> io::Result<Verdict> {
     policy.hedge_after = Some(hedge_after);
     let hedged = runtime.block_on(trial::run(load, policy, &options.top))?;
 
-    println!("\n{:<24}{:>12}{:>12}", "hedges after", "never", rounded(hedge_after));
+    println!("\n{:<24}{:>12}{:>12}", "hedges after", "never", rounded(hedge_after, 1));
     let row = |name, value: fn(&Outcome) -> String| {
         println!("{name:<24}{:>12}{:>12}", value(&plain), value(&hedged));
     };
@@ -139,10 +139,10 @@ fn run(options: &Options) -> io::Result<Verdict> {
     row("retries", |outcome| count(outcome.counts.retries));
     row("hedges", |outcome| count(outcome.counts.hedges));
     row("  answered first", |outcome| count(outcome.counts.hedges_that_won));
-    row("answer to a read: p50", |outcome| rounded(outcome.counts.quantile(0.5)));
-    row("  p95", |outcome| rounded(outcome.counts.quantile(0.95)));
-    row("  p99", |outcome| rounded(outcome.counts.quantile(0.99)));
-    row("  p99.9", |outcome| rounded(outcome.counts.quantile(0.999)));
+    row("answer to a read: p50", |outcome| rounded(outcome.counts.quantile(0.5), 1));
+    row("  p95", |outcome| rounded(outcome.counts.quantile(0.95), 1));
+    row("  p99", |outcome| rounded(outcome.counts.quantile(0.99), 1));
+    row("  p99.9", |outcome| rounded(outcome.counts.quantile(0.999), 1));
     row("server: requests", |outcome| count(outcome.server.requests));
     row("  abandoned by clients", |outcome| count(outcome.server.abandoned));
     row("  writes done twice", |outcome| count(outcome.server.repeated));
@@ -192,8 +192,4 @@ fn check(verdict: &mut Verdict, trial_name: &str, outcome: &Outcome, options: &O
 
 fn count(number: u64) -> String {
     HumanCount(number).to_string()
-}
-
-fn rounded(time: Duration) -> String {
-    format!("{time:.1?}")
 }

@@ -57,7 +57,7 @@ impl Client {
         timer.sleep(stall).await.map_err(io::Error::other)?;
         let mut sent = None;
         let talk = self.talk(stream, &timer, limits, &mut sent);
-        let end = timer.timeout(Duration::from_secs(60), talk).await;
+        let end = timer.timeout(patience(limits), talk).await;
         let (time, late) = (began.elapsed(), connected.elapsed());
         let was_starved = sent.is_some_and(|sent| sent - began >= limits.header);
         let (count, limit, answer) = match self {
@@ -117,6 +117,12 @@ impl Client {
     }
 }
 
+/// Returns how long a client waits for the server: longer than the time limits of the server, which
+/// ends each connection.
+fn patience(limits: Limits) -> Duration {
+    limits.header.max(limits.answer) + Duration::from_secs(60)
+}
+
 /// Treats an error because of a closed connection as the end of the input.
 fn is_closed(error: io::Error) -> io::Result<usize> {
     if error.kind() == io::ErrorKind::ConnectionReset { Ok(0) } else { Err(error) }
@@ -130,5 +136,21 @@ impl Counts {
         self.starved += other.starved;
         self.wrong.extend(other.wrong);
         self.lateness.add(&other.lateness);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hashed_wheel_examples::options::A_DAY;
+
+    use super::*;
+
+    #[test]
+    fn clients_wait_longer_than_the_server() {
+        let [short, long] = [Duration::from_millis(1), A_DAY];
+        for (header, answer) in [(short, short), (short, long), (long, short), (long, long)] {
+            let waits = patience(Limits { header, answer });
+            assert!(waits > header && waits > answer, "{waits:?}: {header:?}, {answer:?}");
+        }
     }
 }

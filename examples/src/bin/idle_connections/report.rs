@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use hashed_wheel_examples::rounded;
 use hdrhistogram::Histogram;
 use indicatif::HumanCount;
 
@@ -89,8 +90,8 @@ impl fmt::Display for Report<'_> {
         if let Some(Seen { closed, kept, longest_gap, .. }) = outcome.clients {
             let (closed, kept) = (count(closed), count(kept));
             writeln!(f, "clients      observed {closed} correctly closed and {kept} correctly kept;")?;
-            let gap = Duration::from_millis(longest_gap);
-            writeln!(f, "             longest pause between packets of active clients: {gap:.1?}")?;
+            let gap = rounded(Duration::from_millis(longest_gap), 1);
+            writeln!(f, "             longest pause between packets of active clients: {gap}")?;
         }
         if server.closed > 0 {
             writeln!(f, "lateness              p50        p99      p99.9        max")?;
@@ -109,7 +110,8 @@ impl fmt::Display for Report<'_> {
         match outcome.worker_cpu {
             Some(cpu) => {
                 let share = 100.0 * cpu.as_secs_f64() / life.as_secs_f64();
-                writeln!(f, "worker       {cpu:.1?} of CPU time in {life:.1?}: {share:.2} % of one core")?;
+                let cpu = rounded(cpu, 1);
+                writeln!(f, "worker       {cpu} of CPU time in {life:.1?}: {share:.2} % of one core")?;
             }
             None => writeln!(f, "worker       CPU time: not available on this system")?,
         }
@@ -135,7 +137,7 @@ impl fmt::Display for Lateness<'_> {
         quantiles
             .iter()
             .chain([&self.0.max()])
-            .try_for_each(|&nanos| write!(f, "{:>11.2?}", Duration::from_nanos(nanos)))
+            .try_for_each(|&nanos| write!(f, "{:>11}", rounded(Duration::from_nanos(nanos), 2)))
     }
 }
 

@@ -93,7 +93,7 @@ fn header(state: &State, area: Rect, buf: &mut Buffer) {
 }
 
 fn in_a_turn(time: Duration) -> String {
-    format!("in a turn for {} s", time.as_secs())
+    format!("in a turn for {}s", time.as_secs())
 }
 
 /// Draws a frame with a title and returns the area inside.
@@ -128,7 +128,7 @@ fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
 }
 
 fn pending(timer: &Timer, area: Rect, buf: &mut Buffer) {
-    let inner = panel(format!("pending, {} s", PAST.as_secs()), area, buf);
+    let inner = panel(format!("pending, {}s", PAST.as_secs()), area, buf);
     let [line, history] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
     let mut text = vec![count(timer.now.pending).bold()];
     if let Some(wheel) = timer.wheel.as_ref().filter(|wheel| wheel.on_the_way > 0) {
@@ -192,7 +192,7 @@ fn worker(timer: &Timer, area: Rect, buf: &mut Buffer) {
 
 fn lateness(timer: &Timer, area: Rect, buf: &mut Buffer) {
     let worst = span(timer.now.worst_lateness);
-    let inner = panel(format!("lateness, {} s (maximum {worst})", LATENESS.as_secs()), area, buf);
+    let inner = panel(format!("lateness, {}s (maximum {worst})", LATENESS.as_secs()), area, buf);
     let [line, chart, axis] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(inner);
     let lately = timer.lateness();
@@ -270,5 +270,5 @@ pub(crate) fn span(time: Duration) -> String {
     let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
     let digits = format!("{value:.decimals$}");
     let digits = if decimals > 0 { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
-    format!("{digits} {name}")
+    format!("{digits}{name}")
 }

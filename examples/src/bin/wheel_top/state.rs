@@ -168,7 +168,7 @@ impl State {
         let address = self.address;
         match (self.gone, self.silence()) {
             (None, None) => "live".into(),
-            (None, Some(silence)) => format!("silent for {} s", silence.as_secs()),
+            (None, Some(silence)) => format!("silent for {}s", silence.as_secs()),
             (Some(Why::Ended), _) => "the program has ended".into(),
             (Some(Why::NotListening), _) => {
                 format!("no program listens on {address}: start an example with --top {address}")

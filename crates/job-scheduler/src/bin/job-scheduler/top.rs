@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hashed_wheel_job_scheduler::{ActiveRun, Jobs, NodeLoad, Overview, RunState};
+use jiff::Timestamp;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Stylize};
@@ -116,7 +117,7 @@ fn summary(overview: &Overview) -> Vec<Line<'static>> {
     let Overview { waiting, blocked, done, failed, omitted, .. } = overview;
     let running: u64 = overview.nodes.iter().map(|load| load.running).sum();
     let claimed: u64 = overview.nodes.iter().map(|load| load.claimed).sum();
-    let [p50, p99, max] = overview.lateness.map(|late| format!("{late:.1?}"));
+    let [p50, p99, max] = overview.lateness.map(rounded);
     let jobs = overview.jobs;
     let or_more = if jobs >= 10_000 { " or more" } else { "" };
     let mut lines = vec![
@@ -134,26 +135,28 @@ fn summary(overview: &Overview) -> Vec<Line<'static>> {
 }
 
 fn node(overview: &Overview, NodeLoad { node, claimed, running, .. }: &NodeLoad) -> Line<'static> {
-    let left = node.alive_until.duration_since(overview.now).unsigned_abs();
-    let lease = if node.is_alive { format!("{left:.1?} left") } else { format!("lost {left:.1?} ago") };
+    let lease = if node.is_alive {
+        format!("{} left", rounded(time_between(overview.now, node.alive_until)))
+    } else {
+        format!("lost {} ago", rounded(time_between(node.alive_until, overview.now)))
+    };
     let line = format!("{:<6} {lease:18} {running:7}  {claimed:7}  {}", node.id, node.name);
     if node.is_alive { line.into() } else { line.fg(Color::LightRed).into() }
 }
 
 fn running(overview: &Overview, run: &ActiveRun) -> Line<'static> {
-    let took =
-        run.started.map_or(Duration::ZERO, |started| overview.now.duration_since(started).unsigned_abs());
+    let took = rounded(run.started.map_or(Duration::ZERO, |started| time_between(started, overview.now)));
     let mark =
         if run.interrupted > 0 { format!(" (interrupted {})", run.interrupted) } else { String::new() };
     let number = run.run.unwrap_or(0);
     let start = format!("{:>13}   {number:<9} {:<6} ", run.job, run.node.unwrap_or(0));
-    format!("{start}{took:<12.1?} {}{mark}", run.handler).into()
+    format!("{start}{took:<12} {}{mark}", run.handler).into()
 }
 
 fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
     let ahead = run.start_at.duration_since(overview.now);
     let sign = if ahead.is_negative() { "-" } else { "" };
-    let time = format!("{sign}{:.1?}", ahead.unsigned_abs());
+    let time = format!("{sign}{}", rounded(ahead.unsigned_abs()));
     let state = run.state.map_or("not read", |state| match state {
         RunState::Claimed => "claimed",
         _ => "waiting",
@@ -162,4 +165,27 @@ fn next(overview: &Overview, run: &ActiveRun) -> Line<'static> {
     let line = format!("{:>13}   {state:9} {node:<6} {time:<12} {}", run.job, run.handler);
     // Later than the prefetch would explain.
     if ahead.as_secs_f64() < -1.0 { line.fg(Color::Yellow).into() } else { line.into() }
+}
+
+/// Returns zero if `end` is before `begin`, because clocks differ.
+fn time_between(begin: Timestamp, end: Timestamp) -> Duration {
+    Duration::try_from(end.duration_since(begin)).unwrap_or(Duration::ZERO)
+}
+
+/// Formats a duration with one decimal. `Debug` alone would format zero as `0.0ns`.
+fn rounded(time: Duration) -> String {
+    if time.is_zero() { "0s".into() } else { format!("{time:.1?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_and_negative_times_are_0s() {
+        let [begin, end] = [1_500, 3_000].map(|millis| Timestamp::from_millisecond(millis).unwrap());
+        for (begin, end, text) in [(begin, end, "1.5s"), (begin, begin, "0s"), (end, begin, "0s")] {
+            assert_eq!(rounded(time_between(begin, end)), text);
+        }
+    }
 }
