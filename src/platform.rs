@@ -222,16 +222,17 @@ pub(crate) const HAS_COUNTER: bool = cfg!(not(any(miri, target_family = "wasm"))
 /// If it cannot be found out what the kernel uses, the answer is no. This reads a file.
 pub(crate) fn counters_agree() -> bool {
     #[cfg(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri)))]
-    {
-        let read = |name| {
-            std::fs::read_to_string(format!("/sys/devices/system/clocksource/clocksource0/{name}"))
-                .unwrap_or_default()
-        };
-        is_counter(read("current_clocksource").trim_end(), &read("available_clocksource"))
-    }
+    return kernel_uses_counter(std::path::Path::new("/sys/devices/system/clocksource/clocksource0"));
     // Elsewhere the platform guarantees it, or does not tell.
     #[cfg(not(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri))))]
     true
+}
+
+/// Whether the files in this folder name the counter as the kernel's source of time.
+#[cfg(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri)))]
+fn kernel_uses_counter(folder: &std::path::Path) -> bool {
+    let read = |name| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    is_counter(read("current_clocksource").trim_end(), &read("available_clocksource"))
 }
 
 /// Whether this clock source of Linux is the counter, or is computed from it by a virtual machine
@@ -318,12 +319,24 @@ mod tests {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     #[test]
     fn the_counter_is_trusted_if_the_kernel_uses_it() {
-        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        match std::fs::read_to_string(path).unwrap_or_default().trim_end() {
-            "tsc" => assert!(super::counters_agree()),
-            "" | "hpet" | "acpi_pm" | "jiffies" => assert!(!super::counters_agree()),
-            _ => {}
-        }
+        let folder = std::env::temp_dir().join(format!("hashed-wheel-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let current = folder.join("current_clocksource");
+        std::fs::write(folder.join("available_clocksource"), "tsc hpet acpi_pm \n").unwrap();
+        std::fs::write(&current, "tsc\n").unwrap();
+        assert!(kernel_uses_counter(&folder));
+        std::fs::write(&current, "hpet\n").unwrap();
+        assert!(!kernel_uses_counter(&folder));
+        std::fs::remove_file(&current).unwrap();
+        assert!(!kernel_uses_counter(&folder), "the source is not known");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    #[test]
+    fn the_counters_agree_if_this_kernel_uses_them() {
+        let folder = std::path::Path::new("/sys/devices/system/clocksource/clocksource0");
+        assert_eq!(counters_agree(), kernel_uses_counter(folder));
     }
 
     #[test]

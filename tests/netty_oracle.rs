@@ -11,9 +11,10 @@
 //!   Netty.)
 //! * A cancelled timeout: Netty counts it until its worker processes the cancellation. Until then
 //!   it keeps its place under the limit.
-//! * A timeout that is cancelled in the tick in which the worker reaches it: Netty 4.1 subtracts it
-//!   from the count twice.
-//! * `stop`: Netty 4.1 does not cancel the timeouts that it returns. Netty continues to count them.
+//! * A timeout that is cancelled in the tick in which the worker reaches it: Netty 4.1.48 subtracts
+//!   it from the count twice.
+//! * `stop`: Netty before 4.1.111 does not cancel the timeouts that it returns. Both
+//!   recorded versions continue to count them.
 //! * A rejection by a stopped timer: Netty counts the timeout permanently.
 //! * `stop` in the middle of `newTimeout`: Netty loses the timeout.
 //! * More than 100 000 new timeouts at a time: Netty delays the rest until the next tick, and fires

@@ -1,6 +1,7 @@
 //! What a thread's cache keeps of the timers that the thread uses, and until when.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
@@ -285,7 +286,9 @@ fn a_clock_may_use_another_timer_when_it_is_dropped() {
     helper.end();
 }
 
-struct PanicsWhenDropped;
+struct PanicsWhenDropped {
+    drops: Arc<AtomicUsize>,
+}
 
 impl Clock for PanicsWhenDropped {
     fn now(&self) -> Duration {
@@ -295,6 +298,7 @@ impl Clock for PanicsWhenDropped {
 
 impl Drop for PanicsWhenDropped {
     fn drop(&mut self) {
+        self.drops.fetch_add(1, Ordering::Relaxed);
         panic!("in the drop of a clock or waker");
     }
 }
@@ -303,22 +307,27 @@ impl Drop for PanicsWhenDropped {
 /// its drop.
 #[test]
 fn a_clock_and_a_waker_may_panic_when_they_are_dropped() {
-    let waker = PanicsWhenDropped;
-    let builder = HashedWheelTimer::builder().clock(PanicsWhenDropped).waker(move || _ = waker.now());
+    let drops = Arc::new(AtomicUsize::new(0));
+    let clock = PanicsWhenDropped { drops: drops.clone() };
+    let waker = PanicsWhenDropped { drops: drops.clone() };
+    let builder = HashedWheelTimer::builder().clock(clock).waker(move || _ = waker.now());
     let (timer, driver) = builder.build_driven().unwrap();
     let timeout = use_timer(&timer);
     let memory = timeout.timer();
     drop((timer, driver));
     drop(memory);
     assert!(timeout.is_cancelled());
+    assert_eq!(drops.load(Ordering::Relaxed), 0, "the timeout keeps the clock and the waker");
     drop(timeout);
+    assert_eq!(drops.load(Ordering::Relaxed), 2);
 }
 
 /// A cancel completes the work for its own timer before the cache drops the clock of another timer.
 /// So a panic in the drop of that clock changes nothing.
 #[test]
 fn another_timers_clock_does_not_break_a_cancel() {
-    let (stopped, driver) = HashedWheelTimer::builder().clock(PanicsWhenDropped).build_driven().unwrap();
+    let clock = PanicsWhenDropped { drops: Arc::default() };
+    let (stopped, driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
     let (timer, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
     let helper = Helper::new();
     let its_timer = stopped.clone();

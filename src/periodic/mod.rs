@@ -261,6 +261,9 @@ impl Periodic {
 ///
 /// It dereferences to the [`Periodic`]. A run that is in progress at the drop continues.
 ///
+/// A chain of tasks that each own the next guard is limited as with
+/// [`CancelOnDrop`](crate::CancelOnDrop), in a debug build to half the length.
+///
 /// # Examples
 ///
 /// See [`Periodic::cancel_on_drop`].

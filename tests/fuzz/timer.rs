@@ -5,8 +5,9 @@
 //! of a task that the executor has), because a script has one thread; runs of periodic tasks that
 //! are refused under `RunOnWorker` or `Retry`, several refused tasks that wait at the same time,
 //! and an executor that drops a task that it was given earlier (`tests/rejection.rs`); the
-//! adapters, `client` and `timeout`, which are made of what is compared here; `jitter`, missed
-//! ticks and an end of a periodic task by itself; texts, such as `Debug` and reports.
+//! adapters, `client` and `timeout`, which are made of what is compared here; of periodic tasks,
+//! `jitter`, policies for missed runs, `continue_after_shutdown` and an end by themselves; texts,
+//! such as `Debug` and reports.
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
 mod keyed;
