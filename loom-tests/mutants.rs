@@ -21,22 +21,37 @@ pub const ROWS: &[Row] = &[
         "counted.wrapping_add(self.offset.load(«Ordering::Acquire»))",
         "Ordering::Relaxed",
     ),
-    // A thread that finds an update in progress does not see the floor.
-    mutant(
-        "UpdateWithoutRelease",
-        "clock.rs",
-        "compare_exchange(valid_until, UPDATING, «Ordering::AcqRel», Ordering::Relaxed)",
-        "Ordering::Acquire",
-    ),
-    // A thread that finds a new offset to be valid does not see that offset.
+    // A thread that finds the new `valid_until` does not see the new offset.
     mutant(
         "ValidityWithoutRelease",
         "clock.rs",
         "self.valid_until.store(counted + COUNTER_VALIDITY, «Ordering::Release»)",
         "Ordering::Relaxed",
     ),
-    // The latest time of the old offset is not recorded.
-    mutant("OffsetWithoutFloor", "clock.rs", "self.floor.fetch_max(latest, Ordering::Relaxed);", ""),
+    mutant(
+        "ValidityWithoutAcquire",
+        "clock.rs",
+        "(self.counter.nanos(), self.valid_until.load(«Ordering::Acquire»))",
+        "Ordering::Relaxed",
+    ),
+    // The latest time of the old offset is not in the floor.
+    mutant("OffsetWithoutFloor", "clock.rs", "latest = latest.max(of_offset);", ""),
+    // What a thread returns that does not update the offset is not in the floor.
+    mutant(
+        "TimeWithoutFloor",
+        "clock.rs",
+        "self.floor.fetch_max(«latest», Ordering::Relaxed)",
+        "if valid_until == UPDATING { 0 } else { latest }",
+    ),
+    // A thread replaces an offset that another thread has just set.
+    mutant(
+        "ValidOffsetReplaced",
+        "clock.rs",
+        "valid_until != UPDATING && «!is_valid(valid_until, counted_again)»",
+        "true",
+    ),
+    // The time of an offset may be behind the clock.
+    mutant("OffsetWithoutDrift", "clock.rs", "self.now() + «MAX_DRIFT»", "0"),
     // --- engine/caller.rs ------------------------------------------------------------------------
     // `new_timeout` does not look at the state before it pushes.
     mutant(

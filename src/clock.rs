@@ -378,13 +378,14 @@ impl Clock for MonotonicClock {
 pub(crate) struct Monotonic {
     clock: MonotonicClock,
     counter: Counter,
+    is_counter_used: bool,
     /// The difference between the time and the counter.
     offset: AtomicU64,
     /// The counter's value at which `offset` expires. [`UPDATING`] while a thread sets both, and
     /// always if the counter is not used.
     valid_until: AtomicU64,
-    /// The latest time that was returned before `offset` was set. The time never goes back before
-    /// it.
+    /// The time never goes back before it. No time that was returned is later, except for those of
+    /// the offset that is valid.
     floor: AtomicU64,
 }
 
@@ -413,7 +414,8 @@ impl Monotonic {
     fn with_counter(counter: Counter, is_used: bool) -> Self {
         let [offset, floor] = [(); 2].map(|()| AtomicU64::new(0));
         let valid_until = AtomicU64::new(if is_used { 0 } else { UPDATING });
-        Self { clock: MonotonicClock::new(), counter, offset, valid_until, floor }
+        let clock = MonotonicClock::new();
+        Self { clock, counter, is_counter_used: is_used, offset, valid_until, floor }
     }
 
     fn now(&self) -> u64 {
@@ -428,10 +430,7 @@ impl Monotonic {
         // Acquire pairs with the Release store in `synchronise`: the offset is at least as new as
         // this value.
         let (counted, valid_until) = (self.counter.nanos(), self.valid_until.load(Ordering::Acquire));
-        // From COUNTER_VALIDITY before `valid_until` up to it. Synchronise also if the counter is
-        // before this period, because it went backwards (suspend, VM migration), and if the value
-        // is `UPDATING`.
-        if valid_until.wrapping_sub(counted).wrapping_sub(1) < COUNTER_VALIDITY {
+        if is_valid(valid_until, counted) {
             // Acquire pairs with the Release store in `synchronise`: this thread may have read the
             // old `valid_until` and then the new offset. Then it sees the floor that belongs to it.
             let now = counted.wrapping_add(self.offset.load(Ordering::Acquire));
@@ -447,17 +446,26 @@ impl Monotonic {
     /// it.
     #[cold]
     fn synchronise(&self, counted: u64, valid_until: u64) -> u64 {
+        if !self.is_counter_used {
+            return self.now();
+        }
         let now = self.now() + MAX_DRIFT;
+        let mut latest = now;
         if valid_until != UPDATING {
-            // Acquire: as in `now_by_counter`.
-            let latest = valid_until.wrapping_add(self.offset.load(Ordering::Acquire));
-            // Otherwise another thread has set a new offset in the meantime, which does not belong
-            // to this `valid_until`.
-            if latest < now + 2 * MAX_READING_GAP {
-                self.floor.fetch_max(latest, Ordering::Relaxed);
+            // The latest time of this offset. Acquire: as in `now_by_counter`.
+            let of_offset = valid_until.wrapping_add(self.offset.load(Ordering::Acquire));
+            // Otherwise the offset has not expired, or it is a newer one, which does not belong to
+            // this `valid_until`. Then this thread does not replace it.
+            if of_offset < now + 2 * MAX_READING_GAP {
+                latest = latest.max(of_offset);
             }
         }
-        let gap = self.counter.nanos().wrapping_sub(counted);
+        // Before the offset is set: another thread may use the new offset with the old
+        // `valid_until`, up to the time `now`. And before the time is returned: an offset that
+        // another thread sets may be less far ahead of the clock.
+        let latest = latest.max(self.floor.fetch_max(latest, Ordering::Relaxed));
+        let counted_again = self.counter.nanos();
+        let gap = counted_again.wrapping_sub(counted);
         // Acquire keeps the store of the offset after the exchange: one thread at a time stores it.
         // Release publishes the floor to threads that find `UPDATING`.
         let try_begin_update = || {
@@ -465,16 +473,29 @@ impl Monotonic {
                 .compare_exchange(valid_until, UPDATING, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         };
+        // `counted` may have been read before another thread set the offset. Then the offset is
+        // valid, and times that are not in the floor may have been returned.
+        let may_update = valid_until != UPDATING && !is_valid(valid_until, counted_again);
         // A counter that has gone back to before its origin reads zero, and stays at zero: it
         // cannot be used.
-        if valid_until != UPDATING && counted > 0 && gap < MAX_READING_GAP && try_begin_update() {
+        if may_update && counted > 0 && gap < MAX_READING_GAP && try_begin_update() {
             // Release pairs with the Acquire loads of the offset: it publishes the floor.
             self.offset.store(now.wrapping_sub(counted), Ordering::Release);
             // Release pairs with the Acquire load in `now_by_counter`: it publishes the offset.
             self.valid_until.store(counted + COUNTER_VALIDITY, Ordering::Release);
         }
-        now.max(self.floor.load(Ordering::Relaxed))
+        latest
     }
+}
+
+/// Whether the counter's value is in the time of an offset: from [`COUNTER_VALIDITY`] before
+/// `valid_until` up to it.
+///
+/// It is not if the counter is before this time, because it went backwards (suspend, VM migration),
+/// or if `valid_until` is [`UPDATING`].
+#[inline]
+fn is_valid(valid_until: u64, counted: u64) -> bool {
+    valid_until.wrapping_sub(counted).wrapping_sub(1) < COUNTER_VALIDITY
 }
 
 /// A clock for tests: its time changes only in [`advance`](Self::advance). Clones share the time.
@@ -746,16 +767,32 @@ mod tests {
             let latest = latest(time.now());
             let valid_until = 1_000;
             time.offset.store(latest.wrapping_sub(valid_until), Ordering::Relaxed);
-            time.synchronise(time.counter.nanos(), valid_until);
-            (latest, time.floor.load(Ordering::Relaxed))
+            let returned = time.synchronise(time.counter.nanos(), valid_until);
+            let floor = time.floor.load(Ordering::Relaxed);
+            assert_eq!(floor, returned);
+            (latest, floor)
         };
         for _ in 0..100 {
             // The time that the clock was read before is not ahead by more than two gaps.
             let (latest, floor) = synchronised(|now| now + MAX_DRIFT + 2 * MAX_READING_GAP - 1);
-            assert_eq!(floor, latest);
+            assert!(floor >= latest, "{floor}, {latest}");
         }
-        let (_, floor) = synchronised(|now| now + 1_000_000_000_000);
-        assert_eq!(floor, 0, "the offset of another thread");
+        let (latest, floor) = synchronised(|now| now + 1_000_000_000_000);
+        assert!(floor < latest, "the offset of another thread");
+    }
+
+    /// The thread was interrupted between its readings of the counter and of `valid_until`, and
+    /// another thread has set the offset meanwhile.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no counter")]
+    fn offset_that_is_valid_is_not_replaced() {
+        let (time, advance, _) = counted();
+        let counted = time.counter.nanos();
+        advance(1);
+        time.now_by_counter();
+        let (end, offset) = (valid_until(&time), time.offset.load(Ordering::Relaxed));
+        time.synchronise(counted, end);
+        assert_eq!((valid_until(&time), time.offset.load(Ordering::Relaxed)), (end, offset));
     }
 
     #[test]

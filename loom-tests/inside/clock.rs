@@ -10,30 +10,46 @@ use crate::sync::{Arc, Ordering};
 /// The time for which an offset between counter and clock is used, in nanoseconds.
 pub const COUNTER_VALIDITY: u64 = super::COUNTER_VALIDITY;
 
+/// How the operating system's clock differs from the counter: by one in 1 001, which is as far as
+/// `MAX_DRIFT` allows.
+#[derive(Clone, Copy)]
+pub enum Drift {
+    Slower,
+    Faster,
+}
+
 std::thread_local! {
     /// What the counter of the current execution shows: loom runs all its threads on one.
-    static COUNTED: RefCell<Option<Arc<MaybeModelled>>> = const { RefCell::new(None) };
+    static COUNTED: RefCell<Option<(Arc<MaybeModelled>, Drift)>> = const { RefCell::new(None) };
 }
 
-/// What the counter shows, if the model has one. No order follows from reading it.
+/// What the counter shows, and how the clock differs, if the model has them. No order follows from
+/// reading it.
+fn read() -> Option<(u64, Drift)> {
+    let (counted, drift) = COUNTED.with_borrow(Option::clone)?;
+    Some((counted.fetch_add(0, Ordering::Relaxed), drift))
+}
+
+/// What the counter shows, if the model has one.
 pub(crate) fn counted() -> Option<u64> {
-    COUNTED.with_borrow(Option::clone).map(|counted| counted.fetch_add(0, Ordering::Relaxed))
+    read().map(|(counted, _)| counted)
 }
 
-/// What the operating system's clock shows, if the model has one. It is slower than the counter by
-/// 500 parts per million, which `MAX_DRIFT` allows.
+/// What the operating system's clock shows, if the model has one.
 pub(crate) fn now() -> Option<u64> {
-    counted().map(|counted| counted - counted / 2_000)
+    read().map(|(counted, drift)| match drift {
+        Drift::Slower => counted - counted / 1_001,
+        Drift::Faster => counted + counted / 1_001,
+    })
 }
 
 /// A clock that reads the counter of a machine, and loom sees its words.
 pub struct CounterClock(Monotonic);
 
 impl CounterClock {
-    #[allow(clippy::new_without_default, reason = "it changes the model")]
-    pub fn new() -> Self {
+    pub fn new(drift: Drift) -> Self {
         model_words(true);
-        COUNTED.set(Some(Arc::new(MaybeModelled::new(1_000_000))));
+        COUNTED.set(Some((Arc::new(MaybeModelled::new(1_000_000)), drift)));
         let clock = Monotonic::with_counter(Counter::new(), true);
         model_words(false);
         Self(clock)
@@ -41,7 +57,7 @@ impl CounterClock {
 
     /// Time passes on the machine.
     pub fn advance(&self, nanos: u64) {
-        let counted = COUNTED.with_borrow(Option::clone).expect("a machine");
+        let (counted, _) = COUNTED.with_borrow(Option::clone).expect("a machine");
         counted.fetch_add(nanos, Ordering::Relaxed);
     }
 

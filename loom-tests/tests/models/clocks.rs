@@ -1,24 +1,31 @@
 //! The clocks. The machine's counter and its clock drift apart, and threads share an offset between
 //! the two: the time is never behind the clock, and never goes back.
 
-use hashed_wheel::inside::{COUNTER_VALIDITY, CounterClock, manual_clock};
+use hashed_wheel::inside::{COUNTER_VALIDITY, CounterClock, Drift, manual_clock};
 
 use super::*;
 
 /// Returns a clock with an offset that is valid for one more nanosecond.
-fn with_offset() -> Arc<CounterClock> {
-    let clock = Arc::new(CounterClock::new());
+fn with_offset(drift: Drift) -> Arc<CounterClock> {
+    let clock = Arc::new(CounterClock::new(drift));
     clock.now_or_soon();
     clock.advance(COUNTER_VALIDITY - 1);
     clock
 }
 
-/// Reads the time twice on another thread.
-fn read_twice(clock: &Arc<CounterClock>) -> thread::JoinHandle<()> {
+/// Does this on another thread, with a function that reads the time.
+fn read(
+    clock: &Arc<CounterClock>,
+    steps: impl FnOnce(&CounterClock, &mut dyn FnMut()) + Send + 'static,
+) -> thread::JoinHandle<()> {
     let clock = Arc::clone(clock);
     thread::spawn(move || {
-        let [first, second] = [(); 2].map(|()| clock.now_or_soon());
-        assert!(first <= second, "the time goes back from {first} to {second}");
+        let mut last = 0;
+        steps(&clock, &mut || {
+            let now = clock.now_or_soon();
+            assert!(last <= now, "the time goes back from {last} to {now}");
+            last = now;
+        });
     })
 }
 
@@ -29,14 +36,52 @@ fn time_does_not_go_back_while_another_thread_updates_the_offset() {
         no_acquire("clock.rs now_by_counter"),
         mutant("OffsetWithoutRelease"),
         mutant("OffsetWithoutAcquire"),
-        mutant("UpdateWithoutRelease"),
-        mutant("ValidityWithoutRelease"),
         mutant("OffsetWithoutFloor"),
     ];
     explore(Some(2), mutants, || {
-        let clock = with_offset();
-        let reader = read_twice(&clock);
+        let clock = with_offset(Drift::Slower);
+        let reader = read(&clock, |_, read| (0..2).for_each(|_| read()));
         clock.advance(1);
+        clock.now_or_soon();
+        reader.join().unwrap();
+    });
+}
+
+/// The thread reads the operating system's clock during the update. The new offset is as old as the
+/// update.
+#[test]
+fn time_does_not_go_back_after_a_long_update() {
+    let mutants = [
+        mutant("TimeWithoutFloor"),
+        mutant("OffsetWithoutDrift"),
+        mutant("ValidityWithoutRelease"),
+        mutant("ValidityWithoutAcquire"),
+    ];
+    explore(Some(2), mutants, || {
+        let clock = with_offset(Drift::Faster);
+        clock.advance(1);
+        let reader = read(&clock, |clock, read| {
+            clock.advance(COUNTER_VALIDITY - 10_000);
+            (0..2).for_each(|_| read());
+        });
+        clock.now_or_soon();
+        reader.join().unwrap();
+    });
+}
+
+/// A thread has read the counter before another thread updates the offset.
+#[test]
+fn offset_that_is_valid_is_not_replaced() {
+    explore(Some(3), [mutant("ValidOffsetReplaced")], || {
+        let clock = with_offset(Drift::Slower);
+        clock.advance(1);
+        let reader = read(&clock, |clock, read| {
+            clock.advance(5);
+            read();
+            // Until the clock falls behind the counter by one more nanosecond.
+            clock.advance(244);
+            (0..2).for_each(|_| read());
+        });
         clock.now_or_soon();
         reader.join().unwrap();
     });

@@ -239,7 +239,7 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
     ("engine/state.rs set_started acquire", "the caller has the lock of the thread's handle"),
     (
         "clock.rs synchronise acquire",
-        "loom does no store before an earlier exchange; and a thread that raises the floor reads the newest",
+        "loom does no store before an earlier exchange, and an exchange of the floor reads the newest",
     ),
     ("engine/state.rs set_started release", "a caller uses of the thread only what was there before"),
     (
