@@ -10,12 +10,15 @@ use crate::sync::{Arc, Ordering};
 /// The time for which an offset between counter and clock is used, in nanoseconds.
 pub const COUNTER_VALIDITY: u64 = super::COUNTER_VALIDITY;
 
-/// How the operating system's clock differs from the counter: by one in 1 001, which is as far as
-/// `MAX_DRIFT` allows.
-#[derive(Clone, Copy)]
+/// How the operating system's clock differs from the counter.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Drift {
+    /// By one in 1 001, which is as far as `MAX_DRIFT` allows.
     Slower,
+    /// By as much.
     Faster,
+    /// By one in 12: a program slews the clock.
+    MuchSlower,
 }
 
 std::thread_local! {
@@ -40,6 +43,7 @@ pub(crate) fn now() -> Option<u64> {
     read().map(|(counted, drift)| match drift {
         Drift::Slower => counted - counted / 1_001,
         Drift::Faster => counted + counted / 1_001,
+        Drift::MuchSlower => counted - counted / 12,
     })
 }
 
@@ -61,13 +65,17 @@ impl CounterClock {
         counted.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Returns the time for a new timeout, which was not before that of the operating system.
+    /// Returns the time for a new timeout, which was not before that of the operating system, and
+    /// is ahead of it by less than a microsecond, unless the clock is slewed.
     #[track_caller]
     pub fn now_or_soon(&self) -> u64 {
-        let before = now();
-        let now = self.0.now_by_counter();
-        assert!(before.is_some_and(|before| now >= before), "{now} is before {before:?}");
-        now
+        let before = now().expect("a machine");
+        let time = self.0.now_by_counter();
+        let (_, drift) = read().expect("a machine");
+        let after = now().expect("a machine");
+        assert!(before <= time, "{time} is before {before}");
+        assert!(drift == Drift::MuchSlower || time < after + 1_000, "{time} is after {after}");
+        time
     }
 }
 

@@ -47,6 +47,18 @@ fn time_does_not_go_back_while_another_thread_updates_the_offset() {
     });
 }
 
+/// A time at the end of the old offset is far ahead of the clock.
+#[test]
+fn time_does_not_go_back_while_the_clock_is_slewed() {
+    explore(Some(2), [mutant("OffsetWithoutFloor"), mutant("OffsetWithoutRelease")], || {
+        let clock = with_offset(Drift::MuchSlower);
+        let reader = read(&clock, |_, read| (0..2).for_each(|_| read()));
+        clock.advance(1);
+        clock.now_or_soon();
+        reader.join().unwrap();
+    });
+}
+
 /// The thread reads the operating system's clock during the update. The new offset is as old as the
 /// update.
 #[test]
@@ -78,7 +90,8 @@ fn offset_that_is_valid_is_not_replaced() {
         let reader = read(&clock, |clock, read| {
             clock.advance(5);
             read();
-            // Until the clock falls behind the counter by one more nanosecond.
+            // So that the next time is above the floor, and the readings of the other thread are
+            // still close together.
             clock.advance(244);
             (0..2).for_each(|_| read());
         });
