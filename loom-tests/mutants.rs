@@ -745,13 +745,13 @@ pub const ROWS: &[Row] = &[
     always(
         "node/arena.rs",
         "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
-        "use crate::sync::inside::{ChunkPtr as AtomicPtr, MaybeModelled as AtomicU64};",
+        "use crate::sync::inside::{ChunkPtr as AtomicPtr, PageWord as AtomicU64};",
     ),
     // The words of the clocks, and the time of their models: inside/clock.rs.
     always(
         "clock.rs",
         "use crate::sync::unmodelled::AtomicU64;",
-        "use crate::sync::inside::MaybeModelled as AtomicU64;",
+        "use self::inside::ClockWord as AtomicU64;",
     ),
     always(
         "clock.rs",

@@ -1,11 +1,10 @@
 //! Clocks whose words loom sees, and a machine whose time a model moves.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::{ManualClock, Monotonic};
 use crate::platform::Counter;
-use crate::sync::inside::{MaybeModelled, model_words};
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, AtomicU64, Ordering, unmodelled};
 
 /// The time for which an offset between counter and clock is used, in nanoseconds.
 pub const COUNTER_VALIDITY: u64 = super::COUNTER_VALIDITY;
@@ -23,7 +22,8 @@ pub enum Drift {
 
 std::thread_local! {
     /// What the counter of the current execution shows: loom runs all its threads on one.
-    static COUNTED: RefCell<Option<(Arc<MaybeModelled>, Drift)>> = const { RefCell::new(None) };
+    static COUNTED: RefCell<Option<(Arc<AtomicU64>, Drift)>> = const { RefCell::new(None) };
+    static MODELS_WORDS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What the counter shows, and how the clock differs, if the model has them. No order follows from
@@ -52,11 +52,8 @@ pub struct CounterClock(Monotonic);
 
 impl CounterClock {
     pub fn new(drift: Drift) -> Self {
-        model_words(true);
-        COUNTED.set(Some((Arc::new(MaybeModelled::new(1_000_000)), drift)));
-        let clock = Monotonic::with_counter(Counter::new(), true);
-        model_words(false);
-        Self(clock)
+        COUNTED.set(Some((Arc::new(AtomicU64::new(1_000_000)), drift)));
+        Self(modelled(|| Monotonic::with_counter(Counter::new(), true)))
     }
 
     /// Time passes on the machine.
@@ -87,8 +84,90 @@ impl Drop for CounterClock {
 
 /// Returns a manual clock that loom sees.
 pub fn manual_clock() -> ManualClock {
-    model_words(true);
-    let clock = ManualClock::new();
-    model_words(false);
+    modelled(ManualClock::new)
+}
+
+/// Makes a clock whose words loom sees.
+fn modelled<C>(make: impl FnOnce() -> C) -> C {
+    MODELS_WORDS.set(true);
+    let clock = make();
+    MODELS_WORDS.set(false);
     clock
+}
+
+/// A word of a clock. The models of clocks use a modelled one. In all other models it is an
+/// ordinary atomic, which loom does not explore: it is part of none of their protocols.
+pub(crate) enum ClockWord {
+    Unmodelled(unmodelled::AtomicU64),
+    // In a box, because shuttle's atomics are large.
+    Modelled(Box<AtomicU64>),
+}
+
+impl Default for ClockWord {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl ClockWord {
+    pub(crate) fn new(value: u64) -> Self {
+        match MODELS_WORDS.get() {
+            true => Self::Modelled(Box::new(AtomicU64::new(value))),
+            false => Self::Unmodelled(unmodelled::AtomicU64::new(value)),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> u64 {
+        match self {
+            Self::Unmodelled(word) => word.load(order),
+            Self::Modelled(word) => word.load(order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: u64, order: Ordering) {
+        match self {
+            Self::Unmodelled(word) => word.store(value, order),
+            Self::Modelled(word) => word.store(value, order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        match self {
+            Self::Unmodelled(word) => word.compare_exchange(current, new, success, failure),
+            Self::Modelled(word) => word.compare_exchange(current, new, success, failure),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        let greater = |old: u64| Some(old.max(value));
+        self.fetch_update(order, Ordering::Relaxed, greater).expect("it always has a value")
+    }
+
+    /// (The update of loom's own atomics would load without the gate of `AtomicU64`.)
+    #[track_caller]
+    pub(crate) fn fetch_update(
+        &self,
+        set: Ordering,
+        fetch: Ordering,
+        mut update: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        let mut old = self.load(fetch);
+        while let Some(new) = update(old) {
+            match self.compare_exchange(old, new, set, fetch) {
+                Ok(_) => return Ok(old),
+                Err(current) => old = current,
+            }
+        }
+        Err(old)
+    }
 }

@@ -9,7 +9,7 @@ use crate::node::arena::inside::forget_chunks;
 use crate::node::arena::{Arena, FreeNode, PAGE};
 use crate::node::free_list::FreeList;
 use crate::node::task::TaskContext;
-use crate::sync::inside::{model_chunks, model_words};
+use crate::sync::inside::{model_chunks, model_page_words};
 use crate::sync::{Access, Arc};
 
 struct NoTasks;
@@ -114,13 +114,13 @@ impl Pages {
         OBSERVED.set(Some(Arc::clone(&observed)));
         forget_chunks();
         let arena = Arena::new();
-        model_words(true);
+        model_page_words(true);
         Self { arena, worker: Mutex::new((FreeList::new(), Surplus::new())), observed }
     }
 
     /// loom also sees the pointers to chunks, and the count of nodes.
     pub fn with_chunks() -> Self {
-        model_words(true);
+        model_page_words(true);
         model_chunks(true);
         let pages = Self::new();
         model_chunks(false);
@@ -206,6 +206,6 @@ impl Drop for Pages {
     fn drop(&mut self) {
         OBSERVED.set(None);
         forget_chunks();
-        model_words(false);
+        model_page_words(false);
     }
 }

@@ -278,13 +278,13 @@ impl<T> ChunkPtr<T> {
 }
 
 std::thread_local! {
-    static MODELS_WORDS: Cell<bool> = const { Cell::new(false) };
+    static MODELS_PAGE_WORDS: Cell<bool> = const { Cell::new(false) };
     static MODELS_CHUNKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on loom sees the [`MaybeModelled`] words that are made, or it does not.
-pub(crate) fn model_words(are_modelled: bool) {
-    MODELS_WORDS.set(are_modelled);
+/// From now on loom sees the words of pages that are made, or it does not.
+pub(crate) fn model_page_words(are_modelled: bool) {
+    MODELS_PAGE_WORDS.set(are_modelled);
 }
 
 /// From now on loom sees the pointers to chunks of arenas that are made, or it does not.
@@ -292,25 +292,19 @@ pub(crate) fn model_chunks(are_modelled: bool) {
     MODELS_CHUNKS.set(are_modelled);
 }
 
-/// An atomic of `node/arena.rs` or `clock.rs`. The models of pages use modelled words `available`,
-/// the models of chunks also a modelled count of nodes that were made, and the models of the clocks
-/// modelled clocks. In all other models it is an ordinary atomic.
-pub(crate) enum MaybeModelled {
+/// An atomic of `node/arena.rs`. The models of pages use modelled words `available`, and the models
+/// of chunks also a modelled count of nodes that were made. In all other models it is an ordinary
+/// atomic.
+pub(crate) enum PageWord {
     Unmodelled(std::sync::atomic::AtomicU64),
     /// The second field is the value for the owner.
-    Modelled(Box<crate::sync::AtomicU64>, u64),
+    Modelled(AtomicU64, u64),
 }
 
-impl Default for MaybeModelled {
-    fn default() -> Self {
-        Self::new(0)
-    }
-}
-
-impl MaybeModelled {
+impl PageWord {
     pub(crate) fn new(value: u64) -> Self {
-        match MODELS_WORDS.get() {
-            true => Self::Modelled(Box::new(crate::sync::AtomicU64::new(value)), value),
+        match MODELS_PAGE_WORDS.get() {
+            true => Self::Modelled(AtomicU64::new(value), value),
             false => Self::Unmodelled(std::sync::atomic::AtomicU64::new(value)),
         }
     }
@@ -352,52 +346,6 @@ impl MaybeModelled {
         match self {
             Self::Unmodelled(word) => word.fetch_add(value, order),
             Self::Modelled(word, _) => word.fetch_add(value, order),
-        }
-    }
-
-    #[track_caller]
-    pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
-        match self {
-            Self::Unmodelled(word) => word.fetch_max(value, order),
-            Self::Modelled(..) => {
-                let greater = |old: u64| Some(old.max(value));
-                self.fetch_update(order, Ordering::Relaxed, greater).expect("it always has a value")
-            }
-        }
-    }
-
-    #[track_caller]
-    pub(crate) fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        match self {
-            Self::Unmodelled(word) => word.compare_exchange(current, new, success, failure),
-            Self::Modelled(word, _) => word.compare_exchange(current, new, success, failure),
-        }
-    }
-
-    #[track_caller]
-    pub(crate) fn fetch_update(
-        &self,
-        set: Ordering,
-        fetch: Ordering,
-        mut update: impl FnMut(u64) -> Option<u64>,
-    ) -> Result<u64, u64> {
-        let word = match self {
-            Self::Unmodelled(word) => return word.fetch_update(set, fetch, update),
-            Self::Modelled(word, _) => word,
-        };
-        // loom's own would load without a gate.
-        loop {
-            let old = word.load(fetch);
-            let Some(new) = update(old) else { return Err(old) };
-            if word.compare_exchange(old, new, set, fetch).is_ok() {
-                return Ok(old);
-            }
         }
     }
 
