@@ -452,7 +452,7 @@ impl Monotonic {
         let counted_again = self.counter.nanos();
         let gap = counted_again.wrapping_sub(counted);
         let mut latest = now;
-        if valid_until != UPDATING && counted >= valid_until {
+        if counted >= valid_until {
             // The latest time of the offset, which has expired. Acquire: as in `now_by_counter`.
             let of_offset = valid_until.wrapping_add(self.offset.load(Ordering::Acquire));
             // Otherwise it is a newer offset, which does not belong to this `valid_until`.
