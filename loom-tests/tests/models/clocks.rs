@@ -29,6 +29,15 @@ fn read(
     })
 }
 
+/// Another thread reads the time twice, while this one updates the offset.
+fn update_while_read(drift: Drift) {
+    let clock = with_offset(drift);
+    let reader = read(&clock, |_, read| (0..2).for_each(|_| read()));
+    clock.advance(1);
+    clock.now_or_soon();
+    reader.join().unwrap();
+}
+
 #[test]
 fn time_does_not_go_back_while_another_thread_updates_the_offset() {
     let mutants = [
@@ -38,25 +47,14 @@ fn time_does_not_go_back_while_another_thread_updates_the_offset() {
         mutant("OffsetWithoutAcquire"),
         mutant("OffsetWithoutFloor"),
     ];
-    explore(Some(2), mutants, || {
-        let clock = with_offset(Drift::Slower);
-        let reader = read(&clock, |_, read| (0..2).for_each(|_| read()));
-        clock.advance(1);
-        clock.now_or_soon();
-        reader.join().unwrap();
-    });
+    explore(Some(2), mutants, || update_while_read(Drift::Slower));
 }
 
 /// A time at the end of the old offset is far ahead of the clock.
 #[test]
 fn time_does_not_go_back_while_the_clock_is_slewed() {
-    explore(Some(2), [mutant("OffsetWithoutFloor"), mutant("OffsetWithoutRelease")], || {
-        let clock = with_offset(Drift::MuchSlower);
-        let reader = read(&clock, |_, read| (0..2).for_each(|_| read()));
-        clock.advance(1);
-        clock.now_or_soon();
-        reader.join().unwrap();
-    });
+    let mutants = [mutant("OffsetWithoutFloor"), mutant("OffsetWithoutRelease")];
+    explore(Some(2), mutants, || update_while_read(Drift::MuchSlower));
 }
 
 /// The thread reads the operating system's clock during the update. The new offset is as old as the
