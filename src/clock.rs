@@ -769,11 +769,13 @@ mod tests {
             let returned = time.synchronise(time.counter.nanos(), valid_until);
             let floor = time.floor.load(Ordering::Relaxed);
             assert_eq!(floor, returned);
+            // On a slow machine, the time may have passed `latest` meanwhile.
+            assert!(floor <= latest.max(time.now() + MAX_DRIFT), "{floor}, {latest}");
             (latest, floor)
         };
         // The clock has stood still while the counter was used.
         let (latest, floor) = synchronised(|now| now + MAX_DRIFT + COUNTER_VALIDITY);
-        assert_eq!(floor, latest);
+        assert!(floor >= latest, "{floor}, {latest}");
         let (latest, floor) = synchronised(|now| now + 1_000_000_000_000);
         assert!(floor < latest, "the offset of another thread");
     }
