@@ -325,14 +325,18 @@ impl Builder {
     ///
     /// A turn begins by draining the queue, at most 100 000 messages of it. Without a limit the
     /// worker then runs everything that is due before it looks at the queue again. With a limit it
-    /// looks again after so many tasks, and then continues where it was. So it sees these while
+    /// looks again after this many tasks, and then continues where it was. So it sees these while
     /// much is due:
     ///
     /// - New timeouts and resets. One that falls due meanwhile fires in its place, by tick.
     /// - Cancelled timeouts, whose memory it reclaims. (A `cancel` takes effect at once in any
     ///   case, and [`stop`](HashedWheelTimer::stop) ends a turn after the task that is running.)
-    /// - [`pending`](HashedWheelTimer::pending) and [`occupancy`](HashedWheelTimer::occupancy),
-    ///   which return `None` during a turn.
+    /// - Calls that wait for the end of a turn: [`cancel_all`](HashedWheelTimer::cancel_all) and
+    ///   [`cancel_and_wait`](crate::Timeout::cancel_and_wait).
+    ///
+    /// [`pending`](HashedWheelTimer::pending) and [`occupancy`](HashedWheelTimer::occupancy) never
+    /// wait, and return `None` during a turn. The turns of a burst follow each other within a
+    /// microsecond, so these calls nearly always return `None` until the burst is over.
     ///
     /// Timeouts fire in the same order with any limit, except those that were reset, and those that
     /// tasks schedule meanwhile. A task that is handed to a [task executor](Self::task_executor)

@@ -28,8 +28,10 @@ use crate::ticks;
 /// # When a timeout fires
 ///
 /// Time is divided into ticks, counted from the moment the timer was built. A timeout fires at the
-/// first tick boundary at or after its deadline that has not been processed yet. It is never early,
-/// and at most one tick late, plus the time that the operating system takes to wake a thread.
+/// first tick boundary at or after its deadline that has not been processed yet. It is never early
+/// by the timer's clock, and at most one tick late, plus the time that the operating system takes
+/// to wake a thread. (The default clock assumes that the system's clock is not slewed by more than
+/// a thousandth. While chrony slews it at its default rate, a timeout may be 21 µs early.)
 ///
 /// Timeouts that one thread schedules for the same tick fire in the order in which they were
 /// scheduled.
@@ -386,7 +388,11 @@ impl HashedWheelTimer {
     /// # Blocking
     ///
     /// The call waits for a task that is running on the worker, and for the turn that the worker is
-    /// in. It holds the worker up while it looks at all timeouts, for some ten nanoseconds each.
+    /// in. During a storm, when very many timeouts are due at once, that turn first runs all of
+    /// them, so the call may wait for seconds and find nothing left to cancel. A limit of
+    /// [`max_tasks_per_turn`](crate::Builder::max_tasks_per_turn) ends the turn sooner.
+    ///
+    /// The call holds the worker up while it looks at all timeouts, for some ten nanoseconds each.
     /// The hooks are called after that.
     ///
     /// On a timer that is stopped, or was never started, it returns zero.
@@ -791,8 +797,8 @@ impl HashedWheelTimer {
     ///
     /// Returns `None` while another thread uses the wheel, which is a turn, an
     /// [`occupancy`](Self::occupancy) or another `pending`; so also for a task on the worker.
-    /// Returns `None` once the timer is stopped. If turns are long,
-    /// [`max_tasks_per_turn`](crate::Builder::max_tasks_per_turn) makes them shorter.
+    /// Returns `None` once the timer is stopped. While very much is due, turns follow each other
+    /// without a pause, so nearly every call returns `None`.
     ///
     /// A periodic task is one timeout, and is left out while it runs. Timeouts with the same
     /// deadline come in no particular order. The result includes all timeouts that this thread has

@@ -254,3 +254,24 @@ fn worker_thread_looks_at_its_queue_between_portions() {
     assert_eq!(tasks_by_turn.values().sum::<u32>(), 20);
     assert!(tasks_by_turn.values().all(|&tasks| tasks <= 3), "{tasks_by_turn:?}");
 }
+
+/// Without the limit, both calls would wait until all that was due has run.
+#[test]
+fn calls_that_wait_for_a_turn_need_not_wait_for_a_storm() {
+    const STORM: usize = 2_000;
+
+    let (began, begins) = mpsc::channel();
+    let timer = HashedWheelTimer::builder().tick(ms(1)).max_tasks_per_turn(1).build().unwrap();
+    let task = move |_: &Timeout| {
+        _ = began.send(());
+        std::thread::sleep(ms(1));
+    };
+    let timeouts: Vec<_> =
+        (0..STORM).map(|_| timer.new_timeout(task.clone(), Duration::ZERO).unwrap()).collect();
+    begins.recv().unwrap();
+
+    let is_first_over = !timeouts[0].cancel_and_wait();
+    assert!(is_first_over && !timeouts[STORM / 2].is_expired(), "it waited for one task");
+    assert!(timer.cancel_all() >= STORM / 2, "it waited for one turn");
+    assert_eq!(timer.pending_timeouts(), 0);
+}
