@@ -20,9 +20,9 @@
 //! into slots, takes out those that are due, and runs their tasks or hands them to an executor.
 //! Then it sleeps until the next deadline.
 //!
-//! - A timeout fires at the first boundary of a tick at or after its deadline: never early, and at
-//!   most one tick late, plus the time that the system needs to wake the worker, and that of the
-//!   tasks before it.
+//! - A timeout fires at the first boundary of a tick at or after its deadline: never early by the
+//!   timer's [clock](HashedWheelTimer#when-a-timeout-fires), and at most one tick late, plus the
+//!   time that the system needs to wake the worker, and that of the tasks before it.
 //! - A timeout ends in exactly one way: it expires, and its task runs or is handed to the executor;
 //!   or it is cancelled, by `cancel` or by the end of the timer. The thread whose compare-exchange
 //!   changes its state decides.
