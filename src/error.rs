@@ -43,7 +43,7 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ZeroTick => f.write_str("tick is zero, but must be at least 1 ns"),
+            Self::ZeroTick => f.write_str("tick is zero, but must be at least 1 µs"),
             Self::ZeroTicksPerWheel => f.write_str("ticks_per_wheel is zero, but must be at least 1"),
             Self::TooManyTicksPerWheel { max } => write!(f, "ticks_per_wheel must be at most {max}"),
             Self::TickTooLong { max } => {
@@ -104,7 +104,9 @@ impl fmt::Display for NewTimeoutError {
                 write!(f, "too many timeouts are pending: {limit}, which is the limit")
             }
             Self::Spawn(error) => write!(f, "the worker thread could not be started: {error}"),
-            Self::ZeroPeriod => f.write_str("period is zero, but must be at least 1 ns"),
+            Self::ZeroPeriod => {
+                f.write_str("period is zero, but must be positive; a task runs at most once per tick")
+            }
         }
     }
 }

@@ -1104,7 +1104,7 @@ fn invalid_settings_are_rejected_with_a_reason() {
 fn new_panics_on_settings_that_build_rejects() {
     let too_many = format!("ticks_per_wheel must be at most {MAX_TICKS_PER_WHEEL}");
     for (tick, slots, reason) in [
-        (Duration::ZERO, 8, "tick is zero, but must be at least 1 ns"),
+        (Duration::ZERO, 8, "tick is zero, but must be at least 1 µs"),
         (TICK, 0, "ticks_per_wheel is zero, but must be at least 1"),
         (TICK, usize::MAX, &too_many),
     ] {
