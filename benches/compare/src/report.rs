@@ -89,9 +89,12 @@ pub(crate) fn full(measurements: &Measurements, peers: &[&Peer], environment: &E
     let mut text = String::from("# Benchmarks\n\n");
     text += &format!("{}.\n\n", environment.text());
     text += &absent_netty(measurements);
-    text += "Each cell is the median of several repetitions, with the minimum and the maximum in brackets. Each repetition \
-             measures all timers one after the other. A ratio compares the same repetition of both timers, and its cell is \
-             the median of these ratios. Times are wall time unless stated otherwise.\n\n";
+    text += &format!(
+        "Each cell is a median, with the minimum and the maximum in brackets if there was more than one repetition. {} Each \
+         repetition measures all timers one after the other. A ratio compares the same repetition of both timers, and its cell \
+         is the median of these ratios. Times are wall time unless stated otherwise.\n\n",
+        repetitions(measurements),
+    );
     text += "Plots: [ratios](benchmarks-ratios.svg), [lateness](benchmarks-lateness.svg), \
              [cost by number of pending timeouts](benchmarks-pending.svg), [throughput by number of threads](benchmarks-scaling.svg). \
              All repetitions: [benchmarks.json](benchmarks.json).\n\n";
@@ -102,6 +105,26 @@ pub(crate) fn full(measurements: &Measurements, peers: &[&Peer], environment: &E
     text += &format!("\n## Missing values\n\n{}", missing(&summary, &peers));
     text += &format!("\n## Environment\n\n{}", details(measurements, environment));
     text
+}
+
+/// Says how often each workload was measured: the peers that the goals refer to, and the others.
+fn repetitions(measurements: &Measurements) -> String {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for repetition in measurements.repetitions.iter().filter(|repetition| repetition.number.is_some()) {
+        *counts.entry((&repetition.workload, repetition.peer)).or_default() += 1;
+    }
+    let range = |is_primary| {
+        let is_counted = |name| PEERS.iter().any(|peer| peer.name == name && peer.is_primary() == is_primary);
+        let counts = || counts.iter().filter(|((_, name), _)| is_counted(*name)).map(|(_, &count)| count);
+        let (min, max) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+        if min == max { min.to_string() } else { format!("{min} to {max}") }
+    };
+    format!(
+        "Depending on the row, hashed-wheel and Netty were measured {} times, the other timers {} times; benchmarks.json \
+         has each repetition.",
+        range(true),
+        range(false),
+    )
 }
 
 /// Explains the rows that the report has, one line per workload.
