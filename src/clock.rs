@@ -506,9 +506,15 @@ fn is_valid(valid_until: u64, counted: u64) -> bool {
 ///
 /// The clock's time is also an [`Instant`], which [`instant`](Self::instant) and
 /// [`HashedWheelTimer::now`](crate::HashedWheelTimer::now) return. A timer with this clock converts
-/// such `Instant`s exactly. They begin 30 years after the time at which the clock was made, so the
-/// timer can tell them from those of the machine: an `Instant` one hour from [`Instant::now`] is
-/// one hour from the time of this clock, less what passes on the machine before the call.
+/// such `Instant`s exactly. An `Instant` before time zero has passed, so a timeout with this
+/// deadline is due at once.
+///
+/// The timer takes `Instant`s of the machine too: an `Instant` one hour from [`Instant::now`] is
+/// one hour from the time of this clock, less what passes on the machine before the call. Time zero
+/// of this clock is 70 000 years after the machine's time, and an `Instant` belongs to the nearer
+/// one. So a timer with another clock takes an `Instant` of this clock for a deadline that never
+/// comes. Another `ManualClock` has the same zero, except for the time between the two calls of
+/// [`new`](Self::new).
 ///
 /// # Examples
 ///
@@ -530,15 +536,21 @@ fn is_valid(valid_until: u64, counted: u64) -> bool {
 #[derive(Clone)]
 pub struct ManualClock {
     nanos: Arc<AtomicU64>,
-    /// The `Instant` of time zero; `None` on a platform that has no clock.
+    /// The `Instant` of time zero: [`FROM_MACHINE_TO_MANUAL`] after the clock was made. `None` on a
+    /// platform that has no clock.
     origin: Option<Instant>,
 }
+
+/// The time from the present of the machine to time zero of a manual clock, which is 70 000 years.
+/// Half of it is more than the 146 years of a timer. So every `Instant` of the machine up to there
+/// is converted exactly, or never comes.
+const FROM_MACHINE_TO_MANUAL: Duration = Duration::from_secs(1 << 41);
 
 impl ManualClock {
     /// Makes a clock at time zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { nanos: Arc::default(), origin: HAS_CLOCK.then(|| Instant::now() + FAR_FUTURE) }
+        Self { nanos: Arc::default(), origin: HAS_CLOCK.then(|| Instant::now() + FROM_MACHINE_TO_MANUAL) }
     }
 
     /// Returns the clock's time as an `Instant`.
@@ -602,6 +614,11 @@ impl ManualClock {
     fn nanos(&self) -> u64 {
         self.nanos.load(Ordering::Acquire)
     }
+
+    /// Returns time zero as an `Instant`, and as a time of this clock.
+    fn zero(&self) -> (Instant, Duration) {
+        (self.origin.expect("this platform has no clock, so it has no `Instant`"), Duration::ZERO)
+    }
 }
 
 impl Clock for ManualClock {
@@ -610,16 +627,13 @@ impl Clock for ManualClock {
     }
 
     fn time_at(&self, instant: Instant) -> Duration {
-        match self.origin.and_then(|origin| instant.checked_duration_since(origin)) {
-            Some(time) => time,
-            // One of the machine's clock.
-            None => time_of(present(self), instant),
-        }
+        let zero = self.zero();
+        let is_of_machine = zero.0.saturating_duration_since(instant) > FROM_MACHINE_TO_MANUAL / 2;
+        time_of(if is_of_machine { present(self) } else { zero }, instant)
     }
 
     fn instant_at(&self, time: Duration) -> Instant {
-        let origin = self.origin.expect("this platform has no clock, so it has no `Instant`");
-        instant_of((origin, Duration::ZERO), time)
+        instant_of(self.zero(), time)
     }
 }
 
@@ -842,6 +856,8 @@ mod tests {
         assert_eq!(instant_of((reference, seven), ten), reference + three);
         assert_eq!(time_of((reference, ten), reference - three), seven);
         assert_eq!(time_of((reference, seven), reference + three), ten);
+        assert_eq!(time_of((reference, three), reference - seven), zero);
+        assert_eq!(time_of((reference, Duration::MAX), reference + three), Duration::MAX);
         if reference.checked_add(Duration::MAX).is_none() {
             assert_eq!(instant_of((reference, zero), Duration::MAX), reference + FAR_FUTURE);
         }

@@ -8,9 +8,17 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Log, TEST_TIMEOUT, TICK, ms};
-use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, MonotonicClock, NewTimeoutError};
+use hashed_wheel::delay_queue::DelayQueue;
+use hashed_wheel::{
+    Builder, Clock, HashedWheelTimer, KeyedTimeouts, ManualClock, MonotonicClock, NewTimeoutError, Schedule,
+    Timeout,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// Both wheels.
+const WHEELS: [fn(Builder) -> Builder; 2] = [|builder| builder, Builder::hierarchical];
 
 #[test]
 fn a_deadline_is_never_early_by_the_default_clock() {
@@ -260,4 +268,226 @@ fn new_timeout_at_is_rejected_like_new_timeout() {
     t.timer.stop();
     let rejected = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
+}
+
+/// A method that was given a deadline, and whether that has been due since, as far as the driver
+/// has been turned.
+type Method = (&'static str, Box<dyn FnMut() -> bool>);
+
+/// Schedules something at `deadline` by each method that takes an `Instant`.
+fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
+    fn has_expired(timeout: Timeout) -> Box<dyn FnMut() -> bool> {
+        Box::new(move || timeout.is_expired())
+    }
+
+    fn is_gone<V: 'static>(entries: KeyedTimeouts<u8, V>) -> Box<dyn FnMut() -> bool> {
+        Box::new(move || entries.is_empty())
+    }
+
+    fn has_come(queue: DelayQueue<()>) -> Box<dyn FnMut() -> bool> {
+        Box::new(move || queue.try_recv().is_some())
+    }
+
+    let ends = Ends::new();
+    let reset = timer.new_timeout(|_| (), Duration::MAX).unwrap();
+    assert!(reset.reset_at(deadline));
+    let periodic = Schedule::at_fixed_rate(HOUR).start_at(deadline);
+    let periodic = timer.schedule_periodic(|| (), periodic).unwrap();
+
+    let [scheduled, keyed_reset] = [(); 2].map(|()| KeyedTimeouts::new(timer));
+    scheduled.schedule_at(1, |_| (), deadline).unwrap();
+    keyed_reset.schedule(1, |_| (), Duration::MAX).unwrap();
+    assert!(keyed_reset.reset_at(&1, deadline));
+    let [inserted, touched] = [(); 2].map(|()| KeyedTimeouts::with_handler(timer, |_, ()| ()));
+    inserted.insert_at(1, (), deadline).unwrap();
+    touched.insert(1, (), Duration::MAX).unwrap();
+    assert!(touched.touch_at(&1, deadline));
+
+    let [queue, queue_reset] = [(); 2].map(|()| DelayQueue::new(timer));
+    queue.insert_at((), deadline);
+    let key = queue_reset.insert((), Duration::MAX);
+    assert!(queue_reset.reset_at(key, deadline));
+
+    let mut methods: Vec<Method> = vec![
+        ("new_timeout_at", has_expired(timer.new_timeout_at(|_| (), deadline).unwrap())),
+        ("new_timeout_task_at", has_expired(timer.new_timeout_task_at(ends.task(), deadline).unwrap())),
+        (
+            "try_new_timeout_task_at",
+            has_expired(timer.try_new_timeout_task_at(ends.task(), deadline).unwrap()),
+        ),
+        ("Timeout::reset_at", has_expired(reset)),
+        ("Schedule::start_at", Box::new(move || periodic.runs() > 0)),
+        ("KeyedTimeouts::schedule_at", is_gone(scheduled)),
+        ("KeyedTimeouts::reset_at", is_gone(keyed_reset)),
+        ("KeyedTimeouts::insert_at", is_gone(inserted)),
+        ("KeyedTimeouts::touch_at", is_gone(touched)),
+        ("DelayQueue::insert_at", has_come(queue)),
+        ("DelayQueue::reset_at", has_come(queue_reset)),
+    ];
+    methods.extend(futures_of_each_method(timer, deadline));
+    methods
+}
+
+#[cfg(not(feature = "async"))]
+fn futures_of_each_method(_: &HashedWheelTimer, _: Instant) -> [Method; 0] {
+    []
+}
+
+#[cfg(feature = "async")]
+fn futures_of_each_method(timer: &HashedWheelTimer, deadline: Instant) -> [Method; 5] {
+    use std::future::{pending, poll_fn};
+    use std::task::{Context, Waker};
+
+    fn is_ready<T>(future: impl Future<Output = T> + 'static) -> Box<dyn FnMut() -> bool> {
+        let mut future = Box::pin(future);
+        Box::new(move || future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready())
+    }
+
+    let mut sleep = timer.sleep(Duration::MAX);
+    sleep.reset_at(deadline);
+    let [mut started, mut reset] = [timer.interval_at(deadline, HOUR), timer.interval(Duration::MAX)];
+    reset.reset_at(deadline);
+    [
+        ("sleep_until", is_ready(timer.sleep_until(deadline))),
+        ("Sleep::reset_at", is_ready(sleep)),
+        ("timeout_at", is_ready(timer.timeout_at(deadline, pending::<()>()))),
+        ("interval_at", is_ready(poll_fn(move |context| started.poll_tick(context)))),
+        ("Interval::reset_at", is_ready(poll_fn(move |context| reset.poll_tick(context)))),
+    ]
+}
+
+/// Removes the methods that are due, and returns their names.
+fn take_due(methods: &mut Vec<Method>) -> Vec<&'static str> {
+    let mut due = Vec::new();
+    methods.retain_mut(|(name, is_due)| {
+        let is_due = is_due();
+        due.extend(is_due.then_some(*name));
+        !is_due
+    });
+    due
+}
+
+fn names_of(methods: &[Method]) -> Vec<&'static str> {
+    methods.iter().map(|(name, _)| *name).collect()
+}
+
+/// Asserts that each method, if it is given `deadline` now, is due after `limit` and not before.
+#[track_caller]
+fn assert_due_after(t: &mut Driven, deadline: Instant, limit: Duration) {
+    let mut methods = by_each_method(&t.timer, deadline);
+    if limit > TICK {
+        assert_eq!(take_due(&mut methods), [""; 0], "before any time has passed");
+        // The machine's time passes meanwhile.
+        t.pass(limit - HOUR);
+        assert_eq!(take_due(&mut methods), [""; 0], "an hour before");
+        t.pass(HOUR);
+    } else {
+        take_due(&mut methods);
+        t.pass(limit);
+    }
+    take_due(&mut methods);
+    assert_eq!(names_of(&methods), [""; 0], "not due");
+}
+
+#[test]
+fn an_instant_that_has_passed_is_due_at_once() {
+    for wheel in WHEELS {
+        let mut t = Driven::with(wheel);
+        let zero = t.clock.instant();
+        t.pass(HOUR);
+        let now = t.timer.now();
+        let passed = [
+            Some(now),
+            Some(now - HOUR),
+            zero.checked_sub(Duration::from_nanos(1)),
+            zero.checked_sub(HOUR),
+            zero.checked_sub(YEAR * 1_000),
+            Some(Instant::now()),
+            Instant::now().checked_sub(HOUR),
+        ];
+        for deadline in passed.into_iter().flatten() {
+            assert_due_after(&mut t, deadline, TICK);
+            let timeout = t.timer.new_timeout_at(|_| (), deadline).unwrap();
+            assert_eq!((timeout.remaining(), timeout.deadline()), (Duration::ZERO, t.timer.now()));
+        }
+    }
+}
+
+#[test]
+fn an_instant_that_has_passed_is_due_at_once_by_the_default_clock() {
+    for wheel in WHEELS {
+        let builder = wheel(HashedWheelTimer::builder()).tick(ms(1));
+        let (timer, mut driver) = builder.build_driven().unwrap();
+        let now = Instant::now();
+        for deadline in [Some(now), now.checked_sub(HOUR), now.checked_sub(YEAR)].into_iter().flatten() {
+            let mut methods = by_each_method(&timer, deadline);
+            let begin = Instant::now();
+            while !methods.is_empty() {
+                assert!(begin.elapsed() < TEST_TIMEOUT, "not due: {:?}", names_of(&methods));
+                take_due(&mut methods);
+                driver.turn();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_instant_of_the_machine_is_due_by_its_distance() {
+    for wheel in WHEELS {
+        for distance in [HOUR * 2, YEAR * 30, YEAR * 100] {
+            let mut t = Driven::with(wheel);
+            t.pass(HOUR);
+            let Some(deadline) = Instant::now().checked_add(distance) else { continue };
+            assert_due_after(&mut t, deadline, distance);
+        }
+    }
+}
+
+/// The clocks differ by the time between their creation, and the test uses hours.
+#[test]
+fn an_instant_of_another_manual_clock_is_taken_for_one_of_the_same_time() {
+    let clocks = [ManualClock::new(), ManualClock::new()];
+    for (of_timer, other) in [(0, 1), (1, 0)] {
+        let builder = HashedWheelTimer::builder().clock(clocks[of_timer].clone());
+        let (timer, _driver) = builder.build_driven().unwrap();
+        clocks[other].advance(HOUR * 2);
+        let left = timer.new_timeout_at(|_| (), clocks[other].instant() - HOUR).unwrap().remaining();
+        assert!(left > HOUR / 2 && left < HOUR * 3 / 2, "{left:?}");
+        clocks[of_timer].advance(HOUR * 2);
+    }
+}
+
+/// Deadlines that are too far away for a timer: 146 years are the most.
+#[test]
+fn an_instant_too_far_away_never_comes() {
+    let far = [YEAR * 147, YEAR * 10_000, Duration::from_micros(u64::MAX), Duration::from_millis(u64::MAX)];
+    for wheel in WHEELS {
+        let mut t = Driven::with(wheel);
+        t.pass(HOUR);
+        let ends = [t.timer.now(), Instant::now()];
+        let deadlines = far.iter().flat_map(|&distance| ends.map(|end| end.checked_add(distance)));
+        let mut methods: Vec<_> =
+            deadlines.flatten().flat_map(|deadline| by_each_method(&t.timer, deadline)).collect();
+        for _ in 0..2 {
+            assert_eq!(take_due(&mut methods), [""; 0]);
+            assert_eq!(t.driver.next_turn(), None);
+            t.pass(YEAR * 72);
+        }
+    }
+}
+
+#[test]
+fn an_instant_too_far_away_never_comes_by_the_default_clock() {
+    let far = [YEAR * 147, YEAR * 10_000, Duration::from_millis(u64::MAX)];
+    let deadlines = far.iter().map(|&distance| Instant::now().checked_add(distance));
+    // No time of the machine is near one of a manual clock.
+    for deadline in deadlines.flatten().chain([ManualClock::new().instant()]) {
+        for wheel in WHEELS {
+            let (timer, mut driver) = wheel(HashedWheelTimer::builder()).build_driven().unwrap();
+            let mut methods = by_each_method(&timer, deadline);
+            assert_eq!(take_due(&mut methods), [""; 0]);
+            driver.turn();
+            assert_eq!((take_due(&mut methods), driver.next_turn()), (Vec::new(), None));
+        }
+    }
 }
