@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use hashed_wheel::{Clock, Driver, HashedWheelTimer, Timeout};
+use hashed_wheel::delay_queue::DelayQueue;
+use hashed_wheel::{Clock, Driver, HashedWheelTimer, KeyedTimeouts, Schedule, Timeout};
 
 const LATER: Duration = Duration::from_secs(60);
 
@@ -217,6 +218,48 @@ fn a_thread_can_use_a_timer_while_it_ends() {
         assert!(timeout.cancel());
     }
     assert_eq!(timer.stop(), []);
+}
+
+/// A panic in a destructor of a thread-local ends the process.
+#[test]
+fn a_thread_can_build_and_stop_a_timer_while_it_ends() {
+    struct AtTheEnd(Sender<usize>);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let timer = HashedWheelTimer::new(Duration::from_millis(1), 8);
+            let queue = DelayQueue::new(&timer);
+            queue.insert((), Duration::from_millis(1));
+            queue.recv().unwrap();
+            let sessions = KeyedTimeouts::with_handler(&timer, |_: u8, ()| ());
+            sessions.insert(1, (), LATER).unwrap();
+            let each_second = Schedule::at_fixed_rate(Duration::from_secs(1)).jitter(LATER);
+            timer.schedule_periodic(|| (), each_second).unwrap();
+            assert!(use_timer(&timer).cancel_and_wait());
+            assert_ne!(format!("{timer:?}"), "");
+            let other = HashedWheelTimer::default();
+            use_timer(&other);
+            assert_eq!(other.shutdown(Duration::from_millis(1)).len(), 1);
+            self.0.send(timer.stop().len()).unwrap();
+        }
+    }
+
+    thread_local!(static LAST: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) });
+
+    for uses_a_timer_before in [false, true] {
+        let (send, receive) = channel();
+        let thread = thread::spawn(move || {
+            if uses_a_timer_before {
+                use_timer(&HashedWheelTimer::default());
+            }
+            LAST.set(Some(AtTheEnd(send)));
+            if !uses_a_timer_before {
+                use_timer(&HashedWheelTimer::default());
+            }
+        });
+        thread.join().unwrap();
+        assert_eq!(receive.recv(), Ok(2));
+    }
 }
 
 /// The counts stay consistent if a thread resets a timeout in a destructor of a thread-local.

@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -333,5 +335,74 @@ fn task_ends_when_a_task_of_the_timer_drops_the_last_handle() {
                 time::sleep(ms(1)).await;
             }
         });
+    });
+}
+
+// --- the end of a thread -------------------------------------------------------------------------
+
+/// Runs `last` in the destructor of a thread-local, after tokio's own have been destroyed. A panic
+/// there ends the process.
+fn in_destructor<T: Send + 'static>(last: impl FnOnce() -> T + Send + 'static) -> T {
+    struct Last(Option<Box<dyn FnOnce()>>);
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let tokio = Handle::try_current();
+            // Another platform may have another order.
+            let is_destroyed = tokio.is_err_and(|error| error.is_thread_local_destroyed());
+            assert!(is_destroyed || cfg!(not(target_os = "linux")));
+            self.0.take().unwrap()();
+        }
+    }
+
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+
+    let (send, receive) = channel();
+    let thread = thread::spawn(move || {
+        LAST.set(Some(Last(Some(Box::new(move || send.send(last()).unwrap())))));
+        // As a rule, the thread-local that was used first is destroyed last.
+        assert!(Handle::try_current().is_err());
+    });
+    thread.join().unwrap();
+    receive.recv().unwrap()
+}
+
+#[test]
+fn timer_on_a_paused_clock_can_be_used_in_a_destructor() {
+    let mut paused = runtime::Builder::new_current_thread();
+    let runtime = paused.enable_time().start_paused(true).build().unwrap();
+    let timer = builder().build_on_tokio(runtime.handle()).unwrap();
+    runtime.block_on(time::advance(HOUR));
+    let (its_timer, before) = (timer.clone(), timer.now());
+    let timeout = in_destructor(move || {
+        let timeout = its_timer.new_timeout(|_| (), HOUR).unwrap();
+        assert!(its_timer.now() >= before && timeout.remaining() > HOUR / 2);
+        assert!(timeout.reset(HOUR * 2) && timeout.reset_at(its_timer.now() + HOUR));
+        assert!(its_timer.new_timeout(|_| (), HOUR).unwrap().cancel());
+        timeout
+    });
+    assert!(timeout.deadline() >= before + HOUR);
+    runtime.block_on(async {
+        time::sleep(HOUR - ms(1)).await;
+        assert!(!timeout.is_expired());
+        time::sleep(TEST_TIMEOUT).await;
+        assert!(timeout.is_expired());
+    });
+    // Its end stops the timer.
+    in_destructor(|| drop(runtime));
+    assert!(timer.is_stopped());
+}
+
+#[test]
+fn clock_that_runs_is_exact_in_a_destructor() {
+    runtime(1).block_on(async {
+        let clock = TokioClock::new(Handle::current());
+        time::pause();
+        time::advance(HOUR).await;
+        time::resume();
+        let (before, its_clock) = (clock.now(), clock.clone());
+        thread::sleep(ms(20));
+        let now = in_destructor(move || its_clock.now());
+        assert!(now >= before + ms(20) && now < before + TEST_TIMEOUT, "{now:?}, {before:?}");
     });
 }

@@ -8,10 +8,12 @@ use tokio::task::yield_now;
 use tokio::time::{self, timeout};
 
 use crate::builder::Builder;
-use crate::clock::{Clock, instant_of, time_of};
+use crate::clock::{Clock, MonotonicClock, instant_of, time_of};
 use crate::driver::Driver;
 use crate::error::BuildError;
-use crate::sync::Arc;
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{Arc, Ordering};
+use crate::ticks;
 use crate::timer::HashedWheelTimer;
 
 impl Builder {
@@ -70,8 +72,10 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If the runtime has no timer: its builder needs `enable_time` or `enable_all`. tokio's own
-    /// `sleep` panics likewise.
+    /// - If the runtime has no timer: its builder needs `enable_time` or `enable_all`. tokio's own
+    ///   `sleep` panics likewise.
+    /// - In the destructor of a thread-local, if tokio's own thread-locals have been destroyed. A
+    ///   panic there ends the process. A timer that was built before [can be used](TokioClock).
     ///
     /// # Examples
     ///
@@ -161,9 +165,14 @@ async fn turn(mut driver: Driver, notify: Arc<Notify>) {
 /// [driver](Builder::build_driven) of your own. A tokio `Instant` is converted exactly:
 /// `timer.sleep_until(instant.into_std())`.
 ///
-/// It can be read on any thread, also outside the runtime, except in the destructor of a
-/// thread-local. To read it costs more than the machine's clock, because that enters the runtime's
-/// context. Without tokio's feature `test-util` it is the machine's clock.
+/// It can be read on any thread, also outside the runtime. To read it costs more than the machine's
+/// clock, because that enters the runtime's context. Without tokio's feature `test-util` it is the
+/// machine's clock.
+///
+/// In the destructor of a thread-local there may be no context to enter, because tokio's own
+/// thread-locals have been destroyed. There the time is the last one that was read, plus the real
+/// time since. This is exact unless the clock was paused, advanced or resumed since. A paused clock
+/// stands still, so a timeout that is scheduled there is late by that real time.
 ///
 /// # Examples
 ///
@@ -189,36 +198,56 @@ pub struct TokioClock {
     runtime: Handle,
     /// The `Instant` of time zero.
     origin: Instant,
+    /// The machine's clock, with the same time zero.
+    machine: MonotonicClock,
+    /// The last time that was read, minus the machine's time then, in nanoseconds.
+    lead: Arc<AtomicU64>,
 }
 
 impl TokioClock {
     /// Makes a clock of `runtime` whose time is zero now. Inside a runtime, pass
     /// `Handle::current()`.
+    ///
+    /// # Panics
+    ///
+    /// In the destructor of a thread-local, if tokio's own thread-locals have been destroyed.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
-        let origin = now_in(&runtime);
-        Self { runtime, origin }
+        let (machine, origin) = (MonotonicClock::new(), now_in(&runtime));
+        let origin = origin.expect("tokio's thread-locals have been destroyed");
+        Self { runtime, origin, machine, lead: Arc::default() }
     }
 }
 
-/// Returns the time of the runtime's clock.
-fn now_in(runtime: &Handle) -> Instant {
+/// Returns the time of the runtime's clock. `None` in the destructor of a thread-local, if tokio's
+/// own have been destroyed.
+fn now_in(runtime: &Handle) -> Option<Instant> {
+    if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
+        return None;
+    }
     // tokio reads the clock of the runtime whose context the thread is in. Outside of one it reads
     // the machine's.
     let _context = runtime.enter();
-    time::Instant::now().into_std()
+    Some(time::Instant::now().into_std())
 }
 
 /// Whether the runtime's clock is paused, or was, so that it is behind or ahead of the machine's.
 fn has_own_time(runtime: &Handle) -> bool {
     let before = Instant::now();
-    let now = now_in(runtime);
-    !(before..=Instant::now()).contains(&now)
+    now_in(runtime).is_some_and(|now| !(before..=Instant::now()).contains(&now))
 }
 
 impl Clock for TokioClock {
     fn now(&self) -> Duration {
-        self.time_at(now_in(&self.runtime))
+        // Before the other clock: time that passes between the two makes the lead greater, so that
+        // a deadline that is computed from it is later, not earlier.
+        let by_machine = ticks::nanos(self.machine.now());
+        let Some(now) = now_in(&self.runtime) else {
+            return Duration::from_nanos(by_machine.wrapping_add(self.lead.load(Ordering::Relaxed)));
+        };
+        let now = self.time_at(now);
+        self.lead.store(ticks::nanos(now).wrapping_sub(by_machine), Ordering::Relaxed);
+        now
     }
 
     fn time_at(&self, instant: Instant) -> Duration {
