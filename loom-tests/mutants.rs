@@ -31,7 +31,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ValidityWithoutAcquire",
         "clock.rs",
-        "(self.counter.nanos(), self.valid_until.load(«Ordering::Acquire»))",
+        "(counter.nanos(), self.valid_until.load(«Ordering::Acquire»))",
         "Ordering::Relaxed",
     ),
     // The latest time of the old offset is not in the floor.

@@ -520,9 +520,9 @@ impl Builder {
 
     /// Sets the clock. Default: the machine's monotonic clock, which is [`MonotonicClock`].
     ///
-    /// The first timer of a process that uses the default clock takes about a millisecond to build,
-    /// because it measures the frequency of the processor's counter. A platform without a clock
-    /// (`wasm32-unknown-unknown`) needs a clock here, for example the host's `performance.now`.
+    /// The first timer of a process that uses the default clock [may block](Self::build) the thread
+    /// that builds it. A platform without a clock (`wasm32-unknown-unknown`) needs a clock here,
+    /// for example the host's `performance.now`.
     ///
     /// The clock is dropped with the timer: when the last handle and the last timeout are dropped,
     /// and no thread caches state of the timer. This can happen on any thread.
@@ -553,6 +553,16 @@ impl Builder {
     /// without threads, such as `wasm32`, that is an error each time; there a timer has to be
     /// [driven](Self::build_driven).
     ///
+    /// # The first timer of a process
+    ///
+    /// The first timer that uses the default clock measures the frequency of the processor's
+    /// counter. This blocks the calling thread for about a millisecond. On a busy machine, or under
+    /// a CPU quota, it takes up to 200 ms. Other threads that build a timer at this time wait for
+    /// it. A program that cannot wait later builds a timer when it starts.
+    ///
+    /// This holds for every function that builds a timer. If the timer cannot use the counter, it
+    /// does not measure it: for example on x86 Linux if the kernel's clock uses another source.
+    ///
     /// # Errors
     ///
     /// A [`BuildError`] says which setting is wrong and which values are allowed.
@@ -574,6 +584,8 @@ impl Builder {
     /// With a [`clock`](Self::clock) such a timer needs neither time nor threads from the platform.
     /// So it runs on every platform that has 64-bit atomics. The documentation of [`Driver`] has
     /// examples.
+    ///
+    /// Without a clock, the first timer of a process [may block](Self::build) for up to 200 ms.
     ///
     /// # Errors
     ///
@@ -693,6 +705,8 @@ impl HashedWheelTimer {
     /// while there is traffic. Ticks from 1 µs are honoured; a shorter one becomes 1 µs. More slots
     /// mean fewer rounds. `ticks_per_wheel` is rounded up to a power of two.
     ///
+    /// The first timer of a process [may block](Builder::build) this call for up to 200 ms.
+    ///
     /// # Panics
     ///
     /// If [`Builder::build`] returns an error:
@@ -734,7 +748,8 @@ impl HashedWheelTimer {
         Builder::new()
     }
 
-    /// Returns the timer of the process. The first call builds it.
+    /// Returns the timer of the process. The first call builds it, and [may block](Builder::build)
+    /// for up to 200 ms.
     ///
     /// It has the [defaults](Self::default) and a thread named `hashed-wheel`. It is never dropped.
     ///

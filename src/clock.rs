@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
-use crate::platform::{self, Counter, HAS_CLOCK, HAS_COUNTER};
+use crate::platform::{self, Counter, HAS_CLOCK};
 use crate::report;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{Arc, Ordering};
@@ -377,8 +377,8 @@ impl Clock for MonotonicClock {
 /// remains is the error of the kernel's own clock, which it then computes from the same counter.
 pub(crate) struct Monotonic {
     clock: MonotonicClock,
-    counter: Counter,
-    is_counter_used: bool,
+    /// `None` if it is not used.
+    counter: Option<Counter>,
     /// The difference between the time and the counter.
     offset: AtomicU64,
     /// The counter's value at which `offset` expires. [`UPDATING`] while a thread sets both.
@@ -408,13 +408,14 @@ const UPDATING: u64 = u64::MAX;
 
 impl Monotonic {
     fn new() -> Self {
-        Self::with_counter(Counter::new(), platform::counters_agree())
+        Self::with_counter(platform::counters_agree(), Counter::new)
     }
 
-    fn with_counter(counter: Counter, is_used: bool) -> Self {
+    /// `counter` is called only if the counter is used, because this may take long.
+    fn with_counter(is_used: bool, counter: impl FnOnce() -> Counter) -> Self {
         let [offset, valid_until, floor] = [(); 3].map(|()| AtomicU64::new(0));
-        let clock = MonotonicClock::new();
-        Self { clock, counter, is_counter_used: is_used, offset, valid_until, floor }
+        let counter = is_used.then(counter);
+        Self { clock: MonotonicClock::new(), counter, offset, valid_until, floor }
     }
 
     fn now(&self) -> u64 {
@@ -423,19 +424,17 @@ impl Monotonic {
 
     #[inline]
     fn now_by_counter(&self) -> u64 {
-        if !HAS_COUNTER {
-            return self.now();
-        }
+        let Some(counter) = &self.counter else { return self.now() };
         // Acquire pairs with the Release store in `synchronise`: the offset is at least as new as
         // this value.
-        let (counted, valid_until) = (self.counter.nanos(), self.valid_until.load(Ordering::Acquire));
+        let (counted, valid_until) = (counter.nanos(), self.valid_until.load(Ordering::Acquire));
         if is_valid(valid_until, counted) {
             // Acquire pairs with the Release store in `synchronise`: this thread may have read the
             // old `valid_until` and then the new offset. Then it sees the floor that belongs to it.
             let now = counted.wrapping_add(self.offset.load(Ordering::Acquire));
             return now.max(self.floor.load(Ordering::Relaxed));
         }
-        self.synchronise(counted, valid_until)
+        self.synchronise(counter, counted, valid_until)
     }
 
     /// Reads the operating system's clock, updates the offset if possible, and returns the time.
@@ -444,12 +443,9 @@ impl Monotonic {
     /// makes the offset greater, so that the counter's time is ahead of the clock and not behind
     /// it.
     #[cold]
-    fn synchronise(&self, counted: u64, valid_until: u64) -> u64 {
-        if !self.is_counter_used {
-            return self.now();
-        }
+    fn synchronise(&self, counter: &Counter, counted: u64, valid_until: u64) -> u64 {
         let now = self.now() + MAX_DRIFT;
-        let counted_again = self.counter.nanos();
+        let counted_again = counter.nanos();
         let gap = counted_again.wrapping_sub(counted);
         let mut latest = now;
         if counted >= valid_until {
@@ -661,7 +657,7 @@ mod tests {
     fn counter_that_goes_backwards_is_not_used() {
         for step in [0, 1_000_000] {
             let (counter, mock) = Counter::mock();
-            let time = Monotonic::with_counter(counter, true);
+            let time = Monotonic::with_counter(true, || counter);
             mock.increment(1_000_000_000);
             time.now_by_counter();
             mock.decrement(3_000_000_000);
@@ -673,11 +669,9 @@ mod tests {
         }
     }
 
-    /// The counter stands still here, and the time does not.
     #[test]
-    #[cfg_attr(miri, ignore = "Miri has no counter")]
-    fn counter_of_cores_that_do_not_agree_is_not_used() {
-        let time = Monotonic::with_counter(Counter::mock().0, false);
+    fn counter_of_cores_that_do_not_agree_is_not_made() {
+        let time = Monotonic::with_counter(false, || panic!("it may take long to make it"));
         let before = time.now_by_counter();
         sleep(Duration::from_millis(1));
         assert!(time.now_by_counter() >= before + 1_000_000);
@@ -718,8 +712,16 @@ mod tests {
         let (counter, mock) = Counter::mock();
         mock.increment(1_000_000);
         let back = Arc::clone(&mock);
-        let time = Monotonic::with_counter(counter, true);
+        let time = Monotonic::with_counter(true, || counter);
         (time, move |nanos| mock.increment(nanos), move |nanos| back.decrement(nanos))
+    }
+
+    fn counted_by(time: &Monotonic) -> u64 {
+        time.counter.as_ref().expect("a counter").nanos()
+    }
+
+    fn synchronise(time: &Monotonic, counted: u64, valid_until: u64) -> u64 {
+        time.synchronise(time.counter.as_ref().expect("a counter"), counted, valid_until)
     }
 
     fn valid_until(time: &Monotonic) -> u64 {
@@ -732,7 +734,7 @@ mod tests {
         let (time, advance, step_back) = counted();
         let first = time.now_by_counter();
         let end = valid_until(&time);
-        assert_eq!(end, time.counter.nanos() + COUNTER_VALIDITY);
+        assert_eq!(end, counted_by(&time) + COUNTER_VALIDITY);
         advance(COUNTER_VALIDITY - 1);
         assert_eq!(time.now_by_counter(), first + COUNTER_VALIDITY - 1);
         assert_eq!(valid_until(&time), end);
@@ -748,10 +750,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no counter")]
     fn readings_that_are_far_apart_do_not_set_the_offset() {
         let (time, ..) = counted();
-        let counted = time.counter.nanos();
-        time.synchronise(counted - MAX_READING_GAP, 0);
+        let counted = counted_by(&time);
+        synchronise(&time, counted - MAX_READING_GAP, 0);
         assert_eq!(valid_until(&time), 0);
-        time.synchronise(counted - (MAX_READING_GAP - 1), 0);
+        synchronise(&time, counted - (MAX_READING_GAP - 1), 0);
         assert_eq!(valid_until(&time), counted - (MAX_READING_GAP - 1) + COUNTER_VALIDITY);
     }
 
@@ -760,11 +762,11 @@ mod tests {
     fn offset_is_set_by_one_thread_and_only_with_a_counter_that_counts() {
         let (time, _, step_back) = counted();
         time.valid_until.store(UPDATING, Ordering::Relaxed);
-        time.synchronise(time.counter.nanos(), UPDATING);
+        synchronise(&time, counted_by(&time), UPDATING);
         assert_eq!(valid_until(&time), UPDATING, "another thread sets it");
         time.valid_until.store(0, Ordering::Relaxed);
-        step_back(time.counter.nanos());
-        time.synchronise(time.counter.nanos(), 0);
+        step_back(counted_by(&time));
+        synchronise(&time, counted_by(&time), 0);
         assert_eq!(valid_until(&time), 0, "the counter has gone back to its origin");
     }
 
@@ -780,7 +782,7 @@ mod tests {
             let latest = latest(time.now());
             let valid_until = 1_000;
             time.offset.store(latest.wrapping_sub(valid_until), Ordering::Relaxed);
-            let returned = time.synchronise(time.counter.nanos(), valid_until);
+            let returned = synchronise(&time, counted_by(&time), valid_until);
             let floor = time.floor.load(Ordering::Relaxed);
             assert_eq!(floor, returned);
             // On a slow machine, the time may have passed `latest` meanwhile.
@@ -800,11 +802,11 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no counter")]
     fn offset_that_is_valid_is_not_replaced() {
         let (time, advance, _) = counted();
-        let counted = time.counter.nanos();
+        let counted = counted_by(&time);
         advance(1);
         time.now_by_counter();
         let (end, offset) = (valid_until(&time), time.offset.load(Ordering::Relaxed));
-        time.synchronise(counted, end);
+        synchronise(&time, counted, end);
         assert_eq!((valid_until(&time), time.offset.load(Ordering::Relaxed)), (end, offset));
     }
 

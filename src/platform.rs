@@ -213,19 +213,17 @@ pub(crate) fn prefetch<T>(place: *const T) {
 /// Whether `std::time::Instant::now` works. On `wasm32-unknown-unknown` it panics.
 pub(crate) const HAS_CLOCK: bool = cfg!(not(all(target_family = "wasm", target_os = "unknown")));
 
-/// Whether [`Counter`] counts. If not, its value never changes.
-pub(crate) const HAS_COUNTER: bool = cfg!(not(any(miri, target_family = "wasm")));
-
-/// Whether the counters of all cores agree. On x86 the kernel tests that. If it finds that they do
-/// not, it uses another source of time for its own clock.
+/// Whether a [`Counter`] can be used: there is one, and the counters of all cores agree. On x86 the
+/// kernel tests that. If it finds that they do not, it uses another source of time for its own
+/// clock.
 ///
 /// If it cannot be found out what the kernel uses, the answer is no. This reads a file.
 pub(crate) fn counters_agree() -> bool {
     #[cfg(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri)))]
     return kernel_uses_counter(std::path::Path::new("/sys/devices/system/clocksource/clocksource0"));
-    // Elsewhere the platform guarantees it, or does not tell.
+    // Elsewhere it is guaranteed, or cannot be checked.
     #[cfg(not(all(target_os = "linux", any(target_arch = "x86", target_arch = "x86_64"), not(miri))))]
-    true
+    cfg!(not(any(miri, target_family = "wasm")))
 }
 
 /// Whether the files in this folder name the counter as the kernel's source of time.
@@ -255,10 +253,11 @@ pub(crate) struct Counter {
 impl Counter {
     /// Makes a counter that starts at zero.
     ///
-    /// The first call in a process takes about a millisecond, because `quanta` calibrates the
-    /// counter's frequency.
+    /// The first call in a process blocks, because `quanta` calibrates the counter's frequency. As
+    /// a rule this takes a millisecond, and on a busy machine up to 200 ms. Calls on other threads
+    /// wait for it.
     pub(crate) fn new() -> Self {
-        Self::of(if HAS_COUNTER { quanta::Clock::new() } else { quanta::Clock::mock().0 })
+        Self::of(quanta::Clock::new())
     }
 
     fn of(clock: quanta::Clock) -> Self {
@@ -280,7 +279,7 @@ impl Counter {
     }
 }
 
-/// The counter of a platform that has none: see [`HAS_COUNTER`].
+/// The counter of a platform that has none: see [`counters_agree`].
 #[cfg(target_family = "wasm")]
 pub(crate) struct Counter;
 

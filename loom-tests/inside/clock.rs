@@ -53,7 +53,7 @@ pub struct CounterClock(Monotonic);
 impl CounterClock {
     pub fn new(drift: Drift) -> Self {
         COUNTED.set(Some((Arc::new(AtomicU64::new(1_000_000)), drift)));
-        Self(modelled(|| Monotonic::with_counter(Counter::new(), true)))
+        Self(modelled(|| Monotonic::with_counter(true, Counter::new)))
     }
 
     /// Time passes on the machine.

@@ -24,6 +24,8 @@ impl Builder {
     /// must not block. Everything else is as with any other timer, and its handles can be used on
     /// any thread.
     ///
+    /// The first timer of a process [may block](Self::build) this call for up to 200 ms.
+    ///
     /// # Thread or task
     ///
     /// The task is better than a [thread](Self::build) if the runtime is overloaded, because an
