@@ -57,15 +57,15 @@ pub const ROWS: &[Row] = &[
     mutant(
         "NewTimeoutWithoutFirstLook",
         "engine/caller.rs",
-        "!seen.accepts_all() || self.has_limit_or_spans",
+        "!state.accepts_all() || self.has_limit_or_spans",
         "false",
     ),
     // A timer that closes does not take a new timeout back.
     mutant(
         "NewTimeoutNotWithdrawn",
         "engine/caller.rs",
-        "!cache.look_after_push(seen).is_closing()",
-        "cache.look_after_push(seen); true",
+        "!cache.look_after_push().is_closing()",
+        "cache.look_after_push(); true",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
     mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if wakes", ""),
@@ -73,15 +73,15 @@ pub const ROWS: &[Row] = &[
     mutant(
         "CancelWithoutListing",
         "engine/caller.rs",
-        "leaves_memory && «cache.look_after_push(self.state.snapshot())».wakes_to_reclaim()",
-        "self.state.fence_after_push(self.state.snapshot())",
+        "leaves_memory && «cache.look_after_push()».wakes_to_reclaim()",
+        "self.state.fence_after_push()",
     ),
     // A timeout in the place of another one does not list the lane.
     mutant(
         "ReplaceWithoutListing",
         "engine/caller.rs",
-        "let state = «cache.look_after_push(self.state.snapshot())»; cache.counts.cancel();",
-        "self.state.fence_after_push(self.state.snapshot())",
+        "let state = «cache.look_after_push()»; cache.counts.cancel();",
+        "self.state.fence_after_push()",
     ),
     // The end of a timeout that is replaced is counted before the new one is registered.
     mutant(
@@ -135,15 +135,14 @@ pub const ROWS: &[Row] = &[
     mutant("AnnouncedTurnDropped", "engine/sleep.rs", "self.next_tick(shared).min(«next»)", "u64::MAX"),
     // --- engine/state.rs -------------------------------------------------------------------------
     // A caller executes no fence between its push and its look.
-    mutant("PushWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» } StateSnapshot(", ""),
-    // With `LIGHT`, not even the compiler keeps the look behind the push.
-    mutant("PushWithoutLightFence", "engine/state.rs", "compiler_fence(Ordering::SeqCst);", ""),
-    // A caller executes no fence although it has not read `LIGHT`.
-    mutant("PushWithLightFence", "engine/state.rs", "if «seen.has(LIGHT)» {", "true"),
-    // A thread that closes the timer, or falls asleep, never executes the heavy fence.
-    mutant("ChangeWithoutHeavyFence", "engine/state.rs", "changed.has(LIGHT) && «!heavy_fence()»", "false"),
+    mutant("PushWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» StateSnapshot(", ""),
     // A thread that closes the timer, or falls asleep, executes no fence before its look.
-    mutant("ChangeWithoutFence", "engine/state.rs", "«fence(Ordering::SeqCst);» if changed.has(LIGHT)", ""),
+    mutant(
+        "ChangeWithoutFence",
+        "engine/state.rs",
+        "fn fence_after_change() { «fence(Ordering::SeqCst);»",
+        "",
+    ),
     // --- engine/pending.rs -----------------------------------------------------------------------
     // A place is taken before the limit is checked, and given back if there is none, as in Netty.
     mutant(
@@ -239,16 +238,6 @@ pub const ROWS: &[Row] = &[
         "waiters.iter().take(1).for_each(|(_, waiter)| waiter.unpark());",
     ),
     // --- engine/end.rs ---------------------------------------------------------------------------
-    // `stop` looks for `LIGHT` before it changes the state.
-    mutant(
-        "FenceChosenBeforeChange",
-        "engine/end.rs",
-        "«»let before = StateSnapshot(self.word.fetch_or(STOPPED | CLOSING, Ordering::Release));",
-        "let seen = self.snapshot();
-        let before = StateSnapshot(self.word.fetch_or(STOPPED | CLOSING, Ordering::Release));
-        self.fence_after_change(seen);
-        return before;",
-    ),
     // The drop of the last handle waits for the worker even if this thread is the worker.
     mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.is_worker()» {", "false"),
     // The count of handles is lowered by a load and a store, with a gap in between.
@@ -338,15 +327,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "UnlistWithoutFence",
         "engine/worker.rs",
-        "shared.state.fence_after_change(shared.state.snapshot())",
-        "",
-    ),
-    // A turn unlists lanes with the ordinary fence only, although `LIGHT` is set.
-    mutant(
-        "UnlistWithoutHeavyFence",
-        "engine/worker.rs",
-        "shared.state.fence_after_change(shared.state.snapshot())",
-        "crate::sync::fence(crate::sync::Ordering::SeqCst)",
+        "self.queue.unlist_idle(«fence_after_change»);",
+        "|| ()",
     ),
     // The worker does not look at a lane again after it has unlisted it.
     mutant("UnlistWithoutSecondLook", "engine/timeouts.rs", "listed.lane.stays_listed()", "false"),
@@ -364,22 +346,22 @@ pub const ROWS: &[Row] = &[
     mutant(
         "UnlistedReadBeforeFence",
         "engine/thread_cache.rs",
-        "«»let state = self.nodes.pool().state.fence_after_push(seen);",
-        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.pool().state.fence_after_push(seen); }",
+        "«»let state = self.nodes.pool().state.fence_after_push();",
+        "let is_listed = !self.nodes.is_unlisted(); if is_listed { return self.nodes.pool().state.fence_after_push(); }",
     ),
     // A thread that lists its lane reads the state without another fence.
     mutant(
         "ListingWithoutFence",
         "engine/thread_cache.rs",
-        "«timer.state.fence_after_push(seen)» }",
-        "let _ = seen; timer.state.snapshot()",
+        "«timer.state.fence_after_push()» }",
+        "timer.state.snapshot()",
     ),
     // A message other than that of a new timeout, or of a cancelled one, does not list the lane.
     mutant(
         "MessageWithoutListing",
         "engine/thread_cache.rs",
-        "cache.nodes.push(message); «cache.look_after_push(seen)»",
-        "cache.nodes.pool().state.fence_after_push(seen)",
+        "cache.nodes.push(message); «cache.look_after_push()»",
+        "cache.nodes.pool().state.fence_after_push()",
     ),
     // --- node/word.rs ----------------------------------------------------------------------------
     // The end of a run gives a periodic task its next deadline even if the timeout was cancelled.
@@ -809,18 +791,6 @@ pub const ROWS: &[Row] = &[
         "node/surplus.rs",
         "unsafe { «»return_memory(address(place), count * PAGE_SIZE) }",
         "inside::return_pages(place - FIRST_PAGE, count) ||",
-    ),
-    // The heavy fence of the models of `LIGHT`: inside/sync/model.rs.
-    always("sync/model.rs", "unreachable!();", "inside::light_fence();"),
-    always(
-        "platform.rs",
-        "«»HAS_HEAVY_FENCE.load(Ordering::Acquire)",
-        "crate::sync::inside::has_heavy_fence() ||",
-    ),
-    always(
-        "platform.rs",
-        "pub(crate) fn heavy_fence() -> bool { «»",
-        "if crate::sync::inside::heavy_fence() { return true; }",
     ),
     // The number of started threads: inside/sync/model.rs.
     always("sync/model.rs", "«»Ok(loom::thread::spawn(body))", "inside::count_spawn();"),

@@ -649,7 +649,7 @@ impl fmt::Debug for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::sleep;
+    use crate::sync::thread::sleep;
     use crate::ticks::DEADLINE_NEVER;
 
     #[test]

@@ -4,23 +4,19 @@
 //! | | available on | elsewhere |
 //! |---|---|---|
 //! | large pages | Linux | the operating system's default |
-//! | heavy fence | Linux | not available: `heavy_fence` returns false |
 //! | timer slack | Linux | the operating system's default |
 //! | return of memory | Linux; simulated under Miri | memory stays allocated until it is freed |
 //! | prefetch | x86-64 | no effect |
 //! | processor counter | platforms where `quanta` finds a reliable one; on x86 Linux, if the kernel uses it too | the operating system's clock only |
 //! | clock, threads | platforms where `std` has them | the timer needs a clock from its user, and must be driven |
 //!
-//! Under Miri large pages, the heavy fence, prefetch and the processor counter are not available.
+//! Under Miri large pages, prefetch and the processor counter are not available.
 //! All platforms need 64-bit atomics.
 
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicBool;
 
 /// The size of a large page in bytes, on platforms that have them. (Under Miri it is smaller, so
 /// that tests need fewer nodes.)
@@ -41,48 +37,6 @@ pub(crate) fn prefer_large_pages(allocated: NonNull<u8>, layout: Layout) {
     }
     #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
     let _ = (allocated, layout);
-}
-
-/// Registers the process for [`heavy_fence`]. The kernel may wait for all processors meanwhile,
-/// which takes some ten milliseconds.
-pub(crate) fn register_heavy_fence() {
-    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
-    HAS_HEAVY_FENCE.store(membarrier::call(membarrier::REGISTER), Ordering::Release);
-}
-
-/// Whether the process is registered for [`heavy_fence`].
-pub(crate) fn has_heavy_fence() -> bool {
-    HAS_HEAVY_FENCE.load(Ordering::Acquire)
-}
-
-/// Whether [`register_heavy_fence`] may succeed on this platform.
-pub(crate) const CAN_REGISTER_HEAVY_FENCE: bool =
-    cfg!(all(target_os = "linux", not(miri), not(hashed_wheel_loom)));
-
-static HAS_HEAVY_FENCE: AtomicBool = AtomicBool::new(false);
-
-/// Makes each thread of the process that runs execute a full memory fence, including this one.
-/// Returns false if that is not possible. Takes some microseconds.
-pub(crate) fn heavy_fence() -> bool {
-    #[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
-    return membarrier::call(membarrier::FENCE);
-    #[cfg(not(all(target_os = "linux", not(miri), not(hashed_wheel_loom))))]
-    false
-}
-
-/// The system call, with the commands of <linux/membarrier.h>.
-#[cfg(all(target_os = "linux", not(miri), not(hashed_wheel_loom)))]
-mod membarrier {
-    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`.
-    pub(super) const FENCE: libc::c_int = 1 << 3;
-    /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`.
-    pub(super) const REGISTER: libc::c_int = 1 << 4;
-
-    pub(super) fn call(command: libc::c_int) -> bool {
-        // SAFETY: `membarrier` takes numbers and neither reads nor writes memory. A kernel that
-        // does not know the call or the command returns an error.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-    }
 }
 
 /// Lets the calling thread wake from a sleep at most `nanos` later than it asked for, as far as the
@@ -377,22 +331,6 @@ mod tests {
             assert_eq!(timer_slack(), 12_345);
         });
         wait.unwrap().join().unwrap();
-    }
-
-    #[test]
-    fn a_heavy_fence_is_possible_once_the_process_is_registered() {
-        /// `MEMBARRIER_CMD_GET_REGISTRATIONS`, since Linux 6.3: zero is none.
-        const REGISTRATIONS: libc::c_int = 1 << 9;
-
-        let is_possible = heavy_fence();
-        if membarrier::call(REGISTRATIONS) {
-            assert!(!is_possible, "the process is not registered");
-        }
-        // SAFETY: `membarrier` takes numbers and neither reads nor writes memory.
-        let result = unsafe { libc::syscall(libc::SYS_membarrier, membarrier::REGISTER, 0, 0) };
-        register_heavy_fence();
-        assert_eq!((has_heavy_fence(), heavy_fence()), (result == 0, result == 0));
-        assert!(!membarrier::call(1 << 30), "there is no such command");
     }
 
     #[test]

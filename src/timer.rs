@@ -99,10 +99,6 @@ impl HashedWheelTimer {
     /// Does nothing if the thread runs already, or if the timer is
     /// [driven](crate::Builder::build_driven).
     ///
-    /// On Linux the first worker thread of a process starts another thread, which ends after some
-    /// ten milliseconds: it registers the process for `membarrier(2)`, by which callers need no
-    /// memory fences. If that thread or the system call is not permitted, callers execute fences.
-    ///
     /// # Errors
     ///
     /// - [`Stopped`](NewTimeoutError::Stopped): the timer is stopped, or is being [shut

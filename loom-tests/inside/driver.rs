@@ -20,11 +20,6 @@ impl crate::Driver {
         self.shared.sleeps_past(tick)
     }
 
-    /// From now on callers execute no fence: see `LIGHT`.
-    pub fn set_light(&self) {
-        self.shared.set_light();
-    }
-
     /// Returns whether the worker is asleep although messages wait.
     pub fn misses_messages(&self) -> bool {
         self.shared.misses_messages()

@@ -7,8 +7,6 @@ pub use crate::clock::inside::{COUNTER_VALIDITY, CounterClock, Drift, manual_clo
 pub use crate::engine::inside::{Lane, Lanes, TimerMemory, end_thread};
 pub use crate::node::inside::{FreeNode, LocalCount, Nodes, SharedValue, TimerRef, WheelRef};
 pub use crate::node::inside::{Pages, UsedNodes};
-#[cfg(not(hashed_wheel_shuttle))]
-pub use crate::sync::inside::HeavyFence;
 pub use crate::sync::inside::{Threads, take_spawned};
 
 /// The request in the environment: the name of a mutant, or an order to weaken. Each request runs

@@ -41,16 +41,13 @@ impl Shared {
         task: T,
         deadline: u64,
     ) -> Result<Timeout, (T, NewTimeoutError)> {
-        let mut seen = self.state.snapshot();
+        let state = self.state.snapshot();
         let mut in_span = false;
-        if !seen.accepts_all() || self.has_limit_or_spans {
-            seen = match self.admit(seen) {
-                Ok(seen) => seen,
-                Err(error) => {
-                    self.count_rejection(&error);
-                    return Err((task, error));
-                }
-            };
+        if !state.accepts_all() || self.has_limit_or_spans {
+            if let Err(error) = self.admit(state) {
+                self.count_rejection(&error);
+                return Err((task, error));
+            }
             // A task that always runs on the worker is not the user's: it wakes a future, for
             // example.
             in_span = report::HAS_SPANS && self.task_spans && !T::RUNS_ON_WORKER;
@@ -58,8 +55,8 @@ impl Shared {
         let mut withdrawn = None;
         let handle = match in_span {
             // No user code runs in here, because `stop` may be waiting.
-            false => thread_cache::with(self, |cache| push(cache, task, deadline, seen, &mut withdrawn)),
-            true => self.push_in_span(task, deadline, seen, &mut withdrawn),
+            false => thread_cache::with(self, |cache| push(cache, task, deadline, &mut withdrawn)),
+            true => self.push_in_span(task, deadline, &mut withdrawn),
         };
         let Some(handle) = handle else {
             let error = NewTimeoutError::Stopped;
@@ -79,18 +76,16 @@ impl Shared {
         self: &Arc<Self>,
         task: T,
         deadline: u64,
-        seen: StateSnapshot,
         withdrawn: &mut Option<ClaimedTask<SharedFields>>,
     ) -> Option<Handle> {
         let task = InSpan::new(task);
-        thread_cache::with(self, |cache| push(cache, task, deadline, seen, withdrawn))
+        thread_cache::with(self, |cache| push(cache, task, deadline, withdrawn))
     }
 
     /// Decides whether a timer accepts a new timeout that does not just accept all: one with a
-    /// limit, or one that is not started (the worker is lazily started here) or is closing. Returns
-    /// a state that is not closing.
+    /// limit, or one that is not started (the worker is lazily started here) or is closing.
     #[inline(never)]
-    fn admit(self: &Arc<Self>, mut state: StateSnapshot) -> Result<StateSnapshot, NewTimeoutError> {
+    fn admit(self: &Arc<Self>, mut state: StateSnapshot) -> Result<(), NewTimeoutError> {
         while !state.is_started() && !state.is_closing() {
             self.start()?;
             state = self.state.snapshot();
@@ -105,7 +100,7 @@ impl Shared {
         }
         match &self.limit {
             Some(limit) if !limit.take() => Err(too_many(limit.most)),
-            _ => Ok(state),
+            _ => Ok(()),
         }
     }
 
@@ -168,7 +163,7 @@ impl Shared {
         let seen = handle.not_ended()?;
         let (task, wakes) = thread_cache::with_handle(handle, |cache| {
             let (task, leaves_memory) = cache.nodes.cancel(handle, seen).into_task()?;
-            let wakes = leaves_memory && cache.look_after_push(self.state.snapshot()).wakes_to_reclaim();
+            let wakes = leaves_memory && cache.look_after_push().wakes_to_reclaim();
             // After the push: `stop` waits for the count, and then finds the message. Before
             // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
             // code with it, which may call `stop`.
@@ -203,7 +198,7 @@ impl Shared {
                 cache.counts.register();
                 // The deadline of a timeout that has ended does not move.
                 let handle = cache.nodes.schedule_replacement(task, handle.deadline());
-                let state = cache.look_after_push(self.state.snapshot());
+                let state = cache.look_after_push();
                 cache.counts.cancel();
                 Ok((old, leaves_memory, state, Timeout { handle }))
             }),
@@ -323,14 +318,13 @@ fn push<T: Task<SharedFields>>(
     cache: &mut LentCache<'_>,
     task: T,
     deadline: u64,
-    seen: StateSnapshot,
     withdrawn: &mut Option<ClaimedTask<SharedFields>>,
 ) -> Option<Handle> {
     cache.counts.register();
     let handle = cache.nodes.schedule(task, deadline);
     // With the cache, because a thread that is ending retires its lane when the cache is given
     // back.
-    if !cache.look_after_push(seen).is_closing() {
+    if !cache.look_after_push().is_closing() {
         return Some(handle);
     }
     cache.withdraw(handle).map(|claimed| *withdrawn = Some(claimed)).err()

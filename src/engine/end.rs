@@ -77,7 +77,7 @@
 use std::time::{Duration, Instant};
 
 use super::shared::{LIVE_TIMERS, Shared, Timeout};
-use super::state::{CLOSING, OVER, STOPPED, StateSnapshot, TimerState};
+use super::state::{CLOSING, OVER, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
 use super::worker::Worker;
 use crate::node::{Arrival, Stopped};
@@ -106,14 +106,14 @@ pub(crate) struct Grace {
 impl TimerState {
     /// From now on new timeouts are rejected.
     fn close(&self) {
-        let before = StateSnapshot(self.word.fetch_or(CLOSING, Ordering::Relaxed));
-        self.fence_after_change(before);
+        self.word.fetch_or(CLOSING, Ordering::Relaxed);
+        fence_after_change();
     }
 
     /// Closes and stops the timer. Returns the state before: one caller finds it not stopped.
     fn stop(&self) -> StateSnapshot {
         let before = StateSnapshot(self.word.fetch_or(STOPPED | CLOSING, Ordering::Release));
-        self.fence_after_change(before);
+        fence_after_change();
         before
     }
 

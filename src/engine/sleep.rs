@@ -77,7 +77,9 @@ use std::mem;
 use std::time::Duration;
 
 use super::shared::{Handle, Shared};
-use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM};
+use super::state::{
+    ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM, fence_after_change,
+};
 use super::worker::Worker;
 use crate::report;
 use crate::sync::unmodelled::AtomicBool;
@@ -116,11 +118,11 @@ impl Wanted {
 
 impl TimerState {
     /// The worker is about to sleep, whatever has happened; `how` is some of the bits of
-    /// [`HOW_ASLEEP`]. Returns the state before.
-    fn fall_asleep(&self, how: u64) -> StateSnapshot {
+    /// [`HOW_ASLEEP`].
+    fn fall_asleep(&self, how: u64) {
         let asleep = |word: u64| Some(word & !HOW_ASLEEP | ASLEEP | how);
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, asleep);
-        StateSnapshot(before.expect("the closure returns a value"))
+        before.expect("the closure returns a value");
     }
 
     /// A driver's loop could not be woken.
@@ -190,7 +192,7 @@ impl Shared {
 
     /// The deadline of a node that is in a lane has become earlier, and the thread has not pushed.
     pub(super) fn wake_for_earlier(&self, handle: &Handle) {
-        self.wake_for_pushed(self.look(), handle);
+        self.wake_for_pushed(self.state.fence_after_push(), handle);
     }
 
     /// The deadline of a node has become earlier, and a message about it was pushed. `state` is
@@ -217,26 +219,20 @@ impl Shared {
 
     /// Something was pushed, or given back, that lets the worker reclaim memory.
     pub(super) fn wake_to_reclaim(&self) {
-        if self.look().wakes_to_reclaim() {
+        if self.state.fence_after_push().wakes_to_reclaim() {
             self.wake();
         }
     }
 
     /// This thread has pushed a lot of messages.
     pub(super) fn wake_for_lot(&self) {
-        let state = self.look();
+        let state = self.state.fence_after_push();
         if state.wakes_for_lot() {
             self.wake();
         } else if !state.is_asleep() {
             // A task may hold up the worker.
             self.warn_of_unreclaimed();
         }
-    }
-
-    /// Reads the state after a push.
-    #[inline]
-    fn look(&self) -> StateSnapshot {
-        self.state.fence_after_push(self.state.snapshot())
     }
 
     /// Wakes the worker, unless another thread has since it was seen asleep.
@@ -338,7 +334,6 @@ impl Worker {
             // fire before the next tick.
             return until_tick(earliest);
         }
-        shared.state.set_light();
         let next = self.announce(shared, next, how);
         // `announce` may have reclaimed something.
         let reclaims = self.intake.has_reclaimed.then_some(RECLAIM_INTERVAL);
@@ -391,8 +386,8 @@ impl Worker {
         shared.state.announced.store(needed_before, Ordering::Relaxed);
         // One fence for both: each of them is a change before a look at lanes.
         self.intake.queue.unlist_idle(|| {
-            let before = shared.state.fall_asleep(how);
-            shared.state.fence_after_change(before);
+            shared.state.fall_asleep(how);
+            fence_after_change();
         });
         // Look again: a caller may have looked before `fall_asleep`. The answer is not later than
         // announced, because another caller may have relied on that:

@@ -15,7 +15,7 @@
 //! | caller | the other side |
 //! |---|---|
 //! | pushes a message (or makes a deadline in a lane earlier) | changes the word |
-//! | fence: [`fence_after_push`](TimerState::fence_after_push) | fence: [`fence_after_change`](TimerState::fence_after_change) |
+//! | fence: [`fence_after_push`](TimerState::fence_after_push) | fence: [`fence_after_change`] |
 //! | looks at the word | looks at the lanes |
 //!
 //! If the worker does not look at the caller's lane, the caller also lists the lane before it looks
@@ -27,38 +27,6 @@
 //! word only needs to say what has to be done then: [`sleep`](super::sleep) and [`end`](super::end)
 //! do so.
 //!
-//! There are two pairs of fences with this property. The bit [`LIGHT`] of the same word says which
-//! one is in use:
-//!
-//! | | caller | the other side |
-//! |---|---|---|
-//! | without `LIGHT` | `fence(SeqCst)` | `fence(SeqCst)` |
-//! | with `LIGHT` | a compiler fence, which costs nothing | [`heavy_fence`]: every thread of the process that runs executes a fence |
-//!
-//! The second pair is for timers with a thread, on platforms that have such an operation (Linux:
-//! `membarrier`). The other side then costs some microseconds, once per sleep of the thread (and
-//! rarely without one, to unlist lanes). A driver may announce a sleep in each turn of its loop, so
-//! a driven timer never sets `LIGHT`.
-//!
-//! The worker thread sets `LIGHT` once, before a sleep. A change after that finds the bit in the
-//! word, and uses the heavy fence. A change before it may find that the bit is not set, and use the
-//! ordinary fence. A caller that has read the bit has read this change with it: it knows of it
-//! without any fence. It also knows which lanes the worker had unlisted before it set the bit: the
-//! worker's fence came between the two, and [`snapshot`](TimerState::snapshot) acquires.
-//!
-//! The C++ memory model, and with it loom, has only the first pair. The second one relies on the
-//! guarantee of the kernel (`membarrier(2)`, `MEMBARRIER_CMD_PRIVATE_EXPEDITED`): between the
-//! beginning and the end of the call each running thread of the process passes through a state in
-//! which all its earlier accesses to memory are complete, in the order of its program. (A thread
-//! that does not run has done so when it stopped running.) That state takes the place of the
-//! caller's fence, if it comes after the push. If it comes before, so does the change, and the
-//! caller's look sees it.
-//!
-//! In the models of `light.rs` the second pair is weaker than this guarantee: the compiler fence of
-//! a thread is ordered with heavy fences, one by one, and with nothing else. So they also show that
-//! no caller with `LIGHT` relies on an ordinary fence of the other side, and that it is the change
-//! itself that decides which fence follows.
-//!
 //! # The table
 //!
 //! | operation | on the word | order | pairs with |
@@ -66,7 +34,6 @@
 //! | [`fence_after_push`](TimerState::fence_after_push) | reads, after the fence | `Relaxed` | the fence orders it |
 //! | [`snapshot`](TimerState::snapshot) | reads | `Acquire` | the changes below: what was done before them |
 //! | [`set_started`](TimerState::set_started) | sets `STARTED` | `AcqRel` | under the lock of the thread's handle |
-//! | [`set_light`](TimerState::set_light) | sets `LIGHT` | `Relaxed` | nothing: see above |
 //! | [`set_crowded`](TimerState::set_crowded) | sets `CROWDED` | `Relaxed` | nothing: callers that see it late have room |
 //!
 //! The operations on `ASLEEP` are in [`sleep`](super::sleep), those on `CLOSING`, `STOPPED` and
@@ -74,10 +41,8 @@
 //! read-modify-write operation, so it carries on what earlier ones have released.
 
 use std::fmt;
-use std::time::Duration;
 
-use crate::platform::{has_heavy_fence, heavy_fence};
-use crate::sync::{AtomicU64, Ordering, compiler_fence, fence, sleep, unmodelled};
+use crate::sync::{AtomicU64, Ordering, fence, unmodelled};
 use crate::ticks::DEADLINE_NEVER;
 
 pub(super) const STOPPED: u64 = 1 << 0;
@@ -86,16 +51,14 @@ const STARTED: u64 = 1 << 1;
 pub(super) const CLOSING: u64 = 1 << 2;
 /// All timeouts have ended, and none is accepted any more.
 pub(super) const OVER: u64 = 1 << 3;
-/// Callers execute no fence, so the other side uses the heavy one. It is set once, or never.
-const LIGHT: u64 = 1 << 4;
 /// So much memory is in use that callers have to count the pending timeouts.
-const CROWDED: u64 = 1 << 5;
+const CROWDED: u64 = 1 << 4;
 /// The worker sleeps, or is about to.
-pub(super) const ASLEEP: u64 = 1 << 6;
+pub(super) const ASLEEP: u64 = 1 << 5;
 /// Together with `ASLEEP`: a message that lets the worker reclaim memory wakes it.
-pub(super) const WAKE_TO_RECLAIM: u64 = 1 << 7;
+pub(super) const WAKE_TO_RECLAIM: u64 = 1 << 6;
 /// Together with `ASLEEP`: a message that completes a lot wakes it.
-pub(super) const WAKE_FOR_LOT: u64 = 1 << 8;
+pub(super) const WAKE_FOR_LOT: u64 = 1 << 7;
 /// All that says how the worker sleeps.
 pub(super) const HOW_ASLEEP: u64 = ASLEEP | WAKE_TO_RECLAIM | WAKE_FOR_LOT;
 
@@ -169,6 +132,12 @@ impl fmt::Debug for StateSnapshot {
     }
 }
 
+/// The fence between a change of the word and a look at the lanes, or between unlisting lanes and
+/// looking at them again.
+pub(super) fn fence_after_change() {
+    fence(Ordering::SeqCst);
+}
+
 pub(crate) struct TimerState {
     pub(super) word: AtomicU64,
     /// See [`sleep`](super::sleep), as for `wanted`.
@@ -190,36 +159,12 @@ impl TimerState {
         StateSnapshot(self.word.load(Ordering::Acquire))
     }
 
-    /// Reads the state after a push: see the head of this file. `seen` is any earlier state. A
-    /// caller that has pushed to a lane uses `LentCache::look_after_push`, which also lists the
-    /// lane.
+    /// Reads the state after a push: see the head of this file. A caller that has pushed to a lane
+    /// uses `LentCache::look_after_push`, which also lists the lane.
     #[inline]
-    pub(super) fn fence_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
-        if seen.has(LIGHT) {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            fence(Ordering::SeqCst);
-        }
-        StateSnapshot(self.word.load(Ordering::Relaxed))
-    }
-
-    /// The fence between a change of the word and a look at the lanes, or between unlisting lanes
-    /// and looking at them again. `changed` is the state before.
-    pub(super) fn fence_after_change(&self, changed: StateSnapshot) {
+    pub(super) fn fence_after_push(&self) -> StateSnapshot {
         fence(Ordering::SeqCst);
-        if changed.has(LIGHT) && !heavy_fence() {
-            // The process has forbidden itself the system call since it was registered for it. No
-            // processor keeps a store to itself for so long.
-            sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// From now on callers execute no fence, if the platform has a heavy one. For the worker
-    /// thread, while it is not asleep.
-    pub(super) fn set_light(&self) {
-        if has_heavy_fence() && !self.snapshot().has(LIGHT) {
-            self.word.fetch_or(LIGHT, Ordering::Relaxed);
-        }
+        StateSnapshot(self.word.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_started(&self) {
@@ -235,11 +180,10 @@ impl TimerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::{CAN_REGISTER_HEAVY_FENCE, register_heavy_fence};
 
     #[test]
     fn a_timer_accepts_all_if_it_is_started_and_neither_closing_nor_crowded() {
-        for others in [0, LIGHT, HOW_ASLEEP, LIGHT | HOW_ASLEEP] {
+        for others in [0, HOW_ASLEEP] {
             for bits in 0..8 {
                 let word = [STARTED, CLOSING, CROWDED].iter().enumerate();
                 let word = word.map(|(at, bit)| if bits >> at & 1 == 1 { *bit } else { 0 }).sum::<u64>();
@@ -248,18 +192,5 @@ mod tests {
                 assert_eq!(state.is_crowded(), word & CROWDED != 0, "{word:b}");
             }
         }
-    }
-
-    #[test]
-    fn callers_execute_no_fence_once_the_process_has_the_heavy_one() {
-        let state = TimerState::new();
-        state.set_light();
-        assert!(!state.snapshot().has(LIGHT) || has_heavy_fence());
-        register_heavy_fence();
-        for _ in 0..2 {
-            state.set_light();
-            assert_eq!(state.snapshot().has(LIGHT), has_heavy_fence());
-        }
-        assert!(CAN_REGISTER_HEAVY_FENCE || !has_heavy_fence());
     }
 }

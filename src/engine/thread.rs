@@ -4,7 +4,7 @@ use super::shared::Shared;
 use super::sleep::Idle;
 use super::worker::Worker;
 use crate::error::NewTimeoutError;
-use crate::platform::{CAN_REGISTER_HEAVY_FENCE, limit_timer_slack, register_heavy_fence};
+use crate::platform::limit_timer_slack;
 use crate::report;
 use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, TakeCell, Unparker, spawn, unmodelled};
 
@@ -194,20 +194,9 @@ impl Shared {
     }
 }
 
-/// Registers the process for the heavy fence, once. On a thread of its own, because timeouts would
-/// be late meanwhile. If it cannot be started, callers execute fences.
-fn prepare_heavy_fence() {
-    static IS_BEGUN: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
-
-    if CAN_REGISTER_HEAVY_FENCE && !IS_BEGUN.swap(true, Ordering::Relaxed) {
-        drop(spawn("hashed-wheel-setup".to_owned(), None, register_heavy_fence));
-    }
-}
-
 /// The worker thread.
 fn run_worker(shared: &Arc<Shared>) {
     report::thread_started(shared.thread.name());
-    prepare_heavy_fence();
     limit_timer_slack(shared.ticks.nanos() / SLACKS_PER_TICK);
     let settings = &shared.thread.settings;
     shared.call_thread_hook("(on_thread_start)", settings.on_start.as_ref());
@@ -247,9 +236,8 @@ fn run_worker(shared: &Arc<Shared>) {
 mod tests {
     use super::*;
     use crate::HashedWheelTimer;
-    use crate::platform::has_heavy_fence;
-    use crate::sync::{mpsc, thread};
-    use std::time::{Duration, Instant};
+    use crate::sync::mpsc;
+    use std::time::Duration;
 
     fn settings(on_start: Option<ThreadHook>) -> ThreadSettings {
         ThreadSettings { name: "test".to_owned(), stack_size: None, on_start, on_stop: None }
@@ -277,20 +265,6 @@ mod tests {
         assert!(!thread.is_in_parent_process());
         thread.process.store(std::process::id() ^ 1, Ordering::Relaxed);
         assert!(thread.is_in_parent_process());
-    }
-
-    #[test]
-    fn the_first_timer_with_a_thread_registers_the_heavy_fence() {
-        let timer = HashedWheelTimer::default();
-        timer.start().unwrap();
-        let until = Instant::now() + Duration::from_secs(if CAN_REGISTER_HEAVY_FENCE { 5 } else { 0 });
-        while !has_heavy_fence() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(1));
-        }
-        if !has_heavy_fence() {
-            register_heavy_fence();
-            assert!(!has_heavy_fence(), "the platform does not have it");
-        }
     }
 
     #[test]

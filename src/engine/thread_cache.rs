@@ -195,26 +195,26 @@ impl LentCache<'_> {
     pub(super) fn withdraw(&mut self, handle: Handle) -> Result<ClaimedTask<SharedFields>, Handle> {
         let withdrawn = self.nodes.withdraw(handle).inspect(|_| self.counts.withdraw());
         // A message that was pushed can wait for the next turn.
-        self.look_after_push(self.nodes.pool().state.snapshot());
+        self.look_after_push();
         withdrawn
     }
 
     /// Executes the fence after pushes, lists the lane if the worker does not look at it, and reads
-    /// the state. To be called after at most two pushes. `seen` is any earlier state.
+    /// the state. To be called after at most two pushes.
     #[inline]
-    pub(super) fn look_after_push(&self, seen: StateSnapshot) -> StateSnapshot {
-        let state = self.nodes.pool().state.fence_after_push(seen);
-        if self.nodes.is_unlisted() { self.list_lane(seen) } else { state }
+    pub(super) fn look_after_push(&self) -> StateSnapshot {
+        let state = self.nodes.pool().state.fence_after_push();
+        if self.nodes.is_unlisted() { self.list_lane() } else { state }
     }
 
     /// Lists the lane, and looks at the state again: for the worker this is the push.
     #[cold]
-    fn list_lane(&self, seen: StateSnapshot) -> StateSnapshot {
+    fn list_lane(&self) -> StateSnapshot {
         let timer = self.nodes.pool();
         if let Some(lane) = self.nodes.list() {
             timer.new_lanes.list(lane);
         }
-        timer.state.fence_after_push(seen)
+        timer.state.fence_after_push()
     }
 }
 
@@ -259,10 +259,9 @@ pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut LentCache<'
 /// Pushes a message to the thread's lane. Returns the state after that.
 #[inline]
 pub(super) fn push(message: Message<'_, SharedFields>) -> StateSnapshot {
-    let seen = message.handle().timer().state.snapshot();
     with_handle(message.handle(), |cache| {
         cache.nodes.push(message);
-        cache.look_after_push(seen)
+        cache.look_after_push()
     })
 }
 

@@ -16,7 +16,7 @@
 //! | the thread | the worker |
 //! |---|---|
 //! | pushes a message | sets `unlisted` |
-//! | fence: [`fence_after_push`](super::state::TimerState::fence_after_push) | fence: [`fence_after_change`](super::state::TimerState::fence_after_change) |
+//! | fence: [`fence_after_push`](super::state::TimerState::fence_after_push) | fence: [`fence_after_change`](super::state::fence_after_change) |
 //! | reads `unlisted` | looks at the lane again |
 //! | if it is set: clears it, and lists the lane | if a message waits: clears `unlisted`, and the lane stays listed |
 //! | fence, if it was set; reads the state word | if none waits: drops the consumer's end |

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::counters::LatenessSampler;
 use super::shared::{Executor, Shared, SharedFields, Timeout};
 use super::sleep::Wanted;
+use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
 use crate::sync::{Arc, MutexGuard};
@@ -130,7 +131,7 @@ impl Worker {
         if !*has_ended_all {
             intake.drain(shared, nodes.reborrow(), MAX_MESSAGES_PER_TURN);
             if intake.queue.has_many_idle() {
-                intake.unlist_idle(shared);
+                intake.unlist_idle();
             }
         }
         lateness.set_now(now);
@@ -360,8 +361,8 @@ impl Intake {
 
     /// Unlists idle lanes of a worker that may not sleep for long.
     #[cold]
-    fn unlist_idle(&mut self, shared: &Shared) {
-        self.queue.unlist_idle(|| shared.state.fence_after_change(shared.state.snapshot()));
+    fn unlist_idle(&mut self) {
+        self.queue.unlist_idle(fence_after_change);
     }
 }
 

@@ -420,16 +420,6 @@ pub(crate) fn spawn(
     Ok(loom::thread::spawn(body))
 }
 
-/// Never called, except in the models of `LIGHT`, which replace it.
-pub(crate) fn compiler_fence(_: Ordering) {
-    unreachable!();
-}
-
-/// Yields: an arbitrary time passes.
-pub(crate) fn sleep(_: Duration) {
-    loom::thread::yield_now();
-}
-
 pub(crate) fn is_current(thread: &JoinHandle<()>) -> bool {
     thread.thread().id() == loom::thread::current().id()
 }

@@ -7,7 +7,7 @@ use super::Ordering;
 pub(crate) use crossbeam_queue::{SegQueue, SegQueue as IdleQueue};
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// Loads that the models treat differently. Here they are plain loads; see the methods of the same
 /// names in `model.rs`.
@@ -126,11 +126,6 @@ pub(crate) fn spawn(
         Some(size) => builder.stack_size(size).spawn(body),
         None => builder.spawn(body),
     }
-}
-
-/// Blocks the calling thread for `time`.
-pub(crate) fn sleep(time: Duration) {
-    std::thread::sleep(time);
 }
 
 /// Returns whether `thread` is the calling thread.

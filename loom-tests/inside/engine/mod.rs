@@ -35,10 +35,6 @@ impl Shared {
         self.state.announced.load(Ordering::Relaxed) > self.ticks.first_deadline_of(tick)
     }
 
-    pub(crate) fn set_light(&self) {
-        self.state.set_light();
-    }
-
     pub(crate) fn misses_messages(&self) -> bool {
         self.state.snapshot().is_asleep() && !self.worker.lock().intake.queue.is_empty(&self.new_lanes)
     }

@@ -4,7 +4,7 @@
 //! In all other models the worker knows all lanes and counts from the beginning, and a thread that
 //! ends keeps what it has.
 
-use hashed_wheel::inside::{HeavyFence, Threads, TimerMemory, end_thread};
+use hashed_wheel::inside::{Threads, TimerMemory, end_thread};
 
 use super::unlisted::{assert_expires, fall_asleep, with_unlisted_lanes};
 use super::*;
@@ -26,18 +26,6 @@ fn worker_sees_a_new_lane_or_is_woken() {
     ];
     explore(None, mutants, || {
         let (_threads, driven) = unused();
-        let worker = fall_asleep(driven.driver);
-        let _first = driven.timer.new_timeout(|_| (), TICK).unwrap();
-        assert_expires(worker, &driven.clock);
-    });
-}
-
-/// The same with `LIGHT`.
-#[test]
-fn worker_sees_a_new_lane_or_is_woken_by_a_light_caller() {
-    explore(None, [mutant("PushWithoutLightFence"), mutant("ChangeWithoutHeavyFence")], || {
-        let (_fence, (_threads, driven)) = (HeavyFence::new(), unused());
-        driven.driver.set_light();
         let worker = fall_asleep(driven.driver);
         let _first = driven.timer.new_timeout(|_| (), TICK).unwrap();
         assert_expires(worker, &driven.clock);
@@ -152,6 +140,26 @@ fn next_thread_goes_on_with_what_an_ended_thread_has_left() {
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 2);
         [first, second].iter().for_each(|outcome| outcome.assert(1, 0));
+        assert_eq!(driven.timer.pending_timeouts(), 0);
+    });
+}
+
+/// To take a message back needs no fence. So the count of ends itself releases the registration,
+/// which the ended thread has made.
+#[test]
+fn count_includes_the_registration_of_what_the_next_thread_takes_back() {
+    explore(Some(3), [no_release("engine/pending.rs cancel"), mutant("RegistrationsReadFirst")], || {
+        let (_threads, driven) = unused();
+        let timer = driven.timer.clone();
+        let ending = thread::spawn(move || {
+            let (timeout, _) = schedule(&timer, 1);
+            end_thread();
+            timeout
+        });
+        let timer = driven.timer.clone();
+        let reader = thread::spawn(move || assert!(timer.pending_timeouts() <= 1));
+        assert!(ending.join().unwrap().cancel());
+        reader.join().unwrap();
         assert_eq!(driven.timer.pending_timeouts(), 0);
     });
 }

@@ -20,7 +20,7 @@
 //! | | start | `start::start_and_new_timeout_start_one_worker` |
 //! | | drain | `ends::timeouts_of_two_threads_fire_in_order_of_each`, `ends::cancel_in_lane_keeps_the_timeout_behind_it`; lanes alone: `lanes::messages_of_one_thread_arrive_in_order`, `lanes::messages_of_two_threads_arrive_in_order_of_each` |
 //! | | expiry | `limit::expiry_makes_room_before_the_task_runs`: they share the count alone |
-//! | | falling asleep | `sleep::new_timeout_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_two_new_timeouts_or_is_woken`; driver: `announce::new_timeout_wakes_a_loop_that_announced_a_later_turn`, with a cancel `announce::announced_turn_is_kept` |
+//! | | falling asleep | `sleep::new_timeout_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_a_new_timeout_or_is_woken`, `sleep::worker_sees_two_new_timeouts_or_is_woken`; driver: `announce::new_timeout_wakes_a_loop_that_announced_a_later_turn`, with a cancel `announce::announced_turn_is_kept` |
 //! | | stop | `stop::new_timeout_is_not_lost_by_stop`, `stop::two_new_timeouts_are_not_lost_by_stop`; with a turn: `stop::new_timeout_during_a_stopped_turn_ends_once`; timer not started: `start::timeout_that_starts_the_worker_ends_with_it` |
 //! | | count of pending timeouts | `pending::count_is_never_negative`, `pending::count_includes_the_registration_of_what_another_thread_has_cancelled` |
 //! | | last drop | `stop::new_timeout_through_a_timeout_is_not_lost_by_last_drop`; –: a caller with a handle of the timer prevents the last drop |
@@ -88,12 +88,12 @@
 //! | push of any message | unlisting of the thread's lane, before a sleep | `unlisted::worker_sees_a_push_or_the_thread_lists_its_lane`, `unlisted::push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep`; a loop: `unlisted::push_to_an_unlisted_lane_wakes_a_loop_that_announces`; cancel: `unlisted::worker_finds_a_cancel_in_an_unlisted_lane`; reset, earlier: `unlisted::worker_finds_a_reset_in_an_unlisted_lane`; poll with another waker: `unlisted::worker_finds_a_poll_in_an_unlisted_lane`; lanes alone: `unlisted::lane_is_listed_by_one_side` |
 //! | | unlisting without a sleep | `unlisted::turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane` |
 //! | | stop, shutdown | `unlisted::stop_finds_a_new_timeout_in_an_unlisted_lane`, `unlisted::shutdown_finds_a_new_timeout_in_an_unlisted_lane` |
-//! | first operation of a thread | falling asleep | `begin_end::worker_sees_a_new_lane_or_is_woken`, with `LIGHT` `begin_end::worker_sees_a_new_lane_or_is_woken_by_a_light_caller` |
+//! | first operation of a thread | falling asleep | `begin_end::worker_sees_a_new_lane_or_is_woken` |
 //! | | stop | `begin_end::first_timeout_of_a_thread_is_not_lost_by_stop` |
 //! | | count of pending timeouts | `begin_end::counts_of_a_new_thread_are_seen_whole` |
 //! | | first operation of another thread | `begin_end::first_timeouts_of_two_threads_are_counted`: they share the list of counts; nodes: `pages::chunk_is_allocated_by_one_of_two` |
 //! | end of a thread | turn | `begin_end::timeouts_of_an_ended_thread_fire`, `begin_end::timeouts_of_a_thread_that_ends_fire`, `begin_end::nodes_of_an_ended_thread_are_used_again`; the lane alone: `lanes::retired_lane_is_dropped_when_it_is_empty` |
-//! | | first operation of another thread | `begin_end::next_thread_goes_on_with_what_an_ended_thread_has_left`, with the worker falling asleep `begin_end::next_thread_lists_an_unlisted_lane` |
+//! | | first operation of another thread | `begin_end::next_thread_goes_on_with_what_an_ended_thread_has_left`, with the worker falling asleep `begin_end::next_thread_lists_an_unlisted_lane`, with the count of pending timeouts `begin_end::count_includes_the_registration_of_what_the_next_thread_takes_back` |
 //! | | falling asleep | `begin_end::worker_sees_what_a_thread_leaves_or_is_woken` |
 //! | | stop | `begin_end::end_of_a_thread_during_stop_leaves_nothing` |
 //! | first poll of a future | turn, stop | `wakers::first_poll_is_woken_or_ready`, `wakers::first_poll_during_stop_is_woken_or_rejected`; otherwise it is a new timeout |
@@ -123,10 +123,6 @@
 //! | manual clock: read | advance | `clocks::manual_time_carries_what_was_done_before` |
 //! | a thread takes a page of nodes | the worker gives out nodes of it | `pages::page_is_taken_while_a_node_comes_back` |
 //! | | the worker returns memory | `pages::memory_of_free_pages_is_returned`, `pages::page_of_returned_memory_is_taken_by_one_of_two` |
-//! | with `LIGHT`: cancel, new timeout | falling asleep | `light::worker_sees_a_cancel_or_is_woken`, `light::worker_that_sets_light_sees_a_cancel_or_is_woken`, `light::worker_sees_a_new_timeout_or_is_woken` |
-//! | | stop | `light::new_timeout_is_not_lost_by_stop`, `light::new_timeout_is_not_lost_by_stop_while_light_is_set` |
-//! | | count of pending timeouts | `light::count_includes_the_registration_of_what_another_thread_has_cancelled` |
-//! | with `LIGHT`: push of a new timeout | unlisting of the thread's lane | in a turn: `light::turn_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it`; before a sleep: `light::sleep_that_unlists_a_lane_sees_a_push_or_the_thread_lists_it`, `light::push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep`; and then `LIGHT` is set: `light::caller_that_reads_light_knows_that_its_lane_is_unlisted` |
 //!
 //! `orders` has the models of what one thread sees of another thread's writes. `lanes`, `refs` and
 //! `timer_ref` have models of parts of the timer.
@@ -161,7 +157,6 @@ mod ends;
 mod explore;
 mod keyed;
 mod lanes;
-mod light;
 mod limit;
 mod orders;
 mod pages;

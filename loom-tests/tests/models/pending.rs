@@ -24,28 +24,24 @@ fn count_is_never_negative() {
     );
 }
 
-/// The count never includes an end without its registration.
-pub(super) fn count_while_another_thread_cancels(driven: &Driven) {
-    let (other, slot) = (driven.timer.clone(), Arc::new(loom::sync::Mutex::new(None)));
-    let place = Arc::clone(&slot);
-    let caller =
-        thread::spawn(move || *place.lock().unwrap() = Some(other.new_timeout(|_| (), TICK).unwrap()));
-    let timer = driven.timer.clone();
-    let reader = thread::spawn(move || assert!(timer.pending_timeouts() <= 1));
-    let timeout = slot.lock().unwrap().take();
-    if let Some(timeout) = &timeout {
-        assert!(timeout.cancel());
-    }
-    caller.join().unwrap();
-    reader.join().unwrap();
-    assert_eq!(driven.timer.pending_timeouts(), usize::from(timeout.is_none()));
-}
-
-/// The thread that ends a timeout has it from the one that has registered it.
+/// The count never includes an end without its registration, which the thread that ends the timeout
+/// has learnt of from another one.
 #[test]
 fn count_includes_the_registration_of_what_another_thread_has_cancelled() {
     explore(Some(3), [mutant("RegistrationsReadFirst")], || {
         let driven = Driven::new();
-        count_while_another_thread_cancels(&driven);
+        let (other, slot) = (driven.timer.clone(), Arc::new(loom::sync::Mutex::new(None)));
+        let place = Arc::clone(&slot);
+        let caller =
+            thread::spawn(move || *place.lock().unwrap() = Some(other.new_timeout(|_| (), TICK).unwrap()));
+        let timer = driven.timer.clone();
+        let reader = thread::spawn(move || assert!(timer.pending_timeouts() <= 1));
+        let timeout = slot.lock().unwrap().take();
+        if let Some(timeout) = &timeout {
+            assert!(timeout.cancel());
+        }
+        caller.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(driven.timer.pending_timeouts(), usize::from(timeout.is_none()));
     });
 }

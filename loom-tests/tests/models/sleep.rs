@@ -106,23 +106,18 @@ pub(super) fn turn_and_idle(mut driver: Driver) -> thread::JoinHandle<(bool, Dri
     })
 }
 
-/// The worker, which falls asleep, sees the cancel or is woken.
-pub(super) fn cancel_while_the_worker_idles(driven: Driven, timeout: &Timeout) {
-    let worker = turn_and_idle(driven.driver);
-    assert!(timeout.cancel());
-    let (asleep, mut driver) = worker.join().unwrap();
-    assert!(!(asleep && driver.misses_messages()));
-    driver.turn();
-    assert!(timeout.is_only_handle(), "the worker has released its reference");
-}
-
 #[test]
 fn worker_sees_a_cancel_or_is_woken() {
     let mutants = [mutant("PushWithoutFence"), mutant("ChangeWithoutFence"), mutant("CancelWithoutPush")];
     explore(None, mutants, || {
         let mut driven = Driven::new();
         let (timeout, _) = driven.schedule_in_wheel(5);
-        cancel_while_the_worker_idles(driven, &timeout);
+        let worker = turn_and_idle(driven.driver);
+        assert!(timeout.cancel());
+        let (asleep, mut driver) = worker.join().unwrap();
+        assert!(!(asleep && driver.misses_messages()));
+        driver.turn();
+        assert!(timeout.is_only_handle(), "the worker has released its reference");
     });
 }
 
@@ -137,6 +132,20 @@ fn worker_sees_a_reset_or_is_woken() {
         assert!(timeout.reset(TICK));
         let (asleep, driver) = worker.join().unwrap();
         assert!(!(asleep && driver.misses_messages()));
+    });
+}
+
+#[test]
+fn worker_sees_a_new_timeout_or_is_woken() {
+    let mutants = ["PushWithoutFence", "ChangeWithoutFence", "PushWithoutLook", "SleepWithoutSecondLook"];
+    explore(None, mutants.map(mutant), || {
+        let mut driven = Driven::new();
+        let _far = driven.schedule_in_wheel(5);
+        let worker = turn_and_idle(driven.driver);
+        let near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        let (asleep, driver) = worker.join().unwrap();
+        assert!(!(asleep && driver.misses_messages()));
+        assert!(near.cancel());
     });
 }
 

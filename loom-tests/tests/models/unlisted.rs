@@ -10,7 +10,7 @@ const TURNS_UNTIL_IDLE: usize = 4;
 
 /// Returns a timer whose worker unlists all lanes before its next sleep, with a timeout of this
 /// thread in the wheel.
-pub(super) fn with_idle_lanes() -> (Driven, Timeout) {
+fn with_idle_lanes() -> (Driven, Timeout) {
     with_idle_lanes_of(Driven::new())
 }
 
@@ -67,8 +67,8 @@ fn worker_sees_a_push_or_the_thread_lists_its_lane() {
 #[test]
 fn push_to_an_unlisted_lane_wakes_a_worker_that_falls_asleep() {
     let mutants =
-        [mutant("PushWithoutListing"), mutant("ListingWithoutFence"), mutant("SleepWithoutSecondLook")];
-    explore(None, mutants, || {
+        ["PushWithoutListing", "ListingWithoutFence", "ChangeWithoutFence", "SleepWithoutSecondLook"];
+    explore(None, mutants.map(mutant), || {
         let (driven, _far) = with_unlisted_lanes();
         let worker = fall_asleep(driven.driver);
         let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
@@ -96,15 +96,6 @@ fn push_to_an_unlisted_lane_wakes_a_loop_that_announces() {
     });
 }
 
-/// A turn that unlists the lane sees the new timeout, or the thread lists the lane.
-pub(super) fn schedule_during_turn(driven: Driven) {
-    let worker = Driven::turn(driven.driver);
-    let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
-    let (_, mut driver) = worker.join().unwrap();
-    driven.clock.advance(TICK);
-    assert_eq!(driver.turn(), 1, "the worker finds the message");
-}
-
 #[test]
 fn turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane() {
     let mutants = [
@@ -117,7 +108,11 @@ fn turn_without_a_sleep_sees_a_push_or_the_thread_lists_its_lane() {
     ];
     explore(None, mutants, || {
         let (driven, _far) = with_idle_lanes();
-        schedule_during_turn(driven);
+        let worker = Driven::turn(driven.driver);
+        let _near = driven.timer.new_timeout(|_| (), TICK).unwrap();
+        let (_, mut driver) = worker.join().unwrap();
+        driven.clock.advance(TICK);
+        assert_eq!(driver.turn(), 1, "the worker finds the message");
     });
 }
 
