@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Grace, Shared, Timeout};
 use crate::report;
-use crate::sync::{Arc, Mutex, Ordering, Parker, Unpark, spawn};
+use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, Unpark, is_current, spawn};
 
 /// The name of the thread that ends a timer.
 const THREAD: &str = "hashed-wheel-stop";
@@ -20,11 +20,12 @@ const THREAD: &str = "hashed-wheel-stop";
 /// [`stop_timeout`](crate::HashedWheelTimer::stop_timeout) and
 /// [`shutdown_timeout`](crate::HashedWheelTimer::shutdown_timeout) return it if the timer has not
 /// ended in time. [`running_task`](Self::running_task) says which task holds the end up.
-/// [`wait`](Self::wait) waits for the end and returns the timeouts that are left.
+/// [`wait`](Self::wait) waits for the end and returns the timeouts that are left. Then that thread
+/// has ended too.
 ///
 /// With the feature `async` this is a future too, with the same output: see
 /// `HashedWheelTimer::stop_async`. It runs on any runtime. A poll after the one that was ready
-/// returns an empty `Vec`.
+/// returns an empty `Vec`. The thread wakes the task, and ends immediately after that.
 ///
 /// If this value is dropped, the end goes on. The timeouts that are left are cancelled, their hooks
 /// are called, and no caller gets them.
@@ -59,6 +60,8 @@ const THREAD: &str = "hashed-wheel-stop";
 pub struct Ending {
     timer: Arc<Shared>,
     outcome: Arc<Mutex<Outcome>>,
+    /// `None` if there is none, or once it was joined.
+    thread: Option<JoinHandle<()>>,
 }
 
 enum Outcome {
@@ -81,7 +84,7 @@ impl Ending {
         if thread.is_err() {
             finish(&outcome, end_here(&timer, grace));
         }
-        Self { timer, outcome }
+        Self { timer, outcome, thread: thread.ok() }
     }
 
     /// Returns whether the timer has ended. Then the other methods do not wait.
@@ -147,7 +150,7 @@ impl Ending {
     /// # Examples
     ///
     /// See [`Ending`].
-    pub fn wait(self) -> Vec<Timeout> {
+    pub fn wait(mut self) -> Vec<Timeout> {
         self.wait_until(None).expect("a wait without a limit ends with the timer")
     }
 
@@ -183,7 +186,7 @@ impl Ending {
     /// }
     /// # assert!(stop(HashedWheelTimer::default()));
     /// ```
-    pub fn wait_timeout(self, limit: Duration) -> Result<Vec<Timeout>, Self> {
+    pub fn wait_timeout(mut self, limit: Duration) -> Result<Vec<Timeout>, Self> {
         // A platform without a clock ends the timer in the call that begins it.
         if self.is_finished() {
             return Ok(self.wait());
@@ -192,11 +195,15 @@ impl Ending {
         self.wait_until(Instant::now().checked_add(limit)).ok_or(self)
     }
 
-    fn wait_until(&self, limit: Option<Instant>) -> Option<Vec<Timeout>> {
+    fn wait_until(&mut self, limit: Option<Instant>) -> Option<Vec<Timeout>> {
         let parker = Parker::default();
         let waker = Waker::from(Arc::new(Unpark(parker.unparker())));
         loop {
             if let Poll::Ready(timeouts) = self.poll_with(&waker) {
+                // The thread has nothing left to do. (If a waker waits, this is that thread.)
+                if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
+                    drop(thread.join());
+                }
                 return Some(timeouts);
             }
             assert!(

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -354,6 +355,34 @@ fn stop_timeout_returns_the_rest_of_an_idle_timer() {
     assert_eq!(t.stop_timeout(HOUR).unwrap(), [later]);
     assert!(t.is_stopped());
     assert_eq!(t.stop_timeout(HOUR).unwrap(), []);
+}
+
+/// A thread ends after the destructors of its thread-locals.
+#[test]
+fn stop_timeout_waits_for_the_thread_that_stops_the_timer() {
+    struct Leftover(Arc<AtomicUsize>);
+    impl Drop for Leftover {
+        fn drop(&mut self) {
+            thread::sleep(ms(30));
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    thread_local!(static LEFTOVER: Cell<Option<Leftover>> = const { Cell::new(None) });
+    struct Leaving(Arc<AtomicUsize>);
+    impl TimerTask for Leaving {
+        fn run(self, _: &Timeout) {}
+
+        fn cancelled(self, _: &Timeout) {
+            LEFTOVER.set(Some(Leftover(self.0)));
+        }
+    }
+
+    for limit in [HOUR, Duration::ZERO] {
+        let (t, dropped) = (timer(), Arc::new(AtomicUsize::new(0)));
+        t.new_timeout_task(Leaving(Arc::clone(&dropped)), HOUR).unwrap();
+        let left = t.stop_timeout(limit).unwrap_or_else(|ending| ending.wait());
+        assert_eq!((left.len(), dropped.load(SeqCst)), (1, 1));
+    }
 }
 
 #[test]
