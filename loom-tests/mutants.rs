@@ -122,6 +122,14 @@ pub const ROWS: &[Row] = &[
         "claimed.finish_run(next.map(|next| next.deadline), «thread_cache::push»)",
         "|message: crate::node::Message<'_, SharedFields>| message.handle().timer().state.snapshot()",
     ),
+    // The end of the last run on another thread is counted before it.
+    mutant(
+        "LastRunCountedFirst",
+        "engine/dispatch.rs",
+        "«»match claimed.finish_run(next",
+        "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_elsewhere.add_one());",
+    ),
+    mutant("LastRunCountedFirst", "engine/dispatch.rs", "timer.counters.ended_elsewhere.add_one();", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
@@ -372,6 +380,22 @@ pub const ROWS: &[Row] = &[
         "node/word.rs",
         "«»match self.0.compare_exchange_weak(",
         "self.0.store(after, Ordering::SeqCst); return Some(seen);",
+    ),
+    // A reset to the same deadline only reads the word.
+    mutant(
+        "EqualResetWithoutChange",
+        "node/word.rs",
+        "«»let before = self.change(Ordering::Release,",
+        "let seen = SeenWord(self.0.load(Ordering::Acquire));
+        if !seen.has_ended() && seen.deadline() == to { return Move::Later; }",
+    ),
+    // A reset to the same deadline takes the node out of the wheel as an earlier one does, and
+    // sends no message.
+    mutant(
+        "EqualResetTakesNode",
+        "node/word.rs",
+        "IN_WHEEL if «to < seen.deadline()»",
+        "to <= seen.deadline()",
     ),
     // --- node/transitions.rs ---------------------------------------------------------------------
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
@@ -744,6 +768,13 @@ pub const ROWS: &[Row] = &[
         "platform.rs",
         "«»self.clock.delta_as_nanos(self.zero, self.clock.raw())",
         "if let Some(counted) = crate::clock::inside::counted() { return counted; }",
+    ),
+    // The counters, which loom explores only in models of what they order:
+    // inside/engine/counters.rs.
+    always(
+        "engine/counters.rs",
+        "use crate::sync::unmodelled::AtomicU64;",
+        "use self::inside::CounterWord as AtomicU64;",
     ),
     // The memory of chunks in these models: inside/node/arena.rs.
     always("node/arena.rs", "«»let new = new.cast::<Node<S>>();", "inside::allocated(new, layout);"),

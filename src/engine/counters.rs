@@ -1,5 +1,9 @@
 //! What a timer counts, per timer and per worker. (What each thread counts is in
 //! [`pending`](super::pending).) `stats.rs` makes [`Stats`](crate::Stats) of it.
+//!
+//! Two of these counters are part of a protocol: `expired` and `ended_elsewhere` are ends of
+//! timeouts. The number of pending timeouts, and with it `stop`, relies on their orders: see
+//! [`pending`](super::pending). No other thread's progress depends on any other counter here.
 
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{CachePadded, Ordering};
@@ -30,7 +34,7 @@ pub(crate) struct Counters {
     pub(crate) periodic_runs: Counter,
     /// The greatest power of two that a warning of unreclaimed timeouts was about.
     pub(super) warned_of_power: Counter,
-    /// Periodic tasks that ended by a panic on a thread of the executor.
+    /// Periodic tasks that ended themselves, or panicked, on a thread of the executor.
     pub(crate) ended_elsewhere: Counter,
     /// Written by the worker.
     pub(crate) worker: CachePadded<WorkerCounters>,
@@ -174,8 +178,8 @@ impl Counter {
     }
 
     pub(super) fn set_alone(&self, to: u64) {
-        // Release: pairs with the `Acquire` in `get`. A thread that sees the count then sees in the
-        // timer's state what was counted.
+        // Release: pairs with the `Acquire` in `get`. A thread that sees the count then sees what
+        // was counted, and the registrations of timeouts that have ended.
         self.0.store(to, Ordering::Release);
     }
 

@@ -12,7 +12,8 @@
 //! | `cancelled` | its thread | after the compare-exchange that cancels a timeout, and after the push of what the worker has to know | `Release` | the `Acquire` of [`ended_by_threads`](PendingCounts::ended_by_threads): a thread that sees the end sees the registration |
 //! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
 //! | `stopped` | the worker, for `stop` | after the change of the timeout's word | `Release` | the `Acquire` of [`ended`](PendingCounts::ended) |
-//! | `expired`, `ended_elsewhere` (`counters.rs`) | the worker; a thread of the executor | after the change of the timeout's word | `Release` | the `Acquire` of `Counter::get` |
+//! | `expired` (`counters.rs`) | the worker | after the change of the timeout's word | `Release` | the `Acquire` of `Counter::get`: a thread that sees the end sees the registration |
+//! | `ended_elsewhere` (`counters.rs`) | a thread of the executor | after the change of the timeout's word, and after the push of what the worker has to know | `Release` | the same |
 //!
 //! Each count only grows.
 //!

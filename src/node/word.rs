@@ -346,6 +346,15 @@ mod tests {
     }
 
     #[test]
+    fn reset_to_the_same_deadline_leaves_the_word() {
+        for word in [in_flight(), in_wheel()] {
+            let before = word.relaxed().0;
+            assert!(matches!(word.reset(DEADLINE), Move::Later));
+            assert_eq!(word.relaxed().0, before);
+        }
+    }
+
+    #[test]
     fn run_begins_only_in_the_wheel_and_once() {
         assert!(in_wheel().begin_run());
         for word in [in_flight(), cancelled(), running()] {

@@ -29,7 +29,8 @@ pub(crate) use std::sync::{Arc, Weak};
 /// Primitives that loom does not explore. Most are part of no protocol, such as counters for
 /// statistics. The exceptions have models of their own, in which loom explores them: in
 /// `src/node/arena.rs` the pointers to chunks and the words `available`; in `src/engine/pending.rs`
-/// the once-cells by which a thread lists its counts; in `src/clock.rs` the words of the clocks.
+/// the once-cells by which a thread lists its counts; in `src/engine/counters.rs` the counters; in
+/// `src/clock.rs` the words of the clocks.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::sync::{Mutex, OnceLock, PoisonError};

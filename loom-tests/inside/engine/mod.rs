@@ -5,6 +5,7 @@ use super::sleep::Idle;
 use crate::HashedWheelTimer;
 use crate::sync::{Arc, Ordering, Weak};
 
+pub use super::counters::inside::ModelledCounters;
 pub use super::thread_cache::inside::end_thread;
 pub use super::timeouts::inside::{Lane, Lanes};
 

@@ -22,7 +22,7 @@
 //! | | expiry | `limit::expiry_makes_room_before_the_task_runs`: they share the count alone |
 //! | | falling asleep | `sleep::new_timeout_wakes_a_worker_that_falls_asleep`, `sleep::worker_sees_a_new_timeout_or_is_woken`, `sleep::worker_sees_two_new_timeouts_or_is_woken`; driver: `announce::new_timeout_wakes_a_loop_that_announced_a_later_turn`, with a cancel `announce::announced_turn_is_kept` |
 //! | | stop | `stop::new_timeout_is_not_lost_by_stop`, `stop::two_new_timeouts_are_not_lost_by_stop`; with a turn: `stop::new_timeout_during_a_stopped_turn_ends_once`; timer not started: `start::timeout_that_starts_the_worker_ends_with_it` |
-//! | | count of pending timeouts | `pending::count_is_never_negative`, `pending::count_includes_the_registration_of_what_another_thread_has_cancelled` |
+//! | | count of pending timeouts | `pending::count_is_never_negative`, `pending::count_includes_the_registration_of_what_another_thread_has_cancelled`; what the worker has ended: `pending::count_includes_the_registration_of_what_has_expired`, or an executor: `pending::count_includes_the_registration_of_what_has_ended_on_an_executor`, or `stop`: `pending::count_includes_the_registration_of_what_stop_has_cancelled` |
 //! | | last drop | `stop::new_timeout_through_a_timeout_is_not_lost_by_last_drop`; –: a caller with a handle of the timer prevents the last drop |
 //! | | driver's drop | `stop::new_timeout_is_not_lost_by_driver_drop` |
 //! | | dispatch to an executor | –: they share the count alone, and the timeout is deregistered before the dispatch |
@@ -52,6 +52,7 @@
 //! | | drain, expiry | `reset::reset_to_later_deadline_during_drain_moves_the_deadline`, `reset::reset_in_time_moves_the_deadline` |
 //! | | falling asleep | –: it tells the worker nothing |
 //! | | stop | `reset::reset_to_later_deadline_keeps_nothing_from_stop` |
+//! | reset, to the same deadline | drain, expiry | `reset::reset_to_the_same_deadline_during_drain_changes_nothing`, `orders::task_sees_writes_before_reset_to_the_same_deadline`; otherwise it is a reset to a later deadline |
 //! | reset, either | drop of its handle, turn | `refs::reset_survives_drop_of_its_handle`, `refs::reset_and_drop_of_its_handle_move_the_deadline` |
 //! | | new timeout, start, dispatch | –: they share only the state, which both read; the timeout has expired before the dispatch |
 //! | turn | turn | –: a turn has the worker's lock, and a driver turns by `&mut self` |

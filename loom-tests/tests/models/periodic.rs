@@ -214,7 +214,8 @@ fn cancel_or_break_ends_the_task() {
 
 #[test]
 fn cancel_or_break_on_executor_ends_the_task() {
-    explore(None, [mutant("RunRevivesCancelled"), mutant("CancelTakesRunningTask")], || {
+    let mutants = ["RunRevivesCancelled", "CancelTakesRunningTask", "LastRunCountedFirst"];
+    explore(None, mutants.map(mutant), || {
         let executor = ThreadPerTask::default();
         let mut driven = executor.driven();
         let (periodic, log) = schedule_in_wheel(&mut driven, Run::Breaks);

@@ -218,6 +218,24 @@ fn reset_to_later_deadline_does_not_revive_a_cancelled_timeout() {
     });
 }
 
+#[test]
+fn reset_to_the_same_deadline_during_drain_changes_nothing() {
+    explore(None, [mutant("EqualResetTakesNode"), mutant("ChangeWithoutCompare")], || {
+        let driven = Driven::new();
+        let (timeout, outcome) = driven.schedule(1);
+        let turn = Driven::turn(driven.driver);
+        assert!(timeout.reset(TICK));
+        let (_, mut driver) = turn.join().unwrap();
+
+        driven.clock.advance(TICK);
+        assert_eq!(driver.turn(), 1, "at the deadline");
+        outcome.assert(1, 0);
+        assert!(timeout.is_only_handle(), "the worker has released its reference");
+        assert_eq!(driver.next_turn(), None);
+        assert!(driver.could_sleep());
+    });
+}
+
 /// The caller has read the clock, and time passes before it goes on.
 #[test]
 fn reset_to_earlier_deadline_during_expiry_ends_once() {
