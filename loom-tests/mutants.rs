@@ -599,33 +599,25 @@ pub const ROWS: &[Row] = &[
     mutant(
         "KeyedReplaceInTwoSteps",
         "keyed/items.rs",
-        "let mut items = self.shard.items.lock(); «»let Items { pending, current } = &mut *items;
-        let state = pending.find(item);",
-        "let is_new = !items.current.contains_key(&key); if is_new {
-            drop(items);
-            let lost = self.shard.items.lock().remove(&key);
-            drop(lost.map(|(_, old)| old.cancel()));
-            items = self.shard.items.lock();
-        }",
+        "} else { «current.insert(hash, self.take(pending)?);» None }",
+        "let new = self.take(pending)?;
+        drop(items);
+        items = self.shard.items.lock();
+        items.current.insert(hash, new);",
     ),
     // An item becomes current although its timeout has ended.
     mutant(
         "EndedItemStaysCurrent",
         "keyed/items.rs",
-        "if !«matches!(state, Some(PendingState::Armed(_)))»",
+        "PendingState::Armed { entry, has_ended } if «!*has_ended» =>",
         "true",
     ),
     // The task of an item does not start while its `arm` is in progress.
-    mutant(
-        "PendingItemDoesNotStart",
-        "keyed/items.rs",
-        "let Some(state) = «pending.find(self.item)» else",
-        "None",
-    ),
+    mutant("PendingItemDoesNotStart", "keyed/items.rs", "let Some(state) = «pending.find(item)» else", "None"),
     // It starts, but does not tell `arm` what it has replaced.
-    mutant("StartLosesReplaced", "keyed/items.rs", "PendingState::Started(«Some(old.value)»)", "None"),
+    mutant("StartLosesReplaced", "keyed/items.rs", "PendingState::Started(«old»)", "None"),
     // The task of an item starts although the item was replaced or removed: it takes the new one.
-    mutant("RemovedItemStarts", "keyed/items.rs", "filter(|current| «current.item == item»)", "true"),
+    mutant("RemovedItemStarts", "keyed/items.rs", "|current| «current.item == item»", "true"),
     // A cancel by key looks whether there is an entry, and then removes it.
     mutant(
         "KeyedCancelInTwoSteps",
@@ -651,8 +643,8 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ExpiredEntryDoesNotWake",
         "keyed/receiver.rs",
-        "«self.update(|state| state.entries.push_back((key, value)));»",
-        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back((key, value)); }",
+        "«self.update(|state| state.entries.push_back(entry));»",
+        "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back(entry); }",
     ),
     // The end of the map does not wake the receiver.
     mutant(

@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -480,6 +482,192 @@ fn no_lock_is_held_while_user_code_runs() {
         calls.load(SeqCst)
     });
     assert!(calls > 10, "{calls}");
+}
+
+thread_local! {
+    /// How many more calls of a [`FussyKey`]'s methods succeed.
+    static CALLS: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// The only key that has a hash at present.
+    static HASHED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+type FussyMap = KeyedTimeouts<FussyKey, UsesMap>;
+
+/// Uses the map on each drop. If the map held a lock, the drop would hang.
+#[derive(Clone, Default)]
+struct UsesMap {
+    map: Arc<Mutex<Option<FussyMap>>>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Drop for UsesMap {
+    fn drop(&mut self) {
+        let map = self.map.lock().unwrap().clone();
+        if let Some(map) = map {
+            self.drops.fetch_add(1, SeqCst);
+            // `len` locks every shard.
+            let _ = map.len();
+        }
+    }
+}
+
+/// A key whose `Hash`, `Eq` and `Clone` panic if the test demands it. All keys have the same hash,
+/// unless they are `spread`.
+struct FussyKey {
+    name: u32,
+    spread: bool,
+    uses_map: UsesMap,
+}
+
+fn succeed_or_panic() {
+    let left = CALLS.get();
+    assert!(left > 0, "a method of a key panics");
+    CALLS.set(left - 1);
+}
+
+impl Hash for FussyKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        succeed_or_panic();
+        if self.spread {
+            assert!(HASHED.get().is_none_or(|name| name == self.name), "the `Hash` of a key panics");
+            self.name.hash(state);
+        }
+    }
+}
+
+impl PartialEq for FussyKey {
+    fn eq(&self, other: &Self) -> bool {
+        succeed_or_panic();
+        self.name == other.name
+    }
+}
+
+impl Eq for FussyKey {}
+
+impl Clone for FussyKey {
+    fn clone(&self) -> Self {
+        succeed_or_panic();
+        Self { uses_map: self.uses_map.clone(), ..*self }
+    }
+}
+
+/// Makes keys and values of one map.
+#[derive(Clone)]
+struct Fussy {
+    map: FussyMap,
+    uses_map: UsesMap,
+    spread: bool,
+}
+
+impl Fussy {
+    fn new(timer: &HashedWheelTimer, spread: bool) -> Self {
+        let map = FussyMap::with_handler(timer, |_, _| ());
+        let uses_map = UsesMap::default();
+        *uses_map.map.lock().unwrap() = Some(map.clone());
+        Self { map, uses_map, spread }
+    }
+
+    fn key(&self, name: u32) -> FussyKey {
+        FussyKey { name, spread: self.spread, uses_map: self.uses_map.clone() }
+    }
+
+    fn insert(&self, name: u32, delay: Duration) -> bool {
+        self.map.insert(self.key(name), self.uses_map.clone(), delay).unwrap().is_some()
+    }
+
+    /// Returns how many keys and values were dropped. The map has neither any more.
+    fn end(self) -> usize {
+        let drops = Arc::clone(&self.uses_map.drops);
+        self.map.clear();
+        *self.uses_map.map.lock().unwrap() = None;
+        drops.load(SeqCst)
+    }
+}
+
+/// A map that shrinks or grows must not call the `Hash` of keys that are in it.
+#[test]
+fn no_hash_is_called_when_a_map_shrinks_at_an_expiry() {
+    const KEYS: u32 = if cfg!(miri) { 100 } else { 8_000 };
+    const SECOND: Duration = ms(1_000);
+
+    ends(|| {
+        let mut t = Driven::new();
+        let fussy = Fussy::new(&t.timer, true);
+        (0..KEYS).for_each(|name| assert!(!fussy.insert(name, SECOND * (name + 1))));
+        for name in 0..KEYS {
+            HASHED.set(Some(name));
+            assert_eq!(t.pass(SECOND), 1);
+        }
+        HASHED.set(None);
+        assert_eq!((fussy.map.len(), t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0, 0));
+        assert_eq!(fussy.end(), 2 * KEYS as usize);
+    });
+}
+
+#[test]
+fn no_hash_is_called_when_a_map_grows_or_shrinks_in_a_call() {
+    const KEYS: u32 = if cfg!(miri) { 100 } else { 8_000 };
+
+    ends(|| {
+        let t = Driven::new();
+        let fussy = Fussy::new(&t.timer, true);
+        for name in 0..KEYS {
+            HASHED.set(Some(name));
+            assert!(!fussy.insert(name, FAR));
+        }
+        for name in 0..KEYS {
+            HASHED.set(Some(name));
+            assert!(fussy.map.remove(&fussy.key(name)).is_some());
+        }
+        HASHED.set(None);
+        assert_eq!((fussy.map.len(), t.timer.pending_timeouts()), (0, 0));
+    });
+}
+
+/// Whichever call of a key's method panics: no lock is held when keys and values are dropped, and
+/// the map is consistent.
+#[test]
+fn keys_that_panic_are_dropped_without_a_lock() {
+    type Operation = (&'static str, fn(&Fussy));
+    const OPERATIONS: [Operation; 8] = [
+        ("insert", |fussy| assert!(!fussy.insert(9, TICK))),
+        ("replace", |fussy| assert!(fussy.insert(2, TICK))),
+        ("remove", |fussy| assert!(fussy.map.remove(&fussy.key(2)).is_some())),
+        ("touch", |fussy| assert!(fussy.map.touch(&fussy.key(2), TICK))),
+        ("with", |fussy| assert!(fussy.map.with(&fussy.key(2), |_| ()).is_some())),
+        ("remaining", |fussy| assert!(fussy.map.remaining(&fussy.key(2)).is_some())),
+        ("retain", |fussy| fussy.map.retain(|key, _| key.name == 2)),
+        ("keys", |fussy| assert_eq!(fussy.map.keys().len(), 3)),
+    ];
+
+    ends(|| {
+        // The immediate timer expires the timeouts of `insert` and `replace` before these return.
+        for is_immediate in [false, true] {
+            for (name, operation) in OPERATIONS {
+                let (mut has_panicked, mut has_succeeded) = (false, false);
+                for calls in 0..20 {
+                    let (driven, immediate) = (Driven::new(), ImmediateTimer::new(true));
+                    let timer = if is_immediate { &immediate.timer } else { &driven.timer };
+                    let fussy = Fussy::new(timer, false);
+                    (1..=3).for_each(|name| assert!(!fussy.insert(name, FAR)));
+                    immediate.announce_sleep();
+                    CALLS.set(calls);
+                    let result = quietly(|| catch_unwind(AssertUnwindSafe(|| operation(&fussy))));
+                    CALLS.set(usize::MAX);
+                    let panics = timer.stats().panics > 0 || result.is_err();
+                    (has_panicked, has_succeeded) = (has_panicked | panics, has_succeeded | !panics);
+                    let left = fussy.map.len();
+                    assert_eq!(left, timer.pending_timeouts(), "{name}, after {calls} calls");
+                    assert!((1..=4).contains(&left), "{name}, after {calls} calls: {left}");
+                    assert_eq!(fussy.map.keys().len(), left);
+                    assert!(fussy.end() > 0);
+                    assert_eq!(timer.pending_timeouts(), 0, "{name}, after {calls} calls");
+                }
+                let never_calls = name == "retain";
+                assert!(has_succeeded && has_panicked != never_calls, "{name}");
+            }
+        }
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::{any, mem};
 
+use super::entry::Entry;
 #[cfg(feature = "async")]
 use super::receiver::Sender;
 use crate::engine::{EndCall, Timeout};
@@ -19,26 +20,26 @@ pub(super) struct Output<K, V> {
 // `AssertUnwindSafe`: the engine catches its panics, as those of a task.
 pub(super) struct OnExpired<K, V>(AssertUnwindSafe<Box<Call<K, V>>>);
 
-type Call<K, V> = dyn Fn(K, V, &Timeout) + Send + Sync;
+type Call<K, V> = dyn Fn(Entry<K, V>, &Timeout) + Send + Sync;
 
 impl<K, V> OnExpired<K, V> {
-    fn new(call: impl Fn(K, V, &Timeout) + Send + Sync + 'static) -> Self {
+    fn new(call: impl Fn(Entry<K, V>, &Timeout) + Send + Sync + 'static) -> Self {
         Self(AssertUnwindSafe(Box::new(call)))
     }
 
-    pub(super) fn call(&self, key: K, value: V, timeout: &Timeout) {
-        (self.0)(key, value, timeout);
+    pub(super) fn call(&self, entry: Entry<K, V>, timeout: &Timeout) {
+        (self.0)(entry, timeout);
     }
 }
 
 impl<K, V> Output<K, V> {
     /// Drops the entries.
     pub(super) fn none() -> Self {
-        Self { expired: OnExpired::new(|_, _, _| ()), runs_on_worker: false }
+        Self { expired: OnExpired::new(|_, _| ()), runs_on_worker: false }
     }
 
     pub(super) fn handler(handler: impl Fn(K, V) + Send + Sync + 'static) -> Self {
-        let expired = OnExpired::new(move |key, value, _| handler(key, value));
+        let expired = OnExpired::new(move |entry: Entry<K, V>, _| entry.pass_to(&handler));
         Self { expired, runs_on_worker: false }
     }
 
@@ -50,9 +51,9 @@ impl<K, V> Output<K, V> {
         V: Send + 'static,
     {
         let batch = Arc::new((Mutex::new(Vec::new()), handler));
-        let expired = OnExpired::new(move |key, value, timeout| {
+        let expired = OnExpired::new(move |entry: Entry<K, V>, timeout| {
             let mut entries = batch.0.lock();
-            entries.push((key, value));
+            entry.append_to(&mut *entries);
             if entries.len() > 1 {
                 return;
             }
@@ -75,7 +76,7 @@ impl<K, V> Output<K, V> {
         K: Send + 'static,
         V: Send + 'static,
     {
-        let expired = OnExpired::new(move |key, value, _| sender.send(key, value));
+        let expired = OnExpired::new(move |entry, _| sender.send(entry));
         Self { expired, runs_on_worker: true }
     }
 }

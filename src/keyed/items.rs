@@ -21,27 +21,23 @@
 //! or waits in an executor's queue already. And no item is left behind: however the timeout ends,
 //! it starts or drops the [`Registration`] in its task, and that removes the item.
 //!
-//! With a lock held, no user code runs except the keys' `Hash`, `Eq` and `Clone`, and the closures
-//! of `with` and `retain`. The timer, which calls the clock and the waker, is called without a
-//! lock. Removed items are dropped after the lock is released.
+//! With a lock held, no user code runs except the keys' `Eq` and `Clone`, and the closures of
+//! `with` and `retain`. Each of these may panic. The items stay where they are until it has
+//! returned, so its panic drops no item under the lock. The timer, which calls the clock and the
+//! waker, is called without a lock. Removed items are dropped after the lock is released.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::Hash;
+use std::marker::PhantomData;
 use std::{any, mem};
 
+use super::entry::Entry;
 use super::expired::OnExpired;
+use super::table::Table;
 use crate::engine::{SharedFields, Timeout};
 use crate::error::{InsertError, NewTimeoutError};
 use crate::node::Task;
 use crate::sync::{Arc, CachePadded, Mutex};
 use crate::task::TimerTask;
-
-/// A shard's map shrinks if it has room for more keys than this, and for so many times the keys
-/// that it has.
-pub(super) const MAX_IDLE_KEYS: usize = 64;
-const MAX_ROOM: usize = 8;
 
 /// A part of the keys, and their lock.
 pub(super) struct Shard<K, V> {
@@ -53,110 +49,92 @@ pub(super) struct Shard<K, V> {
 /// The items of one shard.
 pub(super) struct Items<K, V> {
     /// The items of calls of `arm` that are in progress.
-    pending: PendingItems<V>,
-    pub(super) current: HashMap<K, Current<V>>,
+    pending: PendingItems<K, V>,
+    pub(super) current: Table<Current<K, V>>,
 }
 
 /// A list, because there are few.
-struct PendingItems<V> {
+struct PendingItems<K, V> {
     /// The number of the next item.
     next: u64,
-    items: Vec<(u64, PendingState<V>)>,
+    items: Vec<(u64, PendingState<K, V>)>,
 }
 
-enum PendingState<V> {
-    /// The timeout does not exist yet, or has not ended.
-    Armed(V),
-    /// The task has begun. It has replaced this value, if one was current.
-    Started(Option<V>),
-    /// The task was dropped.
-    Ended(V),
+enum PendingState<K, V> {
+    /// The task has not begun. If the item has ended, it was dropped.
+    Armed { entry: Entry<K, V>, has_ended: bool },
+    /// The task has begun. It has replaced this entry, if one was current.
+    Started(Option<Entry<K, V>>),
 }
 
 /// The item under a key.
-pub(super) struct Current<V> {
+pub(super) struct Current<K, V> {
     pub(super) item: u64,
     pub(super) timeout: Timeout,
-    pub(super) value: V,
+    pub(super) entry: Entry<K, V>,
 }
 
 impl<K, V> Shard<K, V> {
     pub(super) fn new(on_expired: Arc<OnExpired<K, V>>) -> Self {
         let pending = PendingItems { next: 0, items: Vec::new() };
-        let items = Items { pending, current: HashMap::new() };
+        let items = Items { pending, current: Table::new() };
         Self { items: CachePadded::new(Mutex::new(items)), on_expired }
     }
 }
 
-impl<V> PendingItems<V> {
+impl<K, V> PendingItems<K, V> {
     /// Returns the number of the new item.
-    fn add(&mut self, value: V) -> u64 {
+    fn add(&mut self, entry: Entry<K, V>) -> u64 {
         let item = self.next;
         self.next += 1;
-        self.items.push((item, PendingState::Armed(value)));
+        self.items.push((item, PendingState::Armed { entry, has_ended: false }));
         item
     }
 
-    fn find(&mut self, item: u64) -> Option<&mut PendingState<V>> {
+    fn find(&mut self, item: u64) -> Option<&mut PendingState<K, V>> {
         self.items.iter_mut().find(|(number, _)| *number == item).map(|(_, state)| state)
     }
 
-    fn remove(&mut self, item: u64) -> Option<PendingState<V>> {
+    fn remove(&mut self, item: u64) -> Option<PendingState<K, V>> {
         let at = self.items.iter().position(|(number, _)| *number == item)?;
         Some(self.items.swap_remove(at).1)
     }
 }
 
-impl<K: Hash + Eq, V> Items<K, V> {
-    /// Removes the current item of a key, if there is one.
-    pub(super) fn remove<Q>(&mut self, key: &Q) -> Option<(K, Current<V>)>
-    where
-        Q: Hash + Eq + ?Sized,
-        K: Borrow<Q>,
-    {
-        // First: if a key's `Hash` panics, the item must stay, because its timeout would not be
-        // cancelled.
-        self.shrink();
-        self.current.remove_entry(key)
-    }
-
-    /// Removes the item, if it is the current one of its key. Its timeout has ended.
-    fn remove_current(&mut self, key: &K, item: u64) -> Option<(K, Current<V>)> {
-        self.current.get(key).filter(|current| current.item == item)?;
-        let removed = self.current.remove_entry(key);
-        // Last: if a key's `Hash` panics, the item must not stay, because its timeout has ended.
-        self.shrink();
-        removed
-    }
-
-    /// Frees room that is not needed, which calls the `Hash` of all keys.
-    pub(super) fn shrink(&mut self) {
-        let (count, room) = (self.current.len(), self.current.capacity());
-        // Most of the room was removed since the map grew, so the cost per removal is constant.
-        if room > MAX_IDLE_KEYS && count < room / MAX_ROOM {
-            self.current.shrink_to(2 * count);
-        }
+impl<K, V> Items<K, V> {
+    /// Removes the item, if it is the current one of its key.
+    pub(super) fn remove_current(&mut self, hash: u64, item: u64) -> Option<Current<K, V>> {
+        self.current.remove(hash, |current| current.item == item)
     }
 }
 
-impl<V> Current<V> {
+impl<K, V> Current<K, V> {
+    /// Whether the item is under this key.
+    pub(super) fn has_key<Q>(&self, key: &Q) -> bool
+    where
+        Q: Eq + ?Sized,
+        K: Borrow<Q>,
+    {
+        self.entry.key().borrow() == key
+    }
+
     /// Cancels the timeout of an item that was removed, and returns its value. Must be called
     /// without a lock held.
     pub(super) fn cancel(self) -> V {
         // If the timeout has expired already, its registration finds the item removed and does not
         // run the task.
         self.timeout.cancel();
-        self.value
+        self.entry.into_value()
     }
 }
 
 /// Removed items of several keys.
-pub(super) struct Removed<K, V>(pub(super) Vec<(K, Current<V>)>);
+pub(super) struct Removed<K, V>(pub(super) Vec<Current<K, V>>);
 
 impl<K, V> Drop for Removed<K, V> {
     fn drop(&mut self) {
         // Cancel all of them before the first one is dropped, because dropping a key may panic.
-        for (_, current) in &self.0 {
+        for current in &self.0 {
             current.timeout.cancel();
         }
     }
@@ -165,25 +143,26 @@ impl<K, V> Drop for Removed<K, V> {
 /// Makes an item, and its timeout by `schedule`. Cancels the item that is current, and returns its
 /// value.
 ///
-/// If the clock or a key's `Hash` or `Eq` panics, the new item is removed, and the current one
-/// stays.
-pub(super) fn arm<K: Hash + Eq + Clone, V>(
+/// If the clock or a key's `Eq` panics, the new item is removed, and the current one stays.
+pub(super) fn arm<K: Eq, V>(
     shard: &Arc<Shard<K, V>>,
-    key: K,
-    value: V,
+    hash: u64,
+    entry: Entry<K, V>,
     schedule: impl FnOnce(Registration<K, V>) -> Result<Timeout, NewTimeoutError>,
 ) -> Result<Option<V>, InsertError<K, V>> {
-    let copy = key.clone();
-    let item = shard.items.lock().pending.add(value);
+    let item = shard.items.lock().pending.add(entry);
     let mut arming = Arming { shard, item: Some(item), timeout: None };
-    match schedule(Registration { shard: Arc::clone(shard), key: Some(copy), item }) {
+    match schedule(Registration { shard: Some(Arc::clone(shard)), hash, item }) {
         Ok(timeout) => {
             arming.timeout = Some(timeout);
-            Ok(arming.finish(item, key))
+            Ok(arming.finish(item, hash))
         }
         Err(error) => match arming.remove() {
-            Some(PendingState::Ended(value)) => Err(InsertError { key, value, error }),
-            _ => unreachable!("a rejected task is dropped"),
+            Some(PendingState::Armed { entry, .. }) => {
+                let (key, value) = entry.into_pair();
+                Err(InsertError { key, value, error })
+            }
+            _ => unreachable!("a rejected task does not start"),
         },
     }
 }
@@ -196,47 +175,44 @@ struct Arming<'a, K, V> {
     timeout: Option<Timeout>,
 }
 
-impl<K, V> Arming<'_, K, V> {
+impl<K: Eq, V> Arming<'_, K, V> {
     /// Makes the item current. Returns the value that it replaces.
-    fn finish(mut self, item: u64, key: K) -> Option<V>
-    where
-        K: Hash + Eq,
-    {
+    fn finish(mut self, item: u64, hash: u64) -> Option<V> {
         let mut items = self.shard.items.lock();
         let Items { pending, current } = &mut *items;
-        let state = pending.find(item);
-        if !matches!(state, Some(PendingState::Armed(_))) {
-            return match state {
-                Some(PendingState::Started(replaced)) => replaced.take(),
-                _ => {
-                    let old = current.remove_entry(&key);
-                    drop(items);
-                    old.map(|(_key, old)| old.cancel())
+        let replaced = match pending.find(item)? {
+            PendingState::Started(replaced) => {
+                let replaced = replaced.take();
+                drop(items);
+                return replaced.map(Entry::into_value);
+            }
+            PendingState::Armed { entry, has_ended } if !*has_ended => {
+                let key = entry.key();
+                if let Some(current) = current.find_mut(hash, |current| current.has_key(key)) {
+                    Some(mem::replace(current, self.take(pending)?))
+                } else {
+                    current.insert(hash, self.take(pending)?);
+                    None
                 }
-            };
-        }
-        // The keys' `Hash` and `Eq` run before anything is changed, because they may panic.
-        if let Some(current) = current.get_mut(&key) {
-            let old = mem::replace(current, self.take(pending)?);
-            drop(items);
-            return Some(old.cancel());
-        }
-        if let Entry::Vacant(entry) = current.entry(key) {
-            entry.insert(self.take(pending)?);
-        }
-        None
+            }
+            PendingState::Armed { entry, .. } => current.remove(hash, |current| current.has_key(entry.key())),
+        };
+        drop(items);
+        replaced.map(Current::cancel)
     }
+}
 
+impl<K, V> Arming<'_, K, V> {
     /// Takes the pending item out, to make it current.
-    fn take(&mut self, pending: &mut PendingItems<V>) -> Option<Current<V>> {
+    fn take(&mut self, pending: &mut PendingItems<K, V>) -> Option<Current<K, V>> {
         let (item, timeout) = (self.item.take()?, self.timeout.take()?);
         match pending.remove(item)? {
-            PendingState::Armed(value) | PendingState::Ended(value) => Some(Current { item, timeout, value }),
+            PendingState::Armed { entry, .. } => Some(Current { item, timeout, entry }),
             PendingState::Started(_) => None,
         }
     }
 
-    fn remove(&mut self) -> Option<PendingState<V>> {
+    fn remove(&mut self) -> Option<PendingState<K, V>> {
         let item = self.item.take()?;
         self.shard.items.lock().pending.remove(item)
     }
@@ -253,90 +229,111 @@ impl<K, V> Drop for Arming<'_, K, V> {
 }
 
 /// A guard in the task of an item: it removes the item when the task starts or is dropped.
-pub(super) struct Registration<K: Hash + Eq, V> {
-    shard: Arc<Shard<K, V>>,
+pub(super) struct Registration<K, V> {
     /// `None` once the item is removed.
-    key: Option<K>,
+    shard: Option<Arc<Shard<K, V>>>,
+    hash: u64,
     item: u64,
 }
 
-impl<K: Hash + Eq, V> Registration<K, V> {
+type Started<K, V> = (Entry<K, V>, Arc<Shard<K, V>>);
+
+impl<K: Eq, V> Registration<K, V> {
     /// Starts the item because its timeout has expired: removes it, or marks it as started if it is
-    /// still pending. Returns the key and the value if the task is to run.
-    fn start(&mut self) -> Option<(K, V)> {
-        let key = self.key.take()?;
-        let mut items = self.shard.items.lock();
-        let Items { pending, current } = &mut *items;
-        let Some(state) = pending.find(self.item) else {
-            let own = items.remove_current(&key, self.item);
-            drop(items);
-            return own.map(|(_, own)| (key, own.value));
-        };
-        // `arm` has not gone on yet: do the rest of its work here. If a key's `Hash` panics, the
-        // new item has ended, and the current one stays.
-        let PendingState::Armed(value) = mem::replace(state, PendingState::Started(None)) else {
-            unreachable!("a task starts once");
-        };
-        if let Some((_old_key, old)) = current.remove_entry(&key) {
-            *state = PendingState::Started(Some(old.value));
-            drop(items);
-            old.timeout.cancel();
-        }
-        Some((key, value))
+    /// still pending. Returns the entry if the task is to run, and the shard.
+    fn start(&mut self) -> Option<Started<K, V>> {
+        // If a key's `Eq` panics, the item ends with this guard.
+        let entry = self.shard.as_ref()?.start(self.hash, self.item);
+        let shard = self.shard.take()?;
+        Some((entry?, shard))
     }
 }
 
-impl<K: Hash + Eq, V> Drop for Registration<K, V> {
+impl<K: Eq, V> Shard<K, V> {
+    fn start(&self, hash: u64, item: u64) -> Option<Entry<K, V>> {
+        let mut items = self.items.lock();
+        let Items { pending, current } = &mut *items;
+        let Some(state) = pending.find(item) else {
+            let own = items.remove_current(hash, item);
+            drop(items);
+            return own.map(|own| own.entry);
+        };
+        let PendingState::Armed { entry, .. } = state else { unreachable!("a task starts once") };
+        // `arm` has not gone on yet: do the rest of its work here.
+        let replaced = current.remove(hash, |current| current.has_key(entry.key()));
+        let (old, timeout) = replaced.map(|old| (old.entry, old.timeout)).unzip();
+        let state = mem::replace(state, PendingState::Started(old));
+        drop(items);
+        if let Some(timeout) = timeout {
+            timeout.cancel();
+        }
+        match state {
+            PendingState::Armed { entry, .. } => Some(entry),
+            PendingState::Started(_) => None,
+        }
+    }
+}
+
+impl<K, V> Drop for Registration<K, V> {
     fn drop(&mut self) {
-        let Some(key) = self.key.take() else { return };
-        let mut items = self.shard.items.lock();
+        let Some(shard) = self.shard.take() else { return };
+        let mut items = shard.items.lock();
         if let Some(state) = items.pending.find(self.item) {
-            // `arm` takes the value.
-            if let PendingState::Armed(value) = mem::replace(state, PendingState::Started(None)) {
-                *state = PendingState::Ended(value);
+            // `arm` takes the entry.
+            if let PendingState::Armed { has_ended, .. } = state {
+                *has_ended = true;
             }
             return;
         }
-        let removed = items.remove_current(&key, self.item);
+        let removed = items.remove_current(self.hash, self.item);
         // Release the lock first, because dropping the key and the value is user code.
         drop(items);
         drop(removed);
     }
 }
 
-/// The timer's task of an item that has a task of its own.
-pub(super) struct Scheduled<K: Hash + Eq, F> {
+/// The timer's task of an item that has a task of its own. `N` is the type that reports name.
+pub(super) struct Scheduled<K, F, N> {
     // First, so that it is dropped first: the key is free when the task's own `Drop` runs.
-    pub(super) registration: Registration<K, ()>,
-    pub(super) task: F,
+    registration: Registration<K, ()>,
+    task: F,
+    named_as: PhantomData<fn() -> N>,
 }
 
-impl<K, F> TimerTask for Scheduled<K, F>
+impl<K, F, N> Scheduled<K, F, N> {
+    pub(super) fn new(registration: Registration<K, ()>, task: F) -> Self {
+        Self { registration, task, named_as: PhantomData }
+    }
+}
+
+impl<K, F, N> TimerTask for Scheduled<K, F, N>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Eq + Send + 'static,
     F: FnOnce(K) + Send + 'static,
+    N: 'static,
 {
     fn run(mut self, _: &Timeout) {
-        if let Some((key, ())) = self.registration.start() {
+        if let Some((entry, _)) = self.registration.start() {
+            let (key, ()) = entry.into_pair();
             (self.task)(key);
         }
     }
 }
 
 /// The timer's task of an item that goes to the output of its map.
-pub(super) struct Expire<K: Hash + Eq, V, const ON_WORKER: bool>(pub(super) Registration<K, V>);
+pub(super) struct Expire<K, V, const ON_WORKER: bool>(pub(super) Registration<K, V>);
 
 impl<K, V, const ON_WORKER: bool> Task<SharedFields> for Expire<K, V, ON_WORKER>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Eq + Send + 'static,
     V: Send + 'static,
 {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = ON_WORKER;
 
     fn run(mut self, timeout: &Timeout) {
-        if let Some((key, value)) = self.0.start() {
-            self.0.shard.on_expired.call(key, value, timeout);
+        if let Some((entry, shard)) = self.0.start() {
+            shard.on_expired.call(entry, timeout);
         }
     }
 
@@ -344,40 +341,5 @@ where
 
     fn name() -> &'static str {
         any::type_name::<Self>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::clock::ManualClock;
-    use crate::timer::HashedWheelTimer;
-
-    #[test]
-    fn map_with_room_for_many_more_keys_shrinks() {
-        let (timer, _driver) =
-            HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
-        let map = |keys, room| {
-            let pending = PendingItems { next: 0, items: Vec::new() };
-            let mut items = Items { pending, current: HashMap::with_capacity(room) };
-            for key in 0..keys {
-                let timeout = timer.new_timeout(|_| (), Duration::ZERO).expect("a timeout");
-                items.current.insert(key, Current { item: 0, timeout, value: () });
-            }
-            let before = items.current.capacity();
-            items.shrink();
-            (before, items.current.capacity())
-        };
-        // The table of std may have more room than was asked for.
-        let room = map(0, 400).0;
-        let least = room.div_ceil(MAX_ROOM);
-        assert_eq!(map(least, room), (room, room), "an eighth is used");
-        let (_, left) = map(least - 5, room);
-        assert!((2 * (least - 5)..room).contains(&left), "room for {left} after {room}");
-        assert!(map(least - 1, room).1 < room, "less than an eighth is used");
-        let small = map(1, MAX_IDLE_KEYS / 2);
-        assert!(small.0 <= MAX_IDLE_KEYS && small.0 == small.1, "{small:?}");
     }
 }

@@ -1,17 +1,21 @@
 //! Timeouts by key, with or without a value. How the entries end is in `items.rs`.
 
+mod entry;
 mod expired;
 mod items;
 #[cfg(feature = "async")]
 mod receiver;
+mod table;
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::{Duration, Instant};
 use std::{array, fmt, mem};
 
+use self::entry::Entry;
 use self::expired::Output;
-use self::items::{Expire, Removed, Scheduled, Shard, arm};
+use self::items::{Current, Expire, Removed, Scheduled, Shard, arm};
+use self::table::Table;
 use crate::engine::{Shared, Timeout};
 use crate::error::{InsertError, NewTimeoutError};
 use crate::sync::Arc;
@@ -22,6 +26,15 @@ pub use self::receiver::ExpiredEntries;
 
 /// How many locks the keys are divided among. Keys of different shards do not contend.
 const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
+
+/// A task of at most this many bytes is moved to the stack when it runs. A larger one is boxed.
+const MAX_MOVED: usize = 1_024;
+
+/// When a new timeout is due.
+enum When {
+    After(Duration),
+    At(Instant),
+}
 
 /// A map whose entries expire: sessions, leases, heartbeats, requests by their id.
 ///
@@ -111,12 +124,20 @@ const SHARDS: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 /// Each call takes a lock, for as long as one access to a `HashMap` takes. The keys are divided
 /// among a few locks.
 ///
-/// The keys' `Hash`, `Eq` and `Clone` and the closures of [`with`](Self::with) and
-/// [`retain`](Self::retain) run under the lock. They must not use the same map: that can deadlock.
-/// `Hash` and `Eq` must not panic. (If they do in `insert` or `schedule`, the old entry stays.)
+/// The keys' `Eq` and `Clone` and the closures of [`with`](Self::with) and [`retain`](Self::retain)
+/// run under the lock. They must not use the same map: that can deadlock.
 ///
-/// Everything else may use the map: tasks, handlers, clocks, wakers, and the `Drop` of keys, values
-/// and tasks.
+/// Everything else may use the map: tasks, handlers, clocks, wakers, the keys' `Hash`, and the
+/// `Drop` of keys, values and tasks. `Drop` runs without the lock even if `Eq`, `Clone` or a
+/// closure panics. If `Hash` or `Eq` panics in `insert` or `schedule`, the old entry stays.
+///
+/// # Large keys and values
+///
+/// The map stores each entry in memory of its own, and the worker moves only a pointer to it. But a
+/// handler of [`with_handler`](Self::with_handler) gets its arguments by value. They are on the
+/// stack of the thread that runs the handler, in a debug build twice. The worker's stack is 2 MiB
+/// by [default](crate::Builder::thread_stack_size). Box a value that is larger than half a
+/// mebibyte.
 ///
 /// # Examples
 ///
@@ -190,8 +211,8 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
     /// Schedules `task` under `key`, to run once, `delay` from now. Cancels the timeout that was
     /// under `key`, and returns whether there was one.
     ///
-    /// The task receives a key that is equal to `key`. By then the key is free: this task or
-    /// another can be scheduled under it.
+    /// The task receives `key`. By then the key is free: this task or another can be scheduled
+    /// under it.
     ///
     /// The old timeout is cancelled only when the new one exists, so both count for a moment. Under
     /// a [limit](crate::Builder::max_pending_timeouts) there must be room for one more.
@@ -217,12 +238,9 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
     pub fn schedule<F>(&self, key: K, task: F, delay: Duration) -> Result<bool, NewTimeoutError>
     where
         F: FnOnce(K) + Send + 'static,
-        K: Clone + Send + 'static,
+        K: Send + 'static,
     {
-        let replaced = arm(self.shard(&key), key, (), |registration| {
-            self.owner.timer.new_timeout_task(Scheduled { registration, task }, delay)
-        });
-        Ok(replaced?.is_some())
+        self.schedule_by(key, task, When::After(delay))
     }
 
     /// Re-arms the timeout under `key`: it is now due `delay` from now, earlier or later than
@@ -303,10 +321,40 @@ impl<K: Hash + Eq> KeyedTimeouts<K> {
     pub fn schedule_at<F>(&self, key: K, task: F, deadline: Instant) -> Result<bool, NewTimeoutError>
     where
         F: FnOnce(K) + Send + 'static,
-        K: Clone + Send + 'static,
+        K: Send + 'static,
     {
-        let replaced = arm(self.shard(&key), key, (), |registration| {
-            self.owner.timer.new_timeout_task_at(Scheduled { registration, task }, deadline)
+        self.schedule_by(key, task, When::At(deadline))
+    }
+
+    fn schedule_by<F>(&self, key: K, task: F, when: When) -> Result<bool, NewTimeoutError>
+    where
+        F: FnOnce(K) + Send + 'static,
+        K: Send + 'static,
+    {
+        if size_of::<F>() > MAX_MOVED {
+            // A call through `dyn` runs the task in its box.
+            let task: Box<dyn FnOnce(K) + Send> = Box::new(task);
+            self.schedule_named::<_, F>(key, task, when)
+        } else {
+            self.schedule_named::<_, F>(key, task, when)
+        }
+    }
+
+    /// Schedules a task, which reports name as of type `N`.
+    fn schedule_named<F, N>(&self, key: K, task: F, when: When) -> Result<bool, NewTimeoutError>
+    where
+        F: FnOnce(K) + Send + 'static,
+        K: Send + 'static,
+        N: 'static,
+    {
+        let (shard, hash) = self.place(&key);
+        let timer = &self.owner.timer;
+        let replaced = arm(shard, hash, Entry::new(key, ()), |registration| {
+            let task = Scheduled::<_, _, N>::new(registration, task);
+            match when {
+                When::After(delay) => timer.new_timeout_task(task, delay),
+                When::At(deadline) => timer.new_timeout_task_at(task, deadline),
+            }
         });
         Ok(replaced?.is_some())
     }
@@ -513,7 +561,7 @@ impl<K, V> KeyedTimeouts<K, V> {
     {
         let mut keys = Vec::new();
         for shard in &self.owner.shards {
-            keys.extend(shard.items.lock().current.keys().cloned());
+            keys.extend(shard.items.lock().current.items().map(|current| current.entry.key().clone()));
         }
         keys
     }
@@ -545,7 +593,7 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
     /// Inserts an entry that expires `delay` from now. Returns the value that was under the key.
     ///
     /// The timeout of the replaced entry is cancelled. When this has returned, the handler does not
-    /// get the old value any more. The map keeps the old key, as `HashMap::insert` does.
+    /// get the old value any more. The new key replaces the old one, unlike in `HashMap::insert`.
     ///
     /// The old timeout is cancelled only when the new one exists, so both count for a moment. Under
     /// a [limit](crate::Builder::max_pending_timeouts) there must be room for one more.
@@ -571,10 +619,10 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
     /// ```
     pub fn insert(&self, key: K, value: V, delay: Duration) -> Result<Option<V>, InsertError<K, V>>
     where
-        K: Clone + Send + 'static,
+        K: Send + 'static,
         V: Send + 'static,
     {
-        self.insert_by(key, value, |timer| timer.deadline_after(delay))
+        self.insert_by(Entry::new(key, value), |timer| timer.deadline_after(delay))
     }
 
     /// Inserts an entry that expires at `deadline`. Returns the value that was under the key.
@@ -602,25 +650,25 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
     /// ```
     pub fn insert_at(&self, key: K, value: V, deadline: Instant) -> Result<Option<V>, InsertError<K, V>>
     where
-        K: Clone + Send + 'static,
+        K: Send + 'static,
         V: Send + 'static,
     {
-        self.insert_by(key, value, |timer| timer.time.at_or_now(deadline))
+        self.insert_by(Entry::new(key, value), |timer| timer.time.at_or_now(deadline))
     }
 
     fn insert_by(
         &self,
-        key: K,
-        value: V,
+        entry: Entry<K, V>,
         deadline: impl FnOnce(&Shared) -> u64,
     ) -> Result<Option<V>, InsertError<K, V>>
     where
-        K: Clone + Send + 'static,
+        K: Send + 'static,
         V: Send + 'static,
     {
         let Owner { timer, expires_on_worker, .. } = &*self.owner;
         let shared = &timer.shared;
-        arm(self.shard(&key), key, value, |registration| match expires_on_worker {
+        let (shard, hash) = self.place(entry.key());
+        arm(shard, hash, entry, |registration| match expires_on_worker {
             true => shared.schedule_by(Expire::<_, _, true>(registration), deadline(shared)),
             false => shared.schedule_by(Expire::<_, _, false>(registration), deadline(shared)),
         })
@@ -651,9 +699,10 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        let mut items = self.shard(key).items.lock();
-        let current = items.current.get_mut(key)?;
-        Some(access(&mut current.value))
+        let (shard, hash) = self.place(key);
+        let mut items = shard.items.lock();
+        let current = items.current.find_mut(hash, |current| current.has_key(key))?;
+        Some(access(current.entry.parts().1))
     }
 
     /// Re-arms the entry under `key`: it now expires `delay` from now, earlier or later than
@@ -717,10 +766,10 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        let shard = self.shard(key);
+        let (shard, hash) = self.place(key);
         let mut tried = None;
         loop {
-            let timeout = match shard.items.lock().current.get(key) {
+            let timeout = match shard.items.lock().current.find(hash, |current| current.has_key(key)) {
                 // Not tried yet: the first item, or one that has replaced the item that was tried.
                 Some(current) if tried != Some(current.item) => {
                     tried = Some(current.item);
@@ -757,8 +806,9 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        let removed = self.shard(key).items.lock().remove(key);
-        removed.map(|(_key, current)| current.cancel())
+        let (shard, hash) = self.place(key);
+        let removed = shard.items.lock().current.remove(hash, |current| current.has_key(key));
+        removed.map(Current::cancel)
     }
 
     /// Keeps the entries for which `keep` returns true. Removes the others, cancels their timeouts,
@@ -783,21 +833,20 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
     /// assert_eq!(sessions.keys(), [1]);
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool)
-    where
-        K: Clone,
-    {
+    pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         for shard in &self.owner.shards {
-            // Declared before the guard, so that keys and values are dropped without the lock. For
-            // the same reason it is not `HashMap::retain`, which drops them.
-            let (mut removed, mut rejected) = (Removed(Vec::new()), Vec::new());
+            // Declared before the guard, so that keys and values are dropped without the lock.
+            let mut removed = Removed(Vec::new());
+            let mut rejected = Vec::new();
             let mut items = shard.items.lock();
-            for (key, current) in &mut items.current {
-                if !keep(key, &mut current.value) {
-                    rejected.push(key.clone());
+            for (hash, current) in items.current.iter_mut() {
+                let item = current.item;
+                let (key, value) = current.entry.parts();
+                if !keep(key, value) {
+                    rejected.push((hash, item));
                 }
             }
-            removed.0.extend(rejected.iter().filter_map(|key| items.remove(key)));
+            removed.0.extend(rejected.iter().filter_map(|&(hash, item)| items.remove_current(hash, item)));
         }
     }
 
@@ -822,7 +871,8 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        let timeout = self.shard(key).items.lock().current.get(key)?.timeout.clone();
+        let (shard, hash) = self.place(key);
+        let timeout = shard.items.lock().current.find(hash, |current| current.has_key(key))?.timeout.clone();
         Some(timeout.remaining())
     }
 
@@ -844,19 +894,24 @@ impl<K: Hash + Eq, V> KeyedTimeouts<K, V> {
         Q: Hash + Eq + ?Sized,
         K: Borrow<Q>,
     {
-        self.shard(key).items.lock().current.contains_key(key)
+        let (shard, hash) = self.place(key);
+        shard.items.lock().current.find(hash, |current| current.has_key(key)).is_some()
     }
 
-    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &Arc<Shard<K, V>> {
+    /// Returns the shard of a key, and its hash.
+    fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (&Arc<Shard<K, V>>, u64) {
         let Owner { hasher, shards, .. } = &*self.owner;
-        &shards[hasher.hash_one(key) as usize % shards.len()]
+        let hash = hasher.hash_one(key);
+        // A `HashMap` uses the lowest and the highest bits for its own places.
+        (&shards[(hash >> 32) as usize % shards.len()], hash)
     }
 }
 
 impl<K, V> Owner<K, V> {
     fn clear(&self) -> usize {
-        let all = self.shards.each_ref().map(|shard| mem::take(&mut shard.items.lock().current));
-        Removed(all.into_iter().flatten().collect()).0.len()
+        let all =
+            self.shards.each_ref().map(|shard| mem::replace(&mut shard.items.lock().current, Table::new()));
+        Removed(all.into_iter().flat_map(Table::into_items).collect()).0.len()
     }
 }
 
@@ -880,13 +935,9 @@ impl<K, V> fmt::Debug for KeyedTimeouts<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::hash::Hasher;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
     use super::*;
     use crate::clock::ManualClock;
-    use crate::keyed::items::MAX_IDLE_KEYS;
+    use crate::keyed::table::MAX_IDLE;
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes")]
@@ -899,8 +950,7 @@ mod tests {
         let (timer, mut driver) =
             HashedWheelTimer::builder().clock(clock.clone()).build_driven().expect("a driven timer");
         let keyed = KeyedTimeouts::new(&timer);
-        let room =
-            || keyed.owner.shards.iter().map(|shard| shard.items.lock().current.capacity()).sum::<usize>();
+        let room = || keyed.owner.shards.iter().map(|shard| shard.items.lock().current.room()).sum::<usize>();
         for expire in [false, true] {
             for key in 0..KEYS {
                 let delay = if key < LEFT { 9 * DELAY } else { DELAY };
@@ -914,49 +964,8 @@ mod tests {
                 assert!((LEFT..KEYS).all(|key| keyed.cancel(&key)));
             }
             assert_eq!(keyed.len(), LEFT);
-            let most = SHARDS * 2 * MAX_IDLE_KEYS;
+            let most = SHARDS * 2 * MAX_IDLE;
             assert!(room() <= most, "room for {}", room());
         }
-    }
-
-    thread_local! {
-        /// The only key that has a hash at present.
-        static HASHED: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-
-    #[derive(Clone, PartialEq, Eq)]
-    struct PanickingKey(usize);
-
-    impl Hash for PanickingKey {
-        fn hash<H: Hasher>(&self, state: &mut H) {
-            assert!(HASHED.get().is_none_or(|key| key == self.0), "the `Hash` of a key panics");
-            self.0.hash(state);
-        }
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "takes minutes")]
-    fn no_timeout_is_lost_when_a_hash_panics() {
-        const KEYS: usize = 10_000;
-
-        let (timer, _driver) =
-            HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().expect("a driven timer");
-        let keyed = KeyedTimeouts::new(&timer);
-        for key in 0..KEYS {
-            keyed.schedule(PanickingKey(key), |_| (), Duration::from_secs(9)).expect("a timeout");
-        }
-        let mut panics = 0;
-        for key in 0..KEYS {
-            HASHED.set(Some(key));
-            let result = catch_unwind(AssertUnwindSafe(|| keyed.cancel(&PanickingKey(key))));
-            HASHED.set(None);
-            assert_eq!(keyed.contains(&PanickingKey(key)), result.is_err());
-            assert_eq!(timer.pending_timeouts(), keyed.len());
-            if result.is_err() {
-                panics += 1;
-                assert!(keyed.cancel(&PanickingKey(key)));
-            }
-        }
-        assert!(panics >= SHARDS, "each map rehashes its keys when it shrinks: {panics} panics");
     }
 }

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::{fmt, mem};
 
+use super::entry::Entry;
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The expired entries of a [`KeyedTimeouts`](crate::KeyedTimeouts), with feature `async`:
@@ -26,7 +27,7 @@ pub(super) struct Sender<K, V>(Weak<Queue<K, V>>);
 type Queue<K, V> = Mutex<State<K, V>>;
 
 struct State<K, V> {
-    entries: VecDeque<(K, V)>,
+    entries: VecDeque<Entry<K, V>>,
     /// The waker of the last poll that found no entry.
     waker: Option<Waker>,
     is_closed: bool,
@@ -39,8 +40,8 @@ pub(super) fn channel<K, V>() -> (Sender<K, V>, ExpiredEntries<K, V>) {
 }
 
 impl<K, V> Sender<K, V> {
-    pub(super) fn send(&self, key: K, value: V) {
-        self.update(|state| state.entries.push_back((key, value)));
+    pub(super) fn send(&self, entry: Entry<K, V>) {
+        self.update(|state| state.entries.push_back(entry));
     }
 
     /// Changes the state, if there is a receiver, and wakes it.
@@ -98,7 +99,7 @@ impl<K, V> ExpiredEntries<K, V> {
         loop {
             let mut state = self.queue.lock();
             if let Some(entry) = state.entries.pop_front() {
-                return Poll::Ready(Some(entry));
+                return Poll::Ready(Some(entry.into_pair()));
             }
             if state.is_closed {
                 return Poll::Ready(None);
