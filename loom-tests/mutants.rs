@@ -618,6 +618,8 @@ pub const ROWS: &[Row] = &[
     mutant("StartLosesReplaced", "keyed/items.rs", "PendingState::Started(«old»)", "None"),
     // The task of an item starts although the item was replaced or removed: it takes the new one.
     mutant("RemovedItemStarts", "keyed/items.rs", "|current| «current.item == item»", "true"),
+    // `touch` gives up if the item that it has found is replaced meanwhile.
+    mutant("TouchTriesOneItem", "keyed/mod.rs", "if «tried != Some(current.item)» =>", "tried.is_none()"),
     // A cancel by key looks whether there is an entry, and then removes it.
     mutant(
         "KeyedCancelInTwoSteps",

@@ -670,6 +670,60 @@ fn keys_that_panic_are_dropped_without_a_lock() {
     });
 }
 
+type Call = Box<dyn FnOnce() + Send>;
+
+/// A clock that makes a call, once, when the time is read.
+#[derive(Clone, Default)]
+struct InterruptingClock {
+    clock: ManualClock,
+    call: Arc<Mutex<Option<Call>>>,
+}
+
+impl InterruptingClock {
+    /// At the next reading a value replaces the one under the key; at the reading after it the next
+    /// one does, and so on, until none is left.
+    fn replace(&self, keyed: KeyedTimeouts<u8, u32>, left: u32) {
+        let clock = self.clone();
+        let call = (left > 0).then(|| -> Call {
+            Box::new(move || {
+                assert!(keyed.insert(7, left, FAR).unwrap().is_some());
+                clock.replace(keyed, left - 1);
+            })
+        });
+        *self.call.lock().unwrap() = call;
+    }
+}
+
+impl Clock for InterruptingClock {
+    fn now(&self) -> Duration {
+        let call = self.call.lock().unwrap().take();
+        if let Some(call) = call {
+            call();
+        }
+        self.clock.now()
+    }
+}
+
+/// `touch` reads the clock between its look for a timeout and the reset. If the entry is replaced
+/// meanwhile, it goes on with the new one.
+#[test]
+fn touch_follows_the_replacements_of_its_entry() {
+    let clock = InterruptingClock::default();
+    let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
+    let (timer, mut driver) = builder.build_driven().unwrap();
+    let (sender, expired) = channel();
+    let keyed = KeyedTimeouts::with_handler(&timer, move |_: u8, value| sender.send(value).unwrap());
+    for replacements in 0..4 {
+        keyed.insert(7, 0, FAR).unwrap();
+        clock.replace(keyed.clone(), replacements);
+        assert!(keyed.touch(&7, TICK), "{replacements} replacements");
+        assert!(clock.call.lock().unwrap().is_none());
+        clock.clock.advance(TICK);
+        assert_eq!(driver.turn(), 1);
+        assert_eq!(expired.try_recv(), Ok(u32::from(replacements > 0)));
+    }
+}
+
 #[test]
 fn a_panic_affects_no_other_key() {
     let mut t = Driven::new();

@@ -283,6 +283,26 @@ fn value_goes_to_insert_or_to_the_handler() {
     });
 }
 
+/// There is an entry all the time, and its time has not come.
+#[test]
+fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
+    explore(Some(3), [mutant("TouchTriesOneItem")], || {
+        let mut driven = Driven::new();
+        let (keyed, expired, drops) = values(&driven.timer);
+        assert!(keyed.insert(7, value(OLD, &drops), TICK * 5).unwrap().is_none());
+        let other = keyed.clone();
+        let new = value(NEW, &drops);
+        let insert = thread::spawn(move || name(other.insert(7, new, TICK * 5).unwrap()));
+        assert!(keyed.touch(&7, TICK * 9));
+        assert_eq!(insert.join().unwrap(), [OLD]);
+        assert_eq!((keyed.len(), driven.timer.pending_timeouts()), (1, 1));
+        driven.driver.turn();
+        driven.clock.advance(TICK * 9);
+        assert_eq!(driven.driver.turn(), 1);
+        assert_eq!((expired.lock().unwrap().clone(), drops.load(Relaxed)), (vec![NEW], 2));
+    });
+}
+
 /// The timeout may expire before `insert` goes on, and replaces the old value in its place.
 #[test]
 fn insert_returns_the_value_that_its_early_expiry_has_replaced() {

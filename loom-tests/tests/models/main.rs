@@ -107,6 +107,7 @@
 //! | by key: schedule | schedule, expiry, stop | `keyed::one_of_two_schedules_of_a_key_remains`, `keyed::replacement_or_expiry_wins`, `keyed::task_that_starts_before_schedule_returns_runs_once`, `keyed::task_that_starts_before_schedule_returns_replaces_the_current_item`, `keyed::schedule_during_stop_leaves_nothing`, `keyed::replacement_during_stop_leaves_nothing` |
 //! | by key: cancel, reset | expiry | `keyed::cancel_or_expiry_wins`, `keyed::reset_in_time_moves_the_deadline` |
 //! | by key, with values: insert, touch, remove | expiry | `keyed::value_goes_to_insert_or_to_the_handler`, `keyed::insert_returns_the_value_that_its_early_expiry_has_replaced`, `keyed::value_goes_to_remove_or_to_the_handler` |
+//! | by key, with values: touch | insert | `keyed::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
 //! | by key, with values: insert | stop | `keyed::rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop` |
 //! | poll of the receiver of expired entries | expiry, last drop of the map | `keyed::receiver_has_the_entry_or_is_woken`, `keyed::receiver_sees_the_end_of_the_map_or_is_woken` |
 //! | by key: clear, retain, last drop | expiry | –: the same as a cancel by key, under the same lock |
