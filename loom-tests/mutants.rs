@@ -245,6 +245,8 @@ pub const ROWS: &[Row] = &[
         "waiters.iter().for_each(|(_, waiter)| waiter.unpark());",
         "waiters.iter().take(1).for_each(|(_, waiter)| waiter.unpark());",
     ),
+    // A thread that waits for a run gives up when another one ends.
+    mutant("AnotherRunEndsTheWait", "engine/run_end.rs", "«parker.park();» } }", "parker.park(); return;"),
     // --- engine/end.rs ---------------------------------------------------------------------------
     // The drop of the last handle waits for the worker even if this thread is the worker.
     mutant("LastDropOnWorkerWaits", "engine/end.rs", "if «self.is_worker()» {", "false"),
@@ -613,7 +615,12 @@ pub const ROWS: &[Row] = &[
         "true",
     ),
     // The task of an item does not start while its `arm` is in progress.
-    mutant("PendingItemDoesNotStart", "keyed/items.rs", "let Some(state) = «pending.find(item)» else", "None"),
+    mutant(
+        "PendingItemDoesNotStart",
+        "keyed/items.rs",
+        "let Some(state) = «pending.find(item)» else",
+        "None",
+    ),
     // It starts, but does not tell `arm` what it has replaced.
     mutant("StartLosesReplaced", "keyed/items.rs", "PendingState::Started(«old»)", "None"),
     // The task of an item starts although the item was replaced or removed: it takes the new one.

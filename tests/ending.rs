@@ -272,6 +272,28 @@ fn cancel_and_wait_waits_for_a_task_that_waits_in_a_pool() {
     });
 }
 
+/// The end of a run wakes all threads that wait for any run. Those that wait for another one go on.
+#[test]
+fn cancel_and_wait_goes_on_when_another_task_ends() {
+    ends(|| {
+        let (pool, tasks) = channel::<ExpiredTask>();
+        let mut t = Driven::with(|builder| builder.task_executor(move |task| drop(pool.send(task))));
+        let task_ends = [Ends::new(), Ends::new()];
+        let timeouts = task_ends.each_ref().map(|end| t.timer.new_timeout_task(end.task(), TICK).unwrap());
+        t.pass(TICK);
+        let waiters = timeouts.map(|timeout| thread::spawn(move || timeout.cancel_and_wait()));
+        thread::sleep(ms(20));
+        let [first, second] = waiters;
+        let [first_task, second_task] = [tasks.recv().unwrap(), tasks.recv().unwrap()];
+        second_task.run();
+        assert!(!second.join().unwrap());
+        thread::sleep(ms(20));
+        assert!(!first.is_finished() && task_ends[0].runs() == 0);
+        first_task.run();
+        assert!(!first.join().unwrap());
+    });
+}
+
 #[test]
 fn cancel_and_wait_does_not_wait_for_the_calling_task() {
     for settings in [|builder| builder, thread_per_task] {

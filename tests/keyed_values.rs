@@ -283,6 +283,22 @@ fn a_batch_comes_after_the_tasks_of_its_turn() {
 }
 
 #[test]
+fn each_map_delivers_its_batch_at_the_end_of_a_turn() {
+    let mut t = Driven::new();
+    let (sender, batches) = channel();
+    let maps = [1, 2, 3].map(|map| {
+        let sender = sender.clone();
+        let handler = move |batch: Vec<(u8, ())>| sender.send((map, batch.len())).unwrap();
+        KeyedTimeouts::with_batch_handler(&t.timer, handler)
+    });
+    for keyed in &maps {
+        (0..2).for_each(|key| assert!(keyed.insert(key, (), TICK).unwrap().is_none()));
+    }
+    assert_eq!(t.pass(TICK), 6);
+    assert_eq!(all(&batches), [(1, 2), (2, 2), (3, 2)]);
+}
+
+#[test]
 fn a_batch_handler_that_panics_loses_only_its_batch() {
     let mut t = Driven::new();
     let (sender, batches) = channel();

@@ -162,6 +162,25 @@ fn task_that_the_executor_evicts_is_refused() {
     assert_eq!(task_ends.runs(), 3);
 }
 
+/// The policy holds for each of the tasks that an executor drops in one call.
+#[test]
+fn tasks_that_the_executor_evicts_together_are_refused() {
+    let queue = Mutex::new(Vec::new());
+    let mut t = Driven::with(|builder| {
+        let builder = builder.rejection_policy(RejectionPolicy::RunOnWorker);
+        builder.task_executor(move |task: ExpiredTask| {
+            let mut queue = queue.lock().unwrap();
+            queue.push(task);
+            if queue.len() == 3 {
+                queue.clear();
+            }
+        })
+    });
+    let task_ends = schedule(&t, 3);
+    t.pass(TICK);
+    assert_eq!((task_ends.runs(), t.timer.stats().dropped_tasks), (3, 0));
+}
+
 /// The executor of one timer runs its tasks immediately. One of these drops a task that the
 /// executor of the other timer has kept.
 #[test]

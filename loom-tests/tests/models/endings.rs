@@ -130,6 +130,26 @@ fn two_threads_wait_for_a_task_on_an_executor() {
     });
 }
 
+/// The end of either task wakes both threads.
+#[test]
+fn two_threads_wait_for_different_tasks_on_an_executor() {
+    explore(Some(2), [mutant("AnotherRunEndsTheWait")], || {
+        let executor = ThreadPerTask::default();
+        let mut driven = executor.driven();
+        let [first, second] = [flagging(&driven), flagging(&driven)];
+        driven.clock.advance(TICK);
+        assert_eq!(driven.driver.turn(), 2);
+        let wait = |(timeout, flag): (Timeout, Arc<loom::sync::atomic::AtomicUsize>)| {
+            assert!(!timeout.cancel_and_wait());
+            assert_eq!(flag.load(Relaxed), 1, "the task is over");
+        };
+        let other = thread::spawn(move || wait(second));
+        wait(first);
+        other.join().unwrap();
+        executor.join();
+    });
+}
+
 #[test]
 fn rejected_task_comes_back_or_stop_has_it() {
     explore(bound(5, None), [mutant("NewTimeoutNotWithdrawn")], || {
