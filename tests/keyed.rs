@@ -627,6 +627,7 @@ fn no_hash_is_called_when_a_map_grows_or_shrinks_in_a_call() {
 /// Whichever call of a key's method panics: no lock is held when keys and values are dropped, and
 /// the map is consistent.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn keys_that_panic_are_dropped_without_a_lock() {
     type Operation = (&'static str, fn(&Fussy));
     const OPERATIONS: [Operation; 8] = [
