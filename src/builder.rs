@@ -17,7 +17,7 @@ use crate::sync::{Arc, Ordering};
 use crate::task::{ExpiredTask, TaskExecutor};
 use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
-use crate::wheel::{EitherWheel, Hashed, Hierarchical, MAX_TICKS_PER_WHEEL};
+use crate::wheel::{EitherWheel, MAX_TICKS_PER_WHEEL};
 
 /// The shortest tick; a shorter one becomes this.
 const SHORTEST_TICK: Duration = Duration::from_micros(1);
@@ -110,7 +110,8 @@ impl Builder {
 
     /// Sets the number of slots, from 1 to [2^30](crate::wheel::MAX_TICKS_PER_WHEEL). Default: 512.
     ///
-    /// The number is rounded up to a power of two.
+    /// The number is rounded up to a power of two. A slot takes about five bytes of address space.
+    /// The operating system provides memory only for slots that are used.
     ///
     /// # Examples
     ///
@@ -645,12 +646,11 @@ impl Builder {
         if self.clock.is_none() && !HAS_CLOCK {
             return Err(BuildError::NoClock);
         }
+        let wheel = EitherWheel::try_new(self.hierarchical, ticks_per_wheel)
+            .map_err(|bytes| BuildError::NoMemory { bytes })?;
         Ok(Shared::build(Settings {
             tick: self.tick.max(SHORTEST_TICK),
-            wheel: match self.hierarchical {
-                true => EitherWheel::Hierarchical(Hierarchical::new(ticks_per_wheel)),
-                false => EitherWheel::Hashed(Hashed::new(ticks_per_wheel)),
-            },
+            wheel,
             limit: self.max_pending_timeouts,
             thread: ThreadSettings {
                 name: thread_name,

@@ -33,6 +33,12 @@ pub enum BuildError {
         /// The longest tick for a wheel with this number of slots.
         max: Duration,
     },
+    /// There is no memory for the slots of a wheel with this many ticks.
+    NoMemory {
+        /// How many bytes of address space the slots need. The operating system provides memory
+        /// only for those that are used.
+        bytes: usize,
+    },
     /// The name of the worker thread contained a NUL byte.
     NulInThreadName,
     /// The platform has no clock, and no clock was set with
@@ -48,6 +54,9 @@ impl fmt::Display for BuildError {
             Self::TooManyTicksPerWheel { max } => write!(f, "ticks_per_wheel must be at most {max}"),
             Self::TickTooLong { max } => {
                 write!(f, "tick must be at most {max:?} for a wheel with this many ticks")
+            }
+            Self::NoMemory { bytes } => {
+                write!(f, "there is no memory for {bytes} bytes of slots, so ticks_per_wheel must be smaller")
             }
             Self::NulInThreadName => f.write_str("thread_name must not contain a NUL byte"),
             Self::NoClock => f.write_str("this platform has no clock, so the builder's clock must be set"),

@@ -316,7 +316,7 @@ impl Shared {
         // Without any lock, because the clock may be the user's.
         let now = self.ticks.reached(self.time.now());
         let worker = self.look_at_wheel()?;
-        let (tick, levels, queued) = worker.occupancy(self, now);
+        let (tick, levels, queued) = worker.occupancy(self, now)?;
         Some(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
     }
 

@@ -755,7 +755,8 @@ impl HashedWheelTimer {
     /// slow.
     ///
     /// Returns `None` while another thread uses the wheel, which is a turn or another `occupancy`;
-    /// so also for a task on the worker. Returns `None` once the timer is stopped.
+    /// so also for a task on the worker. Returns `None` once the timer is stopped, and if there is
+    /// no memory for the numbers.
     ///
     /// # Cost
     ///
@@ -853,7 +854,7 @@ impl HashedWheelTimer {
         self.shared.ticks.duration()
     }
 
-    /// Returns how many slots the wheel has, or each level of a hierarchical wheel.
+    /// Returns how many slots the wheel has, or the lowest level of a hierarchical wheel.
     ///
     /// This is the number given to the builder, rounded up to a power of two. A hierarchical wheel
     /// has at least two.

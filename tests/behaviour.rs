@@ -1092,6 +1092,7 @@ fn invalid_settings_are_rejected_with_a_reason() {
         BuildError::ZeroTicksPerWheel,
         BuildError::TooManyTicksPerWheel { max: 7 },
         BuildError::TickTooLong { max: TICK },
+        BuildError::NoMemory { bytes: 7 },
         BuildError::NulInThreadName,
         BuildError::NoClock,
     ] {

@@ -230,10 +230,10 @@ impl Worker {
 
     /// Returns the tick that it is, if it is `now` by the clock; how full the wheel is then; and
     /// how many messages of new timeouts wait.
-    pub(crate) fn occupancy(&self, shared: &Shared, now: u64) -> (u64, Vec<SlotCounts>, usize) {
+    pub(crate) fn occupancy(&self, shared: &Shared, now: u64) -> Option<(u64, Vec<SlotCounts>, usize)> {
         let tick = now.max(self.nodes.tick());
         let queued = (shared.pending_counts.ever_registered() - self.intake.taken) as usize;
-        (tick, self.nodes.levels(tick), queued)
+        Some((tick, self.nodes.levels(tick)?, queued))
     }
 
     /// Whether the last call of [`Intake::drain`] took any messages.

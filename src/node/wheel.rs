@@ -121,7 +121,7 @@ impl<S: Owner> NodeWheel<S> {
     }
 
     /// How full each level is at tick `now`, which is not before [`tick`](Self::tick).
-    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
+    pub(crate) fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
         self.wheel.levels(now)
     }
 }

@@ -24,6 +24,12 @@ impl Bitmap {
         }
     }
 
+    /// Returns about how many bytes [`new`](Self::new) allocates: each level is a 64th of the one
+    /// below.
+    pub(super) fn bytes(size: usize) -> usize {
+        size / 8 / 63 * 64
+    }
+
     /// Adds `bit` to the set.
     pub(super) fn set(&mut self, mut bit: usize) {
         for level in &mut self.levels {

@@ -1,10 +1,25 @@
 //! One type for the orders of both wheels, which the worker of a timer uses.
 
+use std::hint::black_box;
+
 use super::earliest::Rank;
 use super::entries::Entries;
 use super::hashed::Hashed;
 use super::hierarchical::Hierarchical;
 use super::ring::SlotCounts;
+
+/// Returns the number of bytes if they cannot be allocated.
+///
+/// The arrays of a wheel are zeroed, so the operating system provides memory only where they are
+/// used. Such an array cannot be allocated fallibly. So memory of the same size is allocated
+/// before, for a moment and without a use of it.
+fn try_allocate(bytes: usize) -> Result<(), usize> {
+    let mut memory = Vec::<u8>::new();
+    memory.try_reserve_exact(bytes).map_err(|_| bytes)?;
+    // The compiler may leave out an allocation that is not used.
+    drop(black_box(memory));
+    Ok(())
+}
 
 /// The order of a hashed or of a hierarchical wheel. The methods are those of [`Hashed`].
 pub(crate) enum EitherWheel {
@@ -22,6 +37,23 @@ macro_rules! either {
 }
 
 impl EitherWheel {
+    /// Makes an empty wheel. Returns how many bytes its slots need if there is no memory for them.
+    ///
+    pub(crate) fn try_new(is_hierarchical: bool, ticks_per_wheel: usize) -> Result<Self, usize> {
+        if is_hierarchical {
+            let mut wheel = Hierarchical::new(ticks_per_wheel);
+            // Smaller levels are made when an entry needs them.
+            if wheel.has_large_level() {
+                try_allocate(wheel.slot_bytes())?;
+                wheel.make_lowest_level();
+            }
+            Ok(Self::Hierarchical(wheel))
+        } else {
+            try_allocate(Hashed::slot_bytes(ticks_per_wheel))?;
+            Ok(Self::Hashed(Hashed::new(ticks_per_wheel)))
+        }
+    }
+
     #[inline]
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
         either!(self, wheel => wheel.insert(entries, entry));
@@ -60,7 +92,7 @@ impl EitherWheel {
         either!(self, wheel => wheel.len())
     }
 
-    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
+    pub(crate) fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
         either!(self, wheel => wheel.levels(now))
     }
 

@@ -37,6 +37,12 @@ impl Hashed {
         }
     }
 
+    /// Returns about how many bytes [`new`](Self::new) allocates.
+    pub(super) fn slot_bytes(ticks_per_wheel: usize) -> usize {
+        let slots = slot_count(ticks_per_wheel);
+        Ring::<RoundsBucket>::bytes(slots) + MinTree::bytes(slots)
+    }
+
     /// Inserts an entry that is not in the wheel.
     #[inline]
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, entry: u32) {
@@ -137,10 +143,11 @@ impl Hashed {
         self.len
     }
 
-    /// Returns the number of entries in each slot. The current slot is that of the tick `now`.
-    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
-        let slots = self.slots.range(0..self.slots.slot_count()).map(RoundsBucket::len).collect();
-        vec![SlotCounts { ticks_per_slot: 1, slots, current_slot: self.slot(now) }]
+    /// Returns the number of entries in each slot; `None` if there is no memory for the numbers.
+    /// The current slot is that of the tick `now`.
+    pub(crate) fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
+        let slots = self.slots.counts(RoundsBucket::len)?;
+        Some(vec![SlotCounts { ticks_per_slot: 1, slots, current_slot: self.slot(now) }])
     }
 
     /// Calls `visit` with each entry, in no particular order.

@@ -12,6 +12,10 @@ use super::tombstone_vec::TombstoneVec;
 /// their cache misses overlap.
 const CASCADE_BATCH: usize = 16;
 
+/// The most bits in a digit, except the lowest. So the memory of a level that is made when an entry
+/// needs it is small, at most 264 KiB, however many slots the lowest level has.
+const MAX_UPPER_BITS: u32 = 16;
+
 /// The order of a [`HierarchicalWheel`](super::HierarchicalWheel): the slot and position of each
 /// entry, and the entries that are due. An [`Entries`] stores the entries themselves.
 #[derive(Debug)]
@@ -22,8 +26,10 @@ pub(crate) struct Hierarchical {
     ready: ReadyList,
     /// The number of entries in `levels` and `ready`.
     len: usize,
-    /// The number of bits in a digit. A level has `1 << bits` slots.
+    /// The number of bits in the lowest digit. The lowest level has `1 << bits` slots.
     bits: u32,
+    /// The number of bits in each other digit: as many, or [`MAX_UPPER_BITS`].
+    upper_bits: u32,
     tick: u64,
 }
 
@@ -74,13 +80,31 @@ impl Hierarchical {
     pub(crate) fn new(ticks_per_wheel: usize) -> Self {
         // With one slot per level a digit would have no bits.
         let bits = slot_count(ticks_per_wheel).max(2).trailing_zeros();
+        let upper_bits = bits.min(MAX_UPPER_BITS);
+        let levels = 1 + (u64::BITS - bits).div_ceil(upper_bits);
         Self {
-            levels: (0..u64::BITS.div_ceil(bits)).map(|_| None).collect(),
+            levels: (0..levels).map(|_| None).collect(),
             ready: ReadyList::default(),
             len: 0,
             bits,
+            upper_bits,
             tick: 0,
         }
+    }
+
+    /// Makes the lowest level now, because there may be no memory for it later.
+    pub(super) fn make_lowest_level(&mut self) {
+        self.levels[0] = Some(Level::new(self.ticks_per_wheel()));
+    }
+
+    /// Returns about how many bytes the lowest level needs. No other level needs more.
+    pub(super) fn slot_bytes(&self) -> usize {
+        Ring::<LevelBucket>::bytes(self.ticks_per_wheel()) + Bitmap::bytes(self.ticks_per_wheel())
+    }
+
+    /// Whether the lowest level needs more memory than any other level may.
+    pub(super) fn has_large_level(&self) -> bool {
+        self.bits > MAX_UPPER_BITS
     }
 
     /// Inserts an entry that is not in the wheel.
@@ -162,14 +186,18 @@ impl Hierarchical {
         self.len
     }
 
-    /// Returns the number of entries in each slot of each existing level, from the lowest level up.
-    /// The current slot is that of the tick `now`.
-    pub(crate) fn levels(&self, now: u64) -> Vec<SlotCounts> {
-        let levels = self.levels.iter().enumerate().filter_map(|(index, level)| {
-            let (slots, shift) = (&level.as_ref()?.slots, self.shift(index));
+    /// Returns the number of entries in each slot of each existing level, from the lowest level up;
+    /// `None` if there is no memory for the numbers. The current slot is that of the tick `now`.
+    pub(crate) fn levels(&self, now: u64) -> Option<Vec<SlotCounts>> {
+        let existing = self
+            .levels
+            .iter()
+            .enumerate()
+            .filter_map(|(index, level)| Some((&level.as_ref()?.slots, self.shift(index))));
+        let levels = existing.map(|(slots, shift)| {
             Some(SlotCounts {
                 ticks_per_slot: 1 << shift,
-                slots: slots.range(0..slots.slot_count()).map(|bucket| bucket.items.len()).collect(),
+                slots: slots.counts(|bucket| bucket.items.len())?,
                 current_slot: (now >> shift) as usize & (slots.slot_count() - 1),
             })
         });
@@ -201,16 +229,22 @@ impl Hierarchical {
         *self = Self { tick: self.tick, ..Self::new(self.ticks_per_wheel()) };
     }
 
-    /// Returns the number of slots per level, which is a power of two and at least two.
+    /// Returns the number of slots of the lowest level, which is a power of two and at least two.
     #[inline]
     pub(crate) fn ticks_per_wheel(&self) -> usize {
         1 << self.bits
     }
 
+    /// Returns the number of bits in the digit of a level. The highest one may have fewer.
+    #[inline]
+    fn digit_bits(&self, level: usize) -> u32 {
+        if level == 0 { self.bits } else { self.upper_bits }
+    }
+
     /// Returns the number of bits below the digit of a level.
     #[inline]
     fn shift(&self, level: usize) -> u32 {
-        level as u32 * self.bits
+        if level == 0 { 0 } else { level as u32 * self.upper_bits + (self.bits - self.upper_bits) }
     }
 
     /// Returns the level and the slot of a deadline after the current tick.
@@ -220,14 +254,14 @@ impl Hierarchical {
     #[inline]
     fn slot(&self, deadline: u64) -> (usize, usize) {
         let highest_bit = (deadline ^ self.tick).ilog2();
-        let level = (highest_bit / self.bits) as usize;
-        (level, (deadline >> self.shift(level)) as usize & (self.ticks_per_wheel() - 1))
+        let level = (highest_bit.saturating_sub(self.bits - self.upper_bits) / self.upper_bits) as usize;
+        (level, (deadline >> self.shift(level)) as usize & ((1 << self.digit_bits(level)) - 1))
     }
 
     /// Returns the first tick of a slot that starts after the current tick.
     #[inline]
     fn slot_start(&self, level: usize, slot: usize) -> u64 {
-        let above = self.shift(level) + self.bits;
+        let above = self.shift(level) + self.digit_bits(level);
         // The digits above the level are those of the current tick. The highest level has none.
         let prefix = self.tick.checked_shr(above).map_or(0, |digits| digits << above);
         prefix | (slot as u64) << self.shift(level)
@@ -256,12 +290,10 @@ impl Hierarchical {
             self.ready.push(entry)
         } else {
             let (level, slot) = self.slot(deadline);
-            let bucket = self.levels[level]
-                .get_or_insert_with(|| {
-                    // The digit of the highest level has only those bits that are left of the 64.
-                    Level::new(1 << self.bits.min(u64::BITS - level as u32 * self.bits))
-                })
-                .bucket_or_insert(slot);
+            // The digit of the highest level has only those bits that are left of the 64.
+            let bits = self.digit_bits(level).min(u64::BITS - self.shift(level));
+            let bucket =
+                self.levels[level].get_or_insert_with(|| Level::new(1 << bits)).bucket_or_insert(slot);
             bucket.min_deadline = bucket.min_deadline.min(deadline);
             bucket.items.push(entry)
         };
@@ -316,8 +348,29 @@ mod tests {
     fn highest_level_has_slots_for_the_bits_that_are_left() {
         // 64 bits are 21 digits of three bits, and one bit.
         let (wheel, _) = wheel([1, u64::MAX]);
-        let slots: Vec<_> = wheel.levels(0).iter().map(|level| level.slots.clone()).collect();
+        let levels = wheel.levels(0).expect("memory");
+        let slots: Vec<_> = levels.iter().map(|level| level.slots.clone()).collect();
         assert_eq!(slots, [vec![0, 1, 0, 0, 0, 0, 0, 0], vec![0, 1]]);
+    }
+
+    /// The digits of 2^20 slots per level have 20, 16, 16 and 12 bits.
+    #[test]
+    #[cfg_attr(miri, ignore = "too much memory")]
+    fn upper_levels_have_fewer_slots_than_a_large_lowest_one() {
+        let deadlines = [1, 1 << 20, (1 << 36) - 1, 1 << 36, 1 << 52, u64::MAX];
+        let (mut wheel, mut entries) = (Hierarchical::new(1 << 20), TestEntries::new(deadlines));
+        (0..deadlines.len() as u32).for_each(|entry| wheel.insert(&mut entries, entry));
+        let levels = wheel.levels(0).expect("memory");
+        let levels: Vec<_> =
+            levels.iter().map(|level| (level.ticks_per_slot.ilog2(), level.slots.len().ilog2())).collect();
+        assert_eq!(levels, [(0, 20), (20, 16), (36, 16), (52, 12)]);
+        for (entry, deadline) in (0..).zip(deadlines) {
+            assert_eq!(wheel.next_deadline(), Some(deadline));
+            wheel.advance(&mut entries, deadline - 1);
+            assert_eq!(wheel.pop_due(&entries), None);
+            wheel.advance(&mut entries, deadline);
+            assert_eq!(wheel.pop_due(&entries), Some(entry));
+        }
     }
 
     #[test]

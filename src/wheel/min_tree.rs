@@ -35,6 +35,12 @@ impl MinTree {
         Self { slot_count, levels, root: 0 }
     }
 
+    /// Returns about how many bytes [`new`](Self::new) allocates: each level is an eighth of the
+    /// one below, and the lowest one has a byte per slot.
+    pub(super) fn bytes(slot_count: usize) -> usize {
+        slot_count / 7 * 8
+    }
+
     /// Returns the earliest deadline of all slots; `u64::MAX` if all are empty.
     #[inline]
     pub(super) fn min(&self) -> u64 {

@@ -71,6 +71,7 @@ mod tombstone_vec;
 pub(crate) use earliest::Rank;
 pub(crate) use either::EitherWheel;
 pub(crate) use hashed::Hashed;
+#[cfg(test)]
 pub(crate) use hierarchical::Hierarchical;
 pub use owned::{HashedWheel, HierarchicalWheel};
 pub use ring::MAX_TICKS_PER_WHEEL;

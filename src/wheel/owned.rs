@@ -427,7 +427,9 @@ wheel! {
     /// Deadline and time are numbers to the base `ticks_per_wheel`. An entry is in the level of the
     /// highest digit in which its deadline and the time differ, and in the slot that this digit of
     /// its deadline selects. When the time reaches the slot, the entry cascades to a lower level.
-    /// So an entry moves at most once per level, and there are no rounds.
+    /// So an entry moves at most once per level, and there are no rounds. (If `ticks_per_wheel` is
+    /// more than 2^16, only the lowest digit has this base, and the others have the base 2^16. So
+    /// only the lowest level may be large.)
     ///
     /// The slot of an entry depends only on its deadline and the time, so entries with the same
     /// deadline are always in the same slot. All entries of a level are due before those of the

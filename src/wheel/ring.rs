@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The largest number of slots that a wheel, or each level of a hierarchical wheel, can have.
+/// The largest number of slots that a wheel, or the lowest level of a hierarchical wheel, can have.
 ///
 /// It is 2^30, which is Netty's limit. On targets with 32-bit addresses it is 2^28, because the
 /// address space is too small for more.
@@ -68,8 +68,21 @@ impl<B: Bucket> Ring<B> {
         Self { bucket_of_slot: vec![0; slots], buckets: vec![BucketOfSlot::default()], free: Vec::new() }
     }
 
+    /// Returns how many bytes [`new`](Self::new) allocates for this many slots.
+    pub(super) fn bytes(slots: usize) -> usize {
+        slots * size_of::<u32>()
+    }
+
     pub(super) fn slot_count(&self) -> usize {
         self.bucket_of_slot.len()
+    }
+
+    /// Returns the number of entries in each slot; `None` if there is no memory for the numbers.
+    pub(super) fn counts(&self, count: impl Fn(&B) -> usize) -> Option<Vec<usize>> {
+        let mut counts = Vec::new();
+        counts.try_reserve_exact(self.slot_count()).ok()?;
+        counts.extend(self.range(0..self.slot_count()).map(count));
+        Some(counts)
     }
 
     /// Returns the buckets of a range of slots. The bucket of an empty slot equals a new bucket.
