@@ -803,8 +803,8 @@ pub const ROWS: &[Row] = &[
     ),
     always(
         "engine/pending.rs",
-        "use crate::sync::unmodelled::{self, OnceLock};",
-        "use crate::sync::{inside::OnceLock, unmodelled};",
+        "use crate::sync::unmodelled::OnceLock;",
+        "use crate::sync::inside::OnceLock;",
     ),
     // The return of memory in these models: inside/node/surplus.rs.
     always("node/arena.rs", "match if «»CAN_RETURN_MEMORY {", "super::surplus::inside::returns_memory() ||"),

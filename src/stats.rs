@@ -25,10 +25,9 @@ use crate::wheel::SlotCounts;
 ///
 /// let timer = HashedWheelTimer::default();
 /// timer.new_timeout(|_| (), Duration::from_secs(5))?.cancel();
-/// timer.new_timeout(|_| (), Duration::from_secs(5))?.reset(Duration::from_secs(9));
+/// timer.new_timeout(|_| (), Duration::from_secs(5))?;
 /// let stats = timer.stats();
 /// assert_eq!((stats.scheduled, stats.cancelled, stats.pending), (2, 1, 1));
-/// assert_eq!(stats.resets, 1);
 /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,8 +50,6 @@ pub struct Stats {
     pub cancelled_not_reclaimed: u64,
     /// Calls of `new_timeout` that returned an error.
     pub rejected: u64,
-    /// Calls of [`Timeout::reset`](crate::Timeout::reset) that returned true.
-    pub resets: u64,
     /// Panics caught: in `run`, in `cancelled`, in the drop of a task, in the executor, and of the
     /// clock in a turn.
     pub panics: u64,
@@ -298,7 +295,6 @@ impl Shared {
             cancelled_not_reclaimed,
             rejected: counters.rejected.get(),
             periodic_runs: counters.periodic_runs.get(),
-            resets: self.pending_counts.resets(),
             panics: counters.panics.get(),
             dropped_tasks: counters.dropped_tasks.get(),
             slow_tasks: worker.slow_tasks.get(),

@@ -105,7 +105,6 @@ fn all_statistics_are_published_with_the_timers_name() {
         ("periodic_runs_total", "0"),
         ("cancelled_total", "2"),
         ("rejected_total", "3"),
-        ("resets_total", "1"),
         ("panics_total", "0"),
         ("dropped_tasks_total", "0"),
         ("slow_tasks_total", "1"),

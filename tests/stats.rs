@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, Ends, RewindableClock, TICK, ends, ms};
+use common::{Driven, Ends, RewindableClock, TICK, ms};
 use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, Lateness, ManualClock, Timeout};
 
 impl Driven {
@@ -223,99 +223,6 @@ fn a_turn_that_only_moves_entries_is_busy_time() {
     clock.0.fetch_add((TICK * 2).as_micros() as u64, SeqCst);
     assert_eq!(driver.turn(), 0);
     assert!(timer.stats().busy_time > before);
-}
-
-// --- reset ---------------------------------------------------------------------------------------
-
-#[test]
-fn resets_that_returned_true_are_counted() {
-    let mut t = Driven::new();
-    let timeout = t.timer.new_timeout(|_| (), TICK * 5).unwrap();
-    let reset = |delay: Duration, expected| {
-        assert_eq!(timeout.reset(delay), expected);
-        timeout.timer().stats().resets
-    };
-    assert_eq!(reset(TICK * 9, true), 1, "later, in the lane");
-    assert_eq!(reset(TICK * 5, true), 2, "earlier, in the lane");
-    t.pass(TICK);
-    assert_eq!(reset(TICK * 9, true), 3, "later, in the wheel");
-    assert_eq!(reset(TICK, true), 4, "earlier, in the wheel");
-    assert_eq!(reset(TICK, true), 5, "a message is already in the lane");
-    t.pass(TICK);
-    assert_eq!(reset(TICK, false), 5, "the timeout has expired");
-    let cancelled = t.timer.new_timeout(|_| (), TICK).unwrap();
-    cancelled.cancel();
-    assert!(!cancelled.reset(TICK));
-    assert_eq!(t.timer.stats().resets, 5);
-}
-
-#[test]
-fn resets_of_all_threads_are_counted_also_after_the_threads_ended() {
-    const THREADS: u64 = 6;
-    const EACH: u64 = if cfg!(miri) { 20 } else { 1_000 };
-
-    ends(|| {
-        let t = Driven::new();
-        let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
-        // Each iteration starts a set of concurrent threads. Half of the threads have used the
-        // timer before they reset, so they have a cache for it.
-        for iteration in 1..=3 {
-            let begin = Barrier::new(THREADS as usize);
-            thread::scope(|scope| {
-                for number in 0..THREADS {
-                    let (timeout, timer, begin) = (&timeout, &t.timer, &begin);
-                    scope.spawn(move || {
-                        if number % 2 == 0 {
-                            timer.new_timeout(|_| (), TICK).unwrap().cancel();
-                        }
-                        begin.wait();
-                        (0..EACH).for_each(|_| assert!(timeout.reset(TICK)));
-                    });
-                }
-            });
-            assert_eq!(t.timer.stats().resets, iteration * THREADS * EACH);
-        }
-        thread::scope(|scope| assert!(scope.spawn(|| timeout.reset(TICK)).join().unwrap()));
-        assert_eq!(t.timer.stats().resets, 3 * THREADS * EACH + 1);
-    });
-}
-
-#[test]
-fn a_thread_counts_for_each_of_its_timers() {
-    let all: Vec<_> = (0..4).map(|_| Driven::new()).collect();
-    let timeouts: Vec<_> = all.iter().map(|t| t.timer.new_timeout(|_| (), TICK).unwrap()).collect();
-    for iteration in 1..=10 {
-        for (number, (t, timeout)) in all.iter().zip(&timeouts).enumerate() {
-            (0..=number).for_each(|_| assert!(timeout.reset(TICK * 2)));
-            assert_eq!(t.timer.stats().resets, iteration * (number as u64 + 1));
-        }
-    }
-}
-
-/// The reset happens when the thread's cache is already destroyed.
-#[test]
-fn a_reset_while_its_thread_ends_is_counted() {
-    struct Last(Timeout);
-    impl Drop for Last {
-        fn drop(&mut self) {
-            assert!(self.0.reset(TICK));
-        }
-    }
-    thread_local!(static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) });
-
-    let t = Driven::new();
-    let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
-    for before in [false, true] {
-        let own = timeout.clone();
-        let thread = thread::spawn(move || {
-            LAST.set(Some(Last(own.clone())));
-            if before {
-                own.reset(TICK);
-            }
-        });
-        thread.join().unwrap();
-    }
-    assert_eq!(t.timer.stats().resets, 3);
 }
 
 // --- cancelled, not reclaimed --------------------------------------------------------------------

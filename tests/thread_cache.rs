@@ -134,13 +134,38 @@ fn a_thread_that_goes_on_with_another_timer_releases_the_stopped_one() {
     helper.end();
 }
 
-/// Returns a thread that has only reset a timeout. The thread caches of the stopped timer only a
-/// counter, which does not keep its memory.
-fn that_has_only_reset() -> Helper {
-    let (timer, driver, memory) = timer();
-    let timeout = use_timer(&timer);
+/// A thread that only resets timeouts to later deadlines caches nothing.
+#[test]
+fn a_thread_that_only_resets_to_later_keeps_nothing() {
+    let (timer, mut driver, memory) = timer();
     let helper = Helper::new();
-    helper.call(move || assert!(timeout.reset(2 * LATER)));
+    for is_in_wheel in [false, true] {
+        let timeout = use_timer(&timer);
+        if is_in_wheel {
+            driver.turn();
+        }
+        helper.call(move || assert!(timeout.reset(2 * LATER)));
+    }
+    drop((timer, driver));
+    assert!(is_freed(&memory));
+    helper.end();
+}
+
+/// Resets a timeout in the wheel to an earlier deadline, on the helper's thread.
+fn reset_to_earlier(helper: &Helper, timer: &HashedWheelTimer, driver: &mut Driver) {
+    // In an `Arc`, because a thread that drops a handle gets the reference of the handle.
+    let timeout = Arc::new(use_timer(timer));
+    driver.turn();
+    let its_timeout = Arc::clone(&timeout);
+    helper.call(move || assert!(its_timeout.reset(LATER / 2)));
+}
+
+/// Returns a thread that has only reset a timeout, to an earlier deadline. The thread has a lane of
+/// the stopped timer, and no references, so it does not keep the timer's memory.
+fn that_has_only_reset() -> Helper {
+    let (timer, mut driver, memory) = timer();
+    let helper = Helper::new();
+    reset_to_earlier(&helper, &timer, &mut driver);
     drop((timer, driver));
     assert!(is_freed(&memory));
     helper
@@ -156,15 +181,15 @@ fn a_thread_that_has_only_reset_keeps_nothing_of_a_stopped_timer() {
     helper.end();
 }
 
-/// One of the new timers takes the number of the old one, of which the thread has a counter.
+/// One of the new timers takes the index of the old one, of which the thread has a lane.
 #[test]
-fn a_thread_counts_its_resets_for_the_timer_of_the_timeout() {
+fn a_thread_resets_by_the_lane_of_the_timer_of_the_timeout() {
     let helper = that_has_only_reset();
     for _ in 0..if cfg!(miri) { 5 } else { 100 } {
-        let (timer, _driver, _) = timer();
-        let timeout = use_timer(&timer);
-        helper.call(move || assert!(timeout.reset(2 * LATER)));
-        assert_eq!(timer.stats().resets, 1);
+        let (timer, mut driver, _) = timer();
+        reset_to_earlier(&helper, &timer, &mut driver);
+        driver.turn();
+        assert_eq!(driver.next_turn(), Some(LATER / 2));
     }
     helper.end();
 }
@@ -262,36 +287,42 @@ fn a_thread_can_build_and_stop_a_timer_while_it_ends() {
     }
 }
 
-/// The counts stay consistent if a thread resets a timeout in a destructor of a thread-local.
+/// A thread resets a timeout in a destructor of a thread-local, when the thread's cache may already
+/// be destroyed.
 #[test]
-fn a_reset_while_a_thread_ends_is_counted() {
+fn a_thread_can_reset_a_timeout_while_it_ends() {
     struct ResetsAtTheEnd(Timeout);
 
     impl Drop for ResetsAtTheEnd {
         fn drop(&mut self) {
-            assert!(self.0.reset(2 * LATER));
+            assert!(self.0.reset(LATER / 2));
         }
     }
 
     thread_local!(static LAST: RefCell<Vec<ResetsAtTheEnd>> = const { RefCell::new(Vec::new()) });
 
-    let (timer, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
+    let (timer, mut driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
     for uses_it_before in [false, true] {
-        let timeout = use_timer(&timer);
-        let its_timeout = timeout.clone();
+        let timeouts = [use_timer(&timer), use_timer(&timer)];
+        driver.turn();
+        let [first, last] = timeouts.clone();
         let thread = thread::spawn(move || {
+            // As a rule, the thread-local that was used first is destroyed last.
             if uses_it_before {
-                assert!(its_timeout.reset(LATER));
+                assert!(first.reset(LATER * 3 / 4));
             }
-            LAST.with_borrow_mut(|last| last.push(ResetsAtTheEnd(its_timeout.clone())));
+            LAST.with_borrow_mut(|at_the_end| at_the_end.push(ResetsAtTheEnd(last)));
             if !uses_it_before {
-                assert!(its_timeout.reset(LATER));
+                assert!(first.reset(LATER * 3 / 4));
             }
         });
         thread.join().unwrap();
-        assert_eq!(timer.stats().resets, if uses_it_before { 4 } else { 2 });
-        assert_ne!(format!("{timer:?}"), "");
-        assert!(timeout.cancel());
+        driver.turn();
+        assert_eq!(driver.next_turn(), Some(LATER / 2));
+        assert!(timeouts[1].cancel());
+        driver.turn();
+        assert_eq!(driver.next_turn(), Some(LATER * 3 / 4));
+        assert!(timeouts[0].cancel());
     }
     assert_eq!(timer.pending_timeouts(), 0);
 }

@@ -7,13 +7,12 @@ use crate::stats::Stats;
 /// A metric's name, its description, and the function that reads it.
 type Metric<T> = (&'static str, &'static str, fn(&Stats) -> T);
 
-const COUNTERS: [Metric<u64>; 14] = [
+const COUNTERS: [Metric<u64>; 13] = [
     ("hashed_wheel_scheduled_total", "Timeouts that were accepted", |stats| stats.scheduled),
     ("hashed_wheel_expired_total", "Timeouts whose task was handed to the executor", |stats| stats.expired),
     ("hashed_wheel_periodic_runs_total", "Runs of periodic tasks", |stats| stats.periodic_runs),
     ("hashed_wheel_cancelled_total", "Timeouts that were cancelled", |stats| stats.cancelled),
     ("hashed_wheel_rejected_total", "Calls of new_timeout that were rejected", |stats| stats.rejected),
-    ("hashed_wheel_resets_total", "Timeouts that were re-armed", |stats| stats.resets),
     ("hashed_wheel_panics_total", "Panics of tasks, executors and clocks", |stats| stats.panics),
     ("hashed_wheel_dropped_tasks_total", "Tasks that the executor dropped without running them", |stats| {
         stats.dropped_tasks
@@ -65,7 +64,6 @@ impl Stats {
     /// | `hashed_wheel_periodic_runs_total` | counter | [`periodic_runs`](Self::periodic_runs) |
     /// | `hashed_wheel_cancelled_total` | counter | [`cancelled`](Self::cancelled) |
     /// | `hashed_wheel_rejected_total` | counter | [`rejected`](Self::rejected) |
-    /// | `hashed_wheel_resets_total` | counter | [`resets`](Self::resets) |
     /// | `hashed_wheel_panics_total` | counter | [`panics`](Self::panics) |
     /// | `hashed_wheel_dropped_tasks_total` | counter | [`dropped_tasks`](Self::dropped_tasks) |
     /// | `hashed_wheel_slow_tasks_total` | counter | [`slow_tasks`](Self::slow_tasks) |

@@ -279,25 +279,14 @@ impl Shared {
     #[inline]
     pub(crate) fn reset_to(&self, timeout: &Timeout, deadline: u64) -> bool {
         let handle = &timeout.handle;
-        // Count first, to overlap the cache miss on the node.
-        let is_counted = thread_cache::count_reset(handle);
         match handle.reset(deadline) {
-            Reset::HasEnded => {
-                if is_counted {
-                    thread_cache::count_more_resets(handle, -1);
-                }
-                return false;
-            }
+            Reset::HasEnded => return false,
             Reset::Later => {}
             Reset::Earlier => self.wake_for_earlier(handle),
             Reset::EarlierInWheel(message) => {
                 let state = thread_cache::push(message);
                 self.wake_for_pushed(state, handle);
             }
-        }
-        if !is_counted {
-            // The timer was stopped, but this timeout had not ended.
-            thread_cache::count_more_resets(handle, 1);
         }
         true
     }

@@ -44,7 +44,7 @@
 use super::counters::Counters;
 #[cfg(not(hashed_wheel_loom))]
 use crate::sync::Loads;
-use crate::sync::unmodelled::{self, OnceLock};
+use crate::sync::unmodelled::OnceLock;
 use crate::sync::{Arc, AtomicU64, CachePadded, IdleQueue, Ordering, drop_list, threads_come_and_go};
 
 /// How often [`PendingCounts::balance`] counts, if timeouts end meanwhile.
@@ -61,17 +61,11 @@ struct Counts {
     registered: AtomicU64,
     cancelled: AtomicU64,
     withdrawn: AtomicU64,
-    resets: unmodelled::AtomicU64,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self {
-            registered: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
-            withdrawn: AtomicU64::new(0),
-            resets: unmodelled::AtomicU64::new(0),
-        }
+        Self { registered: AtomicU64::new(0), cancelled: AtomicU64::new(0), withdrawn: AtomicU64::new(0) }
     }
 }
 
@@ -113,12 +107,6 @@ impl OwnCounts {
     pub(super) fn withdraw(&mut self) {
         self.withdrawn += 1;
         self.shared.counts.withdrawn.store(self.withdrawn, Ordering::Release);
-    }
-
-    #[inline]
-    pub(super) fn reset(&self, more: i64) {
-        let resets = &self.shared.counts.resets;
-        resets.store(resets.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
     }
 }
 
@@ -184,13 +172,6 @@ impl PendingCounts {
             (of(&counts.cancelled), of(&counts.withdrawn))
         });
         counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
-    }
-
-    /// Resets that returned true.
-    pub(crate) fn resets(&self) -> u64 {
-        let resets = self.all().map(|counts| counts.resets.load(Ordering::Relaxed));
-        // Wrapping, because a thread that ends may count +1 and −1 in different counts.
-        resets.fold(0, u64::wrapping_add)
     }
 }
 

@@ -2,8 +2,7 @@
 //! references of each, so that the common operations write nothing that threads share.
 //!
 //! The cache of a timer is at the timer's index in a thread-local vector. So an operation finds it
-//! in one step, however many timers the thread uses. A thread that only resets timeouts has counts,
-//! and no nodes and no lane.
+//! in one step, however many timers the thread uses. A `reset` to a later deadline needs no cache.
 //!
 //! A thread that ends gives all of it back: nodes and lane to the next thread, or to the worker at
 //! its next turn, whichever comes first ([`IdleNodes`](crate::node::IdleNodes)). After the
@@ -17,7 +16,7 @@
 //! - It uses another timer for the first time.
 //! - It begins another block of messages to another timer, and then schedules or cancels.
 //!
-//! So it stays while the thread only resets timeouts, or uses no timer.
+//! So it stays while the thread only resets timeouts to later deadlines, or uses no timer.
 
 use std::cell::RefCell;
 
@@ -35,8 +34,8 @@ static STOPS: AtomicUsize = AtomicUsize::new(0);
 
 /// The caches of one thread.
 struct Caches {
-    /// At the index of each timer. If the memory of a timer is gone, another timer may have its
-    /// index.
+    /// At the index of each timer. The index of a timer whose memory is gone may be another
+    /// timer's: [`remove_stopped`](Self::remove_stopped) has removed the cache by then.
     by_index: Vec<Option<Box<ThreadCache>>>,
     /// The value of [`STOPS`] when the caches of stopped timers were last removed.
     stops: usize,
@@ -44,14 +43,12 @@ struct Caches {
 
 /// What a thread caches of one timer.
 struct ThreadCache {
-    /// `None` until the thread schedules or cancels.
+    /// `None` before they are first lent, and once they were given back.
     nodes: Option<LocalNodes<SharedFields>>,
     counts: OwnCounts,
     /// Whether the timer is stopped.
     stopped: Arc<AtomicBool>,
     timer: Weak<Shared>,
-    /// The address of the timer. `timer` keeps it, so that no other timer can have it.
-    address: usize,
 }
 
 impl ThreadCache {
@@ -61,13 +58,7 @@ impl ThreadCache {
             counts: timer.pending_counts.take(),
             stopped: Arc::clone(&timer.stopped),
             timer: Arc::downgrade(timer),
-            address: address(timer),
         }
-    }
-
-    #[inline]
-    fn is_of(&self, timer: &Shared) -> bool {
-        self.address == address(timer)
     }
 
     /// Lends the nodes, which are opened if there are none.
@@ -107,32 +98,19 @@ impl Drop for ThreadCache {
     }
 }
 
-#[inline]
-fn address(timer: &Shared) -> usize {
-    std::ptr::from_ref(timer).addr()
-}
-
 impl Caches {
-    /// Returns the cache of this timer.
-    #[inline]
-    fn of(&mut self, timer: &Shared) -> Option<&mut ThreadCache> {
-        self.by_index.get_mut(timer.index.get())?.as_deref_mut().filter(|cache| cache.is_of(timer))
-    }
-
-    /// Returns the cache of this timer, which is opened if there is none. Then `removed` gets the
-    /// one that was in its place, whose timer's memory is gone.
-    fn of_or_open(&mut self, timer: &Arc<Shared>, removed: &mut Vec<ThreadCache>) -> &mut ThreadCache {
+    /// Returns the cache of this timer, which is opened if there is none. To be called after
+    /// [`remove_stopped`](Self::remove_stopped), so that no other timer's cache is in its place.
+    fn of_or_open(&mut self, timer: &Arc<Shared>) -> &mut ThreadCache {
         let index = timer.index.get();
         if index >= self.by_index.len() {
             self.by_index.resize_with(index + 1, || None);
         }
-        let place = &mut self.by_index[index];
-        removed.extend(place.take_if(|cache| !cache.is_of(timer)).map(|cache| *cache));
         if timer.is_known_to_be_stopped() {
             // Its stop is counted already, but this cache has to be removed too.
             self.stops = self.stops.wrapping_sub(1);
         }
-        place.get_or_insert_with(|| Box::new(ThreadCache::open(timer)))
+        self.by_index[index].get_or_insert_with(|| Box::new(ThreadCache::open(timer)))
     }
 
     /// Removes the caches of stopped timers, if a timer was stopped since the last time.
@@ -149,7 +127,7 @@ impl Caches {
     }
 
     fn remove(&mut self, timer: &Shared) -> Option<ThreadCache> {
-        Some(*self.by_index.get_mut(timer.index.get())?.take_if(|cache| cache.is_of(timer))?)
+        Some(*self.by_index.get_mut(timer.index.get())?.take()?)
     }
 }
 
@@ -159,18 +137,18 @@ pub(super) fn set_stopped(timer: &Shared) {
     STOPS.fetch_add(1, Ordering::Release);
 }
 
-/// Lends `work` the thread's cache of this timer, which is opened if there is none. `work` is
+/// Lends `work` the thread's nodes of this timer, which are opened if there are none. `work` is
 /// called once, and does not run user code.
 #[cold]
-fn with_cache(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
+fn open_and_lend(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut LentCache<'_>)) {
     // Dropped at the end, when the caches are not borrowed, because user code may go with them. In
     // an outer variable because a `Vec` allocates only when something is put into it.
     let mut removed = Vec::new();
     let worked = CACHES.try_with(|caches| {
         let mut caches = caches.try_borrow_mut().ok()?;
         removed = caches.remove_stopped();
-        let cache = caches.of_or_open(timer, &mut removed);
-        work(cache);
+        let cache = caches.of_or_open(timer);
+        work(&mut cache.lend(timer));
         Some(cache.nodes.as_mut().is_some_and(LocalNodes::take_full_lot))
     });
     match worked {
@@ -178,7 +156,7 @@ fn with_cache(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut ThreadCache)) {
         // Outside of the borrow, because a driver's waker is user code.
         Ok(Some(true)) => timer.wake_for_lot(),
         // The thread is ending, or uses its caches already.
-        Ok(None) | Err(_) => work(&mut ThreadCache::open(timer)),
+        Ok(None) | Err(_) => work(&mut ThreadCache::open(timer).lend(timer)),
     }
 }
 
@@ -238,9 +216,7 @@ fn with_nodes<R>(
     }
     let mut result = None;
     let arc = arc();
-    with_cache(&arc, &mut |cache| {
-        result = work.take().map(|work| work(&mut cache.lend(&arc)));
-    });
+    open_and_lend(&arc, &mut |cache| result = work.take().map(|work| work(cache)));
     result.expect("the cache was lent")
 }
 
@@ -263,33 +239,6 @@ pub(super) fn push(message: Message<'_, SharedFields>) -> StateSnapshot {
         cache.nodes.push(message);
         cache.look_after_push()
     })
-}
-
-/// Counts a reset of a timeout of this handle's timer. Returns false, and counts nothing, if the
-/// timer is stopped and this thread caches nothing of it.
-#[inline]
-pub(super) fn count_reset(handle: &Handle) -> bool {
-    let timer = handle.timer();
-    let counted = CACHES.try_with(|caches| {
-        caches.try_borrow_mut().ok()?.of(timer)?.counts.reset(1);
-        Some(())
-    });
-    matches!(counted, Ok(Some(()))) || count_first_reset(handle)
-}
-
-#[cold]
-fn count_first_reset(handle: &Handle) -> bool {
-    let counts = !handle.timer().is_known_to_be_stopped();
-    if counts {
-        count_more_resets(handle, 1);
-    }
-    counts
-}
-
-/// Counts `more` resets.
-#[cold]
-pub(super) fn count_more_resets(handle: &Handle, more: i64) {
-    with_cache(&handle.to_arc(), &mut |cache| cache.counts.reset(more));
 }
 
 /// Takes what a dropped handle has released.
@@ -375,7 +324,10 @@ mod tests {
 
     /// Calls `work` with what this thread caches of a timer.
     fn with_cached<R>(timer: &Shared, work: impl FnOnce(Option<&mut ThreadCache>) -> R) -> R {
-        CACHES.with_borrow_mut(|caches| work(caches.of(timer)))
+        CACHES.with_borrow_mut(|caches| {
+            let cache = caches.by_index.get_mut(timer.index.get()).and_then(Option::as_deref_mut);
+            work(cache.filter(|cache| std::ptr::eq(cache.timer.as_ptr(), timer)))
+        })
     }
 
     #[test]
@@ -387,21 +339,17 @@ mod tests {
         assert!(with_cached(other.shared(), |cache| cache.is_none()));
     }
 
-    /// Another timer may have its index.
     #[test]
-    fn the_cache_of_a_timer_whose_memory_is_gone_is_that_of_no_other_timer() {
-        let t = Driven::new();
-        // A thread that ends keeps nothing.
-        let timeout = on_a_thread(|| t.schedule(TICK));
-        on_a_thread(move || {
-            // This thread caches only counts, so it does not keep the timer's memory.
-            assert!(timeout.reset(TICK * 2));
-            on_a_thread(move || drop((timeout, t)));
-            let t = Driven::new();
-            let timeout = on_a_thread(|| t.schedule(TICK));
-            assert!(timeout.reset(TICK * 2));
-            assert_eq!(t.timer.stats().resets, 1, "it is counted for this timer");
-        });
+    fn a_reset_needs_a_cache_only_if_it_pushes_a_message() {
+        let mut t = Driven::new();
+        let timeout = t.schedule(TICK * 3);
+        let is_cached_after_reset = |ticks: u32| {
+            assert!(timeout.reset(TICK * ticks));
+            with_cached(timeout.handle.timer(), |cache| cache.is_some())
+        };
+        assert_eq!(on_a_thread(|| [9, 5].map(is_cached_after_reset)), [false, false]);
+        t.turn();
+        assert_eq!(on_a_thread(|| [9, 2].map(is_cached_after_reset)), [false, true]);
     }
 
     #[test]
@@ -412,24 +360,6 @@ mod tests {
         assert!(!t.is_asleep(), "the worker recycles its nodes");
         assert!(t.shared().idle_nodes.take().is_some());
         assert!(t.shared().idle_nodes.take().is_none());
-    }
-
-    #[test]
-    fn a_reset_is_counted_unless_the_timer_is_stopped_and_nothing_of_it_is_cached() {
-        let t = Driven::new();
-        let timeout = t.schedule(TICK);
-        let handle = &timeout.handle;
-        on_a_thread(|| {
-            assert!(count_reset(handle), "the first one of this thread");
-            assert!(count_reset(handle));
-            on_a_thread(|| _ = t.timer.stop());
-            assert!(count_reset(handle));
-            on_a_thread(|| {
-                assert!(!count_reset(handle));
-                assert!(with_cached(t.shared(), |cache| cache.is_none()));
-            });
-        });
-        assert_eq!(t.timer.stats().resets, 3);
     }
 
     /// It is in the processor's cache.

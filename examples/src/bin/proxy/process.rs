@@ -32,7 +32,6 @@ pub(crate) struct Counters {
     pub(crate) timed_out: [u64; 4],
     /// The counters of the wheel. tokio's timer has none.
     pub(crate) scheduled: u64,
-    pub(crate) reset: u64,
     pub(crate) pending: u64,
     /// The 99th percentile of the timer's own lateness in microseconds, until it woke the task.
     pub(crate) late: u64,
@@ -41,9 +40,9 @@ pub(crate) struct Counters {
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { accepted, ended, answered, timed_out: [connect, header, idle, total], .. } = self;
-        let Self { scheduled, reset, pending, late, .. } = self;
+        let Self { scheduled, pending, late, .. } = self;
         write!(f, "{accepted} {ended} {answered} {connect} {header} {idle} {total} ")?;
-        write!(f, "{scheduled} {reset} {pending} {late}")
+        write!(f, "{scheduled} {pending} {late}")
     }
 }
 
@@ -62,7 +61,6 @@ impl FromStr for Counters {
             answered: next()?,
             timed_out: [next()?, next()?, next()?, next()?],
             scheduled: next()?,
-            reset: next()?,
             pending: next()?,
             late: next()?,
         })
@@ -79,7 +77,6 @@ impl Counters {
             answered: counts.answered.load(Relaxed),
             timed_out: counts.timed_out.each_ref().map(|count| count.load(Relaxed)),
             scheduled: wheel.scheduled,
-            reset: wheel.resets,
             pending: wheel.pending,
             late: wheel.lateness.quantile(0.99).as_micros() as u64,
         }

@@ -67,13 +67,12 @@ impl fmt::Display for Report<'_> {
         for on in [On::Wheel, On::Task] {
             let wheel = self.of(on);
             let Some(Measurement { counters, .. }) = wheel.last() else { continue };
-            let per_request = |count: u64| count as f64 / counters.answered as f64;
-            let (scheduled, reset) = (per_request(counters.scheduled), per_request(counters.reset));
+            let scheduled = counters.scheduled as f64 / counters.answered as f64;
             let late = wheel.iter().map(|measurement| measurement.counters.late).max().unwrap_or_default();
             let late = Duration::from_micros(late);
             writeln!(
                 f,
-                "\n{on}: a request takes {scheduled:.1} timeouts and {reset:.1} resets of the idle timeout. The 99th percentile of the wheel's own"
+                "\n{on}: a request takes {scheduled:.1} timeouts. The 99th percentile of the wheel's own"
             )?;
             writeln!(
                 f,

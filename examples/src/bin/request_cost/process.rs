@@ -28,7 +28,6 @@ pub(crate) struct Used {
     pub(crate) cpu: Duration,
     // The counters of the wheel. tokio's timer has none.
     pub(crate) scheduled: u64,
-    pub(crate) resets: u64,
     pub(crate) wake_ups: u64,
 }
 
@@ -37,7 +36,6 @@ impl Used {
         Self {
             cpu: self.cpu.saturating_sub(before.cpu),
             scheduled: self.scheduled - before.scheduled,
-            resets: self.resets - before.resets,
             wake_ups: self.wake_ups - before.wake_ups,
         }
     }
@@ -79,8 +77,8 @@ fn run<T: Timers>(
     runtime.spawn(serve(listener, Arc::new(timers), hypers));
     io::stdin().lines().try_for_each(|line| {
         line?;
-        let Stats { scheduled, resets, wake_ups, .. } = wheel();
-        writeln!(output, "{scheduled} {resets} {wake_ups}")
+        let Stats { scheduled, wake_ups, .. } = wheel();
+        writeln!(output, "{scheduled} {wake_ups}")
     })
 }
 
@@ -117,7 +115,7 @@ impl Process {
         asked.map_err(|error| self.explain(error))?;
         let mut numbers = line.split_whitespace().map_while(|number| number.parse().ok());
         let mut next = || numbers.next().ok_or_else(|| self.explain(io::ErrorKind::UnexpectedEof.into()));
-        Ok(Used { cpu, scheduled: next()?, resets: next()?, wake_ups: next()? })
+        Ok(Used { cpu, scheduled: next()?, wake_ups: next()? })
     }
 
     /// Returns the error with its cause, if that is the end of the service's process.

@@ -109,7 +109,7 @@ pub(crate) fn panel(name: impl Into<String>, area: Rect, buf: &mut Buffer) -> Re
 fn numbers(timer: &Timer, area: Rect, buf: &mut Buffer) {
     type Panel = fn(&Timer, Rect, &mut Buffer);
     // The minimum height of each panel, and its share of the remaining rows.
-    const PANELS: [(u16, u16, Panel); 4] = [(4, 1, pending), (7, 0, rates), (6, 0, worker), (6, 1, lateness)];
+    const PANELS: [(u16, u16, Panel); 4] = [(4, 1, pending), (6, 0, rates), (6, 0, worker), (6, 1, lateness)];
 
     let mut left = area.height;
     let fitting = PANELS.iter().take_while(|(height, ..)| {
@@ -150,7 +150,6 @@ fn rates(timer: &Timer, area: Rect, buf: &mut Buffer) {
         ("scheduled", now.scheduled, timer.rate(|timer| timer.scheduled)),
         ("expired", now.expired, timer.rate(|timer| timer.expired)),
         ("cancelled", now.cancelled, timer.rate(|timer| timer.cancelled)),
-        ("resets", now.reset, timer.rate(|timer| timer.reset)),
         ("rejected", now.refused, timer.rate(|timer| timer.refused)),
     ];
     let lines = counters.into_iter().map(|(name, all, rate)| {

@@ -42,7 +42,6 @@ fn lines() -> Vec<Line<'static>> {
         entry("", vec![colored("the hand, or ▲", HAND), ": the slot of the current tick".into()]),
         entry("pending", vec!["timeouts that have not ended, in the last minute".into()]),
         entry("queued", vec!["new timeouts that the worker has not seen yet".into()]),
-        entry("resets", vec!["deadlines that were moved".into()]),
         entry("rejected", vec!["calls of new_timeout that returned an error".into()]),
         entry("busy", vec!["the share of the time that the worker was in turns".into()]),
         entry("turns", vec!["steps of the worker; a long one took longer than a tick".into()]),
