@@ -153,8 +153,8 @@ impl Builder {
     /// Netty.
     ///
     /// At the limit a new timeout is rejected with
-    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). Without a limit a timer has room
-    /// for 2^31 pending timeouts.
+    /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). A limit of 2^32 or more is never
+    /// reached: see "Out of memory" at [`new_timeout`](crate::HashedWheelTimer::new_timeout).
     ///
     /// The number of pending timeouts is exact at every moment then. For that each new timeout and
     /// each end writes one word that all threads share; a timer without a limit has no such word.

@@ -149,8 +149,8 @@ impl HashedWheelTimer {
     ///
     /// # Out of memory
     ///
-    /// The process ends if there is no memory, as for any allocation. It also ends if one timer has
-    /// 2^32 timeouts, which take 256 GiB. An ended timeout counts as long as a handle to it exists.
+    /// The process ends if there is no memory, as for any allocation. It also ends when one timer
+    /// has nearly 2^32 timeouts (256 GiB), ended ones that still have a handle included.
     ///
     /// # Examples
     ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::in_span::InSpan;
 use super::pending::Balance;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
-use super::state::{MAX_PENDING, StateSnapshot};
+use super::state::StateSnapshot;
 use super::thread_cache::{self, LentCache};
 use crate::error::NewTimeoutError;
 use crate::node::{CancelledTask, ClaimedTask, Reset, Task};
@@ -93,13 +93,10 @@ impl Shared {
         if state.is_closing() {
             return Err(NewTimeoutError::Stopped);
         }
-        let too_many =
-            |limit| NewTimeoutError::TooManyPending { limit: usize::try_from(limit).unwrap_or(usize::MAX) };
-        if state.is_crowded() && self.pending() >= MAX_PENDING {
-            return Err(too_many(MAX_PENDING));
-        }
         match &self.limit {
-            Some(limit) if !limit.take() => Err(too_many(limit.most)),
+            Some(limit) if !limit.take() => {
+                Err(NewTimeoutError::TooManyPending { limit: limit.most as usize })
+            }
             _ => Ok(()),
         }
     }

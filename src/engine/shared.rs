@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::end_of_turn::EndOfTurn;
 use super::pending::{Limit, PendingCounts};
 use super::sleep::Waker;
-use super::state::{MAX_PENDING, TimerState};
+use super::state::TimerState;
 use super::thread::{Thread, ThreadSettings};
 use super::timeouts::NewLanes;
 use super::timer_index::TimerIndex;
@@ -181,7 +181,7 @@ impl Shared {
         new_pool(settings.wheel, |nodes, pool| SharedFields {
             state: CachePadded::new(TimerState::new()),
             pending_counts: PendingCounts::default(),
-            limit: (settings.limit > 0).then(|| Limit::new(MAX_PENDING.min(settings.limit as u64))),
+            limit: (settings.limit > 0).then(|| Limit::new(settings.limit as u64)),
             task_spans: settings.task_spans,
             has_limit_or_spans: settings.limit > 0 || settings.task_spans,
             new_lanes: NewLanes::new(pool),

@@ -34,7 +34,6 @@
 //! | [`fence_after_push`](TimerState::fence_after_push) | reads, after the fence | `Relaxed` | the fence orders it |
 //! | [`snapshot`](TimerState::snapshot) | reads | `Acquire` | the changes below: what was done before them |
 //! | [`set_started`](TimerState::set_started) | sets `STARTED` | `AcqRel` | under the lock of the thread's handle |
-//! | [`set_crowded`](TimerState::set_crowded) | sets `CROWDED` | `Relaxed` | nothing: callers that see it late have room |
 //!
 //! The operations on `ASLEEP` are in [`sleep`](super::sleep), those on `CLOSING`, `STOPPED` and
 //! `OVER` in [`end`](super::end), each with its rows of this table. Each change is a
@@ -51,20 +50,14 @@ const STARTED: u64 = 1 << 1;
 pub(super) const CLOSING: u64 = 1 << 2;
 /// All timeouts have ended, and none is accepted any more.
 pub(super) const OVER: u64 = 1 << 3;
-/// So much memory is in use that callers have to count the pending timeouts.
-const CROWDED: u64 = 1 << 4;
 /// The worker sleeps, or is about to.
-pub(super) const ASLEEP: u64 = 1 << 5;
+pub(super) const ASLEEP: u64 = 1 << 4;
 /// Together with `ASLEEP`: a message that lets the worker reclaim memory wakes it.
-pub(super) const WAKE_TO_RECLAIM: u64 = 1 << 6;
+pub(super) const WAKE_TO_RECLAIM: u64 = 1 << 5;
 /// Together with `ASLEEP`: a message that completes a lot wakes it.
-pub(super) const WAKE_FOR_LOT: u64 = 1 << 7;
+pub(super) const WAKE_FOR_LOT: u64 = 1 << 6;
 /// All that says how the worker sleeps.
 pub(super) const HOW_ASLEEP: u64 = ASLEEP | WAKE_TO_RECLAIM | WAKE_FOR_LOT;
-
-/// The most timeouts that can be pending at a time, without a limit: the wheel has room for as
-/// many, and for as many again that have ended and are still in it.
-pub(super) const MAX_PENDING: u64 = 1 << 31;
 
 /// The value of the word at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,14 +88,10 @@ impl StateSnapshot {
         self.has(STARTED)
     }
 
-    pub(super) fn is_crowded(self) -> bool {
-        self.has(CROWDED)
-    }
-
-    /// Whether the timer is started, and accepts each new timeout without a limit.
+    /// Whether the timer is started, and accepts each new timeout if it has no limit.
     #[inline]
     pub(super) fn accepts_all(self) -> bool {
-        self.0 & (STARTED | CLOSING | CROWDED) == STARTED
+        self.0 & (STARTED | CLOSING) == STARTED
     }
 
     #[inline]
@@ -170,11 +159,6 @@ impl TimerState {
     pub(crate) fn set_started(&self) {
         self.word.fetch_or(STARTED, Ordering::AcqRel);
     }
-
-    /// From now on callers count the pending timeouts before they add one.
-    pub(super) fn set_crowded(&self) {
-        self.word.fetch_or(CROWDED, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]
@@ -182,14 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timer_accepts_all_if_it_is_started_and_neither_closing_nor_crowded() {
+    fn a_timer_accepts_all_if_it_is_started_and_not_closing() {
         for others in [0, HOW_ASLEEP] {
-            for bits in 0..8 {
-                let word = [STARTED, CLOSING, CROWDED].iter().enumerate();
-                let word = word.map(|(at, bit)| if bits >> at & 1 == 1 { *bit } else { 0 }).sum::<u64>();
-                let state = StateSnapshot(word | others);
-                assert_eq!(state.accepts_all(), word == STARTED, "{word:b}");
-                assert_eq!(state.is_crowded(), word & CROWDED != 0, "{word:b}");
+            for word in [0, STARTED, CLOSING, STARTED | CLOSING] {
+                assert_eq!(StateSnapshot(word | others).accepts_all(), word == STARTED, "{word:b}");
             }
         }
     }

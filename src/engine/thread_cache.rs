@@ -22,7 +22,7 @@ use std::cell::RefCell;
 
 use super::pending::OwnCounts;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
-use super::state::{MAX_PENDING, StateSnapshot};
+use super::state::StateSnapshot;
 use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local, threads_come_and_go};
@@ -302,12 +302,6 @@ impl Owner for SharedFields {
     fn recycle(released: Released<Self>) {
         recycle(released);
     }
-
-    fn has_made(&self, nodes: u64) {
-        if nodes > MAX_PENDING {
-            self.state.set_crowded();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -391,15 +385,5 @@ mod tests {
         t.set_asleep(WAKE_TO_RECLAIM);
         on_a_thread(move || drop(timeouts));
         assert!(!t.is_asleep());
-    }
-
-    #[test]
-    fn callers_count_what_is_pending_once_there_are_too_many_nodes() {
-        let t = Driven::new();
-        t.shared().has_made(MAX_PENDING);
-        assert!(!t.shared().state.snapshot().is_crowded());
-        t.shared().has_made(MAX_PENDING + 1);
-        assert!(t.shared().state.snapshot().is_crowded());
-        t.timer.new_timeout(|_| (), TICK).expect("few timeouts are pending");
     }
 }

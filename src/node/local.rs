@@ -233,7 +233,6 @@ impl<S: Owner> Lent<'_, S> {
     #[cold]
     fn fetch_page(&mut self) -> FreeNode<S> {
         self.nodes.page = self.pool.arena.take_page();
-        self.pool.has_made(self.pool.arena.made());
         self.nodes.page.next().expect("a page is given out when it has free nodes")
     }
 

@@ -69,9 +69,6 @@ pub(crate) trait Owner: TaskContext<Timer = Pool<Self>> + Send + Sync + Sized {
 
     /// Takes what a dropped handle has released.
     fn recycle(released: Released<Self>);
-
-    /// So many nodes were ever made, and a caller is about to use a page of them.
-    fn has_made(&self, nodes: u64);
 }
 
 /// What a dropped handle had: its reference to the timer, and the node if this was the last

@@ -43,8 +43,6 @@ impl Owner for Timer {
     fn recycle(released: Released<Self>) {
         released.free_remotely();
     }
-
-    fn has_made(&self, _: u64) {}
 }
 
 struct Nothing;
