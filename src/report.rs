@@ -103,17 +103,6 @@ mod enabled {
         }
     }
 
-    pub(crate) fn many_unreclaimed(timer: &str, unreclaimed: u64, pending: u64) {
-        guard_quietly(|| {
-            tracing::warn!(
-                timer,
-                unreclaimed,
-                pending,
-                "more timeouts wait to be reclaimed than are pending: a task holds up the worker"
-            );
-        });
-    }
-
     pub(crate) fn long_turn(timer: &str, took: Duration, tick: Duration, long_turns: u64) {
         if should_log(long_turns) {
             guard_quietly(|| {
@@ -195,7 +184,6 @@ mod disabled {
     pub(crate) fn tick_raised(_: Duration, _: Duration) {}
     pub(crate) fn slow_task(_: &str, _: Duration, _: Duration) {}
     pub(crate) fn refused(_: &str, _: &dyn Display, _: u64) {}
-    pub(crate) fn many_unreclaimed(_: &str, _: u64, _: u64) {}
     pub(crate) fn long_turn(_: &str, _: Duration, _: Duration, _: u64) {}
     pub(crate) fn thread_started(_: &str) {}
     pub(crate) fn thread_ended(_: &str) {}

@@ -248,16 +248,6 @@ impl Shared {
         (balance, unreclaimed)
     }
 
-    /// Warns if more timeouts are unreclaimed than pending: at 65 536 of them, 131 072 and so on.
-    #[cold]
-    pub(super) fn warn_of_unreclaimed(&self) {
-        let (Balance { pending, .. }, unreclaimed) = self.balance_and_unreclaimed();
-        let power = unreclaimed.checked_ilog2().unwrap_or(0).into();
-        if power >= 16 && unreclaimed > pending && self.counters.warned_of_power.raise(power) {
-            report::many_unreclaimed(self.thread.name(), unreclaimed, pending);
-        }
-    }
-
     /// A timeout has ended, and its end was counted: its place is free.
     #[inline]
     pub(super) fn free_place(&self) {
@@ -319,27 +309,6 @@ fn push<T: Task<SharedFields>>(
 #[cfg(test)]
 mod tests {
     use crate::engine::tests::{Driven, TICK};
-
-    #[test]
-    #[cfg_attr(miri, ignore = "counts for minutes under Miri, without memory or threads")]
-    fn a_warning_follows_each_doubling_of_what_is_unreclaimed() {
-        let t = Driven::new();
-        let counters = &t.shared().counters;
-        let warned_of = |in_wheel| {
-            counters.worker.in_wheel_or_expired.set_alone(in_wheel);
-            t.shared().warn_of_unreclaimed();
-            counters.warned_of_power.get()
-        };
-        assert_eq!(warned_of((1 << 16) - 1), 0);
-        assert_eq!(warned_of(1 << 16), 16);
-        assert_eq!(warned_of((1 << 17) - 1), 16);
-        // As many are pending as are unreclaimed.
-        let mut counts = t.shared().pending_counts.take();
-        (0..1 << 17).for_each(|_| counts.register());
-        assert_eq!(warned_of(1 << 17), 16);
-        assert_eq!(warned_of((1 << 17) + 1), 17);
-        (0..1 << 17).for_each(|_| counts.withdraw());
-    }
 
     #[test]
     fn messages_of_withdrawn_timeouts_are_unreclaimed() {

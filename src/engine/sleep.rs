@@ -226,12 +226,8 @@ impl Shared {
 
     /// This thread has pushed a lot of messages.
     pub(super) fn wake_for_lot(&self) {
-        let state = self.state.fence_after_push();
-        if state.wakes_for_lot() {
+        if self.state.fence_after_push().wakes_for_lot() {
             self.wake();
-        } else if !state.is_asleep() {
-            // A task may hold up the worker.
-            self.warn_of_unreclaimed();
         }
     }
 
@@ -540,19 +536,5 @@ mod tests {
             t.shared().wake_to_reclaim();
             assert_eq!(t.is_asleep(), how != WAKE_TO_RECLAIM);
         }
-    }
-
-    /// A worker that sleeps is not held up by a task.
-    #[test]
-    fn a_lot_of_messages_is_reported_only_if_the_worker_is_awake() {
-        let t = Driven::new();
-        let counters = &t.shared().counters;
-        counters.worker.in_wheel_or_expired.set_alone(1 << 16);
-        t.shared().state.fall_asleep(0);
-        t.shared().wake_for_lot();
-        assert_eq!(counters.warned_of_power.get(), 0);
-        t.shared().state.wake();
-        t.shared().wake_for_lot();
-        assert_eq!(counters.warned_of_power.get(), 16);
     }
 }
