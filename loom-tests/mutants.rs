@@ -349,7 +349,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ThreadEndWithoutWake",
         "engine/thread_cache.rs",
-        "«timer.wake_to_reclaim();» } } if threads_come_and_go()",
+        "«timer.wake_to_reclaim();» } timer.pending_counts.give_back(&self.counts);",
         "",
     ),
     // A thread reads whether its lane is unlisted before the fence.
@@ -435,7 +435,7 @@ pub const ROWS: &[Row] = &[
         handle.references.store(references - 1, SeqCst);",
     ),
     // What a thread leaves keeps its references to the timer.
-    mutant("EndKeepsReferences", "node/local.rs", "«nodes.count.empty();» if threads_come_and_go()", ""),
+    mutant("EndKeepsReferences", "node/local.rs", "«nodes.count.empty();» self.0.push(Box::new(nodes));", ""),
     // What a thread leaves is dropped.
     mutant("EndForgetsNodes", "node/local.rs", "self.0.push(Box::new(nodes));", "drop(nodes);"),
     // The worker does not recycle the nodes that a thread has left.
@@ -445,7 +445,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "ReleaseWithoutCompare",
         "node/refs.rs",
-        "let mut count = references.load_count(Ordering::Acquire); «»",
+        "let mut count = references.load(Ordering::Acquire); «»",
         "references.store(count - 1, Ordering::Release);
         return (count == 1).then(|| unsafe { FreeNode::new(node) });",
     ),
@@ -454,7 +454,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "MergedReadAfterRelease",
         "node/refs.rs",
-        "let mut count = references.load_count(Ordering::Acquire); «»",
+        "let mut count = references.load(Ordering::Acquire); «»",
         "let is_last = |count| count == 1 ||
         count == 2 && mark.load_of_another(Ordering::Relaxed) == 1;
         return (is_last(count) || is_last(references.fetch_sub(1, Ordering::AcqRel)))
@@ -537,7 +537,7 @@ pub const ROWS: &[Row] = &[
     // A lane gives out its messages in another order than they were pushed.
     mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
     // A lane that no thread goes on with is not retired.
-    mutant("IdleLaneNotRetired", "node/lane.rs", "if threads_come_and_go() { «self.retire();» }", ""),
+    mutant("IdleLaneNotRetired", "node/lane.rs", "fn drop(&mut self) { «self.retire();» }", ""),
     // --- node/arena.rs, node/surplus.rs ----------------------------------------------------------
     // A page is pushed to the queue although it is there.
     mutant(
@@ -795,17 +795,73 @@ pub const ROWS: &[Row] = &[
         "inside::used(words);",
     ),
     always("node/arena.rs", "«»for at in 0..PAGE {", "inside::used(first.as_ptr());"),
-    // Threads that begin and end in their models: inside/sync/model.rs.
+    // Threads that begin and end in their models: inside/sync/model.rs. In all other models what a
+    // thread caches is dropped at its end, and what it uses is there from the beginning:
+    // inside/engine/pending.rs, inside/engine/timeouts.rs.
     always(
-        "sync/model.rs",
-        "fn threads_come_and_go() -> bool { «»cfg!(hashed_wheel_shuttle) }",
-        "inside::threads_come_and_go() ||",
+        "engine/thread_cache.rs",
+        "«»let Some(timer) = self.timer.upgrade() else { return };",
+        "if !crate::sync::inside::threads_come_and_go() { return; }",
+    ),
+    always(
+        "node/lane.rs",
+        "fn drop(&mut self) { «self.retire();» }",
+        "if crate::sync::inside::threads_come_and_go() { self.retire(); }",
+    ),
+    always("engine/pending.rs", "Ordering, «SegQueue», drop_list", "inside::IdleQueue as SegQueue"),
+    always("node/local.rs", "use crate::sync::{Arc, «SegQueue»};", "inside::IdleQueue as SegQueue"),
+    always(
+        "engine/pending.rs",
+        "«Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) }»",
+        "inside::with_counts(Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) })",
+    ),
+    always("engine/timeouts.rs", "use crate::sync::«SegQueue»;", "inside::SeenQueue as SegQueue"),
+    always("engine/timeouts.rs", "lanes: SegQueue<Consumer>, pool: PoolId, «»", "made: inside::MadeLanes,"),
+    always(
+        "engine/timeouts.rs",
+        "«Self { lanes: SegQueue::new(), pool }»",
+        "inside::with_lanes(Self { lanes: SegQueue::new(), pool, made: inside::MadeLanes::default() })",
+    ),
+    always(
+        "engine/timeouts.rs",
+        "«»let (producer, consumer) = lane(self.pool);",
+        "if let Some(made) = inside::made_lane(self) { return made; }",
     ),
     always(
         "engine/pending.rs",
         "use crate::sync::unmodelled::OnceLock;",
         "use crate::sync::inside::OnceLock;",
     ),
+    // Loads of a value that no thread loads before it changes it: inside/sync/model.rs.
+    always("engine/pending.rs", "counts.registered.«load»(Ordering::Relaxed)", "load_of_another"),
+    always("engine/pending.rs", "count.«load»(Ordering::Acquire)", "load_of_another"),
+    always("engine/pending.rs", "self.stopped.«load»(Ordering::Acquire)", "load_of_another"),
+    always("node/lane.rs", "self.lane.unlisted.«load»(Ordering::Relaxed) != LISTED", "load_of_another"),
+    always("node/lane.rs", "let taken = self.lane.unlisted.«load»(Ordering::Relaxed)", "load_of_another"),
+    always("node/lane.rs", "self.lane.pushed.«load»(Ordering::Acquire)", "load_of_another"),
+    always("node/refs.rs", "mark.«load»(Ordering::Relaxed) == MERGED", "load_of_another"),
+    // Loads of a count for which an older value is as good as the newest: inside/sync/model.rs.
+    always("node/refs.rs", "let mut count = references.«load»(Ordering::Acquire)", "load_count"),
+    always("node/refs.rs", "self.references.«load»(Ordering::Acquire) == 1", "load_count"),
+    // The swap that this look saves has the same result.
+    always("node/lane.rs", "if is_settled «|| slot.load(Ordering::Relaxed) == 0» {", ""),
+    // The orders of these changes, which the environment can weaken, are named by their callers.
+    always("node/word.rs", "«»fn change(&self", "#[track_caller]"),
+    always("node/word.rs", "«»fn change_seen(&self", "#[track_caller]"),
+    // The uses of the task in a cell: inside/node/task.rs.
+    always("node/task.rs", "space: UnsafeCell<MaybeUninit<Space>>, «»", "observed: inside::Observed,"),
+    always(
+        "node/task.rs",
+        "«»operations: UnsafeCell::new(Operations::NONE)",
+        "observed: inside::Observed::new(),",
+    ),
+    always("node/task.rs", "«»let space = self.space.get().cast::<Space>();", "self.observed.put();"),
+    always("node/task.rs", "«»unsafe { ((*self.operations.get()).run)(", "self.observed.take();"),
+    always("node/task.rs", "«»unsafe { ((*self.operations.get()).repeat?)(", "self.observed.use_task();"),
+    always("node/task.rs", "«»unsafe { ((*self.operations.get()).cancelled)(", "self.observed.take();"),
+    always("node/task.rs", "«»unsafe { ((*self.operations.get()).discard)(", "self.observed.take();"),
+    always("node/task.rs", "«»unsafe { Typed::<S, T>::move_out(self.space", "self.observed.take();"),
+    always("node/task.rs", "«»unsafe { ((*self.operations.get()).name)() }", "self.observed.look();"),
     // The return of memory in these models: inside/node/surplus.rs.
     always("node/arena.rs", "match if «»CAN_RETURN_MEMORY {", "super::surplus::inside::returns_memory() ||"),
     always(

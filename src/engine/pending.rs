@@ -42,10 +42,8 @@
 //! nothing but itself.
 
 use super::counters::Counters;
-#[cfg(not(hashed_wheel_loom))]
-use crate::sync::Loads;
 use crate::sync::unmodelled::OnceLock;
-use crate::sync::{Arc, AtomicU64, CachePadded, IdleQueue, Ordering, drop_list, threads_come_and_go};
+use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, SegQueue, drop_list};
 
 /// How often [`PendingCounts::balance`] counts, if timeouts end meanwhile.
 const ATTEMPTS: usize = 4;
@@ -116,20 +114,14 @@ pub(crate) struct PendingCounts {
     /// The first counts, their `next` and so on are all. None ever leaves this list.
     first: OnceLock<Arc<ThreadCounts>>,
     /// Those that no thread has.
-    free: IdleQueue<OwnCounts>,
+    free: SegQueue<OwnCounts>,
     /// Timeouts that the end of the timer has cancelled.
     stopped: AtomicU64,
 }
 
 impl Default for PendingCounts {
     fn default() -> Self {
-        let counts = Self { first: OnceLock::new(), free: IdleQueue::new(), stopped: AtomicU64::new(0) };
-        if !threads_come_and_go() {
-            // In these models the counts of each thread are there from the beginning.
-            let taken: Vec<_> = (0..4).map(|_| counts.take()).collect();
-            taken.iter().for_each(|taken| counts.give_back(taken));
-        }
-        counts
+        Self { first: OnceLock::new(), free: SegQueue::new(), stopped: AtomicU64::new(0) }
     }
 }
 
@@ -162,13 +154,13 @@ impl PendingCounts {
 
     /// All timeouts that were ever registered, those that were withdrawn included.
     pub(super) fn ever_registered(&self) -> u64 {
-        self.all().map(|counts| counts.registered.load_of_another(Ordering::Relaxed)).sum()
+        self.all().map(|counts| counts.registered.load(Ordering::Relaxed)).sum()
     }
 
     /// The timeouts that threads have cancelled, and those that they have withdrawn.
     fn ended_by_threads(&self) -> (u64, u64) {
         let counts = self.all().map(|counts| {
-            let of = |count: &AtomicU64| count.load_of_another(Ordering::Acquire);
+            let of = |count: &AtomicU64| count.load(Ordering::Acquire);
             (of(&counts.cancelled), of(&counts.withdrawn))
         });
         counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
@@ -250,7 +242,7 @@ impl PendingCounts {
     fn ended(&self, counters: &Counters) -> Balance {
         let expired = counters.worker.expired.get() + counters.ended_elsewhere.get();
         let (cancelled, withdrawn) = self.ended_by_threads();
-        let cancelled = cancelled + self.stopped.load_of_another(Ordering::Acquire);
+        let cancelled = cancelled + self.stopped.load(Ordering::Acquire);
         Balance { expired, cancelled, withdrawn, ..Balance::default() }
     }
 }

@@ -25,7 +25,7 @@ use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::StateSnapshot;
 use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
-use crate::sync::{Arc, Ordering, Weak, local, threads_come_and_go};
+use crate::sync::{Arc, Ordering, Weak, local};
 
 local!(static CACHES: RefCell<Caches> = RefCell::new(Caches { by_index: Vec::new(), stops: 0 }));
 
@@ -80,14 +80,10 @@ impl ThreadCache {
     fn give_back(&mut self, timer: &Shared) {
         if let Some(nodes) = self.nodes.take() {
             timer.idle_nodes.put(nodes);
-            if threads_come_and_go() {
-                // The worker recycles the nodes, unless another thread takes them before.
-                timer.wake_to_reclaim();
-            }
+            // The worker recycles the nodes, unless another thread takes them before.
+            timer.wake_to_reclaim();
         }
-        if threads_come_and_go() {
-            timer.pending_counts.give_back(&self.counts);
-        }
+        timer.pending_counts.give_back(&self.counts);
     }
 }
 

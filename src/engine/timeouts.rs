@@ -41,14 +41,7 @@
 //! | every [`UNLIST_INTERVAL`] looks: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
 
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
-#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-use crate::sync::ModelQueue;
-#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-use crate::sync::SeenQueue as Lanes;
-#[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
-use crate::sync::SegQueue as Lanes;
-#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-use crate::sync::threads_come_and_go;
+use crate::sync::SegQueue;
 
 /// A lane that was empty for so many looks is unlisted. Not after the first one, because to unlist
 /// it and to list it again takes longer than a look.
@@ -64,24 +57,18 @@ const MANY_IDLE: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
 
 /// The lanes that the worker has to adopt: new ones, and unlisted ones to which their threads have
 /// pushed.
-///
-/// In most of loom's models the worker knows all lanes from the beginning: see
-/// `threads_come_and_go`.
 pub(crate) struct NewLanes {
-    lanes: Lanes<Consumer>,
+    lanes: SegQueue<Consumer>,
     pool: PoolId,
-    /// The lanes that no thread has yet.
-    #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-    made: ModelQueue<Producer>,
 }
 
 impl NewLanes {
+    pub(crate) fn new(pool: PoolId) -> Self {
+        Self { lanes: SegQueue::new(), pool }
+    }
+
     /// Opens a lane.
     pub(crate) fn open(&self) -> Producer {
-        #[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-        if !threads_come_and_go() {
-            return self.made.pop().expect("a model has at most so many threads");
-        }
         let (producer, consumer) = lane(self.pool);
         self.lanes.push(consumer);
         producer
@@ -90,26 +77,6 @@ impl NewLanes {
     /// Lists a lane again.
     pub(crate) fn list(&self, lane: Consumer) {
         self.lanes.push(lane);
-    }
-}
-
-#[cfg(not(all(hashed_wheel_loom, not(hashed_wheel_shuttle))))]
-impl NewLanes {
-    pub(crate) fn new(pool: PoolId) -> Self {
-        Self { lanes: Lanes::new(), pool }
-    }
-}
-
-#[cfg(all(hashed_wheel_loom, not(hashed_wheel_shuttle)))]
-impl NewLanes {
-    pub(crate) fn new(pool: PoolId) -> Self {
-        let (lanes, made) = (Lanes::new(), ModelQueue::new());
-        for _ in 0..if threads_come_and_go() { 0 } else { 4 } {
-            let (producer, consumer) = lane(pool);
-            made.push(producer);
-            lanes.push(consumer);
-        }
-        Self { lanes, pool, made }
     }
 }
 

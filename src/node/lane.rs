@@ -24,10 +24,8 @@
 #![allow(unsafe_code)]
 
 use super::pool::PoolId;
-#[cfg(not(hashed_wheel_loom))]
-use crate::sync::Loads;
 use crate::sync::unmodelled::OnceLock;
-use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, drop_list, threads_come_and_go};
+use crate::sync::{Arc, AtomicU64, CachePadded, Ordering, drop_list};
 
 /// How many messages a block holds. (Under Miri, a thread's first timeout would take most of its
 /// time for a block of 512 slots.)
@@ -192,8 +190,7 @@ impl Producer {
     /// follows a push.
     #[inline]
     pub(super) fn is_unlisted(&self) -> bool {
-        // No other thread loads it.
-        self.lane.unlisted.load_of_another(Ordering::Relaxed) != LISTED
+        self.lane.unlisted.load(Ordering::Relaxed) != LISTED
     }
 
     /// Returns the consumer's end of an unlisted lane, for the queue of lanes that the worker has
@@ -201,7 +198,7 @@ impl Producer {
     /// pushed since the thread last found its lane listed, so their block is known here.
     #[cold]
     pub(super) fn list(&self) -> Option<Consumer> {
-        let taken = self.lane.unlisted.load_of_another(Ordering::Relaxed);
+        let taken = self.lane.unlisted.load(Ordering::Relaxed);
         if taken == LISTED || taken == self.pushed {
             return None;
         }
@@ -221,9 +218,7 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        if threads_come_and_go() {
-            self.retire();
-        }
+        self.retire();
     }
 }
 
@@ -256,7 +251,7 @@ impl Consumer {
     #[inline]
     pub(crate) fn waiting(&self) -> (u64, bool) {
         // Acquire: pairs with the `Release` in `push`.
-        let pushed = self.lane.pushed.load_of_another(Ordering::Acquire);
+        let pushed = self.lane.pushed.load(Ordering::Acquire);
         ((pushed & !RETIRED) - self.taken, pushed & RETIRED != 0)
     }
 
@@ -280,7 +275,7 @@ impl Consumer {
         let is_settled = self.taken < settled;
         self.taken += 1;
         // Without a locked instruction, if possible. A slot that was taken back stays zero.
-        if is_settled || cfg!(not(hashed_wheel_loom)) && slot.load(Ordering::Relaxed) == 0 {
+        if is_settled || slot.load(Ordering::Relaxed) == 0 {
             return slot.load(Ordering::Relaxed);
         }
         slot.swap(0, Ordering::Relaxed)

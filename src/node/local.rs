@@ -23,7 +23,7 @@ use super::task::Task;
 use super::timer_ref::LocalCount;
 use super::transitions::{Cancel, ClaimedTask};
 use super::word::SeenWord;
-use crate::sync::{Arc, IdleQueue, threads_come_and_go};
+use crate::sync::{Arc, SegQueue};
 
 /// How many blocks of messages are a lot: the worker has to take them in before they use more
 /// memory.
@@ -152,11 +152,11 @@ impl<S: Owner> LocalNodes<S> {
 }
 
 /// The nodes and lanes that threads have left.
-pub(crate) struct IdleNodes<S: Owner>(IdleQueue<Box<LocalNodes<S>>>);
+pub(crate) struct IdleNodes<S: Owner>(SegQueue<Box<LocalNodes<S>>>);
 
 impl<S: Owner> IdleNodes<S> {
     pub(crate) fn new() -> Self {
-        Self(IdleQueue::new())
+        Self(SegQueue::new())
     }
 
     pub(crate) fn take(&self) -> Option<LocalNodes<S>> {
@@ -166,9 +166,7 @@ impl<S: Owner> IdleNodes<S> {
     /// Takes what a thread leaves. Its references, which would keep the timer, are released.
     pub(crate) fn put(&self, mut nodes: LocalNodes<S>) {
         nodes.count.empty();
-        if threads_come_and_go() {
-            self.0.push(Box::new(nodes));
-        }
+        self.0.push(Box::new(nodes));
     }
 
     /// For the worker of this pool: recycles all nodes and retires all lanes. Returns whether there

@@ -39,8 +39,6 @@ use super::task::{Task, TaskContext};
 use super::timer_ref::TimerRef;
 use super::word::{End, SeenWord};
 use crate::platform::prefetch;
-#[cfg(not(hashed_wheel_loom))]
-use crate::sync::Loads;
 use crate::sync::{Arc, Ordering};
 
 /// More references to a node than this are leaked ones: the process ends before the count
@@ -106,12 +104,12 @@ unsafe fn release<S: TaskContext>(node: NonNull<Node<S>>) -> Option<FreeNode<S>>
     // SAFETY: the caller keeps the pool, and with it the memory, until this function returns. The
     // fields are atomics.
     let Node { references, mark, .. } = unsafe { node.as_ref() };
-    let mut count = references.load_count(Ordering::Acquire);
+    let mut count = references.load(Ordering::Acquire);
     loop {
         // `mark` is read while the reference is still counted. Afterwards the node may hold another
         // timeout, which may be merged. With a count of 2 no other thread has a handle whose
         // message could still be taken back, so the mark does not become `MERGED` any more.
-        if count == 1 || count == 2 && mark.load_of_another(Ordering::Relaxed) == MERGED {
+        if count == 1 || count == 2 && mark.load(Ordering::Relaxed) == MERGED {
             // This is the only reference, so no other thread needs the count. SAFETY: the count
             // says so. The task was moved out when the timeout ended.
             return Some(unsafe { FreeNode::new(node) });
@@ -188,7 +186,7 @@ impl<S: TaskContext> WheelRef<S> {
     #[inline]
     pub(super) fn is_last_reference(&self) -> bool {
         // Acquire: pairs with the release of the last handle, so what was done through it is seen.
-        self.references.load_count(Ordering::Acquire) == 1
+        self.references.load(Ordering::Acquire) == 1
     }
 
     /// Gives the reference up. Returns the node if it was the last one.

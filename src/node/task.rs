@@ -8,8 +8,6 @@ use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr;
 
-use crate::sync::Access;
-
 /// The types that a timer's tasks meet.
 pub(crate) trait TaskContext: 'static {
     /// The user's handle, which a task receives.
@@ -87,8 +85,6 @@ type Repeat<S> = unsafe fn(*mut Space, &<S as TaskContext>::Timer, bool) -> Opti
 pub(super) struct TaskCell<S: TaskContext> {
     operations: UnsafeCell<&'static Operations<S>>,
     space: UnsafeCell<MaybeUninit<Space>>,
-    /// What loom sees of `operations` and of `space`.
-    accesses: [Access; 2],
 }
 
 // SAFETY: a task is `Send`.
@@ -169,11 +165,7 @@ impl<S: TaskContext> Operations<S> {
 
 impl<S: TaskContext> TaskCell<S> {
     pub(super) fn empty() -> Self {
-        Self {
-            operations: UnsafeCell::new(Operations::NONE),
-            space: UnsafeCell::new(MaybeUninit::uninit()),
-            accesses: [Access::new(), Access::new()],
-        }
+        Self { operations: UnsafeCell::new(Operations::NONE), space: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
     /// Puts a task in.
@@ -183,8 +175,6 @@ impl<S: TaskContext> TaskCell<S> {
     /// No other thread uses the cell. (A task that is in it is never dropped.)
     #[inline]
     pub(super) unsafe fn put<T: Task<S>>(&self, task: T) {
-        self.accesses.iter().for_each(Access::change);
-        self.accesses[1].fill();
         let space = self.space.get().cast::<Space>();
         // SAFETY: the caller has the cell alone. A `T` that fits has room and alignment there, and
         // so has a box.
@@ -204,8 +194,6 @@ impl<S: TaskContext> TaskCell<S> {
     ///
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn run(&self, timeout: &S::Timeout) {
-        self.owner_uses_it();
-        self.accesses[1].empty();
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).run)(self.space.get().cast(), timeout) }
     }
@@ -217,7 +205,6 @@ impl<S: TaskContext> TaskCell<S> {
     ///
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn repeat(&self, timer: &S::Timer, runs: bool) -> Option<NextRun> {
-        self.owner_uses_it();
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).repeat?)(self.space.get().cast(), timer, runs) }
     }
@@ -228,8 +215,6 @@ impl<S: TaskContext> TaskCell<S> {
     ///
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn cancelled(&self, timeout: &S::Timeout) {
-        self.owner_uses_it();
-        self.accesses[1].empty();
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).cancelled)(self.space.get().cast(), timeout) }
     }
@@ -240,8 +225,6 @@ impl<S: TaskContext> TaskCell<S> {
     ///
     /// A task is in the cell, and the caller owns it.
     pub(super) unsafe fn discard(&self) {
-        self.owner_uses_it();
-        self.accesses[1].empty();
         // SAFETY: the operations are those of the type of the task, which the caller owns.
         unsafe { ((*self.operations.get()).discard)(self.space.get().cast()) }
     }
@@ -259,8 +242,6 @@ impl<S: TaskContext> TaskCell<S> {
         // SAFETY: only `put` writes the operations, which the owner of the task excludes.
         let type_id = unsafe { ((*self.operations.get()).type_id)() };
         assert_eq!(type_id, TypeId::of::<T>(), "the task is of the type that was scheduled");
-        self.owner_uses_it();
-        self.accesses[1].empty();
         // SAFETY: `put` has written a `T`, as its operations say, and the caller owns it.
         unsafe { Typed::<S, T>::move_out(self.space.get().cast()) }
     }
@@ -313,15 +294,7 @@ impl<S: TaskContext> TaskCell<S> {
     ///
     /// No thread puts a task in at the same time.
     pub(super) unsafe fn name(&self) -> &'static str {
-        self.accesses[0].look();
         // SAFETY: only `put` writes the operations, and no thread calls it now.
         unsafe { ((*self.operations.get()).name)() }
-    }
-
-    #[inline]
-    #[track_caller]
-    fn owner_uses_it(&self) {
-        self.accesses[0].look();
-        self.accesses[1].change();
     }
 }

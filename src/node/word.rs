@@ -278,13 +278,11 @@ impl StateWord {
     /// Changes state and deadline to what `to` returns, if it returns anything. Returns the word
     /// before.
     #[inline]
-    #[cfg_attr(hashed_wheel_loom, track_caller)]
     fn change(&self, order: Ordering, to: impl FnMut(SeenWord) -> Option<(u64, u64)>) -> Option<SeenWord> {
         self.change_seen(SeenWord(self.0.load(Ordering::Acquire)), order, to)
     }
 
     #[inline]
-    #[cfg_attr(hashed_wheel_loom, track_caller)]
     fn change_seen(
         &self,
         mut seen: SeenWord,

@@ -31,20 +31,6 @@ macro_rules! atomic {
                 self.0.load(order)
             }
 
-            /// Loads a value that no thread loads before it changes it. Without the [gate](Gate),
-            /// which such a load does not need.
-            #[track_caller]
-            pub(crate) fn load_of_another(&self, order: Ordering) -> $value {
-                self.0.load(order)
-            }
-
-            /// Loads a count for which an older value is as good as the newest. loom explores only
-            /// the newest.
-            #[track_caller]
-            pub(crate) fn load_count(&self, order: Ordering) -> $value {
-                self.0.fetch_add(0, order)
-            }
-
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
                 self.0.store(value, order);
@@ -158,13 +144,6 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Whether threads begin and end. In most of loom's models all is there from the beginning, and
-/// what a thread leaves stays where it is: otherwise loom would explore each look of the worker
-/// before and after the beginning and the end of each thread. The models of `begin_end` change it.
-pub(crate) fn threads_come_and_go() -> bool {
-    cfg!(hashed_wheel_shuttle)
-}
-
 /// A queue whose `pop` synchronises with the `push` of the value.
 ///
 /// It is used where a caller does not depend on whether the queue is empty. So loom does not see a
@@ -196,143 +175,6 @@ impl<T> SegQueue<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.values.lock().unwrap().is_empty()
-    }
-}
-
-/// A queue of what threads leave when they end. loom sees it if [`threads_come_and_go`], and then
-/// also a look at an empty queue.
-///
-/// A `pop` is ordered after every `push` before it, in crossbeam's queue only after that of its
-/// value. No model has two threads that have ended, so no proof depends on that.
-pub(crate) struct IdleQueue<T> {
-    values: std::sync::Mutex<VecDeque<T>>,
-    order: loom::sync::atomic::AtomicUsize,
-}
-
-impl<T> IdleQueue<T> {
-    pub(crate) fn new() -> Self {
-        Self { values: std::sync::Mutex::default(), order: loom::sync::atomic::AtomicUsize::new(0) }
-    }
-
-    pub(crate) fn push(&self, value: T) {
-        self.reach(Ordering::Release);
-        self.values.lock().unwrap().push_back(value);
-    }
-
-    pub(crate) fn pop(&self) -> Option<T> {
-        self.reach(Ordering::Relaxed);
-        let value = self.values.lock().unwrap().pop_front()?;
-        self.reach(Ordering::Acquire);
-        Some(value)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.reach(Ordering::Relaxed);
-        self.values.lock().unwrap().is_empty()
-    }
-
-    fn reach(&self, order: Ordering) {
-        if threads_come_and_go() {
-            self.order.fetch_add(0, order);
-        }
-    }
-}
-
-/// Tells loom about accesses to memory that is not atomic. The model fails if two accesses are
-/// concurrent and one of them is a change, or if a value is taken out that is not there.
-pub(crate) struct Access {
-    is_full: std::sync::atomic::AtomicBool,
-    #[cfg(not(hashed_wheel_shuttle))]
-    cell: loom::cell::UnsafeCell<()>,
-}
-
-impl Access {
-    pub(crate) fn new() -> Self {
-        Self {
-            is_full: std::sync::atomic::AtomicBool::new(false),
-            #[cfg(not(hashed_wheel_shuttle))]
-            cell: loom::cell::UnsafeCell::new(()),
-        }
-    }
-
-    /// A value was put in.
-    pub(crate) fn fill(&self) {
-        self.is_full.store(true, Ordering::Relaxed);
-    }
-
-    /// The value is taken out.
-    #[track_caller]
-    pub(crate) fn empty(&self) {
-        assert!(self.is_full.swap(false, Ordering::Relaxed), "a value is taken out once");
-    }
-
-    #[track_caller]
-    pub(crate) fn change(&self) {
-        #[cfg(not(hashed_wheel_shuttle))]
-        self.cell.with_mut(|_| ());
-    }
-
-    #[track_caller]
-    pub(crate) fn look(&self) {
-        #[cfg(not(hashed_wheel_shuttle))]
-        self.cell.with(|_| ());
-    }
-}
-
-/// A queue that loom does not see. It synchronises nothing.
-#[cfg(not(hashed_wheel_shuttle))]
-pub(crate) struct ModelQueue<T>(std::sync::Mutex<VecDeque<T>>);
-
-#[cfg(not(hashed_wheel_shuttle))]
-impl<T> ModelQueue<T> {
-    pub(crate) fn new() -> Self {
-        Self(std::sync::Mutex::default())
-    }
-
-    pub(crate) fn push(&self, value: T) {
-        self.0.lock().unwrap().push_back(value);
-    }
-
-    pub(crate) fn pop(&self) -> Option<T> {
-        self.0.lock().unwrap().pop_front()
-    }
-}
-
-/// A queue whose consumer depends on whether it is empty: loom explores what it sees of each push.
-/// It has one consumer at a time.
-#[cfg(not(hashed_wheel_shuttle))]
-pub(crate) struct SeenQueue<T> {
-    /// The values, and how many were ever taken out.
-    values: std::sync::Mutex<(VecDeque<T>, u64)>,
-    pushed: AtomicU64,
-}
-
-#[cfg(not(hashed_wheel_shuttle))]
-impl<T> SeenQueue<T> {
-    pub(crate) fn new() -> Self {
-        Self { values: std::sync::Mutex::default(), pushed: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn push(&self, value: T) {
-        // loom switches threads before an operation on an atomic only, so no thread sees the count
-        // without the value.
-        self.pushed.fetch_add(1, Ordering::Release);
-        self.values.lock().unwrap().0.push_back(value);
-    }
-
-    pub(crate) fn pop(&self) -> Option<T> {
-        if self.is_empty() {
-            return None;
-        }
-        let (values, popped) = &mut *self.values.lock().unwrap();
-        *popped += 1;
-        values.pop_front()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        // Only the consumer loads it.
-        let pushed = self.pushed.load_of_another(Ordering::Acquire);
-        pushed == self.values.lock().unwrap().1
     }
 }
 

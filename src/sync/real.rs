@@ -3,41 +3,10 @@
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
-use super::Ordering;
-pub(crate) use crossbeam_queue::{SegQueue, SegQueue as IdleQueue};
+pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use crossbeam_utils::{Backoff, CachePadded};
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
-
-/// Loads that the models treat differently. Here they are plain loads; see the methods of the same
-/// names in `model.rs`.
-pub(crate) trait Loads {
-    type Value;
-
-    fn load_of_another(&self, order: Ordering) -> Self::Value;
-    fn load_count(&self, order: Ordering) -> Self::Value;
-}
-
-macro_rules! loads {
-    ($name:ident, $value:ty) => {
-        impl Loads for $name {
-            type Value = $value;
-
-            #[inline]
-            fn load_of_another(&self, order: Ordering) -> $value {
-                self.load(order)
-            }
-
-            #[inline]
-            fn load_count(&self, order: Ordering) -> $value {
-                self.load(order)
-            }
-        }
-    };
-}
-
-loads!(AtomicU32, u32);
-loads!(AtomicU64, u64);
 pub(crate) use std::thread::JoinHandle;
 #[cfg(test)]
 pub(crate) use std::{sync::mpsc, thread};
@@ -140,33 +109,6 @@ pub(crate) fn thread_number() -> usize {
     // until its thread has ended, so this also works in destructors of other thread-locals.
     thread_local!(static ADDRESS: u64 = const { 0 });
     ADDRESS.with(|value| std::ptr::from_ref(value).addr())
-}
-
-/// Records accesses to non-atomic memory in the models. It does nothing here.
-pub(crate) struct Access;
-
-impl Access {
-    pub(crate) const fn new() -> Self {
-        Self
-    }
-
-    #[inline]
-    pub(crate) const fn change(&self) {}
-
-    #[inline]
-    pub(crate) const fn look(&self) {}
-
-    #[inline]
-    pub(crate) const fn fill(&self) {}
-
-    #[inline]
-    pub(crate) const fn empty(&self) {}
-}
-
-/// Whether threads begin and end: what a thread needs of a timer is made when it begins to use the
-/// timer, and handed over when the thread ends. In most models it is neither.
-pub(crate) const fn threads_come_and_go() -> bool {
-    true
 }
 
 #[cfg(test)]

@@ -1,9 +1,37 @@
-//! The `timeouts` queue without a timer.
+//! The `timeouts` queue without a timer, and the lanes of most models, which the worker knows from
+//! the beginning.
+
+use std::collections::VecDeque;
 
 use super::{NewLanes, TimeoutsQueue};
 use crate::node::inside::{list, new_pool_id, push, take_messages};
-use crate::node::{Producer, Waiting};
+use crate::node::{Producer, Waiting, lane};
+use crate::sync::inside::threads_come_and_go;
 use crate::sync::{Mutex, Ordering, fence};
+
+/// More threads than a model has.
+const THREADS: usize = 4;
+
+/// The lanes that no thread has yet. loom does not see it.
+pub(super) type MadeLanes = std::sync::Mutex<VecDeque<Producer>>;
+
+/// Makes the lanes of all threads, unless threads come and go.
+pub(super) fn with_lanes(new: NewLanes) -> NewLanes {
+    if !threads_come_and_go() {
+        for _ in 0..THREADS {
+            let (producer, consumer) = lane(new.pool);
+            new.made.lock().unwrap().push_back(producer);
+            new.lanes.push(consumer);
+        }
+    }
+    new
+}
+
+/// Returns a lane for a thread, unless threads come and go.
+pub(super) fn made_lane(new: &NewLanes) -> Option<Producer> {
+    let made = (!threads_come_and_go()).then(|| new.made.lock().unwrap().pop_front());
+    made.map(|lane| lane.expect("a model has at most so many threads"))
+}
 
 /// A queue with its lanes.
 pub struct Lanes {

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use super::FreeNode;
 use crate::node::layout::Node;
 use crate::node::task::TaskContext;
-use crate::sync::Access;
+use crate::sync::inside::Access;
 
 std::thread_local! {
     /// The chunks of the current execution: loom runs all its threads on one.

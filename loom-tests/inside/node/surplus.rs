@@ -9,8 +9,8 @@ use crate::node::arena::inside::forget_chunks;
 use crate::node::arena::{Arena, FreeNode, PAGE};
 use crate::node::free_list::FreeList;
 use crate::node::task::TaskContext;
-use crate::sync::inside::{model_chunks, model_page_words};
-use crate::sync::{Access, Arc};
+use crate::sync::Arc;
+use crate::sync::inside::{Access, model_chunks, model_page_words};
 
 struct NoTasks;
 

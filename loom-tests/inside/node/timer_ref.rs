@@ -1,8 +1,8 @@
 //! Batched reference counts without a timer.
 
 use super::{Counted, SharedCount};
-use crate::sync::inside::Count;
-use crate::sync::{Access, Arc};
+use crate::sync::Arc;
+use crate::sync::inside::{Access, Count};
 
 /// A value with a count of its own, which loom sees. loom also sees each use of the value, and its
 /// drop.

@@ -1,6 +1,8 @@
-//! Atomics whose orders the environment can weaken, and a count of started threads.
+//! Atomics whose orders the environment can weaken, loads and queues of which loom explores less,
+//! accesses to memory that is not atomic, and a count of started threads.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::panic::Location;
 use std::sync::LazyLock;
@@ -85,6 +87,31 @@ atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
 
+/// Defines loads that take the place of `load`: see the rows of `mutants.rs`.
+macro_rules! loads {
+    ($name:ident, $value:ty) => {
+        #[allow(dead_code, reason = "each atomic has all loads")]
+        impl super::$name {
+            /// Loads a value that no thread loads before it changes it. Without the gate, which
+            /// such a load does not need.
+            #[track_caller]
+            pub(crate) fn load_of_another(&self, order: Ordering) -> $value {
+                self.0.load(order)
+            }
+
+            /// Loads a count for which an older value is as good as the newest. loom explores only
+            /// the newest.
+            #[track_caller]
+            pub(crate) fn load_count(&self, order: Ordering) -> $value {
+                self.0.fetch_add(0, order)
+            }
+        }
+    };
+}
+
+loads!(AtomicU32, u32);
+loads!(AtomicU64, u64);
+
 /// The word of a `SharedCount`. The models of `node::timer_ref` use a modelled one. In all other
 /// models it is an ordinary atomic, which loom does not explore: it is part of none of their
 /// protocols.
@@ -140,6 +167,10 @@ impl Count {
 std::thread_local!(static THREADS_COME_AND_GO: Cell<bool> = const { Cell::new(false) });
 
 /// While it exists, threads begin and end in this model.
+///
+/// In most of loom's models all is there from the beginning, and what a thread caches is dropped at
+/// its end: otherwise loom would explore each look of the worker before and after the beginning and
+/// the end of each thread.
 pub struct Threads(());
 
 impl Threads {
@@ -156,8 +187,129 @@ impl Drop for Threads {
 }
 
 pub(crate) fn threads_come_and_go() -> bool {
-    THREADS_COME_AND_GO.get()
+    cfg!(hashed_wheel_shuttle) || THREADS_COME_AND_GO.get()
 }
+
+/// A queue of what threads leave when they end. loom sees it if [`threads_come_and_go`], and then
+/// also a look at an empty queue.
+///
+/// A `pop` is ordered after every `push` before it, in crossbeam's queue only after that of its
+/// value. No model has two threads that have ended, so no proof depends on that.
+pub(crate) struct IdleQueue<T> {
+    values: std::sync::Mutex<VecDeque<T>>,
+    order: loom::sync::atomic::AtomicUsize,
+}
+
+impl<T> IdleQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self { values: std::sync::Mutex::default(), order: loom::sync::atomic::AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        self.reach(Ordering::Release);
+        self.values.lock().unwrap().push_back(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.reach(Ordering::Relaxed);
+        let value = self.values.lock().unwrap().pop_front()?;
+        self.reach(Ordering::Acquire);
+        Some(value)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reach(Ordering::Relaxed);
+        self.values.lock().unwrap().is_empty()
+    }
+
+    fn reach(&self, order: Ordering) {
+        if threads_come_and_go() {
+            self.order.fetch_add(0, order);
+        }
+    }
+}
+
+/// Tells loom about accesses to memory that is not atomic. The model fails if two accesses are
+/// concurrent and one of them is a change, or if a value is taken out that is not there.
+pub(crate) struct Access {
+    is_full: std::sync::atomic::AtomicBool,
+    #[cfg(not(hashed_wheel_shuttle))]
+    cell: loom::cell::UnsafeCell<()>,
+}
+
+impl Access {
+    pub(crate) fn new() -> Self {
+        Self {
+            is_full: std::sync::atomic::AtomicBool::new(false),
+            #[cfg(not(hashed_wheel_shuttle))]
+            cell: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// A value was put in.
+    pub(crate) fn fill(&self) {
+        self.is_full.store(true, Ordering::Relaxed);
+    }
+
+    /// The value is taken out.
+    #[track_caller]
+    pub(crate) fn empty(&self) {
+        assert!(self.is_full.swap(false, Ordering::Relaxed), "a value is taken out once");
+    }
+
+    #[track_caller]
+    pub(crate) fn change(&self) {
+        #[cfg(not(hashed_wheel_shuttle))]
+        self.cell.with_mut(|_| ());
+    }
+
+    #[track_caller]
+    pub(crate) fn look(&self) {
+        #[cfg(not(hashed_wheel_shuttle))]
+        self.cell.with(|_| ());
+    }
+}
+
+/// A queue whose consumer depends on whether it is empty: loom explores what it sees of each push.
+/// It has one consumer at a time.
+#[cfg(not(hashed_wheel_shuttle))]
+pub(crate) struct SeenQueue<T> {
+    /// The values, and how many were ever taken out.
+    values: std::sync::Mutex<(VecDeque<T>, u64)>,
+    pushed: super::AtomicU64,
+}
+
+#[cfg(not(hashed_wheel_shuttle))]
+impl<T> SeenQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self { values: std::sync::Mutex::default(), pushed: super::AtomicU64::new(0) }
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        // loom switches threads before an operation on an atomic only, so no thread sees the count
+        // without the value.
+        self.pushed.fetch_add(1, Ordering::Release);
+        self.values.lock().unwrap().0.push_back(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let (values, popped) = &mut *self.values.lock().unwrap();
+        *popped += 1;
+        values.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // Only the consumer loads it.
+        let pushed = self.pushed.load_of_another(Ordering::Acquire);
+        pushed == self.values.lock().unwrap().1
+    }
+}
+
+#[cfg(hashed_wheel_shuttle)]
+pub(crate) use super::SegQueue as SeenQueue;
 
 /// The place of a thread's counts in the list of all counts. loom sees it if threads come and go.
 pub(crate) struct OnceLock<T> {
