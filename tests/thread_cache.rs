@@ -99,17 +99,17 @@ fn a_thread_that_ends_keeps_nothing() {
 }
 
 #[test]
-fn a_thread_that_uses_another_timer_releases_the_stopped_one() {
-    let (timer, driver, memory) = timer();
+fn a_thread_that_uses_another_timer_releases_all_stopped_ones() {
+    let timers = [(); 3].map(|()| timer());
     let helper = Helper::new();
-    let its_timer = timer.clone();
-    helper.call(move || drop(use_timer(&its_timer)));
-    drop((timer, driver));
+    let its_timers = timers.each_ref().map(|(timer, ..)| timer.clone());
+    helper.call(move || its_timers.iter().for_each(|timer| drop(use_timer(timer))));
+    let memories = timers.map(|(.., memory)| memory);
     helper.call(|| {
         let (other, _driver) = HashedWheelTimer::builder().clock(StoppedClock).build_driven().unwrap();
         use_timer(&other);
     });
-    assert!(is_freed(&memory));
+    assert!(memories.iter().all(is_freed));
     helper.end();
 }
 

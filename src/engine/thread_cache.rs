@@ -330,6 +330,17 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_retires_what_all_ended_threads_have_left() {
+        let mut t = Driven::new();
+        on_a_thread(|| {
+            t.schedule(TICK);
+            on_a_thread(|| t.schedule(TICK));
+        });
+        t.turn();
+        assert!(t.shared().idle_nodes.take().is_none());
+    }
+
+    #[test]
     fn a_reset_needs_a_cache_only_if_it_pushes_a_message() {
         let mut t = Driven::new();
         let timeout = t.schedule(TICK * 3);

@@ -259,6 +259,19 @@ mod tests {
         assert_eq!((value.references(), local.references), (1, 1));
     }
 
+    #[test]
+    fn shared_count_changes_once_for_hundreds_of_references() {
+        let value = Arc::new(Value::default());
+        let mut local = LocalCount::new(Arc::downgrade(&value));
+        let taken: Vec<_> = (0..500).map(|_| (local.take(), value.references())).collect();
+        let first = taken[0].1;
+        assert!(taken.iter().all(|(_, references)| *references == first));
+        for (reference, _) in taken {
+            assert!(local.put(reference));
+            assert_eq!(value.references(), first);
+        }
+    }
+
     /// One batch stays, so that the next references need not change the shared count either.
     #[test]
     fn more_than_two_batches_in_reserve_give_one_back() {
