@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | – | `IN_FLIGHT` | `new_timeout`, which then pushes a message ([`begin`](StateWord::begin)) | plain store: no other thread has the node |
 //! | `IN_FLIGHT` | `IN_WHEEL` | the worker, which has the message and puts the node into the wheel ([`enter_wheel`](StateWord::enter_wheel)) | `Acquire`; plain if no handle is left |
-//! | `IN_FLIGHT`, `IN_WHEEL` | same state, later deadline | `reset`; the wheel's tick may now be too early, never too late | `Release` |
+//! | `IN_FLIGHT`, `IN_WHEEL` | same state, later or equal deadline | `reset`; the wheel's tick may now be too early, never too late | `Release` |
 //! | `IN_FLIGHT` | `IN_FLIGHT`, earlier deadline | `reset` | `Release` |
 //! | `IN_WHEEL` | `IN_FLIGHT`, earlier deadline | `reset`, which then pushes a message | `Release` |
 //! | `IN_FLIGHT`, `IN_WHEEL` | `CANCELLED` | `cancel`, which pushes a message if the node was `IN_WHEEL` ([`cancel_seen`](StateWord::cancel_seen)); `stop` ([`cancel`](StateWord::cancel)); `new_timeout`, if the timer closes ([`withdraw`](StateWord::withdraw)) | `AcqRel` |
