@@ -744,6 +744,13 @@ pub const ROWS: &[Row] = &[
     // Atomics whose orders the environment can weaken: inside/sync/model.rs.
     always("sync/model.rs", "struct $name(«loom::sync::atomic::$name», Gate)", "inside::$name"),
     always("sync/model.rs", "Self(«loom::sync::atomic::$name»::new(value)", "inside::$name"),
+    // Fences whose order loom explores: inside/sync/model.rs.
+    always("sync/model.rs", "pub(crate) use «loom::sync::atomic::fence»;", "inside::fence"),
+    always(
+        "engine/state.rs",
+        "pub(crate) fn new() -> Self { «»Self { word: AtomicU64::new(0),",
+        "crate::sync::inside::set_fences();",
+    ),
     // The batched reference counts, which loom explores only in their own models:
     // inside/sync/model.rs.
     always("node/timer_ref.rs", "Arc, «AtomicUsize», Ordering, Weak", "inside::Count as AtomicUsize"),

@@ -1,11 +1,11 @@
 //! Atomics whose orders the environment can weaken, loads and queues of which loom explores less,
 //! accesses to memory that is not atomic, and a count of started threads.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::panic::Location;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 #[cfg(hashed_wheel_shuttle)]
 use shuttle as loom;
@@ -510,6 +510,25 @@ impl PageWord {
             }
         }
     }
+}
+
+std::thread_local! {
+    /// Belongs to the timer that was built last.
+    static FENCES: RefCell<Option<Arc<loom::sync::atomic::AtomicUsize>>> = const { RefCell::new(None) };
+}
+
+/// From now on fences are those of another timer.
+pub(crate) fn set_fences() {
+    FENCES.set(Some(Arc::default()));
+}
+
+/// A fence. loom takes no two fences for dependent, so it would not explore both orders of them. A
+/// relaxed read-modify-write operation before each fence makes it do so, and orders nothing else.
+pub(crate) fn fence(order: Ordering) {
+    if let Some(fences) = FENCES.with_borrow(Option::clone) {
+        fences.fetch_add(0, Ordering::Relaxed);
+    }
+    loom::sync::atomic::fence(order);
 }
 
 /// The request to take one side of an order away from the atomic operations in some lines of a

@@ -52,7 +52,7 @@
 //! | | drain, expiry | `reset::reset_to_later_deadline_during_drain_moves_the_deadline`, `reset::reset_in_time_moves_the_deadline` |
 //! | | falling asleep | –: it tells the worker nothing |
 //! | | stop | `reset::reset_to_later_deadline_keeps_nothing_from_stop` |
-//! | reset, to the same deadline | drain, expiry | `reset::reset_to_the_same_deadline_during_drain_changes_nothing`, `orders::task_sees_writes_before_reset_to_the_same_deadline`; otherwise it is a reset to a later deadline |
+//! | reset, to the same deadline | drain, expiry | `reset::reset_to_the_same_deadline_during_drain_changes_nothing`; otherwise it is a reset to a later deadline |
 //! | reset, either | drop of its handle, turn | `refs::reset_survives_drop_of_its_handle`, `refs::reset_and_drop_of_its_handle_move_the_deadline` |
 //! | | new timeout, start, dispatch | –: they share only the state, which both read; the timeout has expired before the dispatch |
 //! | turn | turn | –: a turn has the worker's lock, and a driver turns by `&mut self` |
