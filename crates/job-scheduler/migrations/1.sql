@@ -26,9 +26,9 @@ CREATE TABLE @job (
     timeout_us     bigint CHECK (timeout_us > 0),
     -- A run that was interrupted more often is not repeated.
     max_interruptions integer NOT NULL DEFAULT 10 CHECK (max_interruptions >= 0),
-    -- The first due time that is not claimed. NULL: there is none. The nodes cannot read years
-    -- after 9999.
-    next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '10000-01-01 00:00:00+00'),
+    -- The first due time that is not claimed. NULL: there is none. The nodes cannot read
+    -- times after 9999-12-30 22:00.
+    next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '9999-12-30 00:00:00+00'),
     enabled        boolean NOT NULL DEFAULT true,
     -- Why a node has disabled the job.
     disabled_reason        text
@@ -42,7 +42,7 @@ CREATE INDEX job_due ON @job (handler, next_run) WHERE enabled AND next_run IS N
 CREATE TABLE @node (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name        text NOT NULL,
-    alive_until timestamptz NOT NULL
+    alive_until timestamptz NOT NULL CHECK (isfinite(alive_until) AND alive_until < '9999-12-30 00:00:00+00')
 );
 
 -- The runs and their results. While a run is claimed or running, its owner has a row in `node`.
@@ -79,6 +79,9 @@ CREATE TABLE @run (
     error        text,
     -- A due time has one run, even if `next_run` was set back.
     UNIQUE (job, due),
+    -- The nodes cannot read others.
+    CHECK (LEAST(due, start_at, misses_until, started, finished) > '-infinity'
+        AND GREATEST(due, start_at, misses_until, started, finished) < '9999-12-30 00:00:00+00'),
     CHECK (owner IS NOT NULL OR state NOT IN ('claimed', 'running'))
 );
 CREATE INDEX run_owned ON @run (owner) WHERE state IN ('claimed', 'running');

@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
 
+use crate::caught::caught;
+
 type Messages = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, Error>>> + Send>;
 type Connecting = Pin<Box<dyn Future<Output = Result<(Client, Messages), Error>> + Send>>;
 
@@ -58,8 +60,8 @@ impl Connector {
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
         let (client, mut messages) = (self.connect)(config).await?;
         tokio::spawn(async move {
-            // An error closes the connection. The next call of the client reports that.
-            while let Some(Ok(message)) = poll_fn(&mut messages).await {
+            // An error or a panic closes the connection. The next call of the client reports that.
+            while let Ok(Some(Ok(message))) = caught(poll_fn(&mut messages)).await {
                 if matches!(message, AsyncMessage::Notification(_)) {
                     wake.notify_one();
                 }

@@ -43,6 +43,9 @@ pub enum Error {
     },
     /// The node has not renewed its lease in time, and other nodes take over its runs.
     LeaseLost,
+    /// The code of a node has panicked, with this message. The node starts again, as after an error of
+    /// the database.
+    Panic(String),
     /// The timer is stopped, or has reached its limit.
     Timer(NewTimeoutError),
 }
@@ -62,6 +65,7 @@ impl fmt::Display for Error {
                 write!(f, "the tables have version {found}, and this program knows versions up to {known}")
             }
             Self::LeaseLost => f.write_str("the lease of this node has ended"),
+            Self::Panic(message) => write!(f, "the scheduler {message}"),
             Self::Timer(error) => write!(f, "timer error: {error}"),
         }
     }

@@ -1,6 +1,5 @@
 //! The handlers of a node, and what a handler learns about its run.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +11,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use crate::json;
 use crate::store::Run;
 
 /// What a handler learns about the run that it executes.
@@ -101,8 +102,8 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for RunError {
     }
 }
 
-type Execution = Pin<Box<dyn Future<Output = Result<Value, RunError>> + Send>>;
-type Handler = Arc<dyn Fn(Context, Value) -> Execution + Send + Sync>;
+type Execution = Pin<Box<dyn Future<Output = Result<Box<RawValue>, RunError>> + Send>>;
+type Handler = Arc<dyn Fn(Context, Box<RawValue>) -> Execution + Send + Sync>;
 
 /// The handlers by name.
 #[derive(Clone, Default)]
@@ -118,18 +119,19 @@ impl Handlers {
         R: Serialize,
     {
         let function = Arc::new(function);
-        let handler = move |context, payload| {
+        let handler = move |context, payload: Box<RawValue>| {
             let function = function.clone();
             Box::pin(async move {
                 // It does not become readable by waiting.
-                let payload = serde_json::from_value(payload).map_err(|error| {
+                let payload = serde_json::from_str(payload.get()).map_err(|error| {
                     RunError::permanent(format!("the handler cannot read the payload: {error}"))
                 })?;
                 let output = function(context, payload).await?;
                 let output = serde_json::to_value(output).map_err(|error| {
                     RunError::permanent(format!("the output cannot be converted to JSON: {error}"))
                 })?;
-                Ok(without_nul(output))
+                json::encode(&without_nul(output))
+                    .map_err(|why| RunError::permanent(format!("the output {why}")))
             }) as Execution
         };
         self.0.insert(name, Arc::new(handler)).is_none()
@@ -140,7 +142,7 @@ impl Handlers {
     }
 
     /// Executes a run. Its job has a handler here, because a node reads no other jobs.
-    pub(crate) fn execute(&self, run: &Run, payload: Value) -> Execution {
+    pub(crate) fn execute(&self, run: &Run, payload: Box<RawValue>) -> Execution {
         let context = Context {
             job: run.job,
             run: run.id,
@@ -165,16 +167,20 @@ impl fmt::Debug for Handlers {
     }
 }
 
-/// Returns the message of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.map_or_else(|| "the handler panicked".into(), |text| format!("the handler panicked: {text}"))
+/// The maximum length of the text of an error in the database, in bytes.
+const MAX_ERROR: usize = 64 << 10;
+
+/// Returns the text of an error for the database. A long one is cut: a statement that writes it must
+/// end well within a lease.
+pub(crate) fn error_text(text: &str) -> String {
+    let end = (0..=MAX_ERROR.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    let cut = if text.len() > MAX_ERROR { " ..." } else { "" };
+    text_without_nul(&text[..end.unwrap_or(0)]) + cut
 }
 
 /// PostgreSQL's types `text` and `jsonb` do not support NUL. Without the replacement, every node
 /// that runs this job would fail.
-pub(crate) fn text_without_nul(text: &str) -> String {
+fn text_without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
@@ -196,16 +202,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn nul_is_replaced_everywhere() {
-        let value = json!({ "a\0": ["b\0", 1, null], "c": "d" });
-        assert_eq!(without_nul(value), json!({ "a\u{fffd}": ["b\u{fffd}", 1, null], "c": "d" }));
+    fn long_errors_are_cut() {
+        assert_eq!(error_text("a\0b"), "a\u{fffd}b");
+        assert_eq!(error_text(&"a".repeat(MAX_ERROR)).len(), MAX_ERROR);
+        // Characters of three bytes, of which the last one does not fit.
+        let text = error_text(&"€".repeat(MAX_ERROR));
+        assert_eq!(text, "€".repeat(MAX_ERROR / 3) + " ...");
     }
 
     #[test]
-    fn message_of_a_panic_is_kept() {
-        let panicked = |panic: Box<dyn Any + Send>| panic_message(&*panic);
-        assert_eq!(panicked(Box::new("why")), "the handler panicked: why");
-        assert_eq!(panicked(Box::new(String::from("why"))), "the handler panicked: why");
-        assert_eq!(panicked(Box::new(())), "the handler panicked");
+    fn nul_is_replaced_everywhere() {
+        let value = json!({ "a\0": ["b\0", 1, null], "c": "d" });
+        assert_eq!(without_nul(value), json!({ "a\u{fffd}": ["b\u{fffd}", 1, null], "c": "d" }));
     }
 }

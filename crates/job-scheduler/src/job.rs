@@ -6,8 +6,10 @@ use jiff::{SignedDuration, Timestamp, TimestampRound, Unit};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::error::Error;
+use crate::json;
 use crate::schedule::{Misfire, Schedule};
 
 /// A payload: the data of a job, and thereby what it does.
@@ -16,7 +18,7 @@ use crate::schedule::{Misfire, Schedule};
 /// [`SchedulerBuilder::handler`](crate::SchedulerBuilder::handler) registers the handler for that
 /// name.
 ///
-/// The data are stored as JSON. A newer program must be able to read what an older one has stored,
+/// The data are stored as JSON, of at most 4 MiB and 127 levels. A newer program must be able to read what an older one has stored,
 /// so give new fields `#[serde(default)]`.
 ///
 /// # Examples
@@ -156,7 +158,7 @@ enum Start {
 /// The parts of a valid job, in the units of the database.
 pub(crate) struct Checked {
     pub(crate) handler: String,
-    pub(crate) payload: Value,
+    pub(crate) payload: Box<RawValue>,
     pub(crate) schedule: Schedule,
     pub(crate) time_zone: String,
     /// Not earlier than this. `None`: the database's present, and a delay.
@@ -328,9 +330,10 @@ impl NewJob {
         if self.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(Error::Invalid("a timeout must be at least 1ms".into()));
         }
+        let payload = self.payload.map_err(Error::Payload)?;
         Ok(Checked {
             handler: self.handler,
-            payload: self.payload.map_err(Error::Payload)?,
+            payload: json::encode(&payload).map_err(|why| Error::Invalid(format!("the payload {why}")))?,
             schedule: schedule.map_err(Error::Invalid)?,
             time_zone: self.time_zone,
             start,

@@ -2,11 +2,13 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio_postgres::types::Type;
+use serde_json::value::RawValue;
+use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
 use crate::job::{Checked, NewJob};
+use crate::json::decode_or_text;
 use crate::schedule::Schedule;
 use crate::sql::Names;
 
@@ -148,7 +150,9 @@ pub struct Job {
     pub key: Option<String>,
     /// The name of its handler.
     pub handler: String,
-    /// Its data.
+    /// Its data. PostgreSQL stores documents that `serde_json` does not read: with more than 127
+    /// levels, and with numbers that no `f64` can have. They are strings with the text of the
+    /// document here, and fail the run.
     pub payload: Value,
     /// Its schedule, for example `once`, `every 500ms` or `cron 0 30 3 * * *`.
     pub schedule: String,
@@ -214,7 +218,8 @@ pub struct RunInfo {
     pub started: Option<Timestamp>,
     /// When it has ended.
     pub finished: Option<Timestamp>,
-    /// What the handler has returned.
+    /// What the handler has returned. (A document that `serde_json` does not read, as in
+    /// [`Job::payload`], is a string with its text.)
     pub output: Option<Value>,
     /// Why the last execution failed, or why it was skipped.
     pub error: Option<String>,
@@ -254,7 +259,8 @@ impl Jobs {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a setting is invalid, or if the pattern has no due time.
+    /// [`Error::Invalid`] if a setting is invalid, if the pattern has no due time, or if the payload
+    /// has more than 4 MiB of JSON or more than 127 levels.
     /// [`Error::Payload`] and [`Error::Database`].
     pub async fn enqueue(&self, client: &impl GenericClient, job: NewJob) -> Result<Enqueued, Error> {
         let job = job.check()?;
@@ -265,7 +271,7 @@ impl Jobs {
                 &[
                     (&job.key, Type::TEXT),
                     (&job.handler, Type::TEXT),
-                    (&job.payload, Type::JSONB),
+                    (&Json(&job.payload), Type::JSONB),
                     (&job.schedule.to_string(), Type::TEXT),
                     (&job.time_zone, Type::TEXT),
                     (&job.jitter, Type::INT8),
@@ -282,12 +288,12 @@ impl Jobs {
                 ],
             )
             .await?;
-        let outcome = match row.get(1) {
+        let outcome = match row.try_get(1)? {
             "found" => Outcome::Found,
             "replaced" => Outcome::Replaced,
             _ => Outcome::Added,
         };
-        Ok(Enqueued { job: row.get(0), outcome })
+        Ok(Enqueued { job: row.try_get(0)?, outcome })
     }
 
     /// Returns the first due time. `None`: the database computes it.
@@ -297,7 +303,7 @@ impl Jobs {
             Some(start) => start,
             None => {
                 let text = "SELECT clock_timestamp() + $1 * interval '1 microsecond'";
-                client.query_typed_one(text, &[(&job.delay, Type::INT8)]).await?.get(0)
+                client.query_typed_one(text, &[(&job.delay, Type::INT8)]).await?.try_get(0)?
             }
         };
         let none = || Error::Invalid(format!("'{}' has no due time after {start}", job.schedule));
@@ -351,11 +357,11 @@ impl Jobs {
         let Some(row) = transaction.query_opt(&self.names.complete(LOCK), &[&job]).await? else {
             return Ok(false);
         };
-        if row.get(4) {
+        if row.try_get(4)? {
             return Ok(true);
         }
-        let schedule = Schedule::parse(row.get(0), row.get(1)).map_err(Error::Invalid)?;
-        let (next_run, now): (Option<Timestamp>, Timestamp) = (row.get(2), row.get(3));
+        let schedule = Schedule::parse(row.try_get(0)?, row.try_get(1)?).map_err(Error::Invalid)?;
+        let (next_run, now): (Option<Timestamp>, Timestamp) = (row.try_get(2)?, row.try_get(3)?);
         let next_run = next_run.and_then(|next_run| match schedule {
             _ if next_run >= now => Some(next_run),
             Schedule::Once => Some(now),
@@ -400,7 +406,7 @@ impl Jobs {
     /// ```
     pub async fn run_now(&self, client: &impl GenericClient, job: i64) -> Result<Option<i64>, Error> {
         let row = client.query_opt(&self.names.complete(RUN_NOW), &[&job]).await?;
-        Ok(row.map(|row| row.get(0)))
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Returns at most `limit` jobs whose number is greater than `after`, in the order of numbers.
@@ -428,7 +434,7 @@ impl Jobs {
     /// ```
     pub async fn list(&self, client: &impl GenericClient, after: i64, limit: u32) -> Result<Vec<Job>, Error> {
         let rows = client.query(&self.names.complete(LIST), &[&after, &i64::from(limit)]).await?;
-        Ok(rows.iter().map(job).collect())
+        Ok(rows.iter().map(job).collect::<Result<_, _>>()?)
     }
 
     /// Returns a job.
@@ -437,7 +443,8 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn get(&self, client: &impl GenericClient, id: i64) -> Result<Option<Job>, Error> {
-        Ok(client.query_opt(&self.names.complete(GET), &[&id]).await?.as_ref().map(job))
+        let row = client.query_opt(&self.names.complete(GET), &[&id]).await?;
+        Ok(row.as_ref().map(job).transpose()?)
     }
 
     /// Returns the number of the job with this key. It may be finished.
@@ -446,7 +453,8 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn find(&self, client: &impl GenericClient, key: &str) -> Result<Option<i64>, Error> {
-        Ok(client.query_opt(&self.names.complete(FIND), &[&key]).await?.map(|row| row.get(0)))
+        let row = client.query_opt(&self.names.complete(FIND), &[&key]).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Returns the last runs of a job, at most `limit`, the latest due time first. Results are
@@ -462,7 +470,7 @@ impl Jobs {
         limit: u32,
     ) -> Result<Vec<RunInfo>, Error> {
         let rows = client.query(&self.names.complete(HISTORY), &[&job, &i64::from(limit)]).await?;
-        Ok(rows.iter().map(run_info).collect())
+        Ok(rows.iter().map(run_info).collect::<Result<_, _>>()?)
     }
 
     /// Returns the nodes, among them lost ones whose runs are not taken over yet.
@@ -484,28 +492,32 @@ impl Jobs {
     /// ```
     pub async fn nodes(&self, client: &impl GenericClient) -> Result<Vec<NodeInfo>, Error> {
         let rows = client.query(&self.names.complete(NODES), &[]).await?;
-        let node = |row: &Row| NodeInfo {
-            id: row.get(0),
-            name: row.get(1),
-            alive_until: row.get(2),
-            is_alive: row.get(3),
-        };
-        Ok(rows.iter().map(node).collect())
+        Ok(rows.iter().map(node_info).collect::<Result<_, _>>()?)
     }
 }
 
-fn job(row: &Row) -> Job {
-    Job {
-        id: row.get(0),
-        key: row.get(1),
-        handler: row.get(2),
-        payload: row.get(3),
-        schedule: row.get(4),
-        time_zone: row.get(5),
-        next_run: row.get(6),
-        enabled: row.get(7),
-        disabled_reason: row.get(8),
-    }
+fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
+    let Json(payload): Json<&RawValue> = row.try_get(3)?;
+    Ok(Job {
+        id: row.try_get(0)?,
+        key: row.try_get(1)?,
+        handler: row.try_get(2)?,
+        payload: decode_or_text(payload),
+        schedule: row.try_get(4)?,
+        time_zone: row.try_get(5)?,
+        next_run: row.try_get(6)?,
+        enabled: row.try_get(7)?,
+        disabled_reason: row.try_get(8)?,
+    })
+}
+
+pub(crate) fn node_info(row: &Row) -> Result<NodeInfo, tokio_postgres::Error> {
+    Ok(NodeInfo {
+        id: row.try_get(0)?,
+        name: row.try_get(1)?,
+        alive_until: row.try_get(2)?,
+        is_alive: row.try_get(3)?,
+    })
 }
 
 pub(crate) fn run_state(text: &str) -> RunState {
@@ -523,21 +535,22 @@ pub(crate) fn run_state(text: &str) -> RunState {
     }
 }
 
-fn run_info(row: &Row) -> RunInfo {
-    RunInfo {
-        id: row.get("id"),
-        job: row.get("job"),
-        due: row.get("due"),
-        state: run_state(row.get("state")),
-        attempt: row.get("attempt"),
-        interrupted: row.get("interrupted"),
-        taken_over: row.get("taken_over"),
-        misses_until: row.get("misses_until"),
-        node: row.get("owner"),
-        start_at: row.get("start_at"),
-        started: row.get("started"),
-        finished: row.get("finished"),
-        output: row.get("output"),
-        error: row.get("error"),
-    }
+fn run_info(row: &Row) -> Result<RunInfo, tokio_postgres::Error> {
+    let output: Option<Json<&RawValue>> = row.try_get("output")?;
+    Ok(RunInfo {
+        id: row.try_get("id")?,
+        job: row.try_get("job")?,
+        due: row.try_get("due")?,
+        state: run_state(row.try_get("state")?),
+        attempt: row.try_get("attempt")?,
+        interrupted: row.try_get("interrupted")?,
+        taken_over: row.try_get("taken_over")?,
+        misses_until: row.try_get("misses_until")?,
+        node: row.try_get("owner")?,
+        start_at: row.try_get("start_at")?,
+        started: row.try_get("started")?,
+        finished: row.try_get("finished")?,
+        output: output.map(|Json(text)| decode_or_text(text)),
+        error: row.try_get("error")?,
+    })
 }

@@ -106,14 +106,16 @@
 //! | `job_scheduler_duration_seconds` | `handler` | histogram of the times of executions |
 //! | `job_scheduler_runs_held` | | gauge: runs that the node has read ahead or is executing |
 //! | `job_scheduler_taken_over_total` | | counter of runs that the node has taken over |
-//! | `job_scheduler_restarts_total` | | counter: the node has lost its lease or its connections, and starts again |
+//! | `job_scheduler_restarts_total` | | counter: the node has lost its lease or its connections, or has panicked, and starts again |
 
+mod caught;
 mod clock;
 mod connect;
 mod error;
 mod handler;
 mod job;
 mod jobs;
+mod json;
 mod migrate;
 mod observe;
 mod overview;

@@ -33,11 +33,11 @@ async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -
     // A separate question, because CREATE TABLE IF NOT EXISTS needs a right that a node may lack.
     let table = names.complete("@migration");
     let exists = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?;
-    if !exists.get::<_, bool>(0) {
+    if !exists.try_get::<_, bool>(0)? {
         // CREATE SCHEMA IF NOT EXISTS needs a right on the database, even if the schema exists.
         let exists =
             transaction.query_one("SELECT to_regnamespace($1) IS NOT NULL", &[&names.schema()]).await?;
-        if !exists.get::<_, bool>(0) {
+        if !exists.try_get::<_, bool>(0)? {
             transaction.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", names.schema())).await?;
         }
         let create = "CREATE TABLE @migration \
@@ -45,5 +45,5 @@ async fn version(transaction: &tokio_postgres::Transaction<'_>, names: &Names) -
         transaction.batch_execute(&names.complete(create)).await?;
     }
     let newest = names.complete("SELECT COALESCE(max(version), 0) FROM @migration");
-    Ok(transaction.query_one(&newest, &[]).await?.get(0))
+    transaction.query_one(&newest, &[]).await?.try_get(0).map_err(Error::from)
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::jobs::{Jobs, NodeInfo, RunState, run_state};
+use crate::jobs::{Jobs, NodeInfo, RunState, node_info, run_state};
 
 /// Each part reads by an index, and no more rows than its limit. `$1`: the length of the lists.
 const COUNTS: &str = "
@@ -162,46 +162,46 @@ impl Jobs {
         let query = async |text: &str| client.query_one(&self.names.complete(text), &[]).await;
         let list = async |text: &str| -> Result<Vec<ActiveRun>, Error> {
             let rows = client.query(&self.names.complete(text), &[&limit]).await?;
-            Ok(rows.iter().map(active_run).collect())
+            Ok(rows.iter().map(active_run).collect::<Result<_, _>>()?)
         };
         let counts = query(COUNTS).await?;
         let ended = query(ENDED).await?;
         let nodes = client.query(&self.names.complete(NODES), &[]).await?;
+        let lateness = |column| Ok::<_, Error>(Duration::from_secs_f64(ended.try_get(column)?));
         Ok(Overview {
-            now: counts.get(0),
-            jobs: count(&counts, 1),
-            waiting: count(&counts, 2),
-            blocked: count(&counts, 3),
-            nodes: nodes.iter().map(node_load).collect(),
-            done: count(&ended, 0),
-            failed: count(&ended, 1),
-            omitted: count(&ended, 2),
-            lateness: [3, 4, 5].map(|column| Duration::from_secs_f64(ended.get(column))),
+            now: counts.try_get(0)?,
+            jobs: count(&counts, 1)?,
+            waiting: count(&counts, 2)?,
+            blocked: count(&counts, 3)?,
+            nodes: nodes.iter().map(node_load).collect::<Result<_, _>>()?,
+            done: count(&ended, 0)?,
+            failed: count(&ended, 1)?,
+            omitted: count(&ended, 2)?,
+            lateness: [lateness(3)?, lateness(4)?, lateness(5)?],
             running: list(RUNNING).await?,
             next: list(NEXT).await?,
         })
     }
 }
 
-fn count(row: &Row, column: usize) -> u64 {
-    row.get::<_, i64>(column).unsigned_abs()
+fn count(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
+    Ok(row.try_get::<_, i64>(column)?.unsigned_abs())
 }
 
-fn node_load(row: &Row) -> NodeLoad {
-    let node = NodeInfo { id: row.get(0), name: row.get(1), alive_until: row.get(2), is_alive: row.get(3) };
-    NodeLoad { node, claimed: count(row, 4), running: count(row, 5) }
+fn node_load(row: &Row) -> Result<NodeLoad, tokio_postgres::Error> {
+    Ok(NodeLoad { node: node_info(row)?, claimed: count(row, 4)?, running: count(row, 5)? })
 }
 
-fn active_run(row: &Row) -> ActiveRun {
-    ActiveRun {
-        run: row.get(0),
-        job: row.get(1),
-        handler: row.get(2),
-        state: row.get::<_, Option<&str>>(3).map(run_state),
-        start_at: row.get(4),
-        started: row.get(5),
-        attempt: row.get(6),
-        interrupted: row.get(7),
-        node: row.get(8),
-    }
+fn active_run(row: &Row) -> Result<ActiveRun, tokio_postgres::Error> {
+    Ok(ActiveRun {
+        run: row.try_get(0)?,
+        job: row.try_get(1)?,
+        handler: row.try_get(2)?,
+        state: row.try_get::<_, Option<&str>>(3)?.map(run_state),
+        start_at: row.try_get(4)?,
+        started: row.try_get(5)?,
+        attempt: row.try_get(6)?,
+        interrupted: row.try_get(7)?,
+        node: row.try_get(8)?,
+    })
 }

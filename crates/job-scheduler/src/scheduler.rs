@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, Socket};
 
+use crate::caught::caught;
 use crate::connect::Connector;
 use crate::error::Error;
 use crate::handler::{Context, Handlers, RunError};
@@ -91,8 +92,9 @@ impl SchedulerBuilder {
     /// example during the roll-out of a new version.
     ///
     /// The handler is a task of the runtime. Code that blocks belongs into
-    /// [`spawn_blocking`](tokio::task::spawn_blocking). The output is stored as JSON. An `Err` or a
-    /// panic is a failure, and its text is stored. The future is dropped at an `.await` if it
+    /// [`spawn_blocking`](tokio::task::spawn_blocking). The output is stored as JSON. It is a failure
+    /// without a retry if it has more than 4 MiB or more than 127 levels. An `Err` or a panic is a
+    /// failure, and the first 64 KiB of its text are stored. The future is dropped at an `.await` if it
     /// exceeds its [`timeout`](crate::NewJob::timeout), or if the node loses its lease.
     ///
     /// A job runs at least once for each due time. It runs more than once if a node is lost, if
@@ -388,7 +390,8 @@ async fn run(
         if *stop.borrow() != Stop::No || matches!(error, Error::Timer(_)) {
             return Err(error);
         }
-        observe::restarted(&error);
+        // A recorder of metrics may panic, and did so perhaps.
+        let _ = caught(async { observe::restarted(&error) }).await;
         if !matches!(error, Error::LeaseLost) {
             // The time of several nodes differs, so that they do not all connect at once.
             let pause = shared.timer.sleep(PAUSE.mul_f64(fastrand::f64().mul_add(0.5, 0.5)));
@@ -397,8 +400,9 @@ async fn run(
                 _ = stop.changed() => return Ok(()),
             }
         }
+        let open = caught(Session::open(shared.clone(), previous));
         opened = tokio::select! {
-            opened = Session::open(shared.clone(), previous) => opened,
+            opened = open => opened.unwrap_or_else(|message| Err(Error::Panic(message))),
             // It has no runs now. Those of the previous session are taken over after its lease.
             _ = stop.changed() => return Ok(()),
         };

@@ -19,23 +19,23 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::TimeoutError;
 use hashed_wheel::delay_queue::DelayQueue;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::caught::caught;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::handler::{RunError, panic_message, text_without_nul};
+use crate::handler::{RunError, error_text};
 use crate::observe::{self, End};
 use crate::schedule::Window;
 use crate::settings::Shared;
@@ -90,7 +90,7 @@ pub(crate) struct Stores {
 /// The end of an execution.
 struct Execution {
     run: Run,
-    result: Result<Value, Failure>,
+    result: Result<Box<RawValue>, Failure>,
     /// It was not executed.
     verdict: Option<Verdict>,
     retries: u32,
@@ -110,11 +110,15 @@ impl Failure {
     fn permanent(text: String) -> Self {
         Self { text, is_permanent: true }
     }
+
+    fn panicked(message: &str) -> Self {
+        Self { text: error_text(&format!("the handler {message}")), is_permanent: false }
+    }
 }
 
 impl From<RunError> for Failure {
     fn from(RunError { error, is_permanent }: RunError) -> Self {
-        Self { text: text_without_nul(&error.to_string()), is_permanent }
+        Self { text: error_text(&error.to_string()), is_permanent }
     }
 }
 
@@ -164,12 +168,15 @@ impl Session {
     ) -> (Result<(), Error>, Option<i64>) {
         let mut handlers = JoinSet::new();
         let (results, finished) = mpsc::unbounded_channel();
-        let result = tokio::select! {
-            result = self.lead(&mut stores.lead, stop) => result,
-            Err(error) = self.start(&stores.start, &mut handlers, results) => Err(error),
-            Err(error) = self.finish(&stores.finish, finished) => Err(error),
-            Err(error) = self.watch([&stores.start, &stores.finish]) => Err(error),
+        let session = async {
+            tokio::select! {
+                result = self.lead(&mut stores.lead, stop) => result,
+                Err(error) = self.start(&stores.start, &mut handlers, results) => Err(error),
+                Err(error) = self.finish(&stores.finish, finished) => Err(error),
+                Err(error) = self.watch([&stores.start, &stores.finish]) => Err(error),
+            }
         };
+        let result = caught(session).await.unwrap_or_else(|message| Err(Error::Panic(message)));
         let lease = self.shared.settings.lease;
         let have_ended = self.shared.timer.timeout(lease, handlers.shutdown()).await.is_ok();
         if have_ended && result.is_ok() {
@@ -494,11 +501,9 @@ async fn execute(
 ) {
     let began = Instant::now();
     let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
+    let late = at.duration_since(run.start_at).try_into().unwrap_or_default();
     let result = match verdict {
-        None => {
-            observe::started(&run, at.duration_since(run.start_at).try_into().unwrap_or_default());
-            perform(&shared, &run, payload, timeout).await
-        }
+        None => perform(&shared, &run, payload, timeout, late).await,
         Some(Verdict::Cancelled) => Err(Failure::permanent("the job is paused".into())),
         Some(Verdict::Abandoned) => Err(Failure::permanent(format!("interrupted {} times", run.interrupted))),
     };
@@ -508,32 +513,29 @@ async fn execute(
     let _ = results.send(execution);
 }
 
-/// Calls the handler. Every panic of the user's code is caught: otherwise the run would have no
-/// result while its node is alive, and no node would repeat it.
+/// Calls the handler. Every panic of the user's code is caught, also that of a recorder of metrics:
+/// otherwise the run would have no result while its node is alive, and no node would repeat it.
 async fn perform(
     shared: &Shared,
     run: &Run,
-    payload: Value,
+    payload: Box<RawValue>,
     timeout: Option<Duration>,
-) -> Result<Value, Failure> {
+    late: Duration,
+) -> Result<Box<RawValue>, Failure> {
     let mut handler = shared.handlers.execute(run, payload);
-    let execution = poll_fn(|context| {
+    let execution = caught(async {
+        observe::started(run, late);
         // The text of an error is made here, because that may panic too.
-        let poll = || handler.as_mut().poll(context).map(|result| result.map_err(Failure::from));
-        catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
-            let text = text_without_nul(&panic_message(&*panic));
-            // Its destructor may panic too.
-            mem::forget(panic);
-            Poll::Ready(Err(Failure { text, is_permanent: false }))
-        })
+        handler.as_mut().await.map_err(Failure::from)
     });
     let result = match timeout {
-        None => execution.await,
-        Some(limit) => match shared.timer.timeout(limit, execution).await {
-            Ok(result) => result,
-            Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
-            Err(_) => Err(RunError::from(format!("timed out after {limit:?}")).into()),
-        },
+        None => Ok(execution.await),
+        Some(limit) => shared.timer.timeout(limit, execution).await,
+    };
+    let result = match result {
+        Ok(result) => result.unwrap_or_else(|message| Err(Failure::panicked(&message))),
+        Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
+        Err(_) => Err(RunError::from(format!("timed out after {:?}", timeout.unwrap_or_default())).into()),
     };
     // Before the result is written: then another run of this job may start.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {

@@ -58,6 +58,28 @@ fn jobs_are_listed_shown_run_and_changed() {
     }
 }
 
+#[test]
+fn documents_that_cannot_be_read_are_shown_as_text() {
+    let Some(database) = server_or_skip(Database::start()) else { return };
+    let config: Config = database.url.parse().unwrap();
+    let runtime = runtime();
+    runtime.block_on(enqueue(config.clone())).unwrap();
+    let run = |arguments: &str| run(&database, arguments);
+    run("run 1");
+    let store = "UPDATE job_scheduler.job SET payload = '{\"n\": 1e400}'; UPDATE job_scheduler.run SET output = '[1e400]'";
+    let stored: Result<_, tokio_postgres::Error> = runtime.block_on(async {
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        client.batch_execute(store).await
+    });
+    stored.unwrap();
+    for (arguments, text) in [("list", "report"), ("show 1", "{\\\"n\\\": 1000"), ("history 1", "[1000")] {
+        let RunResult { status, text: shown } = run(arguments);
+        assert_eq!(status, Some(0), "{arguments}: {shown}");
+        assert!(shown.contains(text), "{arguments}: {shown}");
+    }
+}
+
 /// Starts a node, with a run that is executing, one that has ended, one that is read ahead, and one
 /// that is not read yet.
 async fn start(config: Config) -> Result<Scheduler, Error> {

@@ -33,7 +33,8 @@ const TAKE_OVER: &str = "
         FOR UPDATE SKIP LOCKED
     ) AS left_over
     WHERE run.id = left_over.id
-    RETURNING run.*";
+    RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
+        run.misses_until";
 
 /// Deletes lost nodes without runs. The runs of the others are for nodes with free capacity.
 const BURY: &str = "
@@ -50,7 +51,8 @@ const CLAIM_WAITING: &str = "
         FOR UPDATE OF run SKIP LOCKED
     ) AS waiting
     WHERE run.id = waiting.id
-    RETURNING run.*";
+    RETURNING run.id, run.job, run.handler, run.due, run.start_at, run.attempt, run.interrupted,
+        run.misses_until";
 
 /// For each handler on its own, in the order of an index, so that neither jobs without a handler on
 /// this node nor a large number of jobs that are due are read each time. Jobs beyond the limit that
@@ -144,11 +146,11 @@ impl<'a> Beat<'a> {
         if dead.is_empty() {
             return Ok(Vec::new());
         }
-        let dead: Vec<i64> = dead.iter().map(|row| row.get(0)).collect();
+        let dead = dead.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let room = limits.room as i64;
         let runs = self.query(TAKE_OVER, &[&self.node, &dead, &room, &limits.handlers]).await?;
         self.query(BURY, &[&dead]).await?;
-        Ok(runs.iter().map(run).collect())
+        runs.iter().map(run).collect()
     }
 
     /// Claims runs without an owner.
@@ -156,7 +158,7 @@ impl<'a> Beat<'a> {
         let Limits { window, room, handlers } = limits;
         let runs =
             self.query(CLAIM_WAITING, &[&self.node, &window.horizon, &(room as i64), &handlers]).await?;
-        Ok(runs.iter().map(run).collect())
+        runs.iter().map(run).collect()
     }
 
     /// Claims the first due times within the window that are not claimed. Also returns the number
@@ -169,11 +171,11 @@ impl<'a> Beat<'a> {
         for row in self.query(LOCK_DUE, &[&window.horizon, &(room as i64), &handlers]).await? {
             match read(&row) {
                 Ok((schedule, misfire)) => {
-                    next.push(Reverse((row.get::<_, Timestamp>(6), jobs.len())));
+                    next.push(Reverse((row.try_get::<_, Timestamp>(6)?, jobs.len())));
                     jobs.push((row, schedule, misfire));
                 }
                 Err(reason) => {
-                    self.query(DISABLE, &[&row.get::<_, i64>(0), &reason]).await?;
+                    self.query(DISABLE, &[&row.try_get::<_, i64>(0)?, &reason]).await?;
                 }
             }
         }
@@ -183,11 +185,11 @@ impl<'a> Beat<'a> {
             let Some(Reverse((due, index))) = next.pop() else { break };
             let (row, schedule, misfire) = &jobs[index];
             let (planned, next_run) = schedule.plan(*misfire, due, window);
-            let job = row.get(0);
+            let job = row.try_get(0)?;
             plans.push(Plan {
                 job,
-                handler: row.get(1),
-                start_at: due.saturating_add(jitter(row.get(5))).unwrap_or(due),
+                handler: row.try_get(1)?,
+                start_at: due.saturating_add(jitter(row.try_get(5)?)).unwrap_or(due),
                 planned,
             });
             next_runs.insert(job, next_run);
@@ -210,7 +212,7 @@ impl<'a> Beat<'a> {
         let misses_until: Vec<_> = plans.iter().map(|plan| plan.planned.misses_until).collect();
         let columns: [&(dyn ToSql + Sync); 8] =
             [&self.node, &jobs, &handlers, &due, &start_at, &is_skipped, &misses_until, &horizon];
-        Ok(self.query(CLAIM, &columns).await?.iter().map(run).collect())
+        self.query(CLAIM, &columns).await?.iter().map(run).collect()
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
@@ -223,7 +225,8 @@ impl<'a> Beat<'a> {
 }
 
 fn read(row: &Row) -> Result<(Schedule, Misfire), String> {
-    Ok((Schedule::parse(row.get(2), row.get(3))?, row.get::<_, &str>(4).parse()?))
+    let text = |column| row.try_get::<_, &str>(column).map_err(|error| error.to_string());
+    Ok((Schedule::parse(text(2)?, text(3)?)?, text(4)?.parse()?))
 }
 
 /// Returns a random duration below the limit.

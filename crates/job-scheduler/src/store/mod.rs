@@ -24,8 +24,9 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
 use crate::clock::Reading;
@@ -93,7 +94,7 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) id: i64,
-    pub(crate) payload: Value,
+    pub(crate) payload: Box<RawValue>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) retries: u32,
     pub(crate) backoff: (Duration, Duration),
@@ -146,7 +147,7 @@ pub(crate) struct Finished {
     pub(crate) run: i64,
     /// The state of the run, if it is not repeated.
     pub(crate) state: &'static str,
-    pub(crate) result: Result<Value, String>,
+    pub(crate) result: Result<Box<RawValue>, String>,
     /// The pause until the run is repeated.
     pub(crate) retry: Option<Duration>,
 }
@@ -204,7 +205,7 @@ impl Store {
             .client
             .query_one(&self.names.complete(REGISTER), &[&name, &self.lease.as_secs_f64()])
             .await?;
-        Ok((row.get(0), reading(&row, 1, sent)))
+        Ok((row.try_get(0)?, reading(&row, 1, sent)?))
     }
 
     /// Starts a transaction in which this node is alive. Returns `None` if its lease has ended.
@@ -213,7 +214,8 @@ impl Store {
         let transaction = self.client.build_transaction().isolation_level(read_committed).start().await?;
         let sent = Instant::now();
         let renewed = transaction.query_opt(&self.renew, &[&node, &self.lease.as_secs_f64()]).await?;
-        Ok(renewed.map(|row| Beat::new(transaction, &self.beat, node, reading(&row, 0, sent))))
+        let reading = renewed.map(|row| reading(&row, 0, sent)).transpose()?;
+        Ok(reading.map(|reading| Beat::new(transaction, &self.beat, node, reading)))
     }
 
     /// Starts runs that are due.
@@ -227,10 +229,10 @@ impl Store {
         let mut starts = Starts::default();
         let mut missing = runs.to_vec();
         for row in rows {
-            let id: i64 = row.get(0);
+            let id: i64 = row.try_get(0)?;
             missing.retain(|&run| run != id);
-            match row.get(1) {
-                "running" => starts.running.push(started(&row)),
+            match row.try_get(1)? {
+                "running" => starts.running.push(started(&row)?),
                 "locked" => starts.locked.push(id),
                 _ => starts.held_back += 1,
             }
@@ -282,7 +284,8 @@ impl Store {
     ) -> Result<Option<Finishes>, Error> {
         let runs: Vec<_> = results.iter().map(|finished| finished.run).collect();
         let states: Vec<_> = results.iter().map(|finished| finished.state).collect();
-        let outputs: Vec<_> = results.iter().map(|finished| finished.result.as_ref().ok()).collect();
+        let outputs: Vec<_> =
+            results.iter().map(|finished| finished.result.as_ref().ok().map(Json)).collect();
         let errors: Vec<_> = results.iter().map(|finished| finished.result.as_ref().err()).collect();
         let retries = results.iter().map(|finished| finished.retry.map(|pause| pause.as_micros() as i64));
         let retries: Vec<_> = retries.collect();
@@ -300,23 +303,14 @@ impl Store {
         let mut missing = runs;
         let mut finishes = Finishes::default();
         for row in rows {
-            let id: i64 = row.get(0);
-            match row.get(1) {
+            let id: i64 = row.try_get(0)?;
+            match row.try_get(1)? {
                 "written" => missing.retain(|&run| run != id),
                 "locked" => {
                     missing.retain(|&run| run != id);
                     finishes.locked.push(id);
                 }
-                _ => finishes.claimed.push(Run {
-                    id,
-                    job: row.get(2),
-                    handler: row.get(3),
-                    due: row.get(4),
-                    start_at: row.get(5),
-                    attempt: row.get(6),
-                    interrupted: row.get(7),
-                    misses_until: row.get(8),
-                }),
+                _ => finishes.claimed.push(run(&row)?),
             }
         }
         let text = self.names.complete(TAKEN_OVER);
@@ -331,7 +325,7 @@ impl Store {
 
     /// Returns whether there are other nodes that are alive.
     pub(crate) async fn has_others(&self, node: i64) -> Result<bool, Error> {
-        Ok(self.client.query_one(&self.names.complete(HAS_OTHERS), &[&node]).await?.get(0))
+        self.client.query_one(&self.names.complete(HAS_OTHERS), &[&node]).await?.try_get(0)
     }
 
     /// Ends a node that executes nothing any more.
@@ -343,7 +337,8 @@ impl Store {
     /// Returns whether there may be more.
     pub(crate) async fn clean(&self, retention: Duration, limit: usize) -> Result<bool, Error> {
         let (age, limit) = (retention.as_secs_f64(), limit as i64);
-        let removed: i64 = self.client.query_one(&self.names.complete(CLEAN), &[&age, &limit]).await?.get(0);
+        let row = self.client.query_one(&self.names.complete(CLEAN), &[&age, &limit]).await?;
+        let removed: i64 = row.try_get(0)?;
         Ok(removed >= limit)
     }
 }
@@ -358,33 +353,35 @@ fn is_locked(error: &Error) -> bool {
     error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
-fn started(row: &Row) -> Started {
-    let duration = |column| Duration::from_micros(row.get::<_, i64>(column) as u64);
-    Started {
-        id: row.get(0),
-        payload: row.get(2),
-        timeout: row.get::<_, Option<i64>>(3).map(|micros| Duration::from_micros(micros as u64)),
-        retries: row.get::<_, i32>(4) as u32,
-        backoff: (duration(5), duration(6)),
-        at: row.get(7),
-        verdict: row.get::<_, Option<&str>>(8).map(Verdict::parse),
-    }
+fn started(row: &Row) -> Result<Started, Error> {
+    let duration = |column| Ok(Duration::from_micros(row.try_get::<_, i64>(column)? as u64));
+    let timeout: Option<i64> = row.try_get(3)?;
+    let verdict: Option<&str> = row.try_get(8)?;
+    Ok(Started {
+        id: row.try_get(0)?,
+        payload: row.try_get::<_, Json<_>>(2)?.0,
+        timeout: timeout.map(|micros| Duration::from_micros(micros as u64)),
+        retries: row.try_get::<_, i32>(4)? as u32,
+        backoff: (duration(5)?, duration(6)?),
+        at: row.try_get(7)?,
+        verdict: verdict.map(Verdict::parse),
+    })
 }
 
-fn run(row: &Row) -> Run {
-    Run {
-        id: row.get("id"),
-        job: row.get("job"),
-        handler: row.get("handler"),
-        due: row.get("due"),
-        start_at: row.get("start_at"),
-        attempt: row.get("attempt"),
-        interrupted: row.get("interrupted"),
-        misses_until: row.get("misses_until"),
-    }
+fn run(row: &Row) -> Result<Run, Error> {
+    Ok(Run {
+        id: row.try_get("id")?,
+        job: row.try_get("job")?,
+        handler: row.try_get("handler")?,
+        due: row.try_get("due")?,
+        start_at: row.try_get("start_at")?,
+        attempt: row.try_get("attempt")?,
+        interrupted: row.try_get("interrupted")?,
+        misses_until: row.try_get("misses_until")?,
+    })
 }
 
-fn reading(row: &Row, column: usize, sent: Instant) -> Reading {
+fn reading(row: &Row, column: usize, sent: Instant) -> Result<Reading, Error> {
     let at = Instant::now();
-    Reading { clock: row.get(column), at, trip: at - sent }
+    Ok(Reading { clock: row.try_get(column)?, at, trip: at - sent })
 }

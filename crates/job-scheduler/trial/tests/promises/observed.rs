@@ -5,8 +5,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hashed_wheel_job_scheduler::{NewJob, RunState};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -93,6 +95,44 @@ async fn metrics_have_the_documented_names_and_labels() {
     let documented = documentation.lines().filter(|line| line.starts_with("//! | `job_scheduler_")).count();
     let names: std::collections::BTreeSet<_> = found.keys().map(|name| name.split('{').next()).collect();
     assert_eq!(documented, names.len());
+}
+
+/// Its gauge panics each time, until it is repaired.
+struct Defective(AtomicBool);
+
+impl Recorder for Defective {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &metrics::Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &metrics::Metadata<'_>) -> Gauge {
+        assert!(!self.0.load(Relaxed), "the recorder is defective");
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &metrics::Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// The gauge is set in the task of the node.
+#[tokio::test]
+async fn node_that_panics_starts_again() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let recorder = Defective(AtomicBool::new(true));
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let node = fixture.node().await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    let has_restarted =
+        async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id > 2);
+    eventually(has_restarted).await;
+    recorder.0.store(false, Relaxed);
+    assert_eq!(fixture.until_done(job, 1).await[0].interrupted, 0);
+    shut_down(node).await;
 }
 
 thread_local! {

@@ -1,0 +1,129 @@
+//! Payloads and outputs that PostgreSQL stores and `serde_json` does not read, and large ones.
+
+use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, RunState, Scheduler};
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, MS, Task, shut_down};
+
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(Value::Null, |inner, _| Value::Array(vec![inner]))
+}
+
+/// Its payload is a kind of output, or anything that it does not use.
+async fn answer(_: Context, payload: Value) -> Result<Value, RunError> {
+    match payload.as_str() {
+        Some("deep") => Ok(nested(128)),
+        Some("long") => Ok("a".repeat(5 << 20).into()),
+        Some("long error") => Err(RunError::permanent("a".repeat(5 << 20))),
+        _ => Ok(payload),
+    }
+}
+
+impl Fixture {
+    async fn answering_node(&self) -> Scheduler {
+        self.start(self.builder().handler_named("answer", answer)).await
+    }
+
+    async fn execute_sql(&self, text: &str) {
+        self.client.batch_execute(&text.replace('@', &format!("{}.", self.schema))).await.unwrap();
+    }
+}
+
+/// With these payloads, the tasks of the nodes would panic one after the other.
+#[tokio::test]
+async fn payload_that_cannot_be_read_fails_its_run_only() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    let deep = "[".repeat(5_000) + &"]".repeat(5_000);
+    let number = format!("{{\"n\": 1{}}}", "0".repeat(400));
+    for (stored, shown, error) in [
+        (deep.as_str(), deep.as_str(), "recursion limit exceeded"),
+        ("{\"n\": 1e400}", &number, "out of range"),
+    ] {
+        let job = NewJob::named("answer", Value::Null).retries(5, MS, MS).after(MS * 3_600_000);
+        let job = fixture.enqueue(job).await;
+        fixture.execute_sql(&format!("UPDATE @job SET payload = '{stored}' WHERE id = {job}")).await;
+        fixture.make_due(job).await;
+        let neighbour = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+        let node = fixture.answering_node().await;
+        let run = fixture.until_state(job, RunState::Failed).await;
+        let found = run.error.unwrap();
+        assert!(
+            found.starts_with("the handler cannot read the payload: ") && found.contains(error),
+            "{found}"
+        );
+        assert_eq!((run.attempt, run.interrupted), (1, 0));
+        assert_eq!(fixture.until_done(neighbour, 1).await[0].node, run.node);
+        shut_down(node).await;
+        assert_eq!(fixture.job(job).await.payload, json!(shown));
+        let listed = fixture.jobs.list(&fixture.client, job - 1, 1).await.unwrap();
+        assert_eq!(listed[0].payload, json!(shown));
+    }
+}
+
+#[tokio::test]
+async fn output_that_cannot_be_read_is_shown_as_text() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.answering_node().await;
+    let job = fixture.enqueue(NewJob::named("answer", json!(1))).await;
+    let run = fixture.until_state(job, RunState::Done).await;
+    fixture.execute_sql("UPDATE @run SET output = '1e400'").await;
+    assert_eq!(fixture.history(job).await[0].output, Some(format!("1{}", "0".repeat(400)).into()));
+    assert_eq!(run.output, Some(json!(1)));
+    shut_down(node).await;
+}
+
+/// The node could not read these rows.
+#[tokio::test]
+async fn times_that_cannot_be_read_are_not_stored() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 3_600_000)).await;
+    fixture.jobs.run_now(&fixture.client, job).await.unwrap();
+    for column in ["due", "start_at", "misses_until", "started", "finished"] {
+        for time in ["infinity", "-infinity", "9999-12-30 00:00:00+00"] {
+            let update = format!("UPDATE {}.run SET {column} = '{time}'", fixture.schema);
+            let error = fixture.client.batch_execute(&update).await.unwrap_err();
+            assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{column} {time}: {error}");
+        }
+    }
+    fixture.execute_sql("UPDATE @run SET started = '9999-12-29 23:59:59+00'").await;
+    assert!(fixture.history(job).await[0].started.is_some());
+}
+
+#[tokio::test]
+async fn output_that_could_not_be_read_or_is_too_long_is_a_failure_of_its_run() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.answering_node().await;
+    for (kind, error) in [
+        ("deep", "the output could not be read again: recursion limit exceeded"),
+        ("long", "the output has 5242882 bytes of JSON: must be at most 4194304"),
+    ] {
+        let job = NewJob::named("answer", json!(kind)).retries(5, MS, MS);
+        let run = fixture.until_state(fixture.enqueue(job).await, RunState::Failed).await;
+        assert!(run.error.as_ref().unwrap().starts_with(error), "{run:?}");
+        assert_eq!((run.attempt, run.node), (1, Some(1)));
+    }
+    let job = fixture.enqueue(NewJob::named("answer", json!("long error"))).await;
+    let run = fixture.until_state(job, RunState::Failed).await;
+    assert_eq!(run.error.unwrap(), "a".repeat(64 << 10) + " ...");
+    shut_down(node).await;
+}
+
+#[tokio::test]
+async fn payload_that_could_not_be_read_or_is_too_long_is_rejected() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    for (payload, reason) in [
+        (nested(128), "the payload could not be read again: recursion limit exceeded"),
+        ("a".repeat(4 << 20).into(), "the payload has 4194306 bytes of JSON: must be at most 4194304"),
+    ] {
+        let result = fixture.jobs.enqueue(&fixture.client, NewJob::named("answer", payload)).await;
+        let Err(Error::Invalid(text)) = result else { panic!("{result:?}") };
+        assert!(text.starts_with(reason), "{text}");
+    }
+    let node = fixture.answering_node().await;
+    let job = fixture.enqueue(NewJob::named("answer", nested(127))).await;
+    assert_eq!(fixture.until_done(job, 1).await[0].output, Some(nested(127)));
+    shut_down(node).await;
+}
