@@ -8,6 +8,11 @@ CREATE TABLE @job (
     key            text UNIQUE,
     handler        text NOT NULL,
     payload        jsonb NOT NULL,
+    -- As the nodes read it. (The stored size is no bound, because it may be compressed.) More than
+    -- 16 MiB might not get through within a lease, on any node. The library has a lower limit; there
+    -- are no spaces in its text, and numbers have exponents.
+    payload_bytes  integer NOT NULL GENERATED ALWAYS AS (octet_length(payload::text)) STORED
+        CONSTRAINT payload_too_large CHECK (payload_bytes <= 16 * 1024 * 1024),
     -- 'once', 'every 500ms', 'cron 0 30 3 * * *' (with seconds).
     schedule       text NOT NULL,
     -- The time zone of a cron pattern, in the names of the IANA database.
@@ -72,6 +77,7 @@ CREATE TABLE @run (
     is_manual    boolean NOT NULL DEFAULT false,
     -- That of the job when the run started, if the job was replaced since then.
     payload      jsonb,
+    payload_bytes integer GENERATED ALWAYS AS (octet_length(payload::text)) STORED,
     started      timestamptz,
     finished     timestamptz,
     output       jsonb,
@@ -106,8 +112,9 @@ CREATE INDEX slot_run ON @slot (run);
 -- Therefore the functions of a node skip what is locked, and the node tries again later. A lock
 -- that is taken between two of their statements is waited for, but not for long.
 
--- Starts runs that the node owns. Returns those whose state has changed, and those that are locked
--- (state 'locked').
+-- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least one.
+-- Returns those whose state has changed, those that are locked (state 'locked'), and those whose
+-- payloads do not fit ('postponed').
 --
 -- A run with a `verdict` must not be executed. The node writes this verdict as its result, so that
 -- its slot is passed on.
@@ -115,7 +122,7 @@ CREATE INDEX slot_run ON @slot (run);
 -- The slot of a job is inserted or locked first. A run that gets no slot becomes blocked while this
 -- lock is held, and `finish_runs` needs the lock before it looks for blocked runs. Therefore no run
 -- stays blocked after the slot is free.
-CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[])
+CREATE FUNCTION @start_runs(the_node bigint, the_runs bigint[], the_bytes bigint)
 RETURNS TABLE (id bigint, state text, payload jsonb, timeout_us bigint, retries integer,
     retry_first_us bigint, retry_max_us bigint, started timestamptz, verdict text)
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
@@ -123,6 +130,7 @@ LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     locked_jobs bigint[];
     free_runs bigint[];
+    postponed bigint[];
 BEGIN
     WITH present AS (
         SELECT slot.job FROM @slot slot
@@ -134,9 +142,16 @@ BEGIN
     SELECT COALESCE(array_agg(present.job), '{}') INTO locked_jobs
     FROM present WHERE present.job NOT IN (SELECT free.job FROM free);
 
-    SELECT COALESCE(array_agg(free.id), '{}') INTO free_runs FROM (
-        SELECT run.id FROM @run run WHERE run.id = ANY (the_runs) AND run.job <> ALL (locked_jobs)
-        ORDER BY run.id FOR UPDATE SKIP LOCKED
+    SELECT COALESCE(array_agg(free.id) FILTER (WHERE free.fits), '{}'),
+        COALESCE(array_agg(free.id) FILTER (WHERE NOT free.fits), '{}')
+    INTO free_runs, postponed FROM (
+        SELECT run.id, row_number() OVER first = 1 OR sum(run.bytes) OVER first <= the_bytes AS fits FROM (
+            SELECT run.id, run.start_at, COALESCE(run.payload_bytes, job.payload_bytes) AS bytes
+            FROM @run run JOIN @job job ON job.id = run.job
+            WHERE run.id = ANY (the_runs) AND run.job <> ALL (locked_jobs)
+            ORDER BY run.id FOR UPDATE OF run SKIP LOCKED
+        ) AS run
+        WINDOW first AS (ORDER BY run.start_at, run.id)
     ) AS free;
 
     INSERT INTO @slot AS slot (job, run)
@@ -178,7 +193,7 @@ BEGIN
         plan.retry_max_us, run.started, plan.verdict;
 
     RETURN QUERY
-    SELECT run.id, 'locked', NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint,
+    SELECT run.id, CASE WHEN run.id = ANY (postponed) THEN 'postponed' ELSE 'locked' END, NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint,
         NULL::timestamptz, NULL
     FROM @run run
     WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node

@@ -388,7 +388,7 @@ impl Session {
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
             }
-            let kept = starts.running.len() + starts.locked.len();
+            let kept = starts.running.len() + starts.locked.len() + starts.postponed.len();
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
                 handlers.spawn(execute(self.shared.clone(), run, started, permit, results.clone()));
@@ -396,6 +396,10 @@ impl Session {
             for id in starts.locked {
                 let (run, _) = due.remove(&id).expect("only these are locked");
                 self.start_later(run);
+            }
+            for id in starts.postponed {
+                let (run, _) = due.remove(&id).expect("only these are postponed");
+                self.queue.insert_at(run, Instant::now());
             }
             self.forget(ids.len() - kept);
             while handlers.try_join_next().is_some() {}

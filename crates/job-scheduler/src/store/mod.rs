@@ -30,6 +30,7 @@ use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
 use crate::clock::Reading;
+use crate::json::MAX_BYTES;
 use crate::sql::Names;
 
 pub(crate) use beat::{Beat, Limits};
@@ -63,7 +64,7 @@ const RELEASE: &str = "
 const HAS_OTHERS: &str =
     "SELECT EXISTS (SELECT FROM @node WHERE id <> $1 AND alive_until > clock_timestamp())";
 
-const START: &str = "SELECT * FROM @start_runs($1, $2)";
+const START: &str = "SELECT * FROM @start_runs($1, $2, $3)";
 
 /// Runs that could not start were cancelled, released or taken over, or the lease has ended.
 const IS_ALIVE: &str = "SELECT id FROM @node WHERE id = $1 AND alive_until > clock_timestamp()";
@@ -136,6 +137,8 @@ pub(crate) struct Starts {
     pub(crate) held_back: usize,
     /// A transaction of an application has locked them, or their jobs.
     pub(crate) locked: Vec<i64>,
+    /// They have to be started by another statement, because their payloads are large.
+    pub(crate) postponed: Vec<i64>,
     /// The lease of this node has ended. If this is false, the other runs were cancelled, released
     /// or deleted.
     pub(crate) is_lease_lost: bool,
@@ -218,9 +221,9 @@ impl Store {
         Ok(reading.map(|reading| Beat::new(transaction, &self.beat, node, reading)))
     }
 
-    /// Starts runs that are due.
+    /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least one.
     pub(crate) async fn start(&self, node: i64, runs: &[i64]) -> Result<Starts, Error> {
-        let rows = match self.client.query(&self.start, &[&node, &runs]).await {
+        let rows = match self.client.query(&self.start, &[&node, &runs, &(MAX_BYTES as i64)]).await {
             Err(error) if is_locked(&error) => {
                 return Ok(Starts { locked: runs.to_vec(), ..Starts::default() });
             }
@@ -234,6 +237,7 @@ impl Store {
             match row.try_get(1)? {
                 "running" => starts.running.push(started(&row)?),
                 "locked" => starts.locked.push(id),
+                "postponed" => starts.postponed.push(id),
                 _ => starts.held_back += 1,
             }
         }

@@ -3,7 +3,7 @@
 use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, RunState, Scheduler};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, MS, Task, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, shut_down};
 
 fn nested(levels: usize) -> Value {
     (0..levels).fold(Value::Null, |inner, _| Value::Array(vec![inner]))
@@ -40,7 +40,7 @@ async fn payload_that_cannot_be_read_fails_its_run_only() {
         (deep.as_str(), deep.as_str(), "recursion limit exceeded"),
         ("{\"n\": 1e400}", &number, "out of range"),
     ] {
-        let job = NewJob::named("answer", Value::Null).retries(5, MS, MS).after(MS * 3_600_000);
+        let job = NewJob::named("answer", Value::Null).retries(5, MS, MS).after(LATER);
         let job = fixture.enqueue(job).await;
         fixture.execute_sql(&format!("UPDATE @job SET payload = '{stored}' WHERE id = {job}")).await;
         fixture.make_due(job).await;
@@ -78,7 +78,7 @@ async fn output_that_cannot_be_read_is_shown_as_text() {
 async fn times_that_cannot_be_read_are_not_stored() {
     let Some(fixture) = Fixture::new().await else { return };
     fixture.migrate().await;
-    let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(MS * 3_600_000)).await;
+    let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
     fixture.jobs.run_now(&fixture.client, job).await.unwrap();
     for column in ["due", "start_at", "misses_until", "started", "finished"] {
         for time in ["infinity", "-infinity", "9999-12-30 00:00:00+00"] {
@@ -126,4 +126,75 @@ async fn payload_that_could_not_be_read_or_is_too_long_is_rejected() {
     let job = fixture.enqueue(NewJob::named("answer", nested(127))).await;
     assert_eq!(fixture.until_done(job, 1).await[0].output, Some(nested(127)));
     shut_down(node).await;
+}
+
+/// All payloads together would not get through within the lease.
+#[tokio::test]
+async fn large_payloads_that_are_due_together_are_executed_once() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    let mut jobs = Vec::new();
+    for _ in 0..8 {
+        let job = NewJob::named("answer", "a".repeat(3 << 20).into()).after(LATER);
+        jobs.push(fixture.enqueue(job).await);
+    }
+    fixture.execute_sql("UPDATE @job SET next_run = clock_timestamp()").await;
+    let node = fixture.answering_node().await;
+    for job in jobs {
+        let run = &fixture.until_done(job, 1).await[0];
+        assert_eq!((run.attempt, run.taken_over, run.node), (1, 0, Some(2)));
+    }
+    shut_down(node).await;
+}
+
+/// Of runs that are started together, as many as fit are read, and one in any case.
+#[tokio::test]
+async fn payloads_that_a_statement_reads_are_limited() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    let mut runs = Vec::new();
+    for size in [2_000_000, 2_000_000, 2_000_000, 10, 6_000_000] {
+        let job = fixture.enqueue(NewJob::named("answer", Value::Null).after(LATER)).await;
+        let update = format!("UPDATE @job SET payload = to_jsonb(repeat('a', {size})) WHERE id = {job}");
+        fixture.execute_sql(&update).await;
+        runs.push(fixture.jobs.run_now(&fixture.client, job).await.unwrap().unwrap());
+    }
+    fixture
+        .execute_sql(
+            "INSERT INTO @node (name, alive_until) VALUES ('test', clock_timestamp() + interval '1 hour');
+            UPDATE @run SET owner = (SELECT max(id) FROM @node), state = 'claimed'",
+        )
+        .await;
+    let start = format!(
+        "SELECT id, state, octet_length(payload::text) FROM {0}.start_runs((SELECT max(id) FROM {0}.node), $1, \
+         4000000) ORDER BY id",
+        fixture.schema
+    );
+    let states = async |left: &[i64]| -> Vec<(String, Option<i32>)> {
+        let rows = fixture.client.query(&start, &[&left]).await.unwrap();
+        rows.iter().map(|row| (row.get(1), row.get(2))).collect()
+    };
+    let running = |size| ("running".to_owned(), Some(size));
+    let postponed = ("postponed".to_owned(), None);
+    // With its quotes, the second one does not fit.
+    let [a, b, c] = [running(2_000_002), running(12), running(6_000_002)];
+    let first = states(&runs).await;
+    assert_eq!(first, [&a, &postponed, &postponed, &postponed, &postponed].map(Clone::clone));
+    let second = states(&runs[2..]).await;
+    assert_eq!(second, [&a, &b, &postponed].map(Clone::clone));
+    let third = states(&runs[4..]).await;
+    assert_eq!(third, [c]);
+}
+
+/// Whoever stores it: it might not get through within a lease, on any node.
+#[tokio::test]
+async fn payload_that_no_node_could_read_in_time_is_not_stored() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    fixture.enqueue(NewJob::new(&Task::Succeed).after(LATER)).await;
+    let update = format!("UPDATE {}.job SET payload = to_jsonb(repeat('a', $1))", fixture.schema);
+    let limit = 16 << 20;
+    fixture.client.execute(&update, &[&(limit - 2)]).await.unwrap();
+    let error = fixture.client.execute(&update, &[&(limit - 1)]).await.unwrap_err();
+    assert_eq!(error.as_db_error().and_then(|error| error.constraint()), Some("payload_too_large"));
 }
