@@ -69,6 +69,9 @@ CREATE TABLE @run (
     -- The number of nodes that were lost during the run. From 1 on, an execution may have been done
     -- partially or completely without a result.
     interrupted  integer NOT NULL DEFAULT 0,
+    -- Of these interruptions, the ones that do not count for `max_interruptions`: the node was not
+    -- lost, but could not renew its lease.
+    excused      integer NOT NULL DEFAULT 0,
     -- How often another node took over the run, whether it was running or only claimed.
     taken_over   integer NOT NULL DEFAULT 0,
     -- For a misfire: it stands for all due times before this one.
@@ -183,13 +186,13 @@ BEGIN
                 ELSE '1000 runs of the job were waiting' END AS why,
             -- A repetition, because `cancel_runs` has cancelled the others.
             CASE WHEN NOT job.enabled AND job.disabled_reason IS NULL AND NOT mine.is_manual THEN 'cancelled'
-                WHEN mine.interrupted > job.max_interruptions THEN 'abandoned' END AS verdict
+                WHEN mine.interrupted - mine.excused > job.max_interruptions THEN 'abandoned' END AS verdict
         FROM @run mine JOIN @job job ON job.id = mine.job LEFT JOIN @slot slot ON slot.job = mine.job
         WHERE mine.id = ANY (free_runs)
     ) AS plan
     WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())
-    RETURNING run.id, run.state, plan.payload, plan.timeout_us, plan.retries, plan.retry_first_us,
+    RETURNING run.id, run.state, CASE WHEN plan.verdict IS NULL THEN plan.payload ELSE 'null' END, plan.timeout_us, plan.retries, plan.retry_first_us,
         plan.retry_max_us, run.started, plan.verdict;
 
     RETURN QUERY

@@ -13,6 +13,12 @@ pub(crate) struct Reading {
     pub(crate) trip: Duration,
 }
 
+impl Reading {
+    pub(crate) fn sent(&self) -> Instant {
+        self.at - self.trip
+    }
+}
+
 /// Converts between the database's clock and this process's monotonic clock. The wall clock of this
 /// machine is never used.
 ///

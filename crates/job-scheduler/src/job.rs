@@ -307,6 +307,10 @@ impl NewJob {
     /// interruptions than this, it is not repeated and ends as
     /// [`Abandoned`](crate::RunState::Abandoned). The default is 10.
     ///
+    /// A run whose payload has more than 64 KiB and is not read within a lease counts as interrupted
+    /// too. An error of the database that ends before the lease does interrupts nothing, and a node
+    /// that could not reach the database until then does not count for this limit.
+    ///
     /// Without a limit, a run that ends its process (by a stack overflow, or by lack of memory)
     /// would end one node after the other for ever.
     pub fn max_interruptions(mut self, limit: u32) -> Self {

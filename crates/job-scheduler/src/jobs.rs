@@ -71,7 +71,8 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 ///
 /// Until a transaction that has replaced, paused, resumed or deleted a job commits, the runs of
 /// this job do not start, and results of those that are executing may not be written. Other jobs
-/// are not affected, and no node waits: it tries again. A transaction that has only enqueued jobs
+/// are not affected, and no node waits: it tries again. (If the results that a node cannot write have
+/// 64 MiB, further executions keep their runners.) A transaction that has only enqueued jobs
 /// delays nothing, except another call with the same new key.
 ///
 /// # Examples

@@ -65,8 +65,9 @@
 //!   is written, the run is repeated. A handler whose effect must not be repeated uses
 //!   [`Context::run`] as a key where it takes effect, for example in the same database.
 //! - **No execution after a loss.** A node that was stopped for longer than its lease (a suspended
-//!   machine, a network failure) may finish runs that it had started, while another node repeats
-//!   them. It notices that at its next call of the database, and drops their futures.
+//!   machine) may finish runs that it had started, while another node repeats them. It notices that
+//!   when it continues, and drops their futures. A node without a connection drops them at the end
+//!   of its lease; one that is back before keeps them.
 //! - **A handler that ends its process** ends one node after the other, until the run is
 //!   [`Abandoned`](RunState::Abandoned) after [`max_interruptions`](NewJob::max_interruptions).
 //! - **The end of a handler that blocks its thread.** A [`timeout`](NewJob::timeout) and the loss
@@ -112,6 +113,7 @@ mod caught;
 mod clock;
 mod connect;
 mod error;
+mod execution;
 mod handler;
 mod job;
 mod jobs;

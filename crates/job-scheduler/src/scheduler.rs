@@ -14,12 +14,13 @@ use tokio_postgres::{Config, Socket};
 use crate::caught::caught;
 use crate::connect::Connector;
 use crate::error::Error;
+use crate::execution::{Executions, Results};
 use crate::handler::{Context, Handlers, RunError};
 use crate::job::Payload;
 use crate::jobs::Jobs;
 use crate::migrate::migrate;
 use crate::observe;
-use crate::session::{Session, Stop, Stores};
+use crate::session::{Previous, Session, Stop, Stores};
 use crate::settings::{Settings, Shared};
 use crate::sql::Names;
 
@@ -172,7 +173,8 @@ impl SchedulerBuilder {
     }
 
     /// The maximum number of runs that the node has at a time: read ahead, waiting for a runner, or
-    /// running. Other nodes get the rest. The default is 1024.
+    /// running. Other nodes get the rest. Runs that wait for the locks of an application do not count.
+    /// The default is 1024.
     pub fn capacity(mut self, count: usize) -> Self {
         self.settings.capacity = count;
         self
@@ -267,9 +269,10 @@ impl SchedulerBuilder {
         }
         let shared = Shared { settings: self.settings, names, handlers: self.handlers, connector, timer };
         let shared = Arc::new(shared);
-        let first = Session::open(shared.clone(), None).await?;
+        let (executions, results) = Executions::new(shared.clone());
+        let first = Session::open(shared.clone(), &executions, None).await?;
         let (stop, stopped) = watch::channel(Stop::No);
-        let task = tokio::spawn(run(shared, first, stopped, own_timer));
+        let task = tokio::spawn(run(shared, first, executions, results, stopped, own_timer));
         Ok(Scheduler { jobs, stop, task: Some(task) })
     }
 }
@@ -371,40 +374,53 @@ impl Drop for Scheduler {
 async fn run(
     shared: Arc<Shared>,
     first: (Session, Stores),
+    executions: Executions,
+    mut results: Results,
     mut stop: watch::Receiver<Stop>,
     own_timer: bool,
 ) -> Result<(), Error> {
     let _stop_timer = own_timer.then(|| StopTimer(shared.timer.clone()));
     let mut opened = Ok(first);
-    let mut previous = None;
+    let mut previous: Option<Previous> = None;
     loop {
         let result = match opened {
             Ok((session, stores)) => {
-                let (result, number) = session.run(stores, &mut stop).await;
-                previous = number;
+                let result;
+                (result, previous) = session.run(stores, &executions, &mut results, &mut stop).await;
                 result
             }
             Err(error) => Err(error),
         };
         let Err(error) = result else { return Ok(()) };
-        if *stop.borrow() != Stop::No || matches!(error, Error::Timer(_)) {
+        if *stop.borrow() != Stop::No && executions.is_empty() || matches!(error, Error::Timer(_)) {
+            executions.end().await;
             return Err(error);
         }
         // A recorder of metrics may panic, and did so perhaps.
         let _ = caught(async { observe::restarted(&error) }).await;
-        if !matches!(error, Error::LeaseLost) {
-            // The time of several nodes differs, so that they do not all connect at once.
-            let pause = shared.timer.sleep(PAUSE.mul_f64(fastrand::f64().mul_add(0.5, 0.5)));
-            tokio::select! {
-                slept = pause => slept?,
-                _ = stop.changed() => return Ok(()),
+        let until = previous.and_then(|previous| previous.until);
+        let open = async {
+            if !matches!(error, Error::LeaseLost) {
+                // The time of several nodes differs, so that they do not all connect at once. It is
+                // short compared with the lease, because the executions end with it.
+                let pause = PAUSE.min(shared.settings.lease / 6);
+                shared.timer.sleep(pause.mul_f64(fastrand::f64().mul_add(0.5, 0.5))).await?;
             }
-        }
-        let open = caught(Session::open(shared.clone(), previous));
+            let open = caught(Session::open(shared.clone(), &executions, previous)).await;
+            open.unwrap_or_else(|message| Err(Error::Panic(message)))
+        };
         opened = tokio::select! {
-            opened = open => opened.unwrap_or_else(|message| Err(Error::Panic(message))),
+            opened = open => opened,
+            elapsed = shared.timer.sleep_until(until.unwrap_or_else(Instant::now)),
+                if until.is_some() && !executions.is_empty() =>
+            {
+                elapsed?;
+                let have_ended = executions.end_excused().await;
+                previous = previous.filter(|_| have_ended).map(Previous::without_executions);
+                Err(Error::LeaseLost)
+            }
             // It has no runs now. Those of the previous session are taken over after its lease.
-            _ = stop.changed() => return Ok(()),
+            _ = stop.changed(), if executions.is_empty() => return Ok(()),
         };
     }
 }

@@ -14,35 +14,28 @@
 //! each send one statement for all runs that are there.
 //!
 //! An error of the database or the loss of the lease ends the session. The scheduler opens another
-//! one with another number, and the runs of the first one are taken over. So all errors have the
-//! same recovery: that of a killed process.
+//! one with another number. So all errors have the same recovery: that of a killed process. Only the
+//! executions continue, while the lease of the first session lasts, and the second one gets them.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::TimeoutError;
 use hashed_wheel::delay_queue::DelayQueue;
-use serde_json::value::RawValue;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::caught::caught;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::handler::{RunError, error_text};
-use crate::observe::{self, End};
+use crate::execution::{Executions, Results};
+use crate::observe;
 use crate::schedule::Window;
 use crate::settings::Shared;
-use crate::store::{Finished, Limits, Run, Started, Store, Verdict};
-
-/// The maximum number of runs in one statement that starts or finishes runs.
-const MAX_BATCH: usize = 256;
+use crate::store::{self, Limits, Registered, Run, Store};
 
 /// The minimum time between two reads, if notifications arrive all the time.
 const MIN_PAUSE: Duration = Duration::from_millis(5);
@@ -62,13 +55,39 @@ pub(crate) enum Stop {
     At(Instant),
 }
 
+/// A run on the wheel.
+struct Queued {
+    run: Run,
+    /// A transaction of an application had locked it, or its job, when it was due.
+    is_locked: bool,
+}
+
+/// The last session of this process, which has ended by an error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Previous {
+    number: i64,
+    /// The end of its lease, until which its executions continue. `None`: they have ended.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Previous {
+    pub(crate) fn without_executions(self) -> Self {
+        Self { until: None, ..self }
+    }
+}
+
 pub(crate) struct Session {
     id: i64,
     shared: Arc<Shared>,
     clock: Mutex<Clock>,
-    queue: DelayQueue<Run>,
-    /// The number of runs that it has: in the queue, running, or not yet written.
+    /// The end of the lease.
+    until: Mutex<Instant>,
+    queue: DelayQueue<Queued>,
+    /// The number of runs that it has: in the queue, executing, or not yet written.
     held: AtomicUsize,
+    /// Of these, the ones that do not count for the capacity: they wait until a result is written, or
+    /// for the locks of a transaction of an application. That delays no other job.
+    parked: AtomicUsize,
     /// Whether the last read took fewer runs than there were, because it held too many.
     is_starved: AtomicBool,
     /// No more runs start.
@@ -87,45 +106,14 @@ pub(crate) struct Stores {
     finish: Store,
 }
 
-/// The end of an execution.
-struct Execution {
-    run: Run,
-    result: Result<Box<RawValue>, Failure>,
-    /// It was not executed.
-    verdict: Option<Verdict>,
-    retries: u32,
-    backoff: (Duration, Duration),
-    took: Duration,
-    /// Another run may start when the result is written.
-    _permit: OwnedSemaphorePermit,
-}
-
-/// A [`RunError`] as text, because the code that makes the text is the user's.
-struct Failure {
-    text: String,
-    is_permanent: bool,
-}
-
-impl Failure {
-    fn permanent(text: String) -> Self {
-        Self { text, is_permanent: true }
-    }
-
-    fn panicked(message: &str) -> Self {
-        Self { text: error_text(&format!("the handler {message}")), is_permanent: false }
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(RunError { error, is_permanent }: RunError) -> Self {
-        Self { text: error_text(&error.to_string()), is_permanent }
-    }
-}
-
 impl Session {
-    /// Connects and registers. The runs of the `previous` session of this process can then be taken
-    /// over immediately.
-    pub(crate) async fn open(shared: Arc<Shared>, previous: Option<i64>) -> Result<(Self, Stores), Error> {
+    /// Connects and registers. The executions of the `previous` session continue in this one, if its
+    /// lease has not ended. Its other runs can be claimed immediately.
+    pub(crate) async fn open(
+        shared: Arc<Shared>,
+        executions: &Executions,
+        previous: Option<Previous>,
+    ) -> Result<(Self, Stores), Error> {
         let [wake, lost] = [(); 2].map(|()| Arc::new(Notify::new()));
         let lease = shared.settings.lease;
         let connect = async || -> Result<Store, Error> {
@@ -133,21 +121,29 @@ impl Session {
             Ok(Store::new(client, &shared.names, lease).await?)
         };
         let open = async {
-            let stores = Stores { lead: connect().await?, start: connect().await?, finish: connect().await? };
+            let mut stores =
+                Stores { lead: connect().await?, start: connect().await?, finish: connect().await? };
             stores.lead.listen().await?;
-            if let Some(previous) = previous {
-                stores.lead.leave(previous).await?;
-            }
-            let registered = stores.lead.register(&shared.settings.name).await?;
+            let executing = previous.and_then(|previous| previous.until).map(|_| executions.runs());
+            let previous = store::Previous {
+                number: previous.map(|previous| previous.number),
+                executing,
+                excused: executions.excused(),
+                culprit: executions.culprit(),
+            };
+            let registered = stores.lead.register(&shared.settings.name, previous).await?;
             Ok((stores, registered))
         };
         // Several connections are opened.
-        let (stores, (id, reading)) = within(&shared, lease * 4, open).await?;
+        let (stores, Registered { id, reading, kept }) = within(&shared, lease * 4, open).await?;
+        executions.resume(&kept);
         let session = Self {
             id,
             clock: Mutex::new(Clock::new(reading)),
+            until: Mutex::new(reading.sent() + lease),
             queue: DelayQueue::new(&shared.timer),
-            held: AtomicUsize::new(0),
+            held: AtomicUsize::new(kept.len()),
+            parked: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             out_of_runners: Mutex::new(None),
@@ -158,33 +154,42 @@ impl Session {
         Ok((session, stores))
     }
 
-    /// Runs until `stop`, or until an error. Then no handler is executing any more. Only if a
-    /// handler blocks its thread for longer than a lease, it returns earlier, and without its
-    /// number; otherwise the number can be given to the next session.
+    /// Runs until `stop`, or until an error. Executions continue only after an error, and if the lease
+    /// has not ended. If a handler blocks its thread for longer than a lease, its run is not given to
+    /// the next session.
     pub(crate) async fn run(
         self,
         mut stores: Stores,
+        executions: &Executions,
+        results: &mut Results,
         stop: &mut watch::Receiver<Stop>,
-    ) -> (Result<(), Error>, Option<i64>) {
-        let mut handlers = JoinSet::new();
-        let (results, finished) = mpsc::unbounded_channel();
+    ) -> (Result<(), Error>, Option<Previous>) {
         let session = async {
             tokio::select! {
                 result = self.lead(&mut stores.lead, stop) => result,
-                Err(error) = self.start(&stores.start, &mut handlers, results) => Err(error),
-                Err(error) = self.finish(&stores.finish, finished) => Err(error),
+                Err(error) = self.start(&stores.start, executions) => Err(error),
+                Err(error) = self.finish(&stores.finish, executions, results) => Err(error),
                 Err(error) = self.watch([&stores.start, &stores.finish]) => Err(error),
             }
         };
         let result = caught(session).await.unwrap_or_else(|message| Err(Error::Panic(message)));
-        let lease = self.shared.settings.lease;
-        let have_ended = self.shared.timer.timeout(lease, handlers.shutdown()).await.is_ok();
-        if have_ended && result.is_ok() {
-            // Otherwise the runs are taken over after the lease, or by the next session.
-            let left = within(&self.shared, lease, async { Ok(stores.lead.leave(self.id).await?) }).await;
-            return (left, None);
+        let (lease, number) = (self.shared.settings.lease, self.id);
+        match result {
+            // If the handlers have not ended, the runs are taken over after the lease.
+            Ok(()) if executions.end().await => {
+                let leave = async { Ok(stores.lead.leave(number).await?) };
+                (within(&self.shared, lease, leave).await, None)
+            }
+            Err(Error::LeaseLost) => {
+                let have_ended = executions.end().await;
+                (result, have_ended.then_some(Previous { number, until: None }))
+            }
+            Err(_) => {
+                let until = *self.lock_until();
+                (result, Some(Previous { number, until: Some(until) }))
+            }
+            Ok(()) => (result, None),
         }
-        (result, have_ended.then_some(self.id))
     }
 
     /// Detects the end of a connection that may not be used for long. The next run would be late.
@@ -240,7 +245,7 @@ impl Session {
         let mut runs = Vec::new();
         // Also those that are skipped, or start so late that no node has claimed them.
         let mut taken = 0;
-        let free = settings.capacity.saturating_sub(self.held.load(Relaxed));
+        let free = settings.capacity.saturating_sub(self.load());
         let room = free.min(limit);
         if room > 0 {
             let window = Window {
@@ -257,6 +262,7 @@ impl Session {
             runs.extend(read);
         }
         beat.commit().await?;
+        *self.lock_until() = reading.sent() + settings.lease;
         self.lock_clock().learn(reading);
         self.is_starved.store(taken == free, Relaxed);
         let has_more = taken == room && runs.len() < free && limit == settings.batch;
@@ -269,7 +275,7 @@ impl Session {
         observe::held(self.held.fetch_add(runs.len(), Relaxed) + runs.len());
         for run in runs {
             let start = self.lock_clock().instant(run.start_at);
-            self.queue.insert_at(run, start);
+            self.queue.insert_at(Queued { run, is_locked: false }, start);
         }
         if self.is_stopping.load(Relaxed) {
             // Retries, and runs that were blocked. They are given back.
@@ -322,18 +328,39 @@ impl Session {
 
     /// Gives back what has not started, so that other nodes start it.
     async fn give_back(&self, store: &Store) -> Result<(), Error> {
-        self.forget(self.queue.drain().len());
+        let runs: Vec<_> = self.queue.drain().into_iter().map(|entry| self.taken(entry)).collect();
+        self.forget(runs.len());
         Ok(store.release(self.id).await?)
     }
 
     /// Reduces the number of runs that this node has.
     fn forget(&self, count: usize) {
-        let before = self.held.fetch_sub(count, Relaxed);
-        observe::held(before - count);
-        let is_half_empty = before - count <= self.shared.settings.capacity / 2;
-        if before == count || is_half_empty && self.is_starved.swap(false, Relaxed) {
+        observe::held(self.held.fetch_sub(count, Relaxed) - count);
+        self.read_if_starved();
+    }
+
+    /// These runs do not count for the capacity any more.
+    fn park(&self, count: usize) {
+        self.parked.fetch_add(count, Relaxed);
+        self.read_if_starved();
+    }
+
+    fn read_if_starved(&self) {
+        let is_half_empty = self.load() <= self.shared.settings.capacity / 2;
+        if self.held.load(Relaxed) == 0 || is_half_empty && self.is_starved.swap(false, Relaxed) {
             self.wake.notify_one();
         }
+    }
+
+    /// Returns the number of runs that count for the capacity.
+    fn load(&self) -> usize {
+        self.held.load(Relaxed).saturating_sub(self.parked.load(Relaxed))
+    }
+
+    /// A run is taken from the queue.
+    fn taken(&self, Queued { run, is_locked }: Queued) -> Run {
+        self.parked.fetch_sub(usize::from(is_locked), Relaxed);
+        run
     }
 
     /// Waits until the next beat. It is at a random time, so that all nodes get a share of the
@@ -360,38 +387,37 @@ impl Session {
     }
 
     /// Starts runs that are due, as many as there are runners.
-    async fn start(
-        &self,
-        store: &Store,
-        handlers: &mut JoinSet<()>,
-        results: mpsc::UnboundedSender<Execution>,
-    ) -> Result<Infallible, Error> {
-        let runners = Arc::new(Semaphore::new(self.shared.settings.runners));
+    async fn start(&self, store: &Store, executions: &Executions) -> Result<Infallible, Error> {
+        let runners = &executions.runners;
         loop {
             let mut due = HashMap::new();
-            let permit = self.runner(&runners).await;
-            let run = self.queue.expired().await?.into_inner();
+            let permit = self.runner(runners).await;
+            let queued = self.queue.expired().await?.into_inner();
             if self.is_stopping.load(Relaxed) {
-                self.queue.insert_at(run, Instant::now());
+                self.queue.insert_at(queued, Instant::now());
                 self.wake.notify_one();
                 return std::future::pending().await;
             }
-            self.unless_early(run, permit, &mut due);
-            while due.len() < MAX_BATCH {
+            self.unless_early(self.taken(queued), permit, &mut due);
+            while due.len() < executions.start_limit() {
                 let Ok(permit) = runners.clone().try_acquire_owned() else { break };
-                let Some(run) = self.queue.try_recv() else { break };
-                self.unless_early(run.into_inner(), permit, &mut due);
+                let Some(queued) = self.queue.try_recv() else { break };
+                self.unless_early(self.taken(queued.into_inner()), permit, &mut due);
             }
             let ids: Vec<_> = due.keys().copied().collect();
+            executions.starting(&ids);
             let start = async { Ok(store.start(self.id, &ids).await?) };
             let starts = within(&self.shared, self.shared.settings.lease, start).await?;
+            executions.started();
             if starts.is_lease_lost {
                 return Err(Error::LeaseLost);
             }
             let kept = starts.running.len() + starts.locked.len() + starts.postponed.len();
             for started in starts.running {
                 let (run, permit) = due.remove(&started.id).expect("only these are started");
-                handlers.spawn(execute(self.shared.clone(), run, started, permit, results.clone()));
+                if !executions.spawn(run, started, permit) {
+                    self.forget(1);
+                }
             }
             for id in starts.locked {
                 let (run, _) = due.remove(&id).expect("only these are locked");
@@ -399,10 +425,9 @@ impl Session {
             }
             for id in starts.postponed {
                 let (run, _) = due.remove(&id).expect("only these are postponed");
-                self.queue.insert_at(run, Instant::now());
+                self.queue.insert_at(Queued { run, is_locked: false }, Instant::now());
             }
             self.forget(ids.len() - kept);
-            while handlers.try_join_next().is_some() {}
         }
     }
 
@@ -415,7 +440,7 @@ impl Session {
     ) {
         let start = self.lock_clock().instant(run.start_at);
         if start > Instant::now() {
-            self.queue.insert_at(run, start);
+            self.queue.insert_at(Queued { run, is_locked: false }, start);
         } else {
             // A run that the node has lost and claimed again is there twice.
             if due.insert(run.id, (run, permit)).is_some() {
@@ -428,46 +453,53 @@ impl Session {
     fn start_later(&self, run: Run) {
         let now = Instant::now();
         let late = now.saturating_duration_since(self.lock_clock().instant(run.start_at));
-        self.queue.insert_at(run, now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1));
+        let next = now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1);
+        self.queue.insert_at(Queued { run, is_locked: true }, next);
+        self.park(1);
     }
 
     /// Writes results.
     async fn finish(
         &self,
         store: &Store,
-        mut executions: mpsc::UnboundedReceiver<Execution>,
+        executions: &Executions,
+        results: &mut Results,
     ) -> Result<Infallible, Error> {
         let prefetch = self.shared.settings.prefetch;
-        // Executions whose results could not be written yet, and the pause before the next attempt.
-        let mut locked = Vec::new();
+        self.park(results.resume(executions));
+        // Before another attempt to write those that are locked.
         let mut pause = LOCKED_PAUSE.0;
+        let mut retry = Instant::now();
         loop {
-            let mut batch = Vec::new();
-            tokio::select! {
-                count = executions.recv_many(&mut batch, MAX_BATCH) => if count == 0 {
-                    // The other end is in `start`, which has returned an error or is about to.
-                    return std::future::pending().await;
-                },
-                elapsed = self.shared.timer.sleep(pause), if !locked.is_empty() => elapsed?,
+            while results.has_ready() {
+                let batch = results.next_batch();
+                let finish = async { Ok(store.finish(self.id, prefetch, &batch).await?) };
+                let finishes = within(&self.shared, self.shared.settings.lease, finish).await?;
+                let finishes = finishes.ok_or(Error::LeaseLost)?;
+                let written = results.written(executions, &batch, &finishes.locked);
+                self.parked.fetch_sub(written, Relaxed);
+                self.enqueue(finishes.claimed);
+                self.forget(written);
             }
-            batch.append(&mut locked);
-            let results: Vec<_> = batch.iter().map(finished).collect();
-            let finish = async { Ok(store.finish(self.id, prefetch, &results).await?) };
-            let finishes = within(&self.shared, self.shared.settings.lease, finish).await?;
-            let finishes = finishes.ok_or(Error::LeaseLost)?;
-            let mut written = 0;
-            for (execution, result) in batch.into_iter().zip(&results) {
-                if finishes.locked.contains(&execution.run.id) {
-                    locked.push(execution);
-                } else {
-                    report(&execution, result);
-                    written += 1;
+            if !results.has_locked() {
+                pause = LOCKED_PAUSE.0;
+                retry = Instant::now() + pause;
+            }
+            tokio::select! {
+                count = results.receive(executions) => self.park(count),
+                elapsed = self.shared.timer.sleep_until(retry), if results.has_locked() => {
+                    elapsed?;
+                    results.retry_locked();
+                    pause = LOCKED_PAUSE.1.min(pause * 2);
+                    retry = Instant::now() + pause;
                 }
             }
-            pause = if locked.is_empty() { LOCKED_PAUSE.0 } else { LOCKED_PAUSE.1.min(pause * 2) };
-            self.enqueue(finishes.claimed);
-            self.forget(written);
         }
+    }
+
+    fn lock_until(&self) -> std::sync::MutexGuard<'_, Instant> {
+        // No code panics while it holds this lock.
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_out_of_runners(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -492,103 +524,5 @@ async fn within<T>(
         Ok(result) => result,
         Err(TimeoutError::Timer(error)) => Err(error.into()),
         Err(_) => Err(Error::NoAnswer),
-    }
-}
-
-/// Executes a run that has started.
-async fn execute(
-    shared: Arc<Shared>,
-    run: Run,
-    started: Started,
-    permit: OwnedSemaphorePermit,
-    results: mpsc::UnboundedSender<Execution>,
-) {
-    let began = Instant::now();
-    let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
-    let late = at.duration_since(run.start_at).try_into().unwrap_or_default();
-    let result = match verdict {
-        None => perform(&shared, &run, payload, timeout, late).await,
-        Some(Verdict::Cancelled) => Err(Failure::permanent("the job is paused".into())),
-        Some(Verdict::Abandoned) => Err(Failure::permanent(format!("interrupted {} times", run.interrupted))),
-    };
-    let took = began.elapsed();
-    let execution = Execution { run, result, verdict, retries, backoff, took, _permit: permit };
-    // If it fails, the session has ended.
-    let _ = results.send(execution);
-}
-
-/// Calls the handler. Every panic of the user's code is caught, also that of a recorder of metrics:
-/// otherwise the run would have no result while its node is alive, and no node would repeat it.
-async fn perform(
-    shared: &Shared,
-    run: &Run,
-    payload: Box<RawValue>,
-    timeout: Option<Duration>,
-    late: Duration,
-) -> Result<Box<RawValue>, Failure> {
-    let mut handler = shared.handlers.execute(run, payload);
-    let execution = caught(async {
-        observe::started(run, late);
-        // The text of an error is made here, because that may panic too.
-        handler.as_mut().await.map_err(Failure::from)
-    });
-    let result = match timeout {
-        None => Ok(execution.await),
-        Some(limit) => shared.timer.timeout(limit, execution).await,
-    };
-    let result = match result {
-        Ok(result) => result.unwrap_or_else(|message| Err(Failure::panicked(&message))),
-        Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
-        Err(_) => Err(RunError::from(format!("timed out after {:?}", timeout.unwrap_or_default())).into()),
-    };
-    // Before the result is written: then another run of this job may start.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
-        mem::forget(panic);
-    }
-    result
-}
-
-fn finished(execution: &Execution) -> Finished {
-    let run = execution.run.id;
-    match &execution.result {
-        Ok(output) => Finished { run, state: "done", result: Ok(output.clone()), retry: None },
-        Err(error) => {
-            let failures = (execution.run.attempt - execution.run.interrupted).unsigned_abs();
-            let may_retry = !error.is_permanent && failures <= execution.retries;
-            let retry = may_retry.then(|| backoff(execution.backoff, failures));
-            let state = execution.verdict.map_or("failed", Verdict::as_str);
-            Finished { run, state, result: Err(error.text.clone()), retry }
-        }
-    }
-}
-
-/// Returns the pause after a number of failures, from 1 on.
-fn backoff((first, max): (Duration, Duration), failures: u32) -> Duration {
-    let factor = 1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX);
-    first.saturating_mul(factor).min(max)
-}
-
-fn report(execution: &Execution, finished: &Finished) {
-    let end = match (&finished.result, finished.retry, execution.verdict) {
-        (Ok(_), ..) => End::Done,
-        (.., Some(Verdict::Cancelled)) => End::Cancelled,
-        (.., Some(Verdict::Abandoned)) => End::Abandoned,
-        (_, Some(_), None) => End::Retried,
-        (_, None, None) => End::Failed,
-    };
-    let error = finished.result.as_ref().err().map(String::as_str);
-    observe::ended(&execution.run, end, execution.took, error);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_the_maximum() {
-        let [first, max] = [1, 10].map(Duration::from_secs);
-        let pauses: Vec<_> = (1..=6).map(|failures| backoff((first, max), failures).as_secs()).collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
-        assert_eq!(backoff((first, Duration::MAX), 100), Duration::from_secs(u32::MAX.into()));
     }
 }

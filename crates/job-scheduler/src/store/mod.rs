@@ -3,11 +3,11 @@
 //! Two invariants hold even if any process stops at any point. All guarantees follow from them:
 //!
 //! - **A run that is claimed or running has an owner with a row in `node`.** A run is assigned to a
-//!   node only in a transaction that holds a lock on that row ([`RENEW`] takes it), or by the
-//!   function `finish_runs`, for a job of which the node has a run until that statement. A row is
-//!   deleted only in a transaction that has locked it and then found no such run. Therefore a run
-//!   that is claimed while the lease ends is either visible to the node that takes over, or it is
-//!   not written at all.
+//!   node only in a transaction that holds a lock on that row ([`RENEW`] takes it) or has inserted
+//!   it ([`REGISTER`]), or by the function `finish_runs`, for a job of which the node has a run until
+//!   that statement. A row is deleted only in a transaction that has locked it and then found no
+//!   such run. Therefore a run that is claimed while the lease ends is either visible to the node
+//!   that takes over, or it is not written at all.
 //! - **Only its owner starts or finishes a run**, with an `UPDATE` that checks the owner. This
 //!   `UPDATE` and the one that takes over the run conflict on the row of the run: the later one
 //!   sees the changes of the earlier one. Therefore a run that was claimed and never started is
@@ -15,8 +15,8 @@
 //!   `interrupted` is incremented.
 //!
 //! If the answer to a statement is lost, it is unknown whether it was executed. There is no need to
-//! find out. The node registers again under another number, and the runs of the old number are
-//! taken over.
+//! find out. The node registers again under another number, and takes the executions that continue
+//! with it. The other runs of the old number are given back.
 
 mod beat;
 
@@ -30,6 +30,7 @@ use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
 use crate::clock::Reading;
+use crate::execution::LARGE;
 use crate::json::MAX_BYTES;
 use crate::sql::Names;
 
@@ -51,10 +52,55 @@ const LEAVE: &str = "
     WITH left_over AS (UPDATE @node SET alive_until = LEAST(alive_until, clock_timestamp()) WHERE id = $1)
     SELECT pg_notify('@channel', '')";
 
-/// Gives back what has not started. Locked runs remain, until other nodes take them over.
+/// Gives a new number of a node the executions that continue. (A statement that an old connection has
+/// sent may still arrive. It changes nothing, because the runs have another owner.)
+const ADOPT: &str = "
+    WITH unlocked AS (
+        SELECT id FROM @run WHERE owner = $2 AND state = 'running' AND id = ANY ($3)
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE @run run SET owner = $1 FROM unlocked WHERE run.id = unlocked.id
+    RETURNING run.id";
+
+/// Waits if there are executions that a statement of an old connection has locked, or a transaction
+/// of an application.
+const WAIT_FOR_LOCKED: &str = "
+    SELECT pg_sleep($3) FROM (
+        SELECT FROM @run WHERE owner = $1 AND state = 'running' AND id = ANY ($2) LIMIT 1
+    ) AS locked";
+
+/// How often a new number of a node waits for them, altogether for a quarter of a lease. Then other
+/// nodes take them over.
+const WAITS: u32 = 10;
+
+/// A statement that should have started only this run has failed, and its payload is large. No node
+/// reads it for ever: it is abandoned as if it had ended the node.
+const BLAME: &str = "
+    UPDATE @run run SET interrupted = run.interrupted + 1, attempt = run.attempt + 1
+    FROM (
+        SELECT run.id FROM @run run JOIN @job job ON job.id = run.job
+        WHERE run.id = $2 AND run.owner = $1 AND run.state IN ('claimed', 'running')
+            AND COALESCE(run.payload_bytes, job.payload_bytes) > $3
+        FOR UPDATE OF run SKIP LOCKED
+    ) AS unlocked
+    WHERE run.id = unlocked.id";
+
+/// Executions that have ended because the node could not renew its lease. Perhaps another node has
+/// taken them over meanwhile.
+const EXCUSE: &str = "
+    WITH unlocked AS (
+        SELECT id FROM @run WHERE id = ANY ($1) AND finished IS NULL FOR UPDATE SKIP LOCKED
+    )
+    UPDATE @run run SET excused = run.excused + 1 FROM unlocked WHERE run.id = unlocked.id";
+
+/// Gives back what has not started: with a list of executions that continue, also runs that are not
+/// in it, because the node has not got the answer to the statement that has started them. Locked runs
+/// remain, until other nodes take them over.
 const RELEASE: &str = "
     WITH unlocked AS (
-        SELECT id FROM @run WHERE owner = $1 AND state = 'claimed' FOR UPDATE SKIP LOCKED
+        SELECT id FROM @run
+        WHERE owner = $1 AND state IN ('claimed', 'running') AND (state = 'claimed' OR id <> ALL ($2))
+        FOR UPDATE SKIP LOCKED
     ), released AS (
         UPDATE @run run SET state = 'waiting', owner = NULL FROM unlocked WHERE run.id = unlocked.id
         RETURNING run.id
@@ -165,6 +211,27 @@ pub(crate) struct Finishes {
     pub(crate) locked: Vec<i64>,
 }
 
+/// The session of a node before this one.
+#[derive(Debug)]
+pub(crate) struct Previous {
+    pub(crate) number: Option<i64>,
+    /// The runs whose executions continue. `None`: those of this number have ended.
+    pub(crate) executing: Option<Vec<i64>>,
+    /// The runs that have ended because the lease could not be renewed.
+    pub(crate) excused: Vec<i64>,
+    /// The only run that it was starting when it failed.
+    pub(crate) culprit: Option<i64>,
+}
+
+/// A node that has registered.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) id: i64,
+    pub(crate) reading: Reading,
+    /// The executions that it has got from the previous number of this node.
+    pub(crate) kept: Vec<i64>,
+}
+
 /// A connection of a node.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -201,14 +268,43 @@ impl Store {
         self.client.batch_execute("").await
     }
 
-    /// Registers a new node.
-    pub(crate) async fn register(&self, name: &str) -> Result<(i64, Reading), Error> {
+    /// Registers a new node. Ends its previous number: executions that continue get the new number,
+    /// and what has not started is given back.
+    pub(crate) async fn register(&mut self, name: &str, previous: Previous) -> Result<Registered, Error> {
+        let Previous { number: previous, executing, excused, culprit } = previous;
+        let read_committed = IsolationLevel::ReadCommitted;
+        let transaction = self.client.build_transaction().isolation_level(read_committed).start().await?;
+        if let Some(previous) = previous {
+            // First: it waits for a beat that an old connection has sent.
+            transaction.query(&self.names.complete(LEAVE), &[&previous]).await?;
+        }
         let sent = Instant::now();
-        let row = self
-            .client
-            .query_one(&self.names.complete(REGISTER), &[&name, &self.lease.as_secs_f64()])
-            .await?;
-        Ok((row.try_get(0)?, reading(&row, 1, sent)?))
+        let register = self.names.complete(REGISTER);
+        let row = transaction.query_one(&register, &[&name, &self.lease.as_secs_f64()]).await?;
+        let (id, reading): (i64, _) = (row.try_get(0)?, reading(&row, 1, sent)?);
+        let mut kept = Vec::new();
+        if let Some(previous) = previous {
+            let [adopt, wait] = [ADOPT, WAIT_FOR_LOCKED].map(|text| self.names.complete(text));
+            let pause = (self.lease / (4 * WAITS)).as_secs_f64();
+            for executing in std::iter::repeat_n(executing.as_ref(), WAITS as usize).flatten() {
+                for row in transaction.query(&adopt, &[&id, &previous, executing]).await? {
+                    kept.push(row.try_get(0)?);
+                }
+                if transaction.query(&wait, &[&previous, executing, &pause]).await?.is_empty() {
+                    break;
+                }
+            }
+            if let Some(culprit) = culprit {
+                let blame = self.names.complete(BLAME);
+                transaction.execute(&blame, &[&previous, &culprit, &(LARGE as i32)]).await?;
+            }
+            transaction.query(&self.names.complete(RELEASE), &[&previous, &executing]).await?;
+        }
+        if !excused.is_empty() {
+            transaction.execute(&self.names.complete(EXCUSE), &[&excused]).await?;
+        }
+        transaction.commit().await?;
+        Ok(Registered { id, reading, kept })
     }
 
     /// Starts a transaction in which this node is alive. Returns `None` if its lease has ended.
@@ -324,7 +420,8 @@ impl Store {
 
     /// Gives back the runs that have not started.
     pub(crate) async fn release(&self, node: i64) -> Result<(), Error> {
-        self.client.execute(&self.names.complete(RELEASE), &[&node]).await.map(drop)
+        let none: Option<Vec<i64>> = None;
+        self.client.execute(&self.names.complete(RELEASE), &[&node, &none]).await.map(drop)
     }
 
     /// Returns whether there are other nodes that are alive.

@@ -144,6 +144,13 @@ impl Fixture {
         self.client.execute(&update, &[]).await.expect("an update");
     }
 
+    /// Closes the connections of the nodes of this schema.
+    pub(crate) async fn close_connections(&self) {
+        let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE query LIKE $1 AND pid <> pg_backend_pid()";
+        self.client.query(close, &[&format!("%\"{}\".%", self.schema)]).await.expect("an answer");
+    }
+
     pub(crate) async fn history(&self, job: i64) -> Vec<RunInfo> {
         self.jobs.history(&self.client, job, 1_000).await.expect("a history")
     }

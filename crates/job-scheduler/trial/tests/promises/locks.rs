@@ -100,6 +100,54 @@ async fn locks_of_an_application_do_not_cost_a_node_its_lease() {
     assert!(nodes > Some(1), "{nodes:?}");
 }
 
+/// A transaction pauses, replaces and deletes jobs whose runs occupy all runners. The runners are free
+/// when the handlers have ended, although no result can be written.
+#[tokio::test]
+async fn runs_that_are_locked_keep_no_runner_and_no_capacity() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = with_gate(fixture.builder().runners(3).capacity(6), &gate);
+    let node = fixture.start(builder).await;
+    let job = |key: &str| gate_job().key(key).overlap(Overlap::Wait);
+    let [paused, replaced, deleted] =
+        [fixture.enqueue(job("a")).await, fixture.enqueue(job("b")).await, fixture.enqueue(gate_job()).await];
+    for job in [paused, replaced, deleted] {
+        fixture.until_state(job, RunState::Running).await;
+    }
+    // These are read ahead, and cannot start.
+    let mut claimed = Vec::new();
+    for _ in 0..3 {
+        claimed.push(fixture.enqueue(gate_job().after(MS * 2_000)).await);
+    }
+    for &job in &claimed {
+        fixture.until_state(job, RunState::Claimed).await;
+    }
+    let jobs = fixture.jobs.clone();
+    let client = connect(&fixture.config).await;
+    let mut transaction = fixture.client.transaction().await.unwrap();
+    assert!(jobs.pause(&mut transaction, paused).await.unwrap());
+    jobs.enqueue(&transaction, job("b").replace_existing().after(AN_HOUR)).await.unwrap();
+    for &job in claimed.iter().chain([&deleted]) {
+        assert!(jobs.delete(&transaction, job).await.unwrap());
+    }
+    gate.close();
+    // More than the capacity.
+    for _ in 0..8 {
+        let other = jobs.enqueue(&client, NewJob::new(&Task::Succeed)).await.unwrap().job;
+        eventually(async || {
+            let runs = jobs.history(&client, other, 1).await.unwrap();
+            matches!(&runs[..], [run] if run.state == RunState::Done)
+        })
+        .await;
+    }
+    transaction.rollback().await.unwrap();
+    for job in [paused, replaced, deleted].into_iter().chain(claimed) {
+        fixture.until_done(job, 1).await;
+    }
+    assert_eq!(fixture.jobs.nodes(&fixture.client).await.unwrap().len(), 1);
+    shut_down(node).await;
+}
+
 #[tokio::test]
 async fn job_with_a_slot_that_is_locked_does_not_stop_the_others() {
     let Some(mut fixture) = Fixture::new().await else { return };

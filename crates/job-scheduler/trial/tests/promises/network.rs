@@ -13,7 +13,7 @@ use tokio_postgres::{Config, NoTls};
 use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Link {
+pub(crate) enum Link {
     Passes,
     /// Nothing arrives, and no end is noticed.
     Frozen,
@@ -21,14 +21,14 @@ enum Link {
     Cut,
 }
 
-struct Relay {
+pub(crate) struct Relay {
     link: Arc<watch::Sender<Link>>,
     /// For nodes that connect through it.
-    config: Config,
+    pub(crate) config: Config,
 }
 
 impl Relay {
-    async fn new(server: &Config) -> Self {
+    pub(crate) async fn new(server: &Config) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = ("127.0.0.1", server.get_ports()[0]);
         let mut config = Config::new();
@@ -52,7 +52,7 @@ impl Relay {
         Self { link, config }
     }
 
-    fn set(&self, link: Link) {
+    pub(crate) fn set(&self, link: Link) {
         self.link.send_replace(link);
     }
 }

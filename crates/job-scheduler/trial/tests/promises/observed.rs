@@ -29,19 +29,12 @@ async fn do_everything(fixture: &Fixture) {
     fixture.until_done(interrupted, 1).await;
     let fails = fixture.enqueue(NewJob::new(&Task::Fail).retries(1, MS, MS)).await;
     fixture.until_state(fails, RunState::Failed).await;
-    close_connections(fixture).await;
+    fixture.close_connections().await;
     eventually(async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id >= 3))
         .await;
     let last = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
     fixture.until_done(last, 1).await;
     shut_down(node).await;
-}
-
-/// Closes the connections of the nodes of this schema.
-async fn close_connections(fixture: &Fixture) {
-    let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE query LIKE $1 AND pid <> pg_backend_pid()";
-    fixture.client.query(close, &[&format!("%\"{}\".%", fixture.schema)]).await.unwrap();
 }
 
 #[tokio::test]

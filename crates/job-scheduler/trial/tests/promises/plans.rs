@@ -83,6 +83,11 @@ async fn assert_nodes_read_only_indexes(fixture: &Fixture) {
     let job = fixture.enqueue(NewJob::new(&Task::FailUntil(2)).every(MS * 50).retries(1, MS, MS)).await;
     fixture.until(job, |runs| runs.iter().filter(|run| run.state == RunState::Done).count() > 50).await;
     assert_only_indexes(fixture, &before).await;
+    // It starts again, and keeps what it executes.
+    fixture.close_connections().await;
+    let is_second =
+        async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id > 2);
+    eventually(is_second).await;
     // A node is lost, and another one takes over.
     let slow = fixture.enqueue(NewJob::new(&Task::Sleep(2_000))).await;
     fixture.until_state(slow, RunState::Running).await;

@@ -1,0 +1,416 @@
+//! The executions of a node: its handlers, and their results until they are written.
+//!
+//! They belong to the node, and not to a session. After an error of the database, they continue while
+//! the lease of the session lasts. A session that opens meanwhile gets their runs, and writes their
+//! results. If there is none, they end with the lease, because other nodes take over their runs then.
+
+use std::collections::HashMap;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hashed_wheel::TimeoutError;
+use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::caught::caught;
+use crate::handler::{RunError, error_text};
+use crate::json::MAX_BYTES;
+use crate::observe::{self, End};
+use crate::settings::Shared;
+use crate::store::{Finished, Run, Started, Verdict};
+
+/// The maximum number of runs in one statement that starts or finishes runs.
+const MAX_BATCH: usize = 256;
+
+/// The maximum size of the results that are not written, in bytes. Many of them wait while a
+/// transaction of an application has locked their runs. Further handlers keep their runners.
+const MAX_UNWRITTEN: usize = 64 << 20;
+
+/// What a result has in addition to its text, in bytes, rounded up.
+const OVERHEAD: usize = 1 << 10;
+
+/// How often a large output is written alone. Then it is a failure: it does not get through within a
+/// lease.
+const MAX_WRITES: u32 = 3;
+
+/// The length from which a payload or an output is large, in bytes.
+pub(crate) const LARGE: usize = 64 << 10;
+
+/// The handlers that are executing, and the runs whose results are not written.
+pub(crate) struct Executions {
+    shared: Arc<Shared>,
+    /// One permit for each handler that may execute.
+    pub(crate) runners: Arc<Semaphore>,
+    /// One permit for each byte of a result that is not written.
+    places: Arc<Semaphore>,
+    results: mpsc::UnboundedSender<Execution>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    handlers: JoinSet<()>,
+    /// The attempts of the runs.
+    runs: HashMap<i64, (i32, AbortHandle)>,
+    /// The runs that have ended because the lease could not be renewed.
+    excused: Vec<i64>,
+    /// The runs that a statement is starting.
+    starting: Vec<i64>,
+    /// The number of runs that are started one by one, because a statement has failed that should have
+    /// started as many.
+    suspects: usize,
+}
+
+/// The results that are not written.
+pub(crate) struct Results {
+    receiver: mpsc::UnboundedReceiver<Execution>,
+    /// Those that are to be written now.
+    ready: Vec<Execution>,
+    /// A transaction of an application has locked their runs, or their jobs.
+    locked: Vec<Execution>,
+    /// The number of those in `ready` that a statement is writing.
+    writing: usize,
+    /// The number of those in `ready` that are written one by one, because a statement has failed that
+    /// should have written all of them.
+    suspects: usize,
+}
+
+/// The end of an execution.
+struct Execution {
+    run: Run,
+    result: Result<Box<RawValue>, Failure>,
+    /// It was not executed.
+    verdict: Option<Verdict>,
+    retries: u32,
+    backoff: (Duration, Duration),
+    took: Duration,
+    /// How often it was written alone.
+    writes: u32,
+    _place: OwnedSemaphorePermit,
+}
+
+/// A [`RunError`] as text, because the code that makes the text is the user's.
+struct Failure {
+    text: String,
+    is_permanent: bool,
+}
+
+impl Failure {
+    fn permanent(text: String) -> Self {
+        Self { text, is_permanent: true }
+    }
+
+    fn panicked(message: &str) -> Self {
+        Self { text: error_text(&format!("the handler {message}")), is_permanent: false }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(RunError { error, is_permanent }: RunError) -> Self {
+        Self { text: error_text(&error.to_string()), is_permanent }
+    }
+}
+
+impl Executions {
+    pub(crate) fn new(shared: Arc<Shared>) -> (Self, Results) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let executions = Self {
+            runners: Arc::new(Semaphore::new(shared.settings.runners)),
+            places: Arc::new(Semaphore::new(MAX_UNWRITTEN)),
+            results: sender,
+            state: Mutex::default(),
+            shared,
+        };
+        let results = Results { receiver, ready: Vec::new(), locked: Vec::new(), writing: 0, suspects: 0 };
+        (executions, results)
+    }
+
+    /// Executes a run that has started. Returns false if it replaces an earlier execution of the run,
+    /// which the node had lost.
+    pub(crate) fn spawn(&self, run: Run, started: Started, runner: OwnedSemaphorePermit) -> bool {
+        let (id, attempt) = (run.id, run.attempt);
+        let (shared, places, results) = (self.shared.clone(), self.places.clone(), self.results.clone());
+        let mut state = self.lock();
+        while state.handlers.try_join_next().is_some() {}
+        let handler = state.handlers.spawn(execute(shared, run, started, runner, places, results));
+        match state.runs.insert(id, (attempt, handler)) {
+            Some((_, earlier)) => {
+                earlier.abort();
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// Returns the runs that are executing, or whose results are not written.
+    pub(crate) fn runs(&self) -> Vec<i64> {
+        self.lock().runs.keys().copied().collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().runs.is_empty()
+    }
+
+    /// Ends all executions. Returns false if a handler blocks its thread for longer than a lease.
+    pub(crate) async fn end(&self) -> bool {
+        let mut handlers = {
+            let mut state = self.lock();
+            state.runs.clear();
+            mem::take(&mut state.handlers)
+        };
+        self.shared.timer.timeout(self.shared.settings.lease, handlers.shutdown()).await.is_ok()
+    }
+
+    /// Ends all executions, because the lease could not be renewed. That is not their fault.
+    pub(crate) async fn end_excused(&self) -> bool {
+        let runs = self.runs();
+        self.lock().excused.extend(runs);
+        self.end().await
+    }
+
+    pub(crate) fn excused(&self) -> Vec<i64> {
+        self.lock().excused.clone()
+    }
+
+    /// Returns the maximum number of runs that the next statement starts.
+    pub(crate) fn start_limit(&self) -> usize {
+        if self.lock().suspects > 0 { 1 } else { MAX_BATCH }
+    }
+
+    /// A statement starts these runs. Then call [`started`](Self::started).
+    pub(crate) fn starting(&self, runs: &[i64]) {
+        self.lock().starting = runs.to_vec();
+    }
+
+    pub(crate) fn started(&self) {
+        let mut state = self.lock();
+        let count = mem::take(&mut state.starting).len();
+        state.suspects = state.suspects.saturating_sub(count);
+    }
+
+    /// Returns the only run that the last session was starting when it failed: perhaps it has failed
+    /// because the payload of this run does not get through within a lease.
+    pub(crate) fn culprit(&self) -> Option<i64> {
+        match self.lock().starting[..] {
+            [run] => Some(run),
+            _ => None,
+        }
+    }
+
+    /// A session begins. It has these runs of the last one. The others end.
+    pub(crate) fn resume(&self, kept: &[i64]) {
+        let mut state = self.lock();
+        state.suspects = state.suspects.max(mem::take(&mut state.starting).len());
+        state.excused.clear();
+        state.runs.retain(|id, (_, handler)| {
+            let is_kept = kept.contains(id);
+            if !is_kept {
+                handler.abort();
+            }
+            is_kept
+        });
+    }
+
+    /// Whether this is the last execution of the run on this node, and is not given up.
+    fn is_current(&self, run: &Run) -> bool {
+        self.lock().runs.get(&run.id).is_some_and(|(attempt, _)| *attempt == run.attempt)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Results {
+    /// A session begins. Returns the number of results that it has to write.
+    pub(crate) fn resume(&mut self, executions: &Executions) -> usize {
+        match self.ready.first_mut() {
+            Some(execution) if self.writing == 1 => {
+                execution.writes += 1;
+                execution.give_up_large_output();
+            }
+            _ => self.suspects = self.suspects.max(self.writing),
+        }
+        self.writing = 0;
+        // Those that are written one by one remain the first ones.
+        self.ready.append(&mut self.locked);
+        self.ready.retain(|execution| executions.is_current(&execution.run));
+        self.ready.len()
+    }
+
+    /// Waits for results, if none is ready. Returns their number.
+    pub(crate) async fn receive(&mut self, executions: &Executions) -> usize {
+        // The other end is in `executions`.
+        self.receiver.recv_many(&mut self.ready, MAX_BATCH).await;
+        // The others belong to runs that this node has lost.
+        self.ready.retain(|execution| executions.is_current(&execution.run));
+        self.ready.len()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(crate) fn has_locked(&self) -> bool {
+        !self.locked.is_empty()
+    }
+
+    pub(crate) fn retry_locked(&mut self) {
+        self.ready.append(&mut self.locked);
+    }
+
+    /// Returns the results that the next statement writes. Then call [`written`](Self::written).
+    pub(crate) fn next_batch(&mut self) -> Vec<Finished> {
+        let limit = if self.suspects > 0 { 1 } else { MAX_BATCH };
+        let mut bytes = 0;
+        let fits = |execution: &&Execution| {
+            bytes += execution.bytes();
+            bytes <= MAX_BYTES
+        };
+        self.writing = self.ready.iter().take(limit).take_while(fits).count().max(1).min(self.ready.len());
+        self.ready[..self.writing].iter().map(Execution::finished).collect()
+    }
+
+    /// The results of a batch were written, but for those that are locked. Returns the number of those
+    /// that were written.
+    pub(crate) fn written(&mut self, executions: &Executions, results: &[Finished], locked: &[i64]) -> usize {
+        let mut written = 0;
+        self.suspects = self.suspects.saturating_sub(self.writing);
+        for (execution, result) in self.ready.drain(..mem::take(&mut self.writing)).zip(results) {
+            if locked.contains(&execution.run.id) {
+                self.locked.push(execution);
+            } else {
+                executions.lock().runs.remove(&execution.run.id);
+                execution.report(result);
+                written += 1;
+            }
+        }
+        written
+    }
+}
+
+impl Execution {
+    fn bytes(&self) -> usize {
+        bytes(&self.result)
+    }
+
+    fn give_up_large_output(&mut self) {
+        let bytes = self.bytes();
+        if self.writes >= MAX_WRITES && bytes > LARGE {
+            let text = format!("the output of {bytes} bytes could not be written within a lease");
+            self.result = Err(Failure::permanent(text));
+        }
+    }
+
+    fn finished(&self) -> Finished {
+        let run = self.run.id;
+        match &self.result {
+            Ok(output) => Finished { run, state: "done", result: Ok(output.clone()), retry: None },
+            Err(error) => {
+                let failures = (self.run.attempt - self.run.interrupted).unsigned_abs();
+                let may_retry = !error.is_permanent && failures <= self.retries;
+                let retry = may_retry.then(|| backoff(self.backoff, failures));
+                let state = self.verdict.map_or("failed", Verdict::as_str);
+                Finished { run, state, result: Err(error.text.clone()), retry }
+            }
+        }
+    }
+
+    fn report(&self, finished: &Finished) {
+        let end = match (&finished.result, finished.retry, self.verdict) {
+            (Ok(_), ..) => End::Done,
+            (.., Some(Verdict::Cancelled)) => End::Cancelled,
+            (.., Some(Verdict::Abandoned)) => End::Abandoned,
+            (_, Some(_), None) => End::Retried,
+            (_, None, None) => End::Failed,
+        };
+        let error = finished.result.as_ref().err().map(String::as_str);
+        observe::ended(&self.run, end, self.took, error);
+    }
+}
+
+fn bytes(result: &Result<Box<RawValue>, Failure>) -> usize {
+    result.as_ref().map_or_else(|failure| failure.text.len(), |output| output.get().len())
+}
+
+/// Executes a run that has started.
+async fn execute(
+    shared: Arc<Shared>,
+    run: Run,
+    started: Started,
+    runner: OwnedSemaphorePermit,
+    places: Arc<Semaphore>,
+    results: mpsc::UnboundedSender<Execution>,
+) {
+    let began = Instant::now();
+    let Started { payload, timeout, retries, backoff, at, verdict, .. } = started;
+    let late = at.duration_since(run.start_at).try_into().unwrap_or_default();
+    let result = match verdict {
+        None => perform(&shared, &run, payload, timeout, late).await,
+        Some(Verdict::Cancelled) => Err(Failure::permanent("the job is paused".into())),
+        Some(Verdict::Abandoned) => Err(Failure::permanent(format!("interrupted {} times", run.interrupted))),
+    };
+    let took = began.elapsed();
+    // Less than all places: outputs and texts of errors are limited.
+    let size = (bytes(&result) + OVERHEAD) as u32;
+    let place = places.acquire_many_owned(size).await.expect("it is never closed");
+    // Another run may start, although this result is not written.
+    drop(runner);
+    // If it fails, the node has ended.
+    let _ =
+        results.send(Execution { run, result, verdict, retries, backoff, took, writes: 0, _place: place });
+}
+
+/// Calls the handler. Every panic of the user's code is caught, also that of a recorder of metrics:
+/// otherwise the run would have no result while its node is alive, and no node would repeat it.
+async fn perform(
+    shared: &Shared,
+    run: &Run,
+    payload: Box<RawValue>,
+    timeout: Option<Duration>,
+    late: Duration,
+) -> Result<Box<RawValue>, Failure> {
+    let mut handler = shared.handlers.execute(run, payload);
+    let execution = caught(async {
+        observe::started(run, late);
+        // The text of an error is made here, because that may panic too.
+        handler.as_mut().await.map_err(Failure::from)
+    });
+    let result = match timeout {
+        None => Ok(execution.await),
+        Some(limit) => shared.timer.timeout(limit, execution).await,
+    };
+    let result = match result {
+        Ok(result) => result.unwrap_or_else(|message| Err(Failure::panicked(&message))),
+        Err(TimeoutError::Timer(error)) => Err(RunError::from(error).into()),
+        Err(_) => Err(RunError::from(format!("timed out after {:?}", timeout.unwrap_or_default())).into()),
+    };
+    // Before the result is written: then another run of this job may start.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
+        mem::forget(panic);
+    }
+    result
+}
+
+/// Returns the pause after a number of failures, from 1 on.
+fn backoff((first, max): (Duration, Duration), failures: u32) -> Duration {
+    let factor = 1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX);
+    first.saturating_mul(factor).min(max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_maximum() {
+        let [first, max] = [1, 10].map(Duration::from_secs);
+        let pauses: Vec<_> = (1..=6).map(|failures| backoff((first, max), failures).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
+        assert_eq!(backoff((first, Duration::MAX), 100), Duration::from_secs(u32::MAX.into()));
+    }
+}

@@ -1,0 +1,198 @@
+//! Sessions that end by an error, again and again: what is executing on the node is not interrupted,
+//! while the node can renew its lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::{Context, NewJob, RunError, RunInfo, RunState};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio_postgres::NoTls;
+
+use crate::fixture::{Fixture, MS, Task, eventually, gate_job, shut_down, with_gate};
+use crate::network::{Link, Relay};
+
+/// So long that it does not end because the machine is busy.
+const LEASE: Duration = Duration::from_secs(4);
+
+impl Fixture {
+    /// Returns the number of the newest node.
+    async fn last_node(&self) -> i64 {
+        let nodes = self.jobs.nodes(&self.client).await.unwrap();
+        nodes.iter().map(|node| node.id).max().unwrap_or(0)
+    }
+}
+
+/// Closes the connections of a node three times while a run is executing that must not be interrupted.
+/// Returns the end of the run.
+async fn close_connections_again_and_again(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
+    let fixture = Fixture::new().await?;
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let node = fixture.start(with_gate(builder, &gate)).await;
+    let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
+    fixture.until_state(job, RunState::Running).await;
+    for number in 1..=3 {
+        fixture.close_connections().await;
+        eventually(async || fixture.last_node().await > number).await;
+    }
+    gate.close();
+    let ended = [RunState::Done, RunState::Abandoned];
+    let run = fixture.until(job, |runs| ended.contains(&runs[0].state)).await.remove(0);
+    drop(node);
+    Some(run)
+}
+
+#[tokio::test]
+async fn connections_that_are_closed_again_and_again_interrupt_nothing() {
+    let Some(run) = close_connections_again_and_again(None).await else { return };
+    assert_eq!((run.state, run.attempt, run.interrupted, run.taken_over), (RunState::Done, 1, 0, 0));
+    let no_adoption =
+        ("WHERE owner = $2 AND state = 'running'", "WHERE false AND owner = $2 AND state = 'running'");
+    let run = close_connections_again_and_again(Some(no_adoption)).await.unwrap();
+    assert_eq!(run.state, RunState::Abandoned);
+}
+
+/// Counts its end, also if it is dropped.
+struct Ends(Arc<AtomicUsize>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// Without a network, the node cannot know whether another node repeats the run.
+#[tokio::test]
+async fn executions_end_with_the_lease() {
+    let Some(fixture) = Fixture::new().await else { return };
+    for link in [Link::Cut, Link::Frozen] {
+        let relay = Relay::new(&fixture.config).await;
+        let ended = Arc::new(AtomicUsize::new(0));
+        let counter = ended.clone();
+        let never = move |_: Context, _: Value| {
+            let ends = Ends(counter.clone());
+            async move {
+                let _ends = ends;
+                std::future::pending::<Result<(), RunError>>().await
+            }
+        };
+        let builder = fixture.mortal().handler_named("never", never);
+        let node = builder.start(relay.config.clone(), NoTls).await.unwrap();
+        let job = fixture.enqueue(NewJob::named("never", Value::Null)).await;
+        fixture.until_state(job, RunState::Running).await;
+        let before = ended.load(Relaxed);
+        relay.set(link);
+        eventually(async || ended.load(Relaxed) > before).await;
+        drop(node);
+        fixture.jobs.delete(&fixture.client, job).await.unwrap();
+    }
+}
+
+/// The node was not lost. It returns after the end of its lease, and repeats the run, which may not be
+/// repeated by a node after the loss of another one. Returns the end of the run.
+async fn lose_the_network_for_longer_than_a_lease(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
+    let fixture = Fixture::new().await?;
+    let relay = Relay::new(&fixture.config).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = sabotage
+        .iter()
+        .fold(fixture.builder().lease(LEASE), |builder, (from, to)| builder.sabotage(*from, *to));
+    let node = with_gate(builder, &gate).start(relay.config.clone(), NoTls).await.unwrap();
+    let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
+    fixture.until_state(job, RunState::Running).await;
+    relay.set(Link::Cut);
+    tokio::time::sleep(LEASE + MS * 3_000).await;
+    relay.set(Link::Passes);
+    let is_next = |run: &RunInfo| run.interrupted > 0 && run.state != RunState::Claimed;
+    fixture.until(job, |runs| is_next(&runs[0])).await;
+    gate.close();
+    let ended = [RunState::Done, RunState::Abandoned];
+    let run = fixture.until(job, |runs| ended.contains(&runs[0].state)).await.remove(0);
+    drop(node);
+    Some(run)
+}
+
+#[tokio::test]
+async fn network_that_fails_for_longer_than_a_lease_abandons_no_run() {
+    let counts = ("mine.interrupted - mine.excused", "mine.interrupted");
+    let (run, sabotaged) = tokio::join!(
+        lose_the_network_for_longer_than_a_lease(None),
+        lose_the_network_for_longer_than_a_lease(Some(counts)),
+    );
+    let (Some(run), Some(sabotaged)) = (run, sabotaged) else { return };
+    assert_eq!((run.state, run.attempt, run.interrupted), (RunState::Done, 2, 1));
+    assert_eq!(sabotaged.state, RunState::Abandoned);
+}
+
+/// Makes statements that set runs to a state take longer than a lease, if this holds.
+async fn delay(fixture: &Fixture, state: &str, condition: &str) {
+    let delay = format!(
+        "CREATE FUNCTION @delay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM pg_sleep(60);
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER delay BEFORE UPDATE ON @run FOR EACH ROW
+            WHEN (OLD.state <> NEW.state AND NEW.state = '{state}' AND {condition}) EXECUTE FUNCTION @delay()"
+    );
+    fixture.client.batch_execute(&delay.replace('@', &format!("{}.", fixture.schema))).await.unwrap();
+}
+
+async fn long(_: Context, length: u32) -> Result<String, RunError> {
+    Ok("a".repeat(length as usize))
+}
+
+/// As over a slow network. The node restarts, but nothing else is interrupted.
+#[tokio::test]
+async fn output_that_is_not_written_within_a_lease_is_a_failure_of_its_run_only() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let handler = |context, length: Value| long(context, length.as_u64().unwrap() as u32);
+    let builder = with_gate(fixture.builder().lease(LEASE), &gate).handler_named("long", handler);
+    let node = fixture.start(builder).await;
+    let neighbour = fixture.enqueue(gate_job().max_interruptions(0)).await;
+    fixture.until_state(neighbour, RunState::Running).await;
+    delay(&fixture, "done", "octet_length(NEW.output::text) > 100000").await;
+    let large = fixture.enqueue(NewJob::named("long", 200_000.into()).retries(5, MS, MS)).await;
+    let run = fixture.until_state(large, RunState::Failed).await;
+    let error = "the output of 200002 bytes could not be written within a lease";
+    assert_eq!((run.attempt, run.interrupted, run.error.as_deref()), (1, 0, Some(error)));
+    gate.close();
+    let run = fixture.until_state(neighbour, RunState::Done).await;
+    assert_eq!((run.attempt, run.interrupted), (1, 0));
+    let other = fixture.enqueue(NewJob::named("long", 50_000.into())).await;
+    fixture.until_done(other, 1).await;
+    shut_down(node).await;
+}
+
+/// A run whose payload does not get through ends as one that ends its node.
+#[tokio::test]
+async fn payload_that_is_not_read_within_a_lease_ends_its_run_only() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.migrate().await;
+    // It is not read when the run is abandoned.
+    delay(&fixture, "running", "NEW.interrupted < 2 AND NEW.job = 1").await;
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = with_gate(fixture.builder().lease(LEASE), &gate)
+        .handler_named("ignore", |_, _: Value| async { Ok::<_, RunError>(()) });
+    let node = fixture.start(builder).await;
+    let first = fixture.last_node().await;
+    let neighbour = NewJob::named("gate", Value::Null).max_interruptions(0).after(MS * 3_600_000);
+    let payload = "a".repeat(100_000);
+    let large = NewJob::named("ignore", payload.into()).max_interruptions(1);
+    let large = fixture.enqueue(large.after(MS * 500)).await;
+    assert_eq!(large, 1);
+    let neighbour = fixture.enqueue(neighbour).await;
+    fixture.jobs.run_now(&fixture.client, neighbour).await.unwrap();
+    fixture.until_state(neighbour, RunState::Running).await;
+    let run = fixture.until_state(large, RunState::Abandoned).await;
+    assert_eq!((run.interrupted, run.error.as_deref()), (2, Some("interrupted 2 times")));
+    assert!(fixture.last_node().await >= first + 2);
+    let small = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
+    fixture.until_done(small, 1).await;
+    gate.close();
+    let run = fixture.until_state(neighbour, RunState::Done).await;
+    assert_eq!((run.attempt, run.interrupted), (1, 0));
+    shut_down(node).await;
+}
