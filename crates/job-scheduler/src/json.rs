@@ -68,7 +68,8 @@ mod tests {
         for number in [f64::MAX, f64::MIN_POSITIVE, 5e-324, -0.0] {
             assert!(encode(&number.into()).is_ok());
             // As PostgreSQL prints it: without an exponent.
-            assert!(decode(&raw(format!("{number}"))).is_ok(), "{number}");
+            assert_eq!(decode(&raw(format!("{number:?}"))).unwrap(), number);
+            assert_eq!(decode(&raw(format!("{number}"))).unwrap().as_f64(), Some(number));
         }
         assert!(encode(&u64::MAX.into()).is_ok() && encode(&i64::MIN.into()).is_ok());
     }
