@@ -9,8 +9,8 @@ CREATE TABLE @job (
     handler        text NOT NULL,
     payload        jsonb NOT NULL,
     -- As the nodes read it. (The stored size is no bound, because it may be compressed.) More than
-    -- 16 MiB might not get through within a lease, on any node. The library has a lower limit; there
-    -- are no spaces in its text, and numbers have exponents.
+    -- 16 MiB might not get through within a lease, on any node. The library has a lower limit;
+    -- there are no spaces in its text, and numbers have exponents.
     payload_bytes  integer NOT NULL GENERATED ALWAYS AS (octet_length(payload::text)) STORED
         CONSTRAINT payload_too_large CHECK (payload_bytes <= 16 * 1024 * 1024),
     -- 'once', 'every 500ms', 'cron 0 30 3 * * *' (with seconds).
@@ -115,9 +115,9 @@ CREATE INDEX slot_run ON @slot (run);
 -- Therefore the functions of a node skip what is locked, and the node tries again later. A lock
 -- that is taken between two of their statements is waited for, but not for long.
 
--- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least one.
--- Returns those whose state has changed, those that are locked (state 'locked'), and those whose
--- payloads do not fit ('postponed').
+-- Starts runs that the node owns, as many as have payloads of `the_bytes` together, and at least
+-- one. Returns those whose state has changed, those that are locked (state 'locked'), and those
+-- whose payloads do not fit ('postponed').
 --
 -- A run with a `verdict` must not be executed. The node writes this verdict as its result, so that
 -- its slot is passed on.

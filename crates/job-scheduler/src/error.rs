@@ -43,8 +43,8 @@ pub enum Error {
     },
     /// The node has not renewed its lease in time, and other nodes take over its runs.
     LeaseLost,
-    /// The code of a node has panicked, with this message. The node starts again, as after an error of
-    /// the database.
+    /// The code of a node has panicked, with this message. The node starts again, as after an error
+    /// of the database.
     Panic(String),
     /// The timer is stopped, or has reached its limit.
     Timer(NewTimeoutError),

@@ -1,8 +1,9 @@
 //! The executions of a node: its handlers, and their results until they are written.
 //!
-//! They belong to the node, and not to a session. After an error of the database, they continue while
-//! the lease of the session lasts. A session that opens meanwhile gets their runs, and writes their
-//! results. If there is none, they end with the lease, because other nodes take over their runs then.
+//! They belong to the node, and not to a session. After an error of the database, they continue
+//! while the lease of the session lasts. A session that opens meanwhile gets their runs, and writes
+//! their results. If there is none, they end with the lease, because other nodes take over their
+//! runs then.
 
 use std::collections::HashMap;
 use std::mem;
@@ -32,8 +33,8 @@ const MAX_UNWRITTEN: usize = 64 << 20;
 /// What a result has in addition to its text, in bytes, rounded up.
 const OVERHEAD: usize = 1 << 10;
 
-/// How often a large output is written alone. Then it is a failure: it does not get through within a
-/// lease.
+/// How often a large output is written alone. Then it is a failure: it does not get through within
+/// a lease.
 const MAX_WRITES: u32 = 3;
 
 /// The length from which a payload or an output is large, in bytes.
@@ -59,8 +60,8 @@ struct State {
     excused: Vec<i64>,
     /// The runs that a statement is starting.
     starting: Vec<i64>,
-    /// The number of runs that are started one by one, because a statement has failed that should have
-    /// started as many.
+    /// The number of runs that are started one by one, because a statement has failed that should
+    /// have started as many.
     suspects: usize,
 }
 
@@ -73,8 +74,8 @@ pub(crate) struct Results {
     locked: Vec<Execution>,
     /// The number of those in `ready` that a statement is writing.
     writing: usize,
-    /// The number of those in `ready` that are written one by one, because a statement has failed that
-    /// should have written all of them.
+    /// The number of those in `ready` that are written one by one, because a statement has failed
+    /// that should have written all of them.
     suspects: usize,
 }
 
@@ -128,8 +129,8 @@ impl Executions {
         (executions, results)
     }
 
-    /// Executes a run that has started. Returns false if it replaces an earlier execution of the run,
-    /// which the node had lost.
+    /// Executes a run that has started. Returns false if it replaces an earlier execution of the
+    /// run, which the node had lost.
     pub(crate) fn spawn(&self, run: Run, started: Started, runner: OwnedSemaphorePermit) -> bool {
         let (id, attempt) = (run.id, run.attempt);
         let (shared, places, results) = (self.shared.clone(), self.places.clone(), self.results.clone());
@@ -191,8 +192,8 @@ impl Executions {
         state.suspects = state.suspects.saturating_sub(count);
     }
 
-    /// Returns the only run that the last session was starting when it failed: perhaps it has failed
-    /// because the payload of this run does not get through within a lease.
+    /// Returns the only run that the last session was starting when it failed: perhaps it has
+    /// failed because the payload of this run does not get through within a lease.
     pub(crate) fn culprit(&self) -> Option<i64> {
         match self.lock().starting[..] {
             [run] => Some(run),
@@ -275,8 +276,8 @@ impl Results {
         self.ready[..self.writing].iter().map(Execution::finished).collect()
     }
 
-    /// The results of a batch were written, but for those that are locked. Returns the number of those
-    /// that were written.
+    /// The results of a batch were written, but for those that are locked. Returns the number of
+    /// those that were written.
     pub(crate) fn written(&mut self, executions: &Executions, results: &[Finished], locked: &[i64]) -> usize {
         let mut written = 0;
         self.suspects = self.suspects.saturating_sub(self.writing);

@@ -170,8 +170,8 @@ impl fmt::Debug for Handlers {
 /// The maximum length of the text of an error in the database, in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Returns the text of an error for the database. A long one is cut: a statement that writes it must
-/// end well within a lease.
+/// Returns the text of an error for the database. A long one is cut: a statement that writes it
+/// must end well within a lease.
 pub(crate) fn error_text(text: &str) -> String {
     let end = (0..=MAX_ERROR.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     let cut = if text.len() > MAX_ERROR { " ..." } else { "" };

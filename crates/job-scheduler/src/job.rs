@@ -18,8 +18,8 @@ use crate::schedule::{Misfire, Schedule};
 /// [`SchedulerBuilder::handler`](crate::SchedulerBuilder::handler) registers the handler for that
 /// name.
 ///
-/// The data are stored as JSON, of at most 4 MiB and 127 levels. A newer program must be able to read what an older one has stored,
-/// so give new fields `#[serde(default)]`.
+/// The data are stored as JSON, of at most 4 MiB and 127 levels. A newer program must be able to
+/// read what an older one has stored, so give new fields `#[serde(default)]`.
 ///
 /// # Examples
 ///
@@ -307,9 +307,10 @@ impl NewJob {
     /// interruptions than this, it is not repeated and ends as
     /// [`Abandoned`](crate::RunState::Abandoned). The default is 10.
     ///
-    /// A run whose payload has more than 64 KiB and is not read within a lease counts as interrupted
-    /// too. An error of the database that ends before the lease does interrupts nothing, and a node
-    /// that could not reach the database until then does not count for this limit.
+    /// A run whose payload has more than 64 KiB and is not read within a lease counts as
+    /// interrupted too. An error of the database that ends before the lease does interrupts
+    /// nothing, and a node that could not reach the database until then does not count for this
+    /// limit.
     ///
     /// Without a limit, a run that ends its process (by a stack overflow, or by lack of memory)
     /// would end one node after the other for ever.

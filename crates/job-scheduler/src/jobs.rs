@@ -71,8 +71,8 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 ///
 /// Until a transaction that has replaced, paused, resumed or deleted a job commits, the runs of
 /// this job do not start, and results of those that are executing may not be written. Other jobs
-/// are not affected, and no node waits: it tries again. (If the results that a node cannot write have
-/// 64 MiB, further executions keep their runners.) A transaction that has only enqueued jobs
+/// are not affected, and no node waits: it tries again. (If the results that a node cannot write
+/// have 64 MiB, further executions keep their runners.) A transaction that has only enqueued jobs
 /// delays nothing, except another call with the same new key.
 ///
 /// # Examples
@@ -260,9 +260,9 @@ impl Jobs {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a setting is invalid, if the pattern has no due time, or if the payload
-    /// has more than 4 MiB of JSON or more than 127 levels.
-    /// [`Error::Payload`] and [`Error::Database`].
+    /// [`Error::Invalid`] if a setting is invalid, if the pattern has no due time, or if the
+    /// payload has more than 4 MiB of JSON or more than 127 levels. [`Error::Payload`] and
+    /// [`Error::Database`].
     pub async fn enqueue(&self, client: &impl GenericClient, job: NewJob) -> Result<Enqueued, Error> {
         let job = job.check()?;
         let first = self.first(client, &job).await?;

@@ -93,10 +93,11 @@ impl SchedulerBuilder {
     /// example during the roll-out of a new version.
     ///
     /// The handler is a task of the runtime. Code that blocks belongs into
-    /// [`spawn_blocking`](tokio::task::spawn_blocking). The output is stored as JSON. It is a failure
-    /// without a retry if it has more than 4 MiB or more than 127 levels. An `Err` or a panic is a
-    /// failure, and the first 64 KiB of its text are stored. The future is dropped at an `.await` if it
-    /// exceeds its [`timeout`](crate::NewJob::timeout), or if the node loses its lease.
+    /// [`spawn_blocking`](tokio::task::spawn_blocking). The output is stored as JSON. It is a
+    /// failure without a retry if it has more than 4 MiB or more than 127 levels. An `Err` or a
+    /// panic is a failure, and the first 64 KiB of its text are stored. The future is dropped at an
+    /// `.await` if it exceeds its [`timeout`](crate::NewJob::timeout), or if the node loses its
+    /// lease.
     ///
     /// A job runs at least once for each due time. It runs more than once if a node is lost, if
     /// that is after the effect and before the result is written. See [`Context::interrupted`].
@@ -173,8 +174,8 @@ impl SchedulerBuilder {
     }
 
     /// The maximum number of runs that the node has at a time: read ahead, waiting for a runner, or
-    /// running. Other nodes get the rest. Runs that wait for the locks of an application do not count.
-    /// The default is 1024.
+    /// running. Other nodes get the rest. Runs that wait for the locks of an application do not
+    /// count. The default is 1024.
     pub fn capacity(mut self, count: usize) -> Self {
         self.settings.capacity = count;
         self

@@ -14,8 +14,9 @@
 //! each send one statement for all runs that are there.
 //!
 //! An error of the database or the loss of the lease ends the session. The scheduler opens another
-//! one with another number. So all errors have the same recovery: that of a killed process. Only the
-//! executions continue, while the lease of the first session lasts, and the second one gets them.
+//! one with another number. So all errors have the same recovery: that of a killed process. Only
+//! the executions continue, while the lease of the first session lasts, and the second one gets
+//! them.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -85,8 +86,8 @@ pub(crate) struct Session {
     queue: DelayQueue<Queued>,
     /// The number of runs that it has: in the queue, executing, or not yet written.
     held: AtomicUsize,
-    /// Of these, the ones that do not count for the capacity: they wait until a result is written, or
-    /// for the locks of a transaction of an application. That delays no other job.
+    /// Of these, the ones that do not count for the capacity: they wait until a result is written,
+    /// or for the locks of a transaction of an application. That delays no other job.
     parked: AtomicUsize,
     /// Whether the last read took fewer runs than there were, because it held too many.
     is_starved: AtomicBool,
@@ -107,8 +108,8 @@ pub(crate) struct Stores {
 }
 
 impl Session {
-    /// Connects and registers. The executions of the `previous` session continue in this one, if its
-    /// lease has not ended. Its other runs can be claimed immediately.
+    /// Connects and registers. The executions of the `previous` session continue in this one, if
+    /// its lease has not ended. Its other runs can be claimed immediately.
     pub(crate) async fn open(
         shared: Arc<Shared>,
         executions: &Executions,
@@ -154,9 +155,9 @@ impl Session {
         Ok((session, stores))
     }
 
-    /// Runs until `stop`, or until an error. Executions continue only after an error, and if the lease
-    /// has not ended. If a handler blocks its thread for longer than a lease, its run is not given to
-    /// the next session.
+    /// Runs until `stop`, or until an error. Executions continue only after an error, and if the
+    /// lease has not ended. If a handler blocks its thread for longer than a lease, its run is not
+    /// given to the next session.
     pub(crate) async fn run(
         self,
         mut stores: Stores,

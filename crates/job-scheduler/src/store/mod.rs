@@ -4,10 +4,10 @@
 //!
 //! - **A run that is claimed or running has an owner with a row in `node`.** A run is assigned to a
 //!   node only in a transaction that holds a lock on that row ([`RENEW`] takes it) or has inserted
-//!   it ([`REGISTER`]), or by the function `finish_runs`, for a job of which the node has a run until
-//!   that statement. A row is deleted only in a transaction that has locked it and then found no
-//!   such run. Therefore a run that is claimed while the lease ends is either visible to the node
-//!   that takes over, or it is not written at all.
+//!   it ([`REGISTER`]), or by the function `finish_runs`, for a job of which the node has a run
+//!   until that statement. A row is deleted only in a transaction that has locked it and then found
+//!   no such run. Therefore a run that is claimed while the lease ends is either visible to the
+//!   node that takes over, or it is not written at all.
 //! - **Only its owner starts or finishes a run**, with an `UPDATE` that checks the owner. This
 //!   `UPDATE` and the one that takes over the run conflict on the row of the run: the later one
 //!   sees the changes of the earlier one. Therefore a run that was claimed and never started is
@@ -52,8 +52,8 @@ const LEAVE: &str = "
     WITH left_over AS (UPDATE @node SET alive_until = LEAST(alive_until, clock_timestamp()) WHERE id = $1)
     SELECT pg_notify('@channel', '')";
 
-/// Gives a new number of a node the executions that continue. (A statement that an old connection has
-/// sent may still arrive. It changes nothing, because the runs have another owner.)
+/// Gives a new number of a node the executions that continue. (A statement that an old connection
+/// has sent may still arrive. It changes nothing, because the runs have another owner.)
 const ADOPT: &str = "
     WITH unlocked AS (
         SELECT id FROM @run WHERE owner = $2 AND state = 'running' AND id = ANY ($3)
@@ -94,8 +94,8 @@ const EXCUSE: &str = "
     UPDATE @run run SET excused = run.excused + 1 FROM unlocked WHERE run.id = unlocked.id";
 
 /// Gives back what has not started: with a list of executions that continue, also runs that are not
-/// in it, because the node has not got the answer to the statement that has started them. Locked runs
-/// remain, until other nodes take them over.
+/// in it, because the node has not got the answer to the statement that has started them. Locked
+/// runs remain, until other nodes take them over.
 const RELEASE: &str = "
     WITH unlocked AS (
         SELECT id FROM @run
@@ -317,7 +317,8 @@ impl Store {
         Ok(reading.map(|reading| Beat::new(transaction, &self.beat, node, reading)))
     }
 
-    /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least one.
+    /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least
+    /// one.
     pub(crate) async fn start(&self, node: i64, runs: &[i64]) -> Result<Starts, Error> {
         let rows = match self.client.query(&self.start, &[&node, &runs, &(MAX_BYTES as i64)]).await {
             Err(error) if is_locked(&error) => {

@@ -100,8 +100,8 @@ async fn locks_of_an_application_do_not_cost_a_node_its_lease() {
     assert!(nodes > Some(1), "{nodes:?}");
 }
 
-/// A transaction pauses, replaces and deletes jobs whose runs occupy all runners. The runners are free
-/// when the handlers have ended, although no result can be written.
+/// A transaction pauses, replaces and deletes jobs whose runs occupy all runners. The runners are
+/// free when the handlers have ended, although no result can be written.
 #[tokio::test]
 async fn runs_that_are_locked_keep_no_runner_and_no_capacity() {
     let Some(mut fixture) = Fixture::new().await else { return };

@@ -182,7 +182,8 @@ async fn runs_of_a_lost_node_are_taken_over_within_the_bound() {
     shut_down(other).await;
 }
 
-/// A run that is executing is not interrupted, because the node is back before the end of its lease.
+/// A run that is executing is not interrupted, because the node is back before the end of its
+/// lease.
 #[tokio::test]
 async fn node_whose_connections_are_closed_starts_again_under_another_number() {
     let Some(fixture) = Fixture::new().await else { return };

@@ -1,5 +1,5 @@
-//! Sessions that end by an error, again and again: what is executing on the node is not interrupted,
-//! while the node can renew its lease.
+//! Sessions that end by an error, again and again: what is executing on the node is not
+//! interrupted, while the node can renew its lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,8 +24,8 @@ impl Fixture {
     }
 }
 
-/// Closes the connections of a node three times while a run is executing that must not be interrupted.
-/// Returns the end of the run.
+/// Closes the connections of a node three times while a run is executing that must not be
+/// interrupted. Returns the end of the run.
 async fn close_connections_again_and_again(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
     let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
@@ -90,8 +90,8 @@ async fn executions_end_with_the_lease() {
     }
 }
 
-/// The node was not lost. It returns after the end of its lease, and repeats the run, which may not be
-/// repeated by a node after the loss of another one. Returns the end of the run.
+/// The node was not lost. It returns after the end of its lease, and repeats the run, which may not
+/// be repeated by a node after the loss of another one. Returns the end of the run.
 async fn lose_the_network_for_longer_than_a_lease(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
     let fixture = Fixture::new().await?;
     let relay = Relay::new(&fixture.config).await;
