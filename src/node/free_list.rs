@@ -184,4 +184,24 @@ mod tests {
         }
         assert!(list.limit > 0 && list.given_out > 0);
     }
+
+    #[test]
+    fn all_that_threads_have_freed_is_collected_at_once() {
+        let (arena, mut list) = (Arena::<NoTasks>::new(), FreeList::new());
+        let mut page = arena.take_page();
+        let mut take = |count| Vec::from_iter(std::iter::from_fn(|| page.next()).take(count));
+        for _ in 0..2 {
+            let (lot, single) = (take(5), take(1));
+            // SAFETY: these are free nodes of this arena.
+            unsafe {
+                arena.free_remotely(lot.into_iter());
+                single.into_iter().for_each(|node| arena.free_one_remotely(node));
+            }
+        }
+        // SAFETY: the list is used with one arena.
+        assert!(unsafe { list.collect_remote_frees(&arena) });
+        assert_eq!(list.recycled(), 12);
+        // SAFETY: the list is used with one arena.
+        assert!(!unsafe { list.collect_remote_frees(&arena) });
+    }
 }
