@@ -293,7 +293,7 @@ pub(crate) const MEANINGS: [Meaning; 22] = [
     Meaning {
         workload: "BURST",
         title: "memory 10 s after all have fired, or were cancelled",
-        text: "the resident memory some seconds after many timeouts have fired, or were cancelled in random order, as a share of its peak; and that peak per timeout",
+        text: "the resident memory some seconds after ten million timeouts have fired, or were cancelled in random order, as a share of its peak; and that peak per timeout. Smaller bursts leave a larger share: [operation](guide/operation.md#memory)",
     },
     Meaning {
         workload: "W7",
