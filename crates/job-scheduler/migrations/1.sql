@@ -31,6 +31,11 @@ CREATE TABLE @job (
     timeout_us     bigint CHECK (timeout_us > 0),
     -- A run that was interrupted more often is not repeated.
     max_interruptions integer NOT NULL DEFAULT 10 CHECK (max_interruptions >= 0),
+    -- The delay with which the job was defined. NULL: it was defined with a time, `first_run`.
+    delay_us       bigint CHECK (delay_us >= 0),
+    -- The first due time of the schedule. A `next_run` before it is one that the schedule had before
+    -- it was changed, and that no node has read.
+    first_run      timestamptz NOT NULL CHECK (isfinite(first_run) AND first_run < '9999-12-30 00:00:00+00'),
     -- The first due time that is not claimed. NULL: there is none. The nodes cannot read
     -- times after 9999-12-30 22:00.
     next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '9999-12-30 00:00:00+00'),
@@ -319,46 +324,54 @@ BEGIN
         SELECT FROM @run run WHERE run.id = slot.run AND run.state = 'running');
 END $$;
 
--- Adds a job, or finds the unfinished job with the same key. `replaces`: changes that one. A finished
--- job loses its key to the new one.
+-- Adds a job, or finds the unfinished job with the same key. `replaces`: changes that one, if its
+-- definition differs. A finished job loses its key to the new one.
 --
 -- A job that is only found is not locked, because then its due times would wait for the end of the
 -- caller's transaction.
 CREATE FUNCTION @put_job(the_key text, the_handler text, the_payload jsonb, the_schedule text,
     the_time_zone text, the_jitter bigint, the_misfire text, the_overlap text, the_retries integer,
     the_retry_first bigint, the_retry_max bigint, the_timeout bigint, the_max_interruptions integer,
-    the_next_run timestamptz, the_delay bigint, replaces boolean)
+    the_first_run timestamptz, the_delay bigint, replaces boolean)
 RETURNS TABLE (id bigint, outcome text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     found_id bigint;
+    old @job%ROWTYPE;
     -- One-off jobs and fixed rates are due now, or after a delay, by this clock.
-    first timestamptz := COALESCE(the_next_run,
+    first timestamptz := COALESCE(the_first_run,
         clock_timestamp() + the_delay * interval '1 microsecond');
+    next_due timestamptz := first;
+    keeps_due_times boolean;
     result text := 'added';
 BEGIN
     LOOP
         INSERT INTO @job AS job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap,
-            retries, retry_first_us, retry_max_us, timeout_us, max_interruptions, next_run)
+            retries, retry_first_us, retry_max_us, timeout_us, max_interruptions, delay_us, first_run,
+            next_run)
         VALUES (the_key, the_handler, the_payload, the_schedule, the_time_zone, the_jitter, the_misfire,
             the_overlap, the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
-            first)
+            the_delay, first, next_due)
         ON CONFLICT (key) DO NOTHING
         RETURNING job.id INTO found_id;
         EXIT WHEN FOUND;
 
-        IF NOT replaces THEN
-            SELECT job.id INTO found_id FROM @job job
-            WHERE job.key = the_key AND @is_unfinished(job.id, job.next_run);
-            IF FOUND THEN
-                RETURN QUERY SELECT found_id, 'found';
-                RETURN;
-            END IF;
+        SELECT job.id INTO found_id FROM @job job
+        WHERE job.key = the_key AND @is_unfinished(job.id, job.next_run) AND (NOT replaces
+            OR @has_schedule(job, the_schedule, the_time_zone, first, the_delay)
+            AND (job.handler, job.payload, job.jitter_us, job.misfire, job.overlap, job.retries,
+                job.retry_first_us, job.retry_max_us, job.timeout_us, job.max_interruptions)
+            IS NOT DISTINCT FROM (the_handler, the_payload, the_jitter, the_misfire, the_overlap,
+                the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions));
+        IF FOUND THEN
+            RETURN QUERY SELECT found_id, 'found';
+            RETURN;
         END IF;
-        SELECT job.id INTO found_id FROM @job job WHERE job.key = the_key FOR UPDATE;
+        SELECT job.* INTO old FROM @job job WHERE job.key = the_key FOR UPDATE;
         -- It was deleted, or has lost its key, meanwhile.
         CONTINUE WHEN NOT FOUND;
+        found_id := old.id;
         -- A new statement: it sees what was committed before the row was locked.
         PERFORM FROM @job job WHERE job.id = found_id AND @is_unfinished(job.id, job.next_run);
         IF NOT FOUND THEN
@@ -369,28 +382,68 @@ BEGIN
         CONTINUE WHEN NOT replaces;
 
         result := 'replaced';
-        PERFORM @cancel_runs(found_id);
+        -- No node starts or ends one of its runs until the end of this transaction.
+        PERFORM FROM @slot slot WHERE slot.job = found_id FOR UPDATE;
+        PERFORM FROM @run run
+        WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'running', 'blocked')
+        ORDER BY run.id FOR UPDATE;
         -- If they are interrupted or fail, they are repeated as they were.
-        UPDATE @run run SET payload = job.payload FROM @job job
-        WHERE job.id = found_id AND run.job = found_id AND run.state = 'running' AND run.payload IS NULL;
-        -- A due time has one run, and a one-off job needs one.
-        WHILE the_schedule = 'once'
-            AND EXISTS (SELECT FROM @run run WHERE run.job = found_id AND run.due = first)
-        LOOP
-            first := first + interval '1 microsecond';
-        END LOOP;
+        UPDATE @run run SET payload = old.payload
+        WHERE run.job = found_id AND run.state = 'running' AND run.payload IS NULL;
+
+        keeps_due_times := @has_schedule(old, the_schedule, the_time_zone, first, the_delay)
+            AND (old.next_run IS NOT NULL OR EXISTS (SELECT FROM @run run
+                WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'blocked')));
+        IF keeps_due_times THEN
+            -- The others start as the job is now. Their node may have no handler for that.
+            first := old.first_run;
+            next_due := old.next_run;
+            UPDATE @run run
+            SET handler = the_handler, owner = NULL,
+                state = CASE run.state WHEN 'claimed' THEN 'waiting' ELSE run.state END
+            WHERE run.job = found_id AND run.state IN ('waiting', 'claimed', 'blocked')
+                AND run.payload IS NULL AND run.handler <> the_handler;
+            IF FOUND THEN
+                PERFORM pg_notify('@channel', '');
+            END IF;
+        ELSE
+            PERFORM @cancel_runs(found_id);
+            IF the_schedule = 'once' THEN
+                -- A due time has one run, and a one-off job needs one.
+                WHILE EXISTS (SELECT FROM @run run WHERE run.job = found_id AND run.due = next_due) LOOP
+                    next_due := next_due + interval '1 microsecond';
+                END LOOP;
+            ELSE
+                -- A due time that was missed remains.
+                SELECT LEAST(first, job.next_run) INTO next_due FROM @job job
+                WHERE job.id = found_id AND job.next_run <= clock_timestamp();
+                next_due := COALESCE(next_due, first);
+            END IF;
+        END IF;
+        -- A paused job stays paused. A node disables a job whose schedule is invalid.
         UPDATE @job job
         SET handler = the_handler, payload = the_payload, schedule = the_schedule,
             time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
             retry_max_us = the_retry_max, timeout_us = the_timeout,
-            max_interruptions = the_max_interruptions, next_run = first, enabled = true, disabled_reason = NULL
+            max_interruptions = the_max_interruptions, delay_us = the_delay, first_run = first,
+            next_run = next_due, enabled = job.enabled OR job.disabled_reason IS NOT NULL,
+            disabled_reason = NULL
         WHERE job.id = found_id;
         EXIT;
     END LOOP;
-    PERFORM @wake(first);
+    PERFORM @wake(next_due);
     RETURN QUERY SELECT found_id, result;
 END $$;
+
+-- Whether a job has this schedule, with this start: a delay, or a time.
+CREATE FUNCTION @has_schedule(job @job, the_schedule text, the_time_zone text, the_first_run timestamptz,
+    the_delay bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (job.schedule, job.time_zone, job.delay_us)
+        IS NOT DISTINCT FROM (the_schedule, the_time_zone, the_delay)
+        AND (the_delay IS NOT NULL OR job.first_run = the_first_run)
+$$;
 
 -- Whether a job has a due time, or runs that have not ended.
 CREATE FUNCTION @is_unfinished(the_job bigint, next_run timestamptz) RETURNS boolean

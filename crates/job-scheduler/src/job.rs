@@ -161,9 +161,9 @@ pub(crate) struct Checked {
     pub(crate) payload: Box<RawValue>,
     pub(crate) schedule: Schedule,
     pub(crate) time_zone: String,
-    /// Not earlier than this. `None`: the database's present, and a delay.
+    /// Not earlier than this. `None`: the database's present, and the delay.
     pub(crate) start: Option<Timestamp>,
-    pub(crate) delay: i64,
+    pub(crate) delay: Option<i64>,
     pub(crate) key: Option<String>,
     pub(crate) replaces: bool,
     pub(crate) jitter: i64,
@@ -264,8 +264,24 @@ impl NewJob {
     /// If there is an unfinished job with the same [`key`](Self::key), changes it to this one.
     /// Without this, the new job is not stored.
     ///
-    /// The number of the job remains, and so do running runs. Runs of the old job that have not
-    /// started do not start.
+    /// A program can register its jobs at each start by this. The number of the job remains. What
+    /// happens depends on what differs:
+    ///
+    /// - **Nothing.** Then nothing changes, and the result is [`Found`](crate::Outcome::Found).
+    /// - **The data, the handler, or an option.** Due times and retries remain, also those that
+    ///   were missed. Their runs start as the job is now.
+    /// - **The schedule or its start**: [`cron`](Self::cron), [`time_zone`](Self::time_zone),
+    ///   [`every`](Self::every), [`at`](Self::at), [`after`](Self::after). The job gets the due
+    ///   times of the new schedule. Runs and retries that have not started do not start. If the old
+    ///   schedule has missed due times, the first of them stands for all of them, and follows the
+    ///   [`misfire`](Self::misfire) policy. A one-off job is the exception: its only run is at the
+    ///   new time.
+    ///
+    /// A run that is executing continues. If it fails or is interrupted, it is repeated as it was.
+    /// If a one-off job is changed during its only run, it runs again. A paused job stays paused.
+    ///
+    /// The start is compared as it was given: the same delay of `after` is no change, whenever it is
+    /// given. To postpone a job at each call, use `at`.
     pub fn replace_existing(mut self) -> Self {
         self.replaces = true;
         self
@@ -329,8 +345,8 @@ impl NewJob {
             Kind::Cron(pattern) => Schedule::cron(pattern, &self.time_zone),
         };
         let (start, delay) = match self.start {
-            Start::At(time) => (Some(whole_micros(time)?), Duration::ZERO),
-            Start::After(delay) => (None, delay),
+            Start::At(time) => (Some(whole_micros(time)?), None),
+            Start::After(delay) => (None, Some(micros("a delay", delay)?)),
         };
         if self.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(Error::Invalid("a timeout must be at least 1ms".into()));
@@ -342,7 +358,7 @@ impl NewJob {
             schedule: schedule.map_err(Error::Invalid)?,
             time_zone: self.time_zone,
             start,
-            delay: micros("a delay", delay)?,
+            delay,
             key: self.key,
             replaces: self.replaces,
             jitter: micros("a jitter", self.jitter)?,

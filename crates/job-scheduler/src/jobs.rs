@@ -23,7 +23,7 @@ const PAUSE: &str = "
 const CANCEL: &str = "SELECT @cancel_runs($1)";
 
 const LOCK: &str = "
-    SELECT schedule, time_zone, next_run, clock_timestamp(), enabled FROM @job WHERE id = $1
+    SELECT schedule, time_zone, next_run, clock_timestamp(), enabled, first_run FROM @job WHERE id = $1
     FOR NO KEY UPDATE";
 
 const RESUME: &str = "
@@ -137,7 +137,7 @@ pub enum Outcome {
     Added,
     /// There is an unfinished job with this key. It has not changed.
     Found,
-    /// There was an unfinished job with this key. It is this job now.
+    /// There was an unfinished job with this key, and its definition has changed to the new one.
     Replaced,
 }
 
@@ -254,9 +254,10 @@ impl Jobs {
 
     /// Stores a job. A job that is due within milliseconds after the commit starts then.
     ///
-    /// With a [`key`](NewJob::key), an unfinished job with this key is found, and not locked. If
-    /// the job with this key is finished, it loses the key to the new job, which has another
-    /// number.
+    /// With a [`key`](NewJob::key), an unfinished job with this key is found, and not locked. With
+    /// [`replace_existing`](NewJob::replace_existing), it is changed, unless it is already like the
+    /// new one. If the job with this key is finished, it loses the key to the new job, which has
+    /// another number.
     ///
     /// # Errors
     ///
@@ -366,7 +367,7 @@ impl Jobs {
         let next_run = next_run.and_then(|next_run| match schedule {
             _ if next_run >= now => Some(next_run),
             Schedule::Once => Some(now),
-            _ => schedule.next(next_run, now),
+            _ => schedule.next(next_run, row.get(5), now),
         });
         transaction.query(&self.names.complete(RESUME), &[&job, &next_run]).await?;
         transaction.commit().await?;

@@ -121,11 +121,13 @@ impl Schedule {
     }
 
     /// Returns the first due time that is after `due` and not before `earliest`. `due` is a due
-    /// time.
-    pub(crate) fn next(&self, due: Timestamp, earliest: Timestamp) -> Option<Timestamp> {
+    /// time of this schedule, whose first one is `first`, or one of an earlier schedule of the job.
+    pub(crate) fn next(&self, due: Timestamp, first: Timestamp, earliest: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Once => None,
+            _ if due < first && earliest <= first => Some(first),
             Self::Every(period) => {
+                let due = due.max(first);
                 let (behind, period) = (earliest.duration_since(due).as_nanos(), period.as_nanos());
                 // Rounded up. Negative values become zero.
                 let periods = (behind + period - 1).div_euclid(period).max(1);
@@ -133,7 +135,7 @@ impl Schedule {
                 due.checked_add(ahead).ok()
             }
             Self::Cron(cron, zone) => {
-                let after = due.checked_add(SignedDuration::from_nanos(1)).ok()?;
+                let after = due.max(first).checked_add(SignedDuration::from_nanos(1)).ok()?;
                 occurrence(cron, zone, after.max(earliest))
             }
         }
@@ -144,6 +146,7 @@ impl Schedule {
         &self,
         misfire: Misfire,
         due: Timestamp,
+        first: Timestamp,
         window: Window,
     ) -> (Planned, Option<Timestamp>) {
         let is_missed = due < window.oldest && misfire != Misfire::RunAll;
@@ -152,7 +155,7 @@ impl Schedule {
             is_skipped: is_missed && misfire == Misfire::Skip,
             misses_until: is_missed.then_some(window.oldest),
         };
-        (planned, self.next(due, if is_missed { window.oldest } else { due }))
+        (planned, self.next(due, first, if is_missed { window.oldest } else { due }))
     }
 }
 
@@ -250,7 +253,7 @@ mod tests {
         let mut runs = Vec::new();
         let mut next_run = Some(next_run);
         while let Some(due) = next_run.filter(|&due| due <= window.horizon && runs.len() < room) {
-            let (planned, next) = schedule.plan(misfire, due, window);
+            let (planned, next) = schedule.plan(misfire, due, Timestamp::MIN, window);
             runs.push(planned);
             next_run = next;
         }
@@ -319,12 +322,23 @@ mod tests {
     }
 
     #[test]
+    fn first_due_time_follows_those_that_an_earlier_schedule_has_missed() {
+        let next = |schedule: &str, earliest| parse(schedule).next(at(1_000), at(5_500), at(earliest));
+        assert_eq!(parse("once").next(at(1_000), at(5_500), at(1_000)), None);
+        for (schedule, second) in [("every 2s", 7_500), ("cron * * * * * *", 6_000)] {
+            assert_eq!(next(schedule, 1_000), Some(at(5_500)));
+            assert_eq!(next(schedule, 5_500), Some(at(5_500)));
+            assert_eq!(next(schedule, 5_501), Some(at(second)));
+        }
+    }
+
+    #[test]
     fn due_times_end_at_the_largest_timestamp() {
         let long = parse("every 284018400000s");
-        assert_eq!(long.next(Timestamp::MAX, at(0)), None);
+        assert_eq!(long.next(Timestamp::MAX, at(0), at(0)), None);
         let short = parse("every 1ms");
-        assert_eq!(short.next(Timestamp::MIN, at(0)), Some(at(0)));
-        assert_eq!(short.next(Timestamp::MIN, Timestamp::MAX), None);
+        assert_eq!(short.next(Timestamp::MIN, Timestamp::MIN, at(0)), Some(at(0)));
+        assert_eq!(short.next(Timestamp::MIN, Timestamp::MIN, Timestamp::MAX), None);
     }
 
     #[test]
@@ -401,7 +415,7 @@ mod tests {
     fn due_times(zone: &str, pattern: &str, from: &str) -> Vec<String> {
         let schedule = Schedule::cron(pattern, zone).unwrap();
         let first = schedule.first(from.parse().unwrap());
-        let times = std::iter::successors(first, |&due| schedule.next(due, due));
+        let times = std::iter::successors(first, |&due| schedule.next(due, due, due));
         times.take(3).map(|time| time.to_string()).collect()
     }
 
@@ -474,7 +488,7 @@ mod tests {
                 {
                     let mut due: Timestamp = format!("{from}T00:00:00Z").parse().unwrap();
                     for _ in 0..300 {
-                        let next = schedule.next(due, due).expect("it has no end");
+                        let next = schedule.next(due, due, due).expect("it has no end");
                         assert!(next > due, "{zone} {pattern}: {next} after {due}");
                         due = next;
                     }

@@ -59,7 +59,7 @@ const CLAIM_WAITING: &str = "
 /// are locked by this are unlocked some milliseconds later.
 const LOCK_DUE: &str = "
     SELECT due.* FROM unnest($3::text[]) AS known (handler), LATERAL (
-        SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run FROM @job job
+        SELECT id, handler, schedule, time_zone, misfire, jitter_us, next_run, first_run FROM @job job
         WHERE job.enabled AND job.next_run <= $1 AND job.handler = known.handler
         ORDER BY job.next_run LIMIT $2
         FOR NO KEY UPDATE SKIP LOCKED
@@ -184,7 +184,7 @@ impl<'a> Beat<'a> {
         while plans.len() < room {
             let Some(Reverse((due, index))) = next.pop() else { break };
             let (row, schedule, misfire) = &jobs[index];
-            let (planned, next_run) = schedule.plan(*misfire, due, window);
+            let (planned, next_run) = schedule.plan(*misfire, due, row.try_get(7)?, window);
             let job = row.try_get(0)?;
             plans.push(Plan {
                 job,

@@ -141,8 +141,8 @@ pub(crate) fn run(
 
 const INVALID_JOB: &str = "
     INSERT INTO job (handler, payload, schedule, time_zone, jitter_us, misfire, overlap, retries,
-        retry_first_us, retry_max_us, next_run)
-    VALUES ($1, 'null', 'now and then', 'UTC', 0, 'skip', 'allow', 0, 0, 0, clock_timestamp())";
+        retry_first_us, retry_max_us, first_run, next_run)
+    SELECT $1, 'null', 'now and then', 'UTC', 0, 'skip', 'allow', 0, 0, 0, now, now FROM clock_timestamp() AS now";
 
 /// Adds the jobs through the crate.
 fn add(config: &Config, schema: &str, jobs: Vec<Job>) -> Result<Vec<(i64, Job)>, Box<dyn Error>> {

@@ -14,6 +14,7 @@ mod nodes;
 mod observed;
 mod plans;
 mod races;
+mod registered;
 mod restarts;
 mod runs;
 mod sabotages;

@@ -10,9 +10,9 @@ use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
 /// 10^5 jobs and 10^5 results. A part of the jobs is due, but no node has a handler for them.
 const FILL: &str = "
     INSERT INTO @job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap, retries,
-        retry_first_us, retry_max_us, max_interruptions, next_run)
+        retry_first_us, retry_max_us, max_interruptions, first_run, next_run)
     SELECT CASE WHEN n % 2 = 0 THEN 'key ' || n END, CASE WHEN n % 10 = 0 THEN 'unknown' ELSE 'task' END,
-        '\"Succeed\"', 'once', 'UTC', 0, 'skip', 'allow', 0, 0, 0, 10,
+        '\"Succeed\"', 'once', 'UTC', 0, 'skip', 'allow', 0, 0, 0, 10, clock_timestamp(),
         CASE WHEN n % 10 = 0 THEN clock_timestamp() WHEN n % 2 = 0 THEN clock_timestamp() + interval '1 hour' END
     FROM generate_series(1, 100000) AS n;
     INSERT INTO @run (job, due, start_at, handler, state, started, finished)
