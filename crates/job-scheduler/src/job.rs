@@ -232,6 +232,11 @@ impl NewJob {
     /// [croner](https://docs.rs/croner), with lists, ranges, steps, names, `L`, `W` and `#`. There
     /// are no due times after the year 5000.
     ///
+    /// Weekdays are `SUN` to `SAT`, or 0 to 6; 7 is `SUN` too. **Quartz, and therefore xxl-job,
+    /// numbers them from 1 for `SUN` to 7 for `SAT`.** A pattern with a `?`, which only Quartz needs,
+    /// and with a number of a weekday is rejected, and so is Quartz's `0/5` (here `*/5`). The error
+    /// says which pattern means the same here.
+    ///
     /// A fixed time of day (one second, one minute and one hour) that a change to daylight saving
     /// time omits runs immediately after the gap, and one that is repeated runs once, as in Vixie
     /// cron. A pattern with a wildcard, a list, a range or a step in its time runs at each time

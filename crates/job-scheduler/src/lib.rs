@@ -112,6 +112,7 @@
 mod caught;
 mod clock;
 mod connect;
+mod cron;
 mod error;
 mod execution;
 mod handler;

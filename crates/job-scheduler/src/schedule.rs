@@ -5,9 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use croner::Cron;
-use croner::parser::{CronParser, Seconds};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+
+use crate::cron;
 
 /// When a job is due.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,8 +94,7 @@ impl Schedule {
     }
 
     pub(crate) fn cron(pattern: &str, time_zone: &str) -> Result<Self, String> {
-        let parser = CronParser::builder().seconds(Seconds::Required).build();
-        let cron = parser.parse(pattern).map_err(|error| format!("cron pattern '{pattern}': {error}"))?;
+        let cron = cron::parse(pattern)?;
         let zone = TimeZone::get(time_zone).map_err(|error| error.to_string())?;
         Ok(Self::Cron(Box::new(cron), zone))
     }
@@ -116,7 +116,7 @@ impl Schedule {
     pub(crate) fn first(&self, time: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Once | Self::Every(_) => Some(time),
-            Self::Cron(cron, zone) => occurrence(cron, zone, time),
+            Self::Cron(cron, zone) => cron::occurrence(cron, zone, time),
         }
     }
 
@@ -136,7 +136,7 @@ impl Schedule {
             }
             Self::Cron(cron, zone) => {
                 let after = due.max(first).checked_add(SignedDuration::from_nanos(1)).ok()?;
-                occurrence(cron, zone, after.max(earliest))
+                cron::occurrence(cron, zone, after.max(earliest))
             }
         }
     }
@@ -157,26 +157,6 @@ impl Schedule {
         };
         (planned, self.next(due, first, if is_missed { window.oldest } else { due }))
     }
-}
-
-/// Where a search starts again after an error, in hours from its start: first soon, and finally
-/// after more than a year.
-const RESTARTS: [i64; 14] = [0, 1, 2, 4, 8, 16, 24, 48, 96, 192, 384, 768, 2_000, 9_000];
-
-/// Returns the first time at or after `time` that matches the pattern, if there is one.
-fn occurrence(cron: &Cron, zone: &TimeZone, time: Timestamp) -> Option<Timestamp> {
-    // Rounded up, because patterns have no fractions of a second.
-    let second = -(-time.as_nanosecond()).div_euclid(1_000_000_000);
-    let time = Timestamp::from_second(second.try_into().ok()?).ok()?;
-    let after_errors = RESTARTS.into_iter().map(|hours| time.checked_add(SignedDuration::from_hours(hours)));
-    for start in after_errors.map_while(Result::ok) {
-        if let Ok(next) = cron.find_next_occurrence(&start.to_zoned(zone.clone()), true) {
-            return Some(next.timestamp());
-        }
-        // There are no more, or the search has met a day that the zone does not have, as in Samoa
-        // in 2011, which must not end the job. The error is the same.
-    }
-    None
 }
 
 /// Reads a whole number of the units `us`, `ms` or `s`.
