@@ -54,6 +54,10 @@ pub enum Misfire {
     /// Skips the missed due times, and continues with the first one that is not too old
     /// (`DO_NOTHING`). The first of them is recorded, with the state
     /// [`Skipped`](crate::RunState::Skipped), and stands for all of them.
+    ///
+    /// A job that is due once has no later due time. It runs late, as with `RunOnce`: it may have
+    /// been enqueued in a transaction that took longer. If a late run has no value, its handler
+    /// compares [`Context::due`](crate::Context::due) with the time.
     Skip,
     /// Runs once, immediately, for all missed due times (`FIRE_ONCE_NOW`).
     #[default]
@@ -152,7 +156,7 @@ impl Schedule {
         let is_missed = due < window.oldest && misfire != Misfire::RunAll;
         let planned = Planned {
             due,
-            is_skipped: is_missed && misfire == Misfire::Skip,
+            is_skipped: is_missed && misfire == Misfire::Skip && *self != Self::Once,
             misses_until: is_missed.then_some(window.oldest),
         };
         (planned, self.next(due, first, if is_missed { window.oldest } else { due }))
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn misfires_become_one_run_or_one_skipped_run() {
-        for (misfire, is_skipped) in [(Misfire::Skip, true), (Misfire::RunOnce, false)] {
+        for (misfire, skips) in [(Misfire::Skip, true), (Misfire::RunOnce, false)] {
             for (schedule, dues, next) in [
                 ("once", vec![1_000], None),
                 ("every 1500ms", vec![1_000, 5_500, 7_000], Some(8_500)),
@@ -273,6 +277,8 @@ mod tests {
             ] {
                 let schedule = parse(schedule);
                 let (runs, next_run) = plan_all(&schedule, misfire, at(1_000), window(4_200, 7_900), 9);
+                // A job that is due once is never skipped.
+                let is_skipped = skips && schedule != Schedule::Once;
                 let first = Planned { due: at(1_000), is_skipped, misses_until: Some(at(4_200)) };
                 assert_eq!(runs[0], first);
                 let due: Vec<_> = runs.iter().map(|run| run.due.as_millisecond()).collect();

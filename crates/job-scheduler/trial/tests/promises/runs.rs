@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hashed_wheel_job_scheduler::{NewJob, Overlap, RunInfo, RunState};
+use hashed_wheel_job_scheduler::{Misfire, NewJob, Overlap, RunInfo, RunState};
 use serde_json::json;
 
 use crate::fixture::{Fixture, MS, Task, eventually, shut_down};
@@ -34,6 +34,20 @@ async fn nodes_are_notified_of_new_jobs() {
     times.sort();
     assert!(times[2] < Duration::from_secs(3), "{times:?}");
     shut_down(node).await;
+}
+
+#[tokio::test]
+async fn one_off_job_of_a_long_transaction_is_not_skipped() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let node = fixture.start(fixture.mortal().misfire_after(MS * 1_500)).await;
+    let jobs = fixture.jobs.clone();
+    let transaction = fixture.client.transaction().await.unwrap();
+    let job = NewJob::new(&Task::Succeed).misfire(Misfire::Skip);
+    let job = jobs.enqueue(&transaction, job).await.unwrap().job;
+    tokio::time::sleep(MS * 2_000).await;
+    transaction.commit().await.unwrap();
+    fixture.until_state(job, RunState::Done).await;
+    drop(node);
 }
 
 #[tokio::test]
