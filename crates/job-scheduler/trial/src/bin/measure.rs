@@ -26,6 +26,12 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The number of runs for the throughput.
 const MANY: u64 = 10_000;
 
+/// The number of clients that enqueue at the same time.
+const CLIENTS: u32 = 32;
+
+/// The number of nodes for the cost of notifications.
+const NODES: usize = 20;
+
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
 type Measured = Result<(), Box<dyn Error>>;
@@ -59,6 +65,8 @@ async fn measure(url: &str) -> Measured {
     due_now(&config, &client).await?;
     lateness(&config, &client).await?;
     throughput(&config, &client).await?;
+    clients(&config).await?;
+    nodes(&config, &client).await?;
     takeover(&config, &client).await
 }
 
@@ -126,17 +134,69 @@ async fn due_now(config: &Config, client: &Client) -> Measured {
     Ok(node.shutdown(SECOND * 10).await?)
 }
 
+/// Clients that each enqueue one job after the other, each in a transaction of its own.
+async fn clients(config: &Config) -> Measured {
+    let node = node(config, "clients").await?;
+    for (name, delay) in [("due at once", Duration::ZERO), ("due in an hour", SECOND * 3_600)] {
+        let end = Instant::now() + SECOND * 5;
+        let mut tasks = Vec::new();
+        for _ in 0..CLIENTS {
+            let (client, connection) = config.connect(NoTls).await?;
+            tokio::spawn(connection);
+            let jobs = Jobs::new("clients")?;
+            tasks.push(tokio::spawn(async move {
+                let mut count = 0_u32;
+                while Instant::now() < end {
+                    jobs.enqueue(&client, job().after(delay)).await.expect("a valid job");
+                    count += 1;
+                }
+                count
+            }));
+        }
+        let mut count = 0;
+        for task in tasks {
+            count += task.await?;
+        }
+        println!("enqueued            {} per second by {CLIENTS} clients, {name}", count / 5);
+    }
+    Ok(node.shutdown(SECOND * 10).await?)
+}
+
+/// Many nodes, and few jobs.
+async fn nodes(config: &Config, client: &Client) -> Measured {
+    let mut nodes = Vec::new();
+    for _ in 0..NODES {
+        nodes.push(node(config, "nodes").await?);
+    }
+    let jobs = Jobs::new("nodes")?;
+    let (before, begin) = (commits(client).await?, Instant::now());
+    for _ in 0..15 * 15 {
+        jobs.enqueue(client, job()).await?;
+        tokio::time::sleep(SECOND / 15).await;
+    }
+    let count = commits(client).await? - before;
+    let rate = count as f64 / begin.elapsed().as_secs_f64();
+    println!("{NODES} nodes            {rate:.0} commits per second, 15 jobs per second");
+    println!("                    {}", read_lateness(client, "nodes").await?);
+    for node in nodes {
+        node.shutdown(SECOND * 10).await?;
+    }
+    Ok(())
+}
+
+/// Returns the number of transactions of the database, also of those that have only read.
+async fn commits(client: &Client) -> Result<i64, tokio_postgres::Error> {
+    let text = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+    Ok(client.query_one(text, &[]).await?.get(0))
+}
+
 async fn idle(config: &Config, client: &Client) -> Measured {
     let node = node(config, "idle").await?;
     // A connection that becomes idle publishes its statistics within ten seconds.
     tokio::time::sleep(SECOND * 12).await;
-    let commits = async || -> Result<i64, tokio_postgres::Error> {
-        let text = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
-        Ok(client.query_one(text, &[]).await?.get(0))
-    };
-    let before = commits().await?;
+    let before = commits(client).await?;
     tokio::time::sleep(SECOND * 15).await;
-    let rate = (commits().await? - before) as f64 / 15.0;
+    let rate = (commits(client).await? - before) as f64 / 15.0;
     println!("idle node           {rate:.2} commits per second");
     Ok(node.shutdown(SECOND * 10).await?)
 }
