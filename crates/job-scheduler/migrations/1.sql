@@ -40,6 +40,8 @@ CREATE TABLE @job (
     -- times after 9999-12-30 22:00.
     next_run       timestamptz CHECK (isfinite(next_run) AND next_run < '9999-12-30 00:00:00+00'),
     enabled        boolean NOT NULL DEFAULT true,
+    -- Whether the nodes are notified when it is due soon.
+    notifies       boolean NOT NULL DEFAULT true,
     -- Why a node has disabled the job.
     disabled_reason        text
 );
@@ -52,6 +54,8 @@ CREATE INDEX job_due ON @job (handler, next_run) WHERE enabled AND next_run IS N
 CREATE TABLE @node (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name        text NOT NULL,
+    -- The longest time between two regular reads.
+    heartbeat_us bigint NOT NULL DEFAULT 0,
     alive_until timestamptz NOT NULL CHECK (isfinite(alive_until) AND alive_until < '9999-12-30 00:00:00+00')
 );
 
@@ -332,7 +336,7 @@ END $$;
 CREATE FUNCTION @put_job(the_key text, the_handler text, the_payload jsonb, the_schedule text,
     the_time_zone text, the_jitter bigint, the_misfire text, the_overlap text, the_retries integer,
     the_retry_first bigint, the_retry_max bigint, the_timeout bigint, the_max_interruptions integer,
-    the_first_run timestamptz, the_delay bigint, replaces boolean)
+    the_first_run timestamptz, the_delay bigint, replaces boolean, the_notifies boolean)
 RETURNS TABLE (id bigint, outcome text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -349,10 +353,10 @@ BEGIN
     LOOP
         INSERT INTO @job AS job (key, handler, payload, schedule, time_zone, jitter_us, misfire, overlap,
             retries, retry_first_us, retry_max_us, timeout_us, max_interruptions, delay_us, first_run,
-            next_run)
+            next_run, notifies)
         VALUES (the_key, the_handler, the_payload, the_schedule, the_time_zone, the_jitter, the_misfire,
             the_overlap, the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
-            the_delay, first, next_due)
+            the_delay, first, next_due, the_notifies)
         ON CONFLICT (key) DO NOTHING
         RETURNING job.id INTO found_id;
         EXIT WHEN FOUND;
@@ -361,9 +365,10 @@ BEGIN
         WHERE job.key = the_key AND @is_unfinished(job.id, job.next_run) AND (NOT replaces
             OR @has_schedule(job, the_schedule, the_time_zone, first, the_delay)
             AND (job.handler, job.payload, job.jitter_us, job.misfire, job.overlap, job.retries,
-                job.retry_first_us, job.retry_max_us, job.timeout_us, job.max_interruptions)
+                job.retry_first_us, job.retry_max_us, job.timeout_us, job.max_interruptions, job.notifies)
             IS NOT DISTINCT FROM (the_handler, the_payload, the_jitter, the_misfire, the_overlap,
-                the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions));
+                the_retries, the_retry_first, the_retry_max, the_timeout, the_max_interruptions,
+                the_notifies));
         IF FOUND THEN
             RETURN QUERY SELECT found_id, 'found';
             RETURN;
@@ -426,13 +431,12 @@ BEGIN
             time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
             retry_max_us = the_retry_max, timeout_us = the_timeout,
-            max_interruptions = the_max_interruptions, delay_us = the_delay, first_run = first,
+            max_interruptions = the_max_interruptions, notifies = the_notifies, delay_us = the_delay, first_run = first,
             next_run = next_due, enabled = job.enabled OR job.disabled_reason IS NOT NULL,
             disabled_reason = NULL
         WHERE job.id = found_id;
         EXIT;
     END LOOP;
-    PERFORM @wake(next_due);
     RETURN QUERY SELECT found_id, result;
 END $$;
 
@@ -482,8 +486,70 @@ BEGIN
     RETURN removed;
 END $$;
 
--- Makes the nodes read, if a due time is so near that their next regular read may be too late.
-CREATE FUNCTION @wake(due timestamptz) RETURNS void
-LANGUAGE sql AS $$
-    SELECT pg_notify('@channel', '') WHERE due <= clock_timestamp() + interval '1 minute'
-$$;
+-- Notifications. A transaction that sends one holds a lock of the whole server during its commit, so
+-- that such transactions commit one after the other. Therefore only one transaction for each handler
+-- sends a notification at a time: the holder of the lock 'notify'. While it commits, other
+-- transactions add jobs without a notification. They hold the lock 'commit' together, before they
+-- look for the first lock and until their jobs are visible. A node that was notified reads until it
+-- finds the second lock free.
+--
+-- At the end of the transaction, because it may add a job long before that.
+CREATE FUNCTION @wake() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    due timestamptz;
+    needed_after timestamptz;
+BEGIN
+    IF TG_TABLE_NAME = 'job' THEN
+        due := NEW.next_run;
+    ELSE
+        due := NEW.start_at;
+    END IF;
+    -- Otherwise all nodes read before that. The second heartbeat is for a database that is slow.
+    SELECT clock_timestamp() + 2 * COALESCE(max(node.heartbeat_us), 0) * interval '1 microsecond'
+    INTO needed_after FROM @node node;
+    IF due > needed_after THEN
+        RETURN NULL;
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('hashed-wheel-job-scheduler commit @channel', 0));
+    IF pg_try_advisory_xact_lock(
+        hashtextextended('hashed-wheel-job-scheduler notify @channel ' || NEW.handler, 0))
+    THEN
+        PERFORM pg_notify('@channel', NEW.handler);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER added AFTER INSERT ON @job DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.notifies AND NEW.enabled AND NEW.next_run IS NOT NULL) EXECUTE FUNCTION @wake();
+-- Nodes only set `next_run` to later times.
+CREATE CONSTRAINT TRIGGER changed AFTER UPDATE ON @job DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.notifies AND NEW.enabled AND NEW.next_run IS NOT NULL AND (NOT OLD.enabled
+        OR OLD.next_run IS NULL OR NEW.next_run < OLD.next_run OR NEW.handler <> OLD.handler))
+    EXECUTE FUNCTION @wake();
+CREATE CONSTRAINT TRIGGER requested AFTER INSERT ON @run DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.is_manual) EXECUTE FUNCTION @wake();
+
+-- Whether there is something that a node may take, and whether there was no transaction that may add
+-- something without a notification. Writes nothing.
+CREATE FUNCTION @look(the_handlers text[], the_prefetch bigint)
+RETURNS TABLE (has_work boolean, is_settled boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    commits bigint := hashtextextended('hashed-wheel-job-scheduler commit @channel', 0);
+    horizon timestamptz;
+BEGIN
+    is_settled := CASE WHEN pg_try_advisory_lock(commits) THEN pg_advisory_unlock(commits) ELSE false END;
+    -- A new statement: it sees what was committed before the lock was free.
+    horizon := clock_timestamp() + the_prefetch * interval '1 microsecond';
+    has_work := EXISTS (SELECT FROM unnest(the_handlers) AS known (handler), LATERAL (
+            SELECT FROM @job job
+            WHERE job.enabled AND job.next_run <= horizon AND job.handler = known.handler
+            ORDER BY job.next_run LIMIT 1
+        ) AS due)
+        OR EXISTS (SELECT FROM @run run
+            WHERE run.state = 'waiting' AND run.start_at <= horizon AND run.handler = ANY (the_handlers))
+        OR EXISTS (SELECT FROM @run run
+            WHERE run.state IN ('claimed', 'running') AND run.handler = ANY (the_handlers)
+            AND run.owner IN (SELECT node.id FROM @node node WHERE node.alive_until <= clock_timestamp()));
+    RETURN NEXT;
+END $$;

@@ -42,14 +42,14 @@ impl Connector {
         Self { config, connect: Arc::new(connect) }
     }
 
-    /// Opens a connection. Each notification on it notifies `wake`, and its end notifies `lost`. It
-    /// is closed when the client is dropped.
+    /// Opens a connection. Each notification on it calls `heard`, and its end notifies `lost`. It is
+    /// closed when the client is dropped.
     ///
     /// The server waits for at most a lease for a node that has locked rows and sends nothing.
     pub(crate) async fn connect(
         &self,
         lease: Duration,
-        wake: Arc<Notify>,
+        heard: impl Fn(&str) + Send + 'static,
         lost: Arc<Notify>,
     ) -> Result<Client, Error> {
         let mut config = self.config.clone();
@@ -62,8 +62,8 @@ impl Connector {
         tokio::spawn(async move {
             // An error or a panic closes the connection. The next call of the client reports that.
             while let Ok(Some(Ok(message))) = caught(poll_fn(&mut messages)).await {
-                if matches!(message, AsyncMessage::Notification(_)) {
-                    wake.notify_one();
+                if let AsyncMessage::Notification(notification) = message {
+                    heard(notification.payload());
                 }
             }
             lost.notify_one();

@@ -137,10 +137,15 @@ pub struct NewJob {
     backoff: (Duration, Duration),
     timeout: Option<Duration>,
     max_interruptions: u32,
+    notifies: bool,
 }
 
 /// The default of [`NewJob::max_interruptions`].
 const MAX_INTERRUPTIONS: u32 = 10;
+
+/// The longest name of a handler in bytes. It is part of an index and of notifications, which have
+/// limits.
+const MAX_HANDLER: usize = 1_000;
 
 #[derive(Debug)]
 enum Kind {
@@ -174,6 +179,7 @@ pub(crate) struct Checked {
     pub(crate) retry_max: i64,
     pub(crate) timeout: Option<i64>,
     pub(crate) max_interruptions: i32,
+    pub(crate) notifies: bool,
 }
 
 impl NewJob {
@@ -203,6 +209,7 @@ impl NewJob {
             backoff: (Duration::ZERO, Duration::ZERO),
             timeout: None,
             max_interruptions: MAX_INTERRUPTIONS,
+            notifies: true,
         }
     }
 
@@ -340,9 +347,24 @@ impl NewJob {
         self
     }
 
+    /// Does not notify the nodes. A run that is due soon starts when one of them reads the next time:
+    /// after at most a [`heartbeat`](crate::SchedulerBuilder::heartbeat), instead of some
+    /// milliseconds.
+    ///
+    /// PostgreSQL lets transactions that notify commit only one after the other, in all databases of
+    /// a server. This crate limits that: a job is not notified if it is due after the next read of
+    /// all nodes, or while another transaction notifies the same handler. Without notifications,
+    /// transactions that enqueue never wait for each other.
+    pub fn without_notification(mut self) -> Self {
+        self.notifies = false;
+        self
+    }
+
     pub(crate) fn check(self) -> Result<Checked, Error> {
-        if self.handler.is_empty() || self.handler.contains('\0') {
-            return Err(Error::Invalid("the name of a handler must not be empty or contain NUL".into()));
+        if self.handler.is_empty() || self.handler.len() > MAX_HANDLER || self.handler.contains('\0') {
+            return Err(Error::Invalid(format!(
+                "the name of a handler must have from 1 to {MAX_HANDLER} bytes, and no NUL"
+            )));
         }
         let schedule = match &self.kind {
             Kind::Once => Ok(Schedule::Once),
@@ -374,6 +396,7 @@ impl NewJob {
             retry_max: micros("a pause", self.backoff.1)?,
             timeout: self.timeout.map(|timeout| micros("a timeout", timeout)).transpose()?,
             max_interruptions: count("interruptions", self.max_interruptions)?,
+            notifies: self.notifies,
         })
     }
 }
@@ -417,6 +440,7 @@ mod tests {
         let ms = Duration::from_millis;
         for (job, reason) in [
             (NewJob::named("", Value::Null), "the name of a handler"),
+            (NewJob::named("a".repeat(1_001), Value::Null), "the name of a handler"),
             (job().every(Duration::ZERO), "a period of 0ns: must be at least 1ms"),
             (job().every(Duration::from_nanos(1_000_001)), "multiple of 1us"),
             (job().every(Duration::from_secs(u64::MAX)), "is too long"),

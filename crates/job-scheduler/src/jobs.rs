@@ -14,7 +14,7 @@ use crate::sql::Names;
 
 const PUT: &str =
     "SELECT id, outcome FROM @put_job($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-     $16)";
+     $16, $17)";
 
 const PAUSE: &str = "
     WITH paused AS (UPDATE @job SET enabled = false, disabled_reason = NULL WHERE id = $1 RETURNING id)
@@ -27,10 +27,7 @@ const LOCK: &str = "
     FOR NO KEY UPDATE";
 
 const RESUME: &str = "
-    WITH resumed AS (
-        UPDATE @job SET enabled = true, disabled_reason = NULL, next_run = $2 WHERE id = $1 RETURNING next_run
-    )
-    SELECT @wake(next_run) FROM resumed";
+    UPDATE @job SET enabled = true, disabled_reason = NULL, next_run = $2 WHERE id = $1";
 
 /// Also the slot: it has no foreign key.
 const DELETE: &str = "
@@ -39,12 +36,10 @@ const DELETE: &str = "
 
 /// Locked first, because a replacement may be about to change the handler.
 const RUN_NOW: &str = "
-    WITH named AS (SELECT id, handler FROM @job WHERE id = $1 FOR KEY SHARE), requested AS (
-        INSERT INTO @run (job, handler, due, start_at, state, is_manual)
-        SELECT id, handler, now, now, 'waiting', true FROM named, clock_timestamp() AS now
-        RETURNING id, due
-    )
-    SELECT id, @wake(due) FROM requested";
+    WITH named AS (SELECT id, handler FROM @job WHERE id = $1 FOR KEY SHARE)
+    INSERT INTO @run (job, handler, due, start_at, state, is_manual)
+    SELECT id, handler, now, now, 'waiting', true FROM named, clock_timestamp() AS now
+    RETURNING id";
 
 const LIST: &str = "
     SELECT id, key, handler, payload, schedule, time_zone, next_run, enabled, disabled_reason FROM @job
@@ -67,7 +62,8 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 ///
 /// This handle has no connection. Each call takes a client or a transaction, so that jobs can be
 /// enqueued and changed in a transaction of the application: they exist if and only if it commits.
-/// The nodes are notified at that time.
+/// If a due time is before the next regular read of a node, the nodes are notified at that time. See
+/// [`NewJob::without_notification`].
 ///
 /// Until a transaction that has replaced, paused, resumed or deleted a job commits, the runs of
 /// this job do not start, and results of those that are executing may not be written. Other jobs
@@ -287,6 +283,7 @@ impl Jobs {
                     (&first, Type::TIMESTAMPTZ),
                     (&job.delay, Type::INT8),
                     (&job.replaces, Type::BOOL),
+                    (&job.notifies, Type::BOOL),
                 ],
             )
             .await?;
@@ -364,10 +361,11 @@ impl Jobs {
         }
         let schedule = Schedule::parse(row.try_get(0)?, row.try_get(1)?).map_err(Error::Invalid)?;
         let (next_run, now): (Option<Timestamp>, Timestamp) = (row.try_get(2)?, row.try_get(3)?);
+        let first_run = row.try_get(5)?;
         let next_run = next_run.and_then(|next_run| match schedule {
             _ if next_run >= now => Some(next_run),
             Schedule::Once => Some(now),
-            _ => schedule.next(next_run, row.get(5), now),
+            _ => schedule.next(next_run, first_run, now),
         });
         transaction.query(&self.names.complete(RESUME), &[&job, &next_run]).await?;
         transaction.commit().await?;

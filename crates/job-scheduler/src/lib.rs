@@ -119,6 +119,7 @@ mod handler;
 mod job;
 mod jobs;
 mod json;
+mod looks;
 mod migrate;
 mod observe;
 mod overview;

@@ -259,7 +259,7 @@ impl SchedulerBuilder {
         let timer = self.timer.unwrap_or_else(|| HashedWheelTimer::new(Duration::from_millis(1), 8_192));
         let connector = Connector::new(config, tls);
         let migration = async {
-            let mut client = connector.connect(MIGRATION_TIMEOUT, Arc::default(), Arc::default()).await?;
+            let mut client = connector.connect(MIGRATION_TIMEOUT, |_| {}, Arc::default()).await?;
             migrate(&mut client, &names).await
         };
         // A stopped server may still have a working kernel, which accepts the connection.

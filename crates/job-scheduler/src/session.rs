@@ -33,13 +33,11 @@ use crate::caught::caught;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::execution::{Executions, Results};
+use crate::looks::{Looks, MIN_PAUSE};
 use crate::observe;
 use crate::schedule::Window;
 use crate::settings::Shared;
-use crate::store::{self, Limits, Registered, Run, Store};
-
-/// The minimum time between two reads, if notifications arrive all the time.
-const MIN_PAUSE: Duration = Duration::from_millis(5);
+use crate::store::{self, Limits, Look, Registered, Run, Store};
 
 /// The maximum number of results that are removed at a time.
 const CLEANING_BATCH: usize = 2_000;
@@ -95,7 +93,12 @@ pub(crate) struct Session {
     is_stopping: AtomicBool,
     /// Since when all runners are busy while `start` needs one.
     out_of_runners: Mutex<Option<Instant>>,
+    /// A look waits for a free runner.
+    is_postponed: AtomicBool,
+    /// Needs a beat at once.
     wake: Arc<Notify>,
+    /// Needs a look, which shows whether it needs a beat.
+    heard: Arc<Notify>,
     /// A connection has ended.
     lost: Arc<Notify>,
 }
@@ -115,10 +118,17 @@ impl Session {
         executions: &Executions,
         previous: Option<Previous>,
     ) -> Result<(Self, Stores), Error> {
-        let [wake, lost] = [(); 2].map(|()| Arc::new(Notify::new()));
+        let [wake, heard, lost] = [(); 3].map(|()| Arc::new(Notify::new()));
         let lease = shared.settings.lease;
         let connect = async || -> Result<Store, Error> {
-            let client = shared.connector.connect(lease, wake.clone(), lost.clone()).await?;
+            let (names, heard) = (shared.handlers.names(), heard.clone());
+            // Without the name of a handler, a notification is for all nodes.
+            let hear = move |handler: &str| {
+                if handler.is_empty() || names.iter().any(|name| name == handler) {
+                    heard.notify_one();
+                }
+            };
+            let client = shared.connector.connect(lease, hear, lost.clone()).await?;
             Ok(Store::new(client, &shared.names, lease).await?)
         };
         let open = async {
@@ -132,7 +142,8 @@ impl Session {
                 excused: executions.excused(),
                 culprit: executions.culprit(),
             };
-            let registered = stores.lead.register(&shared.settings.name, previous).await?;
+            let registered =
+                stores.lead.register(&shared.settings.name, shared.settings.heartbeat(), previous).await?;
             Ok((stores, registered))
         };
         // Several connections are opened.
@@ -148,7 +159,9 @@ impl Session {
             is_starved: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             out_of_runners: Mutex::new(None),
+            is_postponed: AtomicBool::new(false),
             wake,
+            heard,
             lost,
             shared,
         };
@@ -209,6 +222,8 @@ impl Session {
         let lease = self.shared.settings.lease;
         let mut cleaned = Instant::now();
         let mut stalled = None;
+        let mut looks = Looks::new();
+        let mut has_looked = false;
         loop {
             let began = Instant::now();
             let stopping = *stop.borrow_and_update();
@@ -217,7 +232,10 @@ impl Session {
                 within(&self.shared, lease, self.share(store)).await?;
             }
             let limit = self.limit(stopping, stalled);
-            let has_more = within(&self.shared, lease, self.beat(store, limit)).await?;
+            let (count, has_more) = within(&self.shared, lease, self.beat(store, limit)).await?;
+            if has_looked {
+                looks.learn(count > 0);
+            }
             if let Stop::At(end) = stopping {
                 self.is_stopping.store(true, Relaxed);
                 within(&self.shared, lease, self.give_back(store)).await?;
@@ -232,14 +250,12 @@ impl Session {
                     cleaned = Instant::now();
                 }
             }
-            if !has_more {
-                self.pause(began, stopping, stop).await?;
-            }
+            has_looked = !has_more && self.pause(store, &mut looks, began, stopping, stop).await?;
         }
     }
 
-    /// Renews the lease and claims runs. Returns whether there may be more.
-    async fn beat(&self, store: &mut Store, limit: usize) -> Result<bool, Error> {
+    /// Renews the lease and claims runs. Returns their number, and whether there may be more.
+    async fn beat(&self, store: &mut Store, limit: usize) -> Result<(usize, bool), Error> {
         let settings = &self.shared.settings;
         let beat = store.beat(self.id).await?.ok_or(Error::LeaseLost)?;
         let reading = beat.reading;
@@ -267,8 +283,9 @@ impl Session {
         self.lock_clock().learn(reading);
         self.is_starved.store(taken == free, Relaxed);
         let has_more = taken == room && runs.len() < free && limit == settings.batch;
+        let count = runs.len();
         self.enqueue(runs);
-        Ok(has_more)
+        Ok((count, has_more))
     }
 
     /// Puts runs on the wheel.
@@ -324,6 +341,9 @@ impl Session {
         if was_stalled {
             self.wake.notify_one();
         }
+        if self.is_postponed.swap(false, Relaxed) {
+            self.heard.notify_one();
+        }
         permit
     }
 
@@ -365,26 +385,50 @@ impl Session {
     }
 
     /// Waits until the next beat. It is at a random time, so that all nodes get a share of the
-    /// runs.
+    /// runs. Returns whether it is early, because a look has found work.
     async fn pause(
         &self,
+        store: &Store,
+        looks: &mut Looks,
         began: Instant,
         stopping: Stop,
         stop: &mut watch::Receiver<Stop>,
-    ) -> Result<(), Error> {
-        let timer = &self.shared.timer;
-        let heartbeat = self.shared.settings.heartbeat().mul_f64(fastrand::f64().mul_add(0.5, 0.5));
+    ) -> Result<bool, Error> {
+        let Shared { settings, handlers, timer, .. } = &*self.shared;
+        let heartbeat = settings.heartbeat().mul_f64(fastrand::f64().mul_add(0.5, 0.5));
         let next = match stopping {
             Stop::No => began + heartbeat,
             Stop::At(end) => end.min(began + heartbeat),
         };
-        tokio::select! {
-            elapsed = timer.sleep_until(next) => elapsed?,
-            () = self.wake.notified() => timer.sleep_until(began + MIN_PAUSE).await?,
-            // It can only change once. If the sender is dropped, the session is dropped too.
-            Ok(()) = stop.changed() => {}
+        loop {
+            // First, so that a runner that is released meanwhile repeats this.
+            self.is_postponed.store(looks.is_needed, Relaxed);
+            let has_runner = self.lock_out_of_runners().is_none();
+            self.is_postponed.fetch_and(!has_runner, Relaxed);
+            tokio::select! {
+                elapsed = timer.sleep_until(next) => elapsed?,
+                () = self.wake.notified() => timer.sleep_until(began + MIN_PAUSE).await?,
+                // It can only change once. If the sender is dropped, the session is dropped too.
+                Ok(()) = stop.changed() => {}
+                () = self.heard.notified() => {
+                    looks.is_needed = true;
+                    continue;
+                }
+                elapsed = timer.sleep_until(looks.next(has_runner)), if looks.is_needed => {
+                    elapsed?;
+                    looks.begin();
+                    let look = async { Ok(store.look(&handlers.names(), settings.prefetch).await?) };
+                    let Look { has_work, is_settled } = within(&self.shared, settings.lease, look).await?;
+                    looks.is_needed = !is_settled;
+                    if has_work {
+                        return Ok(true);
+                    }
+                    looks.learn(false);
+                    continue;
+                }
+            }
+            return Ok(false);
         }
-        Ok(())
     }
 
     /// Starts runs that are due, as many as there are runners.

@@ -37,8 +37,8 @@ use crate::sql::Names;
 pub(crate) use beat::{Beat, Limits};
 
 const REGISTER: &str = "
-    INSERT INTO @node (name, alive_until)
-    VALUES ($1, clock_timestamp() + make_interval(secs => $2))
+    INSERT INTO @node (name, alive_until, heartbeat_us)
+    VALUES ($1, clock_timestamp() + make_interval(secs => $2), $3)
     RETURNING id, clock_timestamp()";
 
 /// Fails after the lease has ended, because another node may be about to take over.
@@ -106,6 +106,8 @@ const RELEASE: &str = "
         RETURNING run.id
     )
     SELECT pg_notify('@channel', '') FROM (SELECT count(*) AS n FROM released) AS counted WHERE n > 0";
+
+const LOOK: &str = "SELECT has_work, is_settled FROM @look($1, $2)";
 
 const HAS_OTHERS: &str =
     "SELECT EXISTS (SELECT FROM @node WHERE id <> $1 AND alive_until > clock_timestamp())";
@@ -211,6 +213,15 @@ pub(crate) struct Finishes {
     pub(crate) locked: Vec<i64>,
 }
 
+/// An answer to a notification.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    /// There is something that this node may take, if no other node does.
+    pub(crate) has_work: bool,
+    /// No transaction was committing jobs without a notification.
+    pub(crate) is_settled: bool,
+}
+
 /// The session of a node before this one.
 #[derive(Debug)]
 pub(crate) struct Previous {
@@ -240,16 +251,18 @@ pub(crate) struct Store {
     lease: Duration,
     beat: beat::Statements,
     renew: Statement,
+    look: Statement,
     start: Statement,
     finish: Statement,
 }
 
 impl Store {
     pub(crate) async fn new(client: Client, names: &Names, lease: Duration) -> Result<Self, Error> {
-        let [renew, start, finish] = [RENEW, START, FINISH].map(|text| names.complete(text));
+        let [renew, look, start, finish] = [RENEW, LOOK, START, FINISH].map(|text| names.complete(text));
         Ok(Self {
             beat: beat::Statements::prepare(&client, names).await?,
             renew: client.prepare(&renew).await?,
+            look: client.prepare(&look).await?,
             start: client.prepare(&start).await?,
             finish: client.prepare(&finish).await?,
             client,
@@ -270,7 +283,12 @@ impl Store {
 
     /// Registers a new node. Ends its previous number: executions that continue get the new number,
     /// and what has not started is given back.
-    pub(crate) async fn register(&mut self, name: &str, previous: Previous) -> Result<Registered, Error> {
+    pub(crate) async fn register(
+        &mut self,
+        name: &str,
+        heartbeat: Duration,
+        previous: Previous,
+    ) -> Result<Registered, Error> {
         let Previous { number: previous, executing, excused, culprit } = previous;
         let read_committed = IsolationLevel::ReadCommitted;
         let transaction = self.client.build_transaction().isolation_level(read_committed).start().await?;
@@ -280,7 +298,8 @@ impl Store {
         }
         let sent = Instant::now();
         let register = self.names.complete(REGISTER);
-        let row = transaction.query_one(&register, &[&name, &self.lease.as_secs_f64()]).await?;
+        let heartbeat = heartbeat.as_micros() as i64;
+        let row = transaction.query_one(&register, &[&name, &self.lease.as_secs_f64(), &heartbeat]).await?;
         let (id, reading): (i64, _) = (row.try_get(0)?, reading(&row, 1, sent)?);
         let mut kept = Vec::new();
         if let Some(previous) = previous {
@@ -315,6 +334,12 @@ impl Store {
         let renewed = transaction.query_opt(&self.renew, &[&node, &self.lease.as_secs_f64()]).await?;
         let reading = renewed.map(|row| reading(&row, 0, sent)).transpose()?;
         Ok(reading.map(|reading| Beat::new(transaction, &self.beat, node, reading)))
+    }
+
+    /// Looks for something to take, after a notification. It writes nothing.
+    pub(crate) async fn look(&self, handlers: &[String], prefetch: Duration) -> Result<Look, Error> {
+        let row = self.client.query_one(&self.look, &[&handlers, &(prefetch.as_micros() as i64)]).await?;
+        Ok(Look { has_work: row.try_get(0)?, is_settled: row.try_get(1)? })
     }
 
     /// Starts runs that are due, as many as have payloads of [`MAX_BYTES`] together, and at least

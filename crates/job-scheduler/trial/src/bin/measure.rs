@@ -137,7 +137,11 @@ async fn due_now(config: &Config, client: &Client) -> Measured {
 /// Clients that each enqueue one job after the other, each in a transaction of its own.
 async fn clients(config: &Config) -> Measured {
     let node = node(config, "clients").await?;
-    for (name, delay) in [("due at once", Duration::ZERO), ("due in an hour", SECOND * 3_600)] {
+    for (name, delay, notifies) in [
+        ("due at once", Duration::ZERO, true),
+        ("due at once, without notifications", Duration::ZERO, false),
+        ("due in an hour", SECOND * 3_600, true),
+    ] {
         let end = Instant::now() + SECOND * 5;
         let mut tasks = Vec::new();
         for _ in 0..CLIENTS {
@@ -147,7 +151,9 @@ async fn clients(config: &Config) -> Measured {
             tasks.push(tokio::spawn(async move {
                 let mut count = 0_u32;
                 while Instant::now() < end {
-                    jobs.enqueue(&client, job().after(delay)).await.expect("a valid job");
+                    let job = job().after(delay);
+                    let job = if notifies { job } else { job.without_notification() };
+                    jobs.enqueue(&client, job).await.expect("a valid job");
                     count += 1;
                 }
                 count

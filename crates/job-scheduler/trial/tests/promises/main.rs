@@ -11,6 +11,7 @@ mod limits;
 mod locks;
 mod network;
 mod nodes;
+mod notified;
 mod observed;
 mod plans;
 mod races;

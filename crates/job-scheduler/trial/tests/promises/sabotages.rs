@@ -76,7 +76,7 @@ async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
 async fn new_jobs_need_the_notification() {
     let Some(has_started) = starts_immediately(None).await else { return };
     assert!(has_started);
-    let no_notify = ("SELECT pg_notify('@channel', '') WHERE", "SELECT WHERE");
+    let no_notify = ("PERFORM pg_notify('@channel', NEW.handler)", "NULL");
     assert_eq!(starts_immediately(Some(no_notify)).await, Some(false));
 }
 
