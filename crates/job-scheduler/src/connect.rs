@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 
 use crate::caught::caught;
+use crate::error::Error;
 
-type Messages = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, Error>>> + Send>;
-type Connecting = Pin<Box<dyn Future<Output = Result<(Client, Messages), Error>> + Send>>;
+type Messages =
+    Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>> + Send>;
+type Connecting = Pin<Box<dyn Future<Output = Result<(Client, Messages), tokio_postgres::Error>> + Send>>;
 
 /// Opens connections. Without the type of the TLS library, so that the scheduler has no type
 /// parameter.
@@ -58,7 +61,9 @@ impl Connector {
         let connect_timeout = config.get_connect_timeout().map_or(lease, |limit| lease.min(*limit));
         config.connect_timeout(connect_timeout).tcp_user_timeout(lease);
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(2);
-        let (client, mut messages) = (self.connect)(config).await?;
+        let settings = settings(lease);
+        config.options(options(config.get_options().unwrap_or_default(), &settings));
+        let (client, mut messages) = (self.connect)(config).await.map_err(rejection)?;
         tokio::spawn(async move {
             // An error or a panic closes the connection. The next call of the client reports that.
             while let Ok(Some(Ok(message))) = caught(poll_fn(&mut messages)).await {
@@ -68,19 +73,57 @@ impl Connector {
             }
             lost.notify_one();
         });
-        let millis = lease.as_millis();
-        // All statements of a node find their rows by an index, in its order. The statistics of a
-        // table that grows and shrinks as fast as a queue are often wrong, and a plan with a
-        // sequential scan that was right for an empty table would be kept, or one that sorts all
-        // jobs that are due to find the first ones. (And a plan that needs one has a high cost
-        // then, for which it would be compiled.)
-        let settings = format!(
-            "SET idle_in_transaction_session_timeout = {millis}; SET statement_timeout = {millis}; \
-             SET default_transaction_isolation = 'read committed'; SET client_min_messages = warning; \
-             SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
-        );
-        client.batch_execute(&settings).await?;
+        check(&client, &settings).await?;
         Ok(client)
+    }
+}
+
+/// Returns the settings of a connection that are not the defaults.
+///
+/// All statements of a node find their rows by an index, in its order. The statistics of a table
+/// that grows and shrinks as fast as a queue are often wrong, and a plan with a sequential scan that
+/// was right for an empty table would be kept, or one that sorts all jobs that are due to find the
+/// first ones. (And a plan that needs one has a high cost then, for which it would be compiled.)
+fn settings(lease: Duration) -> [(&'static str, String); 7] {
+    let millis = lease.as_millis();
+    [
+        ("idle_in_transaction_session_timeout", millis.to_string()),
+        ("statement_timeout", millis.to_string()),
+        ("default_transaction_isolation", "read committed".into()),
+        ("client_min_messages", "warning".into()),
+        ("enable_seqscan", "off".into()),
+        ("enable_bitmapscan", "off".into()),
+        ("jit", "off".into()),
+    ]
+}
+
+/// Appends the settings to those of the user, as options of the start-up message.
+fn options(user: &str, settings: &[(&str, String)]) -> String {
+    settings.iter().fold(user.to_owned(), |options, (name, value)| {
+        format!("{options} -c {name}={}", value.replace(' ', "\\ "))
+    })
+}
+
+/// Fails if the settings of the start-up message have no effect. A pooler has dropped them: then it
+/// would also drop `LISTEN`, or give it to the connections of others.
+async fn check(client: &Client, settings: &[(&str, String)]) -> Result<(), Error> {
+    let names: Vec<_> = settings.iter().map(|(name, _)| *name).collect();
+    let values: Vec<_> = settings.iter().map(|(_, value)| value).collect();
+    let text = "
+        SELECT pg_settings.name FROM pg_settings JOIN unnest($1, $2) AS wanted (name, value) USING (name)
+        WHERE pg_settings.setting <> wanted.value LIMIT 1";
+    let types = [(&names as &(dyn ToSql + Sync), Type::TEXT_ARRAY), (&values, Type::TEXT_ARRAY)];
+    match client.query_typed_opt(text, &types).await? {
+        Some(row) => Err(Error::Pooler(format!("the setting {} has no effect", row.try_get::<_, &str>(0)?))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a server or a pooler has rejected the options.
+fn rejection(error: tokio_postgres::Error) -> Error {
+    match error.as_db_error() {
+        Some(why) if why.message().contains("startup parameter") => Error::Pooler(why.message().into()),
+        _ => error.into(),
     }
 }
 

@@ -34,6 +34,9 @@ pub enum Error {
     /// The database did not answer within the lease. When the tables are created or updated:
     /// within a minute.
     NoAnswer,
+    /// A node is not connected to PostgreSQL itself, but to a pooler that does not keep the settings of
+    /// a session. The text says how that was noticed.
+    Pooler(String),
     /// The tables belong to a newer version of this crate.
     SchemaTooNew {
         /// The version of the tables.
@@ -61,6 +64,9 @@ impl fmt::Display for Error {
                 std::error::Error::source(error).map_or(Ok(()), |why| write!(f, ": {why}"))
             }
             Self::NoAnswer => f.write_str("the database did not answer within the lease"),
+            Self::Pooler(why) => {
+                write!(f, "a node must connect to PostgreSQL directly, not through a pooler: {why}")
+            }
             Self::SchemaTooNew { found, known } => {
                 write!(f, "the tables have version {found}, and this program knows versions up to {known}")
             }

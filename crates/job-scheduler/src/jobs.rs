@@ -71,6 +71,9 @@ const NODES: &str = "SELECT id, name, alive_until, alive_until > clock_timestamp
 /// have 64 MiB, further executions keep their runners.) A transaction that has only enqueued jobs
 /// delays nothing, except another call with the same new key.
 ///
+/// The client may be connected through a pooler in transaction mode, such as `PgBouncer`: no method
+/// prepares statements or changes a setting of the session. (A node must be connected directly.)
+///
 /// # Examples
 ///
 /// ```no_run
@@ -336,9 +339,10 @@ impl Jobs {
     /// ```
     pub async fn pause(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        let found = transaction.query_opt(&self.names.complete(PAUSE), &[&job]).await?.is_some();
+        let found =
+            transaction.query_typed_opt(&self.names.complete(PAUSE), &[(&job, Type::INT8)]).await?.is_some();
         if found {
-            transaction.query(&self.names.complete(CANCEL), &[&job]).await?;
+            transaction.query_typed(&self.names.complete(CANCEL), &[(&job, Type::INT8)]).await?;
         }
         transaction.commit().await?;
         Ok(found)
@@ -353,7 +357,9 @@ impl Jobs {
     /// [`Error::Database`], or [`Error::Invalid`] if the schedule in the table is invalid.
     pub async fn resume(&self, client: &mut impl GenericClient, job: i64) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        let Some(row) = transaction.query_opt(&self.names.complete(LOCK), &[&job]).await? else {
+        let Some(row) =
+            transaction.query_typed_opt(&self.names.complete(LOCK), &[(&job, Type::INT8)]).await?
+        else {
             return Ok(false);
         };
         if row.try_get(4)? {
@@ -367,7 +373,9 @@ impl Jobs {
             Schedule::Once => Some(now),
             _ => schedule.next(next_run, first_run, now),
         });
-        transaction.query(&self.names.complete(RESUME), &[&job, &next_run]).await?;
+        transaction
+            .query_typed(&self.names.complete(RESUME), &[(&job, Type::INT8), (&next_run, Type::TIMESTAMPTZ)])
+            .await?;
         transaction.commit().await?;
         Ok(true)
     }
@@ -379,7 +387,7 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn delete(&self, client: &impl GenericClient, job: i64) -> Result<bool, Error> {
-        Ok(client.query_opt(&self.names.complete(DELETE), &[&job]).await?.is_some())
+        Ok(client.query_typed_opt(&self.names.complete(DELETE), &[(&job, Type::INT8)]).await?.is_some())
     }
 
     /// Runs a job immediately, in addition to its schedule, even if it is paused. Returns the
@@ -405,7 +413,7 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn run_now(&self, client: &impl GenericClient, job: i64) -> Result<Option<i64>, Error> {
-        let row = client.query_opt(&self.names.complete(RUN_NOW), &[&job]).await?;
+        let row = client.query_typed_opt(&self.names.complete(RUN_NOW), &[(&job, Type::INT8)]).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
@@ -433,7 +441,9 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn list(&self, client: &impl GenericClient, after: i64, limit: u32) -> Result<Vec<Job>, Error> {
-        let rows = client.query(&self.names.complete(LIST), &[&after, &i64::from(limit)]).await?;
+        let rows = client
+            .query_typed(&self.names.complete(LIST), &[(&after, Type::INT8), (&i64::from(limit), Type::INT8)])
+            .await?;
         Ok(rows.iter().map(job).collect::<Result<_, _>>()?)
     }
 
@@ -443,7 +453,7 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn get(&self, client: &impl GenericClient, id: i64) -> Result<Option<Job>, Error> {
-        let row = client.query_opt(&self.names.complete(GET), &[&id]).await?;
+        let row = client.query_typed_opt(&self.names.complete(GET), &[(&id, Type::INT8)]).await?;
         Ok(row.as_ref().map(job).transpose()?)
     }
 
@@ -453,7 +463,7 @@ impl Jobs {
     ///
     /// [`Error::Database`].
     pub async fn find(&self, client: &impl GenericClient, key: &str) -> Result<Option<i64>, Error> {
-        let row = client.query_opt(&self.names.complete(FIND), &[&key]).await?;
+        let row = client.query_typed_opt(&self.names.complete(FIND), &[(&key, Type::TEXT)]).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
@@ -469,7 +479,12 @@ impl Jobs {
         job: i64,
         limit: u32,
     ) -> Result<Vec<RunInfo>, Error> {
-        let rows = client.query(&self.names.complete(HISTORY), &[&job, &i64::from(limit)]).await?;
+        let rows = client
+            .query_typed(
+                &self.names.complete(HISTORY),
+                &[(&job, Type::INT8), (&i64::from(limit), Type::INT8)],
+            )
+            .await?;
         Ok(rows.iter().map(run_info).collect::<Result<_, _>>()?)
     }
 
@@ -491,7 +506,7 @@ impl Jobs {
     /// # }
     /// ```
     pub async fn nodes(&self, client: &impl GenericClient) -> Result<Vec<NodeInfo>, Error> {
-        let rows = client.query(&self.names.complete(NODES), &[]).await?;
+        let rows = client.query_typed(&self.names.complete(NODES), &[]).await?;
         Ok(rows.iter().map(node_info).collect::<Result<_, _>>()?)
     }
 }

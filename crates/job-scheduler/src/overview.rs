@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
@@ -159,14 +160,14 @@ impl Jobs {
     /// ```
     pub async fn overview(&self, client: &impl GenericClient, limit: u32) -> Result<Overview, Error> {
         let limit = i64::from(limit);
-        let query = async |text: &str| client.query_one(&self.names.complete(text), &[]).await;
+        let query = async |text: &str| client.query_typed_one(&self.names.complete(text), &[]).await;
         let list = async |text: &str| -> Result<Vec<ActiveRun>, Error> {
-            let rows = client.query(&self.names.complete(text), &[&limit]).await?;
+            let rows = client.query_typed(&self.names.complete(text), &[(&limit, Type::INT8)]).await?;
             Ok(rows.iter().map(active_run).collect::<Result<_, _>>()?)
         };
         let counts = query(COUNTS).await?;
         let ended = query(ENDED).await?;
-        let nodes = client.query(&self.names.complete(NODES), &[]).await?;
+        let nodes = client.query_typed(&self.names.complete(NODES), &[]).await?;
         let lateness = |column| Ok::<_, Error>(Duration::from_secs_f64(ended.try_get(column)?));
         Ok(Overview {
             now: counts.try_get(0)?,

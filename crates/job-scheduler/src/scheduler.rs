@@ -229,11 +229,14 @@ impl SchedulerBuilder {
     /// current tokio runtime.
     ///
     /// `tls` is [`NoTls`](tokio_postgres::NoTls), or the connector of a TLS library for
-    /// tokio-postgres. A node has three connections. Several nodes can start at the same time.
+    /// tokio-postgres. A node has three connections, directly to PostgreSQL: they have settings, as
+    /// `options` of the start-up message, and one of them listens. Several nodes can start at the same
+    /// time.
     ///
     /// # Errors
     ///
-    /// If a setting is invalid, if the database cannot be reached, if it does not allow to create
+    /// If a setting is invalid, if the database cannot be reached or is behind a pooler
+    /// ([`Error::Pooler`]), if it does not allow to create
     /// the tables, or if they belong to a newer version of this crate.
     ///
     /// # Panics

@@ -14,6 +14,7 @@ mod nodes;
 mod notified;
 mod observed;
 mod plans;
+mod pooler;
 mod races;
 mod registered;
 mod restarts;
