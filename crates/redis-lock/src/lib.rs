@@ -27,7 +27,10 @@
 //!   lock becomes free with its lease, and the place after two [polls](LockOptions::poll) and a
 //!   lease.
 //! - **A free lock is taken.** A release wakes the first waiting caller. If that message is lost,
-//!   or the holder has died, waiting callers find out by themselves.
+//!   or there is no release because the holder has died or Redis has deleted the lock, a waiting
+//!   caller tries at the end of the lease that it knows of, or at its next
+//!   [poll](LockOptions::poll) if that is earlier. Each caller before it in the queue that has died
+//!   delays it by up to a second.
 //!
 //! # What no lock on Redis can promise
 //!

@@ -125,8 +125,8 @@ impl LockOptions {
     /// Sets whether callers get the lock in the order in which they began to wait. If not, a caller
     /// that comes while the lock is free gets it before those that wait, which is faster.
     ///
-    /// A waiting caller that is woken and does not take the lock within 500 ms, because its process
-    /// has died or stalls, loses its place.
+    /// A waiting caller that is told that the lock is free, and does not take it within 500 ms
+    /// because its process has died or stalls, loses its place.
     ///
     /// # Examples
     ///
@@ -144,7 +144,8 @@ impl LockOptions {
 
     /// Sets after which time a waiting caller tries again, although Redis has sent no message that
     /// the lock is free: from 10 ms to a day. Messages are lost only if the connection that
-    /// receives them fails.
+    /// receives them fails. There is none if Redis deletes the lock, or the lease of the holder
+    /// ends. A waiting caller tries at that end in any case.
     ///
     /// # Examples
     ///

@@ -26,7 +26,6 @@ const QUEUE: &str = r"
         return time[1] * 1000 + math.floor(time[2] / 1000)
     end
     -- The first waiting owner. Removes those that the queue no longer keeps, but not the caller.
-    local has_removed = false
     local function first()
         while true do
             local head = redis.call('zrange', queue, 0, 0)[1]
@@ -35,7 +34,6 @@ const QUEUE: &str = r"
             if head == ARGV[1] or expires > clock() then return head, expires end
             redis.call('zrem', queue, head)
             redis.call('hdel', seen, head)
-            has_removed = true
         end
     end
     -- A client without permission to publish has to poll.
@@ -56,8 +54,8 @@ const QUEUE: &str = r"
 /// KEYS: the four. ARGV: the owner, the lease in milliseconds, 1 if callers may not overtake the
 /// queue, the time for which the queue keeps the owner in milliseconds (0: it does not join), the
 /// time in milliseconds in which the first waiting owner has to take a lock that is free.
-/// Returns the token. Or it returns 0, the number of milliseconds after which another attempt may
-/// succeed (negative: unknown), and the place in the queue.
+/// Returns the token. Or it returns 0, the number of milliseconds after which the first waiting
+/// owner may succeed (negative: unknown), and how many owners should try before this one.
 ///
 /// A token is the server's clock in microseconds, or the last token plus one if the clock is
 /// behind. Therefore tokens increase even if Redis has lost its data. (Numbers in Lua have 53 bits:
@@ -105,9 +103,10 @@ const LOCK: &str = r"
         end
     end
     if holder then return {0, redis.call('pttl', lock), place} end
-    -- The release has told another owner, which this call has removed.
-    if has_removed then reserved = offer(head, reserved, claim) end
-    return {0, reserved - clock(), place - 1}
+    -- The first waiting owner may not know that the lock is free: its lease ended, Redis deleted
+    -- it, or a release told an owner that has lost its place since.
+    if reserved > clock() + claim then reserved = offer(head, reserved, claim) end
+    return {0, reserved - clock(), 0}
 ";
 
 /// Releases the lock, or leaves its queue, and wakes the first waiting owner.
@@ -192,9 +191,9 @@ pub(crate) enum Answer {
         token: u64,
     },
     Busy {
-        /// After which time another attempt may succeed, in milliseconds. `None`: unknown.
+        /// After which time the first waiting owner may succeed, in milliseconds. `None`: unknown.
         wait: Option<u64>,
-        /// How many owners are before this one in the queue, if it has joined.
+        /// How many owners should try before this one.
         place: u64,
     },
 }

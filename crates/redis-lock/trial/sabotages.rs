@@ -296,9 +296,30 @@ pub const ROWS: &[Row] = &[
     row(
         "RefusalWakesNobody",
         LUA,
-        "if has_removed then",
+        "if reserved > clock() + claim then",
         "if false then",
         "faults::a_refused_caller_passes_a_free_fair_lock_on",
+    ),
+    row(
+        "DeadCallersBlockAFreeLock",
+        LUA,
+        "if reserved > clock() + claim then",
+        "if false then",
+        "faults::a_free_fair_lock_passes_callers_that_died_with_its_holder",
+    ),
+    row(
+        "DeletionIsNotNoticed",
+        LUA,
+        "if reserved > clock() + claim then",
+        "if false then",
+        "faults::a_deleted_lock_passes_a_caller_that_died",
+    ),
+    row(
+        "DeadCallersDelayMoreAndMore",
+        LUA,
+        "return {0, reserved - clock(), 0}",
+        "return {0, reserved - clock(), place - 1}",
+        "faults::a_free_fair_lock_passes_callers_that_died_with_its_holder",
     ),
     row(
         "NoPlaceIsLeft",

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
 use redis::{Client, Commands};
-use redis_lock::{LockClient, LockError, LockOptions, Loss};
+use redis_lock::{Lock, LockClient, LockError, LockOptions, Loss};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::common::{Answers, PATIENCE, Proxy, Setup, client, options, patience, take, within};
+use super::common::{Answers, LEASE, PATIENCE, Proxy, Setup, client, options, patience, take, within};
 
 /// So long that no test sees its end, and that no renewal is due.
 const LONG: Duration = Duration::from_secs(100);
@@ -262,6 +262,63 @@ async fn a_refused_caller_passes_a_free_fair_lock_on() {
         .unwrap();
     let mut third = setup.locks.lock_with("b", fair);
     within(third.lock()).await.unwrap().unlock().await.unwrap();
+}
+
+/// A client whose process dies with its runtime: it releases nothing, and leaves no queue.
+fn doomed_client(setup: &Setup) -> (Runtime, LockClient) {
+    let doomed = runtime();
+    let entered = doomed.enter();
+    let locks = client(&setup.server, &setup.timer);
+    drop(entered);
+    (doomed, locks)
+}
+
+/// Makes a caller wait on a runtime, behind `before` others.
+async fn wait_on(doomed: &Runtime, mut lock: Lock, before: usize, setup: &mut Setup) {
+    doomed.spawn(async move { std::mem::forget(take(&mut lock).await) });
+    setup.until("it waits", |setup| setup.queue_len("a") == before + 1).await;
+}
+
+/// No release offers the lock to the callers that died, and their places would be kept for longer
+/// than the patience. Each of them delays the others by a second.
+#[tokio::test]
+async fn a_free_fair_lock_passes_callers_that_died_with_its_holder() {
+    const DEAD: usize = 8;
+    let Some(mut setup) = Setup::new("lock-die-together") else { return };
+    let fair = options().lease(LEASE / 2).fair(true);
+    let (doomed, locks) = doomed_client(&setup);
+    std::mem::forget(take(&mut locks.lock_with("a", fair.clone())).await);
+    for before in 0..DEAD {
+        wait_on(&doomed, locks.lock_with("a", fair.clone()), before, &mut setup).await;
+    }
+    let mut next = setup.locks.lock_with("a", fair);
+    let next = tokio::spawn(async move { take(&mut next).await });
+    setup.until("it waits", |setup| setup.queue_len("a") == DEAD + 1).await;
+    doomed.shutdown_background();
+    within(next).await.unwrap().unlock().await.unwrap();
+}
+
+/// The lock is not released: Redis evicts or deletes it, alone or with its queue.
+#[tokio::test]
+async fn a_deleted_lock_passes_a_caller_that_died() {
+    let Some(mut setup) = Setup::new("lock-die-deleted") else { return };
+    let deletions = [&["DEL", "{lock:a}"][..], &["DEL", "{lock:a}", "{lock:a}:seen"], &["FLUSHALL"]];
+    for (deletion, is_fair) in
+        deletions.into_iter().flat_map(|deletion| [(deletion, false), (deletion, true)])
+    {
+        let options = long().poll(Duration::from_millis(200)).fair(is_fair);
+        let guard = setup.locks.lock_with("a", options.clone()).lock().await.unwrap();
+        let (doomed, locks) = doomed_client(&setup);
+        wait_on(&doomed, locks.lock_with("a", options.clone()), 0, &mut setup).await;
+        let mut second = setup.locks.lock_with("a", options);
+        let second = tokio::spawn(async move { second.lock().await });
+        setup.until("both wait", |setup| setup.queue_len("a") == 2).await;
+        doomed.shutdown_background();
+        let () = redis::cmd(deletion[0]).arg(&deletion[1..]).query(&mut setup.redis).unwrap();
+        within(second).await.unwrap().unwrap().unlock().await.unwrap();
+        assert!(guard.unlock().await.is_err());
+        let () = redis::cmd("FLUSHALL").query(&mut setup.redis).unwrap();
+    }
 }
 
 // Runtimes.
