@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use redis::{FromRedisValue, ScriptInvocation};
+use redis::FromRedisValue;
 use tokio::runtime::Handle;
 
 use crate::LockError;
@@ -14,7 +14,7 @@ use crate::LockError;
 use crate::blocking::OwnRuntime;
 use crate::connection::{Connection, Server};
 use crate::options::LockOptions;
-use crate::scripts::{Answer, Found, Keys, Request, Scripts};
+use crate::scripts::{Answer, Call, Found, Keys, Request, Scripts};
 
 /// What calls Redis for a client.
 pub(crate) struct Calls {
@@ -113,11 +113,7 @@ impl Calls {
 
     /// Calls a script that may be executed twice. If the connection has failed, calls it again on a
     /// new one: it may have failed while there was no call.
-    async fn call<T: FromRedisValue>(
-        &self,
-        script: &ScriptInvocation<'_>,
-        timeout: Duration,
-    ) -> Result<T, LockError> {
+    async fn call<T: FromRedisValue>(&self, script: &Call<'_>, timeout: Duration) -> Result<T, LockError> {
         let end = Instant::now() + timeout;
         match self.connection.call(script, timeout).await {
             Err(LockError::Redis(error)) if error.is_connection_dropped() => {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError, RedisResult, ScriptInvocation,
-    ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::LockError;
+use crate::scripts::Call;
 
 /// The maximum time to open a connection. It does not depend on leases: a server that is slow to
 /// connect to must not be unusable for locks with short leases.
@@ -40,6 +40,16 @@ enum Link {
     One(MultiplexedConnection),
     #[cfg(feature = "cluster")]
     Cluster(redis::cluster_async::ClusterConnection),
+}
+
+impl Link {
+    async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        match self {
+            Self::One(link) => command.query_async(link).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(link) => command.query_async(link).await,
+        }
+    }
 }
 
 impl Server {
@@ -145,7 +155,7 @@ impl Connection {
     /// if the future of an earlier one was dropped.
     pub(crate) async fn call<T: FromRedisValue>(
         &self,
-        script: &ScriptInvocation<'_>,
+        script: &Call<'_>,
         timeout: Duration,
     ) -> Result<T, LockError> {
         let mut number = None;
@@ -162,23 +172,21 @@ impl Connection {
     }
 
     /// Calls a script. Ends with the connection at the latest: the timer accepts no timeouts.
-    pub(crate) async fn call_without_timer<T: FromRedisValue>(
-        &self,
-        script: &ScriptInvocation<'_>,
-    ) -> RedisResult<T> {
+    pub(crate) async fn call_without_timer<T: FromRedisValue>(&self, script: &Call<'_>) -> RedisResult<T> {
         self.try_call(script, &mut None).await
     }
 
     async fn try_call<T: FromRedisValue>(
         &self,
-        script: &ScriptInvocation<'_>,
+        script: &Call<'_>,
         number: &mut Option<u64>,
     ) -> RedisResult<T> {
-        let link = self.link(number).await?;
-        match link {
-            Link::One(mut link) => script.invoke_async(&mut link).await,
-            #[cfg(feature = "cluster")]
-            Link::Cluster(mut link) => script.invoke_async(&mut link).await,
+        let mut link = self.link(number).await?;
+        match link.query(&script.by_hash()).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                link.query(&script.by_text()).await
+            }
+            answer => answer,
         }
     }
 

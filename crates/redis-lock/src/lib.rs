@@ -136,15 +136,18 @@
 //! and `{lock:NAME}:seen`. All of them expire. Messages are published on channels that begin with
 //! `lock-wake:`. A name that is not used any more leaves its token for a day.
 //!
-//! A user of Redis with restricted rights needs `EVALSHA` and `SCRIPT LOAD`, the commands of the
-//! scripts on these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0
-//! has no rights for channels: leave `&lock-wake:*` out.)
+//! A user of Redis with restricted rights needs `EVALSHA` and `EVAL`, the commands of the scripts on
+//! these keys, and these channels. Without the channels, waiting callers poll. (Redis 6.0 has no
+//! rights for channels: leave `&lock-wake:*` out.)
 //!
 //! ```text
 //! ACL SETUSER locks on >PASSWORD -@all ~{lock:* &lock-wake:*
-//!     +evalsha +script|load +get +set +del +pexpire +pttl +time
+//!     +evalsha +eval +get +set +del +pexpire +pttl +time
 //!     +zadd +zrange +zrem +zrank +hget +hset +hdel +publish +subscribe +ping
 //! ```
+//!
+//! In addition, it needs `+select` for a database other than 0, `+cluster|slots +asking` on a
+//! cluster, and `+role` with sentinels.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]

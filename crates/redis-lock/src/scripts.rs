@@ -13,9 +13,10 @@
 //! `lock-wake:CLIENT`. A message is `OWNER MILLISECONDS`, and is only sent to the first waiting
 //! owner: 0 means that the lock is free, more that the lease of another owner ends after this time.
 
+use std::iter;
 use std::time::Duration;
 
-use redis::{FromRedisValue, ParsingError, Script, ScriptInvocation, Value};
+use redis::{Cmd, FromRedisValue, ParsingError, Script, Value};
 
 /// What several scripts do with the queue. `clock` returns milliseconds since 1970.
 const QUEUE: &str = r"
@@ -163,8 +164,8 @@ impl Keys {
         Self { lock, token, queue, seen }
     }
 
-    fn add_to(&self, call: &mut ScriptInvocation<'_>) {
-        call.key(&self.lock).key(&self.token).key(&self.queue).key(&self.seen);
+    fn all(&self) -> [&str; 4] {
+        [&self.lock, &self.token, &self.queue, &self.seen]
     }
 }
 
@@ -227,44 +228,79 @@ impl FromRedisValue for Found {
     }
 }
 
+/// The text of a script, and its hash, by which Redis finds it.
+struct Code {
+    text: String,
+    hash: String,
+}
+
+impl Code {
+    fn new(text: String) -> Self {
+        let hash = Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+}
+
+/// A call of a script.
+pub(crate) struct Call<'a> {
+    code: &'a Code,
+    keys: Vec<&'a str>,
+    arguments: Vec<String>,
+}
+
+impl Call<'_> {
+    /// Returns the command for a server that knows the script.
+    pub(crate) fn by_hash(&self) -> Cmd {
+        self.command("EVALSHA", &self.code.hash)
+    }
+
+    /// Returns the command for a server that does not know the script. After it, the server does.
+    pub(crate) fn by_text(&self) -> Cmd {
+        self.command("EVAL", &self.code.text)
+    }
+
+    fn command(&self, name: &str, code: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(code).arg(self.keys.len()).arg(&self.keys).arg(&self.arguments);
+        command
+    }
+}
+
 /// The scripts of a client.
 pub(crate) struct Scripts {
-    lock: Script,
-    release: Script,
-    renew: Script,
+    lock: Code,
+    release: Code,
+    renew: Code,
 }
 
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
-            lock: Script::new(&format!("{QUEUE}{LOCK}")),
-            release: Script::new(&format!("{QUEUE}{RELEASE}")),
-            renew: Script::new(RENEW),
+            lock: Code::new(format!("{QUEUE}{LOCK}")),
+            release: Code::new(format!("{QUEUE}{RELEASE}")),
+            renew: Code::new(RENEW.to_owned()),
         }
     }
 
-    pub(crate) fn lock(&self, keys: &Keys, request: &Request<'_>) -> ScriptInvocation<'_> {
-        let mut call = self.lock.prepare_invoke();
-        keys.add_to(&mut call);
+    pub(crate) fn lock<'a>(&'a self, keys: &'a Keys, request: &Request<'_>) -> Call<'a> {
         let Request { owner, lease, fair, keep, claim } = *request;
-        call.arg(owner).arg(lease).arg(u8::from(fair)).arg(keep).arg(claim.as_millis() as u64);
-        call
+        let numbers = [lease, u64::from(fair), keep, claim.as_millis() as u64];
+        let arguments =
+            iter::once(owner.to_owned()).chain(numbers.map(|number| number.to_string())).collect();
+        Call { code: &self.lock, keys: keys.all().into(), arguments }
     }
 
-    pub(crate) fn release(&self, keys: &Keys, owner: &str, claim: Duration) -> ScriptInvocation<'_> {
-        let mut call = self.release.prepare_invoke();
-        keys.add_to(&mut call);
-        call.arg(owner).arg(claim.as_millis() as u64);
-        call
+    pub(crate) fn release<'a>(&'a self, keys: &'a Keys, owner: &str, claim: Duration) -> Call<'a> {
+        let arguments = vec![owner.to_owned(), claim.as_millis().to_string()];
+        Call { code: &self.release, keys: keys.all().into(), arguments }
     }
 
     /// Takes the key, the owner and the lease in milliseconds of each lock.
-    pub(crate) fn renew(&self, locks: &[(&str, &str, u64)]) -> ScriptInvocation<'_> {
-        let mut call = self.renew.prepare_invoke();
-        for &(key, owner, lease) in locks {
-            // A lease of 0 would delete the lock.
-            call.key(key).arg(owner).arg(lease.max(1));
-        }
-        call
+    pub(crate) fn renew<'a>(&'a self, locks: &[(&'a str, &str, u64)]) -> Call<'a> {
+        let keys = locks.iter().map(|&(key, ..)| key).collect();
+        // A lease of 0 would delete the lock.
+        let arguments =
+            locks.iter().flat_map(|&(_, owner, lease)| [owner.to_owned(), lease.max(1).to_string()]);
+        Call { code: &self.renew, keys, arguments: arguments.collect() }
     }
 }

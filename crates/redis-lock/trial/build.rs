@@ -13,9 +13,9 @@ use sabotages::{LUA, ROWS, Row};
 
 /// The places where the scripts can be changed, and what they become.
 const SCRIPTS: [(&str, &str); 3] = [
-    (r#"&format!("{QUEUE}{LOCK}")"#, r#"&crate::sabotaged_script(format!("{QUEUE}{LOCK}"))"#),
-    (r#"&format!("{QUEUE}{RELEASE}")"#, r#"&crate::sabotaged_script(format!("{QUEUE}{RELEASE}"))"#),
-    ("Script::new(RENEW)", "Script::new(&crate::sabotaged_script(RENEW.to_owned()))"),
+    (r#"format!("{QUEUE}{LOCK}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{LOCK}"))"#),
+    (r#"format!("{QUEUE}{RELEASE}")"#, r#"crate::sabotaged_script(format!("{QUEUE}{RELEASE}"))"#),
+    ("RENEW.to_owned()", "crate::sabotaged_script(RENEW.to_owned())"),
 ];
 
 fn main() {

@@ -420,6 +420,14 @@ pub const ROWS: &[Row] = &[
         "false",
         "without_redis_calls_fail_and_holders_are_told",
     ),
+    // Redis refuses.
+    row(
+        "ScriptIsUnknown",
+        "connection.rs",
+        "link.query(&script.by_text()).await",
+        "link.query(&script.by_hash()).await",
+        "refusals::a_user_with_few_rights_can_lock",
+    ),
     // Blocking.
     row(
         "BlockingDropDoesNotWait",

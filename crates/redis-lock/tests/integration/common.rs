@@ -177,3 +177,19 @@ fn forward(mut from: TcpStream, mut to: TcpStream, may_pass: impl Fn() -> bool) 
     }
     let _ = to.shutdown(Shutdown::Both);
 }
+
+/// Makes a user with the rights that the documentation of the crate lists, and these additional
+/// rules. Returns the URL for it.
+pub(crate) fn restricted_user(url: &str, user: &str, rules: &str) -> String {
+    let documentation = include_str!("../../src/lib.rs");
+    assert!(rules.split(' ').all(|rule| !rule.starts_with('+') || documentation.contains(rule)), "{rules}");
+    let (_, acl) =
+        documentation.split_once("ACL SETUSER locks on >PASSWORD ").expect("the rights are listed");
+    let (acl, _) = acl.split_once("//! ```").expect("the list ends");
+    let mut command = redis::cmd("ACL");
+    command.arg(&["SETUSER", user, "on", ">secret"]);
+    command.arg(acl.split_whitespace().filter(|&word| word != "//!").collect::<Vec<_>>());
+    command.arg(rules.split_whitespace().collect::<Vec<_>>());
+    let () = command.query(&mut connect(url).unwrap()).unwrap();
+    url.replace("//", &format!("//{user}:secret@"))
+}

@@ -160,31 +160,6 @@ async fn a_call_ends_however_long_the_lease_is() {
     drop(guard);
 }
 
-/// Without permission for the channels, callers poll.
-#[tokio::test]
-async fn a_user_with_few_rights_can_lock() {
-    let Some(mut setup) = Setup::new("lock-acl") else { return };
-    let commands = "get set del pexpire pttl time zadd zrange zrem zrank hget hset hdel evalsha script|load";
-    for (user, channels) in [("poll", "resetchannels"), ("wake", "&lock-wake:*")] {
-        let mut acl = redis::cmd("ACL");
-        acl.arg(&["SETUSER", user, "on", ">secret", "-@all", "~{lock:*", channels]);
-        commands.split(' ').for_each(|command| _ = acl.arg(format!("+{command}")));
-        if user == "wake" {
-            acl.arg(&["+publish", "+subscribe", "+ping"]);
-        }
-        let () = acl.query(&mut setup.redis).unwrap();
-        let url = setup.server.url().replace("//", &format!("//{user}:secret@"));
-        let locks = LockClient::new(Client::open(url).unwrap(), &setup.timer).unwrap();
-        let poll = if user == "poll" { Duration::from_millis(100) } else { PATIENCE * 3 };
-        let guard = locks.lock_with("a", long().poll(poll)).lock().await.unwrap();
-        let mut other = locks.lock_with("a", long().poll(poll));
-        let waiting = tokio::spawn(async move { other.lock().await });
-        setup.until("it waits", |setup| setup.queue_len("a") == 1).await;
-        guard.unlock().await.unwrap();
-        within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
-    }
-}
-
 #[tokio::test]
 async fn without_a_subscription_callers_poll() {
     let Some(mut setup) = Setup::new("lock-no-subscription") else { return };

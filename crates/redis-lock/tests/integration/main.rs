@@ -10,6 +10,7 @@ mod faults;
 mod lock;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observe;
+mod refusals;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 #[cfg(feature = "tls")]

@@ -5,8 +5,11 @@ use std::time::Duration;
 use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_examples::redis_server::{SentinelSetup, until};
 use hashed_wheel_examples::testing;
-use redis::sentinel::{SentinelClient, SentinelServerType};
+use redis::IntoConnectionInfo;
+use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
 use redis_lock::{Lock, LockClient, LockError, LockOptions};
+
+use super::common::restricted_user;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -37,10 +40,13 @@ async fn the_client_follows_a_failover() {
     let started = SentinelSetup::start("lock-sentinel", SERVICE, Duration::from_secs(1));
     let Some(mut setup) = testing::server_or_skip(started) else { return };
     let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
+    let [user, _] = [&setup.master, &setup.replica]
+        .map(|server| restricted_user(&server.url(), "locks", "+role").into_connection_info().unwrap());
+    let user = SentinelNodeConnectionInfo::default().set_redis_connection_info(user.redis_settings().clone());
     let sentinels = vec![setup.sentinel.url()];
     // With the feature tls, a reference would be sufficient.
     let service = String::from(SERVICE);
-    let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master).unwrap();
+    let client = SentinelClient::build(sentinels, service, Some(user), SentinelServerType::Master).unwrap();
     let locks = LockClient::sentinel(client, &timer).unwrap();
 
     let held = locks.lock_with("held", LockOptions::new().lease(LEASE)).lock().await.unwrap();

@@ -22,6 +22,8 @@ mod common;
 mod faults;
 #[path = "../../tests/integration/lock.rs"]
 mod lock;
+#[path = "../../tests/integration/refusals.rs"]
+mod refusals;
 
 /// How many sabotages run at the same time per core. Most of them wait for what never happens.
 const PER_CORE: usize = 8;
