@@ -86,11 +86,11 @@ impl Calls {
         let script = self.scripts.release(keys, owner, options.claim());
         let end = Instant::now() + options.call_timeout();
         match self.connection.call(&script, options.call_timeout()).await {
-            Err(LockError::Redis(error)) if error.is_connection_dropped() => {
+            Err(LockError::Redis(error)) if self.connection.was_closed(&error) => {
                 match self.connection.call(&script, until(end)).await {
-                    Ok(Found::Caller) => Ok(Found::Caller),
                     // The call that failed may have released the lock.
-                    _ => Err(error.into()),
+                    Ok(Found::NoOwner | Found::OtherOwner) => Err(error.into()),
+                    released => released,
                 }
             }
             released => released,
@@ -116,7 +116,7 @@ impl Calls {
     async fn call<T: FromRedisValue>(&self, script: &Call<'_>, timeout: Duration) -> Result<T, LockError> {
         let end = Instant::now() + timeout;
         match self.connection.call(script, timeout).await {
-            Err(LockError::Redis(error)) if error.is_connection_dropped() => {
+            Err(LockError::Redis(error)) if self.connection.was_closed(&error) => {
                 self.connection.call(script, until(end)).await
             }
             answer => answer,

@@ -127,6 +127,10 @@ impl LockClient {
     /// the lease. By default, a cluster refuses all calls while a part of the slots has no master:
     /// see `cluster-require-full-coverage` in the configuration of Redis.
     ///
+    /// While a slot moves to another node, Redis executes only calls with one key of it. So the
+    /// locks of the slot are renewed, but can neither be taken nor released. The calls fail with
+    /// `TRYAGAIN` if that takes longer than a sixth of the lease.
+    ///
     /// # Errors
     ///
     /// [`Redis`](LockError::Redis), if a URL is not valid. [`NoRuntime`](LockError::NoRuntime), if
@@ -150,8 +154,14 @@ impl LockClient {
         let nodes: Result<Vec<_>, _> = nodes.into_iter().map(Client::open).collect();
         let nodes = nodes?;
         let infos = nodes.iter().map(|node| node.get_connection_info().clone());
-        let cluster = Box::new(redis::cluster::ClusterClient::new(infos)?);
-        Ok(Self::on(Server::Cluster { cluster, nodes }, timer, current_runtime()?))
+        // The cluster's client follows redirections. `Connection` repeats all other calls that fail,
+        // and keeps the reason, which the cluster's client would not report before its last retry.
+        let cluster = redis::cluster::ClusterClient::builder(infos)
+            .retries(3)
+            .min_retry_wait(1)
+            .max_retry_wait(20)
+            .build()?;
+        Ok(Self::on(Server::Cluster { cluster: Box::new(cluster), nodes }, timer, current_runtime()?))
     }
 
     /// Makes a client that uses `runtime`.

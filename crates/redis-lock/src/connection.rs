@@ -4,12 +4,13 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, TimeoutError};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RetryMethod,
+    ServerErrorKind,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -20,6 +21,16 @@ use crate::scripts::Call;
 /// The maximum time to open a connection. It does not depend on leases: a server that is slow to
 /// connect to must not be unusable for locks with short leases.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pause before a call is repeated because of its answer. Each pause of a call is twice as long
+/// as the one before, up to the maximum.
+const PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(250);
+
+/// The errors of a server that does not execute calls now, but may do so soon. Other errors, such as
+/// OOM, MISCONF and NOPERM, last until an administrator changes the server.
+const TRANSIENT: [&str; 7] =
+    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY", "TRYAGAIN"];
 
 /// The server or servers that have the locks.
 pub(crate) enum Server {
@@ -94,6 +105,14 @@ impl Server {
             _ => 0,
         }
     }
+
+    fn is_cluster(&self) -> bool {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// Each call has a timeout of its own.
@@ -149,7 +168,8 @@ impl Connection {
         }
     }
 
-    /// Calls a script. Opens a connection first, if there is none.
+    /// Calls a script. Opens a connection first, if there is none. Repeats the call while the answer
+    /// is an error that may pass. When the time is over, returns the last of these errors.
     ///
     /// Calls that are made one after the other on one connection are executed in that order, also
     /// if the future of an earlier one was dropped.
@@ -158,17 +178,45 @@ impl Connection {
         script: &Call<'_>,
         timeout: Duration,
     ) -> Result<T, LockError> {
-        let mut number = None;
-        let error = match self.timer.timeout(timeout, self.try_call(script, &mut number)).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => error,
-            Err(TimeoutError::Timer(error)) => return Err(error.into()),
-            Err(_) => io::Error::from(io::ErrorKind::TimedOut).into(),
-        };
-        if is_of_connection(&error) {
-            self.discard(number);
+        let end = Instant::now() + timeout;
+        let (mut number, mut last) = (None, None);
+        match self.timer.timeout(timeout, self.call_until(end, script, &mut number, &mut last)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                self.discard_after(&error, number);
+                Err(error.into())
+            }
+            Err(TimeoutError::Timer(error)) => Err(error.into()),
+            Err(_) => {
+                let error = io::Error::from(io::ErrorKind::TimedOut).into();
+                self.discard_after(&error, number);
+                Err(last.unwrap_or(error).into())
+            }
         }
-        Err(error.into())
+    }
+
+    async fn call_until<T: FromRedisValue>(
+        &self,
+        end: Instant,
+        script: &Call<'_>,
+        number: &mut Option<u64>,
+        last: &mut Option<RedisError>,
+    ) -> RedisResult<T> {
+        let mut pause = PAUSE;
+        loop {
+            let error = match self.try_call(script, number).await {
+                Err(error) if self.may_pass(&error, *number) => error,
+                answer => return answer,
+            };
+            if !self.server.is_cluster() {
+                self.discard_after(&error, number.take());
+            }
+            *last = Some(error.clone());
+            if Instant::now() + pause >= end || self.timer.sleep(pause).await.is_err() {
+                return Err(error);
+            }
+            pause = MAX_PAUSE.min(pause * 2);
+        }
     }
 
     /// Calls a script. Ends with the connection at the latest: the timer accepts no timeouts.
@@ -188,6 +236,21 @@ impl Connection {
             }
             answer => answer,
         }
+    }
+
+    /// Returns whether the same call may succeed soon. After the connection to a cluster is opened,
+    /// that includes errors of the connections to its nodes, which it opens again.
+    fn may_pass(&self, error: &RedisError, number: Option<u64>) -> bool {
+        error.code().is_some_and(|code| TRANSIENT.contains(&code))
+            || self.server.is_cluster()
+                && number.is_some()
+                && !matches!(error.retry_method(), RetryMethod::NoRetry)
+    }
+
+    /// Returns whether another call may succeed on a new connection, because this one may have been
+    /// closed before. On a cluster, the call was repeated already.
+    pub(crate) fn was_closed(&self, error: &RedisError) -> bool {
+        error.is_connection_dropped() && !self.server.is_cluster()
     }
 
     async fn link(&self, number: &mut Option<u64>) -> RedisResult<Link> {
@@ -219,8 +282,12 @@ impl Connection {
         connecting.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 
-    /// Makes the next call open a new connection, unless another call has done so already.
-    fn discard(&self, number: Option<u64>) {
+    /// After an error of the connection, makes the next call open a new one, unless another call
+    /// has done so already.
+    fn discard_after(&self, error: &RedisError, number: Option<u64>) {
+        if !is_of_connection(error) {
+            return;
+        }
         // If the call had no connection, then its attempt to open one failed or took too long.
         let Some(number) = number else { return };
         self.failed.fetch_max(number, Relaxed);
@@ -239,12 +306,7 @@ impl Connection {
 /// Returns whether another connection may succeed: this one failed, or its server has become a
 /// replica.
 fn is_of_connection(error: &RedisError) -> bool {
-    match error.kind() {
-        ErrorKind::Server(kind) => {
-            matches!(kind, ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-        }
-        _ => true,
-    }
+    error.code().is_none_or(|code| ["READONLY", "MASTERDOWN"].contains(&code))
 }
 
 #[cfg(all(test, feature = "cluster"))]

@@ -29,6 +29,11 @@ pub enum LockError {
     /// executed it. A lock that it has granted or not released is released in the background as
     /// soon as Redis answers, and becomes free after a lease at the latest. The next call opens a
     /// new connection if necessary.
+    ///
+    /// A call is repeated until its time is over if Redis answers that it cannot execute it now: with
+    /// `BUSY`, `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `NOREPLICAS`, `READONLY` or `TRYAGAIN`. Then
+    /// this is the last answer, not a timeout. [`RedisError::code`] returns its first word. All
+    /// other errors that Redis answers, such as `OOM` and `NOPERM`, are returned at once.
     Redis(RedisError),
     /// The lock was lost. The resource that it protects may be in use by another owner.
     Lost(Loss),
@@ -89,7 +94,10 @@ impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Redis(error) if error.is_timeout() => f.write_str("Redis does not answer"),
-            Self::Redis(error) => write!(f, "the call to Redis failed: {error}"),
+            Self::Redis(error) => match error.code() {
+                Some(code) => write!(f, "Redis answers: {code} {}", error.detail().unwrap_or_default()),
+                None => write!(f, "the call to Redis failed: {error}"),
+            },
             Self::Lost(loss) => write!(f, "the lock is lost: {loss}"),
             Self::Timer(error) => write!(f, "the lock cannot be kept: {error}"),
             Self::NoRuntime => f.write_str("a lock client needs a tokio runtime, and there is none"),

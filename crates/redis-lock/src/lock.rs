@@ -105,7 +105,7 @@ impl Lock {
     /// Each error ends the waiting: the caller decides whether to try again.
     ///
     /// - [`Redis`](LockError::Redis): Redis did not answer within a sixth of the lease, or the call
-    ///   failed.
+    ///   failed. The error has the last answer of Redis, if there was one.
     /// - [`Lost`](LockError::Lost): this owner has lost the lock that it wanted to take again. This
     ///   is returned until all guards of that hold are gone. Or the lock was granted to a task that
     ///   was stalled until the lease had ended.

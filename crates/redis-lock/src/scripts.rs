@@ -134,7 +134,7 @@ const RELEASE: &str = r"
 ";
 
 /// Renews several leases. It uses `pcall`: a key whose type another client has changed counts as
-/// lost and does not affect the others.
+/// lost and does not affect the others. Other errors say nothing about the lock.
 ///
 /// KEYS: the locks. ARGV: for each lock its owner and its lease in milliseconds. Returns for each
 /// lock 1: renewed, 0: it has no owner, -1: it has another owner.
@@ -142,6 +142,7 @@ const RENEW: &str = r"
     local renewed = {}
     for i, lock in ipairs(KEYS) do
         local holder = redis.pcall('get', lock)
+        if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE') then return holder end
         renewed[i] = holder == ARGV[2 * i - 1] and redis.call('pexpire', lock, ARGV[2 * i]) or holder and -1 or 0
     end
     return renewed

@@ -175,21 +175,30 @@ fn lose_all(holds: Vec<Arc<Hold>>) {
 async fn run(watchdog: Weak<Watchdog>, mut due: ExpiredEntries<GroupKey, ()>) {
     while let Some((group, ())) = due.recv().await {
         let Some(watchdog) = watchdog.upgrade() else { return };
-        // Each batch is a task, so that one that is not answered does not delay the others.
         for batch in watchdog.take_due(group) {
-            let watchdog = Arc::clone(&watchdog);
-            watchdog.runtime.clone().spawn(async move { watchdog.renew_batch(&batch).await });
+            watchdog.spawn_renewal(batch);
         }
     }
 }
 
 impl Watchdog {
-    async fn renew_batch(&self, batch: &[Arc<Hold>]) {
+    /// Renews a batch in a task, so that one that is not answered does not delay the others.
+    fn spawn_renewal(self: &Arc<Self>, batch: Vec<Arc<Hold>>) {
+        self.runtime.spawn(Arc::clone(self).renew_batch(batch));
+    }
+
+    async fn renew_batch(self: Arc<Self>, batch: Vec<Arc<Hold>>) {
         let start = Instant::now();
-        let is_renewed = renew(&self.calls, batch).await.is_ok();
-        for hold in batch {
+        let renewed = renew(&self.calls, &batch).await;
+        // While a slot of a cluster moves to another node, Redis executes only calls with one key.
+        if batch.len() > 1
+            && matches!(&renewed, Err(LockError::Redis(error)) if error.code() == Some("TRYAGAIN"))
+        {
+            return batch.into_iter().for_each(|hold| self.spawn_renewal(vec![hold]));
+        }
+        for hold in &batch {
             let lease = hold.options.lease_time();
-            let due = start + if is_renewed { lease / 3 } else { lease / 6 };
+            let due = start + if renewed.is_ok() { lease / 3 } else { lease / 6 };
             if self.put(hold, due).is_err() {
                 hold.lose(Loss::Timer);
             }

@@ -4,12 +4,12 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::{RedisCluster, until};
+use hashed_wheel_examples::redis_server::{RedisCluster, connect, until};
 use hashed_wheel_examples::testing;
-use redis::RedisResult;
+use redis::{FromRedisValue, RedisResult};
 use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 
-use super::common::{PATIENCE, within};
+use super::common::{PATIENCE, restricted_user, within};
 
 /// After which time without an answer the cluster considers a node to be down.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -193,4 +193,68 @@ async fn a_failover_that_loses_locks_tells_their_holders() {
         guard.check().unwrap();
         guard.unlock().await.unwrap();
     }
+}
+
+/// Executes a subcommand of `CLUSTER`.
+fn cluster<T: FromRedisValue>(url: &str, arguments: &[&str]) -> T {
+    redis::cmd("CLUSTER").arg(arguments).query(&mut connect(url).unwrap()).unwrap()
+}
+
+/// Moves a key to the node with this port.
+fn migrate(url: &str, port: &str, key: &str) {
+    let mut redis = connect(url).unwrap();
+    let () = redis::cmd("MIGRATE").arg(&["127.0.0.1", port, key, "0", "5000"]).query(&mut redis).unwrap();
+}
+
+/// Asserts that a call fails with this code, and that a call with more time succeeds after `mend`.
+async fn repeats(locks: &LockClient, name: &str, code: &str, mend: impl FnOnce()) {
+    let failed = within(locks.lock_with(name, options().lease(LEASE / 2)).lock()).await;
+    assert!(matches!(&failed, Err(LockError::Redis(error)) if error.code() == Some(code)), "{failed:?}");
+    let mut waiting = locks.lock_with(name, options().lease(LEASE * 4));
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished());
+    mend();
+    within(waiting).await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// A slot of the first master moves to the second one, and has no master after that. While its keys
+/// are on both, Redis executes no call with several keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_a_slot_that_moves_are_renewed_and_errors_have_the_reason() {
+    let Some(mut setup) = Setup::new("lock-slot") else { return };
+    let rights = "+cluster|slots +asking";
+    let urls = setup.cluster.urls().into_iter().map(|url| restricted_user(&url, "locks", rights));
+    let locks = LockClient::cluster(urls.collect::<Vec<_>>(), &setup.timer).unwrap();
+    let names = || (0..).map(|number| format!("same-{number}"));
+    let slot_of_all = slot(&names().find(|name| is_of_first(name)).unwrap());
+    let mut names = names().filter(|name| slot(name) == slot_of_all);
+    let [first, second, third] = [(); 3].map(|()| names.next().unwrap());
+    let number = slot_of_all.to_string();
+
+    // One call renews both.
+    let short = options().lease(LEASE / 2);
+    let guards = [take(&locks, &first, short.clone()).await, take(&locks, &second, short).await];
+    let [from, to] = [FIRST, 1].map(|node| setup.cluster.node(node).url());
+    let [from_id, to_id]: [String; 2] = [&from, &to].map(|url| cluster(url, &["MYID"]));
+    let () = cluster(&to, &["SETSLOT", &number, "IMPORTING", &from_id]);
+    let () = cluster(&from, &["SETSLOT", &number, "MIGRATING", &to_id]);
+    let port = setup.cluster.node(1).port().to_string();
+    migrate(&from, &port, &format!("{{lock:{first}}}"));
+    tokio::time::sleep(LEASE * 2 / 3).await;
+    guards.iter().for_each(|guard| guard.check().unwrap());
+
+    repeats(&locks, &third, "TRYAGAIN", || {
+        let keys: Vec<String> = cluster(&from, &["GETKEYSINSLOT", &number, "100"]);
+        keys.iter().for_each(|key| migrate(&from, &port, key));
+        for url in [&to, &from] {
+            cluster::<()>(url, &["SETSLOT", &number, "NODE", &to_id]);
+        }
+    })
+    .await;
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    let () = cluster(&to, &["DELSLOTS", &number]);
+    repeats(&locks, &third, "CLUSTERDOWN", || cluster(&to, &["ADDSLOTS", &number])).await;
 }

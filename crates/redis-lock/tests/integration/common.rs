@@ -6,8 +6,8 @@
 use std::env;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,10 +45,18 @@ impl Setup {
     /// Returns `None` if Redis is not installed, and in the tests of the trial unless they are run
     /// for a sabotage: each test of the crate is run once.
     pub(crate) fn new(test: &str) -> Option<Self> {
+        Self::with(test, &[])
+    }
+
+    /// The same with additional arguments for the server.
+    pub(crate) fn with(test: &str, arguments: &[&str]) -> Option<Self> {
         if module_path!().starts_with("sabotages::") && env::var_os("REDIS_LOCK_SABOTAGE").is_none() {
             return None;
         }
-        let server = testing::server_or_skip(RedisServer::start(test))?;
+        let server = testing::server_or_skip(RedisServer::start_with(
+            test,
+            arguments.iter().map(|&argument| argument.into()).collect(),
+        ))?;
         let timer = HashedWheelTimer::new(Duration::from_millis(5), 512);
         let locks = client(&server, &timer);
         Some(Self { redis: connect(&server.url()).unwrap(), timer, locks, server })
@@ -111,6 +119,7 @@ pub(crate) enum Answers {
 /// Forwards connections to a server.
 pub(crate) struct Proxy {
     pub(crate) url: String,
+    target: Arc<Mutex<String>>,
     answers: Arc<AtomicU8>,
     connections: Arc<AtomicUsize>,
 }
@@ -120,18 +129,23 @@ impl Proxy {
     pub(crate) fn new(server: &RedisServer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}/", listener.local_addr().unwrap());
-        let target = server.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+        let target = Arc::new(Mutex::new(address(server)));
         let answers = Arc::new(AtomicU8::new(Answers::Forward as u8));
         let connections = Arc::new(AtomicUsize::new(0));
-        let (shared, count) = (Arc::clone(&answers), Arc::clone(&connections));
+        let (to, shared, count) = (Arc::clone(&target), Arc::clone(&answers), Arc::clone(&connections));
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 count.fetch_add(1, SeqCst);
-                let Ok(server) = TcpStream::connect(&target) else { continue };
+                let Ok(server) = TcpStream::connect(&*to.lock().unwrap()) else { continue };
                 forward_both(&client, &server, &shared);
             }
         });
-        Self { url, answers, connections }
+        Self { url, target, answers, connections }
+    }
+
+    /// Forwards new connections to this server.
+    pub(crate) fn connect_to(&self, server: &RedisServer) {
+        *self.target.lock().unwrap() = address(server);
     }
 
     pub(crate) fn set(&self, answers: Answers) {
@@ -147,6 +161,10 @@ impl Proxy {
     pub(crate) fn has_cut(&self) -> bool {
         self.answers.load(SeqCst) != Answers::Cut as u8
     }
+}
+
+fn address(server: &RedisServer) -> String {
+    format!("127.0.0.1:{}", server.port())
 }
 
 fn forward_both(client: &TcpStream, server: &TcpStream, answers: &Arc<AtomicU8>) {
