@@ -33,8 +33,8 @@ CREATE TABLE @job (
     max_interruptions integer NOT NULL DEFAULT 10 CHECK (max_interruptions >= 0),
     -- The delay with which the job was defined. NULL: it was defined with a time, `first_run`.
     delay_us       bigint CHECK (delay_us >= 0),
-    -- The first due time of the schedule. A `next_run` before it is one that the schedule had before
-    -- it was changed, and that no node has read.
+    -- The first due time of the schedule. A `next_run` before it is one that the schedule had
+    -- before it was changed, and that no node has read.
     first_run      timestamptz NOT NULL CHECK (isfinite(first_run) AND first_run < '9999-12-30 00:00:00+00'),
     -- The first due time that is not claimed. NULL: there is none. The nodes cannot read
     -- times after 9999-12-30 22:00.
@@ -486,9 +486,9 @@ BEGIN
     RETURN removed;
 END $$;
 
--- Notifications. A transaction that sends one holds a lock of the whole server during its commit, so
--- that such transactions commit one after the other. Therefore only one transaction for each handler
--- sends a notification at a time: the holder of the lock 'notify'. While it commits, other
+-- Notifications. A transaction that sends one holds a lock of the whole server during its commit,
+-- so that such transactions commit one after the other. Therefore only one transaction for each
+-- handler sends a notification at a time: the holder of the lock 'notify'. While it commits, other
 -- transactions add jobs without a notification. They hold the lock 'commit' together, before they
 -- look for the first lock and until their jobs are visible. A node that was notified reads until it
 -- finds the second lock free.
@@ -529,8 +529,8 @@ CREATE CONSTRAINT TRIGGER changed AFTER UPDATE ON @job DEFERRABLE INITIALLY DEFE
 CREATE CONSTRAINT TRIGGER requested AFTER INSERT ON @run DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.is_manual) EXECUTE FUNCTION @wake();
 
--- Whether there is something that a node may take, and whether there was no transaction that may add
--- something without a notification. Writes nothing.
+-- Whether there is something that a node may take, and whether there was no transaction that may
+-- add something without a notification. Writes nothing.
 CREATE FUNCTION @look(the_handlers text[], the_prefetch bigint)
 RETURNS TABLE (has_work boolean, is_settled boolean)
 LANGUAGE plpgsql AS $$

@@ -45,8 +45,8 @@ impl Connector {
         Self { config, connect: Arc::new(connect) }
     }
 
-    /// Opens a connection. Each notification on it calls `heard`, and its end notifies `lost`. It is
-    /// closed when the client is dropped.
+    /// Opens a connection. Each notification on it calls `heard`, and its end notifies `lost`. It
+    /// is closed when the client is dropped.
     ///
     /// The server waits for at most a lease for a node that has locked rows and sends nothing.
     pub(crate) async fn connect(
@@ -81,9 +81,10 @@ impl Connector {
 /// Returns the settings of a connection that are not the defaults.
 ///
 /// All statements of a node find their rows by an index, in its order. The statistics of a table
-/// that grows and shrinks as fast as a queue are often wrong, and a plan with a sequential scan that
-/// was right for an empty table would be kept, or one that sorts all jobs that are due to find the
-/// first ones. (And a plan that needs one has a high cost then, for which it would be compiled.)
+/// that grows and shrinks as fast as a queue are often wrong, and a plan with a sequential scan
+/// that was right for an empty table would be kept, or one that sorts all jobs that are due to find
+/// the first ones. (And a plan that needs one has a high cost then, for which it would be
+/// compiled.)
 fn settings(lease: Duration) -> [(&'static str, String); 7] {
     let millis = lease.as_millis();
     [

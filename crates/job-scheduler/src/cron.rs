@@ -21,8 +21,8 @@ const WEEKDAY: usize = 5;
 /// it has no due time.
 const MAX_DAYS_WITHOUT_TIME: u32 = 30;
 
-/// Reads a pattern with seconds. If it is written for Quartz, the error has a pattern that means the
-/// same here.
+/// Reads a pattern with seconds. If it is written for Quartz, the error has a pattern that means
+/// the same here.
 pub(crate) fn parse(pattern: &str) -> Result<Cron, String> {
     let parser = CronParser::builder().seconds(Seconds::Required).build();
     let translated = from_quartz(pattern);
@@ -45,8 +45,8 @@ fn weekdays(pattern: &str) -> Option<String> {
     Some(pattern.split_whitespace().nth(WEEKDAY)?.replace('?', "*"))
 }
 
-/// Translates what Quartz writes in another way: `0/5`, `?`, and, in patterns with a `?`, numbers of
-/// weekdays.
+/// Translates what Quartz writes in another way: `0/5`, `?`, and, in patterns with a `?`, numbers
+/// of weekdays.
 fn from_quartz(pattern: &str) -> String {
     let is_quartz = pattern.contains('?');
     let field = |(index, field): (usize, &str)| {
@@ -91,9 +91,9 @@ fn weekday_names(item: &str) -> String {
 
 /// Returns the first time at or after `time` that matches the pattern, if there is one.
 ///
-/// The search of croner visits each day until the year 5000, and each second of a time that a change
-/// of the clock omits. Therefore this function looks for a day first, and croner searches only in
-/// the year of that day.
+/// The search of croner visits each day until the year 5000, and each second of a time that a
+/// change of the clock omits. Therefore this function looks for a day first, and croner searches
+/// only in the year of that day.
 pub(crate) fn occurrence(cron: &Cron, zone: &TimeZone, time: Timestamp) -> Option<Timestamp> {
     // Rounded up, because patterns have no fractions of a second.
     let second = -(-time.as_nanosecond()).div_euclid(1_000_000_000);
@@ -107,7 +107,8 @@ pub(crate) fn occurrence(cron: &Cron, zone: &TimeZone, time: Timestamp) -> Optio
         if let Ok(next) = within_year(cron, day.year()).find_next_occurrence(&start, true) {
             return Some(next.timestamp());
         }
-        // The rest of the day has no such time, or the zone does not have the day, as in Samoa in 2011.
+        // The rest of the day has no such time, or the zone does not have the day, as in Samoa in
+        // 2011.
         day = day.tomorrow().ok()?;
     }
     None

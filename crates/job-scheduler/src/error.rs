@@ -34,8 +34,8 @@ pub enum Error {
     /// The database did not answer within the lease. When the tables are created or updated:
     /// within a minute.
     NoAnswer,
-    /// A node is not connected to PostgreSQL itself, but to a pooler that does not keep the settings of
-    /// a session. The text says how that was noticed.
+    /// A node is not connected to PostgreSQL itself, but to a pooler that does not keep the
+    /// settings of a session. The text says how that was noticed.
     Pooler(String),
     /// The tables belong to a newer version of this crate.
     SchemaTooNew {

@@ -240,9 +240,9 @@ impl NewJob {
     /// are no due times after the year 5000.
     ///
     /// Weekdays are `SUN` to `SAT`, or 0 to 6; 7 is `SUN` too. **Quartz, and therefore xxl-job,
-    /// numbers them from 1 for `SUN` to 7 for `SAT`.** A pattern with a `?`, which only Quartz needs,
-    /// and with a number of a weekday is rejected, and so is Quartz's `0/5` (here `*/5`). The error
-    /// says which pattern means the same here.
+    /// numbers them from 1 for `SUN` to 7 for `SAT`.** A pattern with a `?`, which only Quartz
+    /// needs, and with a number of a weekday is rejected, and so is Quartz's `0/5` (here `*/5`).
+    /// The error says which pattern means the same here.
     ///
     /// A fixed time of day (one second, one minute and one hour) that a change to daylight saving
     /// time omits runs immediately after the gap, and one that is repeated runs once, as in Vixie
@@ -292,8 +292,8 @@ impl NewJob {
     /// A run that is executing continues. If it fails or is interrupted, it is repeated as it was.
     /// If a one-off job is changed during its only run, it runs again. A paused job stays paused.
     ///
-    /// The start is compared as it was given: the same delay of `after` is no change, whenever it is
-    /// given. To postpone a job at each call, use `at`.
+    /// The start is compared as it was given: the same delay of `after` is no change, whenever it
+    /// is given. To postpone a job at each call, use `at`.
     pub fn replace_existing(mut self) -> Self {
         self.replaces = true;
         self
@@ -347,13 +347,13 @@ impl NewJob {
         self
     }
 
-    /// Does not notify the nodes. A run that is due soon starts when one of them reads the next time:
-    /// after at most a [`heartbeat`](crate::SchedulerBuilder::heartbeat), instead of some
+    /// Does not notify the nodes. A run that is due soon starts when one of them reads the next
+    /// time: after at most a [`heartbeat`](crate::SchedulerBuilder::heartbeat), instead of some
     /// milliseconds.
     ///
-    /// PostgreSQL lets transactions that notify commit only one after the other, in all databases of
-    /// a server. This crate limits that: a job is not notified if it is due after the next read of
-    /// all nodes, or while another transaction notifies the same handler. Without notifications,
+    /// PostgreSQL lets transactions that notify commit only one after the other, in all databases
+    /// of a server. This crate limits that: a job is not notified if it is due after the next read
+    /// of all nodes, or while another transaction notifies the same handler. Without notifications,
     /// transactions that enqueue never wait for each other.
     pub fn without_notification(mut self) -> Self {
         self.notifies = false;

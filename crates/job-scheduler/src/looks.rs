@@ -18,7 +18,8 @@ pub(crate) struct Looks {
     last: Instant,
     /// How many of the last ones in a row were in vain.
     in_vain: u32,
-    /// There was a notification after the last one, or transactions may have added jobs without one.
+    /// There was a notification after the last one, or transactions may have added jobs without
+    /// one.
     pub(crate) is_needed: bool,
 }
 

@@ -230,8 +230,8 @@ impl SchedulerBuilder {
     ///
     /// `tls` is [`NoTls`](tokio_postgres::NoTls), or the connector of a TLS library for
     /// tokio-postgres. A node has three connections, directly to PostgreSQL: they have settings, as
-    /// `options` of the start-up message, and one of them listens. Several nodes can start at the same
-    /// time.
+    /// `options` of the start-up message, and one of them listens. Several nodes can start at the
+    /// same time.
     ///
     /// # Errors
     ///
