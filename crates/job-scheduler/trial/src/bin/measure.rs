@@ -175,6 +175,8 @@ async fn nodes(config: &Config, client: &Client) -> Measured {
         nodes.push(node(config, "nodes").await?);
     }
     let jobs = Jobs::new("nodes")?;
+    // As in `idle`.
+    tokio::time::sleep(SECOND * 12).await;
     let (before, begin) = (commits(client).await?, Instant::now());
     for _ in 0..15 * 15 {
         jobs.enqueue(client, job()).await?;
