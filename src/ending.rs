@@ -1,6 +1,7 @@
 //! The end of a timer on a thread of its own, for callers that must not block for long.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 #[cfg(feature = "async")]
 use std::pin::Pin;
 #[cfg(feature = "async")]
@@ -60,8 +61,8 @@ const THREAD: &str = "hashed-wheel-stop";
 pub struct Ending {
     timer: Arc<Shared>,
     outcome: Arc<Mutex<Outcome>>,
-    /// `None` if there is none, or once it was joined.
-    thread: Option<JoinHandle<()>>,
+    /// `None` if there is none, or once it was joined. (`AssertUnwindSafe`: nothing looks into it.)
+    thread: Option<AssertUnwindSafe<JoinHandle<()>>>,
 }
 
 enum Outcome {
@@ -84,7 +85,7 @@ impl Ending {
         if thread.is_err() {
             finish(&outcome, end_here(&timer, grace));
         }
-        Self { timer, outcome, thread: thread.ok() }
+        Self { timer, outcome, thread: thread.ok().map(AssertUnwindSafe) }
     }
 
     /// Returns whether the timer has ended. Then the other methods do not wait.
@@ -202,7 +203,7 @@ impl Ending {
             if let Poll::Ready(timeouts) = self.poll_with(&waker) {
                 // The thread has nothing left to do. (If a waker waits, this is that thread.)
                 if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
-                    drop(thread.join());
+                    drop(thread.0.join());
                 }
                 return Some(timeouts);
             }

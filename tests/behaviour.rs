@@ -1203,6 +1203,8 @@ fn public_types_are_send_and_sync() {
     unwind_safe::<ManualClock>();
     unwind_safe::<hashed_wheel::Driver>();
     unwind_safe::<ExpiredTask>();
+    unwind_safe::<hashed_wheel::Ending>();
+    send_and_sync::<hashed_wheel::Ending>();
     send::<hashed_wheel::Driver>();
     send::<ExpiredTask>();
     send::<hashed_wheel::CancelOnDrop>();
