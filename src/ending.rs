@@ -88,7 +88,8 @@ impl Ending {
         Self { timer, outcome, thread: thread.ok().map(AssertUnwindSafe) }
     }
 
-    /// Returns whether the timer has ended. Then the other methods do not wait.
+    /// Returns whether the timer has ended. Then the other methods wait at most for the thread that
+    /// has ended it, which is about to end.
     /// `std::thread::JoinHandle::is_finished`.
     ///
     /// # Examples
@@ -157,6 +158,9 @@ impl Ending {
 
     /// Waits until the timer has ended, but at most for `limit`, in real time. Returns the timeouts
     /// that are left.
+    ///
+    /// If the timer has ended by then, the call also waits for the end of the thread. Only the
+    /// destructors of thread-locals, if hooks have used any, can still take time there.
     ///
     /// # Errors
     ///
