@@ -129,8 +129,9 @@ impl Builder {
     /// wheel](crate::wheel::HashedWheel).
     ///
     /// A hierarchical wheel has levels of [`ticks_per_wheel`](Self::ticks_per_wheel) slots (at
-    /// least two) instead of rounds. The timer behaves the same on either wheel. The documentation
-    /// of [the wheels](crate::wheel) says which one costs less for which delays.
+    /// least two, and above the lowest level at most 2^16) instead of rounds. The timer behaves the
+    /// same on either wheel. The documentation of [the wheels](crate::wheel) says which one costs
+    /// less for which delays.
     ///
     /// # Examples
     ///

@@ -761,10 +761,10 @@ impl HashedWheelTimer {
     /// # Cost
     ///
     /// This call never waits. But the worker and `stop` wait for it: it reads all
-    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots of each level under the worker's lock, and
-    /// allocates eight bytes per slot. A few calls per second cost next to nothing for a wheel of
-    /// thousands of slots. For a wheel of millions they make timeouts late. Do not call it on a hot
-    /// path.
+    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots, and those of further levels, under the
+    /// worker's lock, and allocates eight bytes per slot. A few calls per second cost next to
+    /// nothing for a wheel of thousands of slots. For a wheel of millions they make timeouts late.
+    /// Do not call it on a hot path.
     ///
     /// # Examples
     ///

@@ -37,8 +37,7 @@ macro_rules! either {
 }
 
 impl EitherWheel {
-    /// Makes an empty wheel. Returns how many bytes its slots need if there is no memory for them.
-    ///
+    /// Makes an empty wheel. If there is no memory for its slots, returns how many bytes they need.
     pub(crate) fn try_new(is_hierarchical: bool, ticks_per_wheel: usize) -> Result<Self, usize> {
         if is_hierarchical {
             let mut wheel = Hierarchical::new(ticks_per_wheel);

@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(slots, [vec![0, 1, 0, 0, 0, 0, 0, 0], vec![0, 1]]);
     }
 
-    /// The digits of 2^20 slots per level have 20, 16, 16 and 12 bits.
+    /// With 2^20 slots in the lowest level the digits have 20, 16, 16 and 12 bits.
     #[test]
     #[cfg_attr(miri, ignore = "too much memory")]
     fn upper_levels_have_fewer_slots_than_a_large_lowest_one() {

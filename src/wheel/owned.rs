@@ -458,7 +458,7 @@ wheel! {
     HierarchicalWheel on Hierarchical
 
     /// Makes an empty wheel at tick 0. Each level has `ticks_per_wheel` slots, rounded up to a
-    /// power of two and at least two.
+    /// power of two and at least two. (Levels above the lowest one have at most 2^16 slots.)
     fn new
 
     /// The cost depends on the number of entries that expire or cascade, not on the number of ticks
