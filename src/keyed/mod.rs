@@ -129,7 +129,8 @@ enum When {
 ///
 /// Everything else may use the map: tasks, handlers, clocks, wakers, the keys' `Hash`, and the
 /// `Drop` of keys, values and tasks. `Drop` runs without the lock even if `Eq`, `Clone` or a
-/// closure panics. If `Hash` or `Eq` panics in `insert` or `schedule`, the old entry stays.
+/// closure panics, except for a value that the closure itself replaces. If `Hash` or `Eq` panics in
+/// `insert` or `schedule`, the old entry stays.
 ///
 /// # Large keys and values
 ///
