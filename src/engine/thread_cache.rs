@@ -35,7 +35,8 @@ static STOPS: AtomicUsize = AtomicUsize::new(0);
 /// The caches of one thread.
 struct Caches {
     /// At the index of each timer. The index of a timer whose memory is gone may be another
-    /// timer's: [`remove_stopped`](Self::remove_stopped) has removed the cache by then.
+    /// timer's. [`remove_stopped`](Self::remove_stopped) then finds the old timer stopped: its stop
+    /// was counted before its index was given back, and a lock orders that before the next use.
     by_index: Vec<Option<Box<ThreadCache>>>,
     /// The value of [`STOPS`] when the caches of stopped timers were last removed.
     stops: usize,
