@@ -15,7 +15,7 @@ use std::{io, ptr};
 use common::{TEST_TIMEOUT, eventually, ms};
 use hashed_wheel::HashedWheelTimer;
 
-/// So many timeouts need several blocks of memory of two megabytes.
+/// This many timeouts need several blocks of memory of two megabytes.
 const TIMEOUTS: usize = 100_000;
 
 /// Returns whether this process is the one in which the test `name` runs. Otherwise starts that

@@ -30,7 +30,7 @@ pub(super) fn with_lanes(new: NewLanes) -> NewLanes {
 /// Returns a lane for a thread, unless threads come and go.
 pub(super) fn made_lane(new: &NewLanes) -> Option<Producer> {
     let made = (!threads_come_and_go()).then(|| new.made.lock().unwrap().pop_front());
-    made.map(|lane| lane.expect("a model has at most so many threads"))
+    made.map(|lane| lane.expect("a model has at most this many threads"))
 }
 
 /// A queue with its lanes.
