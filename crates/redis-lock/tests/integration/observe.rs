@@ -10,6 +10,7 @@ use std::time::Duration;
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit,
 };
+use redis::Commands;
 use redis_lock::Loss;
 use tokio::runtime::Builder;
 use tracing::field::{Field, Visit};
@@ -117,16 +118,56 @@ impl Visit for Line {
 /// Set in the process in which the test runs again.
 const IS_ALONE: &str = "REDIS_LOCK_TEST_OBSERVES";
 
-/// In a process of its own, because recorders and subscribers are those of the process.
-#[test]
-fn renewals_losses_and_waits_are_reported() {
+/// Runs a test again in a process of its own, because recorders and subscribers are those of the
+/// process.
+fn alone(test: &str, run: impl AsyncFnOnce()) {
     if env::var_os(IS_ALONE).is_some() {
-        return Builder::new_current_thread().enable_all().build().unwrap().block_on(observe());
+        return Builder::new_current_thread().enable_all().build().unwrap().block_on(run());
     }
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["observe::renewals_losses_and_waits_are_reported", "--exact", "--nocapture"]);
-    let status = command.env(IS_ALONE, "").stdout(Stdio::null()).status().unwrap();
-    assert!(status.success(), "{status}");
+    command.args([&format!("observe::{test}"), "--exact", "--nocapture"]);
+    let output = command.env(IS_ALONE, "").stdout(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn renewals_losses_and_waits_are_reported() {
+    alone("renewals_losses_and_waits_are_reported", observe);
+}
+
+/// Panics on each counter.
+struct Panics;
+
+impl metrics::Recorder for Panics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        panic!("on purpose: {key}")
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn a_recorder_that_panics_ends_no_renewal_and_hides_no_loss() {
+    alone("a_recorder_that_panics_ends_no_renewal_and_hides_no_loss", async || {
+        let Some(mut setup) = Setup::new("lock-recorder") else { return };
+        assert!(metrics::set_global_recorder(Panics).is_ok());
+        let guard = take(&mut setup.locks.lock_with("a", options().lease(LEASE))).await;
+        tokio::time::sleep(LEASE * 3 / 2).await;
+        guard.check().unwrap();
+        let () = setup.redis.del("{lock:a}").unwrap();
+        let loss = within(guard.lost()).await;
+        assert!(matches!(loss, Loss::NoOwner | Loss::LeaseEnded(_)), "{loss:?}");
+    });
 }
 
 async fn observe() {
