@@ -58,8 +58,11 @@ struct State {
     runs: HashMap<i64, (i32, AbortHandle)>,
     /// The runs that have ended because the lease could not be renewed.
     excused: Vec<i64>,
-    /// The runs that a statement is starting.
-    starting: Vec<i64>,
+    /// The runs that a statement is starting, and when it was sent.
+    starting: Option<(Instant, Vec<i64>)>,
+    /// The only run that the last session was starting when it failed, if that took long: perhaps
+    /// the payload of this run does not get through within a lease.
+    culprit: Option<i64>,
     /// The number of runs that are started one by one, because a statement has failed that should
     /// have started as many.
     suspects: usize,
@@ -74,6 +77,8 @@ pub(crate) struct Results {
     locked: Vec<Execution>,
     /// The number of those in `ready` that a statement is writing.
     writing: usize,
+    /// When that statement was sent.
+    since: Instant,
     /// The number of those in `ready` that are written one by one, because a statement has failed
     /// that should have written all of them.
     suspects: usize,
@@ -125,7 +130,14 @@ impl Executions {
             state: Mutex::default(),
             shared,
         };
-        let results = Results { receiver, ready: Vec::new(), locked: Vec::new(), writing: 0, suspects: 0 };
+        let results = Results {
+            receiver,
+            ready: Vec::new(),
+            locked: Vec::new(),
+            writing: 0,
+            since: Instant::now(),
+            suspects: 0,
+        };
         (executions, results)
     }
 
@@ -183,28 +195,34 @@ impl Executions {
 
     /// A statement starts these runs. Then call [`started`](Self::started).
     pub(crate) fn starting(&self, runs: &[i64]) {
-        self.lock().starting = runs.to_vec();
+        self.lock().starting = Some((Instant::now(), runs.to_vec()));
     }
 
     pub(crate) fn started(&self) {
         let mut state = self.lock();
-        let count = mem::take(&mut state.starting).len();
+        let count = state.starting.take().map_or(0, |(_, runs)| runs.len());
         state.suspects = state.suspects.saturating_sub(count);
     }
 
-    /// Returns the only run that the last session was starting when it failed: perhaps it has
-    /// failed because the payload of this run does not get through within a lease.
-    pub(crate) fn culprit(&self) -> Option<i64> {
-        match self.lock().starting[..] {
-            [run] => Some(run),
+    /// A session has ended by an error.
+    pub(crate) fn failed(&self) {
+        let mut state = self.lock();
+        let Some((since, runs)) = state.starting.take() else { return };
+        state.suspects = state.suspects.max(runs.len());
+        state.culprit = match runs[..] {
+            [run] if is_long(since, &self.shared) => Some(run),
             _ => None,
-        }
+        };
+    }
+
+    pub(crate) fn culprit(&self) -> Option<i64> {
+        self.lock().culprit
     }
 
     /// A session begins. It has these runs of the last one. The others end.
     pub(crate) fn resume(&self, kept: &[i64]) {
         let mut state = self.lock();
-        state.suspects = state.suspects.max(mem::take(&mut state.starting).len());
+        state.culprit = None;
         state.excused.clear();
         state.runs.retain(|id, (_, handler)| {
             let is_kept = kept.contains(id);
@@ -227,16 +245,22 @@ impl Executions {
 }
 
 impl Results {
-    /// A session begins. Returns the number of results that it has to write.
-    pub(crate) fn resume(&mut self, executions: &Executions) -> usize {
+    /// A session has ended by an error.
+    pub(crate) fn failed(&mut self, executions: &Executions) {
         match self.ready.first_mut() {
             Some(execution) if self.writing == 1 => {
-                execution.writes += 1;
-                execution.give_up_large_output();
+                if is_long(self.since, &executions.shared) {
+                    execution.writes += 1;
+                    execution.give_up_large_output();
+                }
             }
             _ => self.suspects = self.suspects.max(self.writing),
         }
         self.writing = 0;
+    }
+
+    /// A session begins. Returns the number of results that it has to write.
+    pub(crate) fn resume(&mut self, executions: &Executions) -> usize {
         // Those that are written one by one remain the first ones.
         self.ready.append(&mut self.locked);
         self.ready.retain(|execution| executions.is_current(&execution.run));
@@ -273,6 +297,7 @@ impl Results {
             bytes <= MAX_BYTES
         };
         self.writing = self.ready.iter().take(limit).take_while(fits).count().max(1).min(self.ready.len());
+        self.since = Instant::now();
         self.ready[..self.writing].iter().map(Execution::finished).collect()
     }
 
@@ -332,6 +357,13 @@ impl Execution {
         let error = finished.result.as_ref().err().map(String::as_str);
         observe::ended(&self.run, end, self.took, error);
     }
+}
+
+/// Whether a statement has taken so long that a session may have failed because of it. (The lease
+/// ends half a lease after the statement or later, if this statement keeps the node from renewing
+/// it.) A statement that fails earlier fails for another reason, such as a closed connection.
+fn is_long(since: Instant, shared: &Shared) -> bool {
+    since.elapsed() >= shared.settings.lease / 4
 }
 
 fn bytes(result: &Result<Box<RawValue>, Failure>) -> usize {

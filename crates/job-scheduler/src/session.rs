@@ -188,6 +188,10 @@ impl Session {
         };
         let result = caught(session).await.unwrap_or_else(|message| Err(Error::Panic(message)));
         let (lease, number) = (self.shared.settings.lease, self.id);
+        if result.is_err() {
+            executions.failed();
+            results.failed(executions);
+        }
         match result {
             // If the handlers have not ended, the runs are taken over after the lease.
             Ok(()) if executions.end().await => {

@@ -166,6 +166,45 @@ async fn output_that_is_not_written_within_a_lease_is_a_failure_of_its_run_only(
     shut_down(node).await;
 }
 
+/// Closes the connections of a node each time when one of its statements is delayed, five times.
+async fn close_connections_of_delayed_statements(fixture: &Fixture) {
+    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE $1";
+    let query = format!("%\"{}\".%_runs(%", fixture.schema);
+    for number in 1..=5 {
+        eventually(async || {
+            fixture.last_node().await == number
+                && fixture.client.query_one(sleeping, &[&query]).await.unwrap().get::<_, i64>(0) > 0
+        })
+        .await;
+        fixture.close_connections().await;
+    }
+}
+
+/// Both are large, but it is not their fault that a statement fails at once.
+#[tokio::test]
+async fn payload_and_output_are_not_blamed_for_connections_that_are_closed() {
+    for state in ["running", "done"] {
+        let Some(fixture) = Fixture::new().await else { return };
+        let builder = fixture
+            .builder()
+            .lease(LEASE * 5)
+            .handler_named("copy", |_, payload: Value| async { Ok::<_, RunError>(payload) });
+        let node = fixture.start(builder).await;
+        delay(&fixture, state, "NEW.owner <= 5").await;
+        let job = NewJob::named("copy", "a".repeat(100_000).into()).max_interruptions(0);
+        let job = fixture.enqueue(job).await;
+        close_connections_of_delayed_statements(&fixture).await;
+        let run = fixture.until(job, |runs| runs[0].finished.is_some()).await.remove(0);
+        assert_eq!(
+            (run.state, run.attempt, run.interrupted),
+            (RunState::Done, 1, 0),
+            "{state} {:?}",
+            run.error
+        );
+        shut_down(node).await;
+    }
+}
+
 /// A run whose payload does not get through ends as one that ends its node.
 #[tokio::test]
 async fn payload_that_is_not_read_within_a_lease_ends_its_run_only() {
