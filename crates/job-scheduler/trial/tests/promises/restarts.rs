@@ -205,6 +205,31 @@ async fn payload_and_output_are_not_blamed_for_connections_that_are_closed() {
     }
 }
 
+/// The node asks in time, and the answer is late.
+#[tokio::test]
+async fn lease_that_a_slow_database_has_not_renewed_abandons_no_run() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder().lease(LEASE), &gate)).await;
+    let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
+    fixture.until_state(job, RunState::Running).await;
+    let leases = format!(
+        "UPDATE {}.node SET alive_until = alive_until RETURNING (clock_timestamp() < alive_until)",
+        fixture.schema
+    );
+    // The renewal waits for this transaction, until it is too late.
+    let transaction = fixture.client.transaction().await.unwrap();
+    while transaction.query_one(&leases, &[]).await.unwrap().get(0) {
+        tokio::time::sleep(MS * 5).await;
+    }
+    transaction.commit().await.unwrap();
+    fixture.until(job, |runs| runs[0].interrupted > 0 && runs[0].state != RunState::Claimed).await;
+    gate.close();
+    let run = fixture.until(job, |runs| runs[0].finished.is_some()).await.remove(0);
+    assert_eq!((run.state, run.attempt, run.interrupted), (RunState::Done, 2, 1));
+    shut_down(node).await;
+}
+
 /// A run whose payload does not get through ends as one that ends its node.
 #[tokio::test]
 async fn payload_that_is_not_read_within_a_lease_ends_its_run_only() {
