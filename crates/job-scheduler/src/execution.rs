@@ -304,18 +304,19 @@ impl Results {
     /// The results of a batch were written, but for those that are locked. Returns the number of
     /// those that were written.
     pub(crate) fn written(&mut self, executions: &Executions, results: &[Finished], locked: &[i64]) -> usize {
-        let mut written = 0;
         self.suspects = self.suspects.saturating_sub(self.writing);
-        for (execution, result) in self.ready.drain(..mem::take(&mut self.writing)).zip(results) {
-            if locked.contains(&execution.run.id) {
-                self.locked.push(execution);
-            } else {
-                executions.lock().runs.remove(&execution.run.id);
-                execution.report(result);
-                written += 1;
-            }
+        let all = self.ready.drain(..mem::take(&mut self.writing));
+        let (waiting, written): (Vec<_>, Vec<_>) =
+            all.zip(results).partition(|(execution, _)| locked.contains(&execution.run.id));
+        self.locked.extend(waiting.into_iter().map(|(execution, _)| execution));
+        for (execution, _) in &written {
+            executions.lock().runs.remove(&execution.run.id);
         }
-        written
+        // Last, because a recorder of metrics may panic.
+        for (execution, result) in &written {
+            execution.report(result);
+        }
+        written.len()
     }
 }
 

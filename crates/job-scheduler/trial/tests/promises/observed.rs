@@ -5,16 +5,18 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hashed_wheel_job_scheduler::{NewJob, RunState};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use tokio::sync::Semaphore;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::fixture::{Fixture, MS, Task, begun, eventually, shut_down};
+use crate::fixture::{Fixture, MS, Task, begun, connect, eventually, gate_job, shut_down, with_gate};
 
 /// Executes runs that succeed, fail and are taken over. Then the node loses its connections.
 async fn do_everything(fixture: &Fixture) {
@@ -90,20 +92,35 @@ async fn metrics_have_the_documented_names_and_labels() {
     assert_eq!(documented, names.len());
 }
 
-/// Its gauge panics each time, until it is repaired.
-struct Defective(AtomicBool);
+/// A recorder of which one metric panics each time, until it is repaired.
+struct Defective {
+    metric: &'static str,
+    is_defective: AtomicBool,
+}
+
+impl Defective {
+    fn new(metric: &'static str) -> Self {
+        Self { metric, is_defective: AtomicBool::new(true) }
+    }
+
+    fn register(&self, key: &Key) {
+        let panics = key.name() == self.metric && self.is_defective.load(Relaxed);
+        assert!(!panics, "the recorder is defective");
+    }
+}
 
 impl Recorder for Defective {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
-    fn register_counter(&self, _: &Key, _: &metrics::Metadata<'_>) -> Counter {
+    fn register_counter(&self, key: &Key, _: &metrics::Metadata<'_>) -> Counter {
+        self.register(key);
         Counter::noop()
     }
 
-    fn register_gauge(&self, _: &Key, _: &metrics::Metadata<'_>) -> Gauge {
-        assert!(!self.0.load(Relaxed), "the recorder is defective");
+    fn register_gauge(&self, key: &Key, _: &metrics::Metadata<'_>) -> Gauge {
+        self.register(key);
         Gauge::noop()
     }
 
@@ -116,15 +133,41 @@ impl Recorder for Defective {
 #[tokio::test]
 async fn node_that_panics_starts_again() {
     let Some(fixture) = Fixture::new().await else { return };
-    let recorder = Defective(AtomicBool::new(true));
+    let recorder = Defective::new("job_scheduler_runs_held");
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let node = fixture.node().await;
     let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
     let has_restarted =
         async || fixture.jobs.nodes(&fixture.client).await.unwrap().iter().any(|node| node.id > 2);
     eventually(has_restarted).await;
-    recorder.0.store(false, Relaxed);
+    recorder.is_defective.store(false, Relaxed);
     assert_eq!(fixture.until_done(job, 1).await[0].interrupted, 0);
+    shut_down(node).await;
+}
+
+/// The first result of a statement is reported, while the run of the second one is locked.
+#[tokio::test]
+async fn result_that_waits_is_kept_if_the_report_of_another_one_panics() {
+    let Some(mut fixture) = Fixture::new().await else { return };
+    let recorder = Defective::new("job_scheduler_runs_ended_total");
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let gate = Arc::new(Semaphore::new(0));
+    let node = fixture.start(with_gate(fixture.builder(), &gate)).await;
+    let [first, second] = [fixture.enqueue(gate_job()).await, fixture.enqueue(gate_job()).await];
+    for job in [first, second] {
+        fixture.until_state(job, RunState::Running).await;
+    }
+    let lock = format!("SELECT FROM {}.run WHERE job = $1 FOR UPDATE", fixture.schema);
+    let other = connect(&fixture.config).await;
+    let transaction = fixture.client.transaction().await.unwrap();
+    transaction.execute(&lock, &[&second]).await.unwrap();
+    gate.close();
+    let is_done = async || fixture.jobs.history(&other, first, 1).await.unwrap()[0].state == RunState::Done;
+    eventually(is_done).await;
+    transaction.rollback().await.unwrap();
+    eventually(async || fixture.jobs.nodes(&other).await.unwrap().iter().any(|node| node.id > 1)).await;
+    recorder.is_defective.store(false, Relaxed);
+    assert_eq!(fixture.until_done(second, 1).await[0].interrupted, 0);
     shut_down(node).await;
 }
 
