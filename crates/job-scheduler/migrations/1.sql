@@ -201,12 +201,12 @@ BEGIN
     ) AS plan
     WHERE run.id = plan.id AND run.owner = the_node AND run.state = 'claimed'
         AND EXISTS (SELECT FROM @node node WHERE node.id = the_node AND node.alive_until > clock_timestamp())
-    RETURNING run.id, run.state, CASE WHEN plan.verdict IS NULL THEN plan.payload ELSE 'null' END, plan.timeout_us, plan.retries, plan.retry_first_us,
-        plan.retry_max_us, run.started, plan.verdict;
+    RETURNING run.id, run.state, CASE WHEN plan.verdict IS NULL THEN plan.payload ELSE 'null' END,
+        plan.timeout_us, plan.retries, plan.retry_first_us, plan.retry_max_us, run.started, plan.verdict;
 
     RETURN QUERY
-    SELECT run.id, CASE WHEN run.id = ANY (postponed) THEN 'postponed' ELSE 'locked' END, NULL::jsonb, NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint,
-        NULL::timestamptz, NULL
+    SELECT run.id, CASE WHEN run.id = ANY (postponed) THEN 'postponed' ELSE 'locked' END, NULL::jsonb,
+        NULL::bigint, NULL::integer, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL
     FROM @run run
     WHERE run.id = ANY (the_runs) AND run.id <> ALL (free_runs) AND run.owner = the_node
         AND run.state = 'claimed';
@@ -431,8 +431,8 @@ BEGIN
             time_zone = the_time_zone, jitter_us = the_jitter, misfire = the_misfire,
             overlap = the_overlap, retries = the_retries, retry_first_us = the_retry_first,
             retry_max_us = the_retry_max, timeout_us = the_timeout,
-            max_interruptions = the_max_interruptions, notifies = the_notifies, delay_us = the_delay, first_run = first,
-            next_run = next_due, enabled = job.enabled OR job.disabled_reason IS NOT NULL,
+            max_interruptions = the_max_interruptions, notifies = the_notifies, delay_us = the_delay,
+            first_run = first, next_run = next_due, enabled = job.enabled OR job.disabled_reason IS NOT NULL,
             disabled_reason = NULL
         WHERE job.id = found_id;
         EXIT;
