@@ -363,7 +363,8 @@ BEGIN
 
         SELECT job.id INTO found_id FROM @job job
         WHERE job.key = the_key AND @is_unfinished(job.id, job.next_run) AND (NOT replaces
-            OR @has_schedule(job, the_schedule, the_time_zone, first, the_delay)
+            OR job.disabled_reason IS NULL
+            AND @has_schedule(job, the_schedule, the_time_zone, first, the_delay)
             AND (job.handler, job.payload, job.jitter_us, job.misfire, job.overlap, job.retries,
                 job.retry_first_us, job.retry_max_us, job.timeout_us, job.max_interruptions, job.notifies)
             IS NOT DISTINCT FROM (the_handler, the_payload, the_jitter, the_misfire, the_overlap,

@@ -269,6 +269,21 @@ async fn paused_job_stays_paused() {
     assert!(fixture.job(id).await.enabled);
 }
 
+/// For example, by a node that did not know the time zone.
+#[tokio::test]
+async fn job_that_a_node_has_disabled_is_enabled() {
+    let Some(fixture) = new().await else { return };
+    let id = register(&fixture, job().every(AN_HOUR)).await.job;
+    let missed = miss(&fixture, id, MS * 20_000).await;
+    let disable = format!("UPDATE {}.job SET enabled = false, disabled_reason = 'unknown'", fixture.schema);
+    fixture.client.batch_execute(&disable).await.unwrap();
+    for outcome in [Outcome::Replaced, Outcome::Found] {
+        assert_eq!(register(&fixture, job().every(AN_HOUR)).await.outcome, outcome);
+        let job = fixture.job(id).await;
+        assert_eq!((job.enabled, job.disabled_reason, job.next_run), (true, None, Some(missed)));
+    }
+}
+
 #[tokio::test]
 async fn one_off_job_that_is_changed_during_its_run_runs_again() {
     let Some(fixture) = new().await else { return };
