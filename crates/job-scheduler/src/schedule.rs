@@ -10,6 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cron;
 
+/// The tables store only earlier times: the beginning of 30 December 9999 in UTC, in seconds.
+const END: i64 = 253_402_128_000;
+
 /// When a job is due.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Schedule {
@@ -136,7 +139,8 @@ impl Schedule {
                 // Rounded up. Negative values become zero.
                 let periods = (behind + period - 1).div_euclid(period).max(1);
                 let ahead = SignedDuration::from_nanos_i128(periods * period);
-                due.checked_add(ahead).ok()
+                // The tables store no times after that.
+                due.checked_add(ahead).ok().filter(|due| due.as_second() < END)
             }
             Self::Cron(cron, zone) => {
                 let after = due.max(first).checked_add(SignedDuration::from_nanos(1)).ok()?;
@@ -319,12 +323,15 @@ mod tests {
     }
 
     #[test]
-    fn due_times_end_at_the_largest_timestamp() {
+    fn due_times_end_where_those_of_the_tables_end() {
         let long = parse("every 284018400000s");
         assert_eq!(long.next(Timestamp::MAX, at(0), at(0)), None);
         let short = parse("every 1ms");
         assert_eq!(short.next(Timestamp::MIN, Timestamp::MIN, at(0)), Some(at(0)));
         assert_eq!(short.next(Timestamp::MIN, Timestamp::MIN, Timestamp::MAX), None);
+        let last: Timestamp = "9999-12-29T23:59:59.999Z".parse().unwrap();
+        assert_eq!(short.next(last - SignedDuration::from_millis(1), at(0), at(0)), Some(last));
+        assert_eq!(short.next(last, at(0), at(0)), None);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Payloads and outputs that PostgreSQL stores and `serde_json` does not read, and large ones.
 
+use std::time::Duration;
+
+use hashed_wheel_job_scheduler::jiff::Timestamp;
 use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, RunState, Scheduler};
 use serde_json::{Value, json};
 
@@ -89,6 +92,19 @@ async fn times_that_cannot_be_read_are_not_stored() {
     }
     fixture.execute_sql("UPDATE @run SET started = '9999-12-29 23:59:59+00'").await;
     assert!(fixture.history(job).await[0].started.is_some());
+}
+
+/// Otherwise the node could not store the next due time, nor anything else in the same transaction.
+#[tokio::test]
+async fn due_time_that_is_too_late_for_the_tables_does_not_stop_a_node() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let node = fixture.node().await;
+    let now: Timestamp = fixture.client.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0);
+    let end: Timestamp = "9999-12-30T10:00:00Z".parse().unwrap();
+    let seconds = end.duration_since(now).as_secs().unsigned_abs();
+    let rare = fixture.enqueue(NewJob::new(&Task::Succeed).every(Duration::from_secs(seconds))).await;
+    assert_eq!(fixture.until_done(rare, 1).await[0].node, Some(1));
+    shut_down(node).await;
 }
 
 #[tokio::test]
