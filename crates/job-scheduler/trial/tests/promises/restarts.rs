@@ -14,7 +14,7 @@ use crate::fixture::{Fixture, MS, Task, eventually, gate_job, shut_down, with_ga
 use crate::network::{Link, Relay};
 
 /// So long that it does not end because the machine is busy.
-const LEASE: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(8);
 
 impl Fixture {
     /// Returns the number of the newest node.
