@@ -1,5 +1,6 @@
-//! Copies the library's source to `OUT_DIR/src` and applies the rows of `mutants.rs`. It is also
-//! the build script of `shuttle/`.
+//! Copies the library's source to `OUT_DIR/src` and applies the rows of `mutants.rs`. The source of
+//! hashed-wheel-util becomes the module `util` of the copy, so that one set of mutants serves both.
+//! It is also the build script of `shuttle/`.
 
 mod mutants;
 mod mutate;
@@ -9,25 +10,39 @@ use std::{env, fs};
 
 use mutants::ROWS;
 
+/// The module that hashed-wheel-util becomes.
+const UTIL: &str = "util";
+
 pub fn main() {
     println!("cargo::rustc-cfg=hashed_wheel_loom");
     let package = env::var("CARGO_MANIFEST_DIR").unwrap();
     // For the package of shuttle, this is the parent folder.
     let here = Path::new(&package).ancestors().find(|folder| folder.join("mutants.rs").exists()).unwrap();
-    let (source, inside) = (here.join("../src").canonicalize().unwrap(), here.join("inside"));
+    let [source, util] = ["../src", "../crates/util/src"].map(|path| here.join(path).canonicalize().unwrap());
+    let inside = here.join("inside");
     let scripts = ["build.rs", "mutants.rs", "mutate.rs"].map(|file| here.join(file));
-    for path in [&source, &inside].into_iter().chain(&scripts) {
+    for path in [&source, &util, &inside].into_iter().chain(&scripts) {
         println!("cargo::rerun-if-changed={}", path.display());
     }
 
     let copy = Path::new(&env::var("OUT_DIR").unwrap()).join("src");
     let _ = fs::remove_dir_all(&copy);
-    let (files, modules) = (files(&source), files(&inside));
+    let in_util = files(&util).into_iter().map(|file| Path::new(UTIL).join(file));
+    let (files, modules): (Vec<_>, _) = (files(&source).into_iter().chain(in_util).collect(), files(&inside));
     let named = ROWS.iter().map(|row| Path::new(row.file)).chain(modules.iter().map(PathBuf::as_path));
     let missing = named.filter(|&name| !files.iter().any(|file| file == name));
     let mut stale: Vec<_> = missing.map(|name| format!("there is no src/{}", name.display())).collect();
     for file in &files {
-        let text = fs::read_to_string(source.join(file)).unwrap();
+        let text = match file.strip_prefix(UTIL) {
+            // Its primitives are those of the library.
+            Ok(file) if file == Path::new("sync.rs") => fs::read_to_string(inside.join(UTIL).join(file)),
+            Ok(file) => fs::read_to_string(util.join(file)),
+            Err(_) => fs::read_to_string(source.join(file)),
+        };
+        let mut text = text.unwrap();
+        if file.starts_with(UTIL) {
+            text = text.replace("crate::", "crate::util::").replace("hashed_wheel::", "crate::");
+        }
         let text = mutate::apply(&text, ROWS.iter().filter(|row| Path::new(row.file) == file));
         let mut text = text.unwrap_or_else(|rows| {
             stale.extend(rows);
@@ -37,7 +52,7 @@ pub fn main() {
         text = text.replace("debug_assert", "assert");
         // The copy is not next to the pages of the documentation. An included file cannot have
         // inner attributes or inner documentation.
-        let is_root = file == Path::new("lib.rs");
+        let is_root = file.file_name().unwrap() == "lib.rs";
         let begins = |line: &str| {
             if is_root {
                 line.starts_with("#![") || line.starts_with("//!")
@@ -56,7 +71,10 @@ pub fn main() {
                 kept
             })
             .collect();
-        if modules.contains(file) {
+        if file == Path::new("lib.rs") {
+            text += &format!("#[path = {:?}]\npub mod util;\n", copy.join(UTIL).join("lib.rs"));
+        }
+        if modules.contains(file) && !file.starts_with(UTIL) {
             text += &format!("#[path = {:?}]\npub mod inside;\n", inside.join(file));
         }
         let path = copy.join(file);

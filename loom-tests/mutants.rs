@@ -599,66 +599,66 @@ pub const ROWS: &[Row] = &[
     ),
     // An entry replaces another one in two steps, with a gap in between.
     mutant(
-        "KeyedReplaceInTwoSteps",
-        "keyed/items.rs",
-        "} else { «current.insert(hash, self.take(pending)?);» None }",
-        "let new = self.take(pending)?;
+        "ReplaceInTwoSteps",
+        "util/expiring_map/items.rs",
+        "} else { «current.insert(self.take(pending, hash)?);» None }",
+        "let new = self.take(pending, hash)?;
         drop(items);
         items = self.shard.items.lock();
-        items.current.insert(hash, new);",
+        items.current.insert(new);",
     ),
     // An item becomes current although its timeout has ended.
     mutant(
         "EndedItemStaysCurrent",
-        "keyed/items.rs",
+        "util/expiring_map/items.rs",
         "PendingState::Armed { entry, has_ended } if «!*has_ended» =>",
         "true",
     ),
     // The task of an item does not start while its `arm` is in progress.
     mutant(
         "PendingItemDoesNotStart",
-        "keyed/items.rs",
+        "util/expiring_map/items.rs",
         "let Some(state) = «pending.find(item)» else",
         "None",
     ),
     // It starts, but does not tell `arm` what it has replaced.
-    mutant("StartLosesReplaced", "keyed/items.rs", "PendingState::Started(«old»)", "None"),
+    mutant("StartLosesReplaced", "util/expiring_map/items.rs", "PendingState::Started(«old»)", "None"),
     // The task of an item starts although the item was replaced or removed: it takes the new one.
-    mutant("RemovedItemStarts", "keyed/items.rs", "|current| «current.item == item»", "true"),
+    mutant("RemovedItemStarts", "util/expiring_map/items.rs", "|current| «current.item == item»", "true"),
     // `touch` gives up if the item that it has found is replaced meanwhile.
-    mutant("TouchTriesOneItem", "keyed/mod.rs", "if «tried != Some(current.item)» =>", "tried.is_none()"),
-    // A cancel by key looks whether there is an entry, and then removes it.
     mutant(
-        "KeyedCancelInTwoSteps",
-        "keyed/mod.rs",
-        "«self.remove(key).is_some()»",
-        "let had = self.contains(key); self.remove(key); had",
+        "TouchTriesOneItem",
+        "util/expiring_map/mod.rs",
+        "if «tried != Some(current.item)» =>",
+        "tried.is_none()",
+    ),
+    // `remove` looks whether there is an entry, and then removes it.
+    mutant(
+        "RemoveInTwoSteps",
+        "util/expiring_map/mod.rs",
+        "let removed = «shard.items.lock().current.remove(hash, |current| current.has_key(key))»;",
+        "{ let item = shard.items.lock().current.find(hash, |current| current.has_key(key))?.item;
+        let removed = shard.items.lock().remove_current(hash, item);
+        assert!(removed.is_some(), \"the entry that was found is there\"); removed }",
     ),
     // A poll for an expired entry finds none, and then leaves its waker without a second look.
     mutant(
         "PollWithoutSecondLook",
-        "keyed/receiver.rs",
+        "util/expiring_map/receiver.rs",
         "waker = Some(context.waker().clone()); «»} }",
         "self.queue.lock().waker = waker.take(); return Poll::Pending;",
-    ),
-    // A batch has one of the entries that have expired.
-    mutant(
-        "BatchOfOne",
-        "keyed/expired.rs",
-        "«mem::take(&mut *entries.lock())»",
-        "entries.lock().pop().into_iter().collect::<Vec<_>>()",
     ),
     // An expired entry does not wake the receiver.
     mutant(
         "ExpiredEntryDoesNotWake",
-        "keyed/receiver.rs",
+        "util/expiring_map/receiver.rs",
         "«self.update(|state| state.entries.push_back(entry));»",
         "if let Some(queue) = self.0.upgrade() { queue.lock().entries.push_back(entry); }",
     ),
     // The end of the map does not wake the receiver.
     mutant(
         "ClosedMapDoesNotWake",
-        "keyed/receiver.rs",
+        "util/expiring_map/receiver.rs",
         "«self.update(|state| state.is_closed = true);»",
         "if let Some(queue) = self.0.upgrade() { queue.lock().is_closed = true; }",
     ),
@@ -694,53 +694,60 @@ pub const ROWS: &[Row] = &[
         "return «Some(NextRun { deadline: DEADLINE_NEVER, tick_began: 0 })»;",
         "None",
     ),
-    // --- delay_queue/ ----------------------------------------------------------------------------
+    // --- util/delay_queue/ -----------------------------------------------------------------------
     // A producer does not wake the consumer that waits for a later deadline.
     mutant(
         "InsertWithoutNotify",
-        "delay_queue/mod.rs",
+        "util/delay_queue/mod.rs",
         "«state.waiters.notify_of(deadline)»; drop(state);",
         "None",
     ),
     // A reset to an earlier deadline does not either.
-    mutant("QueueResetWithoutNotify", "delay_queue/mod.rs", "if «is_reset» { state", "false"),
+    mutant("QueueResetWithoutNotify", "util/delay_queue/mod.rs", "if «is_reset» { state", "false"),
     // A consumer looks for a value and begins to wait in two steps.
     mutant(
         "WaitInTwoSteps",
-        "delay_queue/mod.rs",
+        "util/delay_queue/mod.rs",
         "waiters.wait(place, waker, values.first_deadline())",
         "{ let first = values.first_deadline(); drop(state); state = self.state.lock(); \
          state.waiters.wait(place, waker, first) }",
     ),
     // A producer does not know for which deadline the first consumer waits.
-    mutant("AwaitedNotStored", "delay_queue/waiters.rs", "self.awaited = first;", ""),
+    mutant("AwaitedNotStored", "util/delay_queue/waiters.rs", "self.awaited = first;", ""),
     // A poll with another waker keeps the waker of the first poll.
     mutant(
         "QueueRepollKeepsOldWaker",
-        "delay_queue/waiters.rs",
+        "util/delay_queue/waiters.rs",
         "self.wakers.insert(place, Some(waker)).flatten()",
         "{ self.wakers.entry(place).or_insert(Some(waker)); None }",
     ),
     // A consumer that leaves does not wake the next one.
-    mutant("LeaveWithoutNotify", "delay_queue/waiters.rs", "if «was_first» {", "false"),
+    mutant("LeaveWithoutNotify", "util/delay_queue/waiters.rs", "if «was_first» {", "false"),
     // A consumer takes an alarm that has ended for one that is set.
-    mutant("EndedAlarmIsKept", "delay_queue/mod.rs", "if «self.now() >= deadline» {", "return Ok(true)"),
+    mutant(
+        "EndedAlarmIsKept",
+        "util/delay_queue/mod.rs",
+        "if «self.timer.now_nanos() >= deadline» {",
+        "return Ok(true)",
+    ),
     // `stop` does not wake a consumer.
     mutant(
         "AlarmIgnoresStop",
-        "delay_queue/mod.rs",
+        "util/delay_queue/mod.rs",
         "fn cancelled(self, _: &Timeout) { «self.ring();» }",
         "",
     ),
     // A value is looked up and removed in two steps.
     mutant(
         "TakeInTwoSteps",
-        "delay_queue/mod.rs",
+        "util/delay_queue/mod.rs",
         "let due = «self.state.lock().values.take_due(now)?»;",
         "{ let first = self.state.lock().values.first()?;
         (first, self.state.lock().values.remove(first.1).unwrap()) }",
     ),
     // --- no mutants ------------------------------------------------------------------------------
+    // Keys of one shard contend, and a model has few.
+    always("util/expiring_map/mod.rs", "const SHARDS: usize = «16»;", "1"),
     // Atomics whose orders the environment can weaken: inside/sync/model.rs.
     always("sync/model.rs", "struct $name(«loom::sync::atomic::$name», Gate)", "inside::$name"),
     always("sync/model.rs", "Self(«loom::sync::atomic::$name»::new(value)", "inside::$name"),

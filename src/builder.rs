@@ -389,10 +389,8 @@ impl Builder {
     ///
     /// Tasks run on this stack, unless a [task executor](Self::task_executor) runs them. A closure
     /// that captures more than three words is in memory of its own and runs there, so its size does
-    /// not count. The same holds for periodic tasks and for the tasks of
-    /// [`KeyedTimeouts`](crate::KeyedTimeouts). A [`TimerTask`](crate::TimerTask) is moved to the
-    /// stack when it runs. So are the key and the value that the [handler of a
-    /// map](crate::KeyedTimeouts::with_handler) receives, in a debug build twice.
+    /// not count. The same holds for periodic tasks. A [`TimerTask`](crate::TimerTask) is moved to
+    /// the stack when it runs.
     ///
     /// The operating system may round the size up. If it cannot provide such a stack, the call that
     /// starts the thread returns [`Spawn`](crate::NewTimeoutError::Spawn). A [driven

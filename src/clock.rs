@@ -15,9 +15,8 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 ///
 /// - once when the timer is built;
 /// - once in [`new_timeout`](crate::HashedWheelTimer::new_timeout),
-///   [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic) and their variants, in
-///   [`reset`](crate::Timeout::reset), and in the methods of
-///   [`KeyedTimeouts`](crate::KeyedTimeouts) that schedule or re-arm, on the caller's thread;
+///   [`schedule_periodic`](crate::HashedWheelTimer::schedule_periodic) and their variants, and in
+///   [`reset`](crate::Timeout::reset), on the caller's thread;
 /// - once more in those of them that take an `Instant`, such as
 ///   [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at);
 /// - once in [`now`](crate::HashedWheelTimer::now), [`remaining`](crate::Timeout::remaining),
@@ -34,9 +33,8 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 /// - in [`running_task`](crate::Ending::running_task), once if it returns a task;
 /// - for a future, up to twice when it is made, reset or first polled, and for each tick of an
 ///   interval;
-/// - in a [`DelayQueue`](crate::delay_queue::DelayQueue), once when a value is inserted, reset or
-///   asked for, and up to twice each time that a waiting consumer is woken;
-/// - in a client (feature `client`), once per call, and once after each attempt that has failed.
+/// - when code that has the timer [asks it](crate::HashedWheelTimer::clock), such as a queue that
+///   is built on it.
 ///
 /// It calls [`time_at`](Self::time_at) or [`instant_at`](Self::instant_at), which by default call
 /// `now`, once for each `Instant` that it takes or returns.
@@ -248,6 +246,21 @@ impl Time {
             Self::Monotonic(_) => Instant::now(),
             Self::Given { clock, .. } => clock.instant_at(clock.now()),
         }
+    }
+}
+
+/// What [`HashedWheelTimer::clock`](crate::HashedWheelTimer::clock) returns.
+impl Clock for Time {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.now())
+    }
+
+    fn time_at(&self, instant: Instant) -> Duration {
+        Duration::from_nanos(self.at(instant))
+    }
+
+    fn instant_at(&self, time: Duration) -> Instant {
+        self.instant_of(ticks::nanos(time))
     }
 }
 

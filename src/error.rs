@@ -129,57 +129,6 @@ impl error::Error for NewTimeoutError {
     }
 }
 
-/// The error of [`KeyedTimeouts::insert`](crate::KeyedTimeouts::insert): the entry comes back, with
-/// the reason. It is what `TrySendError` is for a channel.
-///
-/// It converts into its [`NewTimeoutError`], so `?` works in a function that returns that.
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel::{HashedWheelTimer, KeyedTimeouts, NewTimeoutError};
-/// use std::time::Duration;
-///
-/// let timer = HashedWheelTimer::default();
-/// let sessions = KeyedTimeouts::with_handler(&timer, |user: &str, ip: &str| println!("{user} at {ip}"));
-/// timer.stop();
-/// let rejected = sessions.insert("ada", "10.0.0.7", Duration::from_secs(30)).unwrap_err();
-/// assert_eq!((rejected.key, rejected.value), ("ada", "10.0.0.7"));
-/// assert!(matches!(rejected.error, NewTimeoutError::Stopped));
-/// ```
-pub struct InsertError<K, V> {
-    /// The key.
-    pub key: K,
-    /// The value.
-    pub value: V,
-    /// The reason.
-    pub error: NewTimeoutError,
-}
-
-impl<K, V> From<InsertError<K, V>> for NewTimeoutError {
-    fn from(rejected: InsertError<K, V>) -> Self {
-        rejected.error
-    }
-}
-
-impl<K, V> fmt::Debug for InsertError<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InsertError").field("error", &self.error).finish_non_exhaustive()
-    }
-}
-
-impl<K, V> fmt::Display for InsertError<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<K, V> error::Error for InsertError<K, V> {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.error.source()
-    }
-}
-
 /// The error of [`HashedWheelTimer::try_new_timeout_task`]: the task comes back, with the reason.
 /// It is what `TrySendError` is for a channel.
 ///

@@ -38,11 +38,8 @@
 //! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
 //! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
-//! | keep timeouts by key | [`KeyedTimeouts`] |
-//! | get values back when they are due | [`delay_queue::DelayQueue`] |
 //! | wait in async code | [`HashedWheelTimer::sleep`], [`timeout`](HashedWheelTimer::timeout), [`interval`](HashedWheelTimer::interval) |
-//! | limit and repeat calls | [`client::Client`] |
-//! | run tasks elsewhere | [`Builder::task_executor`], [`ExpiredTask`], [`RejectionPolicy`], [`executor`] |
+//! | run tasks elsewhere | [`Builder::task_executor`], [`ExpiredTask`], [`RejectionPolicy`] |
 //! | turn the timer yourself | [`Builder::build_driven`], [`Driver`]; on tokio [`Builder::build_on_tokio`] |
 //! | turn time in tests | [`ManualClock`]; on tokio [`TokioClock`] |
 //! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`Ending`] |
@@ -57,13 +54,7 @@
 //! |---|---|
 //! | `tracing` | reports of panics, slow tasks and rejected timeouts; [`Builder::task_spans`] |
 //! | `async` | futures that need no runtime: [`Sleep`], [`WithTimeout`], [`Interval`] |
-//! | `stream` | `Stream` for [`Interval`], [`delay_queue::DelayQueue`] and [`ExpiredEntries`] |
-//! | `tokio` | [`Builder::build_on_tokio`], [`TokioClock`], [`IdleIo`], executors |
-//! | `hyper` | `hyper::rt::Timer` for [`HashedWheelTimer`] |
-//! | `tower` | [`tower::TimeoutLayer`] |
-//! | `client` | [`client::Client`] |
-//! | `rayon` | executors |
-//! | `metrics` | [`Stats::publish`] |
+//! | `tokio` | [`Builder::build_on_tokio`], [`TokioClock`] |
 //!
 //! # Platforms
 //!
@@ -72,32 +63,20 @@
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The documentation above links to items of all features.
-#![cfg_attr(
-    not(all(feature = "client", feature = "rayon", feature = "tokio", feature = "tower")),
-    allow(rustdoc::broken_intra_doc_links)
-)]
+#![cfg_attr(not(feature = "tokio"), allow(rustdoc::broken_intra_doc_links))]
 
 // | module | content |
 // |---|---|
 // | `timer`, `timeout`, `builder`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, an end that goes on |
 // | `task`, `rejection`, `clock`, `error`, `stats` | API: what users implement or receive |
-// | `keyed/`, `delay_queue/`, `periodic/`, `future/`, `client` | API, built on the above: timeouts by key, queues of values, periodic tasks, async code, calls with retries |
-// | `adapters/` | tokio, rayon, hyper, tower, `Stream`, metrics: the only files that name types of optional dependencies |
+// | `periodic/`, `future/` | API, built on the above: periodic tasks, async code |
+// | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
 // | `node/` | one timeout: state word, memory, references, messages; with `platform`, all `unsafe` |
 // | `wheel/` | the timing wheels: plain data structures |
 // | `sync/`, `ticks`, `report`, `platform` | foundation: primitives, arithmetic of time, logging, platform |
-// | `guide`, `must_not_compile` | the guide, and code that must not compile, as doc tests |
+// | `must_not_compile` | code that must not compile, as doc tests |
 
-#[cfg(any(
-    feature = "hyper",
-    feature = "metrics",
-    feature = "rayon",
-    feature = "stream",
-    feature = "tokio",
-    feature = "tower",
-))]
-mod adapters;
 mod builder;
 mod clock;
 mod driver;
@@ -106,7 +85,6 @@ mod engine;
 mod error;
 #[cfg(feature = "async")]
 mod future;
-mod keyed;
 mod node;
 mod periodic;
 mod platform;
@@ -118,37 +96,27 @@ mod task;
 mod ticks;
 mod timeout;
 mod timer;
+#[cfg(feature = "tokio")]
+mod tokio;
 
-#[cfg(all(doctest, feature = "tokio"))]
-mod guide;
 #[cfg(doctest)]
 mod must_not_compile;
 
-#[cfg(feature = "client")]
-pub mod client;
-pub mod delay_queue;
 pub mod wheel;
 
-#[cfg(any(feature = "tokio", feature = "rayon"))]
-pub use adapters::executor;
-#[cfg(feature = "tower")]
-pub use adapters::tower;
 #[cfg(feature = "tokio")]
-pub use adapters::{IdleIo, TokioClock};
+pub use self::tokio::TokioClock;
 pub use builder::Builder;
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use driver::Driver;
 pub use ending::{Ending, RunningTask};
 pub use engine::Timeout;
-pub use error::{BuildError, InsertError, NewTimeoutError, TryNewTimeoutError};
+pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
-#[cfg(feature = "async")]
-pub use keyed::ExpiredEntries;
-pub use keyed::KeyedTimeouts;
 pub use periodic::{CancelPeriodicOnDrop, MissedTick, Periodic, PeriodicRun, Schedule};
 pub use rejection::{Handler, RejectionPolicy};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
-pub use task::{ExpiredTask, TaskExecutor, TimerTask};
+pub use task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::CancelOnDrop;
 pub use timer::HashedWheelTimer;

@@ -58,7 +58,20 @@ use crate::sync::{Arc, local};
 /// assert_eq!(runs, 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait TimerTask: Send + 'static {
+pub trait TimerTask: Send + Sized + 'static {
+    /// Whether the worker always runs the task, even if the timer has a [task
+    /// executor](TaskExecutor), which may refuse tasks. For tasks that only hand something on, such
+    /// as the waker of a future.
+    ///
+    /// The worker runs no other task meanwhile, so such a task must be short. Default: `false`.
+    const RUNS_ON_WORKER: bool = false;
+
+    /// Whether a future waits for the task. [`cancel_all`](crate::HashedWheelTimer::cancel_all)
+    /// does not cancel it then, because the code that awaits the future owns the timeout: it is
+    /// cancelled when that code drops it. `stop` and `shutdown` end it as any other. Default:
+    /// `false`.
+    const IS_AWAITED: bool = false;
+
     /// Runs the task: its delay is over.
     ///
     /// Called once, on the worker, or where the [task executor](TaskExecutor) calls
@@ -77,11 +90,72 @@ pub trait TimerTask: Send + 'static {
     /// Netty calls `TimerTask.cancelled` on its worker, up to one tick later.
     ///
     /// A panic is reported and counted.
-    fn cancelled(self, timeout: &Timeout)
-    where
-        Self: Sized,
-    {
+    fn cancelled(self, timeout: &Timeout) {
         let _ = timeout;
+    }
+}
+
+/// A [`TimerTask`] as an object: `Box<dyn DynTimerTask>` is a `TimerTask` too. So tasks of
+/// different types can be kept in one collection and scheduled later, as Java's `TimerTask` objects
+/// can.
+///
+/// Every `TimerTask` implements it. Do not implement it yourself. The two constants of the task do
+/// not hold for the object: it runs in the task executor if there is one.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{DynTimerTask, HashedWheelTimer, Timeout, TimerTask};
+/// use std::time::Duration;
+///
+/// struct Close(u32);
+///
+/// impl TimerTask for Close {
+///     fn run(self, _: &Timeout) {
+///         println!("close connection {}", self.0);
+///     }
+/// }
+///
+/// struct Ping(String);
+///
+/// impl TimerTask for Ping {
+///     fn run(self, _: &Timeout) {
+///         println!("ping {}", self.0);
+///     }
+/// }
+///
+/// let timer = HashedWheelTimer::default();
+/// let tasks: Vec<Box<dyn DynTimerTask>> = vec![Box::new(Close(7)), Box::new(Ping("peer".into()))];
+/// for task in tasks {
+///     timer.new_timeout_task(task, Duration::from_secs(30))?;
+/// }
+/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// ```
+pub trait DynTimerTask: Send + 'static {
+    /// [`TimerTask::run`] of the task in the box.
+    fn run_boxed(self: Box<Self>, timeout: &Timeout);
+
+    /// [`TimerTask::cancelled`] of the task in the box.
+    fn cancelled_boxed(self: Box<Self>, timeout: &Timeout);
+}
+
+impl<T: TimerTask> DynTimerTask for T {
+    fn run_boxed(self: Box<Self>, timeout: &Timeout) {
+        self.run(timeout);
+    }
+
+    fn cancelled_boxed(self: Box<Self>, timeout: &Timeout) {
+        self.cancelled(timeout);
+    }
+}
+
+impl TimerTask for Box<dyn DynTimerTask> {
+    fn run(self, timeout: &Timeout) {
+        self.run_boxed(timeout);
+    }
+
+    fn cancelled(self, timeout: &Timeout) {
+        self.cancelled_boxed(timeout);
     }
 }
 
@@ -142,6 +216,8 @@ pub(crate) struct OfType<T>(pub(crate) T);
 
 impl<T: TimerTask> Task<SharedFields> for OfType<T> {
     const IS_PLAIN: bool = false;
+    const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
+    const IS_AWAITED: bool = T::IS_AWAITED;
 
     fn run(self, timeout: &Timeout) {
         self.0.run(timeout);
@@ -159,6 +235,8 @@ impl<T: TimerTask> Task<SharedFields> for OfType<T> {
 /// A [`TimerTask`] that does not fit into a node.
 impl<T: TimerTask> Task<SharedFields> for Box<OfType<T>> {
     const IS_PLAIN: bool = false;
+    const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
+    const IS_AWAITED: bool = T::IS_AWAITED;
 
     fn run(self, timeout: &Timeout) {
         self.0.run(timeout);

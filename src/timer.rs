@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::engine::{Shared, Timeout};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
@@ -368,11 +369,11 @@ impl HashedWheelTimer {
     ///
     /// Each timeout ends as by its own [`cancel`](Timeout::cancel), on this thread: its
     /// [`cancelled`](TimerTask::cancelled) hook is called, and it counts as cancelled. That
-    /// includes periodic tasks, and the entries of each [`KeyedTimeouts`](crate::KeyedTimeouts).
+    /// includes periodic tasks.
     ///
-    /// It does not include futures that wait, and consumers of a
-    /// [`DelayQueue`](crate::delay_queue::DelayQueue). They belong to the code that awaits them:
-    /// drop them to cancel them. They stay [pending](Self::pending_timeouts).
+    /// It does not include futures that wait, and other tasks that [are
+    /// awaited](TimerTask::IS_AWAITED). They belong to the code that awaits them: drop them to
+    /// cancel them. They stay [pending](Self::pending_timeouts).
     ///
     /// # Concurrent calls
     ///
@@ -664,11 +665,61 @@ impl HashedWheelTimer {
         is_mine
     }
 
+    /// Returns the timer's clock. Its time is zero when the timer is built, and stops after 146
+    /// years.
+    ///
+    /// For code that keeps many deadlines of its own, and schedules only the first of them: a
+    /// number is smaller than an `Instant`, and does not move if the clock is slower or faster than
+    /// the machine's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.advance(Duration::from_secs(9));
+    /// let (timer, _driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// clock.advance(Duration::from_secs(5));
+    /// assert_eq!(timer.clock().now(), Duration::from_secs(5));
+    /// assert_eq!(timer.clock().instant_at(Duration::from_secs(5)), timer.now());
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        &self.shared.time
+    }
+
+    /// Whether this thread is the worker at the moment: it runs a turn of this timer, or the hooks
+    /// that the end of the timer calls. A call that waits for a task of this timer would wait for
+    /// itself then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, Timeout};
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// let (send, receive) = mpsc::channel();
+    /// let task = move |timeout: &Timeout| send.send(timeout.timer().is_worker_thread()).unwrap();
+    /// timer.new_timeout(task, Duration::ZERO)?;
+    /// assert!(receive.recv()?);
+    /// assert!(!timer.is_worker_thread());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_worker_thread(&self) -> bool {
+        self.shared.is_worker()
+    }
+
     /// Returns whether the timer is stopped.
     ///
     /// These stop a timer: [`stop`](Self::stop), the end of a [`shutdown`](Self::shutdown),
     /// dropping the last handle or the [`Driver`](crate::Driver), and a panic of its
-    /// [`Clock`](crate::Clock) on the worker thread.
+    /// [`Clock`] on the worker thread.
     ///
     /// # Examples
     ///

@@ -12,7 +12,6 @@ use std::task::Poll;
 use std::time::Instant;
 
 use common::{TEST_TIMEOUT, ends, ms};
-use hashed_wheel::delay_queue::DelayQueue;
 use hashed_wheel::{HashedWheelTimer, MissedTick, NewTimeoutError, Schedule, TimeoutError};
 
 /// The number of tasks that sleep at the same time.
@@ -314,27 +313,6 @@ fn an_interval_keeps_its_period_in_real_time() {
     });
 }
 
-#[cfg(feature = "stream")]
-#[test]
-#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
-fn an_interval_works_with_stream_combinators() {
-    use smol::stream::StreamExt;
-
-    ends(|| {
-        let timer = timer();
-        let stopper = timer.clone();
-        let begin = Instant::now();
-        let ticks = smol::block_on(async {
-            let five = timer.interval(ms(2)).take(5).collect::<Vec<_>>().await;
-            assert!(five.len() == 5 && five.iter().all(Result::is_ok) && begin.elapsed() >= ms(10));
-            timer.new_timeout(move |_| drop(std::thread::spawn(move || stopper.stop())), ms(20)).unwrap();
-            timer.interval(ms(2)).collect::<Vec<_>>().await
-        });
-        let (end, before) = ticks.split_last().unwrap();
-        assert!(matches!(end, Err(NewTimeoutError::Stopped)) && before.iter().all(Result::is_ok));
-    });
-}
-
 /// One thread turns the driver and polls the futures.
 #[test]
 #[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
@@ -360,60 +338,4 @@ fn one_thread_turns_the_driver_and_runs_the_tasks() {
         }
         assert_eq!(timer.pending_timeouts(), 0);
     });
-}
-
-/// Producers on threads, and consumers that are tasks of the runtime. Returns how many values were
-/// received.
-async fn receive_all<F: Future<Output = usize>>(
-    timer: HashedWheelTimer,
-    spawn: impl Fn(Pin<Box<dyn Future<Output = usize> + Send>>) -> F,
-) -> usize {
-    const CONSUMERS: usize = 3;
-
-    let queue = DelayQueue::new(&timer);
-    let producers: Vec<_> = (0..2)
-        .map(|producer| {
-            let queue = queue.clone();
-            std::thread::spawn(move || {
-                for number in (producer..MANY).step_by(2) {
-                    queue.insert(number, ms(number % 50));
-                }
-            })
-        })
-        .collect();
-    let received = Arc::new(AtomicUsize::new(0));
-    let consumers = [(); CONSUMERS].map(|()| {
-        let (queue, received, timer) = (queue.clone(), Arc::clone(&received), timer.clone());
-        spawn(Box::pin(async move {
-            let mut own = 0;
-            while let Ok(expired) = queue.expired().await {
-                assert!(expired.deadline() <= Instant::now(), "early");
-                own += 1;
-                if received.fetch_add(1, SeqCst) + 1 == MANY as usize {
-                    // Ends the waits of the other consumers.
-                    timer.stop();
-                }
-            }
-            own
-        }))
-    });
-    let mut sum = 0;
-    for consumer in consumers {
-        sum += consumer.await;
-    }
-    producers.into_iter().for_each(|producer| producer.join().unwrap());
-    assert!(queue.is_empty());
-    sum
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "smol uses system calls that Miri does not know")]
-fn tasks_receive_values_from_a_queue_on_any_runtime() {
-    for threads in [1, 4] {
-        let received = ends(move || {
-            tokio(threads).block_on(receive_all(timer(), |task| async { tokio::spawn(task).await.unwrap() }))
-        });
-        assert_eq!(received, MANY as usize);
-    }
-    assert_eq!(ends(|| smol::block_on(receive_all(timer(), smol::spawn))), MANY as usize);
 }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use common::{Driven, Ends, Log, TICK, ms, quietly};
 use hashed_wheel::wheel::MAX_TICKS_PER_WHEEL;
 use hashed_wheel::{
-    BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+    BuildError, Clock, DynTimerTask, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
+    TimerTask,
 };
 
 /// Longer than any wheel, and not on a tick boundary.
@@ -981,6 +982,77 @@ fn a_panic_in_the_executor_affects_no_other_timeout() {
         let stats = t.timer.stats();
         assert_eq!((stats.panics, stats.dropped_tasks, stats.pending), (1, 1, 0));
     });
+}
+
+// --- task objects and constants ------------------------------------------------------------------
+
+#[test]
+fn tasks_of_different_types_can_be_kept_and_scheduled_as_objects() {
+    struct Large([u8; 4_000], Arc<Ends>);
+
+    impl TimerTask for Large {
+        fn run(self, timeout: &Timeout) {
+            assert!(self.0.iter().all(|&byte| byte == 7));
+            self.1.task().run(timeout);
+        }
+    }
+
+    let mut t = Driven::new();
+    let (ends, in_large) = (Ends::new(), Ends::new());
+    let tasks: [Box<dyn DynTimerTask>; 3] =
+        [Box::new(ends.task()), Box::new(Large([7; 4_000], Arc::clone(&in_large))), Box::new(ends.task())];
+    let timeouts = tasks.map(|task| t.timer.new_timeout_task(task, TICK).unwrap());
+    assert!(timeouts[2].cancel());
+    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (0, 1, 1), "the hook of the task in the box");
+    assert_eq!(t.pass(TICK), 2);
+    assert_eq!((ends.runs(), ends.hooks(), ends.drops()), (1, 1, 2));
+    assert_eq!((in_large.runs(), in_large.drops()), (1, 1));
+}
+
+/// Tasks with both constants, of a size that fits into a node and of one that does not.
+struct Internal<const SIZE: usize>(Arc<AtomicUsize>, [u8; SIZE]);
+
+impl<const SIZE: usize> TimerTask for Internal<SIZE> {
+    const RUNS_ON_WORKER: bool = true;
+    const IS_AWAITED: bool = true;
+
+    fn run(self, timeout: &Timeout) {
+        assert!(timeout.timer().is_worker_thread());
+        self.0.fetch_add(self.1.len(), SeqCst);
+    }
+}
+
+#[test]
+fn a_task_that_runs_on_the_worker_is_not_for_the_executor() {
+    let offered = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&offered);
+    let mut t = Driven::with(|builder| {
+        builder.task_executor(move |task: ExpiredTask| {
+            counted.fetch_add(1, SeqCst);
+            task.run();
+        })
+    });
+    let runs = Arc::new(AtomicUsize::new(0));
+    t.timer.new_timeout_task(Internal(Arc::clone(&runs), [0; 1]), TICK).unwrap();
+    t.timer.new_timeout_task(Internal(Arc::clone(&runs), [0; 1_000]), TICK).unwrap();
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(t.pass(TICK), 3);
+    assert_eq!((runs.load(SeqCst), offered.load(SeqCst)), (1_001, 1));
+    assert!(!t.timer.is_worker_thread());
+}
+
+#[test]
+fn cancel_all_leaves_a_task_that_a_future_awaits() {
+    let t = Driven::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let awaited = [
+        t.timer.new_timeout_task(Internal(Arc::clone(&runs), [0; 1]), TICK).unwrap(),
+        t.timer.new_timeout_task(Internal(runs, [0; 1_000]), TICK).unwrap(),
+    ];
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(t.timer.cancel_all(), 1);
+    assert!(awaited.iter().all(|timeout| !timeout.is_cancelled()));
+    assert_eq!(t.timer.stop().len(), 2, "the end of the timer cancels them");
 }
 
 // --- executors -----------------------------------------------------------------------------------

@@ -8,10 +8,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Log, TEST_TIMEOUT, TICK, ms};
-use hashed_wheel::delay_queue::DelayQueue;
 use hashed_wheel::{
-    Builder, Clock, HashedWheelTimer, KeyedTimeouts, ManualClock, MonotonicClock, NewTimeoutError, Schedule,
-    Timeout,
+    Builder, Clock, HashedWheelTimer, ManualClock, MonotonicClock, NewTimeoutError, Schedule, Timeout,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -280,33 +278,11 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
         Box::new(move || timeout.is_expired())
     }
 
-    fn is_gone<V: 'static>(entries: KeyedTimeouts<u8, V>) -> Box<dyn FnMut() -> bool> {
-        Box::new(move || entries.is_empty())
-    }
-
-    fn has_come(queue: DelayQueue<()>) -> Box<dyn FnMut() -> bool> {
-        Box::new(move || queue.try_recv().is_some())
-    }
-
     let ends = Ends::new();
     let reset = timer.new_timeout(|_| (), Duration::MAX).unwrap();
     assert!(reset.reset_at(deadline));
     let periodic = Schedule::at_fixed_rate(HOUR).start_at(deadline);
     let periodic = timer.schedule_periodic(|| (), periodic).unwrap();
-
-    let [scheduled, keyed_reset] = [(); 2].map(|()| KeyedTimeouts::new(timer));
-    scheduled.schedule_at(1, |_| (), deadline).unwrap();
-    keyed_reset.schedule(1, |_| (), Duration::MAX).unwrap();
-    assert!(keyed_reset.reset_at(&1, deadline));
-    let [inserted, touched] = [(); 2].map(|()| KeyedTimeouts::with_handler(timer, |_, ()| ()));
-    inserted.insert_at(1, (), deadline).unwrap();
-    touched.insert(1, (), Duration::MAX).unwrap();
-    assert!(touched.touch_at(&1, deadline));
-
-    let [queue, queue_reset] = [(); 2].map(|()| DelayQueue::new(timer));
-    queue.insert_at((), deadline);
-    let key = queue_reset.insert((), Duration::MAX);
-    assert!(queue_reset.reset_at(key, deadline));
 
     let mut methods: Vec<Method> = vec![
         ("new_timeout_at", has_expired(timer.new_timeout_at(|_| (), deadline).unwrap())),
@@ -317,12 +293,6 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
         ),
         ("Timeout::reset_at", has_expired(reset)),
         ("Schedule::start_at", Box::new(move || periodic.runs() > 0)),
-        ("KeyedTimeouts::schedule_at", is_gone(scheduled)),
-        ("KeyedTimeouts::reset_at", is_gone(keyed_reset)),
-        ("KeyedTimeouts::insert_at", is_gone(inserted)),
-        ("KeyedTimeouts::touch_at", is_gone(touched)),
-        ("DelayQueue::insert_at", has_come(queue)),
-        ("DelayQueue::reset_at", has_come(queue_reset)),
     ];
     methods.extend(futures_of_each_method(timer, deadline));
     methods

@@ -8,12 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders that contain models and tests.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 13] = [
     "loom-tests/tests/models",
     "loom-tests/shuttle/tests",
     "tests",
+    "crates/util/src",
+    "crates/util/src/delay_queue",
+    "crates/util/src/expiring_map",
+    "crates/util/tests",
     "src",
-    "src/delay_queue",
     "src/engine",
     "src/future",
     "src/node",
@@ -98,7 +101,8 @@ fn declares(text: &str, name: &str) -> bool {
 #[test]
 fn names_in_the_design_document_exist() {
     let (root, page) = (root(), page());
-    let code = sources(&root.join("src")) + &sources(&root.join("loom-tests/tests"));
+    let folders = ["src", "crates/util/src", "loom-tests/tests"].map(|folder| sources(&root.join(folder)));
+    let code = folders.concat();
     let words: HashSet<_> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     // `module::function`, a test or a model of that file.
     let is_test = |module: &str, function: &str| {
@@ -168,7 +172,8 @@ fn files_in_the_contribution_guide_exist() {
     assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
 }
 
-/// `peers::function` is a test in `tests/peers.rs`, in the file itself or in a module of it.
+/// `peers::function` is a test in the file `peers.rs` of `tests` or of `crates/util/tests`, in the
+/// file itself or in a module of it.
 #[test]
 fn tests_that_show_a_difference_exist() {
     let page = read(&root().join("docs/ported-tests.md"));
@@ -178,8 +183,9 @@ fn tests_that_show_a_difference_exist() {
     let named: Vec<_> = named.collect();
     assert!(named.len() > 15, "too few tests were found: {named:?}");
     let is_test = |(file, function): &(&str, &str)| {
-        let path = root().join(format!("tests/{file}.rs"));
-        path.exists() && read(&path).contains(&format!("fn {function}("))
+        let paths =
+            ["tests", "crates/util/tests"].map(|folder| root().join(folder).join(format!("{file}.rs")));
+        paths.iter().any(|path| path.exists() && read(path).contains(&format!("fn {function}(")))
     };
     let gone: Vec<_> = named.into_iter().filter(|test| !is_test(test)).collect();
     assert!(gone.is_empty(), "docs/ported-tests.md names tests that do not exist: {gone:?}");

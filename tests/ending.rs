@@ -12,9 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Driven, Ends, Gate, TICK, ends, eventually, ms, quietly};
-use hashed_wheel::{
-    Builder, ExpiredTask, HashedWheelTimer, InsertError, KeyedTimeouts, NewTimeoutError, Timeout, TimerTask,
-};
+use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -83,16 +81,6 @@ fn timer_continues_after_cancel_all() {
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(task_ends.runs(), 1);
     assert_eq!(t.timer.stats().cancelled_not_reclaimed, 0);
-}
-
-#[test]
-fn cancel_all_cancels_entries_by_key() {
-    let t = Driven::new();
-    let keyed = KeyedTimeouts::new(&t.timer);
-    keyed.schedule("a", |_| unreachable!(), TICK).unwrap();
-    keyed.schedule("b", |_| unreachable!(), HOUR).unwrap();
-    assert_eq!(t.timer.cancel_all(), 2);
-    assert!(keyed.is_empty());
 }
 
 #[test]
@@ -683,8 +671,6 @@ fn errors_that_return_what_was_given_have_the_source_of_their_reason() {
     let source = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
     let expected = Some("no threads".to_owned());
     assert_eq!(source(&spawn()), expected);
-    let insert = InsertError { key: 1, value: 2, error: spawn() };
-    assert_eq!(source(&insert), expected);
 
     let (timer, ends) = (timer(), Ends::new());
     timer.stop();

@@ -10,14 +10,11 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::{AsyncTask, Driven, Ends, Gate, TICK, ends, ms, quietly};
-use hashed_wheel::delay_queue::DelayQueue;
+use common::{Driven, Ends, Gate, TICK, ends, ms, quietly};
 use hashed_wheel::{
-    BuildError, Clock, ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, NewTimeoutError, Periodic,
-    Timeout,
+    BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Periodic, Timeout,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -78,275 +75,12 @@ impl Driven {
     }
 }
 
-// --- tokio-util ----------------------------------------------------------------------------------
-
-/// The cases of `DelayQueue` that `tests/delay_queue.rs` does not have.
-mod tokio_util {
-    use super::*;
-
-    /// A queue, and a task that polls it.
-    struct Polled {
-        t: Driven,
-        queue: DelayQueue<&'static str>,
-        task: Arc<AsyncTask>,
-    }
-
-    impl Polled {
-        fn new() -> Self {
-            let t = Driven::with(|builder| builder.tick(ms(1)).ticks_per_wheel(64));
-            Self { queue: DelayQueue::new(&t.timer), t, task: AsyncTask::new() }
-        }
-
-        /// Polls for a value. `None` is pending.
-        fn poll(&mut self) -> Option<&'static str> {
-            let waker = Waker::from(Arc::clone(&self.task));
-            match self.queue.poll_expired(&mut Context::from_waker(&waker)) {
-                Poll::Ready(expired) => Some(expired.unwrap().into_inner()),
-                Poll::Pending => None,
-            }
-        }
-
-        fn is_woken(&self) -> bool {
-            self.task.take_wakes() > 0
-        }
-    }
-
-    /// `reset_to_past_wakes_pending_queue`.
-    #[test]
-    fn a_reset_to_a_time_that_has_passed_wakes_the_consumer() {
-        let mut q = Polled::new();
-        q.t.run_for(200);
-        let key = q.queue.insert("foo", ms(10_000));
-        assert!(q.poll().is_none() && !q.is_woken());
-        assert!(q.queue.reset_at(key, q.t.timer.now() - ms(100)));
-        assert!(q.is_woken());
-        assert_eq!(q.poll(), Some("foo"));
-    }
-
-    /// `reset_much_later`, `reset_inserted_expired`.
-    #[test]
-    fn a_reset_decides_whatever_the_deadline_was() {
-        let mut q = Polled::new();
-        q.t.run_for(200);
-        let now = q.t.timer.now();
-        q.t.run_for(1);
-        let far = q.queue.insert_at("far", now + ms(200));
-        assert!(q.poll().is_none());
-        q.t.run_for(3);
-        q.queue.reset_at(far, now + ms(10));
-        q.t.run_for(20);
-        assert!(q.is_woken());
-        assert_eq!(q.poll(), Some("far"));
-
-        let past = q.queue.insert_at("past", now - ms(100));
-        q.queue.reset_at(past, q.t.timer.now() + ms(100));
-        assert_eq!((q.queue.len(), q.poll()), (1, None));
-        q.t.run_for(200);
-        assert_eq!((q.poll(), q.queue.len()), (Some("past"), 0));
-    }
-
-    /// `remove_at_timer_wheel_threshold`.
-    #[test]
-    fn a_due_value_can_be_removed_after_another_of_its_deadline_came_out() {
-        let mut q = Polled::new();
-        q.queue.insert("foo", ms(64));
-        let bar = q.queue.insert("bar", ms(64));
-        q.t.run_for(80);
-        assert_eq!(q.poll(), Some("foo"));
-        assert_eq!(q.queue.remove(bar), Some("bar"));
-    }
-
-    /// `expires_before_last_insert`, `multi_reset`.
-    #[test]
-    fn the_consumer_wakes_for_the_earliest_of_several_deadlines() {
-        let mut q = Polled::new();
-        q.queue.insert("later", ms(10_000));
-        assert_eq!(q.poll(), None);
-        q.queue.insert("sooner", ms(600));
-        assert_eq!((q.is_woken(), q.poll()), (true, None));
-        q.t.run_for(600);
-        assert_eq!((q.is_woken(), q.poll()), (true, Some("sooner")));
-
-        let mut q = Polled::new();
-        let now = q.t.timer.now();
-        let (one, two) = (q.queue.insert("one", ms(200)), q.queue.insert("two", ms(250)));
-        assert_eq!(q.poll(), None);
-        for (key, at) in [(one, 300), (two, 350), (one, 400)] {
-            q.queue.reset_at(key, now + ms(at));
-        }
-        q.t.run_for(310);
-        assert_eq!(q.poll(), None);
-        q.t.run_for(50);
-        assert_eq!((q.poll(), q.poll()), (Some("two"), None));
-        q.t.run_for(50);
-        assert_eq!(q.poll(), Some("one"));
-    }
-
-    /// `reset_later_after_slot_starts`: a difference.
-    #[test]
-    fn a_reset_to_a_later_time_wakes_the_consumer_at_the_old_time() {
-        let mut q = Polled::new();
-        let key = q.queue.insert("foo", ms(100));
-        assert_eq!(q.poll(), None);
-        q.t.run_for(80);
-        q.queue.reset(key, ms(40));
-        assert!(!q.is_woken(), "not at the reset");
-        q.t.run_for(19);
-        assert!(!q.is_woken());
-        q.t.run_for(1);
-        assert_eq!((q.is_woken(), q.poll()), (true, None), "the alarm that was set comes");
-        q.t.run_for(19);
-        assert!(!q.is_woken());
-        q.t.run_for(1);
-        assert_eq!((q.is_woken(), q.poll()), (true, Some("foo")));
-    }
-
-    /// `reset_earlier_after_slot_starts`.
-    #[test]
-    fn a_reset_to_an_earlier_time_wakes_the_consumer_to_set_its_alarm() {
-        let mut q = Polled::new();
-        let key = q.queue.insert("foo", ms(200));
-        assert_eq!(q.poll(), None);
-        q.t.run_for(80);
-        assert!(!q.is_woken());
-        q.queue.reset(key, ms(40));
-        assert_eq!((q.is_woken(), q.poll()), (true, None));
-        q.t.run_for(39);
-        assert!(!q.is_woken());
-        q.t.run_for(1);
-        assert_eq!((q.is_woken(), q.poll()), (true, Some("foo")));
-    }
-
-    /// `delay_queue_poll_expired_when_empty`, `wake_after_remove_last`, `wake_after_clear`: a
-    /// difference.
-    #[test]
-    fn an_empty_queue_is_pending() {
-        let mut q = Polled::new();
-        assert_eq!(q.poll(), None);
-        let key = q.queue.insert("foo", SECOND);
-        assert_eq!((q.is_woken(), q.poll()), (true, None));
-        q.queue.remove(key);
-        assert_eq!((q.is_woken(), q.poll()), (false, None));
-        q.queue.insert("bar", SECOND);
-        assert_eq!((q.is_woken(), q.poll()), (true, None));
-        q.queue.clear();
-        assert_eq!((q.is_woken(), q.poll()), (false, None));
-    }
-
-    /// `compact_remove_remapped_keys`, `compact_change_deadline`: without `compact`.
-    #[test]
-    fn keys_stay_valid_while_other_values_come_and_go() {
-        let mut q = Polled::new();
-        q.queue.insert("1", ms(10));
-        q.queue.insert("2", ms(10));
-        let (three, four) = (q.queue.insert("3", ms(20)), q.queue.insert("4", ms(20)));
-        q.t.run_for(10);
-        assert_eq!([q.poll(), q.poll(), q.poll()], [Some("1"), Some("2"), None]);
-        q.queue.insert("5", ms(10));
-        let six = q.queue.insert("6", ms(10));
-        q.queue.reset(six, ms(20));
-        q.queue.reset(four, ms(30));
-        assert_eq!(q.queue.remove(three), Some("3"));
-        q.t.run_for(10);
-        assert_eq!([q.poll(), q.poll()], [Some("5"), None]);
-        q.t.run_for(10);
-        assert_eq!([q.poll(), q.poll()], [Some("6"), None]);
-        assert_eq!((q.queue.remove(four), q.queue.len()), (Some("4"), 0));
-    }
-
-    /// `item_expiry_greater_than_wheel`.
-    #[test]
-    fn a_queue_works_after_2_to_36_milliseconds() {
-        let mut q = Polled::new();
-        for _ in 0..2 {
-            q.t.pass(ms(1 << 35));
-            q.queue.insert("now", Duration::ZERO);
-            assert_eq!(q.poll(), Some("now"));
-        }
-        q.queue.insert("soon", ms(1));
-        assert_eq!(q.poll(), None);
-        q.t.run_for(1);
-        assert_eq!(q.poll(), Some("soon"));
-    }
-
-    /// `peek`, `peek_entries_sharing_a_wheel_slot`.
-    #[test]
-    fn peek_returns_the_earliest_key() {
-        let mut q = Polled::new();
-        let (early, late) = (q.queue.insert("early", ms(100)), q.queue.insert("late", ms(120)));
-        assert_eq!(q.queue.peek(), Some(early));
-        q.t.run_for(105);
-        assert_eq!((q.queue.peek(), q.poll()), (Some(early), Some("early")));
-        assert_eq!((q.queue.peek(), q.poll()), (Some(late), None));
-        q.t.run_for(20);
-        assert_eq!((q.queue.peek(), q.poll(), q.queue.peek()), (Some(late), Some("late"), None));
-    }
-}
-
 // --- java.util.concurrent ------------------------------------------------------------------------
 
 /// JSR-166: `DelayQueueTest`, `ScheduledExecutorTest`. See also `tests/delay_queue.rs` and
 /// `tests/periodic.rs`.
 mod jsr166 {
     use super::*;
-
-    const SIZE: usize = 20;
-
-    fn populated(t: &Driven) -> DelayQueue<usize> {
-        let queue = DelayQueue::new(&t.timer);
-        let (odd, even) = ((0..SIZE).filter(|i| i % 2 == 1).rev(), (0..SIZE).filter(|i| i % 2 == 0));
-        for index in odd.chain(even) {
-            queue.insert(index, ms(index as u64));
-        }
-        t.clock.advance(ms(SIZE as u64));
-        queue
-    }
-
-    /// `testPoll`, `testTimedPoll0`, `testPeek`, `testClear`, `testEmpty`, `testDrainTo`; also
-    /// `testElement` and `testRemove`, where an empty queue throws: a difference.
-    #[test]
-    fn an_empty_queue_returns_nothing() {
-        let t = Driven::new();
-        let queue = populated(&t);
-        for index in 0..SIZE {
-            let peeked = queue.peek();
-            let expired = queue.recv_timeout(Duration::ZERO).unwrap().unwrap();
-            assert_eq!((expired.key(), *expired.get_ref()), (peeked.unwrap(), index));
-            assert_ne!(queue.peek(), peeked);
-        }
-        assert!(queue.is_empty() && queue.peek().is_none() && queue.try_recv().is_none());
-        assert!(queue.recv_timeout(Duration::ZERO).unwrap().is_none());
-        let queue = populated(&t);
-        assert_eq!(queue.drain(), (0..SIZE).collect::<Vec<_>>());
-        queue.insert(1, Duration::ZERO);
-        assert_eq!(queue.len(), 1);
-        queue.clear();
-        assert!(queue.is_empty());
-    }
-
-    /// `testDrainToN`.
-    #[test]
-    fn the_first_values_can_be_taken() {
-        let t = Driven::new();
-        for count in 0..SIZE + 2 {
-            let queue = populated(&t);
-            let taken: Vec<_> = std::iter::from_fn(|| queue.try_recv()).take(count).collect();
-            assert_eq!((taken.len(), queue.len()), (count.min(SIZE), SIZE.saturating_sub(count)));
-        }
-    }
-
-    /// `testDrainToWithActivePut`, `testPutWithTake`.
-    #[test]
-    fn an_insertion_waits_for_no_consumer_and_drain_for_no_producer() {
-        let t = Driven::new();
-        let queue = populated(&t);
-        let producer = queue.clone();
-        let inserted = std::thread::spawn(move || producer.insert(SIZE, Duration::ZERO));
-        let drained = queue.drain();
-        ends(move || inserted.join().unwrap());
-        assert!(drained.len() >= SIZE);
-        assert_eq!(drained.len() + queue.len(), SIZE + 1);
-    }
 
     /// `testSchedule1`, `testSchedule3`: a task has no result; it sends one.
     #[test]
@@ -400,24 +134,6 @@ mod jsr166 {
         assert_eq!((within.scheduled, within.expired), (2, 1));
         t.pass(TICK);
         assert_eq!((t.timer.stats().scheduled, t.timer.stats().expired), (2, 2));
-    }
-
-    /// `testRemove`, `testGetQueue`: the queue itself cannot be read; the handles tell the same.
-    #[test]
-    fn a_task_that_runs_is_not_cancelled_and_one_that_waits_is_cancelled_once() {
-        let mut t = Driven::new();
-        let waiting = Arc::new(OnceLock::<[Timeout; 4]>::new());
-        let others = Arc::clone(&waiting);
-        let first = move |timeout: &Timeout| {
-            let [_, _, fourth, fifth] = others.get().unwrap();
-            assert!(!timeout.cancel() && timeout.is_expired());
-            assert!(!fourth.is_expired() && !fifth.is_expired());
-            assert_eq!([fifth.cancel(), fifth.cancel(), fourth.cancel()], [true, false, true]);
-        };
-        t.timer.new_timeout(first, TICK).unwrap();
-        waiting.set([(); 4].map(|()| t.timer.new_timeout(|_| (), TICK).unwrap())).unwrap();
-        assert_eq!(t.pass(TICK), 3);
-        assert_eq!(t.timer.stats().panics, 0);
     }
 
     /// `testPurge`: a cancelled task leaves the count at once, without a purge.
@@ -491,6 +207,24 @@ mod jsr166 {
             t.run_for(2);
             assert_eq!((delayed.take(), immediate.take()), (vec![(0, 1)], vec![(0, 2)]));
         }
+    }
+
+    /// `testRemove`, `testGetQueue`: the queue itself cannot be read; the handles tell the same.
+    #[test]
+    fn a_task_that_runs_is_not_cancelled_and_one_that_waits_is_cancelled_once() {
+        let mut t = Driven::new();
+        let waiting = Arc::new(OnceLock::<[Timeout; 4]>::new());
+        let others = Arc::clone(&waiting);
+        let first = move |timeout: &Timeout| {
+            let [_, _, fourth, fifth] = others.get().unwrap();
+            assert!(!timeout.cancel() && timeout.is_expired());
+            assert!(!fourth.is_expired() && !fifth.is_expired());
+            assert_eq!([fifth.cancel(), fifth.cancel(), fourth.cancel()], [true, false, true]);
+        };
+        t.timer.new_timeout(first, TICK).unwrap();
+        waiting.set([(); 4].map(|()| t.timer.new_timeout(|_| (), TICK).unwrap())).unwrap();
+        assert_eq!(t.pass(TICK), 3);
+        assert_eq!(t.timer.stats().panics, 0);
     }
 }
 
@@ -1034,30 +768,6 @@ mod caffeine {
         assert_eq!(t.pass(TICK * 30), 1);
     }
 
-    /// `ExpirationTest.schedule`, `schedule_delay`, `setExpiresAfter_reschedules`: one wake-up for
-    /// each deadline, none to move an entry down a level.
-    #[test]
-    fn an_entry_of_a_cache_expires_in_one_wake_up() {
-        for mut t in timers() {
-            let fired = Fired::on(&t);
-            let log = fired.clone();
-            let cache = KeyedTimeouts::with_handler(&t.timer, move |key, ()| log.add(key));
-            cache.insert(1, (), SECOND * 60).unwrap();
-            t.pass(ms(10));
-            cache.insert(2, (), SECOND * 60).unwrap();
-            cache.insert(3, (), SECOND * 60).unwrap();
-            assert!(cache.touch(&3, SECOND));
-            let mut turns = 0;
-            while let Some(wait) = t.driver.next_turn() {
-                t.pass(wait);
-                turns += 1;
-            }
-            assert_eq!(fired.take(), [(3, 1_010), (1, 60_000), (2, 60_010)]);
-            // The first turn only reads the queue.
-            assert!(cache.is_empty() && turns <= 4, "{turns}");
-        }
-    }
-
     /// `SchedulerTest`: `scheduler`, `scheduler_exception`, `scheduledExecutorService_schedule`,
     /// `scheduledExecutorService_shutdown`: a stopped timer returns an error. A difference.
     #[test]
@@ -1399,9 +1109,11 @@ mod seastar {
 mod pingora {
     use std::future::pending;
     use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
 
     use hashed_wheel::TimeoutError;
 
+    use super::common::AsyncTask;
     use super::*;
 
     /// Polls the future, and moves the clock to the next turn as long as it is pending.
@@ -1461,61 +1173,5 @@ mod pingora {
         assert_eq!(poll(), [false, false]);
         assert_eq!(t.pass(SECOND), 2);
         assert_eq!((poll(), task.wakes()), ([true, true], 2));
-    }
-}
-
-// --- hyper ---------------------------------------------------------------------------------------
-
-/// How hyper's server and client use a `Timer`, in the cases that test their timeouts.
-#[cfg(feature = "hyper")]
-mod hyper {
-    use std::pin::Pin;
-
-    use ::hyper::rt::{Sleep, Timer};
-
-    use super::*;
-
-    fn is_over(sleep: &mut Pin<Box<dyn Sleep>>) -> bool {
-        sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
-    }
-
-    /// `header_read_timeout_starts_immediately`, `…_slow_writes`, `…_as_idle_timeout`: bytes that
-    /// arrive move no deadline.
-    #[test]
-    fn a_sleep_that_is_polled_often_ends_on_time() {
-        for mut t in timers() {
-            let mut sleep = Timer::sleep(&t.timer, SECOND * 5);
-            for _ in 0..4 {
-                assert!(!is_over(&mut sleep));
-                t.pass(SECOND);
-            }
-            assert!(!is_over(&mut sleep));
-            t.pass(SECOND);
-            assert!(is_over(&mut sleep));
-        }
-    }
-
-    /// `header_read_timeout_slow_writes_multiple_requests`, `http2_keep_alive_*`: each request or
-    /// ping resets the sleep, and a silent peer is noticed.
-    #[test]
-    fn a_sleep_that_is_reset_in_time_ends_after_the_last_reset() {
-        for mut t in timers() {
-            let mut sleep = Timer::sleep(&t.timer, SECOND * 5);
-            for _ in 0..3 {
-                assert!(!is_over(&mut sleep));
-                t.pass(SECOND * 3);
-                assert!(!is_over(&mut sleep));
-                Timer::reset(&t.timer, &mut sleep, Timer::now(&t.timer) + SECOND * 5);
-            }
-            t.pass(SECOND * 4);
-            assert!(!is_over(&mut sleep));
-            t.pass(SECOND);
-            assert!(is_over(&mut sleep));
-            // A sleep that has ended is used again.
-            Timer::reset(&t.timer, &mut sleep, Timer::now(&t.timer) + SECOND);
-            assert!(!is_over(&mut sleep));
-            t.pass(SECOND);
-            assert!(is_over(&mut sleep));
-        }
     }
 }

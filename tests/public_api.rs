@@ -7,14 +7,14 @@ use std::hash::Hash;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+#[cfg(feature = "async")]
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::delay_queue::{self, DelayQueue, Expired};
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key, MAX_TICKS_PER_WHEEL};
 use hashed_wheel::{
-    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, InsertError,
-    KeyedTimeouts, ManualClock, MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
+    BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock,
+    MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
 };
 
 struct Task;
@@ -43,122 +43,6 @@ fn the_timer_has_these_methods() {
     let _: fn(&HashedWheelTimer) -> Stats = HashedWheelTimer::stats;
     let _: fn(&HashedWheelTimer) -> Duration = HashedWheelTimer::tick_duration;
     let _: fn(&HashedWheelTimer) -> usize = HashedWheelTimer::ticks_per_wheel;
-}
-
-#[test]
-fn keyed_timeouts_have_these_methods() {
-    type Keyed = KeyedTimeouts<String>;
-    type Schedule = fn(&Keyed, String, fn(String), Duration) -> Result<bool, NewTimeoutError>;
-    type ScheduleAt = fn(&Keyed, String, fn(String), Instant) -> Result<bool, NewTimeoutError>;
-
-    let _: fn(&HashedWheelTimer) -> Keyed = Keyed::new;
-    let _: Schedule = Keyed::schedule;
-    let _: fn(&Keyed, &str, Duration) -> bool = Keyed::reset;
-    let _: ScheduleAt = Keyed::schedule_at;
-    let _: fn(&Keyed, &str, Instant) -> bool = Keyed::reset_at;
-    let _: fn(&Keyed, &str) -> bool = Keyed::cancel;
-    let _: fn(&Keyed, &str) -> bool = Keyed::contains;
-    let _: fn(&Keyed) -> usize = Keyed::len;
-    let _: fn(&Keyed) -> bool = Keyed::is_empty;
-    let _: fn(&Keyed) -> usize = Keyed::clear;
-    let _: fn(&Keyed) -> Keyed = Keyed::clone;
-}
-
-#[test]
-fn a_delay_queue_has_these_methods() {
-    type Queue = DelayQueue<String>;
-    type Received = Result<Expired<String>, NewTimeoutError>;
-    type ReceivedInTime = Result<Option<Expired<String>>, NewTimeoutError>;
-
-    let _: fn(&HashedWheelTimer) -> Queue = Queue::new;
-    let _: fn(&Queue, String, Duration) -> delay_queue::Key = Queue::insert;
-    let _: fn(&Queue, String, Instant) -> delay_queue::Key = Queue::insert_at;
-    let _: fn(&Queue, delay_queue::Key) -> Option<String> = Queue::remove;
-    let _: fn(&Queue, delay_queue::Key, Duration) -> bool = Queue::reset;
-    let _: fn(&Queue, delay_queue::Key, Instant) -> bool = Queue::reset_at;
-    let _: fn(&Queue, delay_queue::Key) -> Option<Instant> = Queue::deadline;
-    let _: fn(&Queue) -> Option<delay_queue::Key> = Queue::peek;
-    let _: fn(&Queue) -> usize = Queue::len;
-    let _: fn(&Queue) -> bool = Queue::is_empty;
-    let _: fn(&Queue) = Queue::clear;
-    let _: fn(&Queue) -> Vec<String> = Queue::drain;
-    let _: fn(&Queue) -> Option<Expired<String>> = Queue::try_recv;
-    let _: fn(&Queue) -> Received = Queue::recv;
-    let _: fn(&Queue, Duration) -> ReceivedInTime = Queue::recv_timeout;
-    let _: fn(&mut Queue, &mut Context<'_>) -> Poll<Received> = Queue::poll_expired;
-    let _ = async |queue: &Queue| -> Received { queue.expired().await };
-    let _: fn(&Queue) -> Queue = Queue::clone;
-
-    let _: fn(&Expired<String>) -> &String = Expired::get_ref;
-    let _: fn(&mut Expired<String>) -> &mut String = Expired::get_mut;
-    let _: fn(Expired<String>) -> String = Expired::into_inner;
-    let _: fn(&Expired<String>) -> Instant = Expired::deadline;
-    let _: fn(&Expired<String>) -> delay_queue::Key = Expired::key;
-}
-
-#[test]
-fn keyed_timeouts_with_values_have_these_methods() {
-    type Keyed = KeyedTimeouts<String, u64>;
-    type Inserted = Result<Option<u64>, InsertError<String, u64>>;
-    type Handler = fn(String, u64);
-    type BatchHandler = fn(Vec<(String, u64)>);
-    type Access = fn(&mut u64);
-    type Keep = fn(&String, &mut u64) -> bool;
-
-    let _: fn(&HashedWheelTimer, Handler) -> Keyed = Keyed::with_handler;
-    let _: fn(&HashedWheelTimer, BatchHandler) -> Keyed = Keyed::with_batch_handler;
-    let _: fn(&Keyed, String, u64, Duration) -> Inserted = Keyed::insert;
-    let _: fn(&Keyed, &str, Access) -> Option<()> = Keyed::with;
-    let _: fn(&Keyed, &str, Duration) -> bool = Keyed::touch;
-    let _: fn(&Keyed, &str) -> Option<u64> = Keyed::remove;
-    let _: fn(&Keyed, Keep) = Keyed::retain;
-    let _: fn(&Keyed, &str) -> Option<Duration> = Keyed::remaining;
-    let _: fn(&Keyed, &str) -> bool = Keyed::contains;
-    let _: fn(&Keyed) -> Vec<String> = Keyed::keys;
-    let _: fn(&Keyed) -> usize = Keyed::len;
-    let _: fn(&Keyed) -> bool = Keyed::is_empty;
-    let _: fn(&Keyed) -> usize = Keyed::clear;
-    let _: fn(&Keyed) -> Keyed = Keyed::clone;
-}
-
-#[cfg(feature = "async")]
-#[test]
-fn the_receiver_of_expired_entries_has_these_methods() {
-    use std::task::{Context, Poll};
-
-    use hashed_wheel::ExpiredEntries;
-
-    type Receiver = ExpiredEntries<String, u64>;
-    type Made = (KeyedTimeouts<String, u64>, Receiver);
-    type Received = Poll<Option<(String, u64)>>;
-
-    let _: fn(&HashedWheelTimer) -> Made = KeyedTimeouts::with_receiver;
-    let _: fn(&mut Receiver, &mut Context<'_>) -> Received = Receiver::poll_recv;
-}
-
-#[cfg(feature = "tokio")]
-#[test]
-fn tokio_executors_have_these_methods() {
-    use hashed_wheel::executor::{TokioSpawn, TokioSpawnBlocking};
-    use tokio::runtime::Handle;
-
-    let _: fn(Handle) -> TokioSpawn = TokioSpawn::new;
-    let _: fn(Handle) -> TokioSpawnBlocking = TokioSpawnBlocking::new;
-    let _: fn(Builder, TokioSpawn) -> Builder = Builder::task_executor;
-    let _: fn(Builder, TokioSpawnBlocking) -> Builder = Builder::task_executor;
-}
-
-#[cfg(feature = "rayon")]
-#[test]
-fn rayon_executors_have_these_methods() {
-    use hashed_wheel::executor::{RayonGlobal, RayonPool};
-    use rayon_core::ThreadPool;
-    use std::sync::Arc;
-
-    let _: fn(Arc<ThreadPool>) -> RayonPool = RayonPool::new;
-    let _: fn() -> RayonGlobal = RayonGlobal::default;
-    let _: fn(Builder, RayonGlobal) -> Builder = Builder::task_executor;
-    let _: fn(Builder, RayonPool) -> Builder = Builder::task_executor;
 }
 
 #[test]
@@ -300,7 +184,6 @@ fn public_types_are_send_and_sync() {
     is_send_sync::<HashedWheelTimer>();
     is_send_sync::<Timeout>();
     is_send_sync::<CancelOnDrop>();
-    is_send_sync::<ExpiredTask>();
     is_send_sync::<Driver>();
     is_send_sync::<Builder>();
     is_send_sync::<ManualClock>();
@@ -309,8 +192,6 @@ fn public_types_are_send_and_sync() {
     is_send_sync::<Key>();
     is_send_sync::<HashedWheel<String>>();
     is_send_sync::<HierarchicalWheel<String>>();
-    is_send_sync::<DelayQueue<String>>();
-    is_send_sync::<Expired<String>>();
     is_error_type::<BuildError>();
     is_error_type::<NewTimeoutError>();
 }
@@ -320,7 +201,6 @@ fn public_types_are_unwind_safe() {
     is_unwind_safe::<HashedWheelTimer>();
     is_unwind_safe::<Timeout>();
     is_unwind_safe::<CancelOnDrop>();
-    is_unwind_safe::<ExpiredTask>();
     is_unwind_safe::<Driver>();
     is_unwind_safe::<ManualClock>();
     is_unwind_safe::<Stats>();
@@ -328,8 +208,6 @@ fn public_types_are_unwind_safe() {
     is_unwind_safe::<BuildError>();
     is_unwind_safe::<HashedWheel<String>>();
     is_unwind_safe::<HierarchicalWheel<String>>();
-    is_unwind_safe::<DelayQueue<String>>();
-    is_unwind_safe::<Expired<String>>();
 }
 
 #[test]
@@ -340,16 +218,13 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_unpin::<Builder>();
     is_unpin::<HashedWheel<String>>();
     is_unpin::<HierarchicalWheel<String>>();
-    is_unpin::<DelayQueue<String>>();
 
     // `Debug` holds also for a wheel whose entries do not implement it.
     is_debug::<HashedWheel<Box<dyn Send>>>();
     is_debug::<HierarchicalWheel<Box<dyn Send>>>();
-    is_debug::<DelayQueue<Box<dyn Send>>>();
     is_debug::<HashedWheelTimer>();
     is_debug::<Timeout>();
     is_debug::<CancelOnDrop>();
-    is_debug::<ExpiredTask>();
     is_debug::<Driver>();
     is_debug::<Builder>();
     is_debug::<ManualClock>();
@@ -360,13 +235,11 @@ fn public_types_are_unpin_debug_and_some_clone() {
     is_clone::<HashedWheelTimer>();
     is_clone::<Timeout>();
     is_clone::<ManualClock>();
-    is_clone::<DelayQueue<Box<dyn Send>>>();
     is_clone::<Stats>();
     is_clone::<BuildError>();
 
     is_eq_hash::<Timeout>();
     is_eq_hash::<Key>();
-    is_eq_hash::<delay_queue::Key>();
 }
 
 #[cfg(feature = "async")]
@@ -411,7 +284,6 @@ fn async_types_have_these_methods() {
     let _: fn(&TimeoutError) -> Option<&NewTimeoutError> = |error| match error {
         TimeoutError::Elapsed => None,
         TimeoutError::Timer(error) => Some(error),
-        _ => None,
     };
     fn is_error<E: error::Error + Send + Sync + Into<io::Error> + 'static>() {}
     is_error::<TimeoutError>();

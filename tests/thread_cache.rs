@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use hashed_wheel::delay_queue::DelayQueue;
-use hashed_wheel::{Clock, Driver, HashedWheelTimer, KeyedTimeouts, Schedule, Timeout};
+use hashed_wheel::{Clock, Driver, HashedWheelTimer, Schedule, Timeout};
 
 const LATER: Duration = Duration::from_secs(60);
 
@@ -253,11 +252,7 @@ fn a_thread_can_build_and_stop_a_timer_while_it_ends() {
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
             let timer = HashedWheelTimer::new(Duration::from_millis(1), 8);
-            let queue = DelayQueue::new(&timer);
-            queue.insert((), Duration::from_millis(1));
-            queue.recv().unwrap();
-            let sessions = KeyedTimeouts::with_handler(&timer, |_: u8, ()| ());
-            sessions.insert(1, (), LATER).unwrap();
+            use_timer(&timer);
             let each_second = Schedule::at_fixed_rate(Duration::from_secs(1)).jitter(LATER);
             timer.schedule_periodic(|| (), each_second).unwrap();
             assert!(use_timer(&timer).cancel_and_wait());

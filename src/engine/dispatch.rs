@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use super::end_of_turn::EndCall;
 use super::run_end::{end_run, while_running};
 use super::shared::{DispatchedTask, Executor, Running, Shared, SharedFields, Timeout};
 use super::thread_cache;
@@ -100,23 +99,6 @@ impl Shared {
     /// The task that runs on the worker, if that is known: see `running`.
     pub(crate) fn running(&self) -> Option<Running> {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a call at the end of this turn. A task may do this only if it [runs on the
-    /// worker](crate::node::Task::RUNS_ON_WORKER).
-    pub(crate) fn at_end_of_turn(&self, call: EndCall) {
-        self.end_of_turn.push(call);
-        self.worker.set_end_calls();
-    }
-
-    /// Makes the calls that the tasks of this turn have left for its end.
-    // Not inlined: few turns have any.
-    #[inline(never)]
-    pub(super) fn make_end_calls(&self) {
-        self.worker.clear_end_calls();
-        for EndCall { name, call } in self.end_of_turn.take() {
-            self.watch(name, || self.guard("in run", || name, call));
-        }
     }
 
     /// Reads the time for statistics. The clock is user code: if it panics here, that is reported,

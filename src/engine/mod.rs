@@ -39,7 +39,6 @@ mod caller;
 mod counters;
 mod dispatch;
 mod end;
-mod end_of_turn;
 mod in_span;
 mod pending;
 mod run_end;
@@ -55,7 +54,6 @@ mod worker_lock;
 
 pub(crate) use counters::{LATENESS_BUCKETS, LatenessCounters, lateness_bound};
 pub(crate) use end::Grace;
-pub(crate) use end_of_turn::EndCall;
 pub(crate) use pending::Balance;
 pub use shared::Timeout;
 pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};

@@ -7,7 +7,6 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::counters::Counters;
-use super::end_of_turn::EndOfTurn;
 use super::pending::{Limit, PendingCounts};
 use super::sleep::Waker;
 use super::state::TimerState;
@@ -104,7 +103,6 @@ pub(crate) struct SharedFields {
     /// | `Timeout::timer` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
     /// | [`drop_handle`](Shared::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
     pub(crate) handles: AtomicUsize,
-    pub(super) end_of_turn: EndOfTurn,
     /// The threads that wait for the end of a run on the task executor.
     pub(super) run_waiters: Mutex<Vec<(usize, Unparker)>>,
     /// The task that the worker runs, if the user has set a threshold for slow tasks.
@@ -195,7 +193,6 @@ impl Shared {
             thread: Thread::new(settings.thread),
             waker: settings.waker,
             handles: AtomicUsize::new(0),
-            end_of_turn: EndOfTurn::default(),
             run_waiters: Mutex::default(),
             running: unmodelled::Mutex::default(),
             counters: Counters::default(),

@@ -160,11 +160,8 @@ impl Shared {
         let before = self.counters.worker.handed_over();
         let had_work = step(&mut worker, now) || worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
-        if self.worker.has_work_after_turn() {
-            self.make_end_calls();
-            if self.worker.is_abandoned() {
-                worker.cancel_all(self);
-            }
+        if self.worker.is_abandoned() {
+            worker.cancel_all(self);
         }
         if self.is_driven && !worker.intake.has_backlog {
             // (The thread does this before it sleeps.)

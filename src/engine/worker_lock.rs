@@ -8,15 +8,14 @@
 //! |---|---|---|---|
 //! | `holder` | own number while the lock is held, 0 before it is released | by any thread, to compare with its own number | a thread sees its own writes in order; no other thread writes its number |
 //! | `calling_hooks` | true by `cancel_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
-//! | `after_turn`, bit `ABANDONED` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker, after its turn; by a `shutdown` in place of a loop; when the driver is dropped | the first wrote it. One that reads it early waits for the lock before it drops the executor; one that reads it late leaves that to the driver's drop |
-//! | `after_turn`, bit `END_CALLS` | set by the worker in its turn, cleared by it after the turn | by the worker, after its turn | the same thread wrote it |
+//! | `abandoned` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker, after its turn; by a `shutdown` in place of a loop; when the driver is dropped | the first wrote it. One that reads it early waits for the lock before it drops the executor; one that reads it late leaves that to the driver's drop |
 //!
 //! The lock itself orders everything else. loom need not know these three, because nothing between
 //! threads depends on their values.
 
 use std::ops::{Deref, DerefMut};
 
-use crate::sync::unmodelled::{AtomicBool, AtomicU32, AtomicUsize};
+use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Mutex, MutexGuard, Ordering, thread_number};
 
 /// The thread that holds this lock is the worker, and has its state `W`.
@@ -26,15 +25,9 @@ pub(crate) struct WorkerLock<W> {
     holder: AtomicUsize,
     /// Whether the holder calls the hooks of a stopped timer.
     calling_hooks: AtomicBool,
-    /// What the worker has to do after its turn. One word, so that most turns look once.
-    after_turn: AtomicU32,
+    /// The worker itself has stopped the timer, so that it has to end what is left.
+    abandoned: AtomicBool,
 }
-
-/// The worker itself has stopped the timer, so that it has to end what is left.
-const ABANDONED: u32 = 1;
-
-/// Tasks have left calls for the end of the turn.
-const END_CALLS: u32 = 2;
 
 pub(crate) struct WorkerGuard<'a, W> {
     lock: &'a WorkerLock<W>,
@@ -47,7 +40,7 @@ impl<W> WorkerLock<W> {
             worker: Mutex::new(worker),
             holder: AtomicUsize::new(0),
             calling_hooks: AtomicBool::new(false),
-            after_turn: AtomicU32::new(0),
+            abandoned: AtomicBool::new(false),
         }
     }
 
@@ -70,27 +63,12 @@ impl<W> WorkerLock<W> {
 
     /// The worker has stopped the timer, and ends what is left after its turn.
     pub(super) fn set_abandoned(&self) {
-        self.after_turn.fetch_or(ABANDONED, Ordering::Relaxed);
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 
     /// For the worker: whether it has stopped the timer.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.after_turn.load(Ordering::Relaxed) & ABANDONED != 0
-    }
-
-    /// For a task on the worker: it has left a call for the end of the turn.
-    pub(super) fn set_end_calls(&self) {
-        self.after_turn.fetch_or(END_CALLS, Ordering::Relaxed);
-    }
-
-    /// For the worker: the calls are made.
-    pub(super) fn clear_end_calls(&self) {
-        self.after_turn.fetch_and(!END_CALLS, Ordering::Relaxed);
-    }
-
-    /// For the worker: whether there is anything to do after this turn.
-    pub(super) fn has_work_after_turn(&self) -> bool {
-        self.after_turn.load(Ordering::Relaxed) != 0
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     /// The worker begins to call the hooks of a stopped timer.
@@ -122,23 +100,5 @@ impl<W> Deref for WorkerGuard<'_, W> {
 impl<W> DerefMut for WorkerGuard<'_, W> {
     fn deref_mut(&mut self) -> &mut W {
         &mut self.worker
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_are_to_be_made_until_they_are_made() {
-        let lock = WorkerLock::new(());
-        assert!(!lock.has_work_after_turn());
-        lock.set_end_calls();
-        assert!(lock.has_work_after_turn() && !lock.is_abandoned());
-        lock.clear_end_calls();
-        assert!(!lock.has_work_after_turn());
-        lock.set_abandoned();
-        lock.clear_end_calls();
-        assert!(lock.has_work_after_turn() && lock.is_abandoned());
     }
 }

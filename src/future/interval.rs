@@ -51,9 +51,6 @@ pub struct Interval {
     sleep: Sleep,
     /// When the last tick was delivered, if the deadline of the next one is not computed yet.
     delivered: Option<u64>,
-    /// For the stream: it has returned its last item.
-    #[cfg(feature = "stream")]
-    pub(crate) has_ended: bool,
 }
 
 impl Interval {
@@ -61,13 +58,7 @@ impl Interval {
         let time = &shared.time;
         let recurrence = schedule.begin(time.now_or_soon(), |start| time.at(start)).ok();
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
-        Self {
-            recurrence,
-            sleep: Sleep::until(shared, first),
-            delivered: None,
-            #[cfg(feature = "stream")]
-            has_ended: false,
-        }
+        Self { recurrence, sleep: Sleep::until(shared, first), delivered: None }
     }
 
     /// Waits for the next tick. `tokio::time::Interval::tick`.

@@ -78,6 +78,8 @@ impl<F: Future> Future for WithTimeout<F> {
 
 /// Why a future with a [time limit](crate::HashedWheelTimer::timeout) ended without its output.
 ///
+/// There is no third reason, so a `match` on the two needs no other arm.
+///
 /// # Examples
 ///
 /// ```
@@ -97,7 +99,6 @@ impl<F: Future> Future for WithTimeout<F> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum TimeoutError {
     /// The delay was over before the future was ready.
     Elapsed,

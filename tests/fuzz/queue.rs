@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use hashed_wheel::delay_queue::{DelayQueue, Expired, Key};
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_util::delay_queue::{DelayQueue, Expired, Key};
 
 use super::{Kind, MAX_TIMEOUTS, Model, NEVER, Phase, Script, State};
 

@@ -10,17 +10,15 @@
 //! such as `Debug` and reports.
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
-mod keyed;
 mod periodic;
 mod queue;
 mod refused;
 mod several;
-#[cfg(feature = "async")]
 mod sleeps;
 mod values;
 mod whole;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -28,8 +26,7 @@ use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::{
-    Clock, Driver, Ending, ExpiredTask, HashedWheelTimer, KeyedTimeouts, ManualClock, NewTimeoutError,
-    Timeout, TimerTask,
+    Clock, Driver, Ending, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
 
 use self::periodic::PeriodicModel;
@@ -134,12 +131,9 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
         stopping: BTreeSet::new(),
         returned: HashSet::new(),
         returned_hidden: 0,
-        keyed: None,
-        keys: BTreeMap::new(),
         values: None,
         delay_queue: None,
         live_values: Arc::default(),
-        #[cfg(feature = "async")]
         sleepers: Vec::new(),
         queue: Vec::new(),
         policy: if has_executor { policy } else { Policy::Drop },
@@ -175,7 +169,6 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
     let (timer, driver) = builder.clock(clock).build_driven().unwrap();
     {
         let mut model = script.model();
-        model.keyed = (has & 32 > 0).then(|| KeyedTimeouts::new(&timer));
         model.values = ValuesModel::new(output, &timer);
         model.delay_queue = (has & 128 > 0).then(|| QueueModel::new(&timer));
         model.handles.push(timer);
@@ -206,9 +199,7 @@ enum Kind {
     /// A task, and its handle unless that was dropped.
     Task(Option<Timeout>),
     Periodic(PeriodicModel),
-    /// A task with this key.
-    Keyed(u8),
-    /// An entry of the map with values.
+    /// An entry of the map.
     Value {
         key: u8,
         /// It expires without a call of the user's code.
@@ -218,7 +209,6 @@ enum Kind {
     Retry(usize),
     /// Wakes a consumer of the queue.
     Alarm,
-    #[cfg(feature = "async")]
     Sleep,
 }
 
@@ -261,7 +251,7 @@ impl Record {
     /// Has no handle that would tell the executor's model which timeout has expired.
     fn is_hidden(&self) -> bool {
         match self.kind {
-            Kind::Periodic(_) | Kind::Keyed(_) | Kind::Retry(_) => true,
+            Kind::Periodic(_) | Kind::Retry(_) => true,
             Kind::Value { is_silent, .. } => !is_silent,
             _ => false,
         }
@@ -353,15 +343,11 @@ struct Model {
     /// The number of further timeouts that the `stop` has ended, which have no handle.
     returned_hidden: usize,
     /// Counts as a handle of the timer and is dropped before the last handle.
-    keyed: Option<KeyedTimeouts<u8>>,
-    /// The timeout of each key. It is pending, or in the executor's queue.
-    keys: BTreeMap<u8, usize>,
     values: Option<ValuesModel>,
     /// Counts as a handle of the timer and is dropped before the last handle.
     delay_queue: Option<QueueModel>,
     /// Each value of the queue has a reference.
     live_values: Arc<()>,
-    #[cfg(feature = "async")]
     sleepers: Vec<sleeps::Sleeper>,
     /// The tasks that the executor has kept.
     queue: Vec<(usize, ExpiredTask)>,
@@ -831,9 +817,8 @@ impl Script {
             204 => self.stop(),
             205 => self.shutdown(),
             206..218 => self.schedule_periodic(),
-            #[cfg(feature = "async")]
             218..244 => self.use_sleeper(choice - 218),
-            244..=255 => self.use_key(choice - 244),
+            244..=255 => self.use_value_map(choice - 240),
             _ => self.advance_clock(),
         }
     }
@@ -1049,7 +1034,6 @@ impl Script {
     /// The drop of the last handle stops the timer.
     fn drop_handle(&self) {
         if self.model().handles.len() == 1 {
-            self.drop_keyed();
             self.drop_values();
             self.drop_queue();
         }
@@ -1360,10 +1344,8 @@ impl Script {
         }
         self.check();
 
-        self.drop_keyed();
         self.end_values();
         self.drop_queue();
-        #[cfg(feature = "async")]
         self.drop_sleepers();
         let (handles, any, records) = {
             let mut model = self.model();

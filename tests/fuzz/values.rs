@@ -1,20 +1,16 @@
-//! Compares a map whose entries have values with a map from each key to its timeout. Expired
-//! entries go to a handler, to a handler of batches, or to a receiver.
+//! Compares an expiring map with a map from each key to its timeout. Expired entries go to a
+//! handler or to a receiver.
 //!
-//! In a batch, and to a receiver, they go without a call of the user's code. So the model looks for
-//! them whenever the timer calls back: see `settle_values`.
+//! To a receiver they go without a call of the user's code. So the model looks for them whenever
+//! the timer calls back: see `settle_values`.
 
 use std::collections::{BTreeMap, BTreeSet};
-#[cfg(feature = "async")]
 use std::sync::Arc;
-#[cfg(feature = "async")]
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-#[cfg(feature = "async")]
 use std::task::{Context, Poll, Wake, Waker};
 
-#[cfg(feature = "async")]
-use hashed_wheel::ExpiredEntries;
-use hashed_wheel::{HashedWheelTimer, KeyedTimeouts};
+use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_util::{ExpiredEntries, ExpiringMap};
 
 use super::{Kind, Model, Phase, Script, State, Task};
 
@@ -22,13 +18,12 @@ const KEYS: u64 = 4;
 
 pub(super) struct ValuesModel {
     /// Counts as a handle of the timer and is dropped before the last handle.
-    map: Option<KeyedTimeouts<u8, Task>>,
+    map: Option<ExpiringMap<u8, Task>>,
     output: Output,
     /// The timeout of each key. It is pending, or in the executor's queue.
     keys: BTreeMap<u8, usize>,
     /// The entries that have expired and were not delivered, in the order in which they expired.
     expired: Vec<usize>,
-    #[cfg(feature = "async")]
     receiver: Option<Receiver>,
 }
 
@@ -36,12 +31,9 @@ pub(super) struct ValuesModel {
 #[derive(Clone, Copy, PartialEq)]
 enum Output {
     Handler,
-    Batch,
-    #[cfg(feature = "async")]
     Receiver,
 }
 
-#[cfg(feature = "async")]
 struct Receiver {
     entries: ExpiredEntries<u8, Task>,
     task: Arc<ReceiverTask>,
@@ -52,11 +44,9 @@ struct Receiver {
 }
 
 /// The task of an executor that polls the receiver.
-#[cfg(feature = "async")]
 #[derive(Default)]
 struct ReceiverTask(AtomicUsize);
 
-#[cfg(feature = "async")]
 impl Wake for ReceiverTask {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
@@ -71,15 +61,12 @@ impl ValuesModel {
             output,
             keys: BTreeMap::new(),
             expired: Vec::new(),
-            #[cfg(feature = "async")]
             receiver: None,
         };
         match choice {
-            1 => Some(model(KeyedTimeouts::with_handler(timer, Task::run_value), Output::Handler)),
-            2 => Some(model(KeyedTimeouts::with_batch_handler(timer, run_batch), Output::Batch)),
-            #[cfg(feature = "async")]
-            3 => {
-                let (map, entries) = KeyedTimeouts::with_receiver(timer);
+            1 => Some(model(ExpiringMap::with_handler(timer, Task::run_value), Output::Handler)),
+            2 | 3 => {
+                let (map, entries) = ExpiringMap::with_receiver(timer);
                 let receiver = Receiver { entries, task: Arc::default(), is_waiting: false, wakes: 0 };
                 Some(Self { receiver: Some(receiver), ..model(map, Output::Receiver) })
             }
@@ -88,12 +75,25 @@ impl ValuesModel {
     }
 
     /// Removes the timeout of a key, if it is this one.
-    pub(super) fn free_key(&mut self, key: u8, id: usize) -> bool {
+    fn free_key(&mut self, key: u8, id: usize) -> bool {
         self.keys.get(&key) == Some(&id) && self.keys.remove(&key).is_some()
     }
 }
 
 impl Model {
+    /// With an executor, at most one timeout without a handle may be pending. The executor's model
+    /// could not tell two of them apart.
+    ///
+    /// `replaced` is the timeout whose place a new one takes.
+    pub(super) fn has_room_for_hidden(&self, max: usize, replaced: Option<usize>) -> bool {
+        let is_other = |id: &&usize| {
+            let record = &self.records[**id];
+            record.is_periodic() || self.has_executor && record.is_hidden() && Some(**id) != replaced
+        };
+        let max = if self.has_executor { 1 } else { max };
+        self.pending.iter().filter(is_other).count() < max && self.has_room()
+    }
+
     /// Finds the entries that have expired since the last call without a call of the user's code:
     /// their keys are free.
     pub(super) fn settle_values(&mut self) {
@@ -103,7 +103,7 @@ impl Model {
         }
         // The values of those that a stop in progress has ended are dropped.
         let has_expired = |key: &u8, id: &usize| {
-            self.pending.contains(id) && !self.records[*id].task_is_dropped && !map.contains(key)
+            self.pending.contains(id) && !self.records[*id].task_is_dropped && !map.contains_key(key)
         };
         let expired = keys.iter().filter(|(key, id)| has_expired(key, id));
         let mut expired: Vec<_> = expired.map(|(_, &id)| (self.records[id].due, id)).collect();
@@ -119,9 +119,14 @@ impl Model {
         }
         if !expired.is_empty() {
             self.fired.is_tick_uncertain = is_tick_uncertain;
-            #[cfg(feature = "async")]
             self.expect_wake();
         }
+    }
+
+    /// Frees the key of this timeout, if the key is still its own.
+    pub(super) fn free_key(&mut self, id: usize) -> bool {
+        let Kind::Value { key, .. } = self.records[id].kind else { return false };
+        self.values.as_mut().is_some_and(|values| values.free_key(key, id))
     }
 
     fn values(&mut self) -> &mut ValuesModel {
@@ -129,7 +134,6 @@ impl Model {
     }
 
     /// Entries have gone to the receiver, if there is one.
-    #[cfg(feature = "async")]
     fn expect_wake(&mut self) {
         let Some(receiver) = &mut self.values().receiver else { return };
         receiver.wakes += usize::from(std::mem::take(&mut receiver.is_waiting));
@@ -167,9 +171,6 @@ impl Model {
     /// After a turn.
     pub(super) fn check_values(&mut self) {
         self.settle_values();
-        if let Some(ValuesModel { output: Output::Batch, expired, .. }) = &self.values {
-            assert!(expired.is_empty(), "a batch was not delivered at the end of its turn");
-        }
     }
 }
 
@@ -182,7 +183,6 @@ impl Script {
         let Some(values) = model.values.as_ref().filter(|_| !is_draining) else { return };
         let Some(map) = values.map.clone() else {
             drop(model);
-            #[cfg(feature = "async")]
             self.receive();
             return;
         };
@@ -194,7 +194,6 @@ impl Script {
             9 | 10 => self.remove(&map, key),
             11 => self.check_map(&map, key),
             12 => self.retain(&map, key),
-            #[cfg(feature = "async")]
             13..15 => self.receive(),
             _ if key == 0 => {
                 drop(map);
@@ -207,7 +206,7 @@ impl Script {
         }
     }
 
-    fn insert(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+    fn insert(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let mut model = self.model();
         let is_silent = model.values().output != Output::Handler;
         let replaced = model.values().keys.get(&key).copied();
@@ -234,7 +233,7 @@ impl Script {
         }
     }
 
-    fn touch(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+    fn touch(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let mut model = self.model();
         let delay = model.delay();
         let id = model.values().keys.get(&key).copied().filter(|id| model.pending.contains(id));
@@ -246,7 +245,7 @@ impl Script {
         assert_eq!(map.touch(&key, delay), id.is_some());
     }
 
-    fn remove(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+    fn remove(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let expected = self.model().remove_value(key);
         let removed = map.remove(&key);
         assert_eq!(removed.as_ref().map(|task| task.id), expected);
@@ -254,19 +253,19 @@ impl Script {
         assert!(expected.is_none_or(|id| self.model().records[id].task_is_dropped));
     }
 
-    fn check_map(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+    fn check_map(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let mut model = self.model();
         let id = model.values().keys.get(&key).copied();
         let keys: BTreeSet<_> = model.values().keys.keys().copied().collect();
         assert_eq!((map.len(), map.is_empty()), (keys.len(), keys.is_empty()));
         assert_eq!(map.keys().into_iter().collect::<BTreeSet<_>>(), keys);
-        assert_eq!((map.contains(&key), map.with(&key, |task| task.id)), (id.is_some(), id));
+        assert_eq!((map.contains_key(&key), map.with(&key, |task| task.id)), (id.is_some(), id));
         let remaining = id.map(|id| model.remaining(id));
         assert_eq!(map.remaining(&key), remaining);
     }
 
     /// Removes the keys up to this one.
-    fn retain(&self, map: &KeyedTimeouts<u8, Task>, key: u8) {
+    fn retain(&self, map: &ExpiringMap<u8, Task>, key: u8) {
         let removed: Vec<_> = (0..=key).filter_map(|key| self.model().remove_value(key)).collect();
         map.retain(|kept, _| *kept > key);
         let model = self.model();
@@ -274,7 +273,6 @@ impl Script {
     }
 
     /// Polls the receiver, perhaps by another task than before.
-    #[cfg(feature = "async")]
     fn receive(&self) {
         let mut model = self.model();
         let is_another = model.bytes.up_to(1) == 1;
@@ -305,7 +303,6 @@ impl Script {
         let Some(values) = &mut model.values else { return };
         let map = values.map.take();
         model.remove_all_values();
-        #[cfg(feature = "async")]
         if map.is_some() {
             // The end of the map wakes a task that waits.
             model.expect_wake();
@@ -317,22 +314,17 @@ impl Script {
     /// Drops the map, and receives what is left.
     pub(super) fn end_values(&self) {
         self.drop_values();
-        #[cfg(feature = "async")]
         while self.model().values.as_ref().is_some_and(|values| !values.expired.is_empty()) {
             self.receive();
         }
         let values = self.model().values.take();
-        #[cfg(feature = "async")]
         if let Some(Receiver { entries, task, .. }) = values.and_then(|values| values.receiver) {
             drop(entries);
             assert_eq!(std::sync::Arc::strong_count(&task), 1, "a waker was leaked");
         }
-        #[cfg(not(feature = "async"))]
-        drop(values);
     }
 }
 
-#[cfg(feature = "async")]
 impl Receiver {
     /// The receiver has the waker of a task that waits, and has woken it once if an entry came.
     fn check(&self) {
@@ -342,21 +334,8 @@ impl Receiver {
     }
 }
 
-/// The handler of batches.
-fn run_batch(entries: Vec<(u8, Task)>) {
-    assert!(!entries.is_empty());
-    {
-        let mut model = entries[0].1.script.model();
-        model.settle_values();
-        // All of them, because a panic of the first drops the others.
-        entries.iter().for_each(|(key, task)| model.deliver(task.id, *key));
-        assert!(model.values().expired.is_empty(), "an entry of this turn is not in the batch");
-    }
-    entries.into_iter().for_each(|(_, task)| task.act());
-}
-
 impl Task {
-    /// The handler of single entries.
+    /// The handler of entries.
     fn run_value(key: u8, task: Self) {
         {
             let mut model = task.script.model();

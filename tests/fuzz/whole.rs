@@ -12,9 +12,8 @@ impl Model {
     /// others.
     fn is_for_cancel_all(&self, id: usize) -> bool {
         match self.records[id].kind {
-            Kind::Task(_) | Kind::Periodic(_) | Kind::Keyed(_) | Kind::Value { .. } | Kind::Retry(_) => true,
+            Kind::Task(_) | Kind::Periodic(_) | Kind::Value { .. } | Kind::Retry(_) => true,
             Kind::Alarm => false,
-            #[cfg(feature = "async")]
             Kind::Sleep => false,
         }
     }

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::TimeoutError;
-use hashed_wheel::delay_queue::DelayQueue;
+use hashed_wheel_util::delay_queue::DelayQueue;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::caught::caught;

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{ExpiredEntries, HashedWheelTimer, KeyedTimeouts, NewTimeoutError};
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_util::{ExpiredEntries, ExpiringMap};
 use tokio::runtime::Handle;
 
 use crate::calls::Calls;
@@ -30,7 +31,7 @@ const BATCH: usize = 256;
 /// The held locks of a client that have to be renewed.
 pub(crate) struct Watchdog {
     groups: Mutex<HashMap<GroupKey, Group>>,
-    due: KeyedTimeouts<GroupKey, ()>,
+    due: ExpiringMap<GroupKey, ()>,
     calls: Arc<Calls>,
     runtime: Handle,
 }
@@ -85,7 +86,7 @@ impl Group {
 impl Watchdog {
     /// Starts a watchdog, which runs until it is dropped.
     pub(crate) fn start(calls: &Arc<Calls>, timer: &HashedWheelTimer, runtime: &Handle) -> Arc<Self> {
-        let (due, expired) = KeyedTimeouts::with_receiver(timer);
+        let (due, expired) = ExpiringMap::with_receiver(timer);
         let (groups, calls) = (Mutex::default(), Arc::clone(calls));
         let watchdog = Arc::new(Self { groups, due, calls, runtime: runtime.clone() });
         runtime.spawn(run(Arc::downgrade(&watchdog), expired));

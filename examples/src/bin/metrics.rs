@@ -26,6 +26,7 @@ use clap::Parser;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Stats, Timeout};
 use hashed_wheel_examples::top::Top;
 use hashed_wheel_examples::{Verdict, rounded};
+use hashed_wheel_util::metrics::publish;
 use indicatif::HumanCount;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
@@ -91,7 +92,7 @@ impl Metrics {
 
     /// Publishes the timer's current numbers and returns the page.
     fn page(&self) -> String {
-        self.timer.stats().publish(NAME);
+        publish(&self.timer.stats(), NAME);
         self.prometheus.render()
     }
 

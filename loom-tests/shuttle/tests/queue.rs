@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, Wake, Waker};
 
-use hashed_wheel_over_shuttle::delay_queue::{DelayQueue, Expired, Key};
+use hashed_wheel_over_shuttle::util::delay_queue::{DelayQueue, Expired, Key};
 
 use super::*;
 

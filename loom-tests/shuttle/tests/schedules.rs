@@ -630,7 +630,6 @@ mutants! { is_detected_by;
     detects_queue_reset_without_notify: queue::no_value_is_forgotten, "QueueResetWithoutNotify";
     detects_removed_item_starts: mixed::all_operations_end_once, "RemovedItemStarts";
     detects_expired_entry_does_not_wake: mixed::all_operations_end_once, "ExpiredEntryDoesNotWake";
-    detects_batch_of_one: mixed::all_operations_end_once, "BatchOfOne";
     detects_cancel_all_ignores_lanes: whole::each_cancel_all_counts_what_it_cancels, "CancelAllIgnoresLanes";
     detects_refused_task_is_not_offered_again:
         whole::each_cancel_all_counts_what_it_cancels, "RefusedTaskIsNotOfferedAgain";
@@ -639,6 +638,6 @@ mutants! { is_detected_by;
 
 mutants! { is_detected_by_many_seeds;
     detects_shutdown_ignores_registered: mixed::all_operations_end_once, "ShutdownIgnoresRegistered";
-    detects_keyed_replace_in_two_steps: mixed::all_operations_end_once, "KeyedReplaceInTwoSteps";
+    detects_replace_in_two_steps: mixed::all_operations_end_once, "ReplaceInTwoSteps";
     detects_wait_for_no_turn: whole::each_cancel_all_counts_what_it_cancels, "WaitForNoTurn";
 }

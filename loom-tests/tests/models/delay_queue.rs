@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use hashed_wheel::delay_queue::{DelayQueue, Expired};
+use hashed_wheel::util::delay_queue::{DelayQueue, Expired};
 
 use super::wakers::Poller;
 use super::*;

@@ -104,12 +104,12 @@
 //! | | stop | `wakers::poll_with_another_waker_in_lane_is_ended_by_stop`, `wakers::poll_with_another_waker_in_wheel_is_ended_by_stop`; –: the drops end in a stop |
 //! | reset of a future to a time that has passed | turn, stop | `wakers::reset_to_past_or_expiry_wakes_the_task`, `wakers::reset_to_past_or_stop_wakes_the_task`; otherwise it is a cancel |
 //! | drop of a future | turn, stop | `wakers::drop_or_expiry_ends_the_sleep`, `wakers::drop_or_stop_ends_the_sleep`; otherwise it is a cancel |
-//! | by key: schedule | schedule, expiry, stop | `keyed::one_of_two_schedules_of_a_key_remains`, `keyed::replacement_or_expiry_wins`, `keyed::task_that_starts_before_schedule_returns_runs_once`, `keyed::task_that_starts_before_schedule_returns_replaces_the_current_item`, `keyed::schedule_during_stop_leaves_nothing`, `keyed::replacement_during_stop_leaves_nothing` |
-//! | by key: cancel, reset | expiry | `keyed::cancel_or_expiry_wins`, `keyed::reset_in_time_moves_the_deadline` |
-//! | by key, with values: insert, touch, remove | expiry | `keyed::value_goes_to_insert_or_to_the_handler`, `keyed::insert_returns_the_value_that_its_early_expiry_has_replaced`, `keyed::value_goes_to_remove_or_to_the_handler` |
-//! | by key, with values: touch | insert | `keyed::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
-//! | by key, with values: insert | stop | `keyed::rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop` |
-//! | poll of the receiver of expired entries | expiry, last drop of the map | `keyed::receiver_has_the_entry_or_is_woken`, `keyed::receiver_sees_the_end_of_the_map_or_is_woken` |
+//! | map: insert | schedule, expiry, stop | `expiring_map::one_of_two_schedules_of_a_key_remains`, `expiring_map::replacement_or_expiry_wins`, `expiring_map::task_that_starts_before_schedule_returns_runs_once`, `expiring_map::task_that_starts_before_schedule_returns_replaces_the_current_item`, `expiring_map::schedule_during_stop_leaves_nothing`, `expiring_map::replacement_during_stop_leaves_nothing` |
+//! | map: remove, touch | expiry | `expiring_map::cancel_or_expiry_wins`, `expiring_map::reset_in_time_moves_the_deadline` |
+//! | map: insert, touch, remove | expiry | `expiring_map::value_goes_to_insert_or_to_the_handler`, `expiring_map::insert_returns_the_value_that_its_early_expiry_has_replaced`, `expiring_map::value_goes_to_remove_or_to_the_handler` |
+//! | map: touch | insert | `expiring_map::touch_moves_the_deadline_of_an_entry_or_of_its_replacement` |
+//! | map: insert | stop | `expiring_map::rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop` |
+//! | poll of the receiver of expired entries | expiry, last drop of the map | `expiring_map::receiver_has_the_entry_or_is_woken`, `expiring_map::receiver_sees_the_end_of_the_map_or_is_woken` |
 //! | by key: clear, retain, last drop | expiry | –: the same as a cancel by key, under the same lock |
 //! | queue of values: poll, receive | insert, reset | `delay_queue::insert_wakes_a_consumer_that_waits`, `delay_queue::insert_wakes_a_thread_that_waits`, `delay_queue::earlier_value_is_awaited`, `delay_queue::earlier_reset_is_awaited` |
 //! | | poll, drop of a consumer | `delay_queue::two_values_wake_two_consumers`, `delay_queue::dropped_consumer_passes_its_wake_up_on` |
@@ -156,8 +156,8 @@ mod delay_queue;
 mod dispatch;
 mod endings;
 mod ends;
+mod expiring_map;
 mod explore;
-mod keyed;
 mod lanes;
 mod limit;
 mod orders;

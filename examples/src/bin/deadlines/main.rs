@@ -30,10 +30,10 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use hashed_wheel::client::Policy;
 use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
 use hashed_wheel_examples::{Verdict, rounded};
+use hashed_wheel_util::client::Policy;
 use indicatif::HumanCount;
 
 use crate::trial::{CALLS_PER_RETRY, Load, Outcome, RESERVE};

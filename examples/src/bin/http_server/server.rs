@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_util::HyperTimer;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,7 +23,7 @@ pub(crate) struct Limits {
 pub(crate) async fn serve(listener: TcpListener, timer: HashedWheelTimer, limits: Limits) -> io::Result<()> {
     // hyper's own timeouts need only the timer.
     let mut http = http1::Builder::new();
-    http.timer(timer.clone()).header_read_timeout(limits.header);
+    http.timer(HyperTimer::new(&timer)).header_read_timeout(limits.header);
     loop {
         let (stream, _) = listener.accept().await?;
         let timer = timer.clone();

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use hashed_wheel::{HashedWheelTimer, Stats};
 use hashed_wheel_examples::On;
 use hashed_wheel_examples::process::{self, cpu_time};
+use hashed_wheel_util::HyperTimer;
 use hyper_util::rt::TokioTimer;
 use tokio::net::TcpSocket;
 use tokio::runtime::{self, Runtime};
@@ -59,7 +60,7 @@ pub(crate) fn main(on: On, tick: Duration) -> io::Result<()> {
 }
 
 fn on_wheel(runtime: &Runtime, timer: HashedWheelTimer) -> io::Result<()> {
-    run(runtime, timer.clone(), timer.clone(), || timer.stats())
+    run(runtime, timer.clone(), HyperTimer::new(&timer), || timer.stats())
 }
 
 fn run<T: Timers>(

@@ -1,9 +1,9 @@
-//! Timeouts by key, with and without values. Expired values go to a handler, to a handler of
-//! batches, or to a receiver that threads poll.
+//! Two expiring maps. Expired values of the first go to a handler, those of the second to a handler
+//! or to a receiver that threads poll.
 
 use std::task::{Context, Poll, Waker};
 
-use hashed_wheel_over_shuttle::{ExpiredEntries, KeyedTimeouts};
+use hashed_wheel_over_shuttle::util::{ExpiredEntries, ExpiringMap};
 
 use super::sleeps::Poller;
 
@@ -12,18 +12,17 @@ use super::*;
 /// Few keys, so that threads contend for them. Each of the two maps has two.
 pub(super) const KEYS: usize = 4;
 
-/// Whether the items of a key are values of a map. Those of the other keys are captured by tasks.
-fn has_value(key: usize) -> bool {
+/// Whether the items of a key are in the second map.
+fn is_in_second(key: usize) -> bool {
     key % 2 == 1
 }
 
 #[derive(Clone)]
 pub(super) struct Keys {
-    keyed: KeyedTimeouts<usize>,
-    /// A map with values, for some of the keys.
-    values: KeyedTimeouts<usize, Item>,
-    /// Where the values of that map go, if they do not go to a handler. A thread takes it out to
-    /// poll it.
+    first: ExpiringMap<usize, Item>,
+    second: ExpiringMap<usize, Item>,
+    /// Where the values of the second map go, if they do not go to a handler. A thread takes it out
+    /// to poll it.
     receiver: Arc<Mutex<Option<Receiver>>>,
     items: Arc<[Items; KEYS]>,
 }
@@ -48,7 +47,6 @@ struct Items {
     drops: AtomicUsize,
 }
 
-/// The value that the task of an item captures.
 struct Item {
     key: usize,
     items: Arc<[Items; KEYS]>,
@@ -70,20 +68,16 @@ impl Drop for Item {
 impl Keys {
     pub(super) fn new(timer: &HashedWheelTimer, random: &mut Rng) -> Self {
         let mut receiver = None;
-        let values = match random.u8(0..3) {
-            0 => KeyedTimeouts::with_handler(timer, |key, item: Item| item.run(key)),
-            1 => KeyedTimeouts::with_batch_handler(timer, |batch: Vec<(usize, Item)>| {
-                assert!(!batch.is_empty());
-                batch.into_iter().for_each(|(key, item)| item.run(key));
-            }),
-            _ => {
-                let (values, entries) = KeyedTimeouts::with_receiver(timer);
-                receiver = Some(Receiver { entries, waiting: None });
-                values
-            }
+        let with_handler = || ExpiringMap::with_handler(timer, |key, item: Item| item.run(key));
+        let second = if random.bool() {
+            with_handler()
+        } else {
+            let (map, entries) = ExpiringMap::with_receiver(timer);
+            receiver = Some(Receiver { entries, waiting: None });
+            map
         };
         let receiver = Arc::new(Mutex::new(receiver));
-        Self { keyed: KeyedTimeouts::new(timer), values, receiver, items: Arc::default() }
+        Self { first: with_handler(), second, receiver, items: Arc::default() }
     }
 
     /// Polls the receiver, by another task than before.
@@ -107,16 +101,15 @@ impl Keys {
         }
     }
 
+    fn map(&self, key: usize) -> &ExpiringMap<usize, Item> {
+        if is_in_second(key) { &self.second } else { &self.first }
+    }
+
     pub(super) fn schedule(&self, scenario: &Scenario, key: usize, delay: Duration) {
         let item = Item { key, items: Arc::clone(&self.items) };
         let items = &self.items[key];
-        let scheduled = if has_value(key) {
-            let inserted = self.values.insert(key, item, delay);
-            inserted.map(|replaced| replaced.is_some()).map_err(NewTimeoutError::from)
-        } else {
-            self.keyed.schedule(key, move |key| item.run(key), delay)
-        };
-        match scheduled {
+        let inserted = self.map(key).insert(key, item, delay);
+        match inserted.map(|replaced| replaced.is_some()).map_err(NewTimeoutError::from) {
             Ok(has_replaced) => {
                 items.accepted.fetch_add(1, Relaxed);
                 items.replaced.fetch_add(usize::from(has_replaced), Relaxed);
@@ -129,14 +122,12 @@ impl Keys {
     }
 
     pub(super) fn cancel(&self, key: usize) {
-        let is_cancelled =
-            if has_value(key) { self.values.remove(&key).is_some() } else { self.keyed.cancel(&key) };
+        let is_cancelled = self.map(key).remove(&key).is_some();
         self.items[key].cancelled.fetch_add(usize::from(is_cancelled), Relaxed);
     }
 
     pub(super) fn reset(&self, key: usize, delay: Duration) {
-        let is_reset =
-            if has_value(key) { self.values.touch(&key, delay) } else { self.keyed.reset(&key, delay) };
+        let is_reset = self.map(key).touch(&key, delay);
         self.items[key].resets.fetch_add(usize::from(is_reset), Relaxed);
     }
 
@@ -144,7 +135,7 @@ impl Keys {
     /// replaced or cancelled.
     pub(super) fn check(&self, max_lost: usize) -> Counts {
         self.receive_rest();
-        assert!(self.keyed.is_empty() && self.values.is_empty(), "each key is free");
+        assert!(self.first.is_empty() && self.second.is_empty(), "each key is free");
         let (mut counts, mut lost) = (Counts::default(), 0);
         for items in &*self.items {
             let Items { accepted, rejected, runs, received, replaced, cancelled, resets, drops } = items;

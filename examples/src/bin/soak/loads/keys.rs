@@ -1,4 +1,4 @@
-//! Timeouts by key, in three kinds of maps. All threads that use a timer share its maps.
+//! Expiring maps of three kinds. All threads that use a timer share its maps.
 //!
 //! The threads contend for a few keys. Their tasks may be replaced, cancelled or reset at any time,
 //! so most of them do not live until they are due. Other keys are used once. Nothing ends those
@@ -10,7 +10,8 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hashed_wheel::{ExpiredEntries, HashedWheelTimer, KeyedTimeouts, NewTimeoutError};
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_util::{ExpiredEntries, ExpiringMap};
 
 use super::{A_DAY, Load, TIMEOUT, delay, short_delay};
 use crate::Sabotage;
@@ -26,76 +27,66 @@ const ANY_DEADLINE: u32 = 8;
 /// How many keys that are used once may be pending in a map.
 const MAX_AWAITED: usize = 100;
 
+/// How many entries a receiver takes at a time.
+const MANY: usize = 100;
+
+/// A map, and where its expired entries go.
 #[derive(Clone)]
-enum Map {
-    /// The end of each key calls a task.
-    Tasks(KeyedTimeouts<u32>),
-    /// A handler gets the entries that expire in one turn.
-    Batched(KeyedTimeouts<u32, Entry>),
-    /// A receiver gets the entries that expire.
-    Received(KeyedTimeouts<u32, Entry>, Arc<Mutex<ExpiredEntries<u32, Entry>>>),
+struct Map {
+    entries: ExpiringMap<u32, Entry>,
+    /// `None`: to a handler.
+    receiver: Option<Arc<Mutex<ExpiredEntries<u32, Entry>>>>,
+    /// Whether the receiver takes many at a time.
+    takes_many: bool,
 }
 
 impl Map {
     fn new(kind: Kind, timer: &HashedWheelTimer) -> Self {
-        let expire = |(_, entry): (u32, Entry)| entry.expire();
-        match kind {
-            Kind::Batched => Self::Batched(KeyedTimeouts::with_batch_handler(timer, move |batch| {
-                batch.into_iter().for_each(expire);
-            })),
-            Kind::Received => {
-                let (map, expired) = KeyedTimeouts::with_receiver(timer);
-                Self::Received(map, Arc::new(Mutex::new(expired)))
-            }
-            _ => Self::Tasks(KeyedTimeouts::new(timer)),
+        if matches!(kind, Kind::Batched | Kind::Received) {
+            let (entries, expired) = ExpiringMap::with_receiver(timer);
+            let receiver = Some(Arc::new(Mutex::new(expired)));
+            Self { entries, receiver, takes_many: kind == Kind::Batched }
+        } else {
+            let entries = ExpiringMap::with_handler(timer, |_, entry: Entry| entry.expire());
+            Self { entries, receiver: None, takes_many: false }
         }
     }
 
     /// Returns whether it has replaced another entry, which is cancelled.
     fn schedule(&self, key: u32, entry: Entry, delay: Duration) -> Result<bool, NewTimeoutError> {
-        match self {
-            Self::Tasks(map) => map.schedule(key, |_| entry.expire(), delay),
-            Self::Batched(map) | Self::Received(map, _) => {
-                Ok(map.insert(key, entry, delay).map(|replaced| replaced.is_some())?)
-            }
-        }
+        Ok(self.entries.insert(key, entry, delay).map(|replaced| replaced.is_some())?)
     }
 
     fn reset(&self, key: u32, delay: Duration) -> bool {
-        match self {
-            Self::Tasks(map) => map.reset(&key, delay),
-            Self::Batched(map) | Self::Received(map, _) => map.touch(&key, delay),
-        }
+        self.entries.touch(&key, delay)
     }
 
     fn cancel(&self, key: u32) -> bool {
-        match self {
-            Self::Tasks(map) => map.cancel(&key),
-            Self::Batched(map) | Self::Received(map, _) => map.remove(&key).is_some(),
-        }
+        self.entries.remove(&key).is_some()
     }
 
     fn clear(&self) -> usize {
-        match self {
-            Self::Tasks(map) => map.clear(),
-            Self::Batched(map) | Self::Received(map, _) => map.clear(),
-        }
+        self.entries.clear()
     }
 
     fn len(&self) -> usize {
-        match self {
-            Self::Tasks(map) => map.len(),
-            Self::Batched(map) | Self::Received(map, _) => map.len(),
-        }
+        self.entries.len()
     }
 
     /// Receives all expired entries, if there is a receiver.
     fn receive(&self) {
-        let Self::Received(_, expired) = self else { return };
-        let mut expired = lock(expired);
+        let Some(receiver) = &self.receiver else { return };
+        let mut receiver = lock(receiver);
         let mut context = TaskContext::from_waker(Waker::noop());
-        while let Poll::Ready(Some((_, entry))) = expired.poll_recv(&mut context) {
-            entry.expire();
+        if self.takes_many {
+            let mut expired = Vec::new();
+            while let Poll::Ready(1..) = receiver.poll_recv_many(&mut context, &mut expired, MANY) {
+                expired.drain(..).for_each(|(_, entry)| entry.expire());
+            }
+        } else {
+            while let Poll::Ready(Some((_, entry))) = receiver.poll_recv(&mut context) {
+                entry.expire();
+            }
         }
     }
 }
@@ -117,7 +108,7 @@ struct Shared {
     resets: [Latest; KEYS as usize],
 }
 
-/// What the task of a key captures, or the value under a key.
+/// The value under a key.
 struct Entry {
     shared: Arc<Shared>,
     key: u32,

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hashed_wheel::delay_queue::{DelayQueue, Expired, Key};
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_util::delay_queue::{DelayQueue, Expired, Key};
 
 use super::{A_DAY, Load, delay};
 use crate::Sabotage;

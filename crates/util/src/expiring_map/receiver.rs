@@ -1,0 +1,186 @@
+//! The expired entries of a map for async code.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker, ready};
+use std::{fmt, mem};
+
+use super::entry::Entry;
+use crate::sync::{Arc, Mutex, Weak};
+
+/// The expired entries of an [`ExpiringMap`](crate::ExpiringMap):
+/// [`with_receiver`](crate::ExpiringMap::with_receiver).
+///
+/// It is the receiver of an unbounded channel, as tokio's `mpsc::UnboundedReceiver`, and works on
+/// any runtime. Entries come in the order in which they expired. With feature `stream` it is a
+/// `Stream` of `(K, V)`.
+///
+/// If it is dropped, entries that expire later are dropped when they expire.
+#[must_use = "entries that expire after this was dropped are dropped"]
+pub struct ExpiredEntries<K, V> {
+    queue: Arc<Queue<K, V>>,
+}
+
+/// The other end, in the map and in the tasks of its entries. Its drop closes the channel.
+pub(super) struct Sender<K, V>(Weak<Queue<K, V>>);
+
+type Queue<K, V> = Mutex<State<K, V>>;
+
+struct State<K, V> {
+    entries: VecDeque<Entry<K, V>>,
+    /// The waker of the last poll that found no entry.
+    waker: Option<Waker>,
+    is_closed: bool,
+}
+
+pub(super) fn channel<K, V>() -> (Sender<K, V>, ExpiredEntries<K, V>) {
+    let state = State { entries: VecDeque::new(), waker: None, is_closed: false };
+    let queue = Arc::new(Queue::new(state));
+    (Sender(Arc::downgrade(&queue)), ExpiredEntries { queue })
+}
+
+impl<K, V> Sender<K, V> {
+    pub(super) fn send(&self, entry: Entry<K, V>) {
+        self.update(|state| state.entries.push_back(entry));
+    }
+
+    /// Changes the state, if there is a receiver, and wakes it.
+    fn update(&self, change: impl FnOnce(&mut State<K, V>)) {
+        let Some(queue) = self.0.upgrade() else { return };
+        let mut state = queue.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        // Release the lock first, because a waker is user code.
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<K, V> Drop for Sender<K, V> {
+    fn drop(&mut self) {
+        self.update(|state| state.is_closed = true);
+    }
+}
+
+impl<K, V> ExpiredEntries<K, V> {
+    /// Receives the next expired entry. `tokio::sync::mpsc::UnboundedReceiver::recv`.
+    ///
+    /// Returns `None` once the map is gone and all entries were received: the last handle of the
+    /// map was dropped, and no task of an entry runs.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, no entry is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel_util::ExpiredEntries;
+    /// async fn log_out(mut silent: ExpiredEntries<String, u64>) {
+    ///     while let Some((user, bytes)) = silent.recv().await {
+    ///         println!("{user} was silent, after {bytes} bytes");
+    ///     }
+    /// }
+    /// ```
+    pub async fn recv(&mut self) -> Option<(K, V)> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Receives expired entries, at least one and at most `limit`, and appends them to `buffer`.
+    /// Returns how many these are. `tokio::sync::mpsc::UnboundedReceiver::recv_many`.
+    ///
+    /// For work that is cheaper for many entries than for each: one transaction, one message.
+    /// Returns zero once the map is gone and all entries were received; also if `limit` is zero.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, no entry is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel_util::ExpiredEntries;
+    /// # async fn delete_all(_: &[(u64, String)]) {}
+    /// async fn delete(mut leases: ExpiredEntries<u64, String>) {
+    ///     let mut batch = Vec::new();
+    ///     while leases.recv_many(&mut batch, 1_000).await > 0 {
+    ///         delete_all(&batch).await; // in one transaction
+    ///         batch.clear();
+    ///     }
+    /// }
+    /// ```
+    pub async fn recv_many(&mut self, buffer: &mut Vec<(K, V)>, limit: usize) -> usize {
+        poll_fn(|context| self.poll_recv_many(context, buffer, limit)).await
+    }
+
+    /// Polls for expired entries: [`recv_many`](Self::recv_many) without `async`.
+    /// `tokio::sync::mpsc::UnboundedReceiver::poll_recv_many`.
+    ///
+    /// The waker is as for [`poll_recv`](Self::poll_recv).
+    pub fn poll_recv_many(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Vec<(K, V)>,
+        limit: usize,
+    ) -> Poll<usize> {
+        if limit == 0 {
+            return Poll::Ready(0);
+        }
+        let Some(first) = ready!(self.poll_recv(context)) else { return Poll::Ready(0) };
+        buffer.push(first);
+        // Taken first: a large value is moved without the lock, which the worker may want.
+        let more: Vec<_> = {
+            let mut state = self.queue.lock();
+            let count = state.entries.len().min(limit - 1);
+            state.entries.drain(..count).collect()
+        };
+        let count = 1 + more.len();
+        buffer.extend(more.into_iter().map(Entry::into_pair));
+        Poll::Ready(count)
+    }
+
+    /// Polls for the next expired entry: [`recv`](Self::recv) without `async`.
+    /// `tokio::sync::mpsc::UnboundedReceiver::poll_recv`.
+    ///
+    /// If it returns [`Poll::Pending`], the waker of the last call is woken when there is an entry,
+    /// or when the map is gone.
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<(K, V)>> {
+        // Cloned and dropped without the lock, because a waker is user code.
+        let mut waker = None;
+        loop {
+            let mut state = self.queue.lock();
+            if let Some(entry) = state.entries.pop_front() {
+                return Poll::Ready(Some(entry.into_pair()));
+            }
+            if state.is_closed {
+                return Poll::Ready(None);
+            }
+            if state.waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+                return Poll::Pending;
+            }
+            if waker.is_some() {
+                mem::swap(&mut state.waker, &mut waker);
+                return Poll::Pending;
+            }
+            drop(state);
+            waker = Some(context.waker().clone());
+        }
+    }
+
+    /// Whether the map is gone and all entries were received.
+    #[cfg(feature = "stream")]
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = self.queue.lock();
+        state.is_closed && state.entries.is_empty()
+    }
+}
+
+impl<K, V> fmt::Debug for ExpiredEntries<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpiredEntries")
+            .field("len", &self.queue.lock().entries.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,58 @@
+//! What is built on the timer of [`hashed_wheel`], and uses nothing but its public API.
+//!
+//! | to | use | feature |
+//! |---|---|---|
+//! | keep values by key until they expire | [`ExpiringMap`] | |
+//! | get values back when they are due | [`delay_queue::DelayQueue`] | |
+//! | limit and repeat calls | [`client::Client`] | `client` |
+//! | run tasks on a pool or runtime | [`executor`] | `tokio`, `rayon` |
+//! | close connections that are idle | [`IdleIo`] | `tokio` |
+//! | limit the requests of a tower service | [`tower::TimeoutLayer`] | `tower` |
+//! | give hyper its timeouts | [`HyperTimer`] | `hyper` |
+//! | use intervals, queues and maps as streams | [`IntervalStream`] | `stream` |
+//! | publish a timer's counters | [`metrics::publish`] | `metrics` |
+//!
+//! Features are additive, and none is enabled by default.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The documentation above links to items of all features.
+#![cfg_attr(
+    not(all(
+        feature = "client",
+        feature = "hyper",
+        feature = "metrics",
+        feature = "rayon",
+        feature = "stream",
+        feature = "tokio",
+        feature = "tower"
+    )),
+    allow(rustdoc::broken_intra_doc_links)
+)]
+
+#[cfg(feature = "client")]
+pub mod client;
+mod deadlines;
+pub mod delay_queue;
+#[cfg(any(feature = "rayon", feature = "tokio"))]
+pub mod executor;
+mod expiring_map;
+#[cfg(all(doctest, feature = "client", feature = "hyper", feature = "tokio", feature = "tower"))]
+mod guide;
+#[cfg(feature = "hyper")]
+mod hyper;
+#[cfg(feature = "tokio")]
+mod idle_io;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(feature = "stream")]
+mod stream;
+mod sync;
+#[cfg(feature = "tower")]
+pub mod tower;
+
+pub use self::expiring_map::{ExpiredEntries, ExpiringMap, InsertError};
+#[cfg(feature = "hyper")]
+pub use self::hyper::HyperTimer;
+#[cfg(feature = "tokio")]
+pub use self::idle_io::IdleIo;
+#[cfg(feature = "stream")]
+pub use self::stream::IntervalStream;

@@ -1,0 +1,333 @@
+//! The client on a manual clock, which advances to each time that the timer waits for. The tests
+//! never sleep.
+#![cfg(feature = "client")]
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::future::pending;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use common::{ends, ms};
+use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError};
+use hashed_wheel_util::client::{Budget, CallError, Client, Policy, Reason};
+
+fn policy(retries: u32) -> Policy {
+    let mut policy = Policy::new(ms(1_000));
+    policy.attempt_timeout = Some(ms(300));
+    policy.retries = retries;
+    policy.hedge_after = Some(ms(50));
+    policy
+}
+
+type Answer = Result<&'static str, &'static str>;
+
+struct Test {
+    clock: ManualClock,
+    timer: HashedWheelTimer,
+    driver: Driver,
+    client: Client,
+    /// The requests that were sent, and when.
+    sent: RefCell<Vec<(Reason, Duration)>>,
+}
+
+impl Test {
+    fn new(policy: Policy) -> Self {
+        Self::with_budget(policy, Budget::default())
+    }
+
+    fn with_budget(policy: Policy, budget: Budget) -> Self {
+        let clock = ManualClock::new();
+        let builder = HashedWheelTimer::builder().tick(ms(1)).clock(clock.clone());
+        let (timer, driver) = builder.build_driven().unwrap();
+        let client = Client::with_budget(&timer, policy, budget);
+        Self { client, clock, timer, driver, sent: RefCell::default() }
+    }
+
+    /// Makes a call to a simulated server and returns the result and its duration. `serve` answers
+    /// a request by its number.
+    fn call<F: Future<Output = Answer>>(
+        &mut self,
+        serve: impl Fn(usize, HashedWheelTimer) -> F,
+    ) -> (Result<&'static str, CallError<&'static str>>, Duration) {
+        let began = self.clock.now();
+        let mut call = pin!(self.client.call(|reason| {
+            let mut sent = self.sent.borrow_mut();
+            sent.push((reason, self.clock.now() - began));
+            serve(sent.len(), self.timer.clone())
+        }));
+        let end = drive(&self.clock, &mut self.driver, call.as_mut());
+        // The call has cancelled everything that it waited for, including the unanswered request.
+        assert_eq!(self.timer.pending_timeouts(), 0);
+        (end, self.clock.now() - began)
+    }
+}
+
+/// Runs the future to its end, and advances the clock to each turn that the timer needs.
+fn drive<F: Future>(clock: &ManualClock, driver: &mut Driver, mut call: Pin<&mut F>) -> F::Output {
+    loop {
+        if let Poll::Ready(end) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return end;
+        }
+        clock.advance(driver.next_turn().expect("a timeout is pending"));
+        driver.turn();
+    }
+}
+
+async fn after(timer: HashedWheelTimer, delay: u64, answer: Answer) -> Answer {
+    timer.sleep(ms(delay)).await.unwrap();
+    answer
+}
+
+#[test]
+fn quick_answer_sends_one_request() {
+    let mut test = Test::new(policy(2));
+    let (end, took) = test.call(|_, timer| after(timer, 40, Ok("yes")));
+    assert!(matches!(end, Ok("yes")));
+    assert_eq!(took, ms(40));
+    assert_eq!(test.sent.take(), [(Reason::First, ms(0))]);
+    // The timeout of the server itself, the deadlines of the call and the attempt, and the hedge.
+    let stats = test.timer.stats();
+    assert_eq!((stats.scheduled, stats.expired, stats.cancelled), (4, 1, 3));
+}
+
+#[test]
+fn slow_answer_sends_a_hedge_and_the_first_answer_wins() {
+    for (first, second, answer, at) in [(200, 10, "second", 60), (70, 100, "first", 70)] {
+        let mut test = Test::new(policy(2));
+        let (end, took) = test.call(|number, timer| match number {
+            1 => after(timer, first, Ok("first")),
+            _ => after(timer, second, Ok("second")),
+        });
+        assert!(matches!(end, Ok(text) if text == answer));
+        assert_eq!(took, ms(at));
+        assert_eq!(test.sent.take(), [(Reason::First, ms(0)), (Reason::Hedge, ms(50))]);
+    }
+}
+
+#[test]
+fn if_one_request_fails_the_other_can_still_succeed() {
+    for (failing, at) in [(1, 250), (2, 200)] {
+        let mut test = Test::new(policy(2));
+        let (end, took) = test.call(|number, timer| match number {
+            _ if number == failing => after(timer, 100, Err("no")),
+            _ => after(timer, 200, Ok("yes")),
+        });
+        assert!(matches!(end, Ok("yes")));
+        assert_eq!(took, ms(at));
+    }
+}
+
+/// The pauses are random: of 30 the least is in the lower half, and the greatest in the upper one.
+#[test]
+fn pauses_double_and_the_last_failure_is_returned() {
+    let mut test = Test::new(policy(3));
+    let (mut shortest, mut longest) = ([Duration::MAX; 3], [Duration::ZERO; 3]);
+    for _ in 0..30 {
+        let (end, took) = test.call(|_, timer| after(timer, 10, Err("no")));
+        assert!(matches!(end, Err(CallError::Failed("no"))));
+        let sent = test.sent.take();
+        assert_eq!(sent.len(), 4);
+        for (n, pair) in sent.windows(2).enumerate() {
+            let pause = pair[1].1 - pair[0].1 - ms(10);
+            assert!(pair[1].0 == Reason::Retry && pause <= ms(100 << n), "{sent:?}");
+            (shortest[n], longest[n]) = (shortest[n].min(pause), longest[n].max(pause));
+        }
+        assert_eq!(took, sent[3].1 + ms(10));
+    }
+    for n in 0..3 {
+        assert!(shortest[n] < ms(50 << n) && longest[n] > ms(50 << n), "{shortest:?} {longest:?}");
+    }
+}
+
+#[test]
+fn call_to_a_silent_server_ends_after_the_last_attempt_or_at_the_deadline() {
+    let mut test = Test::new(policy(1));
+    let (end, took) = test.call(|_, _| pending());
+    assert!(matches!(end, Err(CallError::AttemptTimeout)));
+    assert!((ms(600)..=ms(701)).contains(&took), "{took:?}");
+    let reasons: Vec<_> = test.sent.take().into_iter().map(|(reason, _)| reason).collect();
+    assert_eq!(reasons, [Reason::First, Reason::Hedge, Reason::Retry, Reason::Hedge]);
+
+    // Without pauses: a pause that lasts until the deadline would end the call before it.
+    let mut policy = policy(9);
+    policy.backoff = Duration::ZERO;
+    let mut test = Test::new(policy);
+    let (end, took) = test.call(|_, _| pending());
+    assert!(matches!(end, Err(CallError::Deadline)));
+    assert_eq!(took, ms(1_000));
+}
+
+#[test]
+fn call_once_has_a_deadline() {
+    let Test { clock, mut driver, client, .. } = Test::new(policy(2));
+    let began = clock.now();
+    let call = pin!(client.call_once(pending::<Answer>()));
+    assert!(matches!(drive(&clock, &mut driver, call), Err(CallError::Deadline)));
+    assert_eq!(clock.now() - began, ms(1_000));
+}
+
+#[test]
+fn budget_limits_requests_to_a_failing_server() {
+    let mut test = Test::new(policy(2));
+    let calls = if cfg!(miri) { 60 } else { 1_000 };
+    for _ in 0..calls {
+        test.call(|_, _| pending()).0.unwrap_err();
+    }
+    let more = test.sent.take().len() - calls;
+    // 100 from the reserve and 1 per ten calls.
+    assert_eq!(more, 100 + calls / 10);
+}
+
+/// Attempts that fail without waiting, in a single poll.
+#[test]
+fn deadline_ends_retries_that_never_wait() {
+    let end = ends(|| {
+        let timer = HashedWheelTimer::new(ms(1), 64);
+        let mut policy = Policy::new(ms(20));
+        policy.retries = u32::MAX;
+        policy.backoff = Duration::ZERO;
+        let client = Client::with_budget(&timer, policy, Budget::new(0, 0));
+        let call = pin!(client.call(|_| async { Err::<(), _>(()) }));
+        call.poll(&mut Context::from_waker(Waker::noop()))
+    });
+    assert!(matches!(end, Poll::Ready(Err(CallError::Deadline))));
+}
+
+#[test]
+fn retry_that_does_not_fit_before_the_deadline_is_not_paid_for() {
+    let mut policy = policy(5);
+    policy.deadline = ms(1);
+    policy.backoff = Duration::MAX;
+    policy.max_backoff = Duration::MAX;
+    let mut test = Test::new(policy);
+    // The pause is random: one of a millisecond or less is rare.
+    let (end, took) = test.call(|_, _| async { Err("broken") });
+    assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
+    assert_eq!(took, ms(0));
+}
+
+#[test]
+fn budget_without_a_reserve_earns_retries() {
+    let mut policy = policy(1);
+    policy.backoff = Duration::ZERO;
+    let mut test = Test::with_budget(policy, Budget::new(0, 5));
+    for _ in 0..100 {
+        test.call(|_, _| async { Err("broken") }).0.unwrap_err();
+    }
+    assert_eq!(test.sent.take().len(), 120);
+}
+
+#[test]
+fn stopped_timer_is_an_error() {
+    let mut test = Test::new(policy(2));
+    test.timer.stop();
+    assert!(matches!(test.call(|_, _| pending()).0, Err(CallError::Timer(_))));
+
+    // The same in the middle of the last attempt.
+    let mut test = Test::new(policy(0));
+    let (end, _) = test.call(|_, timer| async move {
+        timer.stop();
+        pending().await
+    });
+    assert!(matches!(end, Err(CallError::Timer(_))), "{end:?}");
+}
+
+#[test]
+fn pause_doubles_up_to_its_limit() {
+    let mut policy = policy(50);
+    policy.deadline = Duration::MAX;
+    policy.max_backoff = ms(150);
+    let mut test = Test::new(policy);
+    let (end, took) = test.call(|_, timer| after(timer, 10, Err("no")));
+    assert!(matches!(end, Err(CallError::Failed("no"))));
+    let sent = test.sent.take();
+    assert_eq!(sent.len(), 51);
+    assert!(sent.windows(2).all(|pair| pair[1].1 - pair[0].1 <= ms(160)), "{sent:?}");
+    assert!(took > ms(1_000), "{took:?}");
+}
+
+#[test]
+fn policy_without_retries_and_hedges_sends_one_request() {
+    let mut test = Test::new(Policy::new(ms(1_000)));
+    let (end, took) = test.call(|_, timer| after(timer, 900, Err("no")));
+    assert!(matches!(end, Err(CallError::Failed("no"))));
+    assert_eq!((took, test.sent.take()), (ms(900), vec![(Reason::First, ms(0))]));
+}
+
+/// Clones of a budget are one budget, also on several threads.
+#[test]
+fn budget_is_shared_and_never_overdrawn() {
+    let budget = Budget::new(7, 100);
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let budget = budget.clone();
+            std::thread::spawn(move || {
+                let (end, sent) = failing_call(10, budget);
+                assert!(matches!(end, Poll::Ready(Err(CallError::Failed("no")))));
+                sent - 1
+            })
+        })
+        .collect();
+    let retries: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(retries, 7);
+}
+
+#[test]
+fn budget_without_a_price_is_unlimited() {
+    let retries = if cfg!(miri) { 20 } else { 1_000 };
+    let (end, sent) = failing_call(retries, Budget::new(0, 0));
+    assert!(end.is_ready());
+    assert_eq!(sent, 1 + retries as usize);
+}
+
+/// Polls a call once whose requests fail at once. Returns the result, and how many were sent.
+fn failing_call(retries: u32, budget: Budget) -> (Poll<Result<(), CallError<&'static str>>>, usize) {
+    let (timer, _driver) = HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().unwrap();
+    let mut policy = Policy::new(ms(1_000));
+    policy.retries = retries;
+    policy.backoff = Duration::ZERO;
+    let client = Client::with_budget(&timer, policy, budget);
+    let sent = std::cell::Cell::new(0);
+    let call = pin!(client.call(|_| {
+        sent.set(sent.get() + 1);
+        std::future::ready(Err("no"))
+    }));
+    let end = call.poll(&mut Context::from_waker(Waker::noop()));
+    (end, sent.get())
+}
+
+#[test]
+fn pause_that_lasts_until_the_deadline_is_not_begun() {
+    let mut policy = Policy::new(Duration::from_nanos(1));
+    // A pause is zero or one nanosecond. At the first one that is not zero the call ends.
+    policy.backoff = Duration::from_nanos(1);
+    policy.max_backoff = Duration::from_nanos(1);
+    policy.retries = u32::MAX;
+    let mut test = Test::new(policy);
+    let (end, took) = test.call(|_, _| async { Err("broken") });
+    assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
+    assert_eq!(took, ms(0));
+}
+
+#[test]
+fn error_says_why_and_has_its_source() {
+    let errors = [
+        (CallError::Deadline, "the deadline of the call has passed", None),
+        (CallError::AttemptTimeout, "the last attempt has timed out", None),
+        (CallError::Failed(std::io::Error::other("reset")), "the last attempt has failed", Some("reset")),
+        (
+            CallError::Timer(NewTimeoutError::Stopped),
+            "the deadline could not be watched",
+            Some("the timer is stopped"),
+        ),
+    ];
+    for (error, text, source) in errors {
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), source);
+    }
+}

@@ -1,0 +1,325 @@
+//! `IdleIo` on the manual clock, over pipes of tokio; and once over a socket.
+#![cfg(feature = "tokio")]
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, TICK, ms};
+use hashed_wheel::{HashedWheelTimer, TimeoutError};
+use hashed_wheel_util::IdleIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, DuplexStream, ReadBuf, duplex, split};
+use tokio::net::TcpListener;
+use tokio::runtime;
+
+const IDLE: Duration = Duration::from_millis(100);
+
+/// A task that counts its wake-ups.
+#[derive(Default)]
+struct Task(AtomicUsize);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl Task {
+    fn wakes(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+
+    fn read(self: &Arc<Self>, io: &mut (impl AsyncRead + Unpin)) -> Poll<io::Result<Vec<u8>>> {
+        self.poll(io, |io, context| {
+            let mut bytes = [0; 8];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            io.poll_read(context, &mut buffer).map_ok(|()| buffer.filled().to_vec())
+        })
+    }
+
+    /// Polls, and once more if the poll has woken this task: see
+    /// `data_that_came_in_time_is_read_although_the_runtime_was_busy`.
+    fn poll<T: Unpin, R>(
+        self: &Arc<Self>,
+        io: &mut T,
+        poll: impl Fn(Pin<&mut T>, &mut Context<'_>) -> Poll<R>,
+    ) -> Poll<R> {
+        let waker = Waker::from(Arc::clone(self));
+        let (mut context, before) = (Context::from_waker(&waker), self.wakes());
+        let result = poll(Pin::new(io), &mut context);
+        if result.is_ready() || self.wakes() == before {
+            return result;
+        }
+        self.0.store(before, SeqCst);
+        poll(Pin::new(io), &mut context)
+    }
+
+    fn write(self: &Arc<Self>, io: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll(io, |io, context| io.poll_write(context, bytes))
+    }
+}
+
+/// A connection with its other end, which accepts 4 bytes.
+fn connection() -> (Driven, IdleIo<DuplexStream>, DuplexStream, Arc<Task>) {
+    let t = Driven::new();
+    let (near, far) = duplex(4);
+    let io = IdleIo::new(near, &t.timer, IDLE);
+    (t, io, far, Arc::default())
+}
+
+#[track_caller]
+fn assert_timed_out<T: std::fmt::Debug>(result: Poll<io::Result<T>>) {
+    let Poll::Ready(Err(error)) = result else { panic!("{result:?}") };
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let inner = error.get_ref().unwrap().downcast_ref();
+    assert!(matches!(inner, Some(TimeoutError::Elapsed)));
+}
+
+#[track_caller]
+fn assert_ready<T: std::fmt::Debug + PartialEq>(result: Poll<io::Result<T>>, expected: T) {
+    assert_eq!(result.map(Result::unwrap), Poll::Ready(expected));
+}
+
+#[test]
+fn read_without_traffic_times_out_and_stays_timed_out() {
+    let (mut t, mut io, mut far, task) = connection();
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE - TICK);
+    assert_eq!(task.wakes(), 0);
+    assert!(task.read(&mut io).is_pending());
+    t.pass(TICK);
+    assert_eq!(task.wakes(), 1);
+    assert_timed_out(task.read(&mut io));
+    assert_timed_out(task.read(&mut io));
+    // What need not wait succeeds, and is traffic.
+    assert_ready(task.write(&mut far, b"late"), 4);
+    assert_ready(task.read(&mut io), b"late".to_vec());
+    assert!(task.read(&mut io).is_pending());
+    drop(io);
+    assert_eq!(t.timer.pending_timeouts(), 0);
+}
+
+#[test]
+fn traffic_in_either_direction_starts_the_time_anew() {
+    let (mut t, mut io, mut far, task) = connection();
+    let peer = Arc::<Task>::default();
+    for _ in 0..5 {
+        assert!(task.read(&mut io).is_pending());
+        t.pass(IDLE - TICK);
+        assert_ready(peer.write(&mut far, b"a"), 1);
+        assert_ready(task.read(&mut io), b"a".to_vec());
+        assert!(task.read(&mut io).is_pending());
+        t.pass(IDLE - TICK);
+        assert_ready(task.write(&mut io, b"b"), 1);
+        assert_ready(peer.read(&mut far), b"b".to_vec());
+    }
+    assert_eq!((t.timer.stats().scheduled, t.timer.stats().expired), (1, 0), "re-armed in place");
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE);
+    assert_timed_out(task.read(&mut io));
+}
+
+/// The end of the stream and a flush move no bytes.
+#[test]
+fn only_bytes_are_traffic() {
+    let (mut t, mut io, far, task) = connection();
+    drop(far);
+    t.pass(IDLE - TICK);
+    assert_ready(task.read(&mut io), Vec::new());
+    assert_ready(task.poll(&mut io, AsyncWrite::poll_flush), ());
+    let (near, _far) = duplex(4);
+    *io.get_mut() = near;
+    assert!(task.read(&mut io).is_pending());
+    t.pass(TICK);
+    assert_timed_out(task.read(&mut io));
+}
+
+#[test]
+fn write_to_a_peer_that_does_not_read_times_out() {
+    let (mut t, mut io, _far, task) = connection();
+    assert_ready(task.write(&mut io, b"12345"), 4);
+    assert!(task.write(&mut io, b"5").is_pending());
+    t.pass(IDLE);
+    assert_eq!(task.wakes(), 1);
+    assert_timed_out(task.write(&mut io, b"5"));
+}
+
+/// A connection whose operations all wait, except that it can write several slices.
+struct Stuck;
+
+impl AsyncRead for Stuck {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Stuck {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Pending
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn flush_and_shutdown_are_limited_and_vectored_writes_are_passed_on() {
+    let mut t = Driven::new();
+    let mut io = IdleIo::new(Stuck, &t.timer, IDLE);
+    let task = Arc::<Task>::default();
+    assert!(task.poll(&mut io, AsyncWrite::poll_flush).is_pending());
+    t.pass(IDLE);
+    assert_timed_out(task.poll(&mut io, AsyncWrite::poll_flush));
+    assert_timed_out(task.poll(&mut io, AsyncWrite::poll_shutdown));
+    assert_timed_out(task.read(&mut io));
+    assert!(io.is_write_vectored());
+    let slices = [IoSlice::new(b"ab"), IoSlice::new(b"c")];
+    assert_ready(task.poll(&mut io, |io, context| io.poll_write_vectored(context, &slices)), 3);
+    assert!(task.poll(&mut io, AsyncWrite::poll_shutdown).is_pending(), "that was traffic");
+}
+
+/// Both halves wait in tasks of their own: each is woken, and each fails.
+#[test]
+fn both_halves_of_a_split_connection_time_out() {
+    let (mut t, io, mut far, reader) = connection();
+    let (writer, peer) = (Arc::<Task>::default(), Arc::<Task>::default());
+    let (mut read, mut write) = split(io);
+    assert!(reader.read(&mut read).is_pending());
+    assert_ready(writer.write(&mut write, b"1234"), 4);
+    assert!(writer.write(&mut write, b"5").is_pending());
+    t.pass(IDLE - TICK);
+    // The peer writes: traffic of the reader, which moves the deadline of the writer too.
+    assert_ready(peer.write(&mut far, b"a"), 1);
+    assert_ready(reader.read(&mut read), b"a".to_vec());
+    assert!(reader.read(&mut read).is_pending());
+    let [of_reader, of_writer] = [reader.wakes(), writer.wakes()];
+    t.pass(IDLE - TICK);
+    assert!(writer.write(&mut write, b"5").is_pending());
+    assert_eq!([reader.wakes(), writer.wakes()], [of_reader, of_writer]);
+    t.pass(TICK);
+    assert_eq!([reader.wakes(), writer.wakes()], [of_reader + 1, of_writer + 1]);
+    assert_timed_out(writer.write(&mut write, b"5"));
+    assert_timed_out(reader.read(&mut read));
+}
+
+/// The timer's thread wakes the reader before the runtime, which was busy, has looked at the
+/// socket.
+#[test]
+fn data_that_came_in_time_is_read_although_the_runtime_was_busy() {
+    for _ in 0..3 {
+        let timer = HashedWheelTimer::new(ms(1), 64);
+        let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let read = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let peer = thread::spawn(move || {
+                let mut peer = std::net::TcpStream::connect(address).unwrap();
+                thread::sleep(ms(20));
+                std::io::Write::write_all(&mut peer, b"data").unwrap();
+                peer
+            });
+            let (socket, _) = listener.accept().await.unwrap();
+            let reader = tokio::spawn(async move {
+                let mut bytes = [0; 4];
+                IdleIo::new(socket, &timer, ms(50)).read_exact(&mut bytes).await.map(|_| bytes)
+            });
+            // The reader waits. Then nothing runs until its time is over.
+            tokio::task::yield_now().await;
+            thread::sleep(ms(100));
+            let _peer = peer.join().unwrap();
+            reader.await.unwrap()
+        });
+        assert_eq!(read.unwrap(), *b"data");
+    }
+}
+
+#[test]
+fn set_timeout_takes_effect_immediately() {
+    let (mut t, mut io, _far, task) = connection();
+    assert!(task.read(&mut io).is_pending());
+    io.set_timeout(IDLE * 2);
+    assert_eq!(io.timeout(), IDLE * 2);
+    t.pass(IDLE);
+    assert!(task.read(&mut io).is_pending());
+    io.set_timeout(IDLE / 2);
+    t.pass(IDLE / 2);
+    assert_timed_out(task.read(&mut io));
+    io.set_timeout(Duration::MAX);
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE * 1_000);
+    assert!(task.read(&mut io).is_pending());
+    io.set_timeout(Duration::ZERO);
+    assert_timed_out(task.read(&mut io));
+}
+
+#[test]
+fn stopped_timer_is_an_error_of_what_has_to_wait() {
+    let (t, mut io, mut far, task) = connection();
+    assert!(task.read(&mut io).is_pending());
+    t.timer.stop();
+    let Poll::Ready(Err(error)) = task.read(&mut io) else { panic!("no error") };
+    assert_eq!(error.kind(), ErrorKind::Other);
+    assert_ready(task.write(&mut far, b"a"), 1);
+    assert_ready(task.read(&mut io), b"a".to_vec());
+    assert!(task.read(&mut io).is_ready());
+    assert_eq!(io.get_ref().is_write_vectored(), io.into_inner().is_write_vectored());
+}
+
+#[test]
+fn write_of_no_bytes_is_not_traffic() {
+    let (mut t, mut io, _far, task) = connection();
+    assert!(task.read(&mut io).is_pending());
+    t.pass(IDLE / 2);
+    assert_ready(task.write(&mut io, b""), 0);
+    let none = [IoSlice::new(b"")];
+    assert_ready(task.poll(&mut io, |io, context| io.poll_write_vectored(context, &none)), 0);
+    t.pass(IDLE / 2);
+    assert_timed_out(task.read(&mut io));
+}
+
+/// A connection that cannot write several slices at a time.
+struct Simple;
+
+impl AsyncWrite for Simple {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn vectored_writes_are_those_of_the_connection() {
+    let t = Driven::new();
+    assert!(!IdleIo::new(Simple, &t.timer, IDLE).is_write_vectored());
+}

@@ -1,0 +1,242 @@
+//! Values that are too large for the worker's stack, or for several copies on it.
+//!
+//! An overflow of a stack ends the process. So each test passes if it ends.
+
+#![cfg(not(miri))]
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+mod support;
+
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use common::{TEST_TIMEOUT, ms};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, RejectionPolicy};
+use hashed_wheel_util::ExpiringMap;
+use hashed_wheel_util::delay_queue::DelayQueue;
+use support::Tasks;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A quarter of the stack of a thread, of which the default is 2 MiB.
+const LARGE: usize = 512 << 10;
+/// More than this stack.
+const HUGE: usize = 3 << 20;
+
+#[derive(Debug)]
+struct Bytes<const SIZE: usize>([u8; SIZE]);
+
+impl<const SIZE: usize> Bytes<SIZE> {
+    fn new() -> Self {
+        Self([1; SIZE])
+    }
+
+    fn len(&self) -> usize {
+        black_box(&self.0).iter().map(|byte| usize::from(*byte)).sum()
+    }
+}
+
+/// Sends the number of its bytes when it is dropped.
+struct Dropped<const SIZE: usize>(Bytes<SIZE>, Sender<usize>);
+
+impl<const SIZE: usize> Drop for Dropped<SIZE> {
+    fn drop(&mut self) {
+        self.1.send(self.0.len()).unwrap();
+    }
+}
+
+/// Runs on a thread with a large stack: a caller moves what it passes by value.
+fn with_large_stack(test: impl FnOnce() + Send + 'static) {
+    thread::Builder::new().stack_size(128 << 20).spawn(test).unwrap().join().unwrap();
+}
+
+/// Runs on a thread with the default stack.
+fn with_default_stack(test: impl FnOnce() + Send + 'static) {
+    thread::Builder::new().stack_size(2 << 20).spawn(test).unwrap().join().unwrap();
+}
+
+/// The worker of this timer has the default stack.
+fn timer() -> HashedWheelTimer {
+    HashedWheelTimer::builder().tick(ms(1)).thread_stack_size(2 << 20).build().unwrap()
+}
+
+/// A timer whose tasks run on a thread with the default stack.
+fn timer_with_pool() -> HashedWheelTimer {
+    let (to_pool, tasks) = channel::<ExpiredTask>();
+    thread::Builder::new()
+        .stack_size(2 << 20)
+        .spawn(move || tasks.into_iter().for_each(ExpiredTask::run))
+        .unwrap();
+    let to_pool = move |task| drop(to_pool.send(task));
+    HashedWheelTimer::builder().tick(ms(1)).task_executor(to_pool).build().unwrap()
+}
+
+#[track_caller]
+fn expect<T: PartialEq + std::fmt::Debug>(receiver: &Receiver<T>, expected: T) {
+    assert_eq!(receiver.recv_timeout(TEST_TIMEOUT), Ok(expected));
+}
+
+// --- keys ----------------------------------------------------------------------------------------
+
+#[test]
+fn a_handler_gets_a_value_of_a_quarter_of_the_stack() {
+    with_large_stack(|| {
+        for timer in [timer(), timer_with_pool()] {
+            let (sender, lengths) = channel();
+            let keyed = ExpiringMap::with_handler(&timer, move |key: u32, value: Bytes<LARGE>| {
+                sender.send((key, value.len())).unwrap();
+            });
+            assert!(keyed.insert(7, Bytes::new(), ms(1)).unwrap().is_none());
+            expect(&lengths, (7, LARGE));
+        }
+    });
+}
+
+/// A key is a value of the user, too.
+#[test]
+fn a_handler_gets_a_key_of_a_quarter_of_the_stack() {
+    with_large_stack(|| {
+        let timer = timer();
+        let (sender, lengths) = channel();
+        let keyed = ExpiringMap::with_handler(&timer, move |key: [u8; LARGE], ()| {
+            sender.send(key.len()).unwrap();
+        });
+        assert!(keyed.insert([7; LARGE], (), ms(1)).unwrap().is_none());
+        expect(&lengths, LARGE);
+    });
+}
+
+#[test]
+fn the_worker_sends_a_value_larger_than_its_stack() {
+    with_large_stack(|| {
+        let timer = timer();
+        let (keyed, mut expired) = ExpiringMap::with_receiver(&timer);
+        assert!(keyed.insert(7, Bytes::<HUGE>::new(), ms(1)).unwrap().is_none());
+        let (key, value) = smol::block_on(expired.recv()).unwrap();
+        assert_eq!((key, value.len()), (7, HUGE));
+        let mut batch = Vec::new();
+        assert!(keyed.insert(8, Bytes::new(), ms(1)).unwrap().is_none());
+        assert_eq!(smol::block_on(expired.recv_many(&mut batch, 10)), 1);
+        assert_eq!((batch[0].0, batch[0].1.len()), (8, HUGE));
+    });
+}
+
+#[test]
+fn a_task_under_a_key_is_larger_than_the_stack() {
+    with_large_stack(|| {
+        for timer in [timer(), timer_with_pool()] {
+            let keyed = Tasks::new(&timer);
+            let (sender, lengths) = channel();
+            let task = |bytes: Bytes<HUGE>| {
+                let sender = sender.clone();
+                move |key: u32| sender.send((key, bytes.len())).unwrap()
+            };
+            assert!(!keyed.schedule(7, task(Bytes::new()), ms(1)).unwrap());
+            expect(&lengths, (7, HUGE));
+            assert!(!keyed.schedule_at(8, task(Bytes::new()), timer.now() + ms(1)).unwrap());
+            expect(&lengths, (8, HUGE));
+        }
+    });
+}
+
+/// On a thread with the default stack: `retain`, `clear`, `cancel`, the drop of the map, `stop`,
+/// and the worker for an executor that drops tasks.
+#[test]
+fn values_under_keys_are_dropped_where_they_are() {
+    type Maps = (ExpiringMap<u32, Dropped<HUGE>>, Tasks<u32>);
+    type End = fn(&HashedWheelTimer, Maps);
+
+    fn new(timer: &HashedWheelTimer, delay: Duration, drops: &Sender<usize>) -> Maps {
+        let values = ExpiringMap::with_handler(timer, |_, _| unreachable!());
+        let tasks = Tasks::new(timer);
+        let value = || Dropped(Bytes::new(), drops.clone());
+        assert!(values.insert(7, value(), delay).unwrap().is_none());
+        let owned = value();
+        assert!(!tasks.schedule(7, move |_| drop(black_box(owned)), delay).unwrap());
+        (values, tasks)
+    }
+
+    with_large_stack(|| {
+        let (sender, drops) = channel();
+        let ends: [End; 5] = [
+            |_, (values, tasks)| {
+                values.retain(|_, _| false);
+                assert!(tasks.cancel(&7));
+            },
+            |_, (values, tasks)| assert_eq!([values.clear(), tasks.clear()], [1, 1]),
+            |_, maps| drop(maps),
+            |timer, _maps| assert_eq!(timer.stop().len(), 2),
+            // A task drops the last handles on the worker.
+            |timer, maps| _ = timer.new_timeout(move |_| drop(maps), ms(1)).unwrap(),
+        ];
+        for end in ends {
+            let timer = timer();
+            let maps = new(&timer, HOUR, &sender);
+            with_default_stack(move || end(&timer, maps));
+            expect(&drops, HUGE);
+            expect(&drops, HUGE);
+        }
+        let builder = HashedWheelTimer::builder().tick(ms(1));
+        let timer = builder.task_executor(drop::<ExpiredTask>).build().unwrap();
+        let _maps = new(&timer, ms(1), &sender);
+        expect(&drops, HUGE);
+        expect(&drops, HUGE);
+    });
+}
+
+// --- queues --------------------------------------------------------------------------------------
+
+#[test]
+fn the_worker_moves_no_value_of_a_queue() {
+    with_large_stack(|| {
+        let timer = timer();
+        let queue = DelayQueue::new(&timer);
+        let (sender, drops) = channel();
+        let value = || Dropped(Bytes::<HUGE>::new(), sender.clone());
+        queue.insert(value(), ms(5));
+        assert_eq!(queue.recv().unwrap().get_ref().0.len(), HUGE);
+        expect(&drops, HUGE);
+        queue.insert(value(), HOUR);
+        timer.new_timeout(move |_| drop(queue), ms(1)).unwrap();
+        expect(&drops, HUGE);
+    });
+}
+
+// --- tasks ---------------------------------------------------------------------------------------
+
+/// A refused task comes back to the worker, which moves only a pointer.
+#[test]
+fn a_refused_task_is_larger_than_the_stack() {
+    with_large_stack(|| {
+        let policies = [
+            RejectionPolicy::Drop,
+            RejectionPolicy::RunOnWorker,
+            RejectionPolicy::Retry(ms(1)),
+            RejectionPolicy::handler(ExpiredTask::run),
+        ];
+        for policy in policies {
+            let (sender, drops) = channel();
+            // The second offer is accepted.
+            let refused = Mutex::new(false);
+            let timer = HashedWheelTimer::builder()
+                .tick(ms(1))
+                .task_executor(move |task: ExpiredTask| {
+                    let mut refused = refused.lock().unwrap();
+                    if *refused {
+                        task.run();
+                    }
+                    *refused = true;
+                })
+                .rejection_policy(policy)
+                .build()
+                .unwrap();
+            let owned = Dropped(Bytes::<HUGE>::new(), sender);
+            timer.new_timeout(move |_| _ = black_box(&owned), ms(1)).unwrap();
+            expect(&drops, HUGE);
+        }
+    });
+}

@@ -1,0 +1,136 @@
+//! The public API as a promise: every name with its signature, and its auto traits. A change that
+//! breaks a caller does not compile here. (The full listing is `public-api.txt`, which `.ci/deep`
+//! compares.)
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+#[cfg(any(feature = "rayon", feature = "tokio"))]
+use hashed_wheel::Builder;
+use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
+use hashed_wheel_util::delay_queue::{self, DelayQueue, Expired};
+use hashed_wheel_util::{ExpiredEntries, ExpiringMap, InsertError};
+
+#[test]
+fn a_delay_queue_has_these_methods() {
+    type Queue = DelayQueue<String>;
+    type Received = Result<Expired<String>, NewTimeoutError>;
+    type ReceivedInTime = Result<Option<Expired<String>>, NewTimeoutError>;
+
+    let _: fn(&HashedWheelTimer) -> Queue = Queue::new;
+    let _: fn(&Queue, String, Duration) -> delay_queue::Key = Queue::insert;
+    let _: fn(&Queue, String, Instant) -> delay_queue::Key = Queue::insert_at;
+    let _: fn(&Queue, delay_queue::Key) -> Option<String> = Queue::remove;
+    let _: fn(&Queue, delay_queue::Key, Duration) -> bool = Queue::reset;
+    let _: fn(&Queue, delay_queue::Key, Instant) -> bool = Queue::reset_at;
+    let _: fn(&Queue, delay_queue::Key) -> Option<Instant> = Queue::deadline;
+    let _: fn(&Queue) -> Option<delay_queue::Key> = Queue::peek;
+    let _: fn(&Queue) -> usize = Queue::len;
+    let _: fn(&Queue) -> bool = Queue::is_empty;
+    let _: fn(&Queue) = Queue::clear;
+    let _: fn(&Queue) -> Vec<String> = Queue::drain;
+    let _: fn(&Queue) -> Option<Expired<String>> = Queue::try_recv;
+    let _: fn(&Queue) -> Received = Queue::recv;
+    let _: fn(&Queue, Duration) -> ReceivedInTime = Queue::recv_timeout;
+    let _: fn(&mut Queue, &mut Context<'_>) -> Poll<Received> = Queue::poll_expired;
+    let _ = async |queue: &Queue| -> Received { queue.expired().await };
+    let _: fn(&Queue) -> Queue = Queue::clone;
+
+    let _: fn(&Expired<String>) -> &String = Expired::get_ref;
+    let _: fn(&mut Expired<String>) -> &mut String = Expired::get_mut;
+    let _: fn(Expired<String>) -> String = Expired::into_inner;
+    let _: fn(&Expired<String>) -> Instant = Expired::deadline;
+    let _: fn(&Expired<String>) -> delay_queue::Key = Expired::key;
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn tokio_executors_have_these_methods() {
+    use hashed_wheel_util::executor::{TokioSpawn, TokioSpawnBlocking};
+    use tokio::runtime::Handle;
+
+    let _: fn(Handle) -> TokioSpawn = TokioSpawn::new;
+    let _: fn(Handle) -> TokioSpawnBlocking = TokioSpawnBlocking::new;
+    let _: fn(Builder, TokioSpawn) -> Builder = Builder::task_executor;
+    let _: fn(Builder, TokioSpawnBlocking) -> Builder = Builder::task_executor;
+}
+
+#[cfg(feature = "rayon")]
+#[test]
+fn rayon_executors_have_these_methods() {
+    use hashed_wheel_util::executor::{RayonGlobal, RayonPool};
+    use rayon_core::ThreadPool;
+    use std::sync::Arc;
+
+    let _: fn(Arc<ThreadPool>) -> RayonPool = RayonPool::new;
+    let _: fn() -> RayonGlobal = RayonGlobal::default;
+    let _: fn(Builder, RayonGlobal) -> Builder = Builder::task_executor;
+    let _: fn(Builder, RayonPool) -> Builder = Builder::task_executor;
+}
+
+#[test]
+fn an_expiring_map_has_these_methods() {
+    type Map = ExpiringMap<String, u64>;
+    type Inserted = Result<Option<u64>, InsertError<String, u64>>;
+    type Handler = fn(String, u64);
+    type Access = fn(&mut u64);
+    type Keep = fn(&String, &mut u64) -> bool;
+
+    let _: fn(&HashedWheelTimer, Handler) -> Map = Map::with_handler;
+    let _: fn(&HashedWheelTimer) -> Map = Map::new;
+    let _: fn(&Map, String, u64, Duration) -> Inserted = Map::insert;
+    let _: fn(&Map, String, u64, Instant) -> Inserted = Map::insert_at;
+    let _: fn(&Map, &str) -> Option<u64> = Map::get;
+    let _: fn(&Map, &str, Access) -> Option<()> = Map::with;
+    let _: fn(&Map, &str, Duration) -> bool = Map::touch;
+    let _: fn(&Map, &str, Instant) -> bool = Map::touch_at;
+    let _: fn(&Map, &str) -> Option<u64> = Map::remove;
+    let _: fn(&Map, Keep) = Map::retain;
+    let _: fn(&Map, &str) -> Option<Duration> = Map::remaining;
+    let _: fn(&Map, &str) -> bool = Map::contains_key;
+    let _: fn(&Map) -> Vec<String> = Map::keys;
+    let _: fn(&Map) -> usize = Map::len;
+    let _: fn(&Map) -> bool = Map::is_empty;
+    let _: fn(&Map) -> usize = Map::clear;
+    let _: fn(&Map) -> Vec<(String, u64)> = Map::drain;
+    let _: fn(&Map) -> Map = Map::clone;
+}
+
+#[test]
+fn the_receiver_of_expired_entries_has_these_methods() {
+    type Receiver = ExpiredEntries<String, u64>;
+    type Made = (ExpiringMap<String, u64>, Receiver);
+    type Received = Poll<Option<(String, u64)>>;
+    type Batch = Vec<(String, u64)>;
+
+    let _: fn(&HashedWheelTimer) -> Made = ExpiringMap::with_receiver;
+    let _: fn(&mut Receiver, &mut Context<'_>) -> Received = Receiver::poll_recv;
+    let _: fn(&mut Receiver, &mut Context<'_>, &mut Batch, usize) -> Poll<usize> = Receiver::poll_recv_many;
+}
+
+// --- auto traits and derived traits --------------------------------------------------------------
+
+fn is_send_sync<T: Send + Sync + 'static>() {}
+fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+fn is_unpin<T: Unpin>() {}
+fn is_debug<T: Debug>() {}
+fn is_clone<T: Clone>() {}
+fn is_eq_hash<T: Eq + Hash>() {}
+
+#[test]
+fn public_types_have_these_traits() {
+    is_send_sync::<DelayQueue<String>>();
+    is_send_sync::<Expired<String>>();
+
+    is_unwind_safe::<DelayQueue<String>>();
+    is_unwind_safe::<Expired<String>>();
+
+    is_unpin::<DelayQueue<String>>();
+    // Also for values that do not implement it.
+    is_debug::<DelayQueue<Box<dyn Send>>>();
+    is_clone::<DelayQueue<Box<dyn Send>>>();
+    is_eq_hash::<delay_queue::Key>();
+}

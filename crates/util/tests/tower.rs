@@ -1,0 +1,156 @@
+//! The timeout layer for tower, on the manual clock.
+#![cfg(feature = "tower")]
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+
+use std::future::{Ready, pending, ready};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+
+use common::{Driven, TICK};
+use hashed_wheel::{HashedWheelTimer, Sleep, TimeoutError};
+use hashed_wheel_util::tower::{BoxError, Timeout, TimeoutLayer};
+use tower::retry::{Policy, Retry};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Runs the future to its end, and advances the clock to each turn that the timer needs.
+fn block_on<F: Future>(t: &mut Driven, future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = poll(future.as_mut()) {
+            return output;
+        }
+        let wait = t.driver.next_turn().expect("the future waits for the timer");
+        t.pass(wait);
+    }
+}
+
+/// Is ready after it was asked twice, and answers at once.
+struct Slow(usize);
+
+impl Service<u32> for Slow {
+    type Response = u32;
+    type Error = &'static str;
+    type Future = Ready<Result<u32, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        self.0 += 1;
+        match self.0 {
+            1 => Poll::Pending,
+            2 => Poll::Ready(Ok(())),
+            _ => Poll::Ready(Err("closed")),
+        }
+    }
+
+    fn call(&mut self, request: u32) -> Self::Future {
+        ready(if request == 0 { Err("zero") } else { Ok(request + 1) })
+    }
+}
+
+#[test]
+fn readiness_answers_and_errors_are_passed_through() {
+    let t = Driven::new();
+    let mut service = TimeoutLayer::new(&t.timer, TICK).layer(Slow(0));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(service.poll_ready(&mut context).is_pending());
+    assert!(service.poll_ready(&mut context).is_ready());
+    assert!(matches!(poll(pin!(service.call(7))), Poll::Ready(Ok(8))));
+    let Poll::Ready(Err(error)) = poll(pin!(service.call(0))) else { panic!("no error") };
+    assert_eq!(error.to_string(), "zero");
+    assert!(
+        matches!(service.poll_ready(&mut context), Poll::Ready(Err(error)) if error.to_string() == "closed")
+    );
+    assert_eq!(t.timer.stats().scheduled, 0, "nothing had to wait");
+    assert_eq!((service.get_ref().0, service.get_mut().0, service.into_inner().0), (3, 3, 3));
+}
+
+#[test]
+fn request_without_an_answer_fails_with_elapsed() {
+    let mut t = Driven::new();
+    let silent = service_fn(|()| pending::<Result<(), BoxError>>());
+    let mut service = Timeout::new(silent, &t.timer, TICK * 3);
+    // The time begins with the call.
+    let mut response = pin!(service.call(()));
+    t.pass(TICK);
+    assert!(poll(response.as_mut()).is_pending());
+    t.pass(TICK);
+    assert!(poll(response.as_mut()).is_pending());
+    t.pass(TICK);
+    let Poll::Ready(Err(error)) = poll(response) else { panic!("no error") };
+    assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
+    assert_eq!(t.timer.pending_timeouts(), 0);
+}
+
+#[test]
+fn stopped_timer_is_an_error() {
+    let t = Driven::new();
+    t.timer.stop();
+    let silent = service_fn(|()| pending::<Result<(), BoxError>>());
+    let Poll::Ready(Err(error)) = poll(pin!(Timeout::new(silent, &t.timer, TICK).call(()))) else {
+        panic!("no error")
+    };
+    assert!(matches!(error.downcast_ref(), Some(TimeoutError::Timer(_))));
+}
+
+/// Retries after a pause on this timer.
+#[derive(Clone)]
+struct AfterPause(HashedWheelTimer, u32);
+
+/// tower's pauses have no result. If the timer is stopped, the next attempt fails.
+struct Pause(Sleep);
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(context).map(drop)
+    }
+}
+
+impl Policy<u32, u32, BoxError> for AfterPause {
+    type Future = Pause;
+
+    fn retry(&mut self, _: &mut u32, result: &mut Result<u32, BoxError>) -> Option<Pause> {
+        self.1 = self.1.checked_sub(1)?;
+        result.is_err().then(|| Pause(self.0.sleep(TICK * 5)))
+    }
+
+    fn clone_request(&mut self, request: &u32) -> Option<u32> {
+        Some(*request)
+    }
+}
+
+/// Inside of tower's `Retry` the layer limits each attempt, outside of it the whole call.
+#[test]
+fn layer_works_inside_and_outside_of_a_retry_of_tower() {
+    let mut t = Driven::new();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let (counter, timer) = (Arc::clone(&attempts), t.timer.clone());
+    // The third attempt is answered at once, those before it never.
+    let service = service_fn(move |request: u32| {
+        let is_answered = counter.fetch_add(1, SeqCst) == 2;
+        async move { if is_answered { Ok::<_, BoxError>(request) } else { pending().await } }
+    });
+    let with_retry = |retries| {
+        Retry::new(AfterPause(timer.clone(), retries), Timeout::new(service.clone(), &timer, TICK * 10))
+    };
+    let begin = t.timer.now();
+    let answer = block_on(&mut t, with_retry(2).oneshot(7));
+    assert_eq!((answer.unwrap(), attempts.load(SeqCst)), (7, 3));
+    assert_eq!(t.timer.now() - begin, TICK * 30);
+
+    attempts.store(3, SeqCst);
+    let begin = t.timer.now();
+    let call = Timeout::new(with_retry(100), &t.timer, TICK * 40).oneshot(7);
+    let error = block_on(&mut t, call).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(TimeoutError::Elapsed)));
+    assert_eq!((attempts.load(SeqCst), t.timer.now() - begin), (6, TICK * 40));
+    assert_eq!(t.timer.pending_timeouts(), 0);
+}
