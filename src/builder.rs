@@ -180,8 +180,7 @@ impl Builder {
 
     /// Sets the executor that runs expired tasks. Default: the worker runs them itself.
     ///
-    /// The `executor` module, with the features `tokio` and `rayon`, has executors that are ready
-    /// to use.
+    /// The crate hashed-wheel-util has executors for tokio and rayon.
     ///
     /// # Examples
     ///

@@ -70,6 +70,9 @@ impl<K, V> ExpiredEntries<K, V> {
     /// Returns `None` once the map is gone and all entries were received: the last handle of the
     /// map was dropped, and no task of an entry runs.
     ///
+    /// The end of the timer does not end it. It drops the entries that are left, and none comes any
+    /// more: drop the map too, or wait for a signal of your own beside it.
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped before it is ready, no entry is lost.
