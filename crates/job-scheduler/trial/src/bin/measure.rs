@@ -177,14 +177,16 @@ async fn nodes(config: &Config, client: &Client) -> Measured {
     let jobs = Jobs::new("nodes")?;
     // As in `idle`.
     tokio::time::sleep(SECOND * 12).await;
-    let (before, begin) = (commits(client).await?, Instant::now());
+    let (before, written, begin) = (commits(client).await?, writes(client).await?, Instant::now());
     for _ in 0..15 * 15 {
         jobs.enqueue(client, job()).await?;
         tokio::time::sleep(SECOND / 15).await;
     }
-    let count = commits(client).await? - before;
-    let rate = count as f64 / begin.elapsed().as_secs_f64();
-    println!("{NODES} nodes            {rate:.0} commits per second, 15 jobs per second");
+    let counts = [commits(client).await? - before, writes(client).await? - written];
+    let [all, written] = counts.map(|count| count as f64 / begin.elapsed().as_secs_f64());
+    println!(
+        "{NODES} nodes            {all:.0} commits per second, of which {written:.0} write, 15 jobs per second"
+    );
     println!("                    {}", read_lateness(client, "nodes").await?);
     for node in nodes {
         node.shutdown(SECOND * 10).await?;
@@ -192,7 +194,13 @@ async fn nodes(config: &Config, client: &Client) -> Measured {
     Ok(())
 }
 
+/// Returns the number of transactions of the server that have written something.
+async fn writes(client: &Client) -> Result<i64, tokio_postgres::Error> {
+    Ok(client.query_one("SELECT txid_current()", &[]).await?.get(0))
+}
+
 /// Returns the number of transactions of the database, also of those that have only read.
+/// PostgreSQL counts one for each notification that a connection receives.
 async fn commits(client: &Client) -> Result<i64, tokio_postgres::Error> {
     let text = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
     Ok(client.query_one(text, &[]).await?.get(0))
