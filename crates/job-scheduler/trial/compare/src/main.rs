@@ -15,6 +15,8 @@
 //!   seconds, so 100 of its jobs are due at once.)
 //! - **Due when enqueued**: the time between the call that enqueues and the call of the handler,
 //!   one job at a time.
+//! - **Enqueued per second**: by 32 clients with a connection each, one job per transaction, due at
+//!   once, while a node executes them.
 //! - **Idle commits**: of a node without jobs, in its database. All schedulers idle at the same
 //!   time.
 //! - **Takeover**: the time between `kill -9` of a node that executes a job and the call of the
@@ -36,6 +38,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
 use crate::peers::{Fallible, Peer, Queue};
@@ -65,6 +68,8 @@ struct Scale {
     seconds: u64,
     rate: u64,
     enqueued: u32,
+    /// How long several clients enqueue.
+    clients: Duration,
     /// Until the statistics of the server are up to date, and then.
     idle: [Duration; 2],
     /// One takeover instead of three.
@@ -73,6 +78,9 @@ struct Scale {
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The number of clients that enqueue at the same time.
+const CLIENTS: usize = 32;
+
 /// The time limit for everything that should happen within some seconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -80,10 +88,11 @@ impl Options {
     fn scale(&self) -> Scale {
         if self.test {
             let idle = [Duration::ZERO, SECOND];
-            return Scale { runs: 200, seconds: 1, rate: 20, enqueued: 3, idle, is_test: true };
+            let clients = SECOND / 2;
+            return Scale { runs: 200, seconds: 1, rate: 20, enqueued: 3, clients, idle, is_test: true };
         }
         let idle = [SECOND * 11, SECOND * 10];
-        Scale { runs: 5_000, seconds: 4, rate: 100, enqueued: 40, idle, is_test: false }
+        Scale { runs: 5_000, seconds: 4, rate: 100, enqueued: 40, clients: SECOND * 5, idle, is_test: false }
     }
 }
 
@@ -96,6 +105,7 @@ struct Row {
     /// bound then.
     missing: usize,
     enqueued: Lateness,
+    enqueued_per_second: f64,
     commits: f64,
     takeovers: Vec<Duration>,
 }
@@ -142,6 +152,7 @@ async fn compare(url: &str, scale: Scale) -> Fallible<()> {
         row.enqueued = due_when_enqueued(peer, &databases, scale).await?;
         (row.lateness, row.missing) = lateness(peer, &databases, scale).await?;
         row.runs_per_second = throughput(peer, &databases, scale).await?;
+        row.enqueued_per_second = clients(peer, &databases, scale).await?;
         if peer.no_takeover().is_none() {
             // Most of the time, all of them wait.
             let takeover = |number| takeover(peer, number, &databases);
@@ -160,10 +171,10 @@ async fn compare(url: &str, scale: Scale) -> Fallible<()> {
 
 fn print(rows: &[Row]) {
     println!(
-        "| | settings | runs per second | lateness p50 / p99, ms | due when enqueued p50 / p99, ms | idle commits per \
-         second | takeover, median / max |"
+        "| | settings | runs per second | lateness p50 / p99, ms | due when enqueued p50 / p99, ms | enqueued per second \
+         by {CLIENTS} clients | idle commits per second | takeover, median / max |"
     );
-    println!("|---|---|--:|--:|--:|--:|--:|");
+    println!("|---|---|--:|--:|--:|--:|--:|--:|");
     for (row, peer) in rows.iter().zip(Peer::ALL) {
         let [late, enqueued] = [&row.lateness, &row.enqueued].map(|late| {
             let [p50, p99] = [late.p50(), late.p99()].map(|late| late.as_secs_f64() * 1e3);
@@ -179,10 +190,11 @@ fn print(rows: &[Row]) {
             Into::into,
         );
         println!(
-            "| {} | {} | {:.0} | {bound}{late} | {enqueued} | {:.1} | {takeover} |",
+            "| {} | {} | {:.0} | {bound}{late} | {enqueued} | {:.0} | {:.1} | {takeover} |",
             peer.name(),
             peer.settings(),
             row.runs_per_second,
+            row.enqueued_per_second,
             row.commits
         );
     }
@@ -308,6 +320,37 @@ async fn throughput(peer: Peer, databases: &Databases, scale: Scale) -> Fallible
     let mut node = Running::start(peer, url);
     wait_at_most(SECOND * 5, before + scale.runs, &mut node).await?;
     Ok((count() - before) as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// Returns the number of jobs per second that several clients enqueue while a node executes them.
+async fn clients(peer: Peer, databases: &Databases, scale: Scale) -> Fallible<f64> {
+    let url = databases.create(peer, "clients").await?;
+    let mut queues = Vec::new();
+    for _ in 0..CLIENTS {
+        queues.push(Queue::open(peer, &url).await?);
+    }
+    let mut node = Running::start(peer, url);
+    tokio::time::sleep(SECOND).await;
+    let (begin, before) = (Instant::now(), count());
+    let mut clients = JoinSet::new();
+    for mut queue in queues {
+        clients.spawn(async move {
+            let mut added = 0_u32;
+            while begin.elapsed() < scale.clients {
+                queue.push(&[Work { due: now(), hangs: false }], true).await?;
+                added += 1;
+            }
+            Ok::<_, Box<dyn Error + Send + Sync>>(added)
+        });
+    }
+    let mut added = 0;
+    while let Some(client) = clients.join_next().await {
+        added += client??;
+    }
+    let rate = f64::from(added) / begin.elapsed().as_secs_f64();
+    // The node has worked meanwhile.
+    wait_for(before + 1, &mut node).await?;
+    Ok(rate)
 }
 
 /// Waits for a number of executions.
