@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::TimeoutError;
@@ -203,13 +203,13 @@ impl Session {
             }
             Err(Error::LeaseLost) => {
                 // The node has asked in time, and the database was slow.
-                let is_excused = *self.lock_beat() < *self.lock_until();
+                let is_excused = *lock(&self.beat) < *lock(&self.until);
                 let have_ended =
                     if is_excused { executions.end_excused().await } else { executions.end().await };
                 (result, have_ended.then_some(Previous { number, until: None }))
             }
             Err(_) => {
-                let until = *self.lock_until();
+                let until = *lock(&self.until);
                 (result, Some(Previous { number, until: Some(until) }))
             }
             Ok(()) => (result, None),
@@ -267,7 +267,7 @@ impl Session {
     /// Renews the lease and claims runs. Returns their number, and whether there may be more.
     async fn beat(&self, store: &mut Store, limit: usize) -> Result<(usize, bool), Error> {
         let settings = &self.shared.settings;
-        *self.lock_beat() = Instant::now();
+        *lock(&self.beat) = Instant::now();
         let beat = store.beat(self.id).await?.ok_or(Error::LeaseLost)?;
         let reading = beat.reading;
         let mut runs = Vec::new();
@@ -290,8 +290,8 @@ impl Session {
             runs.extend(read);
         }
         beat.commit().await?;
-        *self.lock_until() = reading.sent() + settings.lease;
-        self.lock_clock().learn(reading);
+        *lock(&self.until) = reading.sent() + settings.lease;
+        lock(&self.clock).learn(reading);
         self.is_starved.store(taken == free, Relaxed);
         let has_more = taken == room && runs.len() < free && limit == settings.batch;
         let count = runs.len();
@@ -303,7 +303,7 @@ impl Session {
     fn enqueue(&self, runs: Vec<Run>) {
         observe::held(self.held.fetch_add(runs.len(), Relaxed) + runs.len());
         for run in runs {
-            let start = self.lock_clock().instant(run.start_at);
+            let start = lock(&self.clock).instant(run.start_at);
             self.queue.insert_at(Queued { run, is_locked: false }, start);
         }
         if self.is_stopping.load(Relaxed) {
@@ -328,7 +328,7 @@ impl Session {
     /// Whether all runners have been busy for a lease, so that runs that are due do not start. (Not
     /// less: a database that is slow for a moment must not get more to do by that.)
     fn is_stalled(&self) -> bool {
-        let since = *self.lock_out_of_runners();
+        let since = *lock(&self.out_of_runners);
         since.is_some_and(|since| since.elapsed() >= self.shared.settings.lease)
     }
 
@@ -345,10 +345,10 @@ impl Session {
         if let Ok(permit) = runners.clone().try_acquire_owned() {
             return permit;
         }
-        *self.lock_out_of_runners() = Some(Instant::now());
+        *lock(&self.out_of_runners) = Some(Instant::now());
         let permit = runners.clone().acquire_owned().await.expect("it is never closed");
         let was_stalled = self.is_stalled();
-        *self.lock_out_of_runners() = None;
+        *lock(&self.out_of_runners) = None;
         if was_stalled {
             self.wake.notify_one();
         }
@@ -414,7 +414,7 @@ impl Session {
         loop {
             // First, so that a runner that is released meanwhile repeats this.
             self.is_postponed.store(looks.is_needed, Relaxed);
-            let has_runner = self.lock_out_of_runners().is_none();
+            let has_runner = lock(&self.out_of_runners).is_none();
             self.is_postponed.fetch_and(!has_runner, Relaxed);
             tokio::select! {
                 elapsed = timer.sleep_until(next) => elapsed?,
@@ -494,7 +494,7 @@ impl Session {
         permit: OwnedSemaphorePermit,
         due: &mut HashMap<i64, (Run, OwnedSemaphorePermit)>,
     ) {
-        let start = self.lock_clock().instant(run.start_at);
+        let start = lock(&self.clock).instant(run.start_at);
         if start > Instant::now() {
             self.queue.insert_at(Queued { run, is_locked: false }, start);
         } else {
@@ -508,7 +508,7 @@ impl Session {
     /// Tries again after a pause, which grows with the time that the run is late.
     fn start_later(&self, run: Run) {
         let now = Instant::now();
-        let late = now.saturating_duration_since(self.lock_clock().instant(run.start_at));
+        let late = now.saturating_duration_since(lock(&self.clock).instant(run.start_at));
         let next = now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1);
         self.queue.insert_at(Queued { run, is_locked: true }, next);
         self.park(1);
@@ -552,26 +552,11 @@ impl Session {
             }
         }
     }
+}
 
-    fn lock_until(&self) -> std::sync::MutexGuard<'_, Instant> {
-        // No code panics while it holds this lock.
-        self.until.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_beat(&self) -> std::sync::MutexGuard<'_, Instant> {
-        // No code panics while it holds this lock.
-        self.beat.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_out_of_runners(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        // No code panics while it holds this lock.
-        self.out_of_runners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_clock(&self) -> std::sync::MutexGuard<'_, Clock> {
-        // No code panics while it holds this lock.
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// No code panics while it holds one of the locks of a session.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends a call of the database that takes too long: a stopped server may still have a working
