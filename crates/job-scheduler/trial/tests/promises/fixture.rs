@@ -184,6 +184,14 @@ impl Fixture {
     }
 }
 
+/// Makes these changes of the statements, each of which leaves a safeguard out.
+pub(crate) fn sabotaged<'a>(
+    builder: SchedulerBuilder,
+    sabotages: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
+) -> SchedulerBuilder {
+    sabotages.into_iter().fold(builder, |builder, &(from, to)| builder.sabotage(from, to))
+}
+
 /// Adds the handler `gate`, whose runs end when this semaphore is closed.
 pub(crate) fn with_gate(builder: SchedulerBuilder, gate: &Arc<Semaphore>) -> SchedulerBuilder {
     let gate = gate.clone();

@@ -8,7 +8,9 @@ use hashed_wheel_job_scheduler::{NewJob, Outcome, Overlap, RunInfo, RunState};
 
 use tokio::sync::Semaphore;
 
-use crate::fixture::{DELAYS, Fixture, MS, Task, connect, eventually, gate_job, shut_down, with_gate};
+use crate::fixture::{
+    DELAYS, Fixture, MS, Task, connect, eventually, gate_job, sabotaged, shut_down, with_gate,
+};
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
@@ -24,7 +26,7 @@ const HOLD: Duration = Duration::from_millis(4_000);
 async fn hold_locks(sabotage: &[(&str, &str)], delay: Duration) -> Option<i64> {
     let mut fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), sabotage);
     let node = fixture.start(with_gate(builder.lease(LEASE), &gate)).await;
     let running = fixture.enqueue(gate_job().overlap(Overlap::Wait)).await;
     let slow = fixture.enqueue(gate_job()).await;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::fixture::{Fixture, LATER, MS, Task, connect, shut_down};
+use crate::fixture::{Fixture, LATER, MS, Task, connect, sabotaged, shut_down};
 
 /// Much less than half of the longest heartbeat, after which a node reads without a notification.
 const SOON: Duration = Duration::from_secs(12);
@@ -111,7 +111,7 @@ async fn notifications_without_work_write_nothing() {
 /// needless. Returns whether its job has started soon.
 async fn starts_without_a_notification_of_its_own(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), &sabotage);
     let node = fixture.start(rarely(builder)).await;
     tokio::time::sleep(MS * 500).await;
     let mut listener = Listener::new(&fixture).await;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_postgres::NoTls;
 
-use crate::fixture::{Fixture, MS, Task, eventually, gate_job, shut_down, with_gate};
+use crate::fixture::{Fixture, MS, Task, eventually, gate_job, sabotaged, shut_down, with_gate};
 use crate::network::{Link, Relay};
 
 /// So long that it does not end because the machine is busy.
@@ -22,6 +22,12 @@ impl Fixture {
         let nodes = self.jobs.nodes(&self.client).await.unwrap();
         nodes.iter().map(|node| node.id).max().unwrap_or(0)
     }
+
+    /// Waits for the end of the only run of a job, which must be done or abandoned.
+    async fn end_of(&self, job: i64) -> RunInfo {
+        let ended = [RunState::Done, RunState::Abandoned];
+        self.until(job, |runs| ended.contains(&runs[0].state)).await.remove(0)
+    }
 }
 
 /// Closes the connections of a node three times while a run is executing that must not be
@@ -29,7 +35,7 @@ impl Fixture {
 async fn close_connections_again_and_again(sabotage: Option<(&str, &str)>) -> Option<RunInfo> {
     let fixture = Fixture::new().await?;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), &sabotage);
     let node = fixture.start(with_gate(builder, &gate)).await;
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
@@ -38,8 +44,7 @@ async fn close_connections_again_and_again(sabotage: Option<(&str, &str)>) -> Op
         eventually(async || fixture.last_node().await > number).await;
     }
     gate.close();
-    let ended = [RunState::Done, RunState::Abandoned];
-    let run = fixture.until(job, |runs| ended.contains(&runs[0].state)).await.remove(0);
+    let run = fixture.end_of(job).await;
     drop(node);
     Some(run)
 }
@@ -96,9 +101,7 @@ async fn lose_the_network_for_longer_than_a_lease(sabotage: Option<(&str, &str)>
     let fixture = Fixture::new().await?;
     let relay = Relay::new(&fixture.config).await;
     let gate = Arc::new(Semaphore::new(0));
-    let builder = sabotage
-        .iter()
-        .fold(fixture.builder().lease(LEASE), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder().lease(LEASE), &sabotage);
     let node = with_gate(builder, &gate).start(relay.config.clone(), NoTls).await.unwrap();
     let job = fixture.enqueue(gate_job().max_interruptions(0)).await;
     fixture.until_state(job, RunState::Running).await;
@@ -108,8 +111,7 @@ async fn lose_the_network_for_longer_than_a_lease(sabotage: Option<(&str, &str)>
     let is_next = |run: &RunInfo| run.interrupted > 0 && run.state != RunState::Claimed;
     fixture.until(job, |runs| is_next(&runs[0])).await;
     gate.close();
-    let ended = [RunState::Done, RunState::Abandoned];
-    let run = fixture.until(job, |runs| ended.contains(&runs[0].state)).await.remove(0);
+    let run = fixture.end_of(job).await;
     drop(node);
     Some(run)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel_job_scheduler::{NewJob, RunInfo, RunState};
 use tokio::sync::Semaphore;
 
-use crate::fixture::{DELAYS, Fixture, MS, Task, eventually, gate_job, with_gate};
+use crate::fixture::{DELAYS, Fixture, MS, Task, eventually, gate_job, sabotaged, with_gate};
 
 /// How long a test waits for something that must not happen.
 const UNEXPECTED: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const EXPECTED: Duration = Duration::from_secs(30);
 /// afterwards.
 async fn finish_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let fixture = Fixture::new().await?;
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), &sabotage);
     let gate = Arc::new(Semaphore::new(0));
     let node = fixture.start(with_gate(builder, &gate)).await;
     let job = fixture.enqueue(gate_job()).await;
@@ -58,7 +58,7 @@ async fn result_of_a_run_of_another_node_is_not_written() {
 /// started some time before that.
 async fn starts_immediately(sabotage: Option<(&str, &str)>) -> Option<bool> {
     let fixture = Fixture::new().await?;
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), &sabotage);
     let node = fixture.start(builder.heartbeat(MS * 30_000).prefetch(MS * 30_000)).await;
     tokio::time::sleep(MS * 1_000).await;
     let job = fixture.enqueue(NewJob::new(&Task::Succeed)).await;
@@ -96,7 +96,7 @@ async fn happens(delay: Duration, is_expected: bool, mut holds: impl AsyncFnMut(
 /// Pauses a job after a node has read its run ahead. Returns whether it ran nevertheless.
 async fn runs_although_paused(sabotage: &[(&str, &str)]) -> Option<bool> {
     let mut fixture = Fixture::new().await?;
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), sabotage);
     let node = fixture.start(builder).await;
     for delay in DELAYS {
         let job = fixture.enqueue(NewJob::new(&Task::Succeed).after(delay)).await;
@@ -127,7 +127,7 @@ async fn pause_needs_to_cancel_what_was_read() {
 /// after its due time.
 async fn start_without_owning(sabotage: Option<(&str, &str)>) -> Option<RunState> {
     let fixture = Fixture::new().await?;
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), &sabotage);
     let node = fixture.start(builder).await;
     let schema = &fixture.schema;
     for delay in DELAYS {
@@ -165,7 +165,7 @@ async fn repeat(sabotage: Option<(&str, &str)>) -> Option<(i32, i32)> {
     let job = fixture.enqueue(NewJob::new(&Task::Sleep(600_000))).await;
     fixture.until_state(job, RunState::Running).await;
     fixture.lose(lost).await;
-    let builder = sabotage.iter().fold(fixture.builder(), |builder, (from, to)| builder.sabotage(*from, *to));
+    let builder = sabotaged(fixture.builder(), &sabotage);
     let other = fixture.start(builder).await;
     let is_again = |run: &RunInfo| run.state == RunState::Running && run.taken_over == 1;
     let run = &fixture.until(job, |runs| matches!(runs, [run] if is_again(run))).await[0];
