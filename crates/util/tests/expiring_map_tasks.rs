@@ -5,7 +5,6 @@ mod common;
 mod support;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -761,7 +760,7 @@ fn random_operations_agree_with_a_naive_model() {
         let mut random = Rng::with_seed(seed);
         let mut t = Driven::new();
         let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-        let mut model = BTreeMap::<u8, (Duration, u64)>::new();
+        let mut model = support::Model::new();
         let mut now = Duration::ZERO;
         for name in 0..if cfg!(miri) { 60 } else { 1_000 } {
             let (key, delay) = (random.u8(0..4), ms(random.u64(0..100)));
@@ -790,16 +789,8 @@ fn random_operations_agree_with_a_naive_model() {
                 _ => {
                     let by = ms(random.u64(0..50));
                     let turned = t.pass(by);
-                    let last = now.as_millis() / TICK.as_millis();
-                    now += by;
-                    let reached = now.as_millis() / TICK.as_millis();
-                    model.retain(|_, (deadline, name)| {
-                        let tick = deadline.as_millis().div_ceil(TICK.as_millis()).max(last + 1);
-                        if tick <= reached {
-                            due.push(*name);
-                        }
-                        tick > reached
-                    });
+                    let passed = support::pass(&mut model, &mut now, by, TICK);
+                    due = passed.into_iter().map(|(_, name)| name).collect();
                     assert_eq!(turned, due.len());
                 }
             }

@@ -1,7 +1,8 @@
-//! A map in which each entry has a task of its own.
+//! A map in which each entry has a task of its own, and a model of maps.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -57,4 +58,24 @@ impl<K> Clone for Tasks<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
+}
+
+/// What is in a map: a deadline and a value under each key. It is scanned for due entries.
+pub type Model = BTreeMap<u8, (Duration, u64)>;
+
+/// Lets `by` pass on the model of a map whose timer has ticks of `tick`, and was turned once after
+/// that. Removes the entries that are due by then, and returns them.
+pub fn pass(model: &mut Model, now: &mut Duration, by: Duration, tick: Duration) -> Vec<(u8, u64)> {
+    let mut due = vec![];
+    let last = now.as_millis() / tick.as_millis();
+    *now += by;
+    let reached = now.as_millis() / tick.as_millis();
+    model.retain(|key, (deadline, value)| {
+        let expires = deadline.as_millis().div_ceil(tick.as_millis()).max(last + 1);
+        if expires <= reached {
+            due.push((*key, *value));
+        }
+        expires > reached
+    });
+    due
 }
