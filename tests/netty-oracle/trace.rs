@@ -86,8 +86,8 @@ pub(crate) enum Event {
 /// A version of Netty that has run the scripts, and what it does differently from the other one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Netty {
-    /// The folder of its traces.
-    version: &'static str,
+    /// The lines of its traces that differ from those of 4.1.
+    differences: Option<&'static str>,
     /// Whether `stop` cancels the timeouts that it returns.
     pub(crate) stop_cancels: bool,
     /// Whether a timeout that is cancelled in the tick in which the worker reaches it is subtracted
@@ -96,8 +96,8 @@ pub(crate) struct Netty {
 }
 
 pub(crate) const VERSIONS: [Netty; 2] = [
-    Netty { version: "4.1", stop_cancels: false, subtracts_twice: true },
-    Netty { version: "4.2", stop_cancels: true, subtracts_twice: false },
+    Netty { differences: None, stop_cancels: false, subtracts_twice: true },
+    Netty { differences: Some("4.2.txt"), stop_cancels: true, subtracts_twice: false },
 ];
 
 /// Reads one family of scripts.
@@ -114,9 +114,19 @@ pub(crate) fn scripts(netty: Netty, family: &str) -> Vec<Script> {
 
 /// Returns the lines without comments.
 pub(crate) fn lines(netty: Netty, family: &str) -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netty-oracle").join(netty.version);
-    let text = fs::read_to_string(folder.join(family).with_extension("txt")).unwrap();
-    text.lines().filter(|line| !line.starts_with('#')).map(String::from).collect()
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netty-oracle");
+    let text = fs::read_to_string(folder.join("4.1").join(family).with_extension("txt")).unwrap();
+    let mut lines: Vec<_> = text.lines().map(String::from).collect();
+    if let Some(file) = netty.differences {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        for (at, line) in
+            text.lines().filter_map(|line| line.strip_prefix(family)?.strip_prefix(':')?.split_once(':'))
+        {
+            lines[number::<usize>(at) - 1] = line.to_owned();
+        }
+    }
+    lines.retain(|line| !line.starts_with('#'));
+    lines
 }
 
 /// Splits a line into the operation and the result.
