@@ -381,15 +381,15 @@ pub const ROWS: &[Row] = &[
         "ChangeWithoutCompare",
         "node/word.rs",
         "«»match self.0.compare_exchange_weak(",
-        "self.0.store(after, Ordering::SeqCst); return Some(seen);",
+        "self.0.store(after, Ordering::SeqCst); return Ok(seen);",
     ),
     // A reset to the same deadline only reads the word.
     mutant(
         "EqualResetWithoutChange",
         "node/word.rs",
-        "«»let before = self.change(Ordering::Release,",
+        "«»self.change(Ordering::Release,",
         "let seen = SeenWord(self.0.load(Ordering::Acquire));
-        if !seen.has_ended() && seen.deadline() == to { return Move::Later; }",
+        if !seen.has_ended() && seen.deadline() == to { return Some(seen); }",
     ),
     // A reset to the same deadline takes the node out of the wheel as an earlier one does, and
     // sends no message.
@@ -401,21 +401,22 @@ pub const ROWS: &[Row] = &[
     ),
     // --- node/transitions.rs ---------------------------------------------------------------------
     // A `cancel` or `stop` during a run takes the task of a periodic timeout too.
-    mutant("CancelTakesRunningTask", "node/transitions.rs", "if «before.is_running()» {", "false"),
+    mutant("CancelTakesRunningTask", "node/local.rs", "(«!before.is_running()»)", "true"),
     mutant("CancelTakesRunningTask", "node/transitions.rs", "match «before.is_running()» {", "false"),
+    // `stop` takes the reference that belongs to the message under way.
+    mutant("StopTakesLeftReference", "node/transitions.rs", "if «is_told» {", "true"),
+    mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
+    // --- node/wheel.rs ---------------------------------------------------------------------------
     // The worker expires a timeout with the reference that belongs to the message under way.
-    mutant("ExpiryTakesLeftReference", "node/transitions.rs", "if «was_in_wheel» {", "true"),
+    mutant("ExpiryTakesLeftReference", "node/wheel.rs", "if «before.is_in_wheel()» {", "true"),
     // The worker meets an ended timeout in the wheel, and releases the reference that belongs to
     // the message under way.
     mutant(
         "ReleaseLeftReference",
-        "node/transitions.rs",
-        "WordExpiry::LeftToMessage => «RefExpiry::LeftToMessage»",
-        "_ = self.release(); RefExpiry::LeftToMessage",
+        "node/wheel.rs",
+        "Err(_) => «Expiry::LeftToMessage»",
+        "Self { wheel, node }.release(); Expiry::LeftToMessage",
     ),
-    // `stop` takes the reference that belongs to the message under way.
-    mutant("StopTakesLeftReference", "node/transitions.rs", "if «is_told» {", "true"),
-    mutant("StopTakesLeftReference", "node/transitions.rs", "before.is_in_wheel() || is_told", "true"),
     // --- node/local.rs ---------------------------------------------------------------------------
     // `cancel` does not tell the worker about a timeout that is in the wheel.
     mutant(
@@ -429,7 +430,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "TakeBackWithoutMerge",
         "node/local.rs",
-        "«unsafe { handle.merge_wheel_ref() };» return match cancel",
+        "«unsafe { handle.merge_wheel_ref() };» return Some",
         "use crate::sync::Ordering::SeqCst;
         let references = handle.references.load(SeqCst);
         handle.references.store(references - 1, SeqCst);",

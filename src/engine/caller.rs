@@ -8,7 +8,7 @@ use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::StateSnapshot;
 use super::thread_cache::{self, LentCache};
 use crate::error::NewTimeoutError;
-use crate::node::{CancelledTask, ClaimedTask, Reset, Task};
+use crate::node::{ClaimedTask, Reset, Task, TaskClaim};
 use crate::report;
 use crate::sync::Arc;
 use crate::ticks::{self, DEADLINE_NEVER};
@@ -122,7 +122,7 @@ impl Shared {
 
     pub(crate) fn cancel(&self, timeout: &Timeout) -> bool {
         let Some(task) = self.end_by_cancel(timeout) else { return false };
-        if let CancelledTask::Owned(claim) = task {
+        if let Some(claim) = task {
             self.call_cancelled(timeout, claim);
         }
         true
@@ -146,7 +146,7 @@ impl Shared {
     /// [`cancel`](Self::cancel) without calling the task's hook. The task is dropped.
     #[cfg(feature = "async")]
     pub(crate) fn cancel_quietly(&self, timeout: &Timeout) {
-        if let Some(CancelledTask::Owned(claim)) = self.end_by_cancel(timeout) {
+        if let Some(Some(claim)) = self.end_by_cancel(timeout) {
             self.discard(|| timeout.handle.name(), claim);
         }
     }
@@ -154,12 +154,12 @@ impl Shared {
     /// Cancels a timeout, if it has not ended, and counts that. The caller owns the task, unless it
     /// runs.
     #[inline]
-    fn end_by_cancel<'a>(&self, timeout: &'a Timeout) -> Option<CancelledTask<'a, SharedFields>> {
+    fn end_by_cancel<'a>(&self, timeout: &'a Timeout) -> Option<Option<TaskClaim<'a, SharedFields>>> {
         let handle = &timeout.handle;
         // If the timeout has ended, there is nothing to send, and on a stopped timer no consumer.
         let seen = handle.not_ended()?;
         let (task, wakes) = thread_cache::with_handle(handle, |cache| {
-            let (task, leaves_memory) = cache.nodes.cancel(handle, seen).into_task()?;
+            let (task, leaves_memory) = cache.nodes.cancel(handle, seen)?;
             let wakes = leaves_memory && cache.look_after_push().wakes_to_reclaim();
             // After the push: `stop` waits for the count, and then finds the message. Before
             // `with_handle` returns: it may drop what the thread caches of stopped timers, and user
@@ -187,7 +187,7 @@ impl Shared {
         let replaced = match handle.not_ended() {
             None => Err(task),
             Some(seen) => thread_cache::with(self, |cache| {
-                let Some((old, leaves_memory)) = cache.nodes.cancel(handle, seen).into_task() else {
+                let Some((old, leaves_memory)) = cache.nodes.cancel(handle, seen) else {
                     return Err(task);
                 };
                 // In this order, so that one of the two is in the sum of pending timeouts at all
@@ -213,7 +213,7 @@ impl Shared {
         // As for a deadline that has become earlier: the worker may have seen the old timeout end,
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
-        if let CancelledTask::Owned(claim) = old {
+        if let Some(claim) = old {
             self.discard(|| timeout.handle.name(), claim);
         }
         Some(new)

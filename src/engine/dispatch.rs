@@ -215,7 +215,7 @@ fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
 
 fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
     match claimed.finish_run(next.map(|next| next.deadline), thread_cache::push) {
-        RunOutcome::Again(timeout, state) => {
+        RunOutcome::Again((timeout, state)) => {
             timeout.handle.timer().wake_for_pushed(state, &timeout.handle);
         }
         RunOutcome::LastRun(claimed) => {

@@ -10,7 +10,7 @@ use super::shared::{Executor, Shared, SharedFields, Timeout};
 use super::sleep::Wanted;
 use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, Waiting, WheelOf};
+use crate::node::{Arrival, Expiry, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
 use crate::sync::{Arc, MutexGuard};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
@@ -414,18 +414,18 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
     let name = run.name();
     let next = shared.watch(name, || run.repeat(shared));
     match run.finish(next.map(|next| next.deadline)) {
-        HeldRunOutcome::Again(node, deadline) => {
+        RunOutcome::Again((node, deadline)) => {
             let earliest = node.wheel_tick();
             node.insert(shared.ticks.of(deadline).max(earliest));
         }
-        HeldRunOutcome::LastRun(run) => {
+        RunOutcome::LastRun(run) => {
             let counters = &shared.counters.worker;
             counters.runs.set_alone(counters.runs.get() - 1);
             counters.expired.add_one_alone();
             shared.free_place();
             run.discard(|claim| shared.discard(|| name, claim));
         }
-        HeldRunOutcome::Cancelled(run) => run.discard(|claim| shared.discard(|| name, claim)),
+        RunOutcome::Cancelled(run) => run.discard(|claim| shared.discard(|| name, claim)),
     }
 }
 

@@ -21,7 +21,7 @@ use super::pool::Pool;
 use super::refs::{Handle, Owner, Released};
 use super::task::Task;
 use super::timer_ref::LocalCount;
-use super::transitions::{Cancel, ClaimedTask};
+use super::transitions::{ClaimedTask, TaskClaim};
 use super::word::SeenWord;
 use crate::sync::{Arc, SegQueue};
 
@@ -235,34 +235,37 @@ impl<S: Owner> Lent<'_, S> {
     }
 
     /// Cancels the timeout whose word was `seen`, unless it has ended, and pushes a message if the
-    /// worker has to know.
+    /// worker has to know. Returns its task, unless a run of it is not over: then the thread that
+    /// runs it drops it. Also returns whether the worker has memory to reclaim.
     ///
     /// # Panics
     ///
     /// If the handle is of another timer.
     #[inline]
-    pub(crate) fn cancel<'h>(&mut self, handle: &'h Handle<S>, seen: SeenWord) -> Cancel<'h, S> {
+    pub(crate) fn cancel<'h>(
+        &mut self,
+        handle: &'h Handle<S>,
+        seen: SeenWord,
+    ) -> Option<(Option<TaskClaim<'h, S>>, bool)> {
         self.assert_is_of(handle);
+        // SAFETY: `cancel_seen` has changed the word to `CANCELLED`. If the task was not running,
+        // its owner is this thread.
+        let task = |before: SeenWord| (!before.is_running()).then(|| unsafe { TaskClaim::new(handle) });
         // Most often the worker has not seen the message, and never will.
         if seen.is_in_flight() && self.take_back(handle) {
-            // The worker cannot find the node any more. But other threads may have borrowed the
-            // handle, even if it is the only one: they may end the timeout at the same time, or
-            // clone the handle. So the word decides here too, and the wheel's reference is only
-            // marked.
-            let cancel = handle.cancel_seen(seen);
+            // Other threads may have borrowed the handle, even if it is the only one: they may end
+            // the timeout at the same time, or clone the handle. So the word decides here too.
+            let before = handle.word.cancel_seen(seen);
             // SAFETY: the message that was taken back owned the wheel's reference to this node.
             unsafe { handle.merge_wheel_ref() };
-            return match cancel {
-                Cancel::InFlight(task) => Cancel::TakenBack(task),
-                cancel => cancel,
-            };
+            return Some((task(before?), false));
         }
-        let cancel = handle.cancel_seen(seen);
-        if let Cancel::InWheel(_) = cancel {
+        let before = handle.word.cancel_seen(seen)?;
+        if before.is_in_wheel() {
             // SAFETY: `cancel_seen` has found the node in the wheel and changed its word.
             self.push(unsafe { Message::new(handle, Kind::Ended) });
         }
-        cancel
+        Some((task(before), true))
     }
 
     /// Ends a timeout that this thread has just scheduled and not given to any other, and returns

@@ -46,6 +46,6 @@ pub(crate) use message::Message;
 pub(crate) use pool::{Pool, PoolId};
 pub(crate) use refs::{Handle, Owner, Released};
 pub(crate) use task::{NextRun, Task, TaskContext};
-pub(crate) use transitions::{CancelledTask, ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
-pub(crate) use wheel::{Arrival, Expiry, HeldRun, HeldRunOutcome, NodeWheel, WheelOf, new_pool};
+pub(crate) use transitions::{ClaimedTask, Reset, RunOutcome, Stopped, TaskClaim};
+pub(crate) use wheel::{Arrival, Expiry, HeldRun, NodeWheel, WheelOf, new_pool};
 pub(crate) use word::End;

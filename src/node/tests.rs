@@ -123,8 +123,8 @@ impl Both {
     /// Returns whether nodes were freed for the worker to reclaim.
     fn cancel(&mut self, handle: Handle<Timer>) -> bool {
         let seen = handle.not_ended().expect("the timeout has not ended");
-        if let Some((task, _)) = self.lend().cancel(&handle, seen).into_task() {
-            let CancelledTask::Owned(task) = task else { panic!("the task does not run") };
+        if let Some((task, _)) = self.lend().cancel(&handle, seen) {
+            let task = task.expect("the task does not run");
             assert!(task.is_plain(), "its cancellation has nothing to do");
             task.discard();
         }
@@ -429,7 +429,7 @@ fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
     let Expiry::Run(mut run) = nodes.next_due().unwrap().expire(|_| true) else { panic!("it is periodic") };
     assert_eq!(run.name(), "runs once");
     assert!(run.repeat(&both.pool).is_none());
-    let HeldRunOutcome::LastRun(ended) = run.finish(None) else { panic!("it was not cancelled") };
+    let RunOutcome::LastRun(ended) = run.finish(None) else { panic!("it was not cancelled") };
     let mut was_dropped = false;
     ended.discard(|task| {
         task.discard();

@@ -13,7 +13,6 @@ use super::pool::Pool;
 use super::refs::{Handle, Owner, WheelRef};
 use super::task::{NextRun, Task, TaskContext};
 use super::timer_ref::TimerRef;
-use super::word::{Finish, Move, SeenWord, WordExpiry};
 
 /// The right to the task of a node that is borrowed for `'a`.
 #[must_use = "a task whose claim is lost is never dropped"]
@@ -24,7 +23,7 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
     ///
     /// The caller owns the task in the node, and gives it to this claim.
     #[inline]
-    unsafe fn new(node: &'a Node<S>) -> Self {
+    pub(super) unsafe fn new(node: &'a Node<S>) -> Self {
         Self(node)
     }
 
@@ -121,70 +120,35 @@ impl<S: Owner> ClaimedTask<S> {
         unsafe { self.node().task.repeat(timer, runs) }
     }
 
-    /// Ends a run on another thread than the worker. `push` pushes the message about it, if there
-    /// is one to push.
+    /// Ends a run on another thread than the worker. `push` pushes the message about it, unless the
+    /// timeout was cancelled. If the task runs again, returns what `push` has returned.
     pub(crate) fn finish_run<P>(
         self,
         next: Option<u64>,
         push: impl FnOnce(Message<'_, S>) -> P,
-    ) -> RunOutcome<S, P> {
-        let finish = self.node().word.finish_run(next, false);
-        let handle = S::handle(&self.timeout);
-        match finish {
-            Finish::Again(_) => {
-                // SAFETY: `finish_run` says that the node is in flight again.
-                let pushed = push(unsafe { Message::new(handle, Kind::Moved) });
-                RunOutcome::Again(self.timeout, pushed)
-            }
-            Finish::LastRun => {
-                // SAFETY: `finish_run` has ended the timeout, whose node is in the wheel.
-                push(unsafe { Message::new(handle, Kind::Ended) });
-                RunOutcome::LastRun(self)
-            }
-            Finish::Cancelled => RunOutcome::Cancelled(self),
+    ) -> RunOutcome<(S::Timeout, P), Self> {
+        if !self.node().word.finish_run(next, false) {
+            return RunOutcome::Cancelled(self);
+        }
+        let kind = if next.is_some() { Kind::Moved } else { Kind::Ended };
+        // SAFETY: `finish_run` says that the node is in flight again; or it has ended the timeout,
+        // whose node is in the wheel.
+        let pushed = push(unsafe { Message::new(S::handle(&self.timeout), kind) });
+        match next {
+            Some(_) => RunOutcome::Again((self.timeout, pushed)),
+            None => RunOutcome::LastRun(self),
         }
     }
 }
 
-/// The result of a run that a task executor had.
-pub(crate) enum RunOutcome<S: Owner, P> {
-    /// The task runs again, and the worker was told by the push that returned this.
-    Again(S::Timeout, P),
-    /// It was the last run, and the worker was told.
-    LastRun(ClaimedTask<S>),
+/// The result of a run of a periodic task.
+pub(crate) enum RunOutcome<N, T> {
+    /// The task runs again.
+    Again(N),
+    /// It was the last run.
+    LastRun(T),
     /// The timeout was cancelled during the run.
-    Cancelled(ClaimedTask<S>),
-}
-
-/// The task of a timeout that the caller has just cancelled.
-pub(crate) enum CancelledTask<'a, S: TaskContext> {
-    Owned(TaskClaim<'a, S>),
-    /// The task runs. The thread that runs it drops it.
-    Running,
-}
-
-/// What a `cancel` found.
-pub(crate) enum Cancel<'a, S: TaskContext> {
-    /// The timeout had ended.
-    HasEnded,
-    /// The message about the new timeout was taken back: the worker never sees it.
-    TakenBack(CancelledTask<'a, S>),
-    /// The worker had not put it into the wheel, or its deadline had just become earlier.
-    InFlight(CancelledTask<'a, S>),
-    /// It was in the wheel, and a message has to be pushed.
-    InWheel(CancelledTask<'a, S>),
-}
-
-impl<'a, S: TaskContext> Cancel<'a, S> {
-    /// The task, unless the timeout had ended; and whether the worker has memory to reclaim.
-    #[inline]
-    pub(crate) fn into_task(self) -> Option<(CancelledTask<'a, S>, bool)> {
-        match self {
-            Self::HasEnded => None,
-            Self::TakenBack(task) => Some((task, false)),
-            Self::InFlight(task) | Self::InWheel(task) => Some((task, true)),
-        }
-    }
+    Cancelled(T),
 }
 
 /// What a `reset` found.
@@ -203,40 +167,14 @@ impl<S: Owner> Handle<S> {
     #[inline]
     pub(crate) fn reset(&self, deadline: u64) -> Reset<'_, S> {
         match self.word.reset(deadline) {
-            Move::Later => Reset::Later,
-            Move::Earlier => Reset::Earlier,
-            // SAFETY: `reset` has taken the node, which was in the wheel, to `IN_FLIGHT`.
-            Move::EarlierInWheel => Reset::EarlierInWheel(unsafe { Message::new(self, Kind::Moved) }),
-            Move::HasEnded => Reset::HasEnded,
-        }
-    }
-}
-
-impl<S: TaskContext> Node<S> {
-    /// Cancels the timeout whose word was `seen`, unless it has ended.
-    #[inline]
-    pub(super) fn cancel_seen(&self, seen: SeenWord) -> Cancel<'_, S> {
-        match self.word.cancel_seen(seen) {
-            None => Cancel::HasEnded,
-            Some(before) => {
-                // SAFETY: `cancel_seen` has changed the word from `before` to `CANCELLED`.
-                let task = unsafe { self.cancelled_task(before) };
-                if before.is_in_wheel() { Cancel::InWheel(task) } else { Cancel::InFlight(task) }
+            None => Reset::HasEnded,
+            Some(before) if deadline >= before.deadline() => Reset::Later,
+            Some(before) if before.is_in_wheel() => {
+                // SAFETY: `reset` has taken the node, which was in the wheel, to `IN_FLIGHT`.
+                Reset::EarlierInWheel(unsafe { Message::new(self, Kind::Moved) })
             }
+            Some(_) => Reset::Earlier,
         }
-    }
-
-    /// # Safety
-    ///
-    /// The caller has just changed the word from `before` to `CANCELLED`.
-    #[inline]
-    unsafe fn cancelled_task(&self, before: SeenWord) -> CancelledTask<'_, S> {
-        if before.is_running() {
-            return CancelledTask::Running;
-        }
-        // SAFETY: the caller has changed the word to `CANCELLED`, which one thread does, and the
-        // task was not running, so its owner is the caller.
-        CancelledTask::Owned(unsafe { TaskClaim::new(self) })
     }
 }
 
@@ -247,51 +185,7 @@ pub(crate) enum Stopped<S: Owner> {
     Running(S::Timeout),
 }
 
-/// The result of an attempt to expire a node.
-pub(super) enum RefExpiry<S: Owner> {
-    Once(ClaimedTask<S>),
-    /// The caller owns the task of a periodic timeout for one run.
-    Run(WheelRef<S>),
-    /// A `reset` moved the deadline to this later one.
-    Later(WheelRef<S>, u64),
-    /// The wheel's reference was left to the message that is under way.
-    LeftToMessage,
-}
-
 impl<S: Owner> WheelRef<S> {
-    /// Expires the timeout if its deadline is due. `timer` returns a reference for its handle.
-    ///
-    /// # Safety
-    ///
-    /// The node belongs to the pool of the reference that `timer` returns.
-    #[inline]
-    pub(super) unsafe fn expire(
-        self,
-        timer: impl FnOnce() -> TimerRef<Pool<S>>,
-        is_due: impl Fn(u64) -> bool,
-    ) -> RefExpiry<S> {
-        if self.is_periodic() {
-            return if self.word.begin_run() { RefExpiry::Run(self) } else { RefExpiry::LeftToMessage };
-        }
-        match self.word.expire(self.is_last_reference(), is_due) {
-            WordExpiry::Expired { was_in_wheel } => {
-                let handle = if was_in_wheel {
-                    // SAFETY: the caller promises that `timer` is of the pool of this node.
-                    unsafe { self.into_handle(timer()) }
-                } else {
-                    // The message that is under way finds the timeout expired, and has this
-                    // reference. SAFETY: the caller promises that `timer` is of the pool of this
-                    // node.
-                    unsafe { self.another_handle(timer()) }
-                };
-                // SAFETY: this thread has changed the word to `EXPIRED`, so it owns the task.
-                RefExpiry::Once(unsafe { ClaimedTask::new(handle) })
-            }
-            WordExpiry::NotDue(deadline) => RefExpiry::Later(self, deadline),
-            WordExpiry::LeftToMessage => RefExpiry::LeftToMessage,
-        }
-    }
-
     /// Cancels the timeout on behalf of `stop`, unless it has ended. `timer` returns a reference
     /// for its handle. `is_told`: the message about it has arrived, so its reference is this one.
     ///
@@ -324,16 +218,5 @@ impl<S: Owner> WheelRef<S> {
             // running, so its owner is this thread.
             false => Stopped::WithTask(unsafe { ClaimedTask::new(handle) }),
         })
-    }
-
-    /// Lends the claim to a periodic task.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the task. There is no other claim to it until this one is gone, and none
-    /// follows one that has used the task up.
-    pub(super) unsafe fn claim(&self) -> TaskClaim<'_, S> {
-        // SAFETY: the caller gives the task that it owns to the claim.
-        unsafe { TaskClaim::new(self) }
     }
 }

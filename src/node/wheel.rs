@@ -19,8 +19,8 @@ use super::refs::{Handle, Owner, Released, WheelRef};
 use super::surplus::Surplus;
 use super::task::{NextRun, TaskContext};
 use super::timer_ref::{LocalCount, TimerRef};
-use super::transitions::{ClaimedTask, RefExpiry, Stopped, TaskClaim};
-use super::word::Finish;
+use super::transitions::{ClaimedTask, RunOutcome, Stopped, TaskClaim};
+use super::word::End;
 use crate::sync::{Arc, Ordering};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::entries::Entries;
@@ -178,7 +178,7 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Takes the next node out that is due.
     #[inline]
-    pub(crate) fn next_due(&mut self) -> Option<DueRef<'_, S>> {
+    pub(crate) fn next_due(&mut self) -> Option<HeldRef<'_, S>> {
         let arena = &self.pool.arena;
         // SAFETY: only nodes of this pool are put into its wheel.
         let nodes = unsafe { Nodes::new(arena) };
@@ -188,7 +188,7 @@ impl<S: Owner> WheelOf<'_, S> {
         let node = unsafe { WheelRef::from_number(arena, number) };
         node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
         // SAFETY: the node comes from the wheel of this pool.
-        Some(DueRef(unsafe { self.hold(node) }))
+        Some(unsafe { self.hold(node) })
     }
 
     /// Sorts the nodes that are due by the ticks of their deadlines: the order in which
@@ -386,7 +386,7 @@ pub(crate) struct HeldRef<'w, S: Owner> {
     node: WheelRef<S>,
 }
 
-impl<S: Owner> HeldRef<'_, S> {
+impl<'w, S: Owner> HeldRef<'w, S> {
     /// The tick that the wheel has reached.
     #[inline]
     pub(crate) fn wheel_tick(&self) -> u64 {
@@ -402,6 +402,36 @@ impl<S: Owner> HeldRef<'_, S> {
         self.wheel.own.wheel.insert(&mut nodes, self.node.number);
     }
 
+    /// Expires the timeout if `is_due` says so of its deadline.
+    #[inline]
+    pub(crate) fn expire(self, is_due: impl Fn(u64) -> bool) -> Expiry<'w, S> {
+        let Self { wheel, node } = self;
+        if node.is_periodic() {
+            return match node.word.begin_run() {
+                true => Expiry::Run(HeldRun(Self { wheel, node })),
+                false => Expiry::LeftToMessage,
+            };
+        }
+        match node.word.expire(node.is_last_reference(), is_due) {
+            Ok(before) => {
+                let timer = wheel.own.count.take();
+                let handle = if before.is_in_wheel() {
+                    // SAFETY: the node is one of this pool, and so is the worker's reserve.
+                    unsafe { node.into_handle(timer) }
+                } else {
+                    // The message that is under way finds the timeout expired, and has this
+                    // reference. SAFETY: the node is one of this pool, and so is the worker's
+                    // reserve.
+                    unsafe { node.another_handle(timer) }
+                };
+                // SAFETY: this thread has changed the word to `EXPIRED`, so it owns the task.
+                Expiry::Once(unsafe { ClaimedTask::new(handle) })
+            }
+            Err(seen) if seen.is_in_wheel() => Expiry::Later(Self { wheel, node }, seen.deadline()),
+            Err(_) => Expiry::LeftToMessage,
+        }
+    }
+
     /// Gives the reference up, and recycles the node if it was the last one.
     #[inline]
     fn release(self) {
@@ -412,7 +442,8 @@ impl<S: Owner> HeldRef<'_, S> {
     }
 }
 
-/// The reference to a node whose message has arrived.
+/// The reference to a node whose message has arrived. It is a type of its own, because the message
+/// about the node of any other [`HeldRef`] may be under way, and own the reference.
 pub(crate) struct ArrivedRef<'w, S: Owner>(HeldRef<'w, S>);
 
 impl<S: Owner> ArrivedRef<'_, S> {
@@ -445,9 +476,6 @@ impl<S: Owner> ArrivedRef<'_, S> {
     }
 }
 
-/// The reference to a node that the wheel has given out because it is due.
-pub(crate) struct DueRef<'w, S: Owner>(HeldRef<'w, S>);
-
 /// The result of an attempt to expire a node.
 pub(crate) enum Expiry<'w, S: Owner> {
     /// The timeout is expired, and its task is the worker's.
@@ -460,53 +488,26 @@ pub(crate) enum Expiry<'w, S: Owner> {
     LeftToMessage,
 }
 
-impl<'w, S: Owner> DueRef<'w, S> {
-    /// Expires the timeout if `is_due` says so of its deadline.
-    #[inline]
-    pub(crate) fn expire(self, is_due: impl Fn(u64) -> bool) -> Expiry<'w, S> {
-        let HeldRef { wheel, node } = self.0;
-        // SAFETY: the node is one of this pool, and so is the worker's reserve of references.
-        match unsafe { node.expire(|| wheel.own.count.take(), is_due) } {
-            RefExpiry::Once(claimed) => Expiry::Once(claimed),
-            RefExpiry::Run(node) => Expiry::Run(HeldRun { held: HeldRef { wheel, node } }),
-            RefExpiry::Later(node, deadline) => Expiry::Later(HeldRef { wheel, node }, deadline),
-            RefExpiry::LeftToMessage => Expiry::LeftToMessage,
-        }
-    }
-}
-
 /// A periodic timeout whose task is the worker's for one run.
 #[must_use = "a run that is not finished is never followed by another"]
-pub(crate) struct HeldRun<'w, S: Owner> {
-    held: HeldRef<'w, S>,
-}
-
-/// What follows a run on the worker.
-pub(crate) enum HeldRunOutcome<'w, S: Owner> {
-    /// The task runs again, at this deadline: the node belongs into the wheel.
-    Again(HeldRef<'w, S>, u64),
-    /// It was the last run.
-    LastRun(EndedRun<'w, S>),
-    /// The timeout was cancelled during the run.
-    Cancelled(EndedRun<'w, S>),
-}
+pub(crate) struct HeldRun<'w, S: Owner>(HeldRef<'w, S>);
 
 impl<'w, S: Owner> HeldRun<'w, S> {
     /// The name of the task's type.
     pub(crate) fn name(&self) -> &'static str {
-        self.held.node.name()
+        self.0.node.name()
     }
 
     /// Runs the task once. Returns when the next run is due, or `None` after a panic.
     pub(crate) fn repeat(&mut self, timer: &Pool<S>) -> Option<NextRun> {
         // SAFETY: this value is the right to the task, which stays in the node.
-        unsafe { self.held.node.claim() }.repeat(timer, true)
+        unsafe { TaskClaim::new(&self.0.node) }.repeat(timer, true)
     }
 
     /// Hands the run over to another thread. Until a message comes at its end, the node is in the
     /// wheel, where `stop` finds it.
     pub(crate) fn hand_over(self, tick: u64) -> ClaimedTask<S> {
-        let HeldRef { wheel, node } = self.held;
+        let HeldRef { wheel, node } = self.0;
         // SAFETY: the node is one of this pool, and so is the worker's reserve of references.
         let handle = unsafe { node.another_handle(wheel.own.count.take()) };
         HeldRef { wheel, node }.insert(tick);
@@ -514,33 +515,26 @@ impl<'w, S: Owner> HeldRun<'w, S> {
         unsafe { ClaimedTask::new(handle) }
     }
 
-    /// Ends the run. `next` is the deadline of the next one.
-    pub(crate) fn finish(self, next: Option<u64>) -> HeldRunOutcome<'w, S> {
-        let Self { held } = self;
-        match held.node.word.finish_run(next, true) {
-            Finish::Again(deadline) => HeldRunOutcome::Again(held, deadline),
-            Finish::LastRun => HeldRunOutcome::LastRun(EndedRun { held, owns_reference: true }),
-            Finish::Cancelled => HeldRunOutcome::Cancelled(EndedRun { held, owns_reference: false }),
+    /// Ends the run. `next` is the deadline of the next one, at which the node belongs into the
+    /// wheel. Otherwise the caller [discards](Self::discard) the task.
+    pub(crate) fn finish(self, next: Option<u64>) -> RunOutcome<(HeldRef<'w, S>, u64), Self> {
+        match (self.0.node.word.finish_run(next, true), next) {
+            (false, _) => RunOutcome::Cancelled(self),
+            (true, None) => RunOutcome::LastRun(self),
+            (true, Some(deadline)) => RunOutcome::Again((self.0, deadline)),
         }
     }
-}
 
-/// A periodic timeout after its last run.
-#[must_use = "its task has to be dropped"]
-pub(crate) struct EndedRun<'w, S: Owner> {
-    held: HeldRef<'w, S>,
-    /// No message about the end is under way, so the wheel's reference is given up here.
-    owns_reference: bool,
-}
-
-impl<S: Owner> EndedRun<'_, S> {
-    /// Lends the task to `discard`, which drops it, and then gives up the wheel's reference, or
-    /// leaves it to the message that is under way.
+    /// Lends the task to `discard`, which drops it. Then gives up the wheel's reference after the
+    /// last run, or leaves it to the message about the cancellation.
     pub(crate) fn discard(self, discard: impl FnOnce(TaskClaim<'_, S>)) {
-        // SAFETY: this value is the right to the task, and ends here.
-        discard(unsafe { self.held.node.claim() });
-        if self.owns_reference {
-            self.held.release();
+        let Self(held) = self;
+        // SAFETY: this value was the right to the task, and ends here.
+        discard(unsafe { TaskClaim::new(&held.node) });
+        // While the worker had the run, it alone could make the timeout `EXPIRED`. That sends no
+        // message.
+        if held.node.word.end() == Some(End::Expired) {
+            held.release();
         }
     }
 }

@@ -102,35 +102,6 @@ impl SeenWord {
     }
 }
 
-/// The result of an attempt to expire a timeout.
-pub(super) enum WordExpiry {
-    Expired {
-        was_in_wheel: bool,
-    },
-    /// A `reset` moved the deadline to this later one.
-    NotDue(u64),
-    /// The timeout ended before or was reset to an earlier deadline; a message says so.
-    LeftToMessage,
-}
-
-/// The result of an attempt to move a deadline.
-pub(super) enum Move {
-    Later,
-    /// Earlier, and a message about the node is under way already.
-    Earlier,
-    /// Earlier, and the caller has to push a message.
-    EarlierInWheel,
-    HasEnded,
-}
-
-/// The result of a run of a periodic task.
-pub(super) enum Finish {
-    Again(u64),
-    LastRun,
-    /// The timeout was cancelled during the run.
-    Cancelled,
-}
-
 pub(super) struct StateWord(AtomicU64);
 
 impl StateWord {
@@ -177,37 +148,33 @@ impl StateWord {
 
     /// Cancels the timeout, unless it has ended. Returns the word before.
     pub(super) fn cancel(&self) -> Option<SeenWord> {
-        self.change(Ordering::AcqRel, to_cancelled)
+        self.change(Ordering::AcqRel, to_cancelled).ok()
     }
 
     /// [`cancel`](Self::cancel) of a new timeout that its caller does not want any more, because
     /// the timer closes: unless its periodic task runs.
     pub(super) fn withdraw(&self) -> Option<SeenWord> {
-        self.change(Ordering::AcqRel, |seen| to_cancelled(seen).filter(|_| !seen.is_running()))
+        self.change(Ordering::AcqRel, |seen| to_cancelled(seen).filter(|_| !seen.is_running())).ok()
     }
 
     /// [`cancel`](Self::cancel) for a caller that has read the word already.
     #[inline]
     pub(super) fn cancel_seen(&self, seen: SeenWord) -> Option<SeenWord> {
-        self.change_seen(seen, Ordering::AcqRel, to_cancelled)
+        self.change_seen(seen, Ordering::AcqRel, to_cancelled).ok()
     }
 
-    /// Moves the deadline, unless the timeout has ended, or its periodic task runs.
+    /// Moves the deadline, unless the timeout has ended, or its periodic task runs. Returns the
+    /// word before.
     #[inline]
-    pub(super) fn reset(&self, to: u64) -> Move {
-        let before = self.change(Ordering::Release, |seen| match seen.state() {
+    pub(super) fn reset(&self, to: u64) -> Option<SeenWord> {
+        self.change(Ordering::Release, |seen| match seen.state() {
             // A run of a periodic task gives the word its next deadline.
             _ if seen.is_running() => None,
             IN_WHEEL if to < seen.deadline() => Some((IN_FLIGHT, to)),
             IN_FLIGHT | IN_WHEEL => Some((seen.state(), to)),
             _ => None,
-        });
-        match before {
-            None => Move::HasEnded,
-            Some(before) if to >= before.deadline() => Move::Later,
-            Some(before) if before.is_in_wheel() => Move::EarlierInWheel,
-            Some(_) => Move::Earlier,
-        }
+        })
+        .ok()
     }
 
     /// The worker has the message: returns the deadline at which the node belongs into the wheel,
@@ -224,33 +191,29 @@ impl StateWord {
             return before.is_in_flight().then(|| before.deadline());
         }
         self.change(Ordering::Acquire, |seen| seen.is_in_flight().then(|| (IN_WHEEL, seen.deadline())))
+            .ok()
             .map(SeenWord::deadline)
     }
 
     /// The wheel has given the node out: expires the timeout if `is_due` says so of its deadline.
-    /// `is_last_reference`: no handle is left.
+    /// `is_last_reference`: no handle is left. Returns the word before. The error is the word that
+    /// forbids it: in the wheel, with a later deadline; otherwise a message says what happened.
     #[inline]
-    pub(super) fn expire(&self, is_last_reference: bool, is_due: impl Fn(u64) -> bool) -> WordExpiry {
-        let mut later = None;
-        let mut to = |seen: SeenWord| {
-            let deadline = seen.deadline();
-            later = (seen.is_in_wheel() && !is_due(deadline)).then_some(deadline);
-            (!seen.has_ended() && is_due(deadline)).then_some((EXPIRED, deadline))
+    pub(super) fn expire(
+        &self,
+        is_last_reference: bool,
+        is_due: impl Fn(u64) -> bool,
+    ) -> Result<SeenWord, SeenWord> {
+        let to = |seen: SeenWord| {
+            (!seen.has_ended() && is_due(seen.deadline())).then(|| (EXPIRED, seen.deadline()))
         };
-        let before = if is_last_reference {
-            let before = self.relaxed();
-            to(before).map(|(state, deadline)| {
-                self.0.store(pack(deadline, state), Ordering::Relaxed);
-                before
-            })
-        } else {
-            self.change(Ordering::AcqRel, to)
-        };
-        match (before, later) {
-            (Some(before), _) => WordExpiry::Expired { was_in_wheel: before.is_in_wheel() },
-            (None, Some(deadline)) => WordExpiry::NotDue(deadline),
-            (None, None) => WordExpiry::LeftToMessage,
+        if !is_last_reference {
+            return self.change(Ordering::AcqRel, to);
         }
+        let before = self.relaxed();
+        let (state, deadline) = to(before).ok_or(before)?;
+        self.0.store(pack(deadline, state), Ordering::Relaxed);
+        Ok(before)
     }
 
     /// [`expire`](Self::expire) for a periodic task, which is due, because no thread moves its
@@ -259,26 +222,27 @@ impl StateWord {
         let run = |seen: SeenWord| {
             (seen.is_in_wheel() && !seen.is_running()).then_some((IN_WHEEL, DEADLINE_RUNNING))
         };
-        self.change(Ordering::Relaxed, run).is_some()
+        self.change(Ordering::Relaxed, run).is_ok()
     }
 
     /// A run of a periodic task is over. `next` is the deadline of the next run, `None` after the
     /// last one. `on_worker`: the caller has the wheel's reference; otherwise it pushes a message.
-    pub(super) fn finish_run(&self, next: Option<u64>, on_worker: bool) -> Finish {
+    /// Returns false if the timeout was cancelled during the run.
+    pub(super) fn finish_run(&self, next: Option<u64>, on_worker: bool) -> bool {
         let state = if on_worker { IN_WHEEL } else { IN_FLIGHT };
         let to = next.map_or((EXPIRED, DEADLINE_RUNNING), |deadline| (state, deadline));
         let is_running = |seen: SeenWord| (seen.is_in_wheel() && seen.is_running()).then_some(to);
-        match (self.change(Ordering::AcqRel, is_running), next) {
-            (None, _) => Finish::Cancelled,
-            (Some(_), None) => Finish::LastRun,
-            (Some(_), Some(deadline)) => Finish::Again(deadline),
-        }
+        self.change(Ordering::AcqRel, is_running).is_ok()
     }
 
-    /// Changes state and deadline to what `to` returns, if it returns anything. Returns the word
-    /// before.
+    /// Changes state and deadline to what `to` returns. Returns the word before. If `to` returns
+    /// nothing, the error is the word that it was given, as for the standard `fetch_update`.
     #[inline]
-    fn change(&self, order: Ordering, to: impl FnMut(SeenWord) -> Option<(u64, u64)>) -> Option<SeenWord> {
+    fn change(
+        &self,
+        order: Ordering,
+        to: impl FnMut(SeenWord) -> Option<(u64, u64)>,
+    ) -> Result<SeenWord, SeenWord> {
         self.change_seen(SeenWord(self.0.load(Ordering::Acquire)), order, to)
     }
 
@@ -288,12 +252,12 @@ impl StateWord {
         mut seen: SeenWord,
         order: Ordering,
         mut to: impl FnMut(SeenWord) -> Option<(u64, u64)>,
-    ) -> Option<SeenWord> {
+    ) -> Result<SeenWord, SeenWord> {
         loop {
-            let (state, deadline) = to(seen)?;
+            let (state, deadline) = to(seen).ok_or(seen)?;
             let after = pack(deadline, state);
             match self.0.compare_exchange_weak(seen.0, after, order, Ordering::Acquire) {
-                Ok(_) => return Some(seen),
+                Ok(_) => return Ok(seen),
                 Err(now) => seen = SeenWord(now),
             }
         }
@@ -339,7 +303,7 @@ mod tests {
     #[test]
     fn periodic_task_that_runs_is_not_reset() {
         let word = running();
-        assert!(matches!(word.reset(DEADLINE), Move::HasEnded));
+        assert!(word.reset(DEADLINE).is_none());
         assert!(word.relaxed().is_running());
     }
 
@@ -347,7 +311,7 @@ mod tests {
     fn reset_to_the_same_deadline_leaves_the_word() {
         for word in [in_flight(), in_wheel()] {
             let before = word.relaxed().0;
-            assert!(matches!(word.reset(DEADLINE), Move::Later));
+            assert_eq!(word.reset(DEADLINE).map(|seen| seen.0), Some(before));
             assert_eq!(word.relaxed().0, before);
         }
     }
@@ -364,13 +328,15 @@ mod tests {
 
     #[test]
     fn timeout_that_is_not_due_is_given_back_only_in_the_wheel() {
-        let expire = |word: &StateWord, is_due: bool| word.expire(false, |_| is_due);
-        assert!(matches!(expire(&in_wheel(), false), WordExpiry::NotDue(DEADLINE)));
-        assert!(matches!(expire(&in_flight(), false), WordExpiry::LeftToMessage));
+        let in_wheel_before = |word: &StateWord, is_due: bool| {
+            word.expire(false, |_| is_due).map(SeenWord::is_in_wheel).map_err(SeenWord::is_in_wheel)
+        };
+        assert_eq!(in_wheel_before(&in_wheel(), false), Err(true));
+        assert_eq!(in_wheel_before(&in_flight(), false), Err(false));
         for is_due in [false, true] {
-            assert!(matches!(expire(&cancelled(), is_due), WordExpiry::LeftToMessage));
+            assert_eq!(in_wheel_before(&cancelled(), is_due), Err(false));
         }
-        assert!(matches!(expire(&in_wheel(), true), WordExpiry::Expired { was_in_wheel: true }));
-        assert!(matches!(expire(&in_flight(), true), WordExpiry::Expired { was_in_wheel: false }));
+        assert_eq!(in_wheel_before(&in_wheel(), true), Ok(true));
+        assert_eq!(in_wheel_before(&in_flight(), true), Ok(false));
     }
 }
