@@ -56,17 +56,12 @@ final class Loops {
         }
     }
 
-    /**
-     * Schedules a timeout per delay, on one timer after the other, and cancels the timeout that was
-     * scheduled 64 timeouts earlier. The number of timers is a power of two and at most 64, so that
-     * both timeouts are of the same timer.
-     */
-    static void mix(HashedWheelTimer[] timers, long[] delays) {
-        int mask = timers.length - 1;
+    /** Schedules a timeout per delay, and cancels the one that was scheduled 64 timeouts earlier. */
+    static void mix(HashedWheelTimer timer, long[] delays) {
         Timeout[] last = new Timeout[64];
         for (int i = 0; i < delays.length; i++) {
             Timeout old = last[i & 63];
-            last[i & 63] = timers[i & mask].newTimeout(new Tasks.Count(1), delays[i], NANOSECONDS);
+            last[i & 63] = timer.newTimeout(new Tasks.Count(1), delays[i], NANOSECONDS);
             if (old != null) {
                 old.cancel();
             }

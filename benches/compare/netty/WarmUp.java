@@ -26,7 +26,6 @@ final class WarmUp {
                 Workloads.cancel(10 * MS, 512, random, 300_000);
                 Workloads.scheduleConcurrently(10 * MS, 512, random, 300_000, 2);
                 Workloads.mix(10 * MS, 512, random, 300_000, 2);
-                Workloads.severalTimers(10 * MS, 512, random, 300_000, 2);
                 Workloads.rearm(10 * MS, 512, random, 10_000, 300_000);
                 Workloads.replaceAmongPending(10 * MS, 512, random, 300_000, 10_000);
             }
@@ -47,7 +46,7 @@ final class WarmUp {
                 Loops.window(wheel.timer, delays, indexes, kept);
                 Loops.replace(wheel.timer, kept, indexes, Tasks.Connection.IDLE);
                 Loops.cancel(kept);
-                Loops.mix(wheel.only, delays);
+                Loops.mix(wheel.timer, delays);
             }
         }
     }

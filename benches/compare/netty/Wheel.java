@@ -12,8 +12,6 @@ final class Wheel implements AutoCloseable {
     private static final int TRANSFERS_PER_TICK = 100_000;
 
     final HashedWheelTimer timer;
-    /** An array of the timer. */
-    final HashedWheelTimer[] only;
     private final long tick;
     private Thread worker;
 
@@ -21,7 +19,6 @@ final class Wheel implements AutoCloseable {
     Wheel(long tick, int slots) {
         this.tick = tick;
         timer = new HashedWheelTimer(this::thread, tick, TimeUnit.NANOSECONDS, slots, false);
-        only = new HashedWheelTimer[] {timer};
         timer.start();
         timer.newTimeout(new Tasks.Count(1), 30, TimeUnit.SECONDS).cancel();
         Machine.collect();

@@ -5,7 +5,6 @@ import io.netty.util.Timeout;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Locale;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
@@ -23,10 +22,6 @@ final class Workloads {
         SplitMix random = new SplitMix(keys.seed());
         switch (name) {
             case "BURST": return unsupported("the JVM keeps its heap, which it touches when it starts");
-            case "GROWTH": return growth(tick, slots, random, keys.count("count"), keys.count("few"), keys.count("many"));
-            case "SCALE": return scaling(tick, slots, random, keys.count("count"));
-            case "THREADS": return idleThreads(tick, slots, keys.count("threads"), keys.number("seconds"));
-            case "TIMERS": return severalTimers(tick, slots, random, keys.count("count"), keys.count("timers"));
             case "WAKES": return wakeUps(tick, slots, keys.number("seconds"));
             case "W1": return schedule(tick, slots, random, keys.count("count"));
             case "W2": return pairs(tick, slots, keys.count("count"));
@@ -110,47 +105,8 @@ final class Workloads {
     static String mix(long tick, int slots, SplitMix random, int count, int threads) throws InterruptedException {
         long[][] delays = share(random, count, threads);
         try (Wheel wheel = new Wheel(tick, slots)) {
-            long ns = Team.run(threads, i -> Loops.mix(wheel.only, delays[i]));
+            long ns = Team.run(threads, i -> Loops.mix(wheel.timer, delays[i]));
             return json("mops", count * 1e3 / ns);
-        }
-    }
-
-    static String scaling(long tick, int slots, SplitMix random, int count) throws InterruptedException {
-        long[][] alone = share(random, count, 1);
-        long[][] pair = share(random, count, 2);
-        try (Wheel wheel = new Wheel(tick, slots); Wheel second = new Wheel(tick, slots)) {
-            HashedWheelTimer[][] own = {wheel.only, second.only};
-            Team.run(2, i -> Loops.mix(own[i], pair[i]));
-            double one = count * 1e3 / Team.run(1, i -> Loops.mix(wheel.only, alone[i]));
-            double shared = count * 1e3 / Team.run(2, i -> Loops.mix(wheel.only, pair[i]));
-            double each = count * 1e3 / Team.run(2, i -> Loops.mix(own[i], pair[i]));
-            return json("one", one, "shared", shared, "own", each, "shared_per_own", shared / each, "shared_per_one", shared / one);
-        }
-    }
-
-    static String severalTimers(long tick, int slots, SplitMix random, int count, int timers) {
-        long[] delays = random.delays(count, 30, 90);
-        Wheel[] wheels = new Wheel[timers];
-        HashedWheelTimer[] all = new HashedWheelTimer[timers];
-        try {
-            for (int i = 0; i < timers; i++) {
-                wheels[i] = new Wheel(tick, slots);
-                all[i] = wheels[i].timer;
-            }
-            Loops.mix(all, delays);
-            Machine.Stopwatch stopwatch = new Machine.Stopwatch();
-            Loops.mix(wheels[0].only, delays);
-            double one = (double) stopwatch.stop() / count;
-            stopwatch = new Machine.Stopwatch();
-            Loops.mix(all, delays);
-            double several = (double) stopwatch.stop() / count;
-            return json("one_ns", one, "ns", several, "ratio", several / one);
-        } finally {
-            for (Wheel wheel : wheels) {
-                if (wheel != null) {
-                    wheel.close();
-                }
-            }
         }
     }
 
@@ -202,16 +158,6 @@ final class Workloads {
     }
 
     static String replaceAmongPending(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
-        return json("ns", replacementCost(tick, slots, random, count, pending));
-    }
-
-    static String growth(long tick, int slots, SplitMix random, int count, int few, int many) throws InterruptedException {
-        double fewNs = replacementCost(tick, slots, random, count, few);
-        double manyNs = replacementCost(tick, slots, random, count, many);
-        return json("few_ns", fewNs, "many_ns", manyNs, "ratio", manyNs / fewNs);
-    }
-
-    private static double replacementCost(long tick, int slots, SplitMix random, int count, int pending) throws InterruptedException {
         long[] waiting = random.delays(pending, 300, 360);
         long[] first = random.delays(1000, 30, 90);
         long[] delays = random.delays(count, 30, 90);
@@ -223,7 +169,7 @@ final class Workloads {
             NANOSECONDS.sleep(wheel.transferTime(pending, 0.3));
             Machine.Stopwatch stopwatch = new Machine.Stopwatch();
             Loops.window(wheel.timer, delays, indexes, window);
-            return (double) stopwatch.stop() / count;
+            return json("ns", (double) stopwatch.stop() / count);
         }
     }
 
@@ -387,39 +333,6 @@ final class Workloads {
             }
         }
         open.forEach(Timeout::cancel);
-    }
-
-    static String idleThreads(long tick, int slots, int threads, double seconds) throws InterruptedException {
-        CountDownLatch ready = new CountDownLatch(threads);
-        CountDownLatch done = new CountDownLatch(1);
-        try (Wheel wheel = new Wheel(tick, slots)) {
-            double without = trafficCpu(wheel, seconds);
-            for (int i = 0; i < threads; i++) {
-                new Thread(null, () -> {
-                    wheel.timer.newTimeout(new Tasks.Count(1), 30, TimeUnit.SECONDS).cancel();
-                    ready.countDown();
-                    try {
-                        done.await();
-                    } catch (InterruptedException e) {
-                        throw new IllegalStateException(e);
-                    }
-                }, "idle", 1 << 18).start();
-            }
-            ready.await();
-            Thread.sleep(500);
-            double with = trafficCpu(wheel, seconds);
-            return json("without_ms", without, "ms", with, "ratio", with / without);
-        } finally {
-            done.countDown();
-        }
-    }
-
-    /** Returns the CPU time in ms that the worker uses per second. */
-    private static double trafficCpu(Wheel wheel, double seconds) {
-        long cpu = wheel.workerCpu();
-        long from = System.nanoTime();
-        answerRequests(wheel.timer, 1, seconds);
-        return 1e3 * (wheel.workerCpu() - cpu) / (System.nanoTime() - from);
     }
 
     static String wakeUps(long tick, int slots, double seconds) throws Exception {

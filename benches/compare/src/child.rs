@@ -1,12 +1,10 @@
 //! A child process. It answers each command with one line. The parent kills it if it does not
 //! answer in time.
 
-use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{self, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -19,43 +17,27 @@ pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How many of the last lines of the standard error an error message contains.
-const ERROR_LINES: usize = 3;
-
 pub(crate) struct Child {
     process: process::Child,
     /// `None` after the parent has sent its last command.
     input: Option<ChildStdin>,
     answers: Receiver<String>,
-    errors: Arc<Mutex<VecDeque<String>>>,
-    error_reader: Option<JoinHandle<()>>,
     /// The name and version that the child reported.
     pub(crate) version: String,
 }
 
 impl Child {
     pub(crate) fn start(command: &mut Command, timeout: Duration) -> Result<Self, String> {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(|error| format!("cannot be started: {error}"))?;
         let (sender, answers) = channel();
-        let errors = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(output) = process.stdout.take() {
-            thread::spawn(move || for_each_line(output, |line| drop(sender.send(line))));
+            // The receiver is dropped with the child.
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            thread::spawn(move || lines.for_each(|line| drop(sender.send(line))));
         }
-        let error_reader = process.stderr.take().map(|output| {
-            let errors = Arc::clone(&errors);
-            thread::spawn(move || {
-                for_each_line(output, |line| {
-                    let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
-                    errors.push_back(line);
-                    if errors.len() > ERROR_LINES {
-                        errors.pop_front();
-                    }
-                });
-            })
-        });
         let input = process.stdin.take();
-        let mut child = Self { process, input, answers, errors, error_reader, version: String::new() };
+        let mut child = Self { process, input, answers, version: String::new() };
         let first = child.receive(timeout)?;
         let first: Value = serde_json::from_str(&first).map_err(|_| format!("not ready: {first}"))?;
         if first["ready"] != true {
@@ -79,10 +61,6 @@ impl Child {
         }
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
     /// Whether the child can receive another command.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
@@ -98,17 +76,7 @@ impl Child {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.process.wait().map_err(|error| error.to_string())?;
-                // Waits until the standard error is read completely. A grandchild may keep the pipe
-                // open, so the wait has a time limit.
-                let start = Instant::now();
-                while self.error_reader.as_ref().is_some_and(|reader| !reader.is_finished())
-                    && start.elapsed() < STOP_TIMEOUT
-                {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-                let errors: Vec<_> = errors.iter().map(String::as_str).collect();
-                Err(format!("ended with {status}: {}", errors.join("; ")))
+                Err(format!("ended with {status}"))
             }
         }
     }
@@ -135,15 +103,9 @@ impl Drop for Child {
     }
 }
 
-fn for_each_line(from: impl Read, mut line: impl FnMut(String)) {
-    BufReader::new(from).lines().map_while(Result::ok).for_each(&mut line);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SHORT: Duration = Duration::from_millis(300);
 
     fn start(script: &str) -> Result<Child, String> {
         Child::start(Command::new("bash").args(["-c", script]), Duration::from_secs(20))
@@ -152,7 +114,7 @@ mod tests {
     const READY: &str = r#"echo '{"ready":true,"name":"fake","version":"1"}';"#;
 
     #[test]
-    fn child_answers_each_command_and_ends_with_its_input() {
+    fn child_answers_each_command() {
         let script = format!(r#"{READY} while read -r name rest; do echo "{{\"ns\":${{#name}}}}"; done"#);
         let mut child = start(&script).unwrap();
         assert_eq!(child.version, "fake 1");
@@ -160,33 +122,18 @@ mod tests {
             let Answer::Figures(figures) = child.ask(command, START_TIMEOUT) else { panic!("no figures") };
             assert_eq!(figures["ns"], value);
         }
-        assert!(child.is_alive());
-        let start = Instant::now();
-        drop(child);
-        assert!(start.elapsed() < STOP_TIMEOUT);
     }
 
     #[test]
-    fn silent_child_is_killed() {
+    fn child_that_is_silent_or_dies_has_failed() {
         let mut child = start(&format!("{READY} exec sleep 1000")).unwrap();
-        assert!(matches!(child.ask("W1", SHORT), Answer::Failed(why) if why.starts_with("killed")));
+        let answer = child.ask("W1", Duration::from_millis(300));
+        assert!(matches!(answer, Answer::Failed(why) if why.starts_with("killed")));
         assert!(!child.is_alive());
-        assert!(matches!(child.ask("W1", SHORT), Answer::Failed(_)));
-    }
-
-    #[test]
-    fn failed_start_reports_the_reason() {
-        let error = start("echo 'no java here' >&2; exit 3").err().unwrap();
-        assert!(error.contains("no java here") && error.contains('3'), "{error}");
+        let mut child = start(&format!("{READY} read -r; exit 4")).unwrap();
+        let answer = child.ask("W1", START_TIMEOUT);
+        assert!(matches!(answer, Answer::Failed(why) if why.contains('4')));
+        assert!(start("exit 3").err().unwrap().contains('3'));
         assert!(start("echo what").err().unwrap().starts_with("not ready"));
-        assert!(Child::start(&mut Command::new("/nowhere"), SHORT).is_err());
-    }
-
-    #[test]
-    fn child_that_dies_during_a_command_has_failed() {
-        let mut child = start(&format!("{READY} read -r; echo 'out of memory' >&2; exit 1")).unwrap();
-        assert!(
-            matches!(child.ask("W1", START_TIMEOUT), Answer::Failed(why) if why.contains("out of memory"))
-        );
     }
 }

@@ -54,11 +54,6 @@ impl Command {
     pub(crate) fn random(&self) -> Random {
         Random::new(self.find("seed").unwrap_or(7))
     }
-
-    /// Whether the child keeps the timer for the next command.
-    pub(crate) fn keeps(&self) -> bool {
-        self.find("keep") == Some(1)
-    }
 }
 
 /// One line of JSON.
@@ -103,10 +98,9 @@ mod tests {
 
     #[test]
     fn command_has_a_name_and_numbers() {
-        let command: Command = "W1 count=1000 tick_us=1000 keep=1".parse().unwrap();
+        let command: Command = "W1 count=1000 tick_us=1000".parse().unwrap();
         assert_eq!((&*command.workload, command.get("count")), ("W1", Ok(1_000)));
         assert_eq!(command.setup().tick, Duration::from_millis(1));
-        assert!(command.keeps());
         assert!(command.get("threads").is_err());
         for invalid in ["", "W1 count", "W1 count=many"] {
             assert!(invalid.parse::<Command>().is_err(), "{invalid}");

@@ -1,28 +1,16 @@
 //! The interface of a competitor, and all competitors.
 
-mod btree;
 mod delay_queue;
-mod hashed_wheel_timer;
-mod heap;
 mod hierarchical_hash_wheel_timer;
-mod locked;
 mod ours;
-mod pingora;
 mod tokio_sleep;
-mod tokio_spawn;
 
 use std::time::Duration;
 
-pub(crate) use btree::ByDeadline;
 pub(crate) use delay_queue::Queue as DelayQueue;
-pub(crate) use hashed_wheel_timer::WithoutCancel;
-pub(crate) use heap::Heap;
 pub(crate) use hierarchical_hash_wheel_timer::QuadWheel;
-pub(crate) use locked::Locked;
 pub(crate) use ours::{Hashed, Hierarchical, Ours};
-pub(crate) use pingora::Pingora;
 pub(crate) use tokio_sleep::Sleeps;
-pub(crate) use tokio_spawn::Spawned;
 
 use crate::task::Task;
 
@@ -57,11 +45,6 @@ pub(crate) trait Competitor: Sized + Sync {
     /// Returns the interface for the calling thread.
     fn caller(&self) -> Self::Caller<'_>;
 
-    /// Returns how often the worker has woken up, if the timer counts that.
-    fn wake_ups(&self) -> Option<u64> {
-        None
-    }
-
     /// Stops the timer's threads and drops all pending timeouts.
     fn stop(self);
 }
@@ -78,9 +61,4 @@ pub(crate) trait Caller {
 
     /// Moves the deadline to `delay` from now.
     fn rearm(&mut self, handle: &mut Self::Handle, delay: Duration);
-
-    /// Schedules a timeout that is never cancelled, so that its task runs.
-    fn schedule_uncancelled(&mut self, delay: Duration, task: Task) {
-        self.schedule(delay, task);
-    }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::child::{Child, START_TIMEOUT};
 use crate::command::Answer;
-use crate::machine::LoadMonitor;
-use crate::peers::{Kind, Lifetime, PEERS, Peer};
-use crate::plan::{Repetitions, Workload};
+use crate::peers::Peer;
+use crate::plan::{TIMEOUT, Workload};
 
 /// One answer of one competitor.
 pub(crate) struct Repetition {
@@ -16,18 +15,6 @@ pub(crate) struct Repetition {
     /// `None` for a warm-up.
     pub(crate) number: Option<usize>,
     pub(crate) answer: Answer,
-    pub(crate) seconds: f64,
-    /// The share of the machine that other processes used.
-    pub(crate) others: f64,
-}
-
-/// A repetition is disturbed if other processes used more than this share of the machine.
-const DISTURBED: f64 = 0.05;
-
-impl Repetition {
-    pub(crate) fn is_disturbed(&self) -> bool {
-        self.others > DISTURBED
-    }
 }
 
 #[derive(Default)]
@@ -40,11 +27,16 @@ pub(crate) struct Measurements {
 
 /// Measures all workloads of the plan. Calls `on_start` with the name of each workload when it
 /// starts.
-pub(crate) fn measure(plan: &[Workload], peers: &[&'static Peer], on_start: impl Fn(&str)) -> Measurements {
+pub(crate) fn measure(
+    plan: &[Workload],
+    peers: &[&'static Peer],
+    warms_up: bool,
+    on_start: impl Fn(&str),
+) -> Measurements {
     let mut parent = Parent { measurements: Measurements::default(), children: BTreeMap::new() };
     for workload in plan {
         on_start(&workload.name);
-        parent.measure(workload, peers);
+        parent.measure(workload, peers, warms_up);
     }
     parent.measurements
 }
@@ -55,27 +47,18 @@ struct Parent {
 }
 
 impl Parent {
-    fn measure(&mut self, workload: &Workload, peers: &[&'static Peer]) {
-        let Repetitions { primary, others, warm_up } = workload.repetitions;
-        let mut peers: Vec<_> =
-            peers.iter().copied().filter(|peer| peer.is_primary() || !workload.is_primary_only).collect();
-        peers.retain(|peer| {
-            let repetitions = match peer {
-                Peer { kind: Kind::Netty, .. } => warm_up.jvm,
-                peer if peer.is_primary() => warm_up.primary,
-                _ => warm_up.others,
-            };
-            (0..repetitions).all(|_| self.ask(workload, peer, None))
-        });
-        for number in 0..primary.max(others) {
+    fn measure(&mut self, workload: &Workload, peers: &[&'static Peer], warms_up: bool) {
+        /// A JVM compiles code only after it was executed often.
+        const WARM_UPS: usize = 3;
+
+        let mut peers = peers.to_vec();
+        peers.retain(|peer| peer.is_primary() || !workload.is_primary_only);
+        for number in (0..workload.repetitions + WARM_UPS).map(|number| number.checked_sub(WARM_UPS)) {
             peers.retain(|peer| {
-                let repetitions = if peer.is_primary() { primary } else { others };
-                number >= repetitions || self.ask(workload, peer, Some(number))
+                let is_asked = number.is_some() || (warms_up && peer.is_netty());
+                !is_asked || self.ask(workload, peer, number)
             });
         }
-        let is_kept =
-            |name: &str| PEERS.iter().any(|peer| peer.name == name && peer.lifetime == Lifetime::Program);
-        self.children.retain(|name, _| is_kept(name));
     }
 
     /// Sends one command and records the answer. Returns whether the peer should get further
@@ -83,31 +66,18 @@ impl Parent {
     fn ask(&mut self, workload: &Workload, peer: &'static Peer, number: Option<usize>) -> bool {
         let Some(child) = self.child(peer) else { return false };
         let command = format!("{} seed={}", workload.command, 7 + number.unwrap_or(0));
-        let monitor = LoadMonitor::start(child.id());
-        let answer = child.ask(&command, workload.timeout);
-        let (seconds, others) = (monitor.seconds(), monitor.others());
+        let answer = child.ask(&command, TIMEOUT);
         let is_answer = matches!(answer, Answer::Figures(_));
         if let Answer::Failed(error) = &answer {
             eprintln!("  {}: {error}", peer.name);
         }
-        let is_last_command = match peer.lifetime {
-            Lifetime::Program => false,
-            Lifetime::Workload => workload.needs_new_child,
-            Lifetime::Command => true,
-        };
-        if is_last_command || !child.is_alive() {
+        // A JVM must stay warm, and collects garbage between the commands. All others get a new
+        // process for each command, whose memory was not used before.
+        if !peer.is_netty() || !child.is_alive() {
             self.children.remove(peer.name);
         }
         let (workload, peer) = (workload.name.clone(), peer.name);
-        self.measurements.repetitions.push(Repetition {
-            workload,
-            command,
-            peer,
-            number,
-            answer,
-            seconds,
-            others,
-        });
+        self.measurements.repetitions.push(Repetition { workload, command, peer, number, answer });
         is_answer
     }
 

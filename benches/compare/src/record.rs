@@ -1,11 +1,11 @@
-//! All repetitions as JSON, warm-ups included: written, and read again to draw the figures.
+//! All repetitions as JSON, warm-ups included: written, and read again to draw the page and the figures.
 
 use serde_json::{Value, json};
 
 use crate::command::Answer;
 use crate::machine::Environment;
 use crate::measure::{Measurements, Repetition};
-use crate::peers::PEERS;
+use crate::peers::{PEERS, Peer};
 
 pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> String {
     let repetitions = measurements.repetitions.iter().map(|repetition| {
@@ -15,8 +15,6 @@ pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> St
             "peer": repetition.peer,
             "round": repetition.number,
             "answer": repetition.answer.to_json(),
-            "seconds": rounded(repetition.seconds),
-            "used_by_others": rounded(repetition.others),
         })
     });
     // One repetition per line, so that two versions of the file can be compared with `diff`.
@@ -31,13 +29,18 @@ pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> St
     format!("{head},\n\"rounds\":[\n{}\n]}}\n", repetitions.join(",\n"))
 }
 
-/// Reads the repetitions of [`json`], which is all that the figures need.
-pub(crate) fn read(text: &str) -> Result<Measurements, String> {
+/// Reads what [`json`] has written.
+pub(crate) fn read(text: &str) -> Result<(Measurements, Environment), String> {
     let all: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let rounds = all["rounds"].as_array().ok_or("no rounds")?;
     // A peer that is not measured any more is left out.
     let repetitions = rounds.iter().filter_map(repetition).collect();
-    Ok(Measurements { repetitions, ..Measurements::default() })
+    let texts = |key: &str| {
+        let text = |peer: &Peer| Some((peer.name, all[key][peer.name].as_str()?.to_owned()));
+        PEERS.iter().filter_map(text).collect()
+    };
+    let measurements = Measurements { repetitions, missing: texts("missing"), versions: texts("versions") };
+    Ok((measurements, Environment::from_json(&all["circumstances"])))
 }
 
 fn repetition(round: &Value) -> Option<Repetition> {
@@ -49,11 +52,5 @@ fn repetition(round: &Value) -> Option<Repetition> {
         peer: peer.name,
         number: round["round"].as_u64().map(|number| number as usize),
         answer: Answer::parse(&round["answer"].to_string()),
-        seconds: round["seconds"].as_f64()?,
-        others: round["used_by_others"].as_f64()?,
     })
-}
-
-fn rounded(value: f64) -> Value {
-    json!((value * 1e4).round() / 1e4)
 }

@@ -1,19 +1,16 @@
-//! Formats the measurements as Markdown: in full for docs/, and a summary for the README.
+//! Formats the measurements as Markdown: the page in docs/, and the table of the README.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-
-use crate::machine::{self, Environment};
-use crate::measure::{Measurements, Repetition};
+use crate::machine::Environment;
+use crate::measure::Measurements;
 use crate::peers::{NETTY, OURS, PEERS, Peer};
-use crate::rows::{MEANINGS, Outcome, ROWS, Row};
+use crate::plan::{Row, TOPICS, rows};
 use crate::summary::{Spread, Summary};
 
 /// The cell of a missing value.
 const MISSING: &str = "–";
 
 /// Formats a value with about three significant digits.
-pub(crate) fn short(value: f64) -> String {
+fn short(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
         size if size >= 10.0 => 1,
@@ -23,230 +20,137 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Returns the peers that get a column: the selected ones that could be started, and Netty if it is
-/// selected.
-fn columns<'a>(
-    measurements: &'a Measurements,
-    peers: &'a [&Peer],
-) -> impl Iterator<Item = &'static Peer> + 'a {
-    let is_selected = |peer: &&Peer| peers.iter().any(|other| other.name == peer.name);
-    let has_column = |peer: &&Peer| peer.name == NETTY || !measurements.missing.contains_key(peer.name);
-    PEERS.iter().filter(is_selected).filter(has_column)
+fn line(cells: impl IntoIterator<Item = String>) -> String {
+    format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
 }
 
-/// Returns the rows with at least one value.
-fn rows<'a>(summary: &'a Summary<'a>) -> impl Iterator<Item = &'static Row> + 'a {
-    ROWS.iter().filter(|row| PEERS.iter().any(|peer| row.spread(summary, peer.name).is_some()))
-}
-
-fn head(columns: impl Iterator<Item = String>) -> String {
-    let columns: Vec<_> = columns.collect();
-    format!("| {} |\n|---|{}\n", columns.join(" | "), "--:|".repeat(columns.len() - 1))
-}
-
-fn line(cells: impl Iterator<Item = String>) -> String {
-    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-}
-
-fn title(row: &Row) -> String {
-    if row.unit.is_empty() { row.title.into() } else { format!("{}, {}", row.title, row.unit) }
-}
-
-/// The competitors in the table of the README: the timer that this one replaces, and the timer of a
-/// program that needs no other.
-const IN_README: [&str; 3] = [OURS, NETTY, "tokio-sleep"];
-
-/// Returns the table for the README: medians, and the ratios to Netty.
-pub(crate) fn compact(measurements: &Measurements, peers: &[&Peer], environment: &Environment) -> String {
-    let summary = Summary { measurements };
-    let peers: Vec<_> = columns(measurements, peers).filter(|peer| IN_README.contains(&peer.name)).collect();
-    let columns = ["".into()].into_iter().chain(peers.iter().map(|peer| peer.title.into()));
-    let versions = peers.iter().filter_map(|peer| measurements.versions.get(peer.name));
-    let versions: Vec<_> = versions.map(|version| version.to_string()).collect();
-    let mut text = format!("{}. {}.\n\n", environment.text(), versions.join("; "));
-    text += &absent_netty(measurements);
-    text += &head(columns.chain(["hashed-wheel / Netty".into()]));
-    for row in rows(&summary).filter(|row| row.is_in_readme) {
-        let cell = |peer: &&Peer| {
-            row.spread(&summary, peer.name).map_or(MISSING.into(), |spread| short(spread.median))
-        };
-        let ratio = row.ratio(&summary, NETTY).map_or(MISSING.into(), |ratio| short(ratio.median));
-        text += &line([title(row)].into_iter().chain(peers.iter().map(cell)).chain([ratio]));
-    }
-    text
-}
-
-fn absent_netty(measurements: &Measurements) -> String {
-    measurements.missing.get(NETTY).map_or_else(String::new, |why| {
-        format!("**Netty was not measured**: {why}. Therefore there are no ratios to Netty, and the goals that need them were not checked.\n\n")
-    })
-}
-
-/// Returns the full report, without the single repetitions.
-pub(crate) fn full(measurements: &Measurements, peers: &[&Peer], environment: &Environment) -> String {
-    let summary = Summary { measurements };
-    let peers: Vec<_> = columns(measurements, peers).collect();
-    let mut text = String::from("# Benchmarks\n\n");
-    text += &format!("{}.\n\n", environment.text());
-    text += &absent_netty(measurements);
-    text += &format!(
-        "Each cell is a median, with the minimum and the maximum in brackets if there was more than one repetition. {} Each \
-         repetition measures all timers one after the other. A ratio compares the same repetition of both timers, and its cell \
-         is the median of these ratios. Times are wall time unless stated otherwise.\n\n",
-        repetitions(measurements),
-    );
-    text += "Plots: [ratios](benchmarks-ratios.svg), [lateness](benchmarks-lateness.svg), \
-             [cost by number of pending timeouts](benchmarks-pending.svg), [throughput by number of threads](benchmarks-scaling.svg). \
-             All repetitions: [benchmarks.json](benchmarks.json).\n\n";
-    text += &format!("## What the rows measure\n\n{}\n", meanings(&summary));
-    text += &format!("## Ours compared with Netty\n\n{}", goals(&summary));
-    text += &format!("\n## All values\n\n{}", values(&summary, &peers));
-    text += &format!("\n## Ours / others\n\n{}", ratios(&summary, &peers));
-    text += &format!("\n## Missing values\n\n{}", missing(&summary, &peers));
-    text += &format!("\n## Environment\n\n{}", details(measurements, environment));
-    text
-}
-
-/// Says how often each workload was measured: the peers that the goals refer to, and the others.
-fn repetitions(measurements: &Measurements) -> String {
-    let mut counts = BTreeMap::<_, usize>::new();
-    for repetition in measurements.repetitions.iter().filter(|repetition| repetition.number.is_some()) {
-        *counts.entry((&repetition.workload, repetition.peer)).or_default() += 1;
-    }
-    let range = |is_primary| {
-        let is_counted = |name| PEERS.iter().any(|peer| peer.name == name && peer.is_primary() == is_primary);
-        let counts = || counts.iter().filter(|((_, name), _)| is_counted(*name)).map(|(_, &count)| count);
-        let (min, max) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
-        if min == max { min.to_string() } else { format!("{min} to {max}") }
-    };
+fn head(columns: &[&str]) -> String {
     format!(
-        "Depending on the row, hashed-wheel and Netty were measured {} times, the other timers {} times; benchmarks.json \
-         has each repetition.",
-        range(true),
-        range(false),
+        "{}|---|{}\n",
+        line(columns.iter().map(|&column| column.into())),
+        "--:|".repeat(columns.len() - 1)
     )
 }
 
-/// Explains the rows that the report has, one line per workload.
-fn meanings(summary: &Summary<'_>) -> String {
-    let mut text = String::from(
-        "Unless stated otherwise a million timeouts, with delays from 30 to 90 s, on a timer with a tick of 10 ms and 512 slots. \
-         `ns` are per timeout, pair or re-arm. In brackets: the name for `--only`.\n\n",
+fn title(row: &Row) -> String {
+    format!("{}, {}", row.title, row.unit)
+}
+
+fn median(summary: &Summary<'_>, row: &Row, peer: &str) -> String {
+    let spread = summary.spread(row.workload, row.key_of(peer), peer);
+    spread.map_or(MISSING.into(), |spread| short(spread.median))
+}
+
+/// Returns the ratios of this crate to a peer, computed per repetition.
+pub(crate) fn ratio(summary: &Summary<'_>, row: &Row, peer: &str) -> Option<Spread> {
+    summary.ratio(row.workload, (OURS, row.key), (peer, row.key_of(peer)))
+}
+
+fn absent_netty(measurements: &Measurements) -> String {
+    let why = measurements.missing.get(NETTY);
+    why.map_or_else(String::new, |why| format!("**Netty was not measured**: {why}.\n\n"))
+}
+
+/// Returns the table for the README: medians, and the ratios to Netty.
+pub(crate) fn compact(measurements: &Measurements, environment: &Environment) -> String {
+    /// The timer that this one replaces, and the timer of a program that needs no other.
+    const COLUMNS: [&str; 3] = [OURS, NETTY, "tokio-sleep"];
+
+    let summary = Summary { measurements };
+    let versions = COLUMNS.iter().filter_map(|peer| measurements.versions.get(peer)).cloned();
+    let versions = versions.collect::<Vec<_>>().join("; ");
+    let mut text = format!("{}; `{}`. {versions}.\n\n", environment.text(), environment.command);
+    text += &absent_netty(measurements);
+    text += &head(&["", "hashed-wheel", "Netty", "tokio `Sleep`", "hashed-wheel / Netty"]);
+    for row in rows().filter(|row| row.is_in_readme) {
+        let ratio = ratio(&summary, row, NETTY).map_or(MISSING.into(), |ratio| short(ratio.median));
+        let cells = COLUMNS.map(|peer| median(&summary, row, peer));
+        text += &line([title(row)].into_iter().chain(cells).chain([ratio]));
+    }
+    text
+}
+
+/// Returns the page, without the single repetitions.
+pub(crate) fn full(measurements: &Measurements, environment: &Environment) -> String {
+    let summary = &Summary { measurements };
+    let netty = measurements.versions.get(NETTY).map_or("Netty", |version| version);
+    let mut text = format!(
+        "# Benchmarks\n\n{}. {netty}. The command:\n\n    {}\n\n",
+        environment.text(),
+        environment.command
     );
-    let is_shown = |family| rows(summary).any(|row| row.family() == family);
-    for meaning in MEANINGS.iter().filter(|meaning| is_shown(meaning.workload)) {
-        text += &format!("- **{}** (`{}`): {}.\n", meaning.title, meaning.workload, meaning.text);
+    text += &absent_netty(measurements);
+    text += "Each number is the median of several repetitions. Each repetition measures all timers one after the other, and a ratio \
+             compares the same repetition of both timers; in brackets, the smallest and the largest ratio, and the number of \
+             repetitions. Unless stated otherwise: a million timeouts, with delays from 30 to 90 s, on a timer with a tick of 10 ms \
+             and 512 slots; wall time; ns per timeout, pair or re-arm.\n\n";
+    text += "[All repetitions](benchmarks.json). Plots: [ratios](benchmarks-ratios.svg), [lateness](benchmarks-lateness.svg), \
+             [cost by number of pending timeouts](benchmarks-pending.svg), [throughput by number of threads](benchmarks-scaling.svg).\n\n";
+    text += "## Beside Netty\n\n";
+    text += &head(&["", "hashed-wheel", "Netty", "hashed-wheel / Netty", "name"]);
+    for row in rows().filter(|row| summary.has_answered(row.workload, OURS)) {
+        let times = summary.repetitions(row.workload, OURS).count();
+        let ratio = ratio(summary, row, NETTY).map_or(MISSING.into(), |Spread { median, min, max }| {
+            format!("{} [{} to {}], {times}", short(median), short(min), short(max))
+        });
+        let [ours, netty] = [OURS, NETTY].map(|peer| median(summary, row, peer));
+        text += &line([title(row), ours, netty, ratio, format!("`{}`", row.workload)]);
     }
-    text
-}
-
-fn goals(summary: &Summary<'_>) -> String {
-    let columns = ["", "ours", "Netty", "ours / Netty", "goal", "measured", ""];
-    let mut text = head(columns.into_iter().map(Into::into));
-    for row in rows(summary) {
-        let cell = |peer| row.spread(summary, peer).map_or(MISSING.into(), |spread| short(spread.median));
-        let ratio = row.ratio(summary, NETTY).map_or(MISSING.into(), ratio);
-        let [goal, measured, met] = match row.outcome(summary) {
-            None => [const { String::new() }; 3],
-            Some(Outcome { goal, measured, is_met }) => {
-                let met = match is_met {
-                    None => "not measured",
-                    Some(true) => "**met**",
-                    Some(false) => "**not met**",
-                };
-                [goal, measured, met.into()]
-            }
-        };
-        text += &line([title(row), cell(OURS), cell(NETTY), ratio, goal, measured, met].into_iter());
+    text += &others(summary);
+    text += "\n## What the rows measure\n\n";
+    for topic in &TOPICS {
+        let names: Vec<_> =
+            topic.rows.iter().map(|row| row.workload.split(' ').next().unwrap_or_default()).collect();
+        let mut distinct = names.clone();
+        distinct.dedup();
+        text += &format!("- `{}`: {}.\n", distinct.join("`, `"), topic.meaning);
     }
-    text
+    text + &details(summary, environment)
 }
 
-fn ratio(Spread { median, min, max }: Spread) -> String {
-    format!("{} [{}–{}]", short(median), short(min), short(max))
-}
+/// Returns the section of the other timers: medians. Nothing if none was measured.
+fn others(summary: &Summary<'_>) -> String {
+    const ENOUGH: usize = 5;
 
-fn values(summary: &Summary<'_>, peers: &[&Peer]) -> String {
-    let columns = ["".into()].into_iter().chain(peers.iter().map(|peer| peer.title.into()));
-    let mut text = head(columns);
-    for row in rows(summary) {
-        let cell = |peer: &&Peer| {
-            let Some(Spread { median, min, max }) = row.spread(summary, peer.name) else {
-                return MISSING.into();
-            };
-            let is_disturbed = summary.repetitions(row.workload, peer.name).any(Repetition::is_disturbed);
-            let mark = if is_disturbed { " *" } else { "" };
-            format!("{} [{}–{}]{mark}", short(median), short(min), short(max))
-        };
-        text += &line([title(row)].into_iter().chain(peers.iter().map(cell)));
+    let is_other = |peer: &&Peer| ![OURS, NETTY].contains(&peer.name);
+    let is_measured = |peer: &&Peer| rows().any(|row| summary.has_answered(row.workload, peer.name));
+    let peers: Vec<_> = PEERS.iter().filter(is_other).filter(is_measured).collect();
+    if peers.is_empty() {
+        return String::new();
     }
-    text + "\n\\* Other processes used more than 5 % of the machine in at least one repetition.\n"
-}
-
-fn ratios(summary: &Summary<'_>, peers: &[&Peer]) -> String {
-    let peers: Vec<_> = peers.iter().filter(|peer| peer.name != OURS).collect();
-    let mut text = head(["".into()].into_iter().chain(peers.iter().map(|peer| peer.title.into())));
-    for row in rows(summary) {
-        let cell = |peer: &&&Peer| row.ratio(summary, peer.name).map_or(MISSING.into(), ratio);
-        text += &line([title(row)].into_iter().chain(peers.iter().map(cell)));
-    }
-    text
-}
-
-/// Lists the missing values. Each combination of a peer and a reason is one line with the titles of
-/// the workloads.
-fn missing(summary: &Summary<'_>, peers: &[&Peer]) -> String {
-    let mut reasons: BTreeMap<(&str, &str, bool), Vec<&Row>> = BTreeMap::new();
-    for peer in peers {
-        for row in &ROWS {
-            if let Some((why, has_failed)) = summary.absence(row.workload, peer.name) {
-                let rows = reasons.entry((peer.title, why, has_failed)).or_default();
-                // The first row of a workload stands for all rows of that workload.
-                if !rows.iter().any(|known| known.workload == row.workload) {
-                    rows.push(row);
-                }
-            }
+    let columns: Vec<_> = [""].into_iter().chain(peers.iter().map(|peer| peer.title)).collect();
+    let mut text =
+        String::from("\n## Other timers\n\nA number in parentheses was measured fewer than five times.\n\n");
+    text += &head(&columns);
+    // (A row with another way of Netty repeats the values of the row before it.)
+    for row in rows().filter(|row| row.key == row.netty_key) {
+        let cells: Vec<_> = peers
+            .iter()
+            .map(|peer| {
+                let cell = median(summary, row, peer.name);
+                let is_enough = summary.repetitions(row.workload, peer.name).count() >= ENOUGH;
+                if is_enough || cell == MISSING { cell } else { format!("({cell})") }
+            })
+            .collect();
+        if cells.iter().any(|cell| cell != MISSING) {
+            text += &line([title(row)].into_iter().chain(cells));
         }
     }
-    let mut text = String::new();
-    for (&name, why) in &summary.measurements.missing {
-        text += &format!("- {name}: not available. {why}\n");
-        reasons.retain(|(_, reason, _), _| reason != why);
-    }
-    for ((title, why, has_failed), rows) in reasons {
-        let status = if has_failed { "failed" } else { "not supported" };
-        let workloads: Vec<_> = rows.iter().map(|row| row.title).collect();
-        text += &format!("- {title}: {why} ({status}: {})\n", workloads.join("; "));
-    }
-    if text.is_empty() { "None.\n".into() } else { text }
+    text
 }
 
-fn details(measurements: &Measurements, environment: &Environment) -> String {
-    let mut text = format!(
-        "{} cores of an {}, {}, {}, {}. Load average {} at the beginning and {} at the end.\n\n",
-        machine::cores(),
-        machine::model(),
-        machine::kernel(),
-        machine::rustc(),
-        machine::java(),
-        environment.load_before,
-        environment.load_after,
-    );
-    let counted: Vec<_> =
-        measurements.repetitions.iter().filter(|repetition| repetition.number.is_some()).collect();
-    let disturbed = counted.iter().filter(|repetition| repetition.is_disturbed()).count();
-    let seconds: f64 = counted.iter().map(|repetition| repetition.seconds).sum();
-    let others: f64 = counted.iter().map(|repetition| repetition.others * repetition.seconds).sum();
-    let share = if seconds > 0.0 { 100.0 * others / seconds } else { 0.0 };
-    // Writing to a string cannot fail.
-    _ = writeln!(
-        text,
-        "Other processes and the hypervisor used {share:.1} % of the machine during the {} repetitions, and more than 5 % \
-         in {disturbed} of them.\n",
-        counted.len(),
-    );
-    for (name, version) in &measurements.versions {
-        text += &format!("- {name}: {version}\n");
+/// Says what was measured where, and what was not.
+fn details(summary: &Summary<'_>, environment: &Environment) -> String {
+    let mut text = format!("\n## Environment\n\n{}", environment.details());
+    text += "\n\n";
+    for (peer, version) in &summary.measurements.versions {
+        text += &format!("- {peer}: {version}\n");
+    }
+    for failure in summary.failures() {
+        text += &format!("- failed: {failure}\n");
+    }
+    for ((peer, why), workloads) in summary.unsupported() {
+        text += &format!("- {peer} does not support {}: {why}\n", workloads.join(", "));
     }
     text
 }

@@ -9,11 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::json;
 
 use crate::command::{Answer, Command};
-use crate::competitors::{
-    ByDeadline, Competitor, DelayQueue, Hashed, Heap, Hierarchical, Locked, Ours, Pingora, QuadWheel, Sleeps,
-    Spawned, WithoutCancel,
-};
-use crate::session::Session;
+use crate::competitors::{Competitor, DelayQueue, Hashed, Hierarchical, Ours, QuadWheel, Sleeps};
 use crate::workloads;
 
 type Error = Box<dyn std::error::Error>;
@@ -21,17 +17,12 @@ type Error = Box<dyn std::error::Error>;
 type Server = fn(&str) -> Result<(), Error>;
 
 /// The name of a competitor, the crate that contains it, and the function that serves it.
-const SERVERS: [(&str, &str, Server); 10] = [
+const SERVERS: [(&str, &str, Server); 5] = [
     ("ours", "hashed-wheel", serve::<Ours<Hashed>>),
     ("hierarchical", "hashed-wheel", serve::<Ours<Hierarchical>>),
-    ("tokio", "tokio", serve::<Spawned>),
     ("tokio-sleep", "tokio", serve::<Sleeps>),
     ("delay-queue", "tokio-util", serve::<DelayQueue>),
     ("hhwt", "hierarchical_hash_wheel_timer", serve::<QuadWheel>),
-    ("hashed_wheel_timer", "hashed_wheel_timer", serve::<WithoutCancel>),
-    ("pingora", "pingora-timeout", serve::<Pingora>),
-    ("heap", "hashed-wheel-compare", serve::<Locked<Heap>>),
-    ("btree", "hashed-wheel-compare", serve::<Locked<ByDeadline>>),
 ];
 
 pub(crate) fn run(name: &str) -> Result<(), Error> {
@@ -46,12 +37,11 @@ fn serve<C: Competitor>(package: &str) -> Result<(), Error> {
         writeln!(output, "{line}")?;
         output.flush()
     };
-    let mut session = Session::<C>::new();
     write(json!({ "ready": true, "name": package, "version": version(package) }).to_string())?;
     for line in io::stdin().lock().lines() {
         let answer = match line?.parse::<Command>() {
             Ok(command) => {
-                let answer = catch_unwind(AssertUnwindSafe(|| workloads::answer(&mut session, &command)));
+                let answer = catch_unwind(AssertUnwindSafe(|| workloads::answer::<C>(&command)));
                 answer.unwrap_or_else(|panic| Answer::Failed(message(&*panic).into()))
             }
             Err(error) => Answer::Failed(error),

@@ -1,5 +1,7 @@
 //! Medians, minima and maxima over all repetitions.
 
+use std::collections::BTreeMap;
+
 use crate::command::Answer;
 use crate::measure::{Measurements, Repetition};
 
@@ -64,19 +66,32 @@ impl<'a> Summary<'a> {
         Spread::of(ratios.collect())
     }
 
-    /// Returns the reason for missing values, and whether it is a failure.
-    pub(crate) fn absence(&self, workload: &str, peer: &str) -> Option<(&str, bool)> {
-        if let Some(why) = self.measurements.missing.get(peer) {
-            return Some((why, true));
+    /// Whether the peer supports the workload and has answered.
+    pub(crate) fn has_answered(&self, workload: &str, peer: &str) -> bool {
+        self.repetitions(workload, peer).any(|repetition| matches!(repetition.answer, Answer::Figures(_)))
+    }
+
+    /// Says who did not answer, and why. A workload that a peer does not support is none of these.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
+        let missing = self.measurements.missing.iter().map(|(peer, why)| format!("{peer}: {why}"));
+        missing.chain(self.measurements.repetitions.iter().filter_map(|repetition| {
+            let Answer::Failed(why) = &repetition.answer else { return None };
+            Some(format!("{}, {}: {why}", repetition.peer, repetition.command))
+        }))
+    }
+
+    /// Says which peers do not support which workloads, and why.
+    pub(crate) fn unsupported(&self) -> BTreeMap<(&'static str, &str), Vec<&str>> {
+        let mut all = BTreeMap::<_, Vec<_>>::new();
+        for repetition in &self.measurements.repetitions {
+            if let Answer::Unsupported(why) = &repetition.answer {
+                let workloads = all.entry((repetition.peer, &**why)).or_default();
+                if !workloads.contains(&&*repetition.workload) {
+                    workloads.push(&repetition.workload);
+                }
+            }
         }
-        let repetitions = self.measurements.repetitions.iter();
-        let mut answers =
-            repetitions.filter(|repetition| repetition.workload == workload && repetition.peer == peer);
-        answers.find_map(|repetition| match &repetition.answer {
-            Answer::Figures(_) => None,
-            Answer::Unsupported(why) => Some((&**why, false)),
-            Answer::Failed(why) => Some((&**why, true)),
-        })
+        all
     }
 }
 
@@ -91,8 +106,6 @@ mod tests {
             peer,
             number: Some(number),
             answer: Answer::new([("ns", ns)]),
-            seconds: 1.0,
-            others: 0.0,
         };
         Measurements { repetitions: repetitions.iter().map(repetition).collect(), ..Measurements::default() }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::{EnterGuard, Runtime};
 use tokio_util::time::delay_queue::{DelayQueue, Key};
 
-use super::{Caller, Competitor, Setup, tokio_spawn};
+use super::{Caller, Competitor, Setup, tokio_sleep};
 use crate::task::Task;
 
 /// How many expired timeouts are removed while the lock is held. Their tasks run without the lock.
@@ -61,7 +61,7 @@ impl Competitor for Queue {
     type Caller<'a> = Entered<'a>;
 
     fn start(_: Setup) -> Self {
-        let (shared, runtime) = (Shared::default(), tokio_spawn::runtime());
+        let (shared, runtime) = (Shared::default(), tokio_sleep::runtime());
         let (task_shared, mut due) = (shared.clone(), Vec::with_capacity(BATCH));
         runtime.spawn(poll_fn(move |context| task_shared.run_expired(context, &mut due)));
         Self { shared, runtime }

@@ -52,10 +52,6 @@ impl<W: Wheel> Competitor for Ours<W> {
         &self.timer
     }
 
-    fn wake_ups(&self) -> Option<u64> {
-        Some(self.timer.stats().wake_ups)
-    }
-
     fn stop(self) {
         self.timer.stop();
     }

@@ -6,16 +6,21 @@
 //! tokio.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::runtime::{EnterGuard, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Runtime};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{Caller, Competitor, Setup, tokio_spawn};
+use super::{Caller, Competitor, Setup};
 use crate::task::Task;
 
 pub(crate) struct Sleeps(Runtime);
+
+/// Returns a runtime with one worker, because all other timers here have one thread too.
+pub(super) fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("the thread starts")
+}
 
 impl Competitor for Sleeps {
     /// The future, and the task that the awaiting code would run after the timeout.
@@ -26,13 +31,11 @@ impl Competitor for Sleeps {
     const DROP_CANCELS: bool = true;
 
     fn unsupported_reason(workload: &str) -> Option<&'static str> {
-        ["W4", "W4p", "W7"]
-            .contains(&workload)
-            .then_some("a `Sleep` wakes a task and runs no code, see `spawn`")
+        ["W4", "W4p", "W7"].contains(&workload).then_some("a `Sleep` wakes a task and runs no code")
     }
 
     fn start(_: Setup) -> Self {
-        Self(tokio_spawn::runtime())
+        Self(runtime())
     }
 
     fn caller(&self) -> EnterGuard<'_> {
@@ -45,8 +48,8 @@ impl Competitor for Sleeps {
 }
 
 /// Polls the future once, which registers it with the timer.
-pub(super) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
+fn poll_once(sleep: Pin<&mut Sleep>) {
+    _ = sleep.poll(&mut Context::from_waker(Waker::noop()));
 }
 
 impl Caller for EnterGuard<'_> {
@@ -54,7 +57,7 @@ impl Caller for EnterGuard<'_> {
 
     fn schedule(&mut self, delay: Duration, task: Task) -> Self::Handle {
         let mut sleep = Box::pin(sleep(delay));
-        _ = poll_once(sleep.as_mut());
+        poll_once(sleep.as_mut());
         (sleep, task)
     }
 
@@ -64,6 +67,6 @@ impl Caller for EnterGuard<'_> {
 
     fn rearm(&mut self, (sleep, _): &mut Self::Handle, delay: Duration) {
         sleep.as_mut().reset(Instant::now() + delay);
-        _ = poll_once(sleep.as_mut());
+        poll_once(sleep.as_mut());
     }
 }

@@ -1,115 +1,155 @@
-//! Line charts of a cost over the number of pending timeouts or threads.
+//! Line charts: a cost by the number of pending timeouts or threads, and the distribution of the
+//! lateness.
 
 use std::ops::Range;
 
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-use super::labels::{self, Area, FONT};
-use super::{Drawn, colour, draw_message, line_label};
+use super::Drawn;
+use super::labels::{self, Area, FONT, Label};
+use crate::command::Answer;
+use crate::measure::Repetition;
 use crate::peers::{PEERS, Peer};
 use crate::summary::Summary;
 
-/// The width of the labels at the ends of the lines.
-const LABELS: u32 = 230;
+/// The colours of the palette of Okabe and Ito, which colour-blind readers can distinguish, and one
+/// more. In the order of `PEERS`.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(0, 0, 120),
+    RGBColor(213, 94, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(204, 121, 167),
+    RGBColor(0, 158, 115),
+    RGBColor(0, 0, 0),
+];
 
-/// The length of the lines that lead to them.
+/// The width of the labels at the ends of the lines, and of the lines that lead to them.
+const LABELS: i32 = 230;
 const LEADERS: i32 = 20;
 
-struct Panel {
-    title: &'static str,
-    x: &'static str,
-    y: &'static str,
-    /// The values of the x-axis. Each is the same multiple of the previous one, so equal distances
-    /// make a logarithmic axis.
-    numbers: Vec<u32>,
-    lines: Vec<Line>,
-}
-
-/// The points of a peer: the index in `Panel::numbers` and the value.
+/// The points of a peer.
 type Line = (&'static Peer, Vec<(f64, f64)>);
 
-impl Panel {
-    /// Collects the medians of all workloads whose names are `prefix` and a number, such as
-    /// `W10 pending=1000`.
-    fn new(summary: &Summary<'_>, prefix: &str, key: &str, [title, x, y]: [&'static str; 3]) -> Self {
-        let mut numbers: Vec<u32> = Vec::new();
-        for repetition in &summary.measurements.repetitions {
-            let number = repetition.workload.strip_prefix(prefix).and_then(|number| number.parse().ok());
-            numbers.extend(number.filter(|number| !numbers.contains(number)));
-        }
-        numbers.sort_unstable();
-        let line = |peer: &'static Peer| {
-            let point = |(index, number): (usize, &u32)| {
-                Some((index as f64, summary.spread(&format!("{prefix}{number}"), key, peer.name)?.median))
-            };
-            (peer, numbers.iter().enumerate().filter_map(point).collect::<Vec<_>>())
-        };
-        let lines = PEERS.iter().map(line).filter(|(_, line)| !line.is_empty()).collect();
-        Self { title, x, y, numbers, lines }
-    }
+/// Returns the lines of all peers that have points.
+fn lines(points: impl Fn(&Peer) -> Vec<(f64, f64)>) -> Vec<Line> {
+    PEERS.iter().map(|peer| (peer, points(peer))).filter(|(_, points)| !points.is_empty()).collect()
 }
 
 pub(super) fn pending(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
-    let names = ["schedule one and cancel another", "pending timeouts", "ns"];
-    draw(area, &[Panel::new(summary, "W10 pending=", "ns", names)])
+    by_number(
+        area,
+        summary,
+        "W10 pending=",
+        "ns",
+        ["pending timeouts", "ns to schedule one and cancel another"],
+    )
 }
 
 pub(super) fn scaling(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
-    let panel = |title, workload: &str| {
-        let names = [title, "threads", "million per second, all threads together"];
-        Panel::new(summary, &format!("{workload} threads="), "mops", names)
-    };
-    draw(area, &[panel("schedule", "W3"), panel("schedule one and cancel another", "MIX")])
+    let y = "million per second: schedule one and cancel another";
+    by_number(area, summary, "MIX threads=", "mops", ["threads", y])
 }
 
-fn draw(area: &Area<'_>, panels: &[Panel]) -> Drawn {
-    if panels.iter().all(|panel| panel.lines.is_empty()) {
-        return draw_message(area, "This was not measured.");
-    }
-    for (panel, area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
-        chart(&area, panel)?;
-    }
-    Ok(())
-}
-
-fn chart(area: &Area<'_>, panel: &Panel) -> Drawn {
-    let figures = panel.lines.iter().flat_map(|(_, line)| line).map(|(_, figure)| *figure);
-    let last = panel.numbers.len().saturating_sub(1) as f64;
-    let mut chart = ChartBuilder::on(area)
-        .caption(panel.title, FONT)
-        .margin(10)
-        .margin_right(LABELS)
-        .x_label_area_size(42)
-        .y_label_area_size(64)
-        .build_cartesian_2d(-0.3..last + 0.3, scale(figures).log_scale())?;
-    let label = |index: &f64| {
-        let number = (index.fract() == 0.0).then(|| panel.numbers.get(*index as usize)).flatten();
+/// Draws the medians of all workloads whose names are `prefix` and a number, such as `W10
+/// pending=1000`. Each number is the same multiple of the previous one, so equal distances make a
+/// logarithmic axis.
+fn by_number(area: &Area<'_>, summary: &Summary<'_>, prefix: &str, key: &str, names: [&str; 2]) -> Drawn {
+    let repetitions = summary.measurements.repetitions.iter();
+    let number = |repetition: &Repetition| repetition.workload.strip_prefix(prefix)?.parse::<u32>().ok();
+    let mut numbers: Vec<_> = repetitions.filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let lines = lines(|peer| {
+        let median =
+            |number| summary.spread(&format!("{prefix}{number}"), key, peer.name).map(|all| all.median);
+        let points =
+            numbers.iter().enumerate().filter_map(|(index, number)| Some((index as f64, median(number)?)));
+        points.collect()
+    });
+    let x = -0.3..numbers.len().saturating_sub(1) as f64 + 0.3;
+    let y = scale(lines.iter().flat_map(|(_, line)| line).map(|(_, value)| *value)).log_scale();
+    let text = |index: &f64| {
+        let number = (index.fract() == 0.0).then(|| numbers.get(*index as usize)).flatten();
         number.map_or(String::new(), |number| number_text(*number))
     };
+    draw(area, &lines, x, y, numbers.len(), &text, names)
+}
+
+/// Draws the cumulative distribution of the lateness: of each peer, the repetition with the median
+/// of all medians.
+pub(super) fn lateness(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
+    /// In milliseconds. The axis ends here, and the names of the lines begin at their ends.
+    const LAST: f64 = 6.0;
+
+    let lines = lines(|peer| {
+        let distribution = |repetition: &Repetition| {
+            let Answer::Figures(figures) = &repetition.answer else { return None };
+            let points = figures.get("cdf")?.as_array()?.iter();
+            let points =
+                points.filter_map(|pair| Some((pair.get(0)?.as_f64()?, 100.0 * pair.get(1)?.as_f64()?)));
+            Some((figures.get("p50")?.as_f64()?, points.filter(|(ms, _)| *ms <= LAST).collect::<Vec<_>>()))
+        };
+        let mut all: Vec<_> = summary.repetitions("W7", peer.name).filter_map(distribution).collect();
+        all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let middle = all.len() / 2;
+        all.into_iter().nth(middle).map_or(Vec::new(), |(_, points)| points)
+    });
+    let first = lines.iter().flat_map(|(_, line)| line).map(|(ms, _)| *ms).fold(0.0, f64::min);
+    let names = ["lateness in ms, with delays of up to 1 s at a tick of 1 ms", "% of the timeouts"];
+    draw(area, &lines, first..LAST, 0.0..100.0, 12, &|ms: &f64| ms.to_string(), names)
+}
+
+fn draw<Y>(
+    area: &Area<'_>,
+    lines: &[Line],
+    x: Range<f64>,
+    y: Y,
+    x_labels: usize,
+    x_text: &dyn Fn(&f64) -> String,
+    [x_name, y_name]: [&str; 2],
+) -> Drawn
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .margin_right(LABELS as u32)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(x, y)?;
     chart
         .configure_mesh()
-        .disable_x_mesh()
         .bold_line_style(BLACK.mix(0.15))
         .light_line_style(TRANSPARENT)
-        .x_labels(panel.numbers.len())
-        .x_label_formatter(&label)
+        .x_labels(x_labels.max(1))
+        .x_label_formatter(&x_text)
         .y_labels(12)
         .label_style(FONT)
         .axis_desc_style(FONT)
-        .x_desc(panel.x)
-        .y_desc(panel.y)
+        .x_desc(x_name)
+        .y_desc(y_name)
         .draw()?;
-    for (peer, line) in panel.lines.iter().rev() {
+    // In reverse order, so that the lines of this crate are on top.
+    for (peer, line) in lines.iter().rev() {
         chart.draw_series(LineSeries::new(line.iter().copied(), colour(peer).stroke_width(2)))?;
-        chart.draw_series(line.iter().map(|&at| Circle::new(at, 3, colour(peer).filled())))?;
+        chart.draw_series(line.iter().map(|&at| Circle::new(at, 2, colour(peer).filled())))?;
     }
     let (left, top) = area.get_base_pixel();
     let end = |(peer, line): &Line| {
         let (x, y) = chart.backend_coord(line.last()?);
-        Some(line_label(peer, (x - left, y - top)))
+        Some(Label { name: peer.title.replace('`', ""), colour: colour(peer), at: (x - left, y - top) })
     };
-    let ends = panel.lines.iter().filter_map(end).collect();
-    labels::draw(area, area.dim_in_pixel().0 as i32 - LABELS as i32 + LEADERS, ends)
+    let ends = lines.iter().filter_map(end).collect();
+    labels::draw(area, area.dim_in_pixel().0 as i32 - LABELS + LEADERS, ends)
+}
+
+fn colour(peer: &Peer) -> RGBColor {
+    let index = PEERS.iter().position(|other| other.name == peer.name);
+    COLOURS[index.unwrap_or(0)]
 }
 
 /// Formats a power of ten from 10³ on with a superscript, and every other number in full.
@@ -123,10 +163,9 @@ fn number_text(number: u32) -> String {
 /// Returns a range that covers all values, with a margin. It contains at least one power of ten,
 /// because Plotters labels only these. If there is none, Plotters searches for one in an endless
 /// loop.
-fn scale(figures: impl Iterator<Item = f64>) -> Range<f64> {
-    let usable = figures.filter(|figure| *figure > 0.0);
-    let (min, max) =
-        usable.fold((f64::MAX, 0.0_f64), |(min, max), figure| (min.min(figure), max.max(figure)));
+fn scale(values: impl Iterator<Item = f64>) -> Range<f64> {
+    let usable = values.filter(|value| *value > 0.0);
+    let (min, max) = usable.fold((f64::MAX, 0.0_f64), |(min, max), value| (min.min(value), max.max(value)));
     if max == 0.0 {
         return 1.0..10.0;
     }
@@ -141,18 +180,10 @@ mod tests {
 
     #[test]
     fn scale_contains_a_power_of_ten() {
-        for figures in [vec![], vec![0.0], vec![4.7], vec![1.0], vec![99.0, 101.0], vec![3.0, 4_000.0]] {
-            let Range { start, end } = scale(figures.iter().copied());
+        for values in [vec![], vec![0.0], vec![4.7], vec![1.0], vec![99.0, 101.0], vec![3.0, 4_000.0]] {
+            let Range { start, end } = scale(values.iter().copied());
             let power = 10_f64.powf(start.log10().ceil());
-            assert!(start > 0.0 && (start..=end).contains(&power), "{figures:?}: {start}..{end}");
+            assert!(start > 0.0 && (start..=end).contains(&power), "{values:?}: {start}..{end}");
         }
-    }
-
-    #[test]
-    fn powers_of_ten_have_superscripts() {
-        assert_eq!(
-            [1, 2, 16, 1_000, 2_000, 10_000_000].map(number_text),
-            ["1", "2", "16", "10³", "2000", "10⁷"]
-        );
     }
 }

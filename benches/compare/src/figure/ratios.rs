@@ -4,10 +4,11 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::Drawn;
 use super::labels::{Area, FONT};
-use super::{Drawn, draw_message};
 use crate::peers::NETTY;
-use crate::rows::{ROWS, Row};
+use crate::plan::{Row, rows};
+use crate::report::ratio;
 use crate::summary::{Spread, Summary};
 
 const BETTER: RGBColor = RGBColor(0, 114, 178);
@@ -22,12 +23,9 @@ const RIGHT: i32 = 60;
 const TOP: i32 = 50;
 
 pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
-    let ratio = |row: &'static Row| Some((row, less_is_better(row, row.ratio(summary, NETTY)?)));
+    let inverted = |row: &'static Row| Some((row, less_is_better(row, ratio(summary, row, NETTY)?)));
     let is_drawn = |(row, ratio): &(&Row, Spread)| row.is_in_readme && ratio.min > 0.0;
-    let bars: Vec<_> = ROWS.iter().filter_map(ratio).filter(is_drawn).collect();
-    if bars.is_empty() {
-        return draw_message(area, "Netty was not measured, so there are no ratios.");
-    }
+    let bars: Vec<_> = rows().filter_map(inverted).filter(is_drawn).collect();
     let (width, height) = area.dim_in_pixel();
     let (width, height) = (width as i32 - LEFT - RIGHT, height as i32 - TOP - 40);
     let min = bars.iter().fold(0.5_f64, |min, (_, ratio)| min.min(ratio.min)) / 1.2;
@@ -39,7 +37,7 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
         area.draw(&Text::new(text.to_owned(), at, style))
     };
     text(
-        "Ours / Netty, of throughputs Netty / ours. Less is better: blue. Thick stroke: the goal. Thin line: minimum to maximum.",
+        "Ours / Netty, of throughputs Netty / ours. Less is better: blue. Thin line: minimum to maximum.",
         (20, 20),
         HPos::Left,
     )?;
@@ -61,11 +59,6 @@ pub(super) fn draw(area: &Area<'_>, summary: &Summary<'_>) -> Drawn {
             [(x(ratio.min), middle), (x(ratio.max), middle)],
             BLACK.stroke_width(1),
         ))?;
-        if let Some(goal) = row.goal.ratio() {
-            let goal = if is_throughput(row) { 1.0 / goal } else { goal };
-            let stroke = [(x(goal), middle - half - 3), (x(goal), middle + half + 3)];
-            area.draw(&PathElement::new(stroke, BLACK.stroke_width(2)))?;
-        }
         text(row.title, (LEFT - 12, middle), HPos::Right)?;
         text(&format!("{:.2}", ratio.median), (LEFT + width + 8, middle), HPos::Left)?;
     }

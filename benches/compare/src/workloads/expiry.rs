@@ -9,7 +9,7 @@ use super::{WorkloadResult, nanos_each};
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
-use crate::session::Session;
+use crate::session::start;
 use crate::task::{self, Task};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -39,13 +39,12 @@ pub(super) fn wait_for(count: usize, until: Instant) -> Result<(), String> {
 /// Measures the CPU time of the worker until all timeouts have fired: from when all are in the
 /// wheel (`ns`), and from before the first one is scheduled (`life_ns`). `schedule` schedules them.
 fn expire<C: Competitor>(
-    session: &mut Session<C>,
     command: &Command,
     schedule: impl Fn(&mut C::Caller<'_>, Duration),
 ) -> WorkloadResult {
     let count = command.get("count")?;
     for lead in LEAD_SECONDS {
-        let timer = session.take_timer(command);
+        let timer = start::<C>(command);
         let (start, first) = (Instant::now(), process::others_cpu());
         schedule(&mut timer.caller(), lead * SECOND);
         sleep(INSERTION_TIME);
@@ -66,22 +65,22 @@ fn expire<C: Competitor>(
 }
 
 /// W4.
-pub(super) fn spread<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+pub(super) fn spread<C: Competitor>(command: &Command) -> WorkloadResult {
     let spread = command.random().delays(command.get("count")?, 0..1_000);
-    expire(session, command, |caller, lead| {
+    expire::<C>(command, |caller, lead| {
         for &delay in &spread {
-            caller.schedule_uncancelled(lead + delay, Task::count());
+            caller.schedule(lead + delay, Task::count());
         }
     })
 }
 
 /// W4p.
-pub(super) fn at_once<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+pub(super) fn at_once<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
-    expire(session, command, |caller, lead| {
+    expire::<C>(command, |caller, lead| {
         let target = Instant::now() + lead + SECOND / 2;
         for _ in 0..count {
-            caller.schedule_uncancelled(target.saturating_duration_since(Instant::now()), Task::count());
+            caller.schedule(target.saturating_duration_since(Instant::now()), Task::count());
         }
     })
 }
@@ -94,7 +93,7 @@ fn percentile(sorted: &[i64], fraction: f64) -> f64 {
 }
 
 /// W7.
-pub(super) fn lateness<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+pub(super) fn lateness<C: Competitor>(command: &Command) -> WorkloadResult {
     const BURST: Duration = Duration::from_millis(1);
     /// The curve has this number of equal steps, and additional points at the upper end.
     const STEPS: usize = 50;
@@ -104,14 +103,14 @@ pub(super) fn lateness<C: Competitor>(session: &mut Session<C>, command: &Comman
     let (bursts, each) = (1_000 * seconds, rate.div_ceil(1_000));
     let count = bursts * each;
     let delays = command.random().delays(count, 0..1_000);
-    let timer = session.take_timer(command);
+    let timer = start::<C>(command);
     task::reset(count);
     let mut caller = timer.caller();
     let start = Instant::now();
     for (burst, delays) in delays.chunks(each).enumerate() {
         sleep((burst as u32 * BURST).saturating_sub(start.elapsed()));
         for &delay in delays {
-            caller.schedule_uncancelled(delay, Task::record(delay));
+            caller.schedule(delay, Task::record(delay));
         }
     }
     drop(caller);

@@ -1,18 +1,15 @@
 //! Costs of a timer while nothing or little happens: memory, CPU time and wake-ups.
 
 use std::collections::VecDeque;
-use std::sync::Barrier;
-use std::thread::{self, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-use serde_json::json;
 
 use super::WorkloadResult;
 use super::expiry::{GRACE, wait_for};
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
-use crate::session::{LONG, Session, wait_until_inserted};
+use crate::session::{LONG, start, wait_until_inserted};
 use crate::task::{self, Task};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,10 +28,10 @@ fn schedule<C: Competitor>(timer: &C, delays: &[Duration]) -> Vec<C::Handle> {
 }
 
 /// W5.
-pub(super) fn pending<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+pub(super) fn pending<C: Competitor>(command: &Command) -> WorkloadResult {
     let (count, seconds) = (command.get("count")?, command.seconds()?);
     let delays = command.random().delays(count, 3_600_000..7_200_000);
-    let timer = session.take_timer(command);
+    let timer = start::<C>(command);
     let kept = schedule(&timer, &delays);
     sleep(2 * SECOND);
 
@@ -47,10 +44,10 @@ pub(super) fn pending<C: Competitor>(session: &mut Session<C>, command: &Command
 }
 
 /// W6.
-pub(super) fn memory<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+pub(super) fn memory<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let delays = command.random().delays(count, LONG);
-    let timer = session.take_timer(command);
+    let timer = start::<C>(command);
     let before = process::resident()?;
     let kept = schedule(&timer, &delays);
     sleep(SECOND);
@@ -61,9 +58,9 @@ pub(super) fn memory<C: Competitor>(session: &mut Session<C>, command: &Command)
 }
 
 /// W8.
-pub(super) fn empty<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+pub(super) fn empty<C: Competitor>(command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
-    let timer = session.take_timer(command);
+    let timer = start::<C>(command);
     // This library's worker wakes once more a second after it has reclaimed something.
     sleep(2 * SECOND);
 
@@ -80,17 +77,14 @@ pub(super) fn empty<C: Competitor>(session: &mut Session<C>, command: &Command) 
 /// its peak. The timeouts end by firing, or with `cancel=1` by being cancelled in random order.
 ///
 /// Both values exclude what was resident before and the array of the handles.
-pub(super) fn memory_after_burst<C: Competitor>(
-    session: &mut Session<C>,
-    command: &Command,
-) -> WorkloadResult {
+pub(super) fn memory_after_burst<C: Competitor>(command: &Command) -> WorkloadResult {
     let (count, seconds) = (command.get("count")?, command.seconds()?);
     // The time in milliseconds from scheduling to the deadlines of timeouts that fire. A
     // microsecond each is enough to schedule all of them before the first one fires.
     let soon = 1_000 + count as u64 / 1_000;
     let is_cancelled = command.get("cancel")? == 1;
     let mut random = command.random();
-    let timer = session.take_timer(command);
+    let timer = start::<C>(command);
     let mut caller = timer.caller();
     let before = process::resident()?;
     let mut handles = Vec::with_capacity(if is_cancelled { count } else { 0 });
@@ -102,7 +96,7 @@ pub(super) fn memory_after_burst<C: Competitor>(
             let delay = Duration::from_millis(LONG.start + spread);
             handles.push(caller.schedule(delay, Task::count()));
         } else {
-            caller.schedule_uncancelled(Duration::from_millis(soon + spread), Task::count());
+            caller.schedule(Duration::from_millis(soon + spread), Task::count());
         }
     }
     if is_cancelled {
@@ -144,66 +138,18 @@ fn answer_requests<C: Competitor>(timer: &C, per_ms: usize, seconds: Duration) {
     open.drain(..).for_each(|handle| caller.cancel(handle));
 }
 
-/// THREADS. Compares the CPU time of the timer's threads under light traffic when many threads have
-/// used the timer once and have slept for some time, and when there are none.
-pub(super) fn idle_threads<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
-    const STACK: usize = 64 * 1024;
-    const TIME_TO_SLEEP: Duration = Duration::from_millis(300);
-    /// The worker of a timer may need some turns until it knows that threads are idle.
-    const SETTLING_SECONDS: u32 = 6;
-
-    let (threads, seconds) = (command.get("threads")?, command.seconds()?);
-    let timer = session.take_timer(command);
-    let traffic = || {
-        let (start, before) = (Instant::now(), process::others_cpu());
-        answer_requests(&timer, 1, seconds);
-        let used = process::others_cpu().saturating_sub(before);
-        1e3 * used.as_secs_f64() / start.elapsed().as_secs_f64()
-    };
-    let without = traffic();
-    let (ready, done) = (&Barrier::new(threads + 1), &Barrier::new(threads + 1));
-    let with = thread::scope(|scope| {
-        for _ in 0..threads {
-            let use_once = || {
-                let mut caller = timer.caller();
-                let handle = caller.schedule(Duration::from_secs(30), Task::count());
-                caller.cancel(handle);
-                ready.wait();
-                done.wait();
-            };
-            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, use_once);
-            thread.expect("the thread starts");
-        }
-        ready.wait();
-        sleep(TIME_TO_SLEEP);
-        process::wait_until_idle(5 * SECOND);
-        answer_requests(&timer, 1, SETTLING_SECONDS * SECOND);
-        let with = traffic();
-        done.wait();
-        with
-    });
-    timer.stop();
-    Ok(Answer::new([("without_ms", without), ("ms", with), ("ratio", with / without)]))
-}
-
 /// WAKES. Three timeouts per millisecond, all of which are cancelled.
-pub(super) fn wake_ups<C: Competitor>(session: &mut Session<C>, command: &Command) -> WorkloadResult {
+pub(super) fn wake_ups<C: Competitor>(command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
-    let timer = session.take_timer(command);
+    let timer = start::<C>(command);
     sleep(SECOND);
 
     let (start, sleeps, cpu) = (Instant::now(), process::sleeps()?, process::others_cpu());
-    let counted = timer.wake_ups();
     answer_requests(&timer, 3, seconds);
     let (sleeps, cpu) =
         (process::sleeps()?.saturating_sub(sleeps), process::others_cpu().saturating_sub(cpu));
-    let counted = timer.wake_ups().zip(counted).map(|(after, before)| after - before);
     let elapsed = start.elapsed().as_secs_f64();
     timer.stop();
-    let mut answer =
-        Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", 1e3 * cpu.as_secs_f64() / elapsed)]);
-    if let (Some(counted), Answer::Figures(figures)) = (counted, &mut answer) {
-        figures.insert("counted_wakeups".into(), json!(counted as f64 / elapsed));
-    }
-    Ok(answer)
+    let cpu_ms = 1e3 * cpu.as_secs_f64() / elapsed;
+    Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu_ms)]))
 }
