@@ -215,7 +215,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "CancelAllIgnoresLanes",
         "engine/worker.rs",
-        "self.intake.drain(shared, nodes.reborrow(), «usize::MAX»);",
+        "self.intake.drain(shared, &mut nodes, «usize::MAX»);",
         "0",
     ),
     // --- ending.rs -------------------------------------------------------------------------------
@@ -312,12 +312,12 @@ pub const ROWS: &[Row] = &[
         "None",
     ),
     // The worker adopts new lanes after it has looked at the others.
-    mutant("NewLanesAdoptedLate", "engine/timeouts.rs", "«self.adopt_new_lanes(new);» let mut left", ""),
+    mutant("NewLanesAdoptedLate", "engine/timeouts.rs", "«self.adopt_new_lanes(new);» self.idle = 0; let order", ""),
     mutant(
         "NewLanesAdoptedLate",
         "engine/timeouts.rs",
-        "«»((most as u64 - left) as usize, left == 0 && !self.is_empty(new))",
-        "self.adopt_new_lanes(new)",
+        "«»((most - left) as usize, left == 0 && !queue.is_empty(new))",
+        "queue.adopt_new_lanes(new)",
     ),
     // The worker drops a retired lane that still has messages.
     mutant(
@@ -536,7 +536,7 @@ pub const ROWS: &[Row] = &[
         "&self.block",
     ),
     // A lane gives out its messages in another order than they were pushed.
-    mutant("LaneOutOfOrder", "node/lane.rs", "&self.block.slots[«place» as usize]", "place ^ 1"),
+    mutant("LaneOutOfOrder", "node/lane.rs", "&self.lane.block.slots[«place» as usize]", "place ^ 1"),
     // A lane that no thread goes on with is not retired.
     mutant("IdleLaneNotRetired", "node/lane.rs", "fn drop(&mut self) { «self.retire();» }", ""),
     // --- node/arena.rs, node/surplus.rs ----------------------------------------------------------
@@ -858,6 +858,12 @@ pub const ROWS: &[Row] = &[
     // Loads of a count for which an older value is as good as the newest: inside/sync/model.rs.
     always("node/refs.rs", "let mut count = references.«load»(Ordering::Acquire)", "load_count"),
     always("node/refs.rs", "self.references.«load»(Ordering::Acquire) == 1", "load_count"),
+    // A prefetch reads what is taken later.
+    always(
+        "node/lane.rs",
+        "«group.iter().map(|slot| slot.load(Ordering::Relaxed)).for_each(prefetch);»",
+        "_ = (group, prefetch);",
+    ),
     // The swap that this look saves has the same result.
     always("node/lane.rs", "if is_settled «|| slot.load(Ordering::Relaxed) == 0» {", ""),
     // The orders of these changes, which the environment can weaken, are named by their callers.

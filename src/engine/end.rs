@@ -340,15 +340,19 @@ impl Worker {
         };
         nodes.stop_all(&mut end);
         loop {
-            intake.queue.take(&shared.new_lanes, usize::MAX, |waiting, most| {
-                nodes.receive(waiting, most, |arrival, _| match arrival {
-                    Arrival::TakenBack => {}
-                    Arrival::New(node) if intake.refuses_new => node.refuse(),
-                    Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
-                        node.stop().map(&mut end);
+            let mut look = intake.queue.look(&shared.new_lanes, usize::MAX);
+            while let Some(mut lane) = look.next_lane() {
+                while let Some(arrival) = nodes.next_arrival(&mut lane) {
+                    match arrival {
+                        Arrival::TakenBack => {}
+                        Arrival::New(node) if intake.refuses_new => node.refuse(),
+                        Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
+                            node.stop().map(&mut end);
+                        }
                     }
-                })
-            });
+                }
+            }
+            look.end(&shared.new_lanes);
             intake.refuses_new = true;
             if shared.pending_counts.at_most(&shared.counters) == 0 {
                 break;

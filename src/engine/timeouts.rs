@@ -40,6 +40,9 @@
 //! | before a sleep that it announces ([`unlist_idle`](TimeoutsQueue::unlist_idle)) | that of the announced sleep |
 //! | every [`UNLIST_INTERVAL`] looks: a worker that expires something in each tick announces no sleep, and some drivers never do | one of its own |
 
+use std::iter::Chain;
+use std::ops::Range;
+
 use crate::node::{Consumer, PoolId, Producer, Waiting, lane};
 use crate::sync::SegQueue;
 
@@ -118,44 +121,14 @@ impl TimeoutsQueue {
         }
     }
 
-    /// Takes what waits now, at most `most` messages. `take` is given a lane in which messages wait
-    /// and how many of them to take at most; it returns how many it has taken. Returns how many
-    /// these were together, and whether more wait.
-    pub(crate) fn take(
-        &mut self,
-        new: &NewLanes,
-        most: usize,
-        mut take: impl FnMut(Waiting<'_>, u64) -> u64,
-    ) -> (usize, bool) {
+    /// Looks at each lane once, for a worker that takes what waits now: at most `most` messages.
+    pub(crate) fn look(&mut self, new: &NewLanes, most: usize) -> Look<'_> {
         self.looks += 1;
         self.adopt_new_lanes(new);
-        let mut left = most as u64;
-        let mut any_retired = false;
-        let (first, mut next) = (self.first, None);
-        let count = self.lanes.len();
         self.idle = 0;
-        for at in (first..count).chain(0..first) {
-            let listed = &mut self.lanes[at];
-            let waiting = listed.lane.look();
-            any_retired |= waiting.is_retired();
-            if waiting.count() > left && next.is_none() {
-                // A lane that was left out is the first one next time.
-                next = Some(if left > 0 { at + 1 } else { at });
-            }
-            if waiting.count() > 0 {
-                left -= take(waiting, left);
-                listed.used_at = self.looks;
-            } else if listed.is_idle(self.looks) {
-                self.idle += 1;
-            }
-        }
-        self.first = next.unwrap_or(0);
-        if any_retired {
-            // A thread may have pushed to its lane before it retired it, and after this step has
-            // looked: a lane goes only when it is empty.
-            self.retain(|listed| listed.lane.waiting() != (0, true));
-        }
-        ((most as u64 - left) as usize, left == 0 && !self.is_empty(new))
+        let order = (self.first..self.lanes.len()).chain(0..self.first);
+        let most = most as u64;
+        Look { queue: self, order, most, left: most, first_left: None, any_retired: false }
     }
 
     fn retain(&mut self, keeps: impl FnMut(&mut ListedLane) -> bool) {
@@ -217,6 +190,59 @@ impl TimeoutsQueue {
     }
 }
 
+/// A look at the lanes that are listed.
+pub(crate) struct Look<'a> {
+    queue: &'a mut TimeoutsQueue,
+    /// The lanes that are left to look at.
+    order: Chain<Range<usize>, Range<usize>>,
+    /// How many messages are taken at most.
+    most: u64,
+    /// How many more these are.
+    left: u64,
+    /// The first lane in which messages are left.
+    first_left: Option<usize>,
+    any_retired: bool,
+}
+
+impl Look<'_> {
+    /// Returns the next lane in which messages wait, for a worker that takes them.
+    #[inline]
+    pub(crate) fn next_lane(&mut self) -> Option<Waiting<'_>> {
+        loop {
+            let at = self.order.next()?;
+            let listed = &mut self.queue.lanes[at];
+            let (count, is_retired) = listed.lane.look();
+            self.any_retired |= is_retired;
+            if count > 0 {
+                listed.used_at = self.queue.looks;
+            } else if listed.is_idle(self.queue.looks) {
+                self.queue.idle += 1;
+            }
+            let most = self.left;
+            if count > most && self.first_left.is_none() {
+                // A lane that was left out is the first one next time.
+                self.first_left = Some(if most > 0 { at + 1 } else { at });
+            }
+            if count > 0 && most > 0 {
+                self.left -= count.min(most);
+                return Some(self.queue.lanes[at].lane.take(most));
+            }
+        }
+    }
+
+    /// Returns how many messages were taken, and whether more wait.
+    pub(crate) fn end(self, new: &NewLanes) -> (usize, bool) {
+        let Self { queue, most, left, first_left, any_retired, .. } = self;
+        queue.first = first_left.unwrap_or(0);
+        if any_retired {
+            // A thread may have pushed to its lane before it retired it, and after this step has
+            // looked: a lane goes only when it is empty.
+            queue.retain(|listed| listed.lane.waiting() != (0, true));
+        }
+        ((most - left) as usize, left == 0 && !queue.is_empty(new))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,22 +289,24 @@ mod tests {
             }
         }
 
-        /// Takes messages. Returns how many waited in each lane that was taken from, and how many
-        /// were to be taken there at most; then what `take` returns.
-        fn take(&mut self, most: usize) -> (Vec<(u64, u64)>, (usize, bool)) {
-            let mut lanes = Vec::new();
+        /// Takes messages. Returns how many were taken from each lane that had any; then what
+        /// [`end`](Look::end) returns.
+        fn take(&mut self, most: usize) -> (Vec<usize>, (usize, bool)) {
+            let mut counts = Vec::new();
             let mut worker = self.t.shared().worker.lock();
             let mut nodes = worker.nodes.of(self.t.shared());
             self.owed.clear();
-            let taken = self.queue.take(&self.new, most, |waiting, most| {
-                lanes.push((waiting.count(), most));
-                nodes.receive(waiting, most, |arrival, is_owed| {
+            let mut look = self.queue.look(&self.new, most);
+            while let Some(mut lane) = look.next_lane() {
+                let before = self.owed.len();
+                while let Some(arrival) = nodes.next_arrival(&mut lane) {
                     let Arrival::New(node) = arrival else { panic!("each message is a new timeout") };
                     node.accept(|_, tick| tick + 1);
-                    self.owed.push(is_owed);
-                })
-            });
-            (lanes, taken)
+                    self.owed.push(lane.is_owed());
+                }
+                counts.push(self.owed.len() - before);
+            }
+            (counts, look.end(&self.new))
         }
 
         /// Takes messages. Returns which of them were owed.
@@ -297,12 +325,12 @@ mod tests {
     fn each_lane_gets_its_turn_if_more_wait_than_may_be_taken() {
         let mut q = Queue::with_lanes(3);
         q.push(&[3, 3, 3]);
-        assert_eq!(q.take(4), (vec![(3, 4), (3, 1), (3, 0)], (4, true)));
-        assert_eq!(q.take(4), (vec![(3, 4), (2, 1)], (4, true)));
-        assert_eq!(q.take(4), (vec![(1, 4)], (1, false)));
+        assert_eq!(q.take(4), (vec![3, 1], (4, true)));
+        assert_eq!(q.take(4), (vec![3, 1], (4, true)));
+        assert_eq!(q.take(4), (vec![1], (1, false)));
         for _ in 0..2 {
             q.push(&[1, 2, 3]);
-            assert_eq!(q.take(9), (vec![(1, 9), (2, 8), (3, 6)], (6, false)), "all were taken before");
+            assert_eq!(q.take(9), (vec![1, 2, 3], (6, false)), "all were taken before");
         }
     }
 
@@ -310,17 +338,17 @@ mod tests {
     fn a_lane_that_was_left_out_is_the_first_one_next_time() {
         let mut q = Queue::with_lanes(3);
         q.push(&[3, 4, 5]);
-        assert_eq!(q.take(3), (vec![(3, 3), (4, 0), (5, 0)], (3, true)));
-        assert_eq!(q.take(9), (vec![(4, 9), (5, 5)], (9, false)));
+        assert_eq!(q.take(3), (vec![3], (3, true)));
+        assert_eq!(q.take(9), (vec![4, 5], (9, false)));
     }
 
     #[test]
     fn as_many_messages_as_may_be_taken_leave_no_backlog() {
         let mut q = Queue::with_lanes(3);
         q.push(&[3, 3]);
-        assert_eq!(q.take(6), (vec![(3, 6), (3, 3)], (6, false)));
+        assert_eq!(q.take(6), (vec![3, 3], (6, false)));
         q.push(&[1, 2, 3]);
-        assert_eq!(q.take(6), (vec![(1, 6), (2, 5), (3, 3)], (6, false)));
+        assert_eq!(q.take(6), (vec![1, 2, 3], (6, false)));
     }
 
     #[test]
@@ -328,9 +356,9 @@ mod tests {
         let mut q = Queue::with_lanes(2);
         q.push(&[3, 3]);
         q.lanes.clear();
-        assert_eq!(q.take(4), (vec![(3, 4), (3, 1)], (4, true)));
+        assert_eq!(q.take(4), (vec![3, 1], (4, true)));
         assert_eq!((q.queue.lanes.len(), q.queue.first), (1, 0));
-        assert_eq!(q.take(4), (vec![(2, 4)], (2, false)));
+        assert_eq!(q.take(4), (vec![2], (2, false)));
         assert_eq!(q.queue.lanes.len(), 0);
     }
 
@@ -341,7 +369,7 @@ mod tests {
             q.look(IDLE_LOOKS);
             assert_eq!(q.queue.idle, 0);
             q.push(&[1]);
-            assert_eq!(q.take(1), (vec![(1, 1)], (1, false)));
+            assert_eq!(q.take(1), (vec![1], (1, false)));
             assert_eq!(q.queue.idle, idle);
             let mut fences = 0;
             q.queue.unlist_idle(|| fences += 1);

@@ -10,7 +10,7 @@ use super::shared::{Executor, Shared, SharedFields, Timeout};
 use super::sleep::Wanted;
 use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
-use crate::node::{Arrival, Expiry, HeldRun, NodeWheel, RunOutcome, Waiting, WheelOf};
+use crate::node::{Arrival, Expiry, HeldRun, NodeWheel, RunOutcome, WheelOf};
 use crate::sync::{Arc, MutexGuard};
 use crate::ticks::{DEADLINE_RUNNING, Ticks};
 use crate::wheel::SlotCounts;
@@ -111,7 +111,7 @@ impl Worker {
     pub(crate) fn turn_at_most(&mut self, shared: &Arc<Shared>, now: u64, most: usize) -> bool {
         if most == 0 {
             if !self.has_ended_all {
-                self.intake.drain(shared, self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
+                self.intake.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
             }
             return false;
         }
@@ -129,7 +129,7 @@ impl Worker {
         let Self { executor, nodes, intake, lateness, has_ended_all, .. } = self;
         let mut nodes = nodes.of(shared);
         if !*has_ended_all {
-            intake.drain(shared, nodes.reborrow(), MAX_MESSAGES_PER_TURN);
+            intake.drain(shared, &mut nodes, MAX_MESSAGES_PER_TURN);
             if intake.queue.has_many_idle() {
                 intake.unlist_idle();
             }
@@ -214,7 +214,7 @@ impl Worker {
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
         if !self.intake.has_backlog && !self.has_ended_all {
-            self.intake.drain(shared, self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
+            self.intake.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
         }
     }
 
@@ -223,7 +223,7 @@ impl Worker {
     pub(super) fn pending(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut nodes = self.nodes.of(shared);
         if !self.has_ended_all {
-            self.intake.drain(shared, nodes.reborrow(), usize::MAX);
+            self.intake.drain(shared, &mut nodes, usize::MAX);
         }
         nodes.pending()
     }
@@ -339,17 +339,18 @@ pub(super) struct Intake {
 impl Intake {
     /// Takes in at most `most` messages.
     #[inline]
-    fn drain(&mut self, shared: &Shared, mut nodes: WheelOf<'_, SharedFields>, most: usize) {
-        let Self { queue, taken, refuses_new, .. } = self;
+    fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>, most: usize) {
         let has_retired = shared.idle_nodes.retire(shared);
         let has_collected = nodes.collect_remote_frees();
-        let (before, entries) = (*taken, nodes.len());
-        let take = |waiting: Waiting<'_>, most| {
-            nodes.receive(waiting, most, |arrival, is_owed| {
-                *taken += u64::from(apply(shared, arrival, is_owed, *refuses_new));
-            })
-        };
-        (self.taken_last, self.has_backlog) = queue.take(&shared.new_lanes, most, take);
+        let (before, entries) = (self.taken, nodes.len());
+        let mut look = self.queue.look(&shared.new_lanes, most);
+        while let Some(mut lane) = look.next_lane() {
+            while let Some(arrival) = nodes.next_arrival(&mut lane) {
+                let is_new = apply(shared, arrival, lane.is_owed(), self.refuses_new);
+                self.taken += u64::from(is_new);
+            }
+        }
+        (self.taken_last, self.has_backlog) = look.end(&shared.new_lanes);
         self.taken_since_idle += self.taken_last;
         self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {

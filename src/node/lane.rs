@@ -10,7 +10,7 @@
 //! |---|---|---|---|---|
 //! | slot | the producer, [`push`](Producer::push) | a message, before it is counted in `pushed` | `Relaxed` | – |
 //! | slot | the producer, [`take_back`](Producer::take_back) | message → 0, by compare-exchange | `Relaxed` | –: a thread takes back only what it has pushed itself, or what was pushed before it got the lane |
-//! | slot | the worker, [`take`](Consumer::take), in the last two blocks that it has seen counted | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
+//! | slot | the worker, [`next`](Waiting::next), in the last two blocks that it has seen counted | message → 0, by a swap | `Relaxed` | –: it has seen the message counted |
 //! | slot | the worker, in an earlier block | only read: the thread takes no message back from there any more | `Relaxed` | the same |
 //! | `pushed` | the producer | + 1; `RETIRED` when the thread retires the lane | `Release` | the `Acquire` of [`waiting`](Consumer::waiting): a worker that sees the count sees the messages |
 //! | `unlisted` | the worker, [`unlist`](Consumer::unlist), while it is `LISTED` | how many messages the worker has taken | `Relaxed` | the fences of both sides order it |
@@ -46,9 +46,9 @@ const RETIRED: u64 = 1 << 63;
 /// The value of `unlisted` while there is a consumer's end.
 const LISTED: u64 = u64::MAX;
 
-/// How many messages the worker takes before it looks at the first one, so that the cache misses on
-/// their nodes overlap.
-const GROUP: usize = if cfg!(hashed_wheel_loom) { 1 } else { 16 };
+/// For how many messages at a time the nodes are fetched into the cache, so that the cache misses
+/// overlap.
+const GROUP: u64 = 16;
 
 /// Returns the ticket of the first message of the block before the last one, if so many messages
 /// were pushed. The thread takes no earlier message back: see [`Producer::take_back`].
@@ -105,6 +105,8 @@ pub(crate) struct Consumer {
     lane: Arc<CachePadded<Lane>>,
     block: Arc<Block>,
     taken: u64,
+    /// How many messages were pushed, as far as this end has seen.
+    seen: u64,
     /// Messages below this count are owed: see [`owe`](Self::owe).
     owed: u64,
 }
@@ -222,17 +224,9 @@ impl Drop for Producer {
     }
 }
 
-/// A message that the worker has taken.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Received {
-    /// Zero if it was taken back.
-    pub(super) message: u64,
-    pub(super) is_owed: bool,
-}
-
 impl Consumer {
     fn new(lane: Arc<CachePadded<Lane>>, block: Arc<Block>, taken: u64) -> Self {
-        Self { lane, block, taken, owed: 0 }
+        Self { lane, block, taken, seen: taken, owed: 0 }
     }
 
     /// Tells the producer that this end is about to be given up. Then the worker executes a fence,
@@ -255,30 +249,24 @@ impl Consumer {
         ((pushed & !RETIRED) - self.taken, pushed & RETIRED != 0)
     }
 
-    /// Looks at the lane for a worker that then takes messages.
+    /// [`waiting`](Self::waiting) before messages are [taken](Self::take).
     #[inline]
-    pub(crate) fn look(&mut self) -> Waiting<'_> {
+    pub(crate) fn look(&mut self) -> (u64, bool) {
         let (count, is_retired) = self.waiting();
-        Waiting { lane: self, count, is_retired }
+        self.seen = self.taken + count;
+        (count, is_retired)
     }
 
-    /// Takes the next of the messages that wait; zero if it was taken back. No message below
-    /// `settled` is taken back any more.
+    /// Takes at most `most` of the messages that waited at the last [`look`](Self::look).
     #[inline]
-    fn take(&mut self, settled: u64) -> u64 {
-        let place = self.taken % BLOCK;
-        if place == 0 && self.taken > 0 {
-            let next = self.block.next.get().expect("a message that waits has a block");
-            self.block = Arc::clone(next);
+    pub(crate) fn take(&mut self, most: u64) -> Waiting<'_> {
+        Waiting {
+            pool: self.lane.pool,
+            settled: settled(self.seen),
+            group_end: self.taken,
+            end: self.seen.min(self.taken.saturating_add(most)),
+            lane: self,
         }
-        let slot = &self.block.slots[place as usize];
-        let is_settled = self.taken < settled;
-        self.taken += 1;
-        // Without a locked instruction, if possible. A slot that was taken back stays zero.
-        if is_settled || slot.load(Ordering::Relaxed) == 0 {
-            return slot.load(Ordering::Relaxed);
-        }
-        slot.swap(0, Ordering::Relaxed)
     }
 
     /// From now on the messages that wait now are owed, or none are. An owed message was waiting
@@ -288,48 +276,68 @@ impl Consumer {
     }
 }
 
-/// Messages that wait in a lane.
+/// Messages that wait in a lane, and that the worker takes.
 pub(crate) struct Waiting<'a> {
     lane: &'a mut Consumer,
-    count: u64,
-    is_retired: bool,
+    /// The pool of the lane, copied from a cache line that the producer writes.
+    pool: PoolId,
+    /// No message below this count is taken back any more.
+    settled: u64,
+    /// So many messages are taken when the next group begins.
+    group_end: u64,
+    /// So many messages are taken at the end.
+    end: u64,
 }
 
 impl Waiting<'_> {
-    #[inline]
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    #[inline]
-    pub(crate) fn is_retired(&self) -> bool {
-        self.is_retired
-    }
-
     /// The pool whose nodes the messages are about.
     #[inline]
     pub(super) fn pool(&self) -> PoolId {
-        self.lane.lane.pool
+        self.pool
     }
 
-    /// Takes at most `most` of the messages, and gives them to `apply` in groups. Returns how many
-    /// these were.
-    #[inline(always)]
-    pub(super) fn take(self, most: u64, mut apply: impl FnMut(&[Received])) -> u64 {
-        let Self { lane, count, .. } = self;
-        let settled = settled(lane.taken + count);
-        let count = count.min(most);
-        let mut left = count;
-        while left > 0 {
-            let mut group = [Received::default(); GROUP];
-            let len = GROUP.min(left as usize);
-            for each in &mut group[..len] {
-                *each = Received { is_owed: lane.taken < lane.owed, message: lane.take(settled) };
-            }
-            apply(&group[..len]);
-            left -= len as u64;
+    /// Takes the next message; zero if it was taken back. `prefetch` is given some messages that
+    /// follow, and zeros.
+    #[inline]
+    pub(super) fn next(&mut self, prefetch: impl FnMut(u64)) -> Option<u64> {
+        let is_settled = self.lane.taken < self.settled;
+        if self.lane.taken == self.group_end {
+            self.begin_group(prefetch)?;
         }
-        count
+        let place = self.lane.taken % BLOCK;
+        let slot = &self.lane.block.slots[place as usize];
+        self.lane.taken += 1;
+        // Without a locked instruction, if possible. A slot that was taken back stays zero.
+        if is_settled || slot.load(Ordering::Relaxed) == 0 {
+            return Some(slot.load(Ordering::Relaxed));
+        }
+        Some(slot.swap(0, Ordering::Relaxed))
+    }
+
+    /// A group of messages of one block.
+    #[inline]
+    fn begin_group(&mut self, prefetch: impl FnMut(u64)) -> Option<()> {
+        let Consumer { block, taken, .. } = &mut *self.lane;
+        let left = self.end - *taken;
+        if left == 0 {
+            return None;
+        }
+        let place = *taken % BLOCK;
+        if place == 0 && *taken > 0 {
+            let next = block.next.get().expect("a message that waits has a block");
+            *block = Arc::clone(next);
+        }
+        let len = left.min(GROUP).min(BLOCK - place);
+        self.group_end += len;
+        let group = &block.slots[place as usize..(place + len) as usize];
+        group.iter().map(|slot| slot.load(Ordering::Relaxed)).for_each(prefetch);
+        Some(())
+    }
+
+    /// Whether the last message that was taken is [owed](Consumer::owe).
+    #[inline]
+    pub(crate) fn is_owed(&self) -> bool {
+        self.lane.taken <= self.lane.owed
     }
 }
 
@@ -355,11 +363,13 @@ mod tests {
         }
     }
 
-    /// Takes at most so many messages.
-    fn take(consumer: &mut Consumer, most: u64) -> Vec<Received> {
-        let mut all = Vec::new();
-        let count = consumer.look().take(most, |group| all.extend_from_slice(group));
-        assert_eq!(count, all.len() as u64);
+    /// Takes at most so many messages. Returns each of them, and whether it is owed.
+    fn take(consumer: &mut Consumer, most: u64) -> Vec<(u64, bool)> {
+        let (count, _) = consumer.look();
+        let mut waiting = consumer.take(most);
+        let all = std::iter::from_fn(|| Some((waiting.next(|_| ())?, waiting.is_owed())));
+        let all: Vec<_> = all.collect();
+        assert_eq!(all.len() as u64, count.min(most));
         all
     }
 
@@ -384,9 +394,9 @@ mod tests {
         }
         assert!(producer.take_back(BLOCK + 1, 1, BLOCK + 2), "the second of the two messages");
         let taken_back = [BLOCK, BLOCK + 1, 2 * BLOCK - 1, 2 * BLOCK];
-        for (ticket, received) in (0..).zip(take(&mut consumer, u64::MAX)) {
+        for (ticket, (message, _)) in (0..).zip(take(&mut consumer, u64::MAX)) {
             let expected = if taken_back.contains(&ticket) { 0 } else { ticket + 1 };
-            assert_eq!(received.message, expected);
+            assert_eq!(message, expected);
         }
     }
 
@@ -411,10 +421,10 @@ mod tests {
     fn messages_that_wait_are_owed_and_later_ones_are_not() {
         let (mut producer, mut consumer) = new();
         push(&mut producer, 5);
-        assert!(take(&mut consumer, 2).iter().all(|received| !received.is_owed));
+        assert!(take(&mut consumer, 2).iter().all(|(_, is_owed)| !is_owed));
         consumer.owe(true);
         push(&mut producer, 7);
-        let owed = |consumer: &mut Consumer| take(consumer, 1)[0].is_owed;
+        let owed = |consumer: &mut Consumer| take(consumer, 1)[0].1;
         assert!((0..3).all(|_| owed(&mut consumer)));
         assert!(!owed(&mut consumer));
         consumer.owe(true);
@@ -426,11 +436,9 @@ mod tests {
     fn retired_lane_says_so_and_keeps_its_messages() {
         let (mut producer, mut consumer) = new();
         push(&mut producer, 3);
-        let waiting = consumer.look();
-        assert_eq!((waiting.count(), waiting.is_retired()), (3, false));
+        assert_eq!(consumer.waiting(), (3, false));
         drop(producer);
-        let waiting = consumer.look();
-        assert_eq!((waiting.count(), waiting.is_retired()), (3, true));
+        assert_eq!(consumer.waiting(), (3, true));
         assert_eq!(take(&mut consumer, u64::MAX).len(), 3);
         assert_eq!(consumer.waiting(), (0, true));
     }
@@ -452,7 +460,7 @@ mod tests {
         push(&mut producer, 1);
         let mut made = producer.list().expect("the thread makes the end anew");
         assert!(!consumer.stays_listed(), "the thread has made the end anew");
-        assert_eq!(take(&mut made, u64::MAX)[0].message, 3);
+        assert_eq!(take(&mut made, u64::MAX)[0].0, 3);
     }
 
     /// If each block dropped the next one, a long lane would overflow the stack.

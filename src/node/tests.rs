@@ -138,12 +138,16 @@ impl Both {
         let mut nodes = self.pool.nodes.lock().unwrap();
         let mut nodes = nodes.of(&self.pool);
         nodes.collect_remote_frees();
-        nodes.receive(self.consumer.look(), u64::MAX, |arrival, _| match arrival {
-            Arrival::TakenBack => {}
-            Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
-                node.accept(|deadline, _| deadline);
+        self.consumer.look();
+        let mut lane = self.consumer.take(u64::MAX);
+        while let Some(arrival) = nodes.next_arrival(&mut lane) {
+            match arrival {
+                Arrival::TakenBack => {}
+                Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
+                    node.accept(|deadline, _| deadline);
+                }
             }
-        });
+        }
     }
 
     fn expire(&mut self, tick: u64) {
@@ -321,7 +325,7 @@ fn what_a_thread_leaves_is_for_the_next_thread_or_for_the_worker() {
     assert!(!idle.retire(&both.pool), "another thread has taken it");
     idle.put(both.local);
     assert!(idle.retire(&both.pool));
-    assert!(both.consumer.look().is_retired());
+    assert!(both.consumer.look().1);
     let mut nodes = both.pool.nodes.lock().unwrap();
     assert!(nodes.of(&both.pool).collect_remote_frees(), "the free nodes are the worker's");
     assert!(!idle.retire(&both.pool));
@@ -408,10 +412,12 @@ fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
     let mut both = both();
     let handle = both.schedule(1);
     let mut nodes = both.pool.nodes.lock().unwrap();
-    nodes.of(&both.pool).receive(both.consumer.look(), u64::MAX, |arrival, _| {
-        let Arrival::New(node) = arrival else { panic!("the timeout is new") };
-        node.refuse();
-    });
+    let mut wheel = nodes.of(&both.pool);
+    both.consumer.look();
+    let mut lane = both.consumer.take(u64::MAX);
+    let Some(Arrival::New(node)) = wheel.next_arrival(&mut lane) else { panic!("the timeout is new") };
+    node.refuse();
+    assert!(wheel.next_arrival(&mut lane).is_none());
     drop(nodes);
     let Ok(claimed) = both.lend().withdraw(handle) else { panic!("the timeout has not ended") };
     let handle = claimed.with(|task, _| task.discard());

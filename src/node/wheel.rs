@@ -11,7 +11,7 @@ use std::ops::Deref;
 
 use super::arena::Arena;
 use super::free_list::FreeList;
-use super::lane::{Received, Waiting};
+use super::lane::Waiting;
 use super::layout::{NOT_IN_WHEEL, Node};
 use super::message::Kind;
 use super::pool::{Pool, PoolId};
@@ -155,7 +155,7 @@ pub(crate) enum Arrival<'w, S: Owner> {
 }
 
 impl<S: Owner> WheelOf<'_, S> {
-    /// The same for a shorter time.
+    /// Reborrows.
     #[inline]
     pub(crate) fn reborrow(&mut self) -> WheelOf<'_, S> {
         WheelOf { own: self.own, pool: self.pool }
@@ -166,7 +166,7 @@ impl<S: Owner> WheelOf<'_, S> {
     /// The node is one of this pool.
     #[inline]
     unsafe fn hold(&mut self, node: WheelRef<S>) -> HeldRef<'_, S> {
-        HeldRef { wheel: WheelOf { own: self.own, pool: self.pool }, node }
+        HeldRef { wheel: self.reborrow(), node }
     }
 
     /// Moves the time on. [`next_due`](Self::next_due) then gives out the nodes that are due.
@@ -222,33 +222,23 @@ impl<S: Owner> WheelOf<'_, S> {
         unsafe { self.own.surplus.return_memory(&mut self.own.free, &self.pool.arena) }
     }
 
-    /// Takes at most `most` of the messages that wait in a lane. Gives each to `apply`, and whether
-    /// it is owed. Returns how many these were.
+    /// Takes the next message that waits in a lane.
     ///
     /// # Panics
     ///
     /// If the lane is one of another pool.
-    // Inlined into the loop over the lanes: most lanes have one message or none.
-    #[inline(always)]
-    pub(crate) fn receive(
-        &mut self,
-        waiting: Waiting<'_>,
-        most: u64,
-        mut apply: impl FnMut(Arrival<'_, S>, bool),
-    ) -> u64 {
-        assert_eq!(waiting.pool(), self.pool.id(), "the lane is one of this timer");
-        waiting.take(most, |group| {
-            for &Received { message, .. } in group {
-                if message != 0 {
-                    self.pool.arena.prefetch(Kind::decode(message).1);
-                }
+    #[inline]
+    pub(crate) fn next_arrival(&mut self, lane: &mut Waiting<'_>) -> Option<Arrival<'_, S>> {
+        assert_eq!(lane.pool(), self.pool.id(), "the lane is one of this timer");
+        let arena = &self.pool.arena;
+        let message = lane.next(|message| {
+            if message != 0 {
+                arena.prefetch(Kind::decode(message).1);
             }
-            for &Received { message, is_owed } in group {
-                // SAFETY: this message was just taken out of a lane of this pool, which gives it
-                // out once. `local` pushes only messages about nodes of the pool there.
-                apply(unsafe { self.arrival(message) }, is_owed);
-            }
-        })
+        })?;
+        // SAFETY: this message was just taken out of a lane of this pool, which gives it out once.
+        // `local` pushes only messages about nodes of the pool there.
+        Some(unsafe { self.arrival(message) })
     }
 
     /// # Safety

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use super::{NewLanes, TimeoutsQueue};
-use crate::node::inside::{list, new_pool_id, push, take_messages};
-use crate::node::{Producer, Waiting, lane};
+use crate::node::inside::{list, messages, new_pool_id, push};
+use crate::node::{Producer, lane};
 use crate::sync::inside::threads_come_and_go;
 use crate::sync::{Mutex, Ordering, fence};
 
@@ -56,8 +56,12 @@ impl Lanes {
     /// back, and whether more wait.
     pub fn take(&self, most: usize) -> (Vec<u64>, bool) {
         let mut taken = Vec::new();
-        let take = |waiting: Waiting<'_>, most| take_messages(waiting, most, &mut taken);
-        let (count, more) = self.queue.lock().take(&self.new, most, take);
+        let mut queue = self.queue.lock();
+        let mut look = queue.look(&self.new, most);
+        while let Some(lane) = look.next_lane() {
+            taken.extend(messages(lane));
+        }
+        let (count, more) = look.end(&self.new);
         assert_eq!(count, taken.len());
         (taken, more)
     }

@@ -112,7 +112,7 @@ pub(crate) fn list(producer: &Producer) -> Option<Consumer> {
     if producer.is_unlisted() { producer.list() } else { None }
 }
 
-/// Takes at most `most` of the messages that wait into `taken`. Returns how many these were.
-pub(crate) fn take_messages(waiting: Waiting<'_>, most: u64, taken: &mut Vec<u64>) -> u64 {
-    waiting.take(most, |group| taken.extend(group.iter().map(|received| received.message)))
+/// Takes the messages that wait in a lane.
+pub(crate) fn messages(mut waiting: Waiting<'_>) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || waiting.next(|_| ()))
 }
