@@ -6,6 +6,7 @@ mod support;
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
@@ -538,6 +539,38 @@ fn a_hash_that_panics_in_insert_leaves_a_consistent_map() {
         }
         assert!(has_succeeded);
     }
+}
+
+/// The map returns a value, but the drop of its key panics: the value is dropped.
+#[test]
+fn a_key_whose_drop_panics_leaks_no_value() {
+    #[derive(PartialEq, Eq, Hash)]
+    struct Key {
+        panics: bool,
+    }
+
+    impl Drop for Key {
+        fn drop(&mut self) {
+            assert!(!std::mem::take(&mut self.panics), "the drop of a key panics");
+        }
+    }
+
+    let t = Driven::new();
+    let (map, expired) = with_channel(&t.timer);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let insert = |name| {
+        let value = Counted { name, drops: Arc::clone(&drops) };
+        map.insert(Key { panics: true }, value, FAR).unwrap()
+    };
+    let remove = || map.remove(std::mem::ManuallyDrop::new(Key { panics: true }).deref());
+    assert!(insert(1).is_none());
+    quietly(|| {
+        assert!(catch_unwind(AssertUnwindSafe(|| insert(2))).is_err());
+        assert_eq!((drops.load(SeqCst), map.len()), (1, 1), "the value that was replaced");
+        assert!(catch_unwind(AssertUnwindSafe(remove)).is_err());
+        assert_eq!((drops.load(SeqCst), map.len()), (2, 0), "the value that was removed");
+    });
+    assert_eq!((t.timer.pending_timeouts(), all(&expired).len()), (0, 0));
 }
 
 // --- random operations ---------------------------------------------------------------------------

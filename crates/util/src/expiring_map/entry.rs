@@ -20,9 +20,10 @@ impl<K, V> Entry<K, V> {
         (key, value)
     }
 
-    /// Returns the value, and drops the key.
+    /// Returns the value, and drops the key. If that panics, the value is dropped too.
     pub(super) fn into_value(self) -> V {
-        let (_key, value) = *self.0;
+        let (key, value) = *self.0;
+        drop(key);
         value
     }
 
