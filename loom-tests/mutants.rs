@@ -699,16 +699,16 @@ pub const ROWS: &[Row] = &[
     // A producer does not wake the consumer that waits for a later deadline.
     mutant(
         "InsertWithoutNotify",
-        "util/delay_queue/mod.rs",
+        "util/delay_queue/change.rs",
         "«state.waiters.notify_of(deadline)»; drop(state);",
         "None",
     ),
     // A reset to an earlier deadline does not either.
-    mutant("QueueResetWithoutNotify", "util/delay_queue/mod.rs", "if «is_reset» { state", "false"),
+    mutant("QueueResetWithoutNotify", "util/delay_queue/change.rs", "if «is_reset» { state", "false"),
     // A consumer looks for a value and begins to wait in two steps.
     mutant(
         "WaitInTwoSteps",
-        "util/delay_queue/mod.rs",
+        "util/delay_queue/receive.rs",
         "waiters.wait(place, waker, values.first_deadline())",
         "{ let first = values.first_deadline(); drop(state); state = self.state.lock(); \
          state.waiters.wait(place, waker, first) }",
@@ -727,21 +727,21 @@ pub const ROWS: &[Row] = &[
     // A consumer takes an alarm that has ended for one that is set.
     mutant(
         "EndedAlarmIsKept",
-        "util/delay_queue/mod.rs",
+        "util/delay_queue/receive.rs",
         "if «self.timer.now_nanos() >= deadline» {",
         "return Ok(true)",
     ),
     // `stop` does not wake a consumer.
     mutant(
         "AlarmIgnoresStop",
-        "util/delay_queue/mod.rs",
+        "util/delay_queue/receive.rs",
         "fn cancelled(self, _: &Timeout) { «self.ring();» }",
         "",
     ),
     // A value is looked up and removed in two steps.
     mutant(
         "TakeInTwoSteps",
-        "util/delay_queue/mod.rs",
+        "util/delay_queue/receive.rs",
         "let due = «self.state.lock().values.take_due(now)?»;",
         "{ let first = self.state.lock().values.first()?;
         (first, self.state.lock().values.remove(first.1).unwrap()) }",

@@ -195,15 +195,20 @@ impl Script {
         let mut model = self.model();
         let delay = model.delay();
         let deadline = model.deadline(delay);
+        let is_over = model.is_over();
         let queue = model.queue();
         if queue.keys.len() >= MAX_TIMEOUTS {
             return;
         }
         let (handle, number) = (queue.queue.clone(), queue.keys.len() as u64);
-        queue.notify_of(deadline);
+        if !is_over {
+            queue.notify_of(deadline);
+        }
         let value = (number, Arc::clone(&model.live_values));
         drop(model);
-        let key = handle.insert(value, delay);
+        let inserted = handle.insert(value, delay);
+        assert_eq!(inserted.is_err(), is_over, "a stopped timer rejects values");
+        let Ok(key) = inserted else { return };
         let mut model = self.model();
         let queue = model.queue();
         queue.keys.push((key, deadline));
@@ -423,8 +428,7 @@ impl Wake for ConsumerTask {
         // Its alarm was cancelled with the timer, or expires.
         let id = self.alarm.swap(usize::MAX, SeqCst);
         let mut model = self.script.model();
-        let is_over = model.is_stopped || model.timer().is_some_and(|timer| timer.is_stopped());
-        let by_stop = is_over && model.end_by_stop(id);
+        let by_stop = model.is_over() && model.end_by_stop(id);
         if by_stop {
             model.returned_hidden += 1;
         } else {

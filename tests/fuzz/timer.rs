@@ -503,6 +503,10 @@ impl Model {
         succeeds
     }
 
+    fn is_over(&self) -> bool {
+        self.is_stopped || self.timer().is_some_and(|timer| timer.is_stopped())
+    }
+
     fn timer(&self) -> Option<HashedWheelTimer> {
         let handle = self.handles.first().or(self.closing_handle.as_ref());
         handle.cloned().or_else(|| Some(self.any.as_ref()?.timer()))

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hashed_wheel::TimeoutError;
+use hashed_wheel::{NewTimeoutError, TimeoutError};
 use hashed_wheel_util::delay_queue::DelayQueue;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -295,21 +295,27 @@ impl Session {
         self.is_starved.store(taken == free, Relaxed);
         let has_more = taken == room && runs.len() < free && limit == settings.batch;
         let count = runs.len();
-        self.enqueue(runs);
+        self.enqueue(runs)?;
         Ok((count, has_more))
     }
 
-    /// Puts runs on the wheel.
-    fn enqueue(&self, runs: Vec<Run>) {
+    /// Puts runs on the wheel. Fails if the timer is stopped, which ends the session.
+    fn enqueue(&self, runs: Vec<Run>) -> Result<(), Error> {
         observe::held(self.held.fetch_add(runs.len(), Relaxed) + runs.len());
         for run in runs {
             let start = lock(&self.clock).instant(run.start_at);
-            self.queue.insert_at(Queued { run, is_locked: false }, start);
+            self.insert(Queued { run, is_locked: false }, start)?;
         }
         if self.is_stopping.load(Relaxed) {
             // Retries, and runs that were blocked. They are given back.
             self.wake.notify_one();
         }
+        Ok(())
+    }
+
+    fn insert(&self, queued: Queued, start: Instant) -> Result<(), Error> {
+        self.queue.insert_at(queued, start).map_err(NewTimeoutError::from)?;
+        Ok(())
     }
 
     /// Returns the maximum number of runs that the next beat claims. After a stall it is small for
@@ -450,15 +456,15 @@ impl Session {
             let permit = self.runner(runners).await;
             let queued = self.queue.expired().await?.into_inner();
             if self.is_stopping.load(Relaxed) {
-                self.queue.insert_at(queued, Instant::now());
+                self.insert(queued, Instant::now())?;
                 self.wake.notify_one();
                 return std::future::pending().await;
             }
-            self.unless_early(self.taken(queued), permit, &mut due);
+            self.unless_early(self.taken(queued), permit, &mut due)?;
             while due.len() < executions.start_limit() {
                 let Ok(permit) = runners.clone().try_acquire_owned() else { break };
                 let Some(queued) = self.queue.try_recv() else { break };
-                self.unless_early(self.taken(queued.into_inner()), permit, &mut due);
+                self.unless_early(self.taken(queued.into_inner()), permit, &mut due)?;
             }
             let ids: Vec<_> = due.keys().copied().collect();
             executions.starting(&ids);
@@ -477,11 +483,11 @@ impl Session {
             }
             for id in starts.locked {
                 let (run, _) = due.remove(&id).expect("only these are locked");
-                self.start_later(run);
+                self.start_later(run)?;
             }
             for id in starts.postponed {
                 let (run, _) = due.remove(&id).expect("only these are postponed");
-                self.queue.insert_at(Queued { run, is_locked: false }, Instant::now());
+                self.insert(Queued { run, is_locked: false }, Instant::now())?;
             }
             self.forget(ids.len() - kept);
         }
@@ -493,25 +499,27 @@ impl Session {
         run: Run,
         permit: OwnedSemaphorePermit,
         due: &mut HashMap<i64, (Run, OwnedSemaphorePermit)>,
-    ) {
+    ) -> Result<(), Error> {
         let start = lock(&self.clock).instant(run.start_at);
         if start > Instant::now() {
-            self.queue.insert_at(Queued { run, is_locked: false }, start);
+            self.insert(Queued { run, is_locked: false }, start)?;
         } else {
             // A run that the node has lost and claimed again is there twice.
             if due.insert(run.id, (run, permit)).is_some() {
                 self.forget(1);
             }
         }
+        Ok(())
     }
 
     /// Tries again after a pause, which grows with the time that the run is late.
-    fn start_later(&self, run: Run) {
+    fn start_later(&self, run: Run) -> Result<(), Error> {
         let now = Instant::now();
         let late = now.saturating_duration_since(lock(&self.clock).instant(run.start_at));
         let next = now + (late / 4).clamp(LOCKED_PAUSE.0, LOCKED_PAUSE.1);
-        self.queue.insert_at(Queued { run, is_locked: true }, next);
+        self.insert(Queued { run, is_locked: true }, next)?;
         self.park(1);
+        Ok(())
     }
 
     /// Writes results.
@@ -534,7 +542,7 @@ impl Session {
                 let finishes = finishes.ok_or(Error::LeaseLost)?;
                 let written = results.written(executions, &batch, &finishes.locked);
                 self.parked.fetch_sub(written, Relaxed);
-                self.enqueue(finishes.claimed);
+                self.enqueue(finishes.claimed)?;
                 self.forget(written);
             }
             if !results.has_locked() {

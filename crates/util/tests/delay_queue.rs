@@ -83,7 +83,7 @@ fn all_due<T>(queue: &DelayQueue<T>) -> Vec<T> {
 fn single_immediate_delay() {
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    queue.insert("foo", Duration::ZERO);
+    queue.insert("foo", Duration::ZERO).unwrap();
     assert_eq!(task.poll(&mut queue), Some("foo"));
     assert_eq!(task.take_wakes(), 0);
     assert_eq!(driven.timer.pending_timeouts(), 0, "a value that is due needs no timeout");
@@ -94,7 +94,7 @@ fn multi_immediate_delays() {
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     for value in ["1", "2", "3"] {
-        queue.insert(value, Duration::ZERO);
+        queue.insert(value, Duration::ZERO).unwrap();
     }
     for value in ["1", "2", "3"] {
         assert_eq!(task.poll(&mut queue), Some(value), "in insertion order");
@@ -105,7 +105,7 @@ fn multi_immediate_delays() {
 fn single_short_delay() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    queue.insert("foo", ms(5));
+    queue.insert("foo", ms(5)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(5));
     assert_eq!(task.take_wakes(), 0, "a waiting consumer is woken at a tick");
@@ -121,7 +121,7 @@ fn multi_delay_at_start() {
     let mut queue = driven.queue();
     let long = 4_096 + 9 * 64;
     for delay in [1_000, 2, 234, long, 60, 10] {
-        queue.insert(delay, TICK * delay);
+        queue.insert(delay, TICK * delay).unwrap();
     }
     for tick in 1..=long {
         if task.take_wakes() > 0 || tick == 1 {
@@ -142,7 +142,7 @@ fn insert_in_past_fires_immediately() {
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     driven.clock.advance(ms(10));
-    queue.insert_at("foo", now);
+    queue.insert_at("foo", now).unwrap();
     assert_eq!(task.poll(&mut queue), Some("foo"));
 }
 
@@ -151,9 +151,9 @@ fn insert_in_past_after_poll_fires_immediately() {
     let now = Instant::now();
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    queue.insert_at("later", now + ms(200_000));
+    queue.insert_at("later", now + ms(200_000)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
-    queue.insert_at("now", now);
+    queue.insert_at("now", now).unwrap();
     assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(&mut queue), Some("now"));
 }
@@ -162,7 +162,7 @@ fn insert_in_past_after_poll_fires_immediately() {
 fn remove_entry() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let key = queue.insert("foo", ms(50));
+    let key = queue.insert("foo", ms(50)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     assert_eq!(queue.remove(key), Some("foo"));
     driven.pass(ms(100));
@@ -174,7 +174,7 @@ fn remove_expired_item() {
     let driven = Driven::new();
     let queue = driven.queue();
     driven.clock.advance(ms(10));
-    let key = queue.insert("foo", Duration::ZERO);
+    let key = queue.insert("foo", Duration::ZERO).unwrap();
     driven.clock.advance(ms(10));
     assert_eq!(queue.remove(key), Some("foo"), "due, and not received");
     assert!(queue.try_recv().is_none());
@@ -184,7 +184,7 @@ fn remove_expired_item() {
 fn reset_entry() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let key = queue.insert("foo", ms(50));
+    let key = queue.insert("foo", ms(50)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(30));
     assert!(queue.reset(key, ms(50)));
@@ -200,7 +200,7 @@ fn reset_much_later() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     driven.pass(ms(10));
-    let key = queue.insert("foo", ms(200));
+    let key = queue.insert("foo", ms(200)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(30));
     queue.reset(key, ms(1_000));
@@ -216,7 +216,7 @@ fn reset_much_later() {
 fn reset_twice() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let key = queue.insert("foo", ms(50));
+    let key = queue.insert("foo", ms(50)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     for _ in 0..2 {
         driven.pass(ms(20));
@@ -232,7 +232,7 @@ fn reset_twice() {
 fn repeatedly_reset_entry_inserted_as_expired() {
     let driven = Driven::new();
     let queue = driven.queue();
-    let key = queue.insert("foo", Duration::ZERO);
+    let key = queue.insert("foo", Duration::ZERO).unwrap();
     driven.clock.advance(ms(10));
     for _ in 0..2 {
         assert!(queue.reset(key, ms(100)));
@@ -246,8 +246,8 @@ fn repeatedly_reset_entry_inserted_as_expired() {
 fn expire_first_key_when_reset_to_expire_earlier() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let first = queue.insert("one", ms(200));
-    queue.insert("two", ms(250));
+    let first = queue.insert("one", ms(200)).unwrap();
+    queue.insert("two", ms(250)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     queue.reset(first, ms(100));
     assert_eq!(task.take_wakes(), 1, "to set its alarm");
@@ -261,8 +261,8 @@ fn expire_first_key_when_reset_to_expire_earlier() {
 fn expire_second_key_when_reset_to_expire_earlier() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    queue.insert("one", ms(200));
-    let second = queue.insert("two", ms(250));
+    queue.insert("one", ms(200)).unwrap();
+    let second = queue.insert("two", ms(250)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     queue.reset(second, ms(100));
     assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
@@ -274,8 +274,8 @@ fn expire_second_key_when_reset_to_expire_earlier() {
 fn reset_first_expiring_item_to_expire_later() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let first = queue.insert("one", ms(200));
-    queue.insert("two", ms(250));
+    let first = queue.insert("one", ms(200)).unwrap();
+    queue.insert("two", ms(250)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     queue.reset(first, ms(300));
     assert_eq!(task.take_wakes(), 0, "its alarm is early enough");
@@ -289,9 +289,9 @@ fn reset_first_expiring_item_to_expire_later() {
 fn insert_before_first_after_poll() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    queue.insert("one", ms(200));
+    queue.insert("one", ms(200)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
-    queue.insert("two", ms(100));
+    queue.insert("two", ms(100)).unwrap();
     assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
     driven.pass(ms(100));
     assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, Some("two")));
@@ -302,7 +302,7 @@ fn insert_after_ready_poll() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     for value in ["1", "2", "3"] {
-        queue.insert(value, ms(100));
+        queue.insert(value, ms(100)).unwrap();
     }
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(ms(100));
@@ -310,7 +310,7 @@ fn insert_after_ready_poll() {
     let mut received = BTreeSet::new();
     while let Some(value) = task.poll(&mut queue) {
         received.insert(value);
-        queue.insert("later", ms(500));
+        queue.insert("later", ms(500)).unwrap();
     }
     assert_eq!((received.len(), queue.len()), (3, 3));
 }
@@ -319,11 +319,11 @@ fn insert_after_ready_poll() {
 fn wake_after_remove_last() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let key = queue.insert("foo", ms(1_000));
+    let key = queue.insert("foo", ms(1_000)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     queue.remove(key);
     // tokio-util's stream ends here. This one waits for the next value.
-    queue.insert("bar", ms(10));
+    queue.insert("bar", ms(10)).unwrap();
     assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
     driven.pass(ms(10));
     assert_eq!(task.poll(&mut queue), Some("bar"));
@@ -334,9 +334,9 @@ fn peek() {
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     assert_eq!(queue.peek(), None);
-    let late = queue.insert("late", ms(20));
+    let late = queue.insert("late", ms(20)).unwrap();
     assert_eq!(queue.peek(), Some(late));
-    let early = queue.insert("early", ms(10));
+    let early = queue.insert("early", ms(10)).unwrap();
     assert_eq!(queue.peek(), Some(early));
     driven.clock.advance(ms(10));
     assert_eq!(queue.peek(), Some(early), "also if it is due");
@@ -350,13 +350,13 @@ fn peek() {
 fn keys_of_removed_values_are_stale() {
     let driven = Driven::new();
     let queue = driven.queue();
-    let removed = queue.insert("removed", ms(10));
+    let removed = queue.insert("removed", ms(10)).unwrap();
     queue.remove(removed);
-    let received = queue.insert("received", Duration::ZERO);
+    let received = queue.insert("received", Duration::ZERO).unwrap();
     queue.try_recv().unwrap();
-    let cleared = queue.insert("cleared", ms(10));
+    let cleared = queue.insert("cleared", ms(10)).unwrap();
     queue.clear();
-    let kept = queue.insert("kept", ms(10));
+    let kept = queue.insert("kept", ms(10)).unwrap();
     for key in [removed, received, cleared] {
         assert_eq!((queue.remove(key), queue.deadline(key)), (None, None));
         assert!(!queue.reset(key, ms(10)) && !queue.reset_at(key, Instant::now()));
@@ -371,7 +371,7 @@ fn values_are_taken_in_the_order_of_their_deadlines() {
     let driven = Driven::new();
     let queue = driven.queue();
     for delay in [30, 10, 20, 0, 10] {
-        queue.insert(delay, ms(delay));
+        queue.insert(delay, ms(delay)).unwrap();
     }
     driven.clock.advance(ms(20));
     assert_eq!(all_due(&queue), [0, 10, 10, 20]);
@@ -384,7 +384,7 @@ fn values_are_taken_in_the_order_of_their_deadlines() {
 fn no_value_is_early() {
     let driven = Driven::new();
     let queue = driven.queue();
-    queue.insert((), ms(10));
+    queue.insert((), ms(10)).unwrap();
     driven.clock.advance(ms(10) - Duration::from_nanos(1));
     assert!(queue.try_recv().is_none());
     driven.clock.advance(Duration::from_nanos(1));
@@ -401,7 +401,7 @@ fn recv_blocks_until_a_value_is_due() {
     driven.wait_for_waiters(1);
     driven.pass(TICK);
     assert!(!received.is_finished());
-    queue.insert("foo", TICK);
+    queue.insert("foo", TICK).unwrap();
     // The thread has been woken to set its alarm, which may take some time.
     let value = ends(move || {
         while !received.is_finished() {
@@ -418,7 +418,7 @@ fn recv_blocks_until_a_value_is_due() {
 fn recv_timeout_waits_by_the_clock_of_the_timer() {
     let mut driven = Driven::new();
     let queue = driven.queue();
-    queue.insert("later", ms(100));
+    queue.insert("later", ms(100)).unwrap();
     assert!(queue.recv_timeout(Duration::ZERO).unwrap().is_none());
     assert_eq!(driven.timer.stats().scheduled, 0, "a timeout of zero does not wait");
 
@@ -445,7 +445,7 @@ fn recv_timeout_receives_what_is_inserted_meanwhile() {
     let consumer = queue.clone();
     let waits = thread::spawn(move || consumer.recv_timeout(ms(50)).unwrap().unwrap().into_inner());
     driven.wait_for_waiters(1);
-    queue.insert("now", Duration::ZERO);
+    queue.insert("now", Duration::ZERO).unwrap();
     assert_eq!(ends(move || waits.join().unwrap()), "now");
 }
 
@@ -456,12 +456,12 @@ fn values_that_are_not_due_are_counted_and_drained() {
     let queue = driven.queue();
     assert!(queue.is_empty() && queue.drain().is_empty());
     for delay in [20, 0, 10] {
-        queue.insert(delay, ms(delay));
+        queue.insert(delay, ms(delay)).unwrap();
     }
     assert_eq!((queue.len(), queue.is_empty()), (3, false));
     assert_eq!(queue.drain(), [0, 10, 20]);
     assert_eq!((queue.len(), queue.peek()), (0, None));
-    queue.insert(0, Duration::ZERO);
+    queue.insert(0, Duration::ZERO).unwrap();
     queue.clear();
     assert!(queue.try_recv().is_none());
 }
@@ -472,7 +472,7 @@ fn values_that_are_not_due_are_counted_and_drained() {
 fn values_with_one_deadline_come_out_in_insertion_order() {
     let driven = Driven::new();
     let queue = driven.queue();
-    let keys: Vec<Key> = (0..100).map(|value| queue.insert(value, ms(10))).collect();
+    let keys: Vec<Key> = (0..100).map(|value| queue.insert(value, ms(10)).unwrap()).collect();
     queue.reset(keys[7], ms(500));
     queue.reset(keys[7], ms(10));
     driven.clock.advance(ms(10));
@@ -484,7 +484,7 @@ fn deadline_is_that_of_the_insertion() {
     let timer = HashedWheelTimer::default();
     let queue = DelayQueue::new(&timer);
     let (now, minute) = (Instant::now(), Duration::from_secs(60));
-    let key = queue.insert_at("foo", now + minute);
+    let key = queue.insert_at("foo", now + minute).unwrap();
     assert_eq!(queue.deadline(key), Some(now + minute), "exact with the default clock");
     assert!(queue.reset_at(key, now + 2 * minute));
     assert_eq!(queue.deadline(key), Some(now + 2 * minute));
@@ -503,7 +503,7 @@ fn deadline_by_another_clock_is_as_far_from_now() {
     let other = RewindableClock(clock.clone(), ManualClock::new());
     let driven = Driven::with(|builder| builder.clock(other));
     let queue = driven.queue();
-    let key = queue.insert("foo", ms(5_000));
+    let key = queue.insert("foo", ms(5_000)).unwrap();
     clock.advance(ms(1_000));
     let (left, slack) = (ms(4_000), ms(2_000));
     let deadline = queue.deadline(key).unwrap();
@@ -517,7 +517,7 @@ fn deadline_by_another_clock_is_as_far_from_now() {
 fn value_with_no_reachable_deadline_is_never_due() {
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    let key = queue.insert("never", Duration::MAX);
+    let key = queue.insert("never", Duration::MAX).unwrap();
     let far = Instant::now() + Duration::from_secs(29 * 365 * 86_400);
     assert!(queue.deadline(key).unwrap() > far);
     driven.clock.advance(Duration::MAX);
@@ -529,7 +529,7 @@ fn value_with_no_reachable_deadline_is_never_due() {
 fn value_with_no_delay_is_due_at_once_by_the_default_clock() {
     let queue = DelayQueue::new(&HashedWheelTimer::default());
     for value in 0..if cfg!(miri) { 50 } else { 10_000 } {
-        queue.insert(value, Duration::ZERO);
+        queue.insert(value, Duration::ZERO).unwrap();
         assert_eq!(queue.try_recv().map(Expired::into_inner), Some(value));
     }
 }
@@ -541,13 +541,13 @@ fn consumer_is_woken_only_for_an_earlier_deadline() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     assert_eq!(task.poll(&mut queue), None);
-    queue.insert("first", ms(100));
+    queue.insert("first", ms(100)).unwrap();
     assert_eq!((task.take_wakes(), task.poll(&mut queue)), (1, None));
-    queue.insert("same", ms(100));
-    queue.insert("later", ms(200));
+    queue.insert("same", ms(100)).unwrap();
+    queue.insert("later", ms(200)).unwrap();
     assert_eq!(task.take_wakes(), 0);
-    queue.insert("earlier", ms(50));
-    queue.insert("earliest", ms(20));
+    queue.insert("earlier", ms(50)).unwrap();
+    queue.insert("earliest", ms(20)).unwrap();
     assert_eq!(task.take_wakes(), 1, "once, until it looks");
     assert_eq!(driven.timer.pending_timeouts(), 1, "one timeout per consumer");
     driven.pass(ms(100));
@@ -558,7 +558,7 @@ fn consumer_is_woken_only_for_an_earlier_deadline() {
 fn last_waker_is_called() {
     let (mut driven, [first, second]) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
     let mut queue = driven.queue();
-    queue.insert("foo", TICK);
+    queue.insert("foo", TICK).unwrap();
     assert_eq!(first.poll(&mut queue), None);
     assert_eq!(second.poll(&mut queue), None);
     assert_eq!(Arc::strong_count(&first), 1, "its waker is dropped");
@@ -576,8 +576,8 @@ fn consumers_are_woken_one_at_a_time() {
     for (task, queue) in tasks.iter().zip(&mut queues) {
         assert_eq!(task.poll(queue), None);
     }
-    queue.insert("1", TICK);
-    queue.insert("2", TICK);
+    queue.insert("1", TICK).unwrap();
+    queue.insert("2", TICK).unwrap();
     assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [1, 0, 0]);
     assert_eq!(tasks[0].poll(&mut queues[0]), None);
     driven.pass(TICK);
@@ -587,7 +587,7 @@ fn consumers_are_woken_one_at_a_time() {
     assert_eq!(tasks[1].poll(&mut queues[1]), Some("2"));
     assert_eq!(tasks.each_ref().map(|task| task.take_wakes()), [0, 0, 1], "the next one sets its alarm");
     assert_eq!(tasks[2].poll(&mut queues[2]), None);
-    queue.insert("3", TICK);
+    queue.insert("3", TICK).unwrap();
     assert_eq!((tasks[2].take_wakes(), tasks[2].poll(&mut queues[2])), (1, None));
     driven.pass(TICK);
     assert_eq!(tasks[2].poll(&mut queues[2]), Some("3"));
@@ -600,7 +600,7 @@ fn dropped_consumer_is_replaced_by_the_next() {
     let queue = driven.queue();
     let [mut first, mut second] = [queue.clone(), queue.clone()];
     assert_eq!((tasks[0].poll(&mut first), tasks[1].poll(&mut second)), (None, None));
-    queue.insert("foo", TICK);
+    queue.insert("foo", TICK).unwrap();
     drop(first);
     assert_eq!(tasks[1].take_wakes(), 1);
     assert_eq!(tasks[1].poll(&mut second), None);
@@ -625,7 +625,7 @@ fn dropped_future_leaves_its_place() {
         assert_eq!(driven.timer.pending_timeouts(), 2);
     }
     assert_eq!((first.take_wakes(), second.take_wakes()), (0, 1));
-    queue.insert("foo", Duration::ZERO);
+    queue.insert("foo", Duration::ZERO).unwrap();
     let Poll::Ready(expired) = waits.as_mut().poll(&mut Context::from_waker(&waker)) else {
         panic!("a value is due")
     };
@@ -637,8 +637,8 @@ fn dropped_future_leaves_its_place() {
 fn value_that_another_consumer_takes_is_not_waited_for() {
     let (mut driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
-    queue.insert("1", TICK);
-    queue.insert("2", 3 * TICK);
+    queue.insert("1", TICK).unwrap();
+    queue.insert("2", 3 * TICK).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     driven.pass(TICK);
     assert_eq!(queue.try_recv().map(Expired::into_inner), Some("1"));
@@ -653,7 +653,7 @@ fn waker_and_drop_of_a_value_may_use_the_queue() {
 
     impl Drop for User {
         fn drop(&mut self) {
-            self.0.insert(None, Duration::ZERO);
+            self.0.insert(None, Duration::ZERO).unwrap();
         }
     }
 
@@ -665,14 +665,14 @@ fn waker_and_drop_of_a_value_may_use_the_queue() {
 
     let driven = Driven::new();
     let mut queue = driven.queue();
-    queue.insert(Some(User(queue.clone())), ms(10));
+    queue.insert(Some(User(queue.clone())), ms(10)).unwrap();
     queue.clear();
     assert_eq!(queue.len(), 1, "the value that the dropped one has inserted");
     assert!(queue.try_recv().is_some());
     let waker = Waker::from(Arc::new(User(queue.clone())));
     assert!(queue.poll_expired(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
-    queue.insert(None, Duration::ZERO);
+    queue.insert(None, Duration::ZERO).unwrap();
     assert_eq!(queue.len(), 2, "the waker has been called, and dropped");
 }
 
@@ -683,8 +683,8 @@ fn stop_ends_every_wait_and_keeps_the_values() {
     let (mut driven, tasks) = (Driven::new(), [AsyncTask::new(), AsyncTask::new()]);
     let queue = driven.queue();
     let mut queues = [queue.clone(), queue.clone()];
-    queue.insert("soon", ms(10));
-    queue.insert("later", ms(1_000));
+    queue.insert("soon", ms(10)).unwrap();
+    queue.insert("later", ms(1_000)).unwrap();
     let consumer = queue.clone();
     let blocked = thread::spawn(move || consumer.recv());
     driven.wait_for_waiters(1);
@@ -701,16 +701,21 @@ fn stop_ends_every_wait_and_keeps_the_values() {
     // Time goes on.
     driven.clock.advance(ms(10));
     assert_eq!(queue.recv().unwrap().into_inner(), "soon");
-    queue.insert("inserted", ms(20));
-    assert_eq!(queue.drain(), ["inserted", "later"]);
+    for rejected in [queue.insert("late", ms(20)), queue.insert_at("late", driven.timer.now())] {
+        let rejected = rejected.unwrap_err();
+        assert_eq!((rejected.value, rejected.to_string()), ("late", NewTimeoutError::Stopped.to_string()));
+        assert_eq!(format!("{rejected:?}"), "InsertError { error: Stopped, .. }");
+        assert!(matches!(NewTimeoutError::from(rejected), NewTimeoutError::Stopped));
+    }
+    assert_eq!(queue.drain(), ["later"]);
 }
 
 /// Shuts a timer down while a consumer waits. Returns what the consumer has received.
 fn received_during_shutdown() -> Vec<Option<&'static str>> {
     let timer = HashedWheelTimer::new(ms(1), 512);
     let queue = DelayQueue::new(&timer);
-    queue.insert("soon", ms(200));
-    queue.insert("later", ms(60_000));
+    queue.insert("soon", ms(200)).unwrap();
+    queue.insert("later", ms(60_000)).unwrap();
     let consumer = queue.clone();
     let (sender, receiver) = mpsc::channel();
     let blocked = thread::spawn(move || {
@@ -748,7 +753,7 @@ fn rejected_alarm_is_an_error_of_the_consumer() {
     let (mut driven, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
     let mut queue = driven.queue();
     let lease = driven.timer.new_timeout(|_| (), ms(1_000)).unwrap();
-    queue.insert("foo", TICK);
+    queue.insert("foo", TICK).unwrap();
     assert!(matches!(
         task.try_poll(&mut queue),
         Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))
@@ -765,7 +770,7 @@ fn queue_is_a_handle_of_its_timer() {
     let mut queue = driven.queue();
     let Driven { timer, mut driver, clock } = driven;
     drop(timer);
-    queue.insert("foo", TICK);
+    queue.insert("foo", TICK).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     clock.advance(TICK);
     driver.turn();
@@ -779,7 +784,7 @@ fn dropped_queue_drops_its_values() {
     let (driven, task) = (Driven::new(), AsyncTask::new());
     let mut queue = driven.queue();
     let value = Arc::new(());
-    queue.insert(Arc::clone(&value), ms(10));
+    queue.insert(Arc::clone(&value), ms(10)).unwrap();
     assert_eq!(task.poll(&mut queue), None);
     drop(queue);
     assert_eq!((Arc::strong_count(&value), driven.timer.pending_timeouts()), (1, 0));
@@ -790,7 +795,7 @@ fn recv_on_the_worker_panics_if_it_would_wait() {
     let mut driven = Driven::new();
     let queue = driven.queue();
     let (consumer, (sender, receiver)) = (queue.clone(), mpsc::channel());
-    queue.insert("due", Duration::ZERO);
+    queue.insert("due", Duration::ZERO).unwrap();
     let task = move |_: &hashed_wheel::Timeout| {
         sender.send(consumer.recv().unwrap().into_inner()).unwrap();
         sender.send(consumer.recv().unwrap().into_inner()).unwrap();
@@ -830,7 +835,7 @@ fn each_value_is_received_or_removed_once() {
                 let mut random = fastrand::Rng::with_seed(thread);
                 let mut removed = Vec::new();
                 for value in thread * VALUES..(thread + 1) * VALUES {
-                    let key = queue.insert(value, Duration::from_micros(random.u64(..20_000)));
+                    let key = queue.insert(value, Duration::from_micros(random.u64(..20_000))).unwrap();
                     match random.u32(..8) {
                         0 => removed.extend(queue.remove(key)),
                         1 => _ = queue.reset(key, Duration::from_micros(random.u64(..20_000))),
@@ -874,12 +879,12 @@ mod stream {
         let (mut driven, task) = (Driven::new(), AsyncTask::new());
         let mut queue = driven.queue();
         assert!(next(&task, &mut queue).is_pending(), "an empty queue waits");
-        queue.insert(7, TICK);
+        queue.insert(7, TICK).unwrap();
         assert!(next(&task, &mut queue).is_pending());
         driven.pass(TICK);
         assert!(matches!(next(&task, &mut queue), Poll::Ready(Some(Ok(7)))));
-        queue.insert(8, Duration::ZERO);
-        queue.insert(9, TICK);
+        queue.insert(8, Duration::ZERO).unwrap();
+        queue.insert(9, TICK).unwrap();
         driven.timer.stop();
         assert!(matches!(next(&task, &mut queue), Poll::Ready(Some(Ok(8)))));
         assert!(!queue.is_terminated());
@@ -894,7 +899,7 @@ mod stream {
 fn debug_output_shows_the_length_and_the_timer() {
     let t = Driven::new();
     let queue = t.queue();
-    queue.insert(1, TICK);
+    queue.insert(1, TICK).unwrap();
     let text = format!("{queue:?}");
     assert!(text.starts_with("DelayQueue { len: 1, timer: "), "{text}");
 }

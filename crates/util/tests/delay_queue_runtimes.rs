@@ -43,7 +43,7 @@ async fn receive_all<F: Future<Output = usize>>(
             let queue = queue.clone();
             std::thread::spawn(move || {
                 for number in (producer..MANY).step_by(2) {
-                    queue.insert(number, ms(number % 50));
+                    queue.insert(number, ms(number % 50)).unwrap();
                 }
             })
         })

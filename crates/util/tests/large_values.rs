@@ -197,10 +197,10 @@ fn the_worker_moves_no_value_of_a_queue() {
         let queue = DelayQueue::new(&timer);
         let (sender, drops) = channel();
         let value = || Dropped(Bytes::<HUGE>::new(), sender.clone());
-        queue.insert(value(), ms(5));
+        queue.insert(value(), ms(5)).unwrap();
         assert_eq!(queue.recv().unwrap().get_ref().0.len(), HUGE);
         expect(&drops, HUGE);
-        queue.insert(value(), HOUR);
+        queue.insert(value(), HOUR).unwrap();
         timer.new_timeout(move |_| drop(queue), ms(1)).unwrap();
         expect(&drops, HUGE);
     });

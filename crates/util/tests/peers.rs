@@ -66,7 +66,7 @@ mod tokio_util {
     fn a_reset_to_a_time_that_has_passed_wakes_the_consumer() {
         let mut q = Polled::new();
         q.t.run_for(200);
-        let key = q.queue.insert("foo", ms(10_000));
+        let key = q.queue.insert("foo", ms(10_000)).unwrap();
         assert!(q.poll().is_none() && !q.is_woken());
         assert!(q.queue.reset_at(key, q.t.timer.now() - ms(100)));
         assert!(q.is_woken());
@@ -80,7 +80,7 @@ mod tokio_util {
         q.t.run_for(200);
         let now = q.t.timer.now();
         q.t.run_for(1);
-        let far = q.queue.insert_at("far", now + ms(200));
+        let far = q.queue.insert_at("far", now + ms(200)).unwrap();
         assert!(q.poll().is_none());
         q.t.run_for(3);
         q.queue.reset_at(far, now + ms(10));
@@ -88,7 +88,7 @@ mod tokio_util {
         assert!(q.is_woken());
         assert_eq!(q.poll(), Some("far"));
 
-        let past = q.queue.insert_at("past", now - ms(100));
+        let past = q.queue.insert_at("past", now - ms(100)).unwrap();
         q.queue.reset_at(past, q.t.timer.now() + ms(100));
         assert_eq!((q.queue.len(), q.poll()), (1, None));
         q.t.run_for(200);
@@ -99,8 +99,8 @@ mod tokio_util {
     #[test]
     fn a_due_value_can_be_removed_after_another_of_its_deadline_came_out() {
         let mut q = Polled::new();
-        q.queue.insert("foo", ms(64));
-        let bar = q.queue.insert("bar", ms(64));
+        q.queue.insert("foo", ms(64)).unwrap();
+        let bar = q.queue.insert("bar", ms(64)).unwrap();
         q.t.run_for(80);
         assert_eq!(q.poll(), Some("foo"));
         assert_eq!(q.queue.remove(bar), Some("bar"));
@@ -110,16 +110,16 @@ mod tokio_util {
     #[test]
     fn the_consumer_wakes_for_the_earliest_of_several_deadlines() {
         let mut q = Polled::new();
-        q.queue.insert("later", ms(10_000));
+        q.queue.insert("later", ms(10_000)).unwrap();
         assert_eq!(q.poll(), None);
-        q.queue.insert("sooner", ms(600));
+        q.queue.insert("sooner", ms(600)).unwrap();
         assert_eq!((q.is_woken(), q.poll()), (true, None));
         q.t.run_for(600);
         assert_eq!((q.is_woken(), q.poll()), (true, Some("sooner")));
 
         let mut q = Polled::new();
         let now = q.t.timer.now();
-        let (one, two) = (q.queue.insert("one", ms(200)), q.queue.insert("two", ms(250)));
+        let (one, two) = (q.queue.insert("one", ms(200)).unwrap(), q.queue.insert("two", ms(250)).unwrap());
         assert_eq!(q.poll(), None);
         for (key, at) in [(one, 300), (two, 350), (one, 400)] {
             q.queue.reset_at(key, now + ms(at));
@@ -136,7 +136,7 @@ mod tokio_util {
     #[test]
     fn a_reset_to_a_later_time_wakes_the_consumer_at_the_old_time() {
         let mut q = Polled::new();
-        let key = q.queue.insert("foo", ms(100));
+        let key = q.queue.insert("foo", ms(100)).unwrap();
         assert_eq!(q.poll(), None);
         q.t.run_for(80);
         q.queue.reset(key, ms(40));
@@ -155,7 +155,7 @@ mod tokio_util {
     #[test]
     fn a_reset_to_an_earlier_time_wakes_the_consumer_to_set_its_alarm() {
         let mut q = Polled::new();
-        let key = q.queue.insert("foo", ms(200));
+        let key = q.queue.insert("foo", ms(200)).unwrap();
         assert_eq!(q.poll(), None);
         q.t.run_for(80);
         assert!(!q.is_woken());
@@ -173,11 +173,11 @@ mod tokio_util {
     fn an_empty_queue_is_pending() {
         let mut q = Polled::new();
         assert_eq!(q.poll(), None);
-        let key = q.queue.insert("foo", SECOND);
+        let key = q.queue.insert("foo", SECOND).unwrap();
         assert_eq!((q.is_woken(), q.poll()), (true, None));
         q.queue.remove(key);
         assert_eq!((q.is_woken(), q.poll()), (false, None));
-        q.queue.insert("bar", SECOND);
+        q.queue.insert("bar", SECOND).unwrap();
         assert_eq!((q.is_woken(), q.poll()), (true, None));
         q.queue.clear();
         assert_eq!((q.is_woken(), q.poll()), (false, None));
@@ -187,13 +187,13 @@ mod tokio_util {
     #[test]
     fn keys_stay_valid_while_other_values_come_and_go() {
         let mut q = Polled::new();
-        q.queue.insert("1", ms(10));
-        q.queue.insert("2", ms(10));
-        let (three, four) = (q.queue.insert("3", ms(20)), q.queue.insert("4", ms(20)));
+        q.queue.insert("1", ms(10)).unwrap();
+        q.queue.insert("2", ms(10)).unwrap();
+        let (three, four) = (q.queue.insert("3", ms(20)).unwrap(), q.queue.insert("4", ms(20)).unwrap());
         q.t.run_for(10);
         assert_eq!([q.poll(), q.poll(), q.poll()], [Some("1"), Some("2"), None]);
-        q.queue.insert("5", ms(10));
-        let six = q.queue.insert("6", ms(10));
+        q.queue.insert("5", ms(10)).unwrap();
+        let six = q.queue.insert("6", ms(10)).unwrap();
         q.queue.reset(six, ms(20));
         q.queue.reset(four, ms(30));
         assert_eq!(q.queue.remove(three), Some("3"));
@@ -210,10 +210,10 @@ mod tokio_util {
         let mut q = Polled::new();
         for _ in 0..2 {
             q.t.pass(ms(1 << 35));
-            q.queue.insert("now", Duration::ZERO);
+            q.queue.insert("now", Duration::ZERO).unwrap();
             assert_eq!(q.poll(), Some("now"));
         }
-        q.queue.insert("soon", ms(1));
+        q.queue.insert("soon", ms(1)).unwrap();
         assert_eq!(q.poll(), None);
         q.t.run_for(1);
         assert_eq!(q.poll(), Some("soon"));
@@ -223,7 +223,8 @@ mod tokio_util {
     #[test]
     fn peek_returns_the_earliest_key() {
         let mut q = Polled::new();
-        let (early, late) = (q.queue.insert("early", ms(100)), q.queue.insert("late", ms(120)));
+        let (early, late) =
+            (q.queue.insert("early", ms(100)).unwrap(), q.queue.insert("late", ms(120)).unwrap());
         assert_eq!(q.queue.peek(), Some(early));
         q.t.run_for(105);
         assert_eq!((q.queue.peek(), q.poll()), (Some(early), Some("early")));
@@ -246,7 +247,7 @@ mod jsr166 {
         let queue = DelayQueue::new(&t.timer);
         let (odd, even) = ((0..SIZE).filter(|i| i % 2 == 1).rev(), (0..SIZE).filter(|i| i % 2 == 0));
         for index in odd.chain(even) {
-            queue.insert(index, ms(index as u64));
+            queue.insert(index, ms(index as u64)).unwrap();
         }
         t.clock.advance(ms(SIZE as u64));
         queue
@@ -268,7 +269,7 @@ mod jsr166 {
         assert!(queue.recv_timeout(Duration::ZERO).unwrap().is_none());
         let queue = populated(&t);
         assert_eq!(queue.drain(), (0..SIZE).collect::<Vec<_>>());
-        queue.insert(1, Duration::ZERO);
+        queue.insert(1, Duration::ZERO).unwrap();
         assert_eq!(queue.len(), 1);
         queue.clear();
         assert!(queue.is_empty());
@@ -291,7 +292,7 @@ mod jsr166 {
         let t = Driven::new();
         let queue = populated(&t);
         let producer = queue.clone();
-        let inserted = std::thread::spawn(move || producer.insert(SIZE, Duration::ZERO));
+        let inserted = std::thread::spawn(move || producer.insert(SIZE, Duration::ZERO).unwrap());
         let drained = queue.drain();
         ends(move || inserted.join().unwrap());
         assert!(drained.len() >= SIZE);

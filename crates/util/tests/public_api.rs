@@ -18,11 +18,12 @@ use hashed_wheel_util::{ExpiredEntries, ExpiringMap, InsertError};
 fn a_delay_queue_has_these_methods() {
     type Queue = DelayQueue<String>;
     type Received = Result<Expired<String>, NewTimeoutError>;
+    type Inserted = Result<delay_queue::Key, delay_queue::InsertError<String>>;
     type ReceivedInTime = Result<Option<Expired<String>>, NewTimeoutError>;
 
     let _: fn(&HashedWheelTimer) -> Queue = Queue::new;
-    let _: fn(&Queue, String, Duration) -> delay_queue::Key = Queue::insert;
-    let _: fn(&Queue, String, Instant) -> delay_queue::Key = Queue::insert_at;
+    let _: fn(&Queue, String, Duration) -> Inserted = Queue::insert;
+    let _: fn(&Queue, String, Instant) -> Inserted = Queue::insert_at;
     let _: fn(&Queue, delay_queue::Key) -> Option<String> = Queue::remove;
     let _: fn(&Queue, delay_queue::Key, Duration) -> bool = Queue::reset;
     let _: fn(&Queue, delay_queue::Key, Instant) -> bool = Queue::reset_at;

@@ -42,8 +42,8 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
     assert!(touched.touch_at(&1, deadline));
 
     let [queue, queue_reset] = [(); 2].map(|()| DelayQueue::new(timer));
-    queue.insert_at((), deadline);
-    let key = queue_reset.insert((), Duration::MAX);
+    queue.insert_at((), deadline).unwrap();
+    let key = queue_reset.insert((), Duration::MAX).unwrap();
     assert!(queue_reset.reset_at(key, deadline));
 
     vec![
@@ -166,7 +166,7 @@ fn a_thread_can_use_a_map_and_a_queue_while_it_ends() {
         fn drop(&mut self) {
             let timer = HashedWheelTimer::new(ms(1), 8);
             let queue = DelayQueue::new(&timer);
-            queue.insert((), ms(1));
+            queue.insert((), ms(1)).unwrap();
             queue.recv().unwrap();
             let sessions = ExpiringMap::with_handler(&timer, |_: u8, ()| ());
             sessions.insert(1, (), HOUR).unwrap();

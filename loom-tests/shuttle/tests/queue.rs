@@ -132,7 +132,7 @@ impl Queue {
         let due = Arc::new(Mutex::new(self.world.clock.now() + delay));
         let value = Value { due: Arc::clone(&due), values: Arc::clone(&self.values) };
         self.values.inserted.fetch_add(1, Relaxed);
-        let inserted = Inserted { key: self.queue.insert(value, delay), due };
+        let inserted = Inserted { key: self.queue.insert(value, delay).unwrap(), due };
         self.inserted.lock().unwrap().push(inserted.clone());
         inserted
     }

@@ -34,7 +34,7 @@ fn insert_wakes_a_consumer_that_waits() {
         let driven = Driven::new();
         let mut queue = DelayQueue::new(&driven.timer);
         let producer = queue.clone();
-        let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO));
+        let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO).unwrap());
         let poller = Poller::new();
         let first = poller.receives(&mut queue);
         insert.join().unwrap();
@@ -49,7 +49,7 @@ fn insert_wakes_a_thread_that_waits() {
         let driven = Driven::new();
         let queue = DelayQueue::new(&driven.timer);
         let producer = queue.clone();
-        let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO));
+        let insert = thread::spawn(move || _ = producer.insert(7, Duration::ZERO).unwrap());
         assert_eq!(received(&queue), 7);
         insert.join().unwrap();
         assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -61,7 +61,7 @@ fn insert_wakes_a_thread_that_waits() {
 fn earlier_deadline_is_awaited(change: fn(&DelayQueue<u8>)) {
     let mut driven = Driven::new();
     let mut queue = DelayQueue::new(&driven.timer);
-    queue.insert(5, TICK * 5);
+    queue.insert(5, TICK * 5).unwrap();
     let other = queue.clone();
     let changes = thread::spawn(move || change(&other));
     let poller = Poller::new();
@@ -77,7 +77,7 @@ fn earlier_deadline_is_awaited(change: fn(&DelayQueue<u8>)) {
 #[test]
 fn earlier_value_is_awaited() {
     explore(None, [mutant("InsertWithoutNotify"), mutant("AwaitedNotStored")], || {
-        earlier_deadline_is_awaited(|queue| _ = queue.insert(1, TICK));
+        earlier_deadline_is_awaited(|queue| _ = queue.insert(1, TICK).unwrap());
     });
 }
 
@@ -96,8 +96,8 @@ fn two_values_wake_two_consumers() {
         let driven = Driven::new();
         let queue = DelayQueue::new(&driven.timer);
         let consumers = [queue.clone(), queue.clone()].map(|queue| thread::spawn(move || received(&queue)));
-        queue.insert(1, Duration::ZERO);
-        queue.insert(2, Duration::ZERO);
+        queue.insert(1, Duration::ZERO).unwrap();
+        queue.insert(2, Duration::ZERO).unwrap();
         let received = consumers.map(|consumer| consumer.join().unwrap());
         assert!(matches!(received, [1, 2] | [2, 1]), "{received:?}");
         assert!(queue.is_empty());
@@ -114,7 +114,7 @@ fn dropped_consumer_passes_its_wake_up_on() {
         assert_eq!(pollers[0].receives(&mut first), None);
         assert_eq!(pollers[1].receives(&mut second), None);
         let leave = thread::spawn(move || drop(first));
-        queue.insert(7, Duration::ZERO);
+        queue.insert(7, Duration::ZERO).unwrap();
         leave.join().unwrap();
         assert_eq!(pollers[1].receives_if_woken(&mut second), Some(7));
     });
@@ -128,7 +128,7 @@ fn last_waker_is_woken_or_its_poll_is_ready() {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
         let mut queue = DelayQueue::new(&timer);
-        queue.insert(7, TICK);
+        queue.insert(7, TICK).unwrap();
         assert_eq!(Poller::new().receives(&mut queue), None);
         driver.turn();
         let turn = thread::spawn(move || {
@@ -153,8 +153,8 @@ fn value_behind_a_removed_one_is_awaited() {
     explore(None, [mutant("EndedAlarmIsKept")], || {
         let mut driven = Driven::new();
         let mut queue = DelayQueue::new(&driven.timer);
-        let key = queue.insert(1, TICK);
-        queue.insert(3, TICK * 3);
+        let key = queue.insert(1, TICK).unwrap();
+        queue.insert(3, TICK * 3).unwrap();
         let poller = Poller::new();
         assert_eq!(poller.receives(&mut queue), None);
         driven.driver.turn();
@@ -175,7 +175,7 @@ fn value_is_received_or_removed() {
     explore(None, [mutant("TakeInTwoSteps")], || {
         let driven = Driven::new();
         let queue = DelayQueue::new(&driven.timer);
-        let key = queue.insert(7, Duration::ZERO);
+        let key = queue.insert(7, Duration::ZERO).unwrap();
         let other = queue.clone();
         let removes = thread::spawn(move || other.remove(key));
         let received = queue.try_recv().map(Expired::into_inner);

@@ -88,7 +88,7 @@ impl Queue {
         };
         let due = Instant::now() + delay;
         let deadline = Arc::new(Mutex::new(Deadline::at(due).while_set_to(due)));
-        let key = self.queue.insert(Value::new(&self.live, &deadline), inserted);
+        let key = self.queue.insert(Value::new(&self.live, &deadline), inserted).expect("the timer runs");
         self.keep(key, deadline, due, delay);
     }
 

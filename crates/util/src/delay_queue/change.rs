@@ -1,0 +1,150 @@
+//! How values get into a queue, and how their deadlines change.
+
+use std::time::{Duration, Instant};
+
+use hashed_wheel::NewTimeoutError;
+
+use super::{DelayQueue, InsertError, Key, wake};
+use crate::deadlines::Deadlines;
+
+impl<T> DelayQueue<T> {
+    /// Inserts a value that is due `delay` from now. Returns its key.
+    ///
+    /// A value with a delay of zero is due immediately. One with a delay too large to represent is
+    /// never due. The queue has no limit.
+    ///
+    /// If a consumer waits for a later deadline, this wakes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`](hashed_wheel::NewTimeoutError::Stopped): the timer
+    /// [is stopped](hashed_wheel::HashedWheelTimer::is_stopped). The error returns the value. While
+    /// a [`shutdown`](hashed_wheel::HashedWheelTimer::shutdown) waits, the queue accepts values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::delay_queue::DelayQueue;
+    /// # use std::time::Duration;
+    /// let queue = DelayQueue::new(&HashedWheelTimer::default());
+    /// queue.insert("later", Duration::from_secs(60))?;
+    /// queue.insert("now", Duration::ZERO)?;
+    /// assert_eq!(queue.try_recv().unwrap().into_inner(), "now");
+    /// assert!(queue.try_recv().is_none());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn insert(&self, value: T, delay: Duration) -> Result<Key, InsertError<T>> {
+        self.insert_by(value, self.timer.deadline_after(delay))
+    }
+
+    /// Inserts a value that is due at `deadline`. Returns its key.
+    ///
+    /// The deadline is converted as by
+    /// [`new_timeout_at`](hashed_wheel::HashedWheelTimer::new_timeout_at). A value whose deadline
+    /// has passed is due immediately.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::delay_queue::DelayQueue;
+    /// # use std::time::{Duration, Instant};
+    /// let queue = DelayQueue::new(&HashedWheelTimer::default());
+    /// let deadline = Instant::now() + Duration::from_secs(60);
+    /// let key = queue.insert_at("in a minute", deadline)?;
+    /// assert_eq!(queue.deadline(key), Some(deadline));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn insert_at(&self, value: T, deadline: Instant) -> Result<Key, InsertError<T>> {
+        self.insert_by(value, self.timer.deadline_at(deadline))
+    }
+
+    fn insert_by(&self, value: T, deadline: u64) -> Result<Key, InsertError<T>> {
+        // Before the lock: a stop after this is the same as one after the insertion.
+        if self.timer.is_stopped() {
+            return Err(InsertError { value, error: NewTimeoutError::Stopped });
+        }
+        let mut state = self.state.lock();
+        let key = state.values.insert(value, deadline);
+        let waker = state.waiters.notify_of(deadline);
+        drop(state);
+        wake(waker);
+        Ok(Key(key))
+    }
+
+    /// Removes a value that was not received, whether it is due or not. Returns `None` if the key
+    /// is stale.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::delay_queue::DelayQueue;
+    /// # use std::time::Duration;
+    /// let queue = DelayQueue::new(&HashedWheelTimer::default());
+    /// let key = queue.insert("due already", Duration::ZERO)?;
+    /// assert_eq!(queue.remove(key), Some("due already"));
+    /// assert_eq!(queue.remove(key), None);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn remove(&self, key: Key) -> Option<T> {
+        self.state.lock().values.remove(key.0)
+    }
+
+    /// Changes the deadline of a value that was not received: it is now due `delay` from now,
+    /// earlier or later than before. Returns false if the key is stale.
+    ///
+    /// A value that was due may not be due any more then. The key stays valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::delay_queue::DelayQueue;
+    /// # use std::time::Duration;
+    /// let queue = DelayQueue::new(&HashedWheelTimer::default());
+    /// let key = queue.insert("later", Duration::from_secs(60))?;
+    /// assert!(queue.reset(key, Duration::ZERO));
+    /// assert!(queue.try_recv().is_some());
+    /// assert!(!queue.reset(key, Duration::ZERO));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn reset(&self, key: Key, delay: Duration) -> bool {
+        self.reset_by(key, self.timer.deadline_after(delay))
+    }
+
+    /// Changes the deadline of a value that was not received. Returns false if the key is stale.
+    ///
+    /// This is [`reset`](Self::reset) with a deadline, as [`insert_at`](Self::insert_at) is to
+    /// [`insert`](Self::insert).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::delay_queue::DelayQueue;
+    /// # use std::time::{Duration, Instant};
+    /// let queue = DelayQueue::new(&HashedWheelTimer::default());
+    /// let key = queue.insert("later", Duration::from_secs(60))?;
+    /// assert!(queue.reset_at(key, Instant::now()));
+    /// assert!(queue.try_recv().is_some());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn reset_at(&self, key: Key, deadline: Instant) -> bool {
+        self.reset_by(key, self.timer.deadline_at(deadline))
+    }
+
+    fn reset_by(&self, key: Key, deadline: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_reset = state.values.reset(key.0, deadline);
+        let waker = if is_reset { state.waiters.notify_of(deadline) } else { None };
+        drop(state);
+        wake(waker);
+        is_reset
+    }
+}
