@@ -2,6 +2,7 @@
 //! mappings. Each test runs in a process of its own that did nothing else.
 #![cfg(all(target_os = "linux", not(miri)))]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};

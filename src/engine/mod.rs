@@ -31,7 +31,7 @@
 //! worker, the thread and the waker, and their methods take the shared state. It stays because a
 //! task receives `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the
 //! callers' side. All other imports of the crate lead from the API to the engine, to `node/`, to
-//! the wheels and the foundation; `tests/structure.rs` checks that.
+//! the wheels and the foundation; `tests/repo/structure.rs` checks that.
 //!
 //! The engine has no `unsafe` code.
 

@@ -4,7 +4,7 @@
 //! Left to tests of their own: calls that wait for another thread (`recv`, or a `cancel_and_wait`
 //! of a task that the executor has), because a script has one thread; runs of periodic tasks that
 //! are refused under `RunOnWorker` or `Retry`, several refused tasks that wait at the same time,
-//! and an executor that drops a task that it was given earlier (`tests/rejection.rs`); the
+//! and an executor that drops a task that it was given earlier (`tests/it/rejection.rs`); the
 //! adapters, `client` and `timeout`, which are made of what is compared here; of periodic tasks,
 //! `jitter`, policies for missed runs, `continue_after_shutdown` and an end by themselves; texts,
 //! such as `Debug` and reports.

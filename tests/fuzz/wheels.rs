@@ -1,8 +1,8 @@
 //! Compares either wheel with the model, under actions that follow from bytes.
 
-#[path = "../wheel/model.rs"]
+#[path = "../it/wheel/model.rs"]
 mod model;
-#[path = "../wheel/steps.rs"]
+#[path = "../it/wheel/steps.rs"]
 mod steps;
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Reconstructs from a trace which deadline each timeout had, and what Netty did with it.
 
-use crate::trace::{Event, Op, Script, Task};
+use super::trace::{Event, Op, Script, Task};
 
 pub(crate) struct History {
     /// Indexed by id.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Timeout};
 
+use super::replay::{self, Settings};
+use super::trace::{self, Size, number};
 use crate::common::{TEST_TIMEOUT, ms, quietly};
-use crate::replay::{self, Settings};
-use crate::trace::{self, Size, number};
 
 #[derive(Clone)]
 pub(crate) struct Script {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key};
 use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout};
 
+use super::trace::{Event, Op, Script, Size, Task};
 use crate::common::ends;
-use crate::trace::{Event, Op, Script, Size, Task};
 
 /// The events of each step, and the number of pending timeouts after it.
 pub(crate) type Results = Vec<(Vec<Event>, usize)>;

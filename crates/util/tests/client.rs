@@ -2,7 +2,7 @@
 //! never sleep.
 #![cfg(feature = "client")]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::cell::RefCell;

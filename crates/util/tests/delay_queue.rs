@@ -4,7 +4,7 @@
 //! `java.util.concurrent.DelayQueue`, under their names. `tests/peers.rs` has others of them, and
 //! `docs/ported-tests.md` says what is different.
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Timeouts by key with values: each value comes out once.
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 mod support;
 

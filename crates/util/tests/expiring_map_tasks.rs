@@ -1,6 +1,6 @@
 //! Entries whose values are tasks: each successful insertion has one end and leaves nothing behind.
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 mod support;
 

@@ -3,7 +3,7 @@
 
 #[path = "../../../tests/fuzz/bytes.rs"]
 mod bytes;
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 #[path = "../../../tests/fuzz/timer.rs"]
 mod timer;

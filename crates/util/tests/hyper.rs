@@ -1,7 +1,7 @@
 //! hyper's view of a timer.
 #![cfg(feature = "hyper")]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! `IdleIo` on the manual clock, over pipes of tokio; and once over a socket.
 #![cfg(feature = "tokio")]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::io::{self, ErrorKind, IoSlice};

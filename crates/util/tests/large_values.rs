@@ -4,7 +4,7 @@
 
 #![cfg(not(miri))]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 mod support;
 

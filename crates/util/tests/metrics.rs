@@ -2,7 +2,7 @@
 
 #![cfg(feature = "metrics")]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;

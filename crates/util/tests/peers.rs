@@ -7,7 +7,7 @@
 // Miri would take hours.
 #![cfg(not(miri))]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 // Miri: rayon's own dependencies make pointers of integers.
 #![cfg(all(feature = "rayon", not(miri)))]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::sync::mpsc::channel;

@@ -1,7 +1,7 @@
 //! Streams of intervals.
 #![cfg(feature = "stream")]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! The timer of a map or a queue: how it takes their deadlines, what it shows of their timeouts,
 //! and how it ends them.
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! Tasks on a tokio runtime, which may be dropped before them.
 #![cfg(feature = "tokio")]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The timeout layer for tower, on the manual clock.
 #![cfg(feature = "tower")]
 
-#[path = "../../../tests/common/mod.rs"]
+#[path = "../../../tests/it/common/mod.rs"]
 mod common;
 
 use std::future::{Ready, pending, ready};

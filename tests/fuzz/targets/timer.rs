@@ -4,7 +4,7 @@
 
 #[path = "../bytes.rs"]
 mod bytes;
-#[path = "../../common/mod.rs"]
+#[path = "../../it/common/mod.rs"]
 mod common;
 #[path = "../timer.rs"]
 mod timer;

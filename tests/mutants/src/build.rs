@@ -35,9 +35,6 @@ impl Build {
     }
 }
 
-/// Tests that check the sources, or run cargo.
-const NOT_FOR_MUTANTS: [&str; 5] = ["design_doc", "links", "public_api", "readme", "structure"];
-
 /// Copies the files that git knows to `target/mutants`, with all mutants, and builds the tests.
 /// Mutants that the compiler rejects are left out. `names`: of the tests; if empty, all.
 pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
@@ -53,9 +50,8 @@ pub fn build(root: &Path, mutants: &[Mutant], names: &[String]) -> Build {
         fs::create_dir_all(to.parent().expect("a folder")).expect("a folder for the copy");
         fs::copy(root.join(file), to).expect("a copy of the file");
     }
-    for test in NOT_FOR_MUTANTS {
-        fs::remove_file(copy.join(format!("tests/{test}.rs"))).expect("a test to leave out");
-    }
+    // These tests check the sources, or run cargo.
+    fs::remove_dir_all(copy.join("tests/repo")).expect("tests to leave out");
     fs::write(copy.join("src/mutants.rs"), include_str!("runtime.rs")).expect("the switches");
     let library = copy.join("src/lib.rs");
     let text = fs::read_to_string(&library).expect("src/lib.rs");

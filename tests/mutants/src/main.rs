@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --manifest-path tests/mutants/Cargo.toml -- [OPTIONS] [TEXT...]
 //!
-//! `cargo mutants` builds the tests once per mutant: a few thousand builds of fifty test binaries,
+//! `cargo mutants` builds the tests once per mutant: a few thousand builds of all test programs,
 //! which take days. This program takes the list of mutants from `cargo mutants --list`, and builds
 //! all of them at once: beside each expression that a mutant replaces it puts the replacement,
 //! behind a switch that an environment variable sets. Then
@@ -23,7 +23,7 @@
 //!
 //! TEXT: only the mutants whose names contain one of these texts, such as `src/wheel/`.
 //! `--part K/N`: only each N-th mutant. `--seconds S`: see above. `--test NAME`, any number of
-//! times: only these tests, such as `races`; `lib` is the unit tests.
+//! times: only these tests, such as `it`; `lib` is the unit tests.
 //!
 //! Not covered: code in a `const fn` or a constant, which cannot read a switch; functions that
 //! return `impl Trait`, whose replacement has another type. The program prints their number.

@@ -1,0 +1,682 @@
+//! The ends of timeouts and timers that do not wait, or wait in another way than `cancel` and
+//! `stop`: `cancel_all`, `cancel_and_wait`, `stop_timeout`, `stop_async`, a drop that is detached,
+//! a rejected task that comes back.
+
+use crate::common;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Driven, Ends, Gate, TICK, ends, eventually, ms, quietly};
+use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn timer() -> HashedWheelTimer {
+    HashedWheelTimer::new(ms(1), 64)
+}
+
+/// A timer with a task that runs until the gate is opened, and with one that is due in an hour.
+fn busy(builder: Builder) -> (HashedWheelTimer, Gate, Timeout) {
+    let timer = builder.tick(ms(1)).build().unwrap();
+    let (gate, wait) = Gate::new();
+    timer.new_timeout(move |_| wait(), Duration::ZERO).unwrap();
+    let later = timer.new_timeout(|_| (), HOUR).unwrap();
+    gate.wait_for_arrival();
+    (timer, gate, later)
+}
+
+// --- is_shutting_down ----------------------------------------------------------------------------
+
+#[test]
+fn timer_is_shutting_down_from_the_beginning_of_its_end() {
+    let (timer, gate, later) = busy(HashedWheelTimer::builder());
+    assert!(!timer.is_shutting_down());
+    let ending = timer.shutdown_timeout(Duration::ZERO, Duration::ZERO).unwrap_err();
+    assert!(timer.is_shutting_down());
+    assert!(!timer.is_stopped());
+    assert!(matches!(timer.new_timeout(|_| (), HOUR), Err(NewTimeoutError::Stopped)));
+    gate.open();
+    assert_eq!(ending.wait(), [later]);
+    assert!(timer.is_shutting_down() && timer.is_stopped());
+}
+
+// --- cancel_all ----------------------------------------------------------------------------------
+
+#[test]
+fn cancel_all_ends_each_timeout_as_its_own_cancel() {
+    let mut t = Driven::new();
+    let task_ends = Ends::new();
+    let in_wheel: Vec<_> =
+        (1..20).map(|n| t.timer.new_timeout_task(task_ends.task(), TICK * n).unwrap()).collect();
+    t.driver.turn();
+    let in_lane = t.timer.new_timeout_task(task_ends.task(), HOUR).unwrap();
+    let cancelled_before = t.timer.new_timeout_task(task_ends.task(), HOUR).unwrap();
+    cancelled_before.cancel();
+    // Its message of the earlier deadline is under way.
+    in_wheel[18].reset(TICK);
+    let sweep = t.timer.schedule_at_fixed_rate(|| (), TICK, TICK).unwrap();
+
+    assert_eq!(t.timer.cancel_all(), 21);
+    assert!(in_wheel.iter().chain([&in_lane]).all(Timeout::is_cancelled));
+    assert!(sweep.is_cancelled());
+    assert_eq!((task_ends.runs(), task_ends.hooks(), task_ends.drops()), (0, 21, 21));
+    assert_eq!(t.timer.pending_timeouts(), 0);
+    assert_eq!(t.timer.stats().cancelled, 22);
+    assert_eq!(t.timer.cancel_all(), 0);
+    assert_eq!(t.pass(TICK * 30), 0);
+}
+
+#[test]
+fn timer_continues_after_cancel_all() {
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    t.timer.new_timeout(|_| (), TICK).unwrap();
+    assert_eq!(t.timer.cancel_all(), 1);
+    let task_ends = Ends::new();
+    t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!(task_ends.runs(), 1);
+    assert_eq!(t.timer.stats().cancelled_not_reclaimed, 0);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn cancel_all_reaches_more_messages_than_a_turn_takes() {
+    let t = Driven::new();
+    for _ in 0..100_010 {
+        t.timer.new_timeout(|_| (), HOUR).unwrap();
+    }
+    assert_eq!(t.timer.cancel_all(), 100_010);
+}
+
+#[test]
+fn cancel_all_does_nothing_on_a_timer_that_is_new_or_stopped() {
+    let timer = timer();
+    assert_eq!(timer.cancel_all(), 0);
+    timer.stop();
+    assert_eq!(timer.cancel_all(), 0);
+}
+
+#[test]
+fn cancel_all_panics_on_the_worker_and_cancels_nothing() {
+    let mut t = Driven::new();
+    let later = t.timer.new_timeout(|_| (), HOUR).unwrap();
+    t.timer.new_timeout(|timeout| _ = timeout.timer().cancel_all(), TICK).unwrap();
+    quietly(|| t.pass(TICK));
+    assert_eq!(t.timer.stats().panics, 1);
+    assert!(!later.is_cancelled());
+}
+
+#[test]
+fn hook_of_cancel_all_can_use_the_timer() {
+    struct Again;
+
+    impl TimerTask for Again {
+        fn run(self, _: &Timeout) {}
+
+        fn cancelled(self, timeout: &Timeout) {
+            let timer = timeout.timer();
+            timer.new_timeout(|_| (), HOUR).unwrap();
+            assert_eq!(timer.cancel_all(), 1);
+        }
+    }
+
+    let t = Driven::new();
+    t.timer.new_timeout_task(Again, TICK).unwrap();
+    assert_eq!(t.timer.cancel_all(), 1);
+    assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
+}
+
+/// Each timeout is cancelled by `cancel_all`, or expires, or is cancelled by its own thread.
+#[test]
+fn each_timeout_ends_once_beside_cancel_all() {
+    const TIMEOUTS: usize = if cfg!(miri) { 100 } else { 20_000 };
+
+    let timer = timer();
+    let (task_ends, own) = (Ends::new(), Arc::new(AtomicUsize::new(0)));
+    let producers: Vec<_> = (0..2)
+        .map(|_| {
+            let (timer, task_ends, own) = (timer.clone(), Arc::clone(&task_ends), Arc::clone(&own));
+            thread::spawn(move || {
+                for n in 0..TIMEOUTS {
+                    let timeout = timer.new_timeout_task(task_ends.task(), ms(n as u64 % 20)).unwrap();
+                    if n % 3 == 0 {
+                        timeout.reset(ms(n as u64 % 7));
+                        own.fetch_add(usize::from(timeout.cancel()), SeqCst);
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut all = 0;
+    while !producers.iter().all(thread::JoinHandle::is_finished) {
+        all += timer.cancel_all();
+    }
+    producers.into_iter().for_each(|producer| producer.join().unwrap());
+    all += timer.cancel_all();
+    assert_eq!(timer.pending_timeouts(), 0);
+    assert_eq!(timer.stop(), []);
+    assert_eq!(task_ends.hooks(), all + own.load(SeqCst));
+    assert_eq!(task_ends.runs() + task_ends.hooks(), 2 * TIMEOUTS);
+    assert_eq!(task_ends.drops(), 2 * TIMEOUTS);
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn cancel_all_leaves_futures_alone() {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    let mut t = Driven::new();
+    let mut sleep = t.timer.sleep(TICK);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut sleep).poll(&mut context).is_pending());
+    t.driver.turn();
+    assert_eq!(t.timer.cancel_all(), 0);
+    assert_eq!(t.timer.pending_timeouts(), 1);
+    t.pass(TICK);
+    assert!(matches!(Pin::new(&mut sleep).poll(&mut context), Poll::Ready(Ok(()))));
+}
+
+// --- cancel_and_wait -----------------------------------------------------------------------------
+
+/// An executor with a thread per task.
+fn thread_per_task(builder: Builder) -> Builder {
+    builder.task_executor(|task: ExpiredTask| drop(thread::spawn(|| task.run())))
+}
+
+#[test]
+fn cancel_and_wait_returns_what_cancel_returns() {
+    let mut t = Driven::new();
+    let task_ends = Ends::new();
+    let timeout = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+    assert!(timeout.cancel_and_wait());
+    assert!(!timeout.cancel_and_wait());
+    assert_eq!((task_ends.hooks(), task_ends.drops()), (1, 1));
+    let expired = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+    t.pass(TICK);
+    assert!(!expired.cancel_and_wait());
+}
+
+#[test]
+fn cancel_and_wait_waits_for_the_end_of_the_task() {
+    for settings in [|builder| builder, thread_per_task] {
+        ends(move || {
+            let timer = settings(HashedWheelTimer::builder()).tick(ms(1)).build().unwrap();
+            let (gate, wait) = Gate::new();
+            let state = Arc::new(Mutex::new("pending"));
+            let task_state = Arc::clone(&state);
+            let task = move |_: &_| {
+                *task_state.lock().unwrap() = "runs";
+                wait();
+                *task_state.lock().unwrap() = "over";
+            };
+            let timeout = timer.new_timeout(task, Duration::ZERO).unwrap();
+            gate.wait_for_arrival();
+            let waiters: Vec<_> = (0..2)
+                .map(|_| {
+                    let (timeout, state) = (timeout.clone(), Arc::clone(&state));
+                    thread::spawn(move || {
+                        assert!(!timeout.cancel_and_wait());
+                        assert_eq!(*state.lock().unwrap(), "over");
+                    })
+                })
+                .collect();
+            thread::sleep(ms(20));
+            assert!(!waiters.iter().any(thread::JoinHandle::is_finished));
+            gate.open();
+            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+            // The task is dropped too.
+            assert_eq!(Arc::strong_count(&state), 1);
+        });
+    }
+}
+
+#[test]
+fn cancel_and_wait_waits_for_a_task_that_waits_in_a_pool() {
+    ends(|| {
+        let (pool, tasks) = channel::<ExpiredTask>();
+        let mut t = Driven::with(|builder| builder.task_executor(move |task| drop(pool.send(task))));
+        let task_ends = Ends::new();
+        for runs in [true, false] {
+            let timeout = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
+            t.pass(TICK);
+            let task = tasks.recv().unwrap();
+            let waiter = thread::spawn(move || timeout.cancel_and_wait());
+            thread::sleep(ms(5));
+            assert!(!waiter.is_finished());
+            if runs {
+                task.run();
+            } else {
+                drop(task);
+            }
+            assert!(!waiter.join().unwrap());
+        }
+        assert_eq!((task_ends.runs(), task_ends.drops()), (1, 2));
+    });
+}
+
+/// The end of a run wakes all threads that wait for any run. Those that wait for another one go on.
+#[test]
+fn cancel_and_wait_goes_on_when_another_task_ends() {
+    ends(|| {
+        let (pool, tasks) = channel::<ExpiredTask>();
+        let mut t = Driven::with(|builder| builder.task_executor(move |task| drop(pool.send(task))));
+        let task_ends = [Ends::new(), Ends::new()];
+        let timeouts = task_ends.each_ref().map(|end| t.timer.new_timeout_task(end.task(), TICK).unwrap());
+        t.pass(TICK);
+        let waiters = timeouts.map(|timeout| thread::spawn(move || timeout.cancel_and_wait()));
+        thread::sleep(ms(20));
+        let [first, second] = waiters;
+        let [first_task, second_task] = [tasks.recv().unwrap(), tasks.recv().unwrap()];
+        second_task.run();
+        assert!(!second.join().unwrap());
+        thread::sleep(ms(20));
+        assert!(!first.is_finished() && task_ends[0].runs() == 0);
+        first_task.run();
+        assert!(!first.join().unwrap());
+    });
+}
+
+#[test]
+fn cancel_and_wait_does_not_wait_for_the_calling_task() {
+    for settings in [|builder| builder, thread_per_task] {
+        ends(move || {
+            let timer = settings(HashedWheelTimer::builder()).tick(ms(1)).build().unwrap();
+            let (sender, receiver) = channel();
+            let task = move |timeout: &Timeout| sender.send(timeout.cancel_and_wait()).unwrap();
+            timer.new_timeout(task, Duration::ZERO).unwrap();
+            assert!(!receiver.recv().unwrap());
+        });
+    }
+}
+
+/// The executor drops the task, and the task cancels its own timeout when it is dropped.
+#[test]
+fn cancel_and_wait_in_the_drop_of_a_refused_task_does_not_wait() {
+    struct Connection(Arc<Mutex<Option<Timeout>>>);
+
+    impl Drop for Connection {
+        fn drop(&mut self) {
+            let timeout = self.0.lock().unwrap().take();
+            assert!(!timeout.expect("dropped once").cancel_and_wait());
+        }
+    }
+
+    ends(|| {
+        let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
+        let place = Arc::new(Mutex::new(None));
+        let connection = Connection(Arc::clone(&place));
+        let timeout = t.timer.new_timeout(move |_| drop(connection), TICK).unwrap();
+        *place.lock().unwrap() = Some(timeout);
+        t.pass(TICK);
+        assert_eq!((t.timer.stats().dropped_tasks, t.timer.stats().panics), (1, 0));
+    });
+}
+
+#[test]
+fn cancel_and_wait_of_a_periodic_task_waits_for_its_run() {
+    for settings in [|builder| builder, thread_per_task] {
+        ends(move || {
+            let timer = settings(HashedWheelTimer::builder()).tick(ms(1)).build().unwrap();
+            let (gate, wait) = Gate::new();
+            let (mut wait, runs) = (Some(wait), Arc::new(AtomicUsize::new(0)));
+            let task_runs = Arc::clone(&runs);
+            let task = move || {
+                wait.take().expect("there is one run")();
+                task_runs.fetch_add(1, SeqCst);
+            };
+            let sweep = timer.schedule_at_fixed_rate(task, Duration::ZERO, ms(1)).unwrap();
+            gate.wait_for_arrival();
+            let cancelled = sweep.clone();
+            let waiter = thread::spawn(move || cancelled.cancel_and_wait());
+            eventually("the task is cancelled", || sweep.is_cancelled());
+            thread::sleep(ms(5));
+            assert!(!waiter.is_finished());
+            gate.open();
+            assert!(waiter.join().unwrap());
+            assert_eq!(runs.load(SeqCst), 1);
+            assert_eq!(Arc::strong_count(&runs), 1);
+        });
+    }
+}
+
+#[test]
+fn cancel_and_wait_of_a_periodic_task_that_does_not_run_does_not_wait() {
+    for settings in [|builder| builder, thread_per_task] {
+        let mut t = Driven::with(settings);
+        let sweep = t.timer.schedule_at_fixed_rate(|| (), TICK, TICK).unwrap();
+        t.driver.turn();
+        assert!(sweep.cancel_and_wait());
+        assert!(!sweep.cancel_and_wait());
+    }
+}
+
+// --- stop_timeout, shutdown_timeout --------------------------------------------------------------
+
+#[test]
+fn stop_timeout_returns_the_rest_of_an_idle_timer() {
+    let t = timer();
+    let later = t.new_timeout(|_| (), HOUR).unwrap();
+    assert_eq!(t.stop_timeout(HOUR).unwrap(), [later]);
+    assert!(t.is_stopped());
+    assert_eq!(t.stop_timeout(HOUR).unwrap(), []);
+}
+
+/// A thread ends after the destructors of its thread-locals.
+#[test]
+fn stop_timeout_waits_for_the_thread_that_stops_the_timer() {
+    struct Leftover(Arc<AtomicUsize>);
+    impl Drop for Leftover {
+        fn drop(&mut self) {
+            thread::sleep(ms(30));
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    thread_local!(static LEFTOVER: Cell<Option<Leftover>> = const { Cell::new(None) });
+    struct Leaving(Arc<AtomicUsize>);
+    impl TimerTask for Leaving {
+        fn run(self, _: &Timeout) {}
+
+        fn cancelled(self, _: &Timeout) {
+            LEFTOVER.set(Some(Leftover(self.0)));
+        }
+    }
+
+    for limit in [HOUR, Duration::ZERO] {
+        let (t, dropped) = (timer(), Arc::new(AtomicUsize::new(0)));
+        t.new_timeout_task(Leaving(Arc::clone(&dropped)), HOUR).unwrap();
+        let left = t.stop_timeout(limit).unwrap_or_else(|ending| ending.wait());
+        assert_eq!((left.len(), dropped.load(SeqCst)), (1, 1));
+    }
+}
+
+#[test]
+fn stop_timeout_returns_in_time_and_says_what_runs() {
+    ends(|| {
+        let builder = HashedWheelTimer::builder().slow_task_threshold(HOUR);
+        let (timer, gate, later) = busy(builder);
+        let begin = Instant::now();
+        let ending = timer.stop_timeout(ms(10)).unwrap_err();
+        assert!(begin.elapsed() >= ms(10));
+        assert!(!ending.is_finished());
+        let running = ending.running_task().unwrap();
+        assert!(running.task.contains("busy"), "{}", running.task);
+        assert!(running.elapsed >= ms(10));
+        let ending = ending.wait_timeout(ms(1)).unwrap_err();
+
+        gate.open();
+        assert_eq!(ending.wait(), [later]);
+        assert_eq!(timer.stats().panics, 0);
+    });
+}
+
+#[test]
+fn running_task_is_unknown_without_a_threshold() {
+    let (timer, gate, _) = busy(HashedWheelTimer::builder());
+    let ending = timer.stop_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!(ending.running_task(), None);
+    gate.open();
+    ending.wait();
+}
+
+#[test]
+fn shutdown_timeout_lets_due_tasks_run() {
+    let timer = timer();
+    let due = timer.new_timeout(|_| (), ms(20)).unwrap();
+    let later = timer.new_timeout(|_| (), HOUR).unwrap();
+    assert_eq!(timer.shutdown_timeout(ms(20), HOUR).unwrap(), [later]);
+    assert!(due.is_expired());
+}
+
+#[test]
+fn shutdown_goes_on_after_its_limit() {
+    let timer = timer();
+    let due = timer.new_timeout(|_| (), ms(50)).unwrap();
+    let ending = timer.shutdown_timeout(HOUR, Duration::ZERO).unwrap_err();
+    // The drop of the last handle does not cut the grace short.
+    drop(timer);
+    assert_eq!(ending.wait(), []);
+    assert!(due.is_expired());
+}
+
+#[test]
+fn drop_of_the_last_handle_does_not_wait_for_an_end_that_goes_on() {
+    let (timer, gate, later) = busy(HashedWheelTimer::builder());
+    let ending = timer.stop_timeout(Duration::ZERO).unwrap_err();
+    ends(move || drop(timer));
+    assert!(!ending.is_finished());
+    gate.open();
+    assert_eq!(ending.wait(), [later]);
+}
+
+#[test]
+fn bounded_ends_panic_on_the_worker() {
+    let mut t = Driven::new();
+    t.timer.new_timeout(|timeout| _ = timeout.timer().stop_timeout(HOUR), TICK).unwrap();
+    t.timer.new_timeout(|timeout| _ = timeout.timer().shutdown_timeout(HOUR, HOUR), TICK).unwrap();
+    quietly(|| t.pass(TICK));
+    assert_eq!(t.timer.stats().panics, 2);
+    assert!(!t.timer.is_shutting_down());
+}
+
+#[test]
+fn shutdown_timeout_of_a_driven_timer_runs_what_is_due() {
+    let t = Driven::new();
+    let due = t.timer.new_timeout(|_| (), TICK).unwrap();
+    let later = t.timer.new_timeout(|_| (), HOUR).unwrap();
+    t.clock.advance(TICK);
+    assert_eq!(t.timer.shutdown_timeout(HOUR, HOUR).unwrap(), [later]);
+    assert!(due.is_expired());
+}
+
+// --- stop_async, shutdown_async ------------------------------------------------------------------
+
+#[cfg(feature = "async")]
+mod with_futures {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use hashed_wheel::Ending;
+
+    use super::common::AsyncTask;
+    use super::*;
+
+    fn poll(ending: &mut Ending, task: &Arc<AsyncTask>) -> Poll<Vec<Timeout>> {
+        let waker = Waker::from(Arc::clone(task));
+        Pin::new(ending).poll(&mut Context::from_waker(&waker))
+    }
+
+    #[test]
+    fn stop_async_does_not_block_and_wakes_its_future() {
+        let (timer, gate, later) = busy(HashedWheelTimer::builder());
+        let mut ending = timer.stop_async();
+        assert!(timer.is_shutting_down(), "it begins before the first poll");
+        let (first, last) = (AsyncTask::new(), AsyncTask::new());
+        assert!(poll(&mut ending, &first).is_pending());
+        assert!(poll(&mut ending, &last).is_pending());
+        gate.open();
+        eventually("the future is woken", || last.wakes() > 0);
+        assert_eq!((first.wakes(), last.wakes()), (0, 1));
+        assert_eq!(poll(&mut ending, &last), Poll::Ready(vec![later]));
+        assert_eq!(poll(&mut ending, &last), Poll::Ready(vec![]));
+    }
+
+    #[test]
+    fn shutdown_async_lets_due_tasks_run() {
+        let timer = timer();
+        let due = timer.new_timeout(|_| (), ms(10)).unwrap();
+        let later = timer.new_timeout(|_| (), HOUR).unwrap();
+        let mut ending = timer.shutdown_async(ms(10));
+        let task = AsyncTask::new();
+        if poll(&mut ending, &task).is_pending() {
+            eventually("the future is woken", || task.wakes() > 0);
+            assert_eq!(poll(&mut ending, &task), Poll::Ready(vec![later]));
+        }
+        assert!(due.is_expired());
+    }
+
+    #[test]
+    fn end_goes_on_if_its_future_is_dropped() {
+        let (timer, gate, later) = busy(HashedWheelTimer::builder());
+        drop(timer.stop_async());
+        gate.open();
+        eventually("the end goes on", || later.is_cancelled());
+    }
+
+    #[test]
+    fn task_on_the_worker_can_begin_the_end() {
+        let timer = timer();
+        let (sender, receiver) = channel();
+        let task = move |timeout: &Timeout| sender.send(timeout.timer().stop_async()).unwrap();
+        timer.new_timeout(task, Duration::ZERO).unwrap();
+        let later = timer.new_timeout(|_| (), HOUR).unwrap();
+        assert_eq!(receiver.recv().unwrap().wait(), [later]);
+        assert_eq!(timer.stats().panics, 0);
+    }
+}
+
+// --- detach_on_drop ------------------------------------------------------------------------------
+
+#[test]
+fn detached_drop_does_not_wait_for_a_running_task() {
+    let (timer, gate, later) = busy(HashedWheelTimer::builder().detach_on_drop());
+    ends(move || drop(timer));
+    assert!(!later.is_cancelled(), "the task holds the end up");
+    gate.open();
+    eventually("the end goes on", || later.is_cancelled());
+}
+
+#[test]
+fn detached_drop_lets_a_shutdown_go_on() {
+    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop().build().unwrap();
+    let near = timer.new_timeout(|_| (), ms(100)).unwrap();
+    let far = timer.new_timeout(|_| (), ms(3_600_000)).unwrap();
+    let ending = timer.shutdown_timeout(ms(30_000), ms(0)).unwrap_err();
+    drop(timer);
+    assert_eq!(ending.wait(), [far]);
+    assert!(near.is_expired());
+}
+
+#[test]
+fn detached_drop_by_a_task_on_the_worker_ends_the_timer() {
+    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop().build().unwrap();
+    let later = timer.new_timeout(|_| (), HOUR).unwrap();
+    let (sender, receiver) = channel();
+    let last = timer.clone();
+    let task = move |_: &_| {
+        drop(last);
+        sender.send(()).unwrap();
+    };
+    timer.new_timeout(task, ms(20)).unwrap();
+    drop(timer);
+    receiver.recv().unwrap();
+    assert_eq!(later.timer().stop(), []);
+    assert!(later.is_cancelled());
+}
+
+// --- the task comes back -------------------------------------------------------------------------
+
+struct Carrier(Arc<Ends>, u32);
+
+impl TimerTask for Carrier {
+    fn run(self, _: &Timeout) {
+        self.0.runs.fetch_add(1, SeqCst);
+    }
+
+    fn cancelled(self, _: &Timeout) {
+        self.0.hooks.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn accepted_task_runs() {
+    let mut t = Driven::new();
+    let task_ends = Ends::new();
+    t.timer.try_new_timeout_task(Carrier(Arc::clone(&task_ends), 7), TICK).unwrap();
+    let at = t.timer.now() + TICK;
+    t.timer.try_new_timeout_task_at(Carrier(Arc::clone(&task_ends), 7), at).unwrap();
+    assert_eq!(t.pass(TICK), 2);
+    assert_eq!(task_ends.runs(), 2);
+}
+
+#[test]
+fn rejected_task_comes_back() {
+    let task_ends = Ends::new();
+    let t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let carrier = |number| Carrier(Arc::clone(&task_ends), number);
+    t.timer.new_timeout(|_| (), HOUR).unwrap();
+    let rejected = t.timer.try_new_timeout_task(carrier(1), TICK).unwrap_err();
+    assert_eq!(rejected.task.1, 1);
+    assert!(matches!(rejected.error, NewTimeoutError::TooManyPending { limit: 1 }));
+    assert_eq!(rejected.to_string(), rejected.error.to_string());
+
+    t.timer.stop();
+    let rejected = t.timer.try_new_timeout_task(carrier(2), TICK).unwrap_err();
+    assert_eq!(rejected.task.1, 2);
+    let rejected = t.timer.try_new_timeout_task_at(carrier(3), t.timer.now()).unwrap_err();
+    assert_eq!(rejected.task.1, 3);
+    assert!(matches!(NewTimeoutError::from(rejected), NewTimeoutError::Stopped));
+    assert_eq!((task_ends.runs(), task_ends.hooks()), (0, 0));
+    assert_eq!(t.timer.stats().rejected, 3);
+}
+
+/// Also if the timer is closed after the task was sent to the worker. (In a model: each execution.)
+#[test]
+fn task_comes_back_or_is_returned_by_stop() {
+    for _ in 0..if cfg!(miri) { 5 } else { 100 } {
+        let timer = timer();
+        timer.start().unwrap();
+        let task_ends = Ends::new();
+        let other = timer.clone();
+        let task = Carrier(Arc::clone(&task_ends), 0);
+        let producer = thread::spawn(move || {
+            let (mut task, mut accepted) = (task, 0);
+            loop {
+                let counts = Arc::clone(&task.0);
+                match other.try_new_timeout_task(task, HOUR) {
+                    Ok(_) => accepted += 1,
+                    Err(rejected) => return (accepted, rejected.task.1),
+                }
+                task = Carrier(counts, accepted);
+            }
+        });
+        let rest = timer.stop().len();
+        let (accepted, came_back) = producer.join().unwrap();
+        assert_eq!(rest, accepted as usize);
+        assert_eq!(came_back, accepted);
+        assert_eq!(task_ends.hooks(), rest);
+    }
+}
+
+#[test]
+fn ending_tells_whether_it_is_finished() {
+    let (timer, gate, later) = busy(HashedWheelTimer::builder());
+    let ending = timer.stop_timeout(Duration::ZERO).unwrap_err();
+    assert!(!ending.is_finished());
+    let text = format!("{ending:?}");
+    assert!(text.starts_with("Ending { is_finished: false, "), "{text}");
+    gate.open();
+    eventually("the end is finished", || ending.is_finished());
+    assert_eq!(ending.wait_timeout(Duration::ZERO).unwrap(), [later]);
+}
+
+#[test]
+fn errors_that_return_what_was_given_have_the_source_of_their_reason() {
+    let spawn = || NewTimeoutError::Spawn(std::io::Error::other("no threads"));
+    let source = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
+    let expected = Some("no threads".to_owned());
+    assert_eq!(source(&spawn()), expected);
+
+    let (timer, ends) = (timer(), Ends::new());
+    timer.stop();
+    let mut rejected = timer.try_new_timeout_task(ends.task(), HOUR).unwrap_err();
+    assert_eq!(format!("{rejected:?}"), "TryNewTimeoutError { error: Stopped, .. }");
+    assert_eq!(source(&rejected), None);
+    rejected.error = spawn();
+    assert_eq!(source(&rejected), expected);
+}

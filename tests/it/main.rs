@@ -1,0 +1,35 @@
+//! The tests of the library. What needs a process of its own is in `tests/alone_*.rs`.
+#![allow(clippy::duplicate_mod, reason = "each wheel is tested by the same module")]
+
+mod common;
+
+mod async_code;
+mod async_runtimes;
+mod behaviour;
+mod both_wheels;
+mod deadlines;
+mod ending;
+mod global;
+mod hashed_wheel;
+mod hierarchical_wheel;
+mod idle_threads;
+mod netty;
+mod netty_oracle;
+mod occupancy;
+mod peers;
+mod pending;
+mod periodic;
+mod portions;
+mod races;
+mod reentry;
+mod rejection;
+mod reports;
+mod shutdown;
+mod stats;
+mod task_spans;
+mod thread_cache;
+mod threads;
+mod tokio;
+mod tokio_runtime;
+mod waker;
+mod worker_thread;

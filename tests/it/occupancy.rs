@@ -1,0 +1,255 @@
+//! The occupancy of the slots, on both wheels, with a clock that moves only when the test moves it.
+
+use crate::common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use common::{Driven, TICK, ms};
+use hashed_wheel::{LevelOccupancy, Occupancy, Timeout};
+
+impl Driven {
+    fn after(&self, ticks: u32) -> Timeout {
+        self.timer.new_timeout(|_| (), TICK * ticks).unwrap()
+    }
+
+    #[track_caller]
+    fn occupancy(&self) -> Occupancy {
+        self.timer.occupancy().expect("no turn is in progress, and the timer is not stopped")
+    }
+}
+
+/// Returns the slots that are not empty, with their counts.
+fn occupied(level: &LevelOccupancy) -> Vec<(usize, usize)> {
+    level.slots.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect()
+}
+
+#[test]
+fn a_new_timer_is_empty() {
+    let t = Driven::new();
+    let Occupancy { tick, levels, queued, .. } = t.occupancy();
+    assert_eq!((tick, queued), (0, 0));
+    let [LevelOccupancy { ticks_per_slot: 1, current_slot: 0, slots, .. }] = &levels[..] else {
+        panic!("{levels:?}");
+    };
+    assert_eq!(slots[..], [0; 8]);
+
+    let t = Driven::with(|builder| builder.hierarchical());
+    assert_eq!(t.occupancy().levels, [], "no level has been needed");
+}
+
+#[test]
+fn each_timeout_is_in_the_slot_of_its_tick() {
+    let mut t = Driven::new();
+    // Slots 1, 3, 7, 0, and slot 3 twice more in later rounds.
+    [1, 3, 7, 8, 11, 8 * 1_000 + 3].into_iter().for_each(|ticks| drop(t.after(ticks)));
+    let cancelled = t.after(2);
+    cancelled.cancel();
+    let before = t.occupancy();
+    assert_eq!(
+        (occupied(&before.levels[0]), before.queued),
+        (vec![], 7),
+        "the worker has not read the messages yet"
+    );
+
+    t.driver.turn();
+    let after = t.occupancy();
+    assert_eq!(occupied(&after.levels[0]), [(0, 1), (1, 1), (3, 3), (7, 1)]);
+    assert_eq!(after.queued, 0);
+}
+
+#[test]
+fn an_expired_timeout_leaves_its_slot() {
+    let mut t = Driven::new();
+    [1, 3, 11].into_iter().for_each(|ticks| drop(t.after(ticks)));
+    assert_eq!(t.pass(TICK * 3), 2);
+    let wheel = t.occupancy();
+    assert_eq!((wheel.tick, wheel.levels[0].current_slot), (3, 3));
+    assert_eq!(occupied(&wheel.levels[0]), [(3, 1)], "one round later");
+    assert_eq!(t.pass(TICK * 8), 1);
+    assert_eq!(occupied(&t.occupancy().levels[0]), []);
+}
+
+#[test]
+fn a_cancelled_timeout_occupies_its_slot_until_the_next_turn() {
+    let mut t = Driven::new();
+    let timeout = t.after(5);
+    t.driver.turn();
+    timeout.cancel();
+    assert_eq!(occupied(&t.occupancy().levels[0]), [(5, 1)]);
+    assert_eq!(t.timer.pending_timeouts(), 0);
+    t.driver.turn();
+    assert_eq!(occupied(&t.occupancy().levels[0]), []);
+}
+
+#[test]
+fn a_timeout_reset_to_later_stays_in_its_slot_until_the_worker_reaches_it() {
+    let mut t = Driven::new();
+    let timeout = t.after(2);
+    t.driver.turn();
+    assert!(timeout.reset(TICK * 6));
+    t.driver.turn();
+    assert_eq!(occupied(&t.occupancy().levels[0]), [(2, 1)]);
+    assert_eq!(t.pass(TICK * 2), 0);
+    assert_eq!(occupied(&t.occupancy().levels[0]), [(6, 1)]);
+}
+
+#[test]
+fn the_current_slot_follows_the_clock() {
+    let mut t = Driven::new();
+    t.after(100);
+    t.driver.turn();
+    for (passes, tick, present) in
+        [(ms(9), 0, 0), (ms(1), 1, 1), (TICK * 6, 7, 7), (TICK, 8, 0), (TICK * 91, 99, 3)]
+    {
+        // No turn is made: the worker sleeps.
+        t.clock.advance(passes);
+        let wheel = t.occupancy();
+        assert_eq!((wheel.tick, wheel.levels[0].current_slot), (tick, present));
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many timeouts")]
+fn unread_messages_are_counted_as_queued() {
+    let mut t = Driven::new();
+    // More messages than one turn reads.
+    (0..100_003).for_each(|_| drop(t.after(1)));
+    assert_eq!(t.pass(TICK), 100_000);
+    assert_eq!(t.occupancy().queued, 3);
+    assert_eq!(t.driver.turn(), 3);
+    assert_eq!(t.occupancy().queued, 0);
+
+    // `next_turn` reads the messages.
+    t.after(1);
+    assert_eq!(t.occupancy().queued, 1);
+    assert_eq!(t.driver.next_turn(), Some(TICK));
+    let wheel = t.occupancy();
+    assert_eq!((wheel.queued, occupied(&wheel.levels[0])), (0, vec![(2, 1)]));
+}
+
+#[test]
+fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
+    let mut t = Driven::with(|builder| builder.hierarchical());
+    // In the third level: 2 · 64 + 1 · 8 + 5 ticks.
+    t.after(2 * 64 + 8 + 5);
+    t.driver.turn();
+    let levels = t.occupancy().levels;
+    assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [64]);
+    assert_eq!((occupied(&levels[0]), levels[0].current_slot, levels[0].slots.len()), (vec![(2, 1)], 0, 8));
+
+    // One more, in the lowest level.
+    t.after(3);
+    t.driver.turn();
+    let levels = t.occupancy().levels;
+    assert_eq!(levels.iter().map(|level| level.ticks_per_slot).collect::<Vec<_>>(), [1, 64]);
+    assert_eq!(occupied(&levels[0]), [(3, 1)]);
+
+    // When the current tick enters the slot, its entry stays there until it is the first entry of
+    // the wheel. Then the entry moves down to the lowest level directly.
+    assert_eq!(t.pass(TICK * (2 * 64 + 8 + 4)), 1);
+    let wheel = t.occupancy();
+    assert_eq!(wheel.tick, 2 * 64 + 8 + 4);
+    let present: Vec<_> =
+        wheel.levels.iter().map(|level| (level.ticks_per_slot, level.current_slot)).collect();
+    assert!(present.contains(&(1, 4)) && present.contains(&(64, 2)), "{present:?}");
+    let full: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
+    assert_eq!(full, 1);
+    assert_eq!(t.pass(TICK), 1);
+    assert!(t.occupancy().levels.iter().all(|level| occupied(level).is_empty()));
+}
+
+/// The uppermost level ends with the 64 bits of a tick. A timeout that never fires is in that level
+/// or below.
+#[test]
+fn a_timeout_that_never_fires_has_a_slot() {
+    for slots in [1, 2, 8, 512, 1 << 12] {
+        for hierarchical in [false, true] {
+            let mut t = Driven::with(|builder| {
+                let builder = builder.tick(Duration::from_micros(1)).ticks_per_wheel(slots);
+                if hierarchical { builder.hierarchical() } else { builder }
+            });
+            t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
+            t.pass(Duration::from_secs(1 << 30));
+            let levels = t.occupancy().levels;
+            assert_eq!(levels.iter().flat_map(occupied).map(|(_, count)| count).sum::<usize>(), 1);
+            assert!(levels.iter().all(|level| level.current_slot < level.slots.len()));
+        }
+    }
+}
+
+#[test]
+fn occupancy_in_a_task_on_the_worker_is_none() {
+    let mut t = Driven::new();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (timer, count) = (t.timer.clone(), Arc::clone(&seen));
+    let task = move |_: &Timeout| {
+        assert_eq!(timer.occupancy(), None);
+        count.fetch_add(1, SeqCst);
+    };
+    t.timer.new_timeout(task, TICK).unwrap();
+    assert_eq!(t.pass(TICK), 1);
+    assert_eq!((seen.load(SeqCst), t.timer.stats().panics), (1, 0));
+    t.occupancy();
+}
+
+#[test]
+fn occupancy_does_not_wait_for_a_turn() {
+    let mut t = Driven::new();
+    let in_turn = Arc::new(Barrier::new(2));
+    let task = Arc::clone(&in_turn);
+    let blocks = move |_: &Timeout| {
+        task.wait();
+        // Until the other thread has read the occupancy.
+        task.wait();
+    };
+    t.timer.new_timeout(blocks, TICK).unwrap();
+    t.clock.advance(TICK);
+    let turn = thread::spawn(move || (t.driver.turn(), t.driver));
+    in_turn.wait();
+    assert_eq!(t.timer.occupancy(), None);
+    in_turn.wait();
+    let (expired, _driver) = turn.join().unwrap();
+    assert_eq!(expired, 1);
+    assert!(t.timer.occupancy().is_some());
+}
+
+#[test]
+fn a_stopped_timer_has_no_wheel() {
+    let mut t = Driven::new();
+    t.after(3);
+    t.driver.turn();
+    assert_eq!(t.timer.stop().len(), 1);
+    assert_eq!(t.timer.occupancy(), None);
+
+    let t = Driven::new();
+    drop(t.driver);
+    assert_eq!(t.timer.occupancy(), None);
+}
+
+/// A thread that reads the occupancy as often as it can does not delay the timer.
+#[test]
+fn reading_the_occupancy_does_not_delay_the_timer() {
+    const COUNT: u64 = if cfg!(miri) { 30 } else { 200 };
+
+    let timer = hashed_wheel::HashedWheelTimer::new(ms(1), 512);
+    let fired = Arc::new(AtomicUsize::new(0));
+    let other = timer.clone();
+    let reader = thread::spawn(move || {
+        let mut seen = 0;
+        while !other.is_stopped() {
+            seen += usize::from(other.occupancy().is_some());
+        }
+        assert_eq!(other.occupancy(), None);
+        seen
+    });
+    for delay in 0..COUNT {
+        let fired = Arc::clone(&fired);
+        timer.new_timeout(move |_| _ = fired.fetch_add(1, SeqCst), ms(delay)).unwrap();
+    }
+    assert!(timer.shutdown(common::TEST_TIMEOUT).is_empty());
+    assert_eq!(fired.load(SeqCst), COUNT as usize);
+    assert!(reader.join().unwrap() > 0);
+}

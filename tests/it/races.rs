@@ -1,0 +1,229 @@
+//! All operations at once on real threads: whichever operations race, each timeout ends in exactly
+//! one way.
+
+#![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
+
+use crate::common;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use common::ms;
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
+
+/// How one timeout ended.
+#[derive(Default)]
+struct Outcome {
+    runs: AtomicUsize,
+    hooks: AtomicUsize,
+    drops: AtomicUsize,
+    cancels: AtomicUsize,
+    returned: AtomicUsize,
+}
+
+struct Task(Arc<Outcome>);
+
+impl TimerTask for Task {
+    fn run(self, timeout: &Timeout) {
+        assert!(timeout.is_expired());
+        self.0.runs.fetch_add(1, SeqCst);
+    }
+
+    fn cancelled(self, timeout: &Timeout) {
+        assert!(timeout.is_cancelled());
+        self.0.hooks.fetch_add(1, SeqCst);
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.drops.fetch_add(1, SeqCst);
+    }
+}
+
+/// Schedules, cancels and resets as fast as it can until the timer rejects a timeout because it is
+/// stopped. Returns the timeouts that it scheduled.
+fn produce(timer: &HashedWheelTimer, seed: u64, limit: usize) -> Vec<(Timeout, Arc<Outcome>)> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut mine = Vec::new();
+    loop {
+        let outcome = Arc::new(Outcome::default());
+        let delay = Duration::from_micros(random.u64(0..5_000));
+        match timer.new_timeout_task(Task(outcome.clone()), delay) {
+            Ok(timeout) => mine.push((timeout, outcome)),
+            Err(NewTimeoutError::TooManyPending { .. }) => {
+                assert_eq!(outcome.drops.load(SeqCst), 1, "a rejected task is dropped");
+                thread::yield_now();
+            }
+            Err(NewTimeoutError::Stopped) => {
+                assert_eq!(outcome.drops.load(SeqCst), 1, "a rejected task is dropped");
+                return mine;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(limit == 0 || timer.pending_timeouts() <= limit, "a reader never sees more than the limit");
+        for _ in 0..random.u8(0..3) {
+            if mine.is_empty() {
+                break;
+            }
+            // Mostly a recent one, so that the operation races with the worker.
+            let back = random.usize(0..mine.len().min(20));
+            let (timeout, outcome) = &mine[mine.len() - 1 - back];
+            match random.u8(0..4) {
+                0 => drop(outcome.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst)),
+                1 => drop(timeout.reset(Duration::from_micros(random.u64(0..500)))),
+                2 => drop(timeout.reset(Duration::from_micros(random.u64(5_000..50_000)))),
+                _ => {
+                    let clone = timeout.clone();
+                    outcome.cancels.fetch_add(usize::from(timeout.cancel()), SeqCst);
+                    outcome.cancels.fetch_add(usize::from(clone.cancel()), SeqCst);
+                }
+            }
+        }
+    }
+}
+
+fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
+    let mut builder = HashedWheelTimer::builder()
+        .tick(Duration::from_micros(200))
+        .ticks_per_wheel(4)
+        .max_pending_timeouts(limit);
+    if executor {
+        builder = builder.task_executor(ExpiredTask::run);
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let mut driver = None;
+    let timer = if turner {
+        let (timer, driven) = builder.build_driven().unwrap();
+        driver = Some(driven);
+        timer
+    } else {
+        builder.build().unwrap()
+    };
+    let turner = driver.map(|mut driver| {
+        let over = over.clone();
+        thread::spawn(move || {
+            while !over.load(SeqCst) {
+                driver.turn();
+                let _ = driver.next_turn();
+            }
+        })
+    });
+    let producers: Vec<_> = (0..3)
+        .map(|n| {
+            let timer = timer.clone();
+            thread::spawn(move || produce(&timer, seed * 10 + n, limit))
+        })
+        .collect();
+    sleep(ms(fastrand::Rng::with_seed(seed).u64(0..30)));
+    let other = timer.clone();
+    let stopper = thread::spawn(move || other.stop());
+    let mut returned = timer.stop();
+    assert_eq!(timer.pending_timeouts(), 0, "seed {seed}: zero after stop");
+    returned.extend(stopper.join().unwrap());
+    over.store(true, SeqCst);
+    if let Some(turner) = turner {
+        turner.join().unwrap();
+    }
+
+    let timeouts: HashMap<_, _> =
+        producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect();
+    for timeout in &returned {
+        assert!(timeout.is_cancelled());
+        timeouts[timeout].returned.fetch_add(1, SeqCst);
+    }
+    let (mut expired, mut cancelled) = (0, 0);
+    for (timeout, outcome) in &timeouts {
+        let [runs, hooks, drops, cancels, returned] =
+            [&outcome.runs, &outcome.hooks, &outcome.drops, &outcome.cancels, &outcome.returned]
+                .map(|count| count.load(SeqCst));
+        assert_eq!(
+            runs + cancels + returned,
+            1,
+            "seed {seed}: {runs} runs, {cancels} cancels, {returned} returned"
+        );
+        assert_eq!(hooks, cancels + returned, "seed {seed}: the hook of each cancelled timeout runs once");
+        assert_eq!(drops, 1, "seed {seed}: the task is dropped once");
+        assert_eq!((timeout.is_expired(), timeout.is_cancelled()), (runs == 1, hooks == 1), "seed {seed}");
+        assert!(!timeout.cancel() && !timeout.reset(ms(1)), "seed {seed}");
+        expired += runs as u64;
+        cancelled += hooks as u64;
+    }
+    let stats = timer.stats();
+    assert_eq!((stats.expired, stats.cancelled, stats.pending), (expired, cancelled, 0), "seed {seed}");
+    assert_eq!((stats.panics, stats.dropped_tasks), (0, 0), "seed {seed}");
+}
+
+/// Fewer under Miri, which is far slower.
+const SEEDS: u64 = if cfg!(miri) { 1 } else { 25 };
+
+#[test]
+fn exactly_one_end_on_the_worker_thread() {
+    (0..SEEDS).for_each(|seed| race(seed, 0, false, false));
+}
+
+#[test]
+fn exactly_one_end_with_a_limit() {
+    (100..100 + SEEDS).for_each(|seed| race(seed, 50, false, false));
+}
+
+#[test]
+fn exactly_one_end_with_an_executor() {
+    (200..200 + SEEDS).for_each(|seed| race(seed, 0, true, false));
+}
+
+#[test]
+fn exactly_one_end_on_a_driver() {
+    (300..300 + SEEDS).for_each(|seed| race(seed, 0, false, true));
+}
+
+fn wait_for(flag: &AtomicBool) {
+    for spins in 0.. {
+        match flag.load(SeqCst) {
+            true => return,
+            false if spins < 500 => std::hint::spin_loop(),
+            // The other thread may not be running.
+            false => thread::yield_now(),
+        }
+    }
+}
+
+/// Two threads use one handle. The handle counts once, and neither thread may assume that it has
+/// the only handle.
+#[test]
+fn two_threads_can_share_one_handle() {
+    // No thread turns this timer. A scheduled timeout stays where its thread can take its message
+    // back.
+    let (timer, _driver) =
+        HashedWheelTimer::builder().tick(ms(1)).clock(ManualClock::new()).build_driven().unwrap();
+    for iteration in 0..if cfg!(miri) { 50 } else { 4_000 } {
+        let (outcome, ready, go) =
+            (Arc::new(Outcome::default()), AtomicBool::new(false), AtomicBool::new(false));
+        let timeout = timer.new_timeout_task(Task(outcome.clone()), ms(60_000)).unwrap();
+        let (cancelled, others, clone) = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                ready.store(true, SeqCst);
+                wait_for(&go);
+                let clone = timeout.clone();
+                (iteration % 2 == 0 && timeout.cancel(), clone)
+            });
+            wait_for(&ready);
+            go.store(true, SeqCst);
+            // The other thread sees the flag after a delay, so this thread waits as well.
+            (0..iteration / 2 % 128).for_each(|_| std::hint::spin_loop());
+            let cancelled = timeout.cancel();
+            let (others, clone) = other.join().unwrap();
+            (cancelled, others, clone)
+        });
+        assert_eq!(usize::from(cancelled) + usize::from(others), 1, "exactly one cancel returns true");
+        assert_eq!((outcome.hooks.load(SeqCst), outcome.drops.load(SeqCst)), (1, 1), "exactly one end");
+        drop(timeout);
+        let next = timer.new_timeout(|_| (), ms(60_000)).unwrap();
+        assert_ne!(clone, next, "a node that has a handle is not used again");
+        assert!(clone.is_cancelled() && next.cancel());
+    }
+    assert_eq!(timer.pending_timeouts(), 0);
+}

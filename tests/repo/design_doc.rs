@@ -1,0 +1,191 @@
+//! `docs/design.md` names only items that exist, so an outdated name fails a test.
+//! `CONTRIBUTING.md` names only files that exist, and `docs/ported-tests.md` only tests that exist.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders that contain models and tests.
+const FOLDERS: [&str; 14] = [
+    "loom-tests/tests/models",
+    "loom-tests/shuttle/tests",
+    "tests",
+    "tests/it",
+    "crates/util/src",
+    "crates/util/src/delay_queue",
+    "crates/util/src/expiring_map",
+    "crates/util/tests",
+    "src",
+    "src/engine",
+    "src/future",
+    "src/node",
+    "src/periodic",
+    "src/wheel",
+];
+
+/// The section whose tables map Netty's class to files and their items.
+const NETTY: &str = "From Netty's class to this code";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn page() -> String {
+    read(&root().join("docs/design.md"))
+}
+
+/// Returns the text of all Rust files in and below a folder.
+fn sources(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| match path.extension() {
+            _ if path.is_dir() => sources(&path),
+            Some(rs) if rs == "rs" => read(&path),
+            _ => String::new(),
+        })
+        .collect()
+}
+
+/// Returns the names in backticks.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Returns the section with this heading.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let mut sections = page.split("\n## ").filter_map(|section| section.strip_prefix(heading));
+    sections.next().unwrap_or_else(|| panic!("no section {heading:?}"))
+}
+
+/// Returns the cells of each row of the section's tables, without the heads of the tables.
+fn rows(section: &str) -> impl Iterator<Item = Vec<&str>> {
+    let mut after_head = false;
+    section.lines().filter_map(move |line| {
+        let Some(row) = line.strip_prefix("| ") else {
+            after_head = line.starts_with("|---");
+            return None;
+        };
+        after_head.then(|| row.trim_end_matches(" |").split(" | ").collect())
+    })
+}
+
+/// Whether the text declares a function, a type, a constant or a field of this name.
+fn declares(text: &str, name: &str) -> bool {
+    const WORDS: [&str; 7] = ["fn", "struct", "enum", "trait", "type", "const", "static"];
+    let ends_here = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let is_item = |line: &str| {
+        WORDS.iter().any(|word| {
+            line.split_once(&format!("{word} {name}")).is_some_and(|(before, rest)| {
+                ends_here(rest) && !before.ends_with(|c: char| c.is_alphanumeric())
+            })
+        })
+    };
+    let is_field = |line: &str| {
+        let line = line.trim_start();
+        let line = match line.strip_prefix("pub") {
+            Some(rest) => rest.trim_start_matches("(super)").trim_start_matches("(crate)").trim_start(),
+            None => line,
+        };
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": "))
+    };
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .any(|line| is_item(line) || is_field(line))
+}
+
+#[test]
+fn names_in_the_design_document_exist() {
+    let (root, page) = (root(), page());
+    let folders = ["src", "crates/util/src", "loom-tests/tests"].map(|folder| sources(&root.join(folder)));
+    let code = folders.concat();
+    let words: HashSet<_> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    // `module::function`, a test or a model of that file.
+    let is_test = |module: &str, function: &str| {
+        let files = FOLDERS.map(|folder| root.join(folder).join(format!("{module}.rs")));
+        files.iter().filter(|file| file.exists()).any(|file| read(file).contains(&format!("fn {function}(")))
+    };
+    let is_there = |name: &str| match name.split_once("::") {
+        _ if name.contains(['/', '.']) => root.join(name).exists(),
+        Some((module, function)) if module.starts_with(char::is_lowercase) => is_test(module, function),
+        _ => name.split("::").all(|word| words.contains(word)),
+    };
+    // The first cell of a row of Netty's tables has names of Netty's.
+    let of_netty: HashSet<_> = rows(section(&page, NETTY)).flat_map(|row| names(row[0])).collect();
+    // `unsafe fn` is no name.
+    let names: Vec<_> = names(&page).filter(|name| !name.contains(' ')).collect();
+    assert!(names.len() > 400, "too few names were found: {names:?}");
+    let gone: Vec<_> = names.into_iter().filter(|name| !of_netty.contains(name) && !is_there(name)).collect();
+    assert!(gone.is_empty(), "docs/design.md names items that do not exist: {gone:?}");
+}
+
+/// A row of these tables names files, and after each file some of its items.
+#[test]
+fn items_in_the_map_of_nettys_class_are_in_their_files() {
+    let (root, page) = (root(), page());
+    let mut items = 0;
+    for row in rows(section(&page, NETTY)) {
+        let (netty, here) = (row[0], row[1]);
+        let mut file: Option<(&str, String)> = None;
+        for name in names(here) {
+            if name.contains('/') {
+                file = Some((name, read(&root.join(name))));
+                continue;
+            }
+            let Some((path, text)) = &file else { panic!("{netty}: `{name}` comes before any file") };
+            assert!(declares(text, name), "docs/design.md, {netty}: {path} does not declare `{name}`");
+            items += 1;
+        }
+        assert!(file.is_some(), "docs/design.md, {netty}: the row names no file");
+    }
+    assert!(items > 80, "too few items were found: {items}");
+}
+
+/// The names after a minus sign are mutants.
+#[test]
+fn mutants_in_the_design_document_exist() {
+    let mutants = read(&root().join("loom-tests/mutants.rs"));
+    let mut count = 0;
+    for list in page().split('−').skip(1) {
+        // A list ends at a semicolon, at the end of a sentence, or before the next model.
+        let list = list.split([';', '.']).next().unwrap();
+        for name in names(list).take_while(|name| !name.contains("::")) {
+            assert!(mutants.contains(&format!("\"{name}\"")), "docs/design.md: there is no mutant {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 30, "too few mutants were found: {count}");
+}
+
+#[test]
+fn files_in_the_contribution_guide_exist() {
+    let page = read(&root().join("CONTRIBUTING.md"));
+    let is_path = |name: &&str| {
+        let folders = ["src/", "loom-tests/", "tests/", "docs/", "benches/", ".ci/"];
+        folders.iter().any(|folder| name.starts_with(folder)) && !name.contains([' ', '*'])
+    };
+    let gone: Vec<_> = names(&page).filter(is_path).filter(|name| !root().join(name).exists()).collect();
+    assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
+}
+
+/// `peers::function` is a test in the file `peers.rs` of `tests/it` or of `crates/util/tests`, in the
+/// file itself or in a module of it.
+#[test]
+fn tests_that_show_a_difference_exist() {
+    let page = read(&root().join("docs/ported-tests.md"));
+    let differences = section(&page, "What is different");
+    let is_file = |(file, _): &(&str, &str)| file.starts_with(char::is_lowercase);
+    let named = names(differences).filter_map(|name| name.split_once("::")).filter(is_file);
+    let named: Vec<_> = named.collect();
+    assert!(named.len() > 15, "too few tests were found: {named:?}");
+    let is_test = |(file, function): &(&str, &str)| {
+        let paths =
+            ["tests/it", "crates/util/tests"].map(|folder| root().join(folder).join(format!("{file}.rs")));
+        paths.iter().any(|path| path.exists() && read(path).contains(&format!("fn {function}(")))
+    };
+    let gone: Vec<_> = named.into_iter().filter(|test| !is_test(test)).collect();
+    assert!(gone.is_empty(), "docs/ported-tests.md names tests that do not exist: {gone:?}");
+}

@@ -1,0 +1,9 @@
+//! Checks of the repository itself: of its documents, its structure and its public API. No code of
+//! the library runs.
+#![cfg(not(miri))]
+
+mod design_doc;
+mod links;
+mod public_api;
+mod readme;
+mod structure;
