@@ -624,19 +624,26 @@ pub const ROWS: &[Row] = &[
     ),
     // It starts, but does not tell `arm` what it has replaced.
     mutant("StartLosesReplaced", "util/expiring_map/items.rs", "PendingState::Started(«old»)", "None"),
+    // It tells `arm`, but the listener is not told.
+    mutant(
+        "EarlyReplacementIsNotTold",
+        "util/expiring_map/items.rs",
+        "return replaced.map(|old| «self.shard.output.value_of(old, Cause::Replaced)»);",
+        "old.into_value()",
+    ),
     // The task of an item starts although the item was replaced or removed: it takes the new one.
     mutant("RemovedItemStarts", "util/expiring_map/items.rs", "|current| «current.item == item»", "true"),
     // `touch` gives up if the item that it has found is replaced meanwhile.
     mutant(
         "TouchTriesOneItem",
-        "util/expiring_map/mod.rs",
+        "util/expiring_map/by_key.rs",
         "if «tried != Some(current.item)» =>",
         "tried.is_none()",
     ),
     // `remove` looks whether there is an entry, and then removes it.
     mutant(
         "RemoveInTwoSteps",
-        "util/expiring_map/mod.rs",
+        "util/expiring_map/by_key.rs",
         "let removed = «shard.items.lock().current.remove(hash, |current| current.has_key(key))»;",
         "{ let item = shard.items.lock().current.find(hash, |current| current.has_key(key))?.item;
         let removed = shard.items.lock().remove_current(hash, item);

@@ -49,10 +49,12 @@ mod sync;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use self::expiring_map::{ExpiredEntries, ExpiringMap, InsertError};
+pub use self::expiring_map::{Cause, ExpiredEntries, ExpiringMap, ExpiringMapBuilder, InsertError};
 #[cfg(feature = "hyper")]
 pub use self::hyper::HyperTimer;
 #[cfg(feature = "tokio")]
 pub use self::idle_io::IdleIo;
 #[cfg(feature = "stream")]
 pub use self::stream::IntervalStream;
+#[doc(no_inline)]
+pub use equivalent::Equivalent;

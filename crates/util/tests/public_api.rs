@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::Builder;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
 use hashed_wheel_util::delay_queue::{self, DelayQueue, Expired};
-use hashed_wheel_util::{ExpiredEntries, ExpiringMap, InsertError};
+use hashed_wheel_util::{Cause, ExpiredEntries, ExpiringMap, ExpiringMapBuilder, InsertError};
 
 #[test]
 fn a_delay_queue_has_these_methods() {
@@ -84,6 +84,8 @@ fn an_expiring_map_has_these_methods() {
     let _: fn(&HashedWheelTimer) -> Map = Map::new;
     let _: fn(&Map, String, u64, Duration) -> Inserted = Map::insert;
     let _: fn(&Map, String, u64, Instant) -> Inserted = Map::insert_at;
+    let _: fn(&Map, String, u64) -> Inserted = Map::put;
+    let _: fn(&Map, &str) -> bool = Map::renew;
     let _: fn(&Map, &str) -> Option<u64> = Map::get;
     let _: fn(&Map, &str, Access) -> Option<()> = Map::with;
     let _: fn(&Map, &str, Duration) -> bool = Map::touch;
@@ -98,6 +100,15 @@ fn an_expiring_map_has_these_methods() {
     let _: fn(&Map) -> usize = Map::clear;
     let _: fn(&Map) -> Vec<(String, u64)> = Map::drain;
     let _: fn(&Map) -> Map = Map::clone;
+
+    type Builder = ExpiringMapBuilder<String, u64>;
+    type Listener = fn(&String, &u64, Cause);
+    let _: fn(&HashedWheelTimer) -> Builder = Map::builder;
+    let _: fn(Builder, Duration) -> Builder = Builder::time_to_live;
+    let _: fn(Builder, Listener) -> Builder = Builder::listener;
+    let _: fn(Builder) -> Map = Builder::build;
+    let _: fn(Builder, Handler) -> Map = Builder::build_with_handler;
+    let _: fn(Builder) -> (Map, ExpiredEntries<String, u64>) = Builder::build_with_receiver;
 }
 
 #[test]
@@ -134,4 +145,6 @@ fn public_types_have_these_traits() {
     is_debug::<DelayQueue<Box<dyn Send>>>();
     is_clone::<DelayQueue<Box<dyn Send>>>();
     is_eq_hash::<delay_queue::Key>();
+    is_eq_hash::<Cause>();
+    is_unwind_safe::<ExpiringMapBuilder<String, u64>>();
 }

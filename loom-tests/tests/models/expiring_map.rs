@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::task::{Context, Poll, Wake, Waker};
 
-use hashed_wheel::util::{ExpiredEntries, ExpiringMap};
+use hashed_wheel::util::{Cause, ExpiredEntries, ExpiringMap};
 
 use super::*;
 
@@ -225,12 +225,29 @@ fn value(name: u8, drops: &Arc<AtomicUsize>) -> Value {
 /// What the handler of a map got.
 type Handled = Arc<Mutex<Vec<u8>>>;
 
-/// Returns a map with values, what its handler got, and how many values were dropped.
-fn values(timer: &HashedWheelTimer) -> (ExpiringMap<u8, Value>, Handled, Arc<AtomicUsize>) {
-    let expired = Handled::default();
-    let handled = Arc::clone(&expired);
-    let handler = move |_, value: Value| handled.lock().unwrap().push(value.name);
-    (ExpiringMap::with_handler(timer, handler), expired, Arc::default())
+/// What the listener of a map was told.
+type Told = Arc<Mutex<Vec<(u8, Cause)>>>;
+
+/// Returns a map with values, what its handler got, what its listener was told, and how many values
+/// were dropped.
+fn values(timer: &HashedWheelTimer) -> (ExpiringMap<u8, Value>, Handled, Told, Arc<AtomicUsize>) {
+    let (expired, told) = (Handled::default(), Told::default());
+    let (handled, tells) = (Arc::clone(&expired), Arc::clone(&told));
+    let map = ExpiringMap::builder(timer)
+        .listener(move |_, value: &Value, cause| tells.lock().unwrap().push((value.name, cause)))
+        .build_with_handler(move |_, value: Value| handled.lock().unwrap().push(value.name));
+    (map, expired, told, Arc::default())
+}
+
+/// Each entry has left the map once, for the cause that says who has its value.
+#[track_caller]
+fn assert_told(told: &Told, ends: &[(&[u8], Cause)]) {
+    let mut told = told.lock().unwrap().clone();
+    for (name, cause) in ends.iter().flat_map(|(names, cause)| names.iter().map(move |name| (name, cause))) {
+        let at = told.iter().position(|end| *end == (*name, *cause));
+        told.remove(at.unwrap_or_else(|| panic!("{name} was not told as {cause:?}: {told:?}")));
+    }
+    assert_eq!(told, []);
 }
 
 /// A map in which the old value is current and due.
@@ -238,17 +255,18 @@ struct Values {
     driven: Driven,
     keyed: ExpiringMap<u8, Value>,
     expired: Handled,
+    told: Told,
     drops: Arc<AtomicUsize>,
 }
 
 impl Values {
     fn with_due_value() -> Self {
         let mut driven = Driven::new();
-        let (keyed, expired, drops) = values(&driven.timer);
+        let (keyed, expired, told, drops) = values(&driven.timer);
         assert!(keyed.insert(7, value(OLD, &drops), TICK).unwrap().is_none());
         driven.driver.turn();
         driven.clock.advance(TICK);
-        Self { driven, keyed, expired, drops }
+        Self { driven, keyed, expired, told, drops }
     }
 }
 
@@ -259,14 +277,16 @@ fn name(value: Option<Value>) -> Vec<u8> {
 #[test]
 fn value_goes_to_remove_or_to_the_handler() {
     explore(Some(4), [mutant("RemovedItemStarts")], || {
-        let Values { driven, keyed, expired, drops } = Values::with_due_value();
+        let Values { driven, keyed, expired, told, drops } = Values::with_due_value();
         let turn = Driven::turn(driven.driver);
         let removed = name(keyed.remove(&7));
         // The timeout of the old value must not take the new one.
         let replaced = name(keyed.insert(7, value(NEW, &drops), TICK * 5).unwrap());
         let (_, _driver) = turn.join().unwrap();
         assert!(replaced.is_empty(), "the key was free");
-        assert_eq!([removed, expired.lock().unwrap().clone()].concat(), [OLD]);
+        let expired = expired.lock().unwrap().clone();
+        assert_eq!([&removed[..], &expired].concat(), [OLD]);
+        assert_told(&told, &[(&removed, Cause::Removed), (&expired, Cause::Expired)]);
         assert_eq!(drops.load(Relaxed), 1);
         assert_eq!(name(keyed.remove(&7)), [NEW]);
         assert_eq!(driven.timer.pending_timeouts(), 0);
@@ -276,12 +296,14 @@ fn value_goes_to_remove_or_to_the_handler() {
 #[test]
 fn value_goes_to_insert_or_to_the_handler() {
     explore(bound(3, Some(4)), [mutant("RemovedItemStarts")], || {
-        let Values { driven, keyed, expired, drops } = Values::with_due_value();
+        let Values { driven, keyed, expired, told, drops } = Values::with_due_value();
         let turn = Driven::turn(driven.driver);
         let replaced = name(keyed.insert(7, value(NEW, &drops), TICK * 5).unwrap());
         let touched = keyed.touch(&7, TICK * 6);
         let (_, _driver) = turn.join().unwrap();
-        assert_eq!([replaced, expired.lock().unwrap().clone()].concat(), [OLD]);
+        let expired = expired.lock().unwrap().clone();
+        assert_eq!([&replaced[..], &expired].concat(), [OLD]);
+        assert_told(&told, &[(&replaced, Cause::Replaced), (&expired, Cause::Expired)]);
         assert!(touched && keyed.with(&7, |value| value.name) == Some(NEW));
         assert_eq!(keyed.clear(), 1);
         assert_eq!(drops.load(Relaxed), 2);
@@ -294,7 +316,7 @@ fn value_goes_to_insert_or_to_the_handler() {
 fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
     explore(Some(3), [mutant("TouchTriesOneItem")], || {
         let mut driven = Driven::new();
-        let (keyed, expired, drops) = values(&driven.timer);
+        let (keyed, expired, told, drops) = values(&driven.timer);
         assert!(keyed.insert(7, value(OLD, &drops), TICK * 5).unwrap().is_none());
         let other = keyed.clone();
         let new = value(NEW, &drops);
@@ -306,16 +328,17 @@ fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
         driven.clock.advance(TICK * 9);
         assert_eq!(driven.driver.turn(), 1);
         assert_eq!((expired.lock().unwrap().clone(), drops.load(Relaxed)), (vec![NEW], 2));
+        assert_told(&told, &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)]);
     });
 }
 
 /// The timeout may expire before `insert` goes on, and replaces the old value in its place.
 #[test]
 fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
-    explore(Some(3), [mutant("StartLosesReplaced")], || {
+    explore(Some(3), [mutant("StartLosesReplaced"), mutant("EarlyReplacementIsNotTold")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-        let (keyed, expired, drops) = values(&timer);
+        let (keyed, expired, told, drops) = values(&timer);
         keyed.insert(7, value(OLD, &drops), TICK * 9).unwrap();
         driver.turn();
         let turn = thread::spawn(move || {
@@ -328,6 +351,7 @@ fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
         clock.0.fetch_add(2, AcqRel);
         driver.turn();
         assert_eq!((replaced, expired.lock().unwrap().clone()), (vec![OLD], vec![NEW]));
+        assert_told(&told, &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)]);
         assert_eq!((drops.load(Relaxed), keyed.len(), timer.pending_timeouts()), (2, 0, 0));
     });
 }
@@ -335,7 +359,7 @@ fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
 #[test]
 fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
     explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
-        let Values { driven, keyed, expired, drops } = Values::with_due_value();
+        let Values { driven, keyed, expired, told, drops } = Values::with_due_value();
         let Driven { timer, driver: _driver, .. } = driven;
         let stop = thread::spawn(move || timer.stop().len());
         let result = keyed.insert(7, value(NEW, &drops), TICK);
@@ -344,6 +368,8 @@ fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
             Ok(replaced) => assert!(replaced.as_ref().is_none_or(|value| value.name == OLD)),
             Err(rejected) => assert_eq!((rejected.key, rejected.value.name), (7, NEW)),
         }
+        let replaced = if let Ok(Some(_)) = result { vec![OLD] } else { vec![] };
+        assert_told(&told, &[(&replaced, Cause::Replaced)]);
         drop(result);
         assert_eq!(drops.load(Relaxed), 2, "each value came out, or was dropped by `stop`");
         assert!(keyed.is_empty() && expired.lock().unwrap().is_empty());

@@ -15,6 +15,10 @@ impl<K, V> Entry<K, V> {
         &self.0.0
     }
 
+    pub(super) fn value(&self) -> &V {
+        &self.0.1
+    }
+
     pub(super) fn parts(&mut self) -> (&K, &mut V) {
         let (key, value) = &mut *self.0;
         (key, value)

@@ -11,9 +11,9 @@
 //! | – | pending | `arm`, before the timeout exists |
 //! | pending | current | `arm`, once the timeout exists; removes the item that was current |
 //! | pending | started | the timeout, if it expires before `arm` goes on; removes the item that was current in place of `arm` |
-//! | pending | ended | the timeout: rejected, cancelled by `stop`, or dropped by the executor. `arm` takes the value |
+//! | pending | ended | the timeout: rejected, cancelled by `stop` or `cancel_all`, or dropped by the executor. `arm` takes the value |
 //! | current | started | the timeout: its task has the value |
-//! | current | dropped | the timeout: cancelled by `stop`, or dropped by the executor |
+//! | current | dropped | the timeout: cancelled by `stop` or `cancel_all`, or dropped by the executor |
 //! | current | replaced, removed | `arm`, `remove`, `retain`, `clear`, the drop of the map: they have the value |
 //!
 //! A timeout that expires and finds its item in neither place is too late: it does not run the
@@ -21,19 +21,21 @@
 //! or waits in an executor's queue already. And no item is left behind: however the timeout ends,
 //! it starts or drops the [`Registration`] in its task, and that removes the item.
 //!
-//! With a lock held, no user code runs except the keys' `Eq` and `Clone`, and the closures of
-//! `with` and `retain`. Each of these may panic. The items stay where they are until it has
-//! returned, so its panic drops no item under the lock. The timer, which calls the clock and the
-//! waker, is called without a lock. Removed items are dropped after the lock is released.
+//! With a lock held, no user code runs except the keys' `Eq` or `Equivalent`, `Clone` of keys in
+//! `keys` and of values in `get`, and the closures of `with` and `retain`. Each of these may panic.
+//! The items stay where they are until it has returned, so its panic drops no item under the lock.
+//! The timer, which calls the clock and the waker, is called without a lock. The listener is told
+//! of removed items, and they are dropped, after the lock is released.
 
-use std::borrow::Borrow;
 use std::mem;
 
+use equivalent::Equivalent;
 use hashed_wheel::{NewTimeoutError, Timeout, TimerTask};
 
+use super::cause::Cause;
 use super::entry::Entry;
 use super::error::InsertError;
-use super::expired::OnExpired;
+use super::output::Output;
 use super::table::Table;
 use crate::sync::{Arc, Mutex};
 
@@ -43,7 +45,7 @@ use crate::sync::{Arc, Mutex};
 pub(super) struct Shard<K, V> {
     pub(super) items: Mutex<Items<K, V>>,
     /// Here, because the task of an item has its shard anyway.
-    pub(super) on_expired: Arc<OnExpired<K, V>>,
+    pub(super) output: Arc<Output<K, V>>,
 }
 
 /// The items of one shard.
@@ -76,10 +78,10 @@ pub(super) struct Current<K, V> {
 }
 
 impl<K, V> Shard<K, V> {
-    pub(super) fn new(on_expired: Arc<OnExpired<K, V>>) -> Self {
+    pub(super) fn new(output: Arc<Output<K, V>>) -> Self {
         let pending = PendingItems { next: 0, items: Vec::new() };
         let items = Items { pending, current: Table::new() };
-        Self { items: Mutex::new(items), on_expired }
+        Self { items: Mutex::new(items), output }
     }
 }
 
@@ -111,21 +113,17 @@ impl<K, V> Items<K, V> {
 
 impl<K, V> Current<K, V> {
     /// Whether the item is under this key.
-    pub(super) fn has_key<Q>(&self, key: &Q) -> bool
-    where
-        Q: Eq + ?Sized,
-        K: Borrow<Q>,
-    {
-        self.entry.key().borrow() == key
+    pub(super) fn has_key(&self, key: &(impl Equivalent<K> + ?Sized)) -> bool {
+        key.equivalent(self.entry.key())
     }
 
     /// Cancels the timeout of an item that was removed, and returns its value. Must be called
     /// without a lock held.
-    pub(super) fn cancel(self) -> V {
+    pub(super) fn end(self, output: &Output<K, V>, cause: Cause) -> V {
         // If the timeout has expired already, its registration finds the item removed and does not
         // run the task.
         self.timeout.cancel();
-        self.entry.into_value()
+        output.value_of(self.entry, cause)
     }
 }
 
@@ -133,7 +131,13 @@ impl<K, V> Current<K, V> {
 pub(super) struct Removed<K, V>(pub(super) Vec<Current<K, V>>);
 
 impl<K, V> Removed<K, V> {
-    pub(super) fn cancel(&self) {
+    /// Cancels their timeouts, and tells the listener. Must be called without a lock held.
+    pub(super) fn end(&self, output: &Output<K, V>) {
+        self.cancel();
+        self.0.iter().for_each(|current| output.tell(&current.entry, Cause::Removed));
+    }
+
+    fn cancel(&self) {
         self.0.iter().for_each(|current| _ = current.timeout.cancel());
     }
 }
@@ -189,7 +193,7 @@ impl<K: Eq, V> Arming<'_, K, V> {
             PendingState::Started(replaced) => {
                 let replaced = replaced.take();
                 drop(items);
-                return replaced.map(Entry::into_value);
+                return replaced.map(|old| self.shard.output.value_of(old, Cause::Replaced));
             }
             PendingState::Armed { entry, has_ended } if !*has_ended => {
                 let key = entry.key();
@@ -203,7 +207,7 @@ impl<K: Eq, V> Arming<'_, K, V> {
             PendingState::Armed { entry, .. } => current.remove(hash, |current| current.has_key(entry.key())),
         };
         drop(items);
-        replaced.map(Current::cancel)
+        replaced.map(|old| old.end(&self.shard.output, Cause::Replaced))
     }
 }
 
@@ -309,7 +313,7 @@ where
 
     fn run(mut self, _: &Timeout) {
         if let Some((entry, shard)) = self.0.start() {
-            shard.on_expired.call(entry);
+            shard.output.expire(entry);
         }
     }
 }

@@ -1,14 +1,13 @@
 //! A map in which each entry has a task of its own, and a model of maps.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-use hashed_wheel_util::ExpiringMap;
+use hashed_wheel_util::{Equivalent, ExpiringMap};
 
 type Task<K> = Box<dyn FnOnce(K) + Send>;
 
@@ -39,8 +38,7 @@ impl<K: Hash + Eq + Send + 'static> Tasks<K> {
 
     pub fn cancel<Q>(&self, key: &Q) -> bool
     where
-        Q: Hash + Eq + ?Sized,
-        K: Borrow<Q>,
+        Q: Hash + Equivalent<K> + ?Sized,
     {
         self.remove(key).is_some()
     }

@@ -1,0 +1,171 @@
+//! Calls that concern all entries of a map.
+
+use std::mem;
+
+use super::ExpiringMap;
+use super::items::Removed;
+
+impl<K, V> ExpiringMap<K, V> {
+    /// Returns how many entries there are.
+    ///
+    /// While other threads use the map, this is not necessarily the number at any one moment.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let sessions = ExpiringMap::new(&HashedWheelTimer::default());
+    /// sessions.insert("ada", 17, Duration::from_secs(30))?;
+    /// sessions.insert("ada", 17, Duration::from_secs(60))?;
+    /// assert_eq!(sessions.len(), 1);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.owner.shards.iter().map(|shard| shard.items.lock().current.len()).sum()
+    }
+
+    /// Returns whether there is no entry. See [`len`](Self::len).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let sessions = ExpiringMap::new(&HashedWheelTimer::default());
+    /// assert!(sessions.is_empty());
+    /// sessions.insert("ada", 17, Duration::from_secs(30))?;
+    /// assert!(!sessions.is_empty());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the keys that have an entry, in no particular order.
+    ///
+    /// It takes one lock after the other, and clones the keys under it. While other threads use the
+    /// map, these are not necessarily the keys at any one moment.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let sessions = ExpiringMap::new(&HashedWheelTimer::default());
+    /// sessions.insert("ada", 17, Duration::from_secs(30))?;
+    /// assert_eq!(sessions.keys(), ["ada"]);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn keys(&self) -> Vec<K>
+    where
+        K: Clone,
+    {
+        let mut keys = Vec::new();
+        for shard in &self.owner.shards {
+            keys.extend(shard.items.lock().current.items().map(|current| current.entry.key().clone()));
+        }
+        keys
+    }
+
+    /// Ends all entries, and drops their values. Returns how many there were.
+    ///
+    /// An entry that another thread makes meanwhile may stay. The call does not wait for a handler
+    /// that has begun.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// # let sessions = ExpiringMap::new(&timer);
+    /// sessions.insert("ada", 17, Duration::from_secs(30))?;
+    /// sessions.insert("grace", 17, Duration::from_secs(30))?;
+    /// assert_eq!(sessions.clear(), 2);
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn clear(&self) -> usize {
+        let all = self.take_all();
+        all.0.len()
+    }
+
+    /// Removes all entries, cancels their timeouts, and returns them, in no particular order.
+    /// `HashMap::drain`.
+    ///
+    /// An entry that another thread makes meanwhile may stay.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// # let sessions = ExpiringMap::with_handler(&timer, |_: &str, _: u64| ());
+    /// sessions.insert("ada", 17, Duration::from_secs(30))?;
+    /// assert_eq!(sessions.drain(), [("ada", 17)]);
+    /// assert!(sessions.is_empty());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn drain(&self) -> Vec<(K, V)> {
+        let mut all = self.take_all();
+        mem::take(&mut all.0).into_iter().map(|current| current.entry.into_pair()).collect()
+    }
+
+    /// Keeps the entries for which `keep` returns true. Removes the others, cancels their timeouts,
+    /// and drops their values. `HashMap::retain`.
+    ///
+    /// It takes one lock after the other. `keep` runs under the lock: it should be short and must
+    /// not use the map, which can deadlock. To have the values that are removed, move them out
+    /// through the `&mut V`.
+    ///
+    /// If `keep` panics, the entries under locks that it has not left stay.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use hashed_wheel_util::ExpiringMap;
+    /// # use std::time::Duration;
+    /// # let timer = HashedWheelTimer::default();
+    /// # let sessions = ExpiringMap::with_handler(&timer, |_: u32, _: &str| ());
+    /// sessions.insert(1, "10.0.0.7", Duration::from_secs(30))?;
+    /// sessions.insert(2, "192.168.0.7", Duration::from_secs(30))?;
+    /// sessions.retain(|_, ip| ip.starts_with("10."));
+    /// assert_eq!(sessions.keys(), [1]);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        for shard in &self.owner.shards {
+            // Declared before the guard, so that keys and values are dropped without the lock.
+            let mut removed = Removed(Vec::new());
+            let mut rejected = Vec::new();
+            let mut items = shard.items.lock();
+            for current in items.current.items_mut() {
+                let place = (current.hash, current.item);
+                let (key, value) = current.entry.parts();
+                if !keep(key, value) {
+                    rejected.push(place);
+                }
+            }
+            removed.0.extend(rejected.iter().filter_map(|&(hash, item)| items.remove_current(hash, item)));
+            drop(items);
+            removed.end(&self.owner.output);
+        }
+    }
+
+    fn take_all(&self) -> Removed<K, V> {
+        let all = self.owner.take_all();
+        all.end(&self.owner.output);
+        all
+    }
+}
