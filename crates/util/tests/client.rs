@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use common::{ends, ms};
 use hashed_wheel::{Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError};
-use hashed_wheel_util::client::{Budget, CallError, Client, Policy, Reason};
+use hashed_wheel_util::client::{Budget, CallError, Client, Jitter, Policy, Reason};
 
 fn policy(retries: u32) -> Policy {
-    let mut policy = Policy::new(ms(1_000));
-    policy.attempt_timeout = Some(ms(300));
-    policy.retries = retries;
-    policy.hedge_after = Some(ms(50));
-    policy
+    with_deadline(ms(1_000), retries)
+}
+
+fn with_deadline(deadline: Duration, retries: u32) -> Policy {
+    Policy::new(deadline).attempt_timeout(ms(300)).retries(retries).hedge_after(ms(50))
 }
 
 type Answer = Result<&'static str, &'static str>;
@@ -154,9 +154,7 @@ fn call_to_a_silent_server_ends_after_the_last_attempt_or_at_the_deadline() {
     assert_eq!(reasons, [Reason::First, Reason::Hedge, Reason::Retry, Reason::Hedge]);
 
     // Without pauses: a pause that lasts until the deadline would end the call before it.
-    let mut policy = policy(9);
-    policy.backoff = Duration::ZERO;
-    let mut test = Test::new(policy);
+    let mut test = Test::new(policy(9).backoff(Duration::ZERO));
     let (end, took) = test.call(|_, _| pending());
     assert!(matches!(end, Err(CallError::Deadline)));
     assert_eq!(took, ms(1_000));
@@ -188,9 +186,7 @@ fn budget_limits_requests_to_a_failing_server() {
 fn deadline_ends_retries_that_never_wait() {
     let end = ends(|| {
         let timer = HashedWheelTimer::new(ms(1), 64);
-        let mut policy = Policy::new(ms(20));
-        policy.retries = u32::MAX;
-        policy.backoff = Duration::ZERO;
+        let policy = Policy::new(ms(20)).retries(u32::MAX).backoff(Duration::ZERO);
         let client = Client::with_budget(&timer, policy, Budget::new(0, 0));
         let call = pin!(client.call(|_| async { Err::<(), _>(()) }));
         call.poll(&mut Context::from_waker(Waker::noop()))
@@ -200,11 +196,7 @@ fn deadline_ends_retries_that_never_wait() {
 
 #[test]
 fn retry_that_does_not_fit_before_the_deadline_is_not_paid_for() {
-    let mut policy = policy(5);
-    policy.deadline = ms(1);
-    policy.backoff = Duration::MAX;
-    policy.max_backoff = Duration::MAX;
-    let mut test = Test::new(policy);
+    let mut test = Test::new(with_deadline(ms(1), 5).backoff(Duration::MAX).max_backoff(Duration::MAX));
     // The pause is random: one of a millisecond or less is rare.
     let (end, took) = test.call(|_, _| async { Err("broken") });
     assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
@@ -213,9 +205,7 @@ fn retry_that_does_not_fit_before_the_deadline_is_not_paid_for() {
 
 #[test]
 fn budget_without_a_reserve_earns_retries() {
-    let mut policy = policy(1);
-    policy.backoff = Duration::ZERO;
-    let mut test = Test::with_budget(policy, Budget::new(0, 5));
+    let mut test = Test::with_budget(policy(1).backoff(Duration::ZERO), Budget::new(0, 5));
     for _ in 0..100 {
         test.call(|_, _| async { Err("broken") }).0.unwrap_err();
     }
@@ -239,10 +229,7 @@ fn stopped_timer_is_an_error() {
 
 #[test]
 fn pause_doubles_up_to_its_limit() {
-    let mut policy = policy(50);
-    policy.deadline = Duration::MAX;
-    policy.max_backoff = ms(150);
-    let mut test = Test::new(policy);
+    let mut test = Test::new(with_deadline(Duration::MAX, 50).max_backoff(ms(150)));
     let (end, took) = test.call(|_, timer| after(timer, 10, Err("no")));
     assert!(matches!(end, Err(CallError::Failed("no"))));
     let sent = test.sent.take();
@@ -288,9 +275,7 @@ fn budget_without_a_price_is_unlimited() {
 /// Polls a call once whose requests fail at once. Returns the result, and how many were sent.
 fn failing_call(retries: u32, budget: Budget) -> (Poll<Result<(), CallError<&'static str>>>, usize) {
     let (timer, _driver) = HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().unwrap();
-    let mut policy = Policy::new(ms(1_000));
-    policy.retries = retries;
-    policy.backoff = Duration::ZERO;
+    let policy = Policy::new(ms(1_000)).retries(retries).backoff(Duration::ZERO);
     let client = Client::with_budget(&timer, policy, budget);
     let sent = std::cell::Cell::new(0);
     let call = pin!(client.call(|_| {
@@ -303,15 +288,98 @@ fn failing_call(retries: u32, budget: Budget) -> (Poll<Result<(), CallError<&'st
 
 #[test]
 fn pause_that_lasts_until_the_deadline_is_not_begun() {
-    let mut policy = Policy::new(Duration::from_nanos(1));
     // A pause is zero or one nanosecond. At the first one that is not zero the call ends.
-    policy.backoff = Duration::from_nanos(1);
-    policy.max_backoff = Duration::from_nanos(1);
-    policy.retries = u32::MAX;
-    let mut test = Test::new(policy);
+    let nano = Duration::from_nanos(1);
+    let mut test = Test::new(Policy::new(nano).backoff(nano).max_backoff(nano).retries(u32::MAX));
     let (end, took) = test.call(|_, _| async { Err("broken") });
     assert!(matches!(end, Err(CallError::Failed("broken"))), "{end:?}");
     assert_eq!(took, ms(0));
+}
+
+/// The pauses before six retries, whose maxima are 100, 200, 400, 800, 1 000 and 1 000 ms.
+fn pauses(jitter: Jitter) -> Vec<Duration> {
+    let policy = Policy::new(Duration::MAX).retries(6).max_backoff(ms(1_000)).jitter(jitter);
+    let mut test = Test::new(policy);
+    test.call(|_, _| async { Err("broken") }).0.unwrap_err();
+    test.sent.take().windows(2).map(|pair| pair[1].1 - pair[0].1).collect()
+}
+
+#[test]
+fn jitter_says_how_random_the_pauses_are() {
+    let maxima = [100, 200, 400, 800, 1_000, 1_000].map(ms);
+    // The timer wakes at its ticks, at most one later.
+    assert_eq!(pauses(Jitter::None), maxima);
+    for _ in 0..50 {
+        let equal = pauses(Jitter::Equal);
+        assert!(
+            equal.iter().zip(maxima).all(|(pause, max)| (max / 2..=max + ms(1)).contains(pause)),
+            "{equal:?}"
+        );
+    }
+    let mut is_short = false;
+    for _ in 0..50 {
+        let full = pauses(Jitter::default());
+        assert!(full.iter().zip(maxima).all(|(pause, max)| *pause <= max + ms(1)), "{full:?}");
+        is_short |= full.iter().zip(maxima).any(|(pause, max)| *pause < max / 2);
+    }
+    // 300 pauses are all in the upper half with a probability of 2 to the power of -300.
+    assert!(is_short);
+}
+
+#[test]
+fn only_the_errors_of_the_predicate_are_retried() {
+    let mut test = Test::new(policy(5));
+    let policy = Policy::new(ms(1_000)).attempt_timeout(ms(100)).retries(5).backoff(Duration::ZERO);
+    let client = Client::new(&test.timer, policy.retry_if(|error: &u16| *error >= 500));
+    let sent = std::cell::Cell::new(0);
+    let call = pin!(client.call(|_| {
+        sent.set(sent.get() + 1);
+        let number = sent.get();
+        async move {
+            match number {
+                1 => Err(503_u16),
+                // An attempt that has timed out is retried.
+                2 => pending().await,
+                3 => Err(404),
+                _ => Ok(()),
+            }
+        }
+    }));
+    let end = drive(&test.clock, &mut test.driver, call);
+    assert!(matches!(end, Err(CallError::Failed(404))), "{end:?}");
+    assert_eq!(sent.get(), 3);
+    assert_eq!(format!("{:?}", client).matches("Policy { deadline: 1s").count(), 1);
+}
+
+#[test]
+fn call_until_ends_at_the_earlier_deadline() {
+    let mut test = Test::new(policy(9).backoff(Duration::ZERO));
+    let mut call = |ahead: Duration| {
+        let began = test.clock.now();
+        let sent = std::cell::Cell::new(0);
+        let deadline = test.timer.now() + ahead;
+        let call = pin!(test.client.call_until(deadline, |_| {
+            sent.set(sent.get() + 1);
+            pending::<Answer>()
+        }));
+        let end = drive(&test.clock, &mut test.driver, call);
+        assert!(matches!(end, Err(CallError::Deadline)), "{end:?}");
+        (test.clock.now() - began, sent.get())
+    };
+    // Each attempt takes 300 ms, and has a hedge.
+    assert_eq!(call(ms(400)), (ms(400), 4));
+    assert_eq!(call(ms(5_000)), (ms(1_000), 8), "the deadline of the policy is earlier");
+    assert_eq!(call(Duration::ZERO), (ms(0), 0), "nothing is sent");
+
+    // The pause of a retry does not last beyond the deadline of the call.
+    let test = Test::new(Policy::new(Duration::MAX).retries(1).backoff(ms(50)).jitter(Jitter::None));
+    let until = |ahead| {
+        let call =
+            pin!(test.client.call_until(test.timer.now() + ahead, |_| async { Err::<(), _>("broken") }));
+        call.poll(&mut Context::from_waker(Waker::noop()))
+    };
+    assert!(matches!(until(ms(50)), Poll::Ready(Err(CallError::Failed("broken")))));
+    assert!(until(ms(51)).is_pending());
 }
 
 #[test]

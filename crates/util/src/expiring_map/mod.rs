@@ -8,6 +8,7 @@ mod error;
 mod items;
 mod output;
 mod receiver;
+mod room;
 mod table;
 mod whole;
 
@@ -325,7 +326,7 @@ impl<K, V> fmt::Debug for ExpiringMap<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expiring_map::table::MAX_IDLE;
+    use crate::expiring_map::room::MAX_IDLE;
     use hashed_wheel::ManualClock;
 
     #[test]

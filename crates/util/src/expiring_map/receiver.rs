@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::{fmt, mem};
 
 use super::entry::Entry;
+use super::room::smaller_room;
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The expired entries of an [`ExpiringMap`](crate::ExpiringMap):
@@ -31,6 +32,30 @@ struct State<K, V> {
     /// The waker of the last poll that found no entry.
     waker: Option<Waker>,
     is_closed: bool,
+}
+
+impl<K, V> State<K, V> {
+    /// Removes the first entry.
+    fn pop(&mut self) -> Option<Entry<K, V>> {
+        let entry = self.entries.pop_front()?;
+        self.free_room();
+        Some(entry)
+    }
+
+    /// Removes the first entries, at most `limit`.
+    fn pop_many(&mut self, limit: usize) -> Vec<Entry<K, V>> {
+        let count = self.entries.len().min(limit);
+        let entries = self.entries.drain(..count).collect();
+        self.free_room();
+        entries
+    }
+
+    /// Frees room that is not needed. After a burst it would stay for as long as the receiver.
+    fn free_room(&mut self) {
+        if let Some(room) = smaller_room(self.entries.len(), self.entries.capacity()) {
+            self.entries.shrink_to(room);
+        }
+    }
 }
 
 pub(super) fn channel<K, V>() -> (Sender<K, V>, ExpiredEntries<K, V>) {
@@ -134,11 +159,7 @@ impl<K, V> ExpiredEntries<K, V> {
         let Some(first) = ready!(self.poll_recv(context)) else { return Poll::Ready(0) };
         buffer.push(first);
         // Taken first: a large value is moved without the lock, which the worker may want.
-        let more: Vec<_> = {
-            let mut state = self.queue.lock();
-            let count = state.entries.len().min(limit - 1);
-            state.entries.drain(..count).collect()
-        };
+        let more = self.queue.lock().pop_many(limit - 1);
         let count = 1 + more.len();
         buffer.extend(more.into_iter().map(Entry::into_pair));
         Poll::Ready(count)
@@ -154,7 +175,9 @@ impl<K, V> ExpiredEntries<K, V> {
         let mut waker = None;
         loop {
             let mut state = self.queue.lock();
-            if let Some(entry) = state.entries.pop_front() {
+            if let Some(entry) = state.pop() {
+                // Release the lock first, because a large entry takes time to move.
+                drop(state);
                 return Poll::Ready(Some(entry.into_pair()));
             }
             if state.is_closed {
@@ -185,5 +208,28 @@ impl<K, V> fmt::Debug for ExpiredEntries<K, V> {
         f.debug_struct("ExpiredEntries")
             .field("len", &self.queue.lock().entries.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expiring_map::room::MAX_IDLE;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
+    fn a_receiver_frees_its_room_after_a_burst() {
+        const ENTRIES: usize = 50_000;
+        let (sender, mut expired) = channel();
+        let mut context = Context::from_waker(Waker::noop());
+        let room = |expired: &ExpiredEntries<_, _>| expired.queue.lock().entries.capacity();
+        for limit in [1, 7, ENTRIES] {
+            (0..ENTRIES).for_each(|key| sender.send(Entry::new(key, ())));
+            assert!(room(&expired) >= ENTRIES);
+            let mut all = Vec::new();
+            while expired.poll_recv_many(&mut context, &mut all, limit).is_ready() {}
+            assert!(all.iter().map(|(key, ())| *key).eq(0..ENTRIES));
+            assert!(room(&expired) <= MAX_IDLE, "room for {}", room(&expired));
+        }
     }
 }

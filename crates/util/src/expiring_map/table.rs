@@ -7,11 +7,7 @@
 use hashbrown::HashTable;
 
 use super::items::Current;
-
-/// The table shrinks if it has room for more items than this, and for this many times the items
-/// that it has.
-pub(super) const MAX_IDLE: usize = 64;
-const MAX_ROOM: usize = 8;
+use super::room::smaller_room;
 
 pub(super) struct Table<K, V>(HashTable<Current<K, V>>);
 
@@ -49,9 +45,8 @@ impl<K, V> Table<K, V> {
         test: impl Fn(&Current<K, V>) -> bool,
     ) -> Option<Current<K, V>> {
         let (removed, _) = self.0.find_entry(hash, test).ok()?.remove();
-        // Most of the room was removed since the table grew, so the cost per removal is constant.
-        if has_idle_room(self.len(), self.room()) {
-            self.0.shrink_to(2 * self.len(), |item| item.hash);
+        if let Some(room) = smaller_room(self.len(), self.room()) {
+            self.0.shrink_to(room, |item| item.hash);
         }
         Some(removed)
     }
@@ -71,21 +66,5 @@ impl<K, V> Table<K, V> {
     /// Returns for how many items there is room.
     pub(super) fn room(&self) -> usize {
         self.0.capacity()
-    }
-}
-
-fn has_idle_room(count: usize, room: usize) -> bool {
-    room > MAX_IDLE && count < room / MAX_ROOM
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_small_table_keeps_its_room() {
-        assert!(!has_idle_room(0, MAX_IDLE) && has_idle_room(0, MAX_IDLE + 1));
-        let room = MAX_ROOM * MAX_IDLE;
-        assert!(has_idle_room(MAX_IDLE - 1, room) && !has_idle_room(MAX_IDLE, room));
     }
 }

@@ -33,10 +33,9 @@ use clap::{CommandFactory, Parser};
 use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
 use hashed_wheel_examples::{Verdict, rounded};
-use hashed_wheel_util::client::Policy;
 use indicatif::HumanCount;
 
-use crate::trial::{CALLS_PER_RETRY, Load, Outcome, RESERVE};
+use crate::trial::{CALLS_PER_RETRY, Limits, Load, Outcome, RESERVE};
 
 /// The limit for one attempt.
 const ATTEMPT: Duration = Duration::from_millis(250);
@@ -112,20 +111,17 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> io::Result<Verdict> {
     let Options { calls, callers, deadline, seed, repeat_writes, .. } = *options;
     let load = Load { calls, callers, seed, repeat_writes };
-    let mut policy = Policy::new(deadline);
-    policy.attempt_timeout = Some(ATTEMPT);
-    policy.retries = 2;
-    policy.backoff = Duration::from_millis(20);
+    let limits = Limits { deadline, attempt: ATTEMPT, retries: 2, hedge_after: None };
     println!(
         "{} calls by {callers} callers, each with a deadline of {deadline:?}; twice (seed {seed}).",
         count(calls.into())
     );
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
-    let plain = runtime.block_on(trial::run(load, policy, &options.top))?;
+    let plain = runtime.block_on(trial::run(load, limits, &options.top))?;
     let measured = plain.counts.quantile(0.95).min(ATTEMPT / 2);
     let hedge_after = options.hedge_after.unwrap_or(measured);
-    policy.hedge_after = Some(hedge_after);
-    let hedged = runtime.block_on(trial::run(load, policy, &options.top))?;
+    let limits = Limits { hedge_after: Some(hedge_after), ..limits };
+    let hedged = runtime.block_on(trial::run(load, limits, &options.top))?;
 
     println!("\n{:<24}{:>12}{:>12}", "hedges after", "never", rounded(hedge_after, 1));
     let row = |name, value: fn(&Outcome) -> String| {

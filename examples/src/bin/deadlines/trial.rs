@@ -72,9 +72,29 @@ impl Counts {
     }
 }
 
+/// The policy of the calls, which the checks of their results know too.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) deadline: Duration,
+    pub(crate) attempt: Duration,
+    pub(crate) retries: u32,
+    pub(crate) hedge_after: Option<Duration>,
+}
+
+impl Limits {
+    fn policy(self) -> Policy {
+        let Self { deadline, attempt, retries, hedge_after } = self;
+        Policy::new(deadline)
+            .attempt_timeout(attempt)
+            .retries(retries)
+            .backoff(Duration::from_millis(20))
+            .hedge_after(hedge_after)
+    }
+}
+
 struct Trial {
     load: Load,
-    policy: Policy,
+    limits: Limits,
     client: Client,
     address: SocketAddr,
     next: AtomicU32,
@@ -82,13 +102,13 @@ struct Trial {
 }
 
 /// Makes all calls over real sockets.
-pub(crate) async fn run(load: Load, policy: Policy, top: &Top) -> io::Result<Outcome> {
+pub(crate) async fn run(load: Load, limits: Limits, top: &Top) -> io::Result<Outcome> {
     let (server, address) = Server::start(load.seed).await?;
     let [timer, pausing] = [(); 2].map(|()| HashedWheelTimer::new(Duration::from_millis(1), 512));
     top.watch("calls", &timer);
-    let client = Client::with_budget(&timer, policy, Budget::new(RESERVE, CALLS_PER_RETRY));
+    let client = Client::with_budget(&timer, limits.policy(), Budget::new(RESERVE, CALLS_PER_RETRY));
     let trial =
-        Arc::new(Trial { load, policy, client, address, next: AtomicU32::new(0), counts: Mutex::default() });
+        Arc::new(Trial { load, limits, client, address, next: AtomicU32::new(0), counts: Mutex::default() });
     let callers: Vec<_> = (0..load.callers)
         .map(|caller| {
             let (trial, pausing) = (Arc::clone(&trial), pausing.clone());
@@ -119,7 +139,7 @@ pub(crate) async fn run(load: Load, policy: Policy, top: &Top) -> io::Result<Out
 impl Trial {
     /// Makes one call and checks it.
     async fn call(&self, id: u32) {
-        let (policy, address) = (self.policy, self.address);
+        let (limits, address) = (self.limits, self.address);
         let is_write = id % 10 == 0;
         let is_repeatable = !is_write || self.load.repeat_writes;
         let mut sent = Vec::new();
@@ -138,7 +158,7 @@ impl Trial {
 
         let count = |kind| sent.iter().filter(|(reason, _)| *reason == kind).count() as u64;
         let (retries, hedges) = (count(Reason::Retry), count(Reason::Hedge));
-        let was_last = !is_repeatable || retries == u64::from(policy.retries);
+        let was_last = !is_repeatable || retries == u64::from(limits.retries);
         let counts = &mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.repeatable += u64::from(is_repeatable);
         counts.retries += retries;
@@ -148,7 +168,7 @@ impl Trial {
                 counts.wrong.push(format!("call {id}, after {took:.1?}: {failure}"));
             }
         };
-        let after = policy.hedge_after.unwrap_or(Duration::MAX);
+        let after = limits.hedge_after.unwrap_or(Duration::MAX);
         expect(
             sent.windows(2).all(|pair| pair[1].0 != Reason::Hedge || pair[1].1 - pair[0].1 >= after),
             "a hedge came early",
@@ -166,16 +186,14 @@ impl Trial {
                 }
             }
             Err(CallError::Deadline) => {
-                expect(took >= policy.deadline, "failed before the deadline");
+                expect(took >= limits.deadline, "failed before the deadline");
                 counts.deadlines += 1;
-                counts.lateness.record(took.saturating_sub(policy.deadline));
+                counts.lateness.record(took.saturating_sub(limits.deadline));
             }
             Err(CallError::AttemptTimeout) => {
                 let last = sent.iter().rfind(|(reason, _)| *reason != Reason::Hedge);
                 expect(
-                    last.is_some_and(|(_, sent)| {
-                        began + took >= *sent + policy.attempt_timeout.unwrap_or_default()
-                    }),
+                    last.is_some_and(|(_, sent)| began + took >= *sent + limits.attempt),
                     "an attempt timed out too early",
                 );
                 counts.unanswered += 1;

@@ -1,0 +1,232 @@
+//! How long a client waits, and how often it repeats a request.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use crate::deadlines::nanos;
+
+/// How long a [`Client`](super::Client) waits, and how often it repeats a request.
+///
+/// `R` says which errors are retried: [`AllErrors`], or the function of
+/// [`retry_if`](Self::retry_if).
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::client::Policy;
+/// use std::io::{Error, ErrorKind};
+/// use std::time::Duration;
+///
+/// let policy = Policy::new(Duration::from_secs(1))
+///     .attempt_timeout(Duration::from_millis(300))
+///     .retries(2)
+///     .retry_if(|error: &Error| error.kind() != ErrorKind::PermissionDenied)
+///     .hedge_after(Duration::from_millis(50));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use = "a policy does nothing until a client has it"]
+pub struct Policy<R = AllErrors> {
+    pub(super) deadline: Duration,
+    pub(super) attempt_timeout: Option<Duration>,
+    pub(super) retries: u32,
+    pub(super) hedge_after: Option<Duration>,
+    pub(super) retry: R,
+    backoff: Duration,
+    max_backoff: Duration,
+    jitter: Jitter,
+}
+
+/// Says which errors a [`Client`](super::Client) retries: implemented by each function from `&E` to
+/// `bool`, and by [`AllErrors`]. See [`Policy::retry_if`].
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::client::Retry;
+///
+/// struct Only(u16);
+///
+/// impl Retry<u16> for Only {
+///     fn retries(&self, status: &u16) -> bool {
+///         *status == self.0
+///     }
+/// }
+/// assert!(Only(503).retries(&503) && !Only(503).retries(&404));
+/// ```
+pub trait Retry<E> {
+    /// Returns whether an attempt that has failed with this error is repeated.
+    fn retries(&self, error: &E) -> bool;
+}
+
+/// Every error is retried. This is what a [`Policy`] does initially.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::client::{AllErrors, Retry};
+///
+/// assert!(AllErrors.retries(&"connection reset"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllErrors;
+
+/// How random the pauses before retries are. [`Policy::jitter`] sets it.
+///
+/// Without jitter, all calls that failed at the same time are repeated at the same time. The names
+/// are those of the article [Exponential Backoff And
+/// Jitter](https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), which compares
+/// them.
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel_util::client::{Jitter, Policy};
+/// use std::time::Duration;
+///
+/// let policy = Policy::new(Duration::from_secs(1)).retries(2).jitter(Jitter::Equal);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Jitter {
+    /// A pause is random, from zero to the maximum.
+    #[default]
+    Full,
+    /// A pause is random, from half the maximum to the maximum.
+    Equal,
+    /// A pause is the maximum.
+    None,
+}
+
+impl<E> Retry<E> for AllErrors {
+    fn retries(&self, _: &E) -> bool {
+        true
+    }
+}
+
+impl<E, F: Fn(&E) -> bool> Retry<E> for F {
+    fn retries(&self, error: &E) -> bool {
+        self(error)
+    }
+}
+
+impl Policy {
+    /// Makes a policy without retries and hedges. `deadline` is the limit for a whole call: all
+    /// attempts, and the pauses between them. [`call_until`](super::Client::call_until) makes it
+    /// shorter.
+    pub const fn new(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            attempt_timeout: None,
+            retries: 0,
+            hedge_after: None,
+            retry: AllErrors,
+            backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
+            jitter: Jitter::Full,
+        }
+    }
+}
+
+impl<R> Policy<R> {
+    /// Sets the limit for one attempt, including its hedge. `None`, the initial value, is no limit.
+    pub fn attempt_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.attempt_timeout = timeout.into();
+        self
+    }
+
+    /// Sets the maximum number of attempts after the first one. Initially 0.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// Sets which errors are retried: those for which `predicate` returns true. Initially
+    /// [all](AllErrors). An attempt that has timed out is retried in any case.
+    ///
+    /// A failure with another error ends the call, with [`Failed`](super::CallError::Failed).
+    ///
+    /// # Examples
+    ///
+    /// A client in a struct names its type with a function pointer:
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use hashed_wheel_util::client::{Client, Policy};
+    /// use std::io::{Error, ErrorKind};
+    /// use std::time::Duration;
+    ///
+    /// type IsTransient = fn(&Error) -> bool;
+    ///
+    /// struct Service {
+    ///     client: Client<IsTransient>,
+    /// }
+    ///
+    /// let is_transient: IsTransient = |error| error.kind() == ErrorKind::ConnectionReset;
+    /// let policy = Policy::new(Duration::from_secs(1)).retries(2).retry_if(is_transient);
+    /// let service = Service { client: Client::new(&HashedWheelTimer::default(), policy) };
+    /// ```
+    pub fn retry_if<E, F: Fn(&E) -> bool>(self, predicate: F) -> Policy<F> {
+        let Self { deadline, attempt_timeout, retries, hedge_after, retry: _, backoff, max_backoff, jitter } =
+            self;
+        let retry = predicate;
+        Policy { deadline, attempt_timeout, retries, hedge_after, retry, backoff, max_backoff, jitter }
+    }
+
+    /// Sets the maximum pause before the first retry. It doubles for each further retry. Initially
+    /// 100 ms.
+    pub fn backoff(mut self, backoff: Duration) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Sets the limit up to which the maximum pause doubles. Initially 10 s.
+    pub fn max_backoff(mut self, max_backoff: Duration) -> Self {
+        self.max_backoff = max_backoff;
+        self
+    }
+
+    /// Sets how random the pauses are. Initially [`Jitter::Full`].
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Sets the time after which an attempt sends a second request, a hedge. The first answer to
+    /// arrive is used. `None`, the initial value, sends no hedges.
+    ///
+    /// A good value is the 95th percentile of the answer times: then 5 of 100 requests are sent
+    /// twice.
+    pub fn hedge_after(mut self, after: impl Into<Option<Duration>>) -> Self {
+        self.hedge_after = after.into();
+        self
+    }
+
+    /// Returns the pause before a retry, of which there were `retries` before.
+    pub(super) fn pause(&self, retries: u32) -> Duration {
+        let longest = self.backoff.saturating_mul(2_u32.saturating_pow(retries)).min(self.max_backoff);
+        let shortest = match self.jitter {
+            Jitter::Full => Duration::ZERO,
+            Jitter::Equal => longest / 2,
+            Jitter::None => return longest,
+        };
+        // Each `RandomState` has other keys, so the hash of a constant is a random number.
+        let random = RandomState::new().hash_one(());
+        shortest + Duration::from_nanos(random % nanos(longest - shortest).saturating_add(1))
+    }
+}
+
+impl<R> fmt::Debug for Policy<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("deadline", &self.deadline)
+            .field("attempt_timeout", &self.attempt_timeout)
+            .field("retries", &self.retries)
+            .field("backoff", &self.backoff)
+            .field("max_backoff", &self.max_backoff)
+            .field("jitter", &self.jitter)
+            .field("hedge_after", &self.hedge_after)
+            .finish_non_exhaustive()
+    }
+}
