@@ -171,8 +171,8 @@ fn files_in_the_contribution_guide_exist() {
     assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
 }
 
-/// `peers::function` is a test in the file `peers.rs` of `tests/it` or of `crates/util/tests`, in the
-/// file itself or in a module of it.
+/// `peers::function` is a test in the file `peers.rs` of `tests/it` or of `crates/util/tests`, in
+/// the file itself or in a module of it.
 #[test]
 fn tests_that_show_a_difference_exist() {
     let page = read(&root().join("docs/ported-tests.md"));
