@@ -259,6 +259,8 @@ pub const ROWS: &[Row] = &[
         self.handles.store(handles.saturating_sub(1), Ordering::SeqCst);
         handles == 1",
     ),
+    // A weak handle raises the count of handles from zero.
+    mutant("UpgradeFromZero", "timer.rs", "«(handles > 0).then_some(handles + 1)»", "Some(handles + 1)"),
     // `shutdown` does not wait for a thread that is replacing a timeout.
     mutant("ShutdownIgnoresRegistered", "engine/end.rs", "if «live == pending» {", "true"),
     // `shutdown` waits for nothing: it stops immediately.

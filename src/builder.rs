@@ -233,7 +233,7 @@ impl Builder {
     /// the worker, and joins the worker thread.
     ///
     /// The drop stops the timer on another thread, as
-    /// [`stop_timeout`](HashedWheelTimer::stop_timeout) does. That thread calls the
+    /// [`begin_stop`](HashedWheelTimer::begin_stop) does. That thread calls the
     /// [`cancelled`](crate::TimerTask::cancelled) hooks. tokio's `Runtime::shutdown_background`.
     ///
     /// If the operating system refuses the thread, the drop waits. The drop of a [`Driver`] waits

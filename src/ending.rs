@@ -1,35 +1,289 @@
-//! The end of a timer on a thread of its own, for callers that must not block for long.
+//! The end of a timer, or of all its timeouts: in the call, or on a thread of its own, for callers
+//! that must not block for long.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-#[cfg(feature = "async")]
 use std::pin::Pin;
-#[cfg(feature = "async")]
-use std::task::Context;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Grace, Shared, Timeout};
 use crate::report;
 use crate::sync::{Arc, JoinHandle, Mutex, Ordering, Parker, Unpark, is_current, spawn};
+use crate::timer::HashedWheelTimer;
 
 /// The name of the thread that ends a timer.
 const THREAD: &str = "hashed-wheel-stop";
 
-/// A timer that is being stopped or shut down, on a thread of its own.
+impl HashedWheelTimer {
+    /// Stops the timer permanently and returns the timeouts that had not ended. Netty's `stop`.
+    ///
+    /// Each returned timeout is cancelled, and its [`cancelled`](crate::TimerTask::cancelled) hook
+    /// has been called.
+    ///
+    /// # Blocking
+    ///
+    /// The call waits for a task that is running on the worker; the task is never interrupted. Then
+    /// it joins the worker thread. On a driven timer it waits for a turn that is in progress. It
+    /// does not wait for tasks that a [task executor](crate::Builder::task_executor) has accepted.
+    ///
+    /// The call drops the task executor once no task can be handed to it any more. If dropping a
+    /// thread pool waits for the pool's threads, a task in that pool should not be the one to stop
+    /// the timer.
+    ///
+    /// # Concurrent and later calls
+    ///
+    /// Only the first call returns the timeouts. Concurrent and later calls wait until all timeouts
+    /// have ended and return an empty `Vec`. They do not wait for the thread or for the drop of the
+    /// executor.
+    ///
+    /// A call on a timer that was never started returns an empty `Vec`. So does a call from a
+    /// `cancelled` hook that `stop` itself has called, and one [after `fork`](Self#after-fork) in
+    /// the child.
+    ///
+    /// Dropping the last handle or the [`Driver`](crate::Driver) counts as a call, and may be the
+    /// first. An event loop that ends because [`is_stopped`](crate::Driver::is_stopped) is true
+    /// does not take the timeouts from the thread that stopped the timer.
+    ///
+    /// # Panics
+    ///
+    /// If a task calls it on the worker, because the call would wait for that task. The timer is
+    /// unchanged then. (Netty: `IllegalStateException`.)
+    ///
+    /// Do not call it in a `Drop` that may run on the worker: if the task is panicking already, a
+    /// second panic ends the process. Dropping a handle never panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
+    /// assert_eq!(timer.stop(), [lease.clone()]);
+    /// assert!(lease.is_cancelled());
+    /// assert!(timer.stop().is_empty());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn stop(&self) -> Vec<Timeout> {
+        if self.would_wait_for_itself("stop") { Vec::new() } else { self.shared.stop() }
+    }
+
+    /// Runs what falls due within `grace` from now, then [stops](Self::stop) the timer. Returns the
+    /// timeouts that are left.
+    ///
+    /// # What runs
+    ///
+    /// From this call on the timer rejects new timeouts as a
+    /// [stopped](crate::NewTimeoutError::Stopped) timer does, also those of its own tasks. `cancel`
+    /// and `reset` work as always.
+    ///
+    /// A pending timeout whose deadline is at most `grace` from now still runs, at its tick. So
+    /// this call may take one tick longer than `grace`, and the rest of that tick runs too. A grace
+    /// of zero is for what should have run by now. A grace of `Duration::MAX` waits for everything
+    /// that ever falls due.
+    ///
+    /// A timeout that falls due later is returned, with two exceptions:
+    ///
+    /// - A slow task has held up the worker until the timeout was due.
+    /// - The timeout fell due before this call had seen that everything within `grace` has run.
+    ///   That takes about a millisecond, or 0.1 µs per pending timeout if there are millions.
+    ///
+    /// [Periodic](crate::Periodic) tasks keep running meanwhile, unless their schedule [says
+    /// otherwise](crate::Schedule::continue_after_shutdown). They do not prolong the wait, and are
+    /// among the returned timeouts.
+    ///
+    /// # Blocking
+    ///
+    /// The call waits no longer than it has to. It stops the timer once nothing that is pending
+    /// falls due in time, also if that is because timeouts were cancelled or re-armed. It notices
+    /// within about 10 ms, or 0.1 µs per pending timeout if there are millions.
+    ///
+    /// Like `stop` it waits for a task that runs on the worker, and not for tasks that a [task
+    /// executor](crate::Builder::task_executor) has accepted.
+    ///
+    /// The timer's [clock](crate::Builder::clock) measures the grace. If that clock stands still,
+    /// or falls behind real time by more than a tick and 10 ms, real time decides.
+    ///
+    /// # Concurrent calls
+    ///
+    /// Until the grace is over the timer [is not stopped](Self::is_stopped). Another thread can
+    /// stop it earlier: by `stop`, by dropping the [`Driver`](crate::Driver), or by a `shutdown`
+    /// with less grace. That call gets the timeouts that are left. This one waits until all
+    /// timeouts have ended and returns an empty `Vec`.
+    ///
+    /// # Driven timers
+    ///
+    /// Only the event loop that turns a driven timer can let time pass, so this call does not wait.
+    /// It runs what is due now, on the calling thread, and stops the timer. To give grace, the loop
+    /// keeps turning the driver until the grace is over.
+    ///
+    /// # Panics
+    ///
+    /// As [`stop`](Self::stop): if a task calls it on the worker. The timer is unchanged then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// let answer = timer.new_timeout(|_| println!("last answer"), Duration::from_millis(20))?;
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(3_600))?;
+    ///
+    /// // Takes 20 ms, because nothing else falls due within the second.
+    /// assert_eq!(timer.shutdown(Duration::from_secs(1)), [lease]);
+    /// assert!(answer.is_expired());
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
+        if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.shared.shutdown(grace) }
+    }
+
+    /// Begins to stop the timer, without blocking the calling thread. Returns what waits for the end:
+    /// with a limit, or as a future.
+    ///
+    /// This is [`stop`](Self::stop) for code that must not wait for as long as a task may run: a
+    /// shutdown with a limit (tokio's `Runtime::shutdown_timeout`), or async code on any runtime.
+    /// From this call on the timer rejects new timeouts; the rest follows, whether anybody waits or
+    /// not. Another thread stops the timer, which calls the hooks and drops the task executor. If
+    /// the operating system refuses that thread, or the platform has none (`wasm32`), this call
+    /// stops the timer itself, and blocks as `stop` does.
+    ///
+    /// A task on the worker may call this method. It does not panic as `stop` does.
+    ///
+    /// # Examples
+    ///
+    /// Waits for at most a second:
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
+    /// match timer.begin_stop().wait_timeout(Duration::from_secs(1)) {
+    ///     Ok(left) => assert_eq!(left, [lease]),
+    ///     Err(ending) => eprintln!("a task does not end: {:?}", ending.running_task()),
+    /// }
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    ///
+    /// In async code:
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// async fn end(timer: HashedWheelTimer) {
+    ///     let left = timer.begin_stop().await;
+    ///     println!("{} timeouts were cancelled", left.len());
+    /// }
+    /// ```
+    pub fn begin_stop(&self) -> Ending {
+        self.shared.close();
+        Ending::begin(&self.shared, None)
+    }
+
+    /// Begins to [shut down](Self::shutdown) the timer, without blocking the calling thread: what
+    /// falls due within `grace` from this call still runs. Returns what waits for the end, as
+    /// [`begin_stop`](Self::begin_stop) does.
+    ///
+    /// Another thread ends the timer. It also runs what is due on a [driven timer](Self::shutdown).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(1), 512);
+    /// let [grace, limit] = [100, 200].map(Duration::from_millis);
+    /// if let Err(ending) = timer.begin_shutdown(grace).wait_timeout(limit) {
+    ///     eprintln!("a task does not end: {:?}", ending.running_task());
+    /// }
+    /// ```
+    pub fn begin_shutdown(&self, grace: Duration) -> Ending {
+        let grace = self.shared.begin_shutdown(grace);
+        Ending::begin(&self.shared, Some(grace))
+    }
+
+    /// Cancels all pending timeouts, and returns how many these were. The timer continues.
+    ///
+    /// Each timeout ends as by its own [`cancel`](Timeout::cancel), on this thread: its
+    /// [`cancelled`](TimerTask::cancelled) hook is called, and it counts as cancelled. That
+    /// includes periodic tasks.
+    ///
+    /// It does not include futures that wait, and other tasks that [are
+    /// awaited](TimerTask::IS_AWAITED). They belong to the code that awaits them: drop them to
+    /// cancel them. They stay [pending](Self::pending_timeouts).
+    ///
+    /// # Concurrent calls
+    ///
+    /// Each timeout ends once, whatever races. A timeout that another thread schedules meanwhile
+    /// may or may not be cancelled. If that call has returned before this one began, it is, unless
+    /// another thread ends it. A timeout that another thread cancels meanwhile may still be pending
+    /// when this call returns: until that `cancel` returns.
+    ///
+    /// # Blocking
+    ///
+    /// The call waits for a task that is running on the worker, and for the turn that the worker is
+    /// in. During a storm, when very many timeouts are due at once, that turn first runs all of
+    /// them, so the call may wait for seconds and find nothing left to cancel. A limit of
+    /// [`max_tasks_per_turn`](crate::Builder::max_tasks_per_turn) ends the turn sooner.
+    ///
+    /// The call holds the worker up while it looks at all timeouts, for some ten nanoseconds each.
+    /// The hooks are called after that.
+    ///
+    /// On a timer that is stopped, or was never started, it returns zero.
+    ///
+    /// # Panics
+    ///
+    /// As [`stop`](Self::stop): if a task calls it on the worker, because the call would wait for
+    /// that task. No timeout is cancelled then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let lease = timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
+    /// timer.new_timeout(|_| println!("expired too"), Duration::from_secs(60))?;
+    /// assert_eq!(timer.cancel_all(), 2);
+    /// assert!(lease.is_cancelled());
+    ///
+    /// // The timer goes on:
+    /// timer.new_timeout(|_| println!("expired"), Duration::from_secs(30))?;
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    pub fn cancel_all(&self) -> usize {
+        if self.would_wait_for_itself("cancel_all") { 0 } else { self.shared.cancel_all() }
+    }
+
+    /// Returns whether the caller is a `cancelled` hook that the end of the timer runs on this
+    /// thread. Panics if the caller is a task on the worker.
+    fn would_wait_for_itself(&self, method: &str) -> bool {
+        let is_mine = self.shared.is_worker();
+        assert!(
+            !is_mine || self.shared.worker.is_calling_hooks(),
+            "HashedWheelTimer::{method} was called by a task on the timer's own worker, and would wait for that task to \
+             end: call it from another thread, or drop the last handle"
+        );
+        is_mine
+    }
+}
+
+/// A timer that is being stopped or shut down, on a thread of its own:
+/// [`begin_stop`](HashedWheelTimer::begin_stop) and
+/// [`begin_shutdown`](HashedWheelTimer::begin_shutdown) return it.
 ///
-/// [`stop_timeout`](crate::HashedWheelTimer::stop_timeout) and
-/// [`shutdown_timeout`](crate::HashedWheelTimer::shutdown_timeout) return it if the timer has not
-/// ended in time. [`running_task`](Self::running_task) says which task holds the end up.
-/// [`wait`](Self::wait) waits for the end and returns the timeouts that are left. Then that thread
-/// has ended too.
+/// [`wait`](Self::wait) waits for the end and returns the timeouts that are left;
+/// [`wait_timeout`](Self::wait_timeout) waits for a limited time. Then that thread has ended too.
+/// [`running_task`](Self::running_task) says which task holds the end up.
 ///
-/// With the feature `async` this is a future too, with the same output: see
-/// `HashedWheelTimer::stop_async`. It runs on any runtime. A poll after the one that was ready
+/// It is also a future with the same output, on any runtime. A poll after the one that was ready
 /// returns an empty `Vec`. The thread wakes the task, and ends immediately after that.
 ///
 /// If this value is dropped, the end goes on. The timeouts that are left are cancelled, their hooks
-/// are called, and no caller gets them.
+/// are called, and no caller gets them. The drop of the last handle of the timer does not wait for
+/// the end either.
 ///
 /// # Examples
 ///
@@ -50,7 +304,7 @@ const THREAD: &str = "hashed-wheel-stop";
 /// runs.recv()?;
 ///
 /// // A task runs, and does not end:
-/// let ending = timer.stop_timeout(Duration::from_millis(10)).unwrap_err();
+/// let ending = timer.begin_stop().wait_timeout(Duration::from_millis(10)).unwrap_err();
 /// assert!(!ending.is_finished());
 ///
 /// release.send(())?;
@@ -97,9 +351,9 @@ impl Ending {
     /// ```
     /// # use hashed_wheel::HashedWheelTimer;
     /// # use std::time::Duration;
-    /// /// Gives a task ten more seconds, and says each second what it waits for.
+    /// /// Gives a task ten seconds, and says each second what it waits for.
     /// fn stop(timer: HashedWheelTimer) {
-    ///     let Err(ending) = timer.stop_timeout(Duration::from_secs(1)) else { return };
+    ///     let ending = timer.begin_stop();
     ///     for _ in 0..10 {
     ///         if ending.is_finished() {
     ///             return;
@@ -128,7 +382,7 @@ impl Ending {
     /// # use hashed_wheel::HashedWheelTimer;
     /// # use std::time::Duration;
     /// fn stop(timer: HashedWheelTimer) {
-    ///     let Err(ending) = timer.stop_timeout(Duration::from_secs(1)) else { return };
+    ///     let Err(ending) = timer.begin_stop().wait_timeout(Duration::from_secs(1)) else { return };
     ///     if let Some(running) = ending.running_task() {
     ///         eprintln!("{} has been running for {:?}", running.task, running.elapsed);
     ///     }
@@ -142,7 +396,7 @@ impl Ending {
     }
 
     /// Waits until the timer has ended. Returns the timeouts that are left, as
-    /// [`stop`](crate::HashedWheelTimer::stop) does.
+    /// [`stop`](HashedWheelTimer::stop) does.
     ///
     /// # Panics
     ///
@@ -176,16 +430,13 @@ impl Ending {
     /// # use hashed_wheel::HashedWheelTimer;
     /// # use std::time::Duration;
     /// fn stop(timer: HashedWheelTimer) -> bool {
-    ///     let mut ending = match timer.stop_timeout(Duration::from_secs(1)) {
-    ///         Ok(_) => return true,
-    ///         Err(ending) => ending,
-    ///     };
+    ///     let mut ending = timer.begin_stop();
     ///     for _ in 0..10 {
-    ///         eprintln!("still waiting for {:?}", ending.running_task());
     ///         ending = match ending.wait_timeout(Duration::from_secs(1)) {
     ///             Ok(_) => return true,
     ///             Err(ending) => ending,
     ///         };
+    ///         eprintln!("still waiting for {:?}", ending.running_task());
     ///     }
     ///     false
     /// }
@@ -266,7 +517,6 @@ fn finish(outcome: &Mutex<Outcome>, timeouts: Vec<Timeout>) {
 }
 
 /// Is ready once the timer has ended, with the timeouts that are left.
-#[cfg(feature = "async")]
 impl Future for Ending {
     type Output = Vec<Timeout>;
 
@@ -298,7 +548,6 @@ pub struct RunningTask {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::timer::HashedWheelTimer;
 
     #[test]
     fn timer_ends_on_the_thread_of_the_caller_if_there_is_no_other() {

@@ -170,3 +170,46 @@ impl<T> error::Error for TryNewTimeoutError<T> {
         self.error.source()
     }
 }
+
+/// The reason why [`HashedWheelTimer::occupancy`] or [`HashedWheelTimer::next_timeouts`] could not
+/// look at the wheel.
+///
+/// [`HashedWheelTimer::occupancy`]: crate::HashedWheelTimer::occupancy
+/// [`HashedWheelTimer::next_timeouts`]: crate::HashedWheelTimer::next_timeouts
+///
+/// # Examples
+///
+/// ```
+/// use hashed_wheel::{HashedWheelTimer, Unavailable};
+///
+/// let timer = HashedWheelTimer::default();
+/// match timer.occupancy() {
+///     Ok(wheel) => println!("tick {}", wheel.tick),
+///     Err(Unavailable::Busy) => println!("later"),
+///     Err(reason) => eprintln!("{reason}"),
+/// }
+/// timer.stop();
+/// assert_eq!(timer.occupancy(), Err(Unavailable::Stopped));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// The worker is within a turn, or another thread looks at the wheel. Try again later.
+    Busy,
+    /// The timer [is stopped](crate::HashedWheelTimer::is_stopped).
+    Stopped,
+    /// There is no memory for the numbers of all slots.
+    NoMemory,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "the wheel is in use by the worker or by another look at it: try again later",
+            Self::Stopped => "the timer is stopped",
+            Self::NoMemory => "there is no memory for the numbers of all slots of the wheel",
+        })
+    }
+}
+
+impl error::Error for Unavailable {}

@@ -42,8 +42,8 @@
 //! | run tasks elsewhere | [`Builder::task_executor`], [`ExpiredTask`], [`RejectionPolicy`] |
 //! | turn the timer yourself | [`Builder::build_driven`], [`Driver`]; on tokio [`Builder::build_on_tokio`] |
 //! | turn time in tests | [`ManualClock`]; on tokio [`TokioClock`] |
-//! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`Ending`] |
-//! | observe a timer | [`HashedWheelTimer::stats`], [`pending`](HashedWheelTimer::pending), [`occupancy`](HashedWheelTimer::occupancy) |
+//! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`begin_stop`](HashedWheelTimer::begin_stop) with [`Ending`] |
+//! | observe a timer | [`HashedWheelTimer::stats`], [`next_timeouts`](HashedWheelTimer::next_timeouts), [`occupancy`](HashedWheelTimer::occupancy) |
 //! | use a wheel without a timer | [`wheel::HashedWheel`], [`wheel::HierarchicalWheel`] |
 //!
 //! # Features
@@ -67,7 +67,7 @@
 
 // | module | content |
 // |---|---|
-// | `timer`, `timeout`, `builder`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, an end that goes on |
+// | `timer`, `weak`, `timeout`, `builder`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
 // | `task`, `rejection`, `clock`, `error`, `stats` | API: what users implement or receive |
 // | `periodic/`, `future/` | API, built on the above: periodic tasks, async code |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
@@ -98,6 +98,7 @@ mod timeout;
 mod timer;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod weak;
 
 #[cfg(doctest)]
 mod must_not_compile;
@@ -111,7 +112,7 @@ pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use driver::Driver;
 pub use ending::{Ending, RunningTask};
 pub use engine::Timeout;
-pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError};
+pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 pub use periodic::{CancelPeriodicOnDrop, MissedTick, Periodic, PeriodicRun, Schedule};
@@ -120,3 +121,4 @@ pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
 pub use task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask};
 pub use timeout::CancelOnDrop;
 pub use timer::HashedWheelTimer;
+pub use weak::WeakTimer;

@@ -1,11 +1,12 @@
 //! What a timer tells about itself: its statistics, how full its wheel is, and what is pending.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::engine::{Balance, LATENESS_BUCKETS, LatenessCounters, Shared, lateness_bound};
+use crate::error::Unavailable;
 use crate::sync::Arc;
-use crate::ticks::DEADLINE_NEVER;
+use crate::timer::HashedWheelTimer;
 use crate::wheel::SlotCounts;
 
 /// The statistics of a timer since it was built:
@@ -201,7 +202,7 @@ impl fmt::Debug for Lateness {
 ///
 /// let timer = HashedWheelTimer::builder().hierarchical().build()?;
 /// timer.new_timeout(|_| (), Duration::from_secs(3_600))?;
-/// if let Some(wheel) = timer.occupancy() {
+/// if let Ok(wheel) = timer.occupancy() {
 ///     for level in &wheel.levels {
 ///         let fullest = level.slots.iter().max().unwrap();
 ///         println!(
@@ -254,7 +255,7 @@ impl LevelOccupancy {
     }
 }
 
-/// One pending timeout: [`HashedWheelTimer::pending`](crate::HashedWheelTimer::pending).
+/// One pending timeout: [`HashedWheelTimer::next_timeouts`].
 ///
 /// # Examples
 ///
@@ -264,10 +265,10 @@ impl LevelOccupancy {
 ///
 /// let timer = HashedWheelTimer::default();
 /// timer.new_timeout(|_| (), Duration::from_secs(5))?;
-/// for timeout in timer.pending(10).into_iter().flatten() {
-///     println!("{} in {:?}", timeout.task_type, timeout.remaining);
+/// for timeout in timer.next_timeouts(10)? {
+///     println!("{} in {:?}", timeout.task_type, timeout.deadline - timer.now());
 /// }
-/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -276,9 +277,146 @@ pub struct PendingTimeout {
     /// contains the path of the function that it is in. A sleep, and what else this crate schedules
     /// for itself, has a name that says so.
     pub task_type: &'static str,
-    /// The time left until the deadline. It is zero once the timeout is due, and `Duration::MAX` if
-    /// it never will be.
-    pub remaining: Duration,
+    /// The deadline, as [`Timeout::deadline`](crate::Timeout::deadline) returns it.
+    pub deadline: Instant,
+}
+
+impl HashedWheelTimer {
+    /// Returns how many timeouts have not ended. Netty's `pendingTimeouts`.
+    ///
+    /// Each thread counts for itself, so that threads do not slow each other down, and this is the
+    /// sum. It is exact whenever no other call is in progress, is never negative, includes all that
+    /// the calling thread did, and is zero after [`stop`](Self::stop). While timeouts end on other
+    /// threads, it may include some of them. With a [limit](crate::Builder::max_pending_timeouts)
+    /// the number is exact at every moment, and never exceeds the limit.
+    ///
+    /// A cancelled timeout does not count from the moment `cancel` returns; Netty counts it for up
+    /// to a tick longer. The call takes some nanoseconds per thread that has used the timer.
+    ///
+    /// An expired timeout leaves the count before its task runs. Another thread may see it
+    /// [expired](crate::Timeout::is_expired) an instant earlier.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let timeout = timer.new_timeout(|_| (), Duration::from_secs(5))?;
+    /// assert_eq!(timer.pending_timeouts(), 1);
+    /// timeout.cancel();
+    /// assert_eq!(timer.pending_timeouts(), 0);
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn pending_timeouts(&self) -> usize {
+        self.shared.pending() as usize
+    }
+
+    /// Returns what the timer has done since it was built: counters, the worker's load, lateness.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// timer.new_timeout(|_| (), Duration::from_secs(5))?.cancel();
+    /// let stats = timer.stats();
+    /// assert_eq!((stats.scheduled, stats.cancelled, stats.pending), (1, 1, 0));
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Returns how full each slot of the wheel is: to draw a live timer, or to find out why it is
+    /// slow.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`]: `Busy` also for a task on the worker.
+    ///
+    /// # Cost
+    ///
+    /// This call never waits. But the worker and `stop` wait for it: it reads all
+    /// [`ticks_per_wheel`](Self::ticks_per_wheel) slots, and those of further levels, under the
+    /// worker's lock, and allocates eight bytes per slot. A few calls per second cost next to
+    /// nothing for a wheel of thousands of slots. For a wheel of millions they make timeouts late.
+    /// Do not call it on a hot path.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// use std::time::Duration;
+    ///
+    /// let builder = HashedWheelTimer::builder().tick(Duration::from_millis(10)).ticks_per_wheel(8);
+    /// let (timer, mut driver) = builder.clock(ManualClock::new()).build_driven()?;
+    /// timer.new_timeout(|_| (), Duration::from_millis(30))?;
+    /// timer.new_timeout(|_| (), Duration::from_millis(110))?; // one round later
+    /// assert_eq!(timer.occupancy()?.queued, 2);
+    ///
+    /// driver.turn();
+    /// let wheel = &timer.occupancy()?.levels[0];
+    /// assert_eq!(wheel.slots, [0, 0, 0, 2, 0, 0, 0, 0]);
+    /// assert_eq!(wheel.current_slot, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn occupancy(&self) -> Result<Occupancy, Unavailable> {
+        self.shared.occupancy()
+    }
+
+    /// Returns the `limit` pending timeouts that fire first, in that order: the type of the task,
+    /// and the deadline. To find out what a service waits for.
+    ///
+    /// A periodic task is one timeout, and is left out while it runs. Timeouts with the same
+    /// deadline come in no particular order. The result includes all timeouts that this thread has
+    /// scheduled, unless more than 100 000 messages are waiting in the queue. What other threads do
+    /// during the call may or may not be included.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`]: `Busy` also for a task on the worker. While very much is due, turns follow
+    /// each other without a pause, so nearly every call returns it.
+    ///
+    /// # Cost
+    ///
+    /// This call never waits. But the worker and `stop` wait for it. Under the worker's lock it
+    /// takes in what is in the queue, which the next turn need not do then. After that it looks at
+    /// each occupied slot, and then at the timeouts slot by slot, until no further slot can contain
+    /// an earlier one. So it looks at little more than `limit` timeouts if most delays are shorter
+    /// than a round, and on a [hierarchical](crate::Builder::hierarchical) wheel also if they are
+    /// longer. In the worst case it looks at all that are pending.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Timeout, TimerTask};
+    /// use std::time::Duration;
+    ///
+    /// struct Lease;
+    ///
+    /// impl TimerTask for Lease {
+    ///     fn run(self, _: &Timeout) {}
+    /// }
+    ///
+    /// let builder = HashedWheelTimer::builder().clock(ManualClock::new());
+    /// let (timer, _driver) = builder.build_driven()?;
+    /// timer.new_timeout_task(Lease, Duration::from_secs(30))?;
+    /// timer.new_timeout_task(Lease, Duration::from_secs(20))?;
+    /// timer.new_timeout(|_| (), Duration::from_secs(60))?;
+    ///
+    /// let first = timer.next_timeouts(2)?;
+    /// assert!(first[0].task_type.ends_with("Lease"));
+    /// assert_eq!(first[0].deadline, timer.now() + Duration::from_secs(20));
+    /// assert_eq!(first[1].deadline, timer.now() + Duration::from_secs(30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn next_timeouts(&self, limit: usize) -> Result<Vec<PendingTimeout>, Unavailable> {
+        self.shared.next_timeouts(limit)
+    }
 }
 
 impl Shared {
@@ -307,28 +445,26 @@ impl Shared {
         }
     }
 
-    /// Returns `None` if another thread has the worker's lock, or the timer is stopped.
-    pub(crate) fn occupancy(&self) -> Option<Occupancy> {
+    fn occupancy(&self) -> Result<Occupancy, Unavailable> {
         // Without any lock, because the clock may be the user's.
         let now = self.ticks.reached(self.time.now());
-        let worker = self.look_at_wheel()?;
-        let (tick, levels, queued) = worker.occupancy(self, now)?;
-        Some(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
+        let worker = self.look_at_wheel().ok_or_else(|| self.why_unavailable())?;
+        let (tick, levels, queued) = worker.occupancy(self, now).ok_or(Unavailable::NoMemory)?;
+        Ok(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
     }
 
-    /// Returns `None` if another thread has the worker's lock, or the timer is stopped.
-    pub(crate) fn earliest(self: &Arc<Self>, limit: usize) -> Option<Vec<PendingTimeout>> {
-        // Without any lock, as in `occupancy`.
-        let now = self.time.now();
-        let earliest = self.look_at_wheel()?.earliest(self, limit);
-        let describe = |(deadline, task_type)| {
-            let remaining = match deadline {
-                DEADLINE_NEVER => Duration::MAX,
-                deadline => Duration::from_nanos(deadline.saturating_sub(now)),
-            };
-            PendingTimeout { task_type, remaining }
-        };
-        Some(earliest.into_iter().map(describe).collect())
+    fn why_unavailable(&self) -> Unavailable {
+        if self.state.snapshot().is_stopped() { Unavailable::Stopped } else { Unavailable::Busy }
+    }
+
+    fn next_timeouts(self: &Arc<Self>, limit: usize) -> Result<Vec<PendingTimeout>, Unavailable> {
+        let mut worker = self.look_at_wheel().ok_or_else(|| self.why_unavailable())?;
+        let next = worker.earliest(self, limit);
+        drop(worker);
+        // Without any lock, because the clock may be the user's.
+        let describe =
+            |(deadline, task_type)| PendingTimeout { task_type, deadline: self.time.instant_of(deadline) };
+        Ok(next.into_iter().map(describe).collect())
     }
 
     /// `Debug` of a timer and of its driver.

@@ -8,8 +8,38 @@ use std::{fmt, ptr};
 use crate::engine::Timeout;
 use crate::node::End;
 use crate::ticks::DEADLINE_RUNNING;
+use crate::timer::HashedWheelTimer;
 
 impl Timeout {
+    /// Returns a handle to the timer.
+    ///
+    /// If the last handle has been dropped, the timer of the returned handle is stopped, or about
+    /// to be.
+    ///
+    /// A task should call this instead of capturing a clone of the handle. A captured clone keeps
+    /// the timer running until the task ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::HashedWheelTimer;
+    /// # use std::time::Duration;
+    /// let timer = HashedWheelTimer::default();
+    /// let second = Duration::from_secs(1);
+    /// timer.new_timeout(
+    ///     move |timeout| {
+    ///         // Schedules a second step. An error means that the timer is stopped.
+    ///         let _ = timeout.timer().new_timeout(|_| println!("done"), second);
+    ///     },
+    ///     second,
+    /// )?;
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn timer(&self) -> HashedWheelTimer {
+        HashedWheelTimer::unless_ended(self.handle.to_arc())
+    }
+
     /// Cancels the timeout, if it has not ended. Netty's `cancel`.
     ///
     /// Returns true for exactly one caller, and then the task never runs. Returns false if the task

@@ -61,7 +61,7 @@ impl Builder {
     /// start if the runtime was dropped before this call.
     ///
     /// [`shutdown`](HashedWheelTimer::shutdown) waits in real time for the task of the runtime. On
-    /// the only thread of the runtime use [`shutdown_async`](HashedWheelTimer::shutdown_async): a
+    /// the only thread of the runtime use [`begin_shutdown`](HashedWheelTimer::begin_shutdown): a
     /// call that blocks this thread waits for the whole grace, while nothing runs.
     ///
     /// The timer does not keep the runtime alive. The task ends when the timer is stopped. If

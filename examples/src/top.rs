@@ -333,7 +333,7 @@ impl Wheel {
             if attempt > 0 {
                 thread::sleep(Duration::from_millis(1));
             }
-            timer.occupancy()
+            timer.occupancy().ok()
         })?;
         let levels = occupancy.levels.iter().map(|level| Level {
             ticks_per_slot: level.ticks_per_slot,

@@ -55,7 +55,7 @@
 //! | `stop`, a caller that comes too late | registers and withdraws a timeout. With `OVER`, the pending count reads zero meanwhile |
 //! | `stop`, `start` | under the lock of the thread's handle: `start` sees `CLOSING` and spawns nothing, or `stop` finds the thread and joins it |
 //! | `stop`, a sleeping worker | it is unparked whatever it does; a token that comes early stays |
-//! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` does not raise it from zero |
+//! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` and `WeakTimer::upgrade` do not raise it from zero |
 //! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`abandon`](Shared::abandon)). The turn sees it before the next task, and drains before it releases the lock |
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
 //! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |

@@ -100,7 +100,7 @@ pub(crate) struct SharedFields {
     /// | operation | on the count | order | pairs with |
     /// |---|---|---|---|
     /// | `clone` | + 1 | `Relaxed` | nothing: the caller has a handle, so it is not zero |
-    /// | `Timeout::timer` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
+    /// | `Timeout::timer`, `WeakTimer::upgrade` | + 1 unless zero | `AcqRel` | nothing (`Relaxed` would do): by compare-exchange, so zero is final |
     /// | [`drop_handle`](Shared::drop_handle) | − 1 | `AcqRel` | itself: the last one sees what was done before the others |
     pub(crate) handles: AtomicUsize,
     /// The threads that wait for the end of a run on the task executor.

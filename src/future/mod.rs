@@ -12,7 +12,6 @@ mod with_timeout;
 
 use std::time::{Duration, Instant};
 
-use crate::ending::Ending;
 use crate::periodic::Schedule;
 use crate::timer::HashedWheelTimer;
 
@@ -126,53 +125,6 @@ impl HashedWheelTimer {
     /// ```
     pub fn timeout_at<F: Future>(&self, deadline: Instant, future: F) -> WithTimeout<F> {
         WithTimeout::new(future, self.sleep_until(deadline))
-    }
-
-    /// Stops the timer, without blocking the calling thread. Returns a future with the timeouts
-    /// that had not ended.
-    ///
-    /// This is [`stop`](Self::stop) for async code, on any runtime. The call begins the end: from
-    /// then on the timer rejects new timeouts, and the rest follows whether the future is polled or
-    /// not. If the future is dropped, the end goes on, and no caller gets the timeouts that are
-    /// left. The drop of the last handle does not wait for it.
-    ///
-    /// Another thread stops the timer, which calls the [`cancelled`](crate::TimerTask::cancelled)
-    /// hooks and drops the task executor. If the operating system refuses that thread, or the
-    /// platform has none (`wasm32`), this call stops the timer itself, and blocks as `stop` does.
-    ///
-    /// A task on the worker may call this method. It does not panic as `stop` does.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use hashed_wheel::HashedWheelTimer;
-    /// async fn end(timer: HashedWheelTimer) {
-    ///     let left = timer.stop_async().await;
-    ///     println!("{} timeouts were cancelled", left.len());
-    /// }
-    /// ```
-    pub fn stop_async(&self) -> Ending {
-        self.begin_stop()
-    }
-
-    /// Runs what falls due within `grace` from this call, then stops the timer, without blocking
-    /// the calling thread. Returns a future with the timeouts that are left.
-    ///
-    /// This is [`shutdown`](Self::shutdown) for async code, on any runtime. The call begins the
-    /// shutdown, on another thread: see [`stop_async`](Self::stop_async).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use hashed_wheel::HashedWheelTimer;
-    /// # use std::time::Duration;
-    /// async fn end(timer: HashedWheelTimer) {
-    ///     let left = timer.shutdown_async(Duration::from_secs(5)).await;
-    ///     println!("{} timeouts were cancelled", left.len());
-    /// }
-    /// ```
-    pub fn shutdown_async(&self, grace: Duration) -> Ending {
-        self.begin_shutdown(grace)
     }
 
     /// Returns an interval that ticks at multiples of `period` from now. `tokio::time::interval`.

@@ -735,16 +735,18 @@ impl WayToEnd {
     fn stop(self, timer: &HashedWheelTimer) -> Vec<Timeout> {
         match self {
             Self::Here => timer.stop(),
-            Self::WithLimit => timer.stop_timeout(TEST_TIMEOUT).expect("no task blocks"),
-            Self::Later => wait_for(timer.stop_timeout(Duration::ZERO)),
+            Self::WithLimit => timer.begin_stop().wait_timeout(TEST_TIMEOUT).expect("no task blocks"),
+            Self::Later => wait_for(timer.begin_stop().wait_timeout(Duration::ZERO)),
         }
     }
 
     fn shutdown(self, timer: &HashedWheelTimer, grace: Duration) -> Vec<Timeout> {
         match self {
             Self::Here => timer.shutdown(grace),
-            Self::WithLimit => timer.shutdown_timeout(grace, TEST_TIMEOUT).expect("no task blocks"),
-            Self::Later => wait_for(timer.shutdown_timeout(grace, Duration::ZERO)),
+            Self::WithLimit => {
+                timer.begin_shutdown(grace).wait_timeout(TEST_TIMEOUT).expect("no task blocks")
+            }
+            Self::Later => wait_for(timer.begin_shutdown(grace).wait_timeout(Duration::ZERO)),
         }
     }
 }

@@ -4,6 +4,8 @@ use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use hashed_wheel::PendingTimeout;
+
 use super::{Kind, Model, NEVER, Phase, Script, State, Task};
 use crate::common::quietly;
 
@@ -116,8 +118,8 @@ impl Script {
         let model = self.model();
         let Some(timer) = model.timer() else { return };
         let most = model.bytes.up_to(15) as usize;
-        let (Some(all), Some(first), Some(occupancy)) =
-            (timer.pending(usize::MAX), timer.pending(most), timer.occupancy())
+        let (Ok(all), Ok(first), Ok(occupancy)) =
+            (timer.next_timeouts(usize::MAX), timer.next_timeouts(most), timer.occupancy())
         else {
             return assert!(model.is_stopped || model.phase != Phase::Idle);
         };
@@ -131,8 +133,13 @@ impl Script {
         // A timeout that may fire at either of two ticks has no time left, and neither have those
         // that come before it. So the order is exact.
         let expected: Vec<_> = expected.into_iter().map(|id| model.remaining(id)).collect();
-        let listed: Vec<_> = all.iter().map(|timeout| timeout.remaining).collect();
-        let first: Vec<_> = first.iter().map(|timeout| timeout.remaining).collect();
+        let now = timer.now();
+        let left = |timeout: &PendingTimeout| match timeout.deadline.saturating_duration_since(now) {
+            left if left >= Duration::from_nanos(NEVER) / 2 => Duration::MAX,
+            left => left,
+        };
+        let listed: Vec<_> = all.iter().map(left).collect();
+        let first: Vec<_> = first.iter().map(left).collect();
         assert_eq!(first, listed[..most.min(listed.len())]);
         assert_eq!(listed, expected);
 

@@ -1,5 +1,5 @@
 //! The ends of timeouts and timers that do not wait, or wait in another way than `cancel` and
-//! `stop`: `cancel_all`, `cancel_and_wait`, `stop_timeout`, `stop_async`, a drop that is detached,
+//! `stop`: `cancel_all`, `cancel_and_wait`, `begin_stop`, a drop that is detached,
 //! a rejected task that comes back.
 
 use crate::common;
@@ -36,7 +36,7 @@ fn busy(builder: Builder) -> (HashedWheelTimer, Gate, Timeout) {
 fn timer_is_shutting_down_from_the_beginning_of_its_end() {
     let (timer, gate, later) = busy(HashedWheelTimer::builder());
     assert!(!timer.is_shutting_down());
-    let ending = timer.shutdown_timeout(Duration::ZERO, Duration::ZERO).unwrap_err();
+    let ending = timer.begin_shutdown(Duration::ZERO).wait_timeout(Duration::ZERO).unwrap_err();
     assert!(timer.is_shutting_down());
     assert!(!timer.is_stopped());
     assert!(matches!(timer.new_timeout(|_| (), HOUR), Err(NewTimeoutError::Stopped)));
@@ -356,20 +356,20 @@ fn cancel_and_wait_of_a_periodic_task_that_does_not_run_does_not_wait() {
     }
 }
 
-// --- stop_timeout, shutdown_timeout --------------------------------------------------------------
+// --- begin_stop, begin_shutdown ------------------------------------------------------------------
 
 #[test]
-fn stop_timeout_returns_the_rest_of_an_idle_timer() {
+fn begin_stop_returns_the_rest_of_an_idle_timer() {
     let t = timer();
     let later = t.new_timeout(|_| (), HOUR).unwrap();
-    assert_eq!(t.stop_timeout(HOUR).unwrap(), [later]);
+    assert_eq!(t.begin_stop().wait_timeout(HOUR).unwrap(), [later]);
     assert!(t.is_stopped());
-    assert_eq!(t.stop_timeout(HOUR).unwrap(), []);
+    assert_eq!(t.begin_stop().wait_timeout(HOUR).unwrap(), []);
 }
 
 /// A thread ends after the destructors of its thread-locals.
 #[test]
-fn stop_timeout_waits_for_the_thread_that_stops_the_timer() {
+fn a_wait_with_a_limit_waits_for_the_thread_that_stops_the_timer() {
     struct Leftover(Arc<AtomicUsize>);
     impl Drop for Leftover {
         fn drop(&mut self) {
@@ -390,18 +390,18 @@ fn stop_timeout_waits_for_the_thread_that_stops_the_timer() {
     for limit in [HOUR, Duration::ZERO] {
         let (t, dropped) = (timer(), Arc::new(AtomicUsize::new(0)));
         t.new_timeout_task(Leaving(Arc::clone(&dropped)), HOUR).unwrap();
-        let left = t.stop_timeout(limit).unwrap_or_else(|ending| ending.wait());
+        let left = t.begin_stop().wait_timeout(limit).unwrap_or_else(|ending| ending.wait());
         assert_eq!((left.len(), dropped.load(SeqCst)), (1, 1));
     }
 }
 
 #[test]
-fn stop_timeout_returns_in_time_and_says_what_runs() {
+fn a_wait_with_a_limit_returns_in_time_and_says_what_runs() {
     ends(|| {
         let builder = HashedWheelTimer::builder().slow_task_threshold(HOUR);
         let (timer, gate, later) = busy(builder);
         let begin = Instant::now();
-        let ending = timer.stop_timeout(ms(10)).unwrap_err();
+        let ending = timer.begin_stop().wait_timeout(ms(10)).unwrap_err();
         assert!(begin.elapsed() >= ms(10));
         assert!(!ending.is_finished());
         let running = ending.running_task().unwrap();
@@ -418,18 +418,18 @@ fn stop_timeout_returns_in_time_and_says_what_runs() {
 #[test]
 fn running_task_is_unknown_without_a_threshold() {
     let (timer, gate, _) = busy(HashedWheelTimer::builder());
-    let ending = timer.stop_timeout(Duration::ZERO).unwrap_err();
+    let ending = timer.begin_stop().wait_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(ending.running_task(), None);
     gate.open();
     ending.wait();
 }
 
 #[test]
-fn shutdown_timeout_lets_due_tasks_run() {
+fn begin_shutdown_lets_due_tasks_run() {
     let timer = timer();
     let due = timer.new_timeout(|_| (), ms(20)).unwrap();
     let later = timer.new_timeout(|_| (), HOUR).unwrap();
-    assert_eq!(timer.shutdown_timeout(ms(20), HOUR).unwrap(), [later]);
+    assert_eq!(timer.begin_shutdown(ms(20)).wait_timeout(HOUR).unwrap(), [later]);
     assert!(due.is_expired());
 }
 
@@ -437,7 +437,7 @@ fn shutdown_timeout_lets_due_tasks_run() {
 fn shutdown_goes_on_after_its_limit() {
     let timer = timer();
     let due = timer.new_timeout(|_| (), ms(50)).unwrap();
-    let ending = timer.shutdown_timeout(HOUR, Duration::ZERO).unwrap_err();
+    let ending = timer.begin_shutdown(HOUR).wait_timeout(Duration::ZERO).unwrap_err();
     // The drop of the last handle does not cut the grace short.
     drop(timer);
     assert_eq!(ending.wait(), []);
@@ -447,7 +447,7 @@ fn shutdown_goes_on_after_its_limit() {
 #[test]
 fn drop_of_the_last_handle_does_not_wait_for_an_end_that_goes_on() {
     let (timer, gate, later) = busy(HashedWheelTimer::builder());
-    let ending = timer.stop_timeout(Duration::ZERO).unwrap_err();
+    let ending = timer.begin_stop().wait_timeout(Duration::ZERO).unwrap_err();
     ends(move || drop(timer));
     assert!(!ending.is_finished());
     gate.open();
@@ -455,28 +455,24 @@ fn drop_of_the_last_handle_does_not_wait_for_an_end_that_goes_on() {
 }
 
 #[test]
-fn bounded_ends_panic_on_the_worker() {
+fn wait_for_the_end_panics_on_the_worker() {
     let mut t = Driven::new();
-    t.timer.new_timeout(|timeout| _ = timeout.timer().stop_timeout(HOUR), TICK).unwrap();
-    t.timer.new_timeout(|timeout| _ = timeout.timer().shutdown_timeout(HOUR, HOUR), TICK).unwrap();
+    t.timer.new_timeout(|timeout| _ = timeout.timer().begin_stop().wait_timeout(HOUR), TICK).unwrap();
     quietly(|| t.pass(TICK));
-    assert_eq!(t.timer.stats().panics, 2);
-    assert!(!t.timer.is_shutting_down());
+    assert_eq!(t.timer.stats().panics, 1);
+    eventually("the end goes on", || t.timer.is_stopped());
 }
 
 #[test]
-fn shutdown_timeout_of_a_driven_timer_runs_what_is_due() {
+fn begin_shutdown_of_a_driven_timer_runs_what_is_due() {
     let t = Driven::new();
     let due = t.timer.new_timeout(|_| (), TICK).unwrap();
     let later = t.timer.new_timeout(|_| (), HOUR).unwrap();
     t.clock.advance(TICK);
-    assert_eq!(t.timer.shutdown_timeout(HOUR, HOUR).unwrap(), [later]);
+    assert_eq!(t.timer.begin_shutdown(HOUR).wait_timeout(HOUR).unwrap(), [later]);
     assert!(due.is_expired());
 }
 
-// --- stop_async, shutdown_async ------------------------------------------------------------------
-
-#[cfg(feature = "async")]
 mod with_futures {
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
@@ -492,9 +488,9 @@ mod with_futures {
     }
 
     #[test]
-    fn stop_async_does_not_block_and_wakes_its_future() {
+    fn begin_stop_does_not_block_and_wakes_its_future() {
         let (timer, gate, later) = busy(HashedWheelTimer::builder());
-        let mut ending = timer.stop_async();
+        let mut ending = timer.begin_stop();
         assert!(timer.is_shutting_down(), "it begins before the first poll");
         let (first, last) = (AsyncTask::new(), AsyncTask::new());
         assert!(poll(&mut ending, &first).is_pending());
@@ -507,11 +503,11 @@ mod with_futures {
     }
 
     #[test]
-    fn shutdown_async_lets_due_tasks_run() {
+    fn future_of_a_shutdown_lets_due_tasks_run() {
         let timer = timer();
         let due = timer.new_timeout(|_| (), ms(10)).unwrap();
         let later = timer.new_timeout(|_| (), HOUR).unwrap();
-        let mut ending = timer.shutdown_async(ms(10));
+        let mut ending = timer.begin_shutdown(ms(10));
         let task = AsyncTask::new();
         if poll(&mut ending, &task).is_pending() {
             eventually("the future is woken", || task.wakes() > 0);
@@ -523,7 +519,7 @@ mod with_futures {
     #[test]
     fn end_goes_on_if_its_future_is_dropped() {
         let (timer, gate, later) = busy(HashedWheelTimer::builder());
-        drop(timer.stop_async());
+        drop(timer.begin_stop());
         gate.open();
         eventually("the end goes on", || later.is_cancelled());
     }
@@ -532,12 +528,40 @@ mod with_futures {
     fn task_on_the_worker_can_begin_the_end() {
         let timer = timer();
         let (sender, receiver) = channel();
-        let task = move |timeout: &Timeout| sender.send(timeout.timer().stop_async()).unwrap();
+        let task = move |timeout: &Timeout| sender.send(timeout.timer().begin_stop()).unwrap();
         timer.new_timeout(task, Duration::ZERO).unwrap();
         let later = timer.new_timeout(|_| (), HOUR).unwrap();
         assert_eq!(receiver.recv().unwrap().wait(), [later]);
         assert_eq!(timer.stats().panics, 0);
     }
+}
+
+// --- WeakTimer -----------------------------------------------------------------------------------
+
+#[test]
+fn weak_handle_does_not_keep_the_timer() {
+    let t = Driven::new();
+    let timeout = t.timer.new_timeout(|_| (), TICK).unwrap();
+    let weak = t.timer.downgrade();
+    let other = weak.clone();
+    // An upgraded handle keeps it, as any other.
+    let timer = weak.upgrade().unwrap();
+    drop(t.timer);
+    assert!(!timer.is_stopped() && other.upgrade().is_some());
+    drop(timer);
+    assert!(timeout.is_cancelled());
+    assert!(weak.upgrade().is_none() && other.upgrade().is_none());
+    // The timeout still has a handle, which does not count.
+    let stopped = timeout.timer();
+    assert!(stopped.is_stopped() && stopped.downgrade().upgrade().is_none());
+    assert_eq!(format!("{weak:?}"), "WeakTimer");
+}
+
+#[test]
+fn weak_handle_of_a_stopped_timer_has_its_handles() {
+    let t = timer();
+    t.stop();
+    assert!(t.downgrade().upgrade().is_some_and(|timer| timer.is_stopped()));
 }
 
 // --- detach_on_drop ------------------------------------------------------------------------------
@@ -556,7 +580,7 @@ fn detached_drop_lets_a_shutdown_go_on() {
     let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop().build().unwrap();
     let near = timer.new_timeout(|_| (), ms(100)).unwrap();
     let far = timer.new_timeout(|_| (), ms(3_600_000)).unwrap();
-    let ending = timer.shutdown_timeout(ms(30_000), ms(0)).unwrap_err();
+    let ending = timer.begin_shutdown(ms(30_000)).wait_timeout(ms(0)).unwrap_err();
     drop(timer);
     assert_eq!(ending.wait(), [far]);
     assert!(near.is_expired());
@@ -656,7 +680,7 @@ fn task_comes_back_or_is_returned_by_stop() {
 #[test]
 fn ending_tells_whether_it_is_finished() {
     let (timer, gate, later) = busy(HashedWheelTimer::builder());
-    let ending = timer.stop_timeout(Duration::ZERO).unwrap_err();
+    let ending = timer.begin_stop().wait_timeout(Duration::ZERO).unwrap_err();
     assert!(!ending.is_finished());
     let text = format!("{ending:?}");
     assert!(text.starts_with("Ending { is_finished: false, "), "{text}");

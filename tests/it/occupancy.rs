@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Driven, TICK, ms};
-use hashed_wheel::{LevelOccupancy, Occupancy, Timeout};
+use hashed_wheel::{LevelOccupancy, Occupancy, Timeout, Unavailable};
 
 impl Driven {
     fn after(&self, ticks: u32) -> Timeout {
@@ -181,12 +181,12 @@ fn a_timeout_that_never_fires_has_a_slot() {
 }
 
 #[test]
-fn occupancy_in_a_task_on_the_worker_is_none() {
+fn occupancy_is_not_available_to_a_task_on_the_worker() {
     let mut t = Driven::new();
     let seen = Arc::new(AtomicUsize::new(0));
     let (timer, count) = (t.timer.clone(), Arc::clone(&seen));
     let task = move |_: &Timeout| {
-        assert_eq!(timer.occupancy(), None);
+        assert_eq!(timer.occupancy(), Err(Unavailable::Busy));
         count.fetch_add(1, SeqCst);
     };
     t.timer.new_timeout(task, TICK).unwrap();
@@ -209,11 +209,11 @@ fn occupancy_does_not_wait_for_a_turn() {
     t.clock.advance(TICK);
     let turn = thread::spawn(move || (t.driver.turn(), t.driver));
     in_turn.wait();
-    assert_eq!(t.timer.occupancy(), None);
+    assert_eq!(t.timer.occupancy(), Err(Unavailable::Busy));
     in_turn.wait();
     let (expired, _driver) = turn.join().unwrap();
     assert_eq!(expired, 1);
-    assert!(t.timer.occupancy().is_some());
+    assert!(t.timer.occupancy().is_ok());
 }
 
 #[test]
@@ -222,11 +222,11 @@ fn a_stopped_timer_has_no_wheel() {
     t.after(3);
     t.driver.turn();
     assert_eq!(t.timer.stop().len(), 1);
-    assert_eq!(t.timer.occupancy(), None);
+    assert_eq!(t.timer.occupancy(), Err(Unavailable::Stopped));
 
     let t = Driven::new();
     drop(t.driver);
-    assert_eq!(t.timer.occupancy(), None);
+    assert_eq!(t.timer.occupancy(), Err(Unavailable::Stopped));
 }
 
 /// A thread that reads the occupancy as often as it can does not delay the timer.
@@ -240,9 +240,9 @@ fn reading_the_occupancy_does_not_delay_the_timer() {
     let reader = thread::spawn(move || {
         let mut seen = 0;
         while !other.is_stopped() {
-            seen += usize::from(other.occupancy().is_some());
+            seen += usize::from(other.occupancy().is_ok());
         }
-        assert_eq!(other.occupancy(), None);
+        assert_eq!(other.occupancy(), Err(Unavailable::Stopped));
         seen
     });
     for delay in 0..COUNT {

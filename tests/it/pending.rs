@@ -1,4 +1,4 @@
-//! The snapshot of pending timeouts: `HashedWheelTimer::pending`.
+//! The snapshot of pending timeouts: `HashedWheelTimer::next_timeouts`.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use hashed_wheel::{
     Driver, ExpiredTask, HashedWheelTimer, ManualClock, PendingTimeout, RejectionPolicy, Timeout, TimerTask,
+    Unavailable,
 };
 
 const TICK: Duration = Duration::from_millis(10);
@@ -25,8 +26,11 @@ fn driven(hierarchical: bool) -> (HashedWheelTimer, Driver, ManualClock) {
     (timer, driver, clock)
 }
 
-fn remaining(pending: &[PendingTimeout]) -> Vec<Duration> {
-    pending.iter().map(|timeout| timeout.remaining).collect()
+/// The time left until each of the first timeouts.
+fn remaining(timer: &HashedWheelTimer, limit: usize) -> Vec<Duration> {
+    let now = timer.now();
+    let left = |timeout: PendingTimeout| timeout.deadline.saturating_duration_since(now);
+    timer.next_timeouts(limit).unwrap().into_iter().map(left).collect()
 }
 
 #[test]
@@ -55,41 +59,42 @@ fn first_timeouts_come_in_the_order_of_their_deadlines() {
         }
         let all: Vec<_> = delays.iter().flat_map(|(&delay, &count)| vec![delay; count]).collect();
         for limit in [0, 1, 2, 10, 100, all.len(), usize::MAX] {
-            let pending = timer.pending(limit).unwrap();
-            assert_eq!(remaining(&pending), all[..limit.min(all.len())]);
+            let pending = timer.next_timeouts(limit).unwrap();
+            assert_eq!(remaining(&timer, limit), all[..limit.min(all.len())]);
             assert!(pending.iter().all(|timeout| timeout.task_type.ends_with("Named")));
         }
         // Some are due, and are left after a portion.
         clock.advance(TICK * 3);
         driver.turn_at_most(2);
         let left: Vec<_> = all[2..].iter().map(|delay| delay.saturating_sub(TICK * 3)).collect();
-        assert_eq!(remaining(&timer.pending(usize::MAX).unwrap()), left);
-        assert_eq!(remaining(&timer.pending(4).unwrap()), left[..4]);
+        assert_eq!(remaining(&timer, usize::MAX), left);
+        assert_eq!(remaining(&timer, 4), left[..4]);
     }
 }
 
 #[test]
-fn never_is_the_longest_time() {
+fn a_timeout_that_never_fires_comes_last() {
     let (timer, _driver, _) = driven(false);
     timer.new_timeout(|_| (), Duration::MAX).unwrap();
     timer.new_timeout_task(Named, TICK).unwrap();
-    let pending = timer.pending(9).unwrap();
-    assert_eq!(remaining(&pending), [TICK, Duration::MAX]);
-    assert!(pending[1].task_type.contains("never_is_the_longest_time"), "{pending:?}");
+    let pending = timer.next_timeouts(9).unwrap();
+    assert_eq!(remaining(&timer, 1), [TICK]);
+    assert!(pending[1].deadline - timer.now() > Duration::from_secs(100 * 365 * 24 * 3_600));
+    assert!(pending[1].task_type.contains("a_timeout_that_never_fires"), "{pending:?}");
 }
 
 #[test]
 fn a_task_and_a_stopped_timer_have_no_snapshot() {
     let (timer, mut driver, clock) = driven(false);
     let (send, seen) = mpsc::channel();
-    let task = move |timeout: &Timeout| send.send(timeout.timer().pending(1)).unwrap();
+    let task = move |timeout: &Timeout| send.send(timeout.timer().next_timeouts(1)).unwrap();
     timer.new_timeout(task, TICK).unwrap();
     clock.advance(TICK);
     driver.turn();
-    assert_eq!(seen.recv().unwrap(), None, "the worker has its own lock");
-    assert_eq!(timer.pending(1), Some(Vec::new()));
+    assert_eq!(seen.recv().unwrap(), Err(Unavailable::Busy), "the worker has its own lock");
+    assert_eq!(timer.next_timeouts(1), Ok(Vec::new()));
     timer.stop();
-    assert_eq!(timer.pending(1), None);
+    assert_eq!(timer.next_timeouts(1), Err(Unavailable::Stopped));
 }
 
 #[test]
@@ -103,7 +108,7 @@ fn snapshot_takes_in_what_is_queued() {
     assert_eq!(timer.occupancy().unwrap().queued, 0);
     timer.new_timeout_task(Named, TICK * 3).unwrap();
     assert_eq!(timer.occupancy().unwrap().queued, 1);
-    assert_eq!(remaining(&timer.pending(9).unwrap()), [TICK, TICK * 3]);
+    assert_eq!(remaining(&timer, 9), [TICK, TICK * 3]);
     assert_eq!(timer.occupancy().unwrap().queued, 0);
     assert_eq!(timer.stats().cancelled_not_reclaimed, 0);
     assert_eq!(driver.next_turn(), Some(TICK));
@@ -118,7 +123,7 @@ fn worker_thread_fires_what_a_snapshot_has_taken_in() {
     for number in 0..if cfg!(miri) { 30 } else { 200 } {
         let send = send.clone();
         timer.new_timeout(move |_| send.send(number).unwrap(), Duration::from_millis(1)).unwrap();
-        let _ = timer.pending(1);
+        let _ = timer.next_timeouts(1);
         assert_eq!(fired.recv_timeout(Duration::from_secs(30)), Ok(number));
     }
 }
@@ -133,7 +138,7 @@ impl TimerTask for Large {
 }
 
 fn names(timer: &HashedWheelTimer) -> Vec<&'static str> {
-    timer.pending(9).unwrap().iter().map(|timeout| timeout.task_type).collect()
+    timer.next_timeouts(9).unwrap().iter().map(|timeout| timeout.task_type).collect()
 }
 
 #[test]

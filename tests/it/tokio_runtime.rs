@@ -290,7 +290,7 @@ fn shutdown_waits_for_the_task_of_the_runtime() {
                 let is_on_runtime = move |_: &_| sent.send(Handle::try_current().is_ok()).unwrap();
                 timer.new_timeout(is_on_runtime, ms(30)).unwrap();
                 let far = timer.new_timeout(|_| (), HOUR).unwrap();
-                assert_eq!(timer.shutdown_async(Duration::from_secs(30)).await, [far]);
+                assert_eq!(timer.begin_shutdown(Duration::from_secs(30)).await, [far]);
                 assert_eq!(received.try_recv(), Ok(true));
             });
         });

@@ -24,6 +24,7 @@ const LAYERS: [&[&str]; 4] = [
         "timeout",
         "timer",
         "tokio",
+        "weak",
     ],
     &["engine"],
     &["node"],

@@ -146,7 +146,7 @@ fn an_entry_has_the_types_of_its_map_in_the_name_of_its_task() {
     let t = Driven::new();
     let map = ExpiringMap::with_handler(&t.timer, |_: u8, _: u8| ());
     map.insert(1, 2, TICK).unwrap();
-    let pending = t.timer.pending(9).unwrap();
+    let pending = t.timer.next_timeouts(9).unwrap();
     assert!(pending[0].task_type.contains("Expire<u8, u8"), "{pending:?}");
 }
 

@@ -74,8 +74,8 @@ impl Ending {
             }
             (1, _) => other = Some(HashedWheelTimer::stop),
             (2, _) => other = Some(|timer: &HashedWheelTimer| timer.shutdown(Duration::ZERO)),
-            (3, _) => other = Some(|timer: &HashedWheelTimer| wait_for(timer.stop_timeout(FAR))),
-            (4, _) => other = Some(|timer: &HashedWheelTimer| wait_for(timer.stop_timeout(Duration::ZERO))),
+            (3, _) => other = Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(FAR))),
+            (4, _) => other = Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(Duration::ZERO))),
             _ => {}
         }
         let shutdown = *random.choice(&SHUTDOWNS).unwrap();
@@ -89,8 +89,8 @@ impl Ending {
 const SHUTDOWNS: [fn(&HashedWheelTimer, Duration) -> Vec<Timeout>; 4] = [
     HashedWheelTimer::shutdown,
     HashedWheelTimer::shutdown,
-    |timer, grace| wait_for(timer.shutdown_timeout(grace, FAR)),
-    |timer, grace| wait_for(timer.shutdown_timeout(grace, Duration::ZERO)),
+    |timer, grace| wait_for(timer.begin_shutdown(grace).wait_timeout(FAR)),
+    |timer, grace| wait_for(timer.begin_shutdown(grace).wait_timeout(Duration::ZERO)),
 ];
 
 /// Waits for the thread that ends the timer.

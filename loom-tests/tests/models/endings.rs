@@ -179,7 +179,7 @@ fn thread_that_waits_for_the_end_is_woken() {
     explore(Some(3), [mutant("EndWithoutWake")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let (timeout, outcome) = schedule(&timer, 1);
-        let rest = timer.stop_timeout(Duration::MAX).unwrap();
+        let rest = timer.begin_stop().wait_timeout(Duration::MAX).unwrap();
         assert_eq!(rest, [timeout]);
         outcome.assert(0, 1);
     });
@@ -191,7 +191,7 @@ fn last_drop_leaves_the_end_to_its_thread() {
     explore(Some(3), [mutant("EndWithoutWake")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
         let (timeout, outcome) = schedule(&timer, 1);
-        let rest = match timer.stop_timeout(Duration::ZERO) {
+        let rest = match timer.begin_stop().wait_timeout(Duration::ZERO) {
             Ok(rest) => rest,
             Err(ending) => {
                 drop(timer);

@@ -119,7 +119,7 @@
 //! | queue of values: all others | the same | –: each is one critical section of the same lock |
 //! | occupancy | turn | –: it takes the worker's lock, or returns `None` |
 //! | | stop | `stop::occupancy_sees_the_whole_wheel_or_nothing` |
-//! | last drop | last drop, drop of a timeout's handle | `stop::one_of_two_last_handles_stops_the_timer`, `stop::handle_from_a_timeout_does_not_undo_the_last_drop` |
+//! | last drop | last drop, drop of a timeout's handle | `stop::one_of_two_last_handles_stops_the_timer`, `stop::handle_from_a_timeout_does_not_undo_the_last_drop`; upgrade of a weak handle: `stop::upgraded_handle_keeps_the_timer_or_there_is_none` |
 //! | | driver's drop | –: both end in a stop |
 //! | time for a new timeout | update of the offset between clock and counter | `clocks::time_does_not_go_back_while_another_thread_updates_the_offset`, `clocks::time_does_not_go_back_while_the_clock_is_slewed`, `clocks::time_does_not_go_back_after_a_long_update`, `clocks::offset_that_is_valid_is_not_replaced` |
 //! | manual clock: read | advance | `clocks::manual_time_carries_what_was_done_before` |

@@ -70,7 +70,7 @@ fn snapshot_keeps_no_new_timeout_from_a_loop_that_announced_a_later_turn() {
         let timers = [driven.timer.clone(), driven.timer.clone()];
         let [caller, observer] = timers;
         let caller = thread::spawn(move || caller.new_timeout(|_| (), TICK).unwrap());
-        let observer = thread::spawn(move || observer.pending(1));
+        let observer = thread::spawn(move || observer.next_timeouts(1));
         let announced = driven.driver.next_turn().unwrap();
         caller.join().unwrap();
         let seen = observer.join().unwrap();
@@ -85,10 +85,10 @@ fn snapshot_sees_the_whole_wheel_or_nothing() {
         let mut driven = Driven::new();
         let (in_wheel, _) = driven.schedule_in_wheel(3);
         let other = driven.timer.clone();
-        let look = thread::spawn(move || other.pending(9));
+        let look = thread::spawn(move || other.next_timeouts(9));
         assert_eq!(driven.timer.stop(), [in_wheel]);
-        assert_eq!(driven.timer.pending(9), None);
-        if let Some(pending) = look.join().unwrap() {
+        assert!(driven.timer.next_timeouts(9).is_err());
+        if let Ok(pending) = look.join().unwrap() {
             assert_eq!(pending.len(), 1, "not the wheel that stop has emptied");
         }
     });

@@ -95,8 +95,8 @@ fn occupancy_sees_the_whole_wheel_or_nothing() {
         let other = driven.timer.clone();
         let look = thread::spawn(move || other.occupancy());
         assert_eq!(driven.timer.stop(), [in_wheel]);
-        assert_eq!(driven.timer.occupancy(), None);
-        if let Some(wheel) = look.join().unwrap() {
+        assert!(driven.timer.occupancy().is_err());
+        if let Ok(wheel) = look.join().unwrap() {
             let nodes: usize = wheel.levels.iter().flat_map(|level| &level.slots).sum();
             assert_eq!(nodes, 1, "not the wheel that stop has emptied");
         }
@@ -161,6 +161,22 @@ fn handle_from_a_timeout_does_not_undo_the_last_drop() {
         drop(driven.timer);
         resurrect.join().unwrap();
         assert!(timeout.timer().is_stopped());
+        assert!(timeout.is_cancelled());
+        outcome.assert(0, 1);
+    });
+}
+
+#[test]
+fn upgraded_handle_keeps_the_timer_or_there_is_none() {
+    explore(None, [mutant("UpgradeFromZero")], || {
+        let driven = Driven::new();
+        let (timeout, outcome) = driven.schedule(5);
+        let weak = driven.timer.downgrade();
+        let upgrade = thread::spawn(move || weak.upgrade());
+        drop(driven.timer);
+        if let Some(timer) = upgrade.join().unwrap() {
+            assert!(!timer.is_stopped() && !timeout.is_cancelled());
+        }
         assert!(timeout.is_cancelled());
         outcome.assert(0, 1);
     });

@@ -377,10 +377,10 @@ impl Running {
             }
             Ending::Shutdown => returned = Some(timer.shutdown(GRACE)),
             Ending::Awaited => {
-                let ended = timer.stop_timeout(Duration::ZERO);
+                let ended = timer.begin_stop().wait_timeout(Duration::ZERO);
                 returned = Some(ended.unwrap_or_else(|ending| ending.wait()));
             }
-            Ending::NotAwaited => drop(timer.stop_timeout(Duration::ZERO)),
+            Ending::NotAwaited => drop(timer.begin_stop().wait_timeout(Duration::ZERO)),
             Ending::LastHandle => drop(timer),
             Ending::LastHandleInATask => {
                 let holds = Action::DropHandle(timer.clone());
