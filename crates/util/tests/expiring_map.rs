@@ -1,4 +1,4 @@
-//! Timeouts by key with values: each value comes out once.
+//! A map whose entries expire: each value comes out once.
 
 #[path = "../../../tests/it/common/mod.rs"]
 mod common;
@@ -52,24 +52,24 @@ impl Drop for Counted {
 #[test]
 fn an_expired_entry_goes_to_the_handler() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    assert_eq!(keyed.insert("a".to_owned(), 1, TICK).unwrap(), None);
-    assert_eq!(keyed.insert("b".to_owned(), 2, TICK * 2).unwrap(), None);
+    let (map, expired) = with_channel(&t.timer);
+    assert_eq!(map.insert("a".to_owned(), 1, TICK).unwrap(), None);
+    assert_eq!(map.insert("b".to_owned(), 2, TICK * 2).unwrap(), None);
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(all(&expired), [("a".to_owned(), 1)]);
-    assert!(!keyed.contains_key("a") && keyed.contains_key("b"));
+    assert!(!map.contains_key("a") && map.contains_key("b"));
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(all(&expired), [("b".to_owned(), 2)]);
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
 }
 
 #[test]
 fn an_insert_returns_the_old_value() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    assert_eq!(keyed.insert(7, "old", TICK).unwrap(), None);
-    assert_eq!(keyed.insert(7, "new", TICK * 2).unwrap(), Some("old"));
-    assert_eq!((keyed.len(), t.timer.pending_timeouts()), (1, 1), "the old timeout is cancelled");
+    let (map, expired) = with_channel(&t.timer);
+    assert_eq!(map.insert(7, "old", TICK).unwrap(), None);
+    assert_eq!(map.insert(7, "new", TICK * 2).unwrap(), Some("old"));
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (1, 1), "the old timeout is cancelled");
     assert_eq!(t.pass(TICK), 0);
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(all(&expired), [(7, "new")]);
@@ -78,16 +78,16 @@ fn an_insert_returns_the_old_value() {
 #[test]
 fn an_entry_is_inserted_and_touched_with_an_instant() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
+    let (map, expired) = with_channel(&t.timer);
     let begin = t.timer.now();
-    assert!(!keyed.touch_at(&7, begin + TICK), "there is no entry");
+    assert!(!map.touch_at(&7, begin + TICK), "there is no entry");
     t.clock.advance(TICK);
-    assert_eq!(keyed.insert_at(7, "old", begin + TICK * 2).unwrap(), None);
-    assert_eq!(keyed.insert_at(7, "new", begin + TICK * 9).unwrap(), Some("old"));
-    assert!(keyed.touch_at(&7, begin + TICK * 3));
+    assert_eq!(map.insert_at(7, "old", begin + TICK * 2).unwrap(), None);
+    assert_eq!(map.insert_at(7, "new", begin + TICK * 9).unwrap(), Some("old"));
+    assert!(map.touch_at(&7, begin + TICK * 3));
     assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
     // A deadline that has passed is the next boundary.
-    assert_eq!(keyed.insert_at(7, "late", begin).unwrap(), None);
+    assert_eq!(map.insert_at(7, "late", begin).unwrap(), None);
     assert_eq!((t.driver.turn(), t.pass(TICK)), (0, 1));
     assert_eq!(all(&expired), [(7, "new"), (7, "late")]);
 }
@@ -95,38 +95,38 @@ fn an_entry_is_inserted_and_touched_with_an_instant() {
 #[test]
 fn a_removed_value_does_not_expire() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    keyed.insert("a".to_owned(), 1, TICK).unwrap();
-    assert_eq!(keyed.remove("a"), Some(1));
-    assert_eq!((keyed.remove("a"), t.timer.pending_timeouts()), (None, 0));
+    let (map, expired) = with_channel(&t.timer);
+    map.insert("a".to_owned(), 1, TICK).unwrap();
+    assert_eq!(map.remove("a"), Some(1));
+    assert_eq!((map.remove("a"), t.timer.pending_timeouts()), (None, 0));
     assert_eq!((t.pass(FAR), all(&expired)), (0, vec![]));
 }
 
 #[test]
 fn touch_moves_the_deadline_either_way() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    assert!(!keyed.touch(&7, TICK), "there is no entry");
-    keyed.insert(7, (), TICK).unwrap();
-    assert_eq!(keyed.remaining(&7), Some(TICK));
-    assert!(keyed.touch(&7, TICK * 5));
-    assert_eq!((keyed.remaining(&7), keyed.remaining(&8)), (Some(TICK * 5), None));
+    let (map, expired) = with_channel(&t.timer);
+    assert!(!map.touch(&7, TICK), "there is no entry");
+    map.insert(7, (), TICK).unwrap();
+    assert_eq!(map.remaining(&7), Some(TICK));
+    assert!(map.touch(&7, TICK * 5));
+    assert_eq!((map.remaining(&7), map.remaining(&8)), (Some(TICK * 5), None));
     assert_eq!(t.pass(TICK * 4), 0);
-    assert!(keyed.touch(&7, FAR));
-    assert!(keyed.touch(&7, TICK * 2));
+    assert!(map.touch(&7, FAR));
+    assert!(map.touch(&7, TICK * 2));
     assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
-    assert!(!keyed.touch(&7, TICK), "the entry has expired");
+    assert!(!map.touch(&7, TICK), "the entry has expired");
     assert_eq!(all(&expired), [(7, ())]);
 }
 
 #[test]
 fn with_gives_access_to_the_value() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    keyed.insert(7, vec![1], TICK).unwrap();
-    assert_eq!(keyed.with(&7, |value| value.push(2)), Some(()));
-    assert_eq!(keyed.with(&7, |value| value.len()), Some(2));
-    assert_eq!(keyed.with(&8, |value| value.len()), None);
+    let (map, expired) = with_channel(&t.timer);
+    map.insert(7, vec![1], TICK).unwrap();
+    assert_eq!(map.with(&7, |value| value.push(2)), Some(()));
+    assert_eq!(map.with(&7, |value| value.len()), Some(2));
+    assert_eq!(map.with(&8, |value| value.len()), None);
     t.pass(TICK);
     assert_eq!(all(&expired), [(7, vec![1, 2])]);
 }
@@ -135,34 +135,34 @@ fn with_gives_access_to_the_value() {
 #[test]
 fn a_handler_may_insert_the_entry_again() {
     let mut t = Driven::new();
-    let keyed = Arc::new_cyclic(|keyed: &Weak<ExpiringMap<u8, u32>>| {
-        let keyed = Weak::clone(keyed);
+    let map = Arc::new_cyclic(|map: &Weak<ExpiringMap<u8, u32>>| {
+        let map = Weak::clone(map);
         ExpiringMap::with_handler(&t.timer, move |key, count| {
-            let Some(keyed) = keyed.upgrade() else { return };
-            assert_eq!(keyed.insert(key, count + 1, TICK).unwrap(), None);
+            let Some(map) = map.upgrade() else { return };
+            assert_eq!(map.insert(key, count + 1, TICK).unwrap(), None);
         })
     });
-    keyed.insert(7, 0, TICK).unwrap();
+    map.insert(7, 0, TICK).unwrap();
     (0..5).for_each(|_| assert_eq!(t.pass(TICK), 1));
-    assert_eq!(keyed.with(&7, |count| *count), Some(5));
-    drop(keyed);
+    assert_eq!(map.with(&7, |count| *count), Some(5));
+    drop(map);
     assert_eq!((t.timer.pending_timeouts(), t.timer.stats().panics), (0, 0));
 }
 
 #[test]
 fn a_rejected_entry_comes_back() {
     let t = Driven::with(|builder| builder.max_pending_timeouts(1));
-    let (keyed, _expired) = with_channel(&t.timer);
-    keyed.insert(7, "old", FAR).unwrap();
+    let (map, _expired) = with_channel(&t.timer);
+    map.insert(7, "old", FAR).unwrap();
     for key in [7, 8] {
-        let rejected = keyed.insert(key, "new", TICK).unwrap_err();
+        let rejected = map.insert(key, "new", TICK).unwrap_err();
         assert_eq!((rejected.key, rejected.value), (key, "new"));
         assert!(matches!(rejected.error, NewTimeoutError::TooManyPending { limit: 1 }));
     }
-    assert_eq!((keyed.with(&7, |value| *value), keyed.len()), (Some("old"), 1));
-    assert_eq!(keyed.remove(&7), Some("old"));
+    assert_eq!((map.with(&7, |value| *value), map.len()), (Some("old"), 1));
+    assert_eq!(map.remove(&7), Some("old"));
     t.timer.stop();
-    let rejected = keyed.insert(7, "late", TICK).unwrap_err();
+    let rejected = map.insert(7, "late", TICK).unwrap_err();
     assert_eq!(format!("{rejected}"), "the timer is stopped");
     assert_eq!(format!("{rejected:?}"), "InsertError { error: Stopped, .. }");
     assert!(matches!(NewTimeoutError::from(rejected), NewTimeoutError::Stopped));
@@ -171,10 +171,10 @@ fn a_rejected_entry_comes_back() {
 #[test]
 fn an_inserted_key_without_a_handler_disappears() {
     let mut t = Driven::new();
-    let keyed = ExpiringMap::new(&t.timer);
-    assert_eq!(keyed.insert(7, (), TICK).unwrap(), None);
-    assert_eq!(keyed.insert(7, (), TICK).unwrap(), Some(()));
-    assert_eq!((t.pass(TICK), keyed.len()), (1, 0));
+    let map = ExpiringMap::new(&t.timer);
+    assert_eq!(map.insert(7, (), TICK).unwrap(), None);
+    assert_eq!(map.insert(7, (), TICK).unwrap(), Some(()));
+    assert_eq!((t.pass(TICK), map.len()), (1, 0));
 }
 
 // --- all keys ------------------------------------------------------------------------------------
@@ -182,15 +182,15 @@ fn an_inserted_key_without_a_handler_disappears() {
 #[test]
 fn retain_removes_the_others_and_cancels_their_timeouts() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    (0..100).for_each(|key| assert!(keyed.insert(key, key * 10, TICK).unwrap().is_none()));
-    keyed.retain(|key, value| {
+    let (map, expired) = with_channel(&t.timer);
+    (0..100).for_each(|key| assert!(map.insert(key, key * 10, TICK).unwrap().is_none()));
+    map.retain(|key, value| {
         assert_eq!(*value, key * 10);
         *value += 1;
         key % 10 == 0
     });
-    assert_eq!((keyed.len(), t.timer.pending_timeouts()), (10, 10));
-    let mut keys = keyed.keys();
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (10, 10));
+    let mut keys = map.keys();
     keys.sort_unstable();
     assert_eq!(keys, (0..10).map(|key| key * 10).collect::<Vec<_>>());
     assert_eq!(t.pass(TICK), 10);
@@ -202,21 +202,21 @@ fn each_end_drops_a_value_once() {
     let drops = Arc::new(AtomicUsize::new(0));
     let value = |name| Counted { name, drops: Arc::clone(&drops) };
     let t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    let insert = || (0..10).for_each(|key| assert!(keyed.insert(key, value(key), FAR).unwrap().is_none()));
+    let (map, expired) = with_channel(&t.timer);
+    let insert = || (0..10).for_each(|key| assert!(map.insert(key, value(key), FAR).unwrap().is_none()));
 
     insert();
-    assert_eq!((keyed.clear(), drops.swap(0, SeqCst)), (10, 10));
+    assert_eq!((map.clear(), drops.swap(0, SeqCst)), (10, 10));
     insert();
-    keyed.retain(|_, _| false);
-    assert_eq!((keyed.len(), drops.swap(0, SeqCst)), (0, 10));
+    map.retain(|_, _| false);
+    assert_eq!((map.len(), drops.swap(0, SeqCst)), (0, 10));
     insert();
-    assert_eq!((t.timer.stop().len(), drops.swap(0, SeqCst), keyed.len()), (10, 10, 0));
+    assert_eq!((t.timer.stop().len(), drops.swap(0, SeqCst), map.len()), (10, 10, 0));
 
     let t = Driven::new();
-    let (keyed, _expired) = with_channel(&t.timer);
-    keyed.insert(7, value(7), FAR).unwrap();
-    drop(keyed);
+    let (map, _expired) = with_channel(&t.timer);
+    map.insert(7, value(7), FAR).unwrap();
+    drop(map);
     assert_eq!((drops.swap(0, SeqCst), t.timer.pending_timeouts()), (1, 0));
     assert!(all(&expired).is_empty());
 }
@@ -226,28 +226,28 @@ fn each_end_drops_a_value_once() {
 fn an_expired_entry_in_an_executor_can_be_removed_and_replaced() {
     let (queue, tasks) = channel::<ExpiredTask>();
     let mut t = Driven::with(|builder| builder.task_executor(move |task| drop(queue.send(task))));
-    let (keyed, expired) = with_channel(&t.timer);
+    let (map, expired) = with_channel(&t.timer);
     let mut due = |name| {
-        assert_eq!(keyed.insert(7, name, TICK).unwrap(), None);
+        assert_eq!(map.insert(7, name, TICK).unwrap(), None);
         assert_eq!(t.pass(TICK), 1);
-        assert!(keyed.contains_key(&7) && !keyed.touch(&7, TICK));
+        assert!(map.contains_key(&7) && !map.touch(&7, TICK));
         tasks.try_recv().unwrap()
     };
     due(1).run();
     assert_eq!(all(&expired), [(7, 1)]);
 
     let task = due(2);
-    assert_eq!(keyed.remove(&7), Some(2));
+    assert_eq!(map.remove(&7), Some(2));
     task.run();
     assert_eq!(all(&expired), []);
 
     let task = due(3);
-    assert_eq!(keyed.insert(7, 4, FAR).unwrap(), Some(3));
+    assert_eq!(map.insert(7, 4, FAR).unwrap(), Some(3));
     task.run();
-    assert_eq!((all(&expired), keyed.remove(&7)), (vec![], Some(4)));
+    assert_eq!((all(&expired), map.remove(&7)), (vec![], Some(4)));
 
     drop(due(5));
-    assert_eq!((all(&expired), keyed.len()), (vec![], 0), "dropped by the executor");
+    assert_eq!((all(&expired), map.len()), (vec![], 0), "dropped by the executor");
 }
 
 // --- get and drain -------------------------------------------------------------------------------
@@ -300,8 +300,8 @@ mod receiver {
     #[test]
     fn entries_are_received_with_await() {
         let mut t = Driven::new();
-        let (keyed, mut expired) = ExpiringMap::with_receiver(&t.timer);
-        keyed.insert("key", "value", TICK).unwrap();
+        let (map, mut expired) = ExpiringMap::with_receiver(&t.timer);
+        map.insert("key", "value", TICK).unwrap();
         let mut recv = std::pin::pin!(expired.recv());
         let context = &mut Context::from_waker(Waker::noop());
         assert_eq!(recv.as_mut().poll(context), Poll::Pending);
@@ -341,10 +341,10 @@ mod receiver {
     #[test]
     fn a_receiver_is_woken_gets_all_and_ends_with_the_map() {
         let mut t = Driven::with(|builder| builder.task_executor(drop::<ExpiredTask>));
-        let (keyed, mut expired) = ExpiringMap::with_receiver(&t.timer);
+        let (map, mut expired) = ExpiringMap::with_receiver(&t.timer);
         let [first, last] = [(); 2].map(|()| Arc::new(Wakes::default()));
         let counts = || [&first, &last].map(|wakes| wakes.0.load(SeqCst));
-        (1..=3).for_each(|key| _ = keyed.insert(key, (), TICK * key).unwrap());
+        (1..=3).for_each(|key| _ = map.insert(key, (), TICK * key).unwrap());
         assert_eq!(poll(&mut expired, &first), Poll::Pending);
         assert_eq!(poll(&mut expired, &last), Poll::Pending);
         assert_eq!(poll(&mut expired, &last), Poll::Pending);
@@ -354,7 +354,7 @@ mod receiver {
         assert_eq!(poll(&mut expired, &last), Poll::Ready(Some((1, ()))));
         assert_eq!(poll(&mut expired, &last), Poll::Ready(Some((2, ()))));
         assert_eq!(poll(&mut expired, &last), Poll::Pending);
-        drop(keyed);
+        drop(map);
         assert_eq!(counts(), [0, 2]);
         assert_eq!(poll(&mut expired, &last), Poll::Ready(None));
     }
@@ -363,9 +363,9 @@ mod receiver {
     fn without_a_receiver_expired_entries_are_dropped() {
         let mut t = Driven::new();
         let drops = Arc::new(AtomicUsize::new(0));
-        let (keyed, expired) = ExpiringMap::with_receiver(&t.timer);
+        let (map, expired) = ExpiringMap::with_receiver(&t.timer);
         for name in 1..=2 {
-            keyed.insert(name, Counted { name, drops: Arc::clone(&drops) }, TICK * name as u32).unwrap();
+            map.insert(name, Counted { name, drops: Arc::clone(&drops) }, TICK * name as u32).unwrap();
         }
         t.pass(TICK);
         assert_eq!(drops.load(SeqCst), 0);
@@ -381,10 +381,10 @@ mod receiver {
         use futures_core::{FusedStream, Stream};
 
         let mut t = Driven::new();
-        let (keyed, expired) = ExpiringMap::with_receiver(&t.timer);
-        keyed.insert(7, "seven", TICK).unwrap();
+        let (map, expired) = ExpiringMap::with_receiver(&t.timer);
+        map.insert(7, "seven", TICK).unwrap();
         t.pass(TICK);
-        drop(keyed);
+        drop(map);
         let mut expired = std::pin::pin!(expired);
         let mut context = Context::from_waker(Waker::noop());
         assert!(!expired.is_terminated());
@@ -399,11 +399,11 @@ mod receiver {
 #[test]
 fn a_closure_that_panics_leaves_a_consistent_map() {
     let mut t = Driven::new();
-    let (keyed, expired) = with_channel(&t.timer);
-    (0..100).for_each(|key| assert!(keyed.insert(key, 0, TICK).unwrap().is_none()));
+    let (map, expired) = with_channel(&t.timer);
+    (0..100).for_each(|key| assert!(map.insert(key, 0, TICK).unwrap().is_none()));
     quietly(|| {
         let with = || {
-            keyed.with(&7, |value| {
+            map.with(&7, |value| {
                 *value = 1;
                 panic!("in `with`");
             })
@@ -415,11 +415,11 @@ fn a_closure_that_panics_leaves_a_consistent_map() {
             assert!(calls < 50, "in `retain`");
             false
         };
-        assert!(catch_unwind(AssertUnwindSafe(|| keyed.retain(keep))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| map.retain(keep))).is_err());
     });
-    let left = keyed.len();
+    let left = map.len();
     assert!(left > 50 && left == t.timer.pending_timeouts(), "{left}");
-    assert!(keyed.contains_key(&7) <= (keyed.with(&7, |value| *value) == Some(1)));
+    assert!(map.contains_key(&7) <= (map.with(&7, |value| *value) == Some(1)));
     assert_eq!((t.pass(TICK), all(&expired).len()), (left, left));
 }
 
@@ -428,14 +428,14 @@ fn a_closure_that_panics_leaves_a_consistent_map() {
 fn a_panic_of_a_handler_affects_no_other_entry() {
     let mut t = Driven::new();
     let (sender, expired) = channel();
-    let keyed = ExpiringMap::with_handler(&t.timer, move |key: u8, ()| {
+    let map = ExpiringMap::with_handler(&t.timer, move |key: u8, ()| {
         assert!(key != 1, "a handler panics");
         sender.send(key).unwrap();
     });
-    (0..3).for_each(|key| _ = keyed.insert(key, (), TICK).unwrap());
+    (0..3).for_each(|key| _ = map.insert(key, (), TICK).unwrap());
     quietly(|| assert_eq!(t.pass(TICK), 3));
     assert_eq!((all(&expired), t.timer.stats().panics), (vec![0, 2], 1));
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
 }
 
 /// A key or value that uses the map when it is dropped. If the map held a lock, the call would
@@ -457,10 +457,10 @@ impl Hash for CallsBack {
 
 impl Drop for CallsBack {
     fn drop(&mut self) {
-        if let Some(keyed) = self.0.get() {
+        if let Some(map) = self.0.get() {
             self.2.fetch_add(1, SeqCst);
             // `len` locks every shard.
-            let _ = keyed.len();
+            let _ = map.len();
         }
     }
 }
@@ -472,18 +472,18 @@ fn no_lock_is_held_while_keys_and_values_are_dropped() {
         let (map, calls) = (Arc::default(), Arc::<AtomicUsize>::default());
         let value = |name| CallsBack(Arc::clone(&map), name, Arc::clone(&calls));
         map.set(ExpiringMap::with_handler(&t.timer, |key, value| drop((key, value)))).unwrap_or_default();
-        let keyed = map.get().unwrap();
-        let insert = |key, delay| keyed.insert(value(key), value(0), delay).is_ok();
+        let own = map.get().unwrap();
+        let insert = |key, delay| own.insert(value(key), value(0), delay).is_ok();
         assert!(insert(1, FAR) && insert(1, FAR) && insert(1, TICK));
         assert_eq!(t.pass(TICK), 1);
         assert!(insert(1, FAR) && insert(2, FAR) && insert(3, FAR) && !insert(3, FAR) && !insert(4, FAR));
-        assert!(keyed.remove(&value(1)).is_some());
-        keyed.retain(|key, _| key.1 == 3);
-        drop(keyed.keys());
-        assert_eq!(keyed.clear(), 1);
+        assert!(own.remove(&value(1)).is_some());
+        own.retain(|key, _| key.1 == 3);
+        drop(own.keys());
+        assert_eq!(own.clear(), 1);
         assert!(insert(1, FAR));
         assert_eq!(t.timer.stop().len(), 1);
-        assert!(!insert(1, FAR) && keyed.is_empty());
+        assert!(!insert(1, FAR) && own.is_empty());
         calls.load(SeqCst)
     });
     assert!(calls > 20, "{calls}");
@@ -513,23 +513,23 @@ fn a_hash_that_panics_in_insert_leaves_a_consistent_map() {
         let mut has_succeeded = false;
         for hashes in 0..10 {
             let mut t = Driven::new();
-            let (keyed, expired) = with_channel(&t.timer);
+            let (map, expired) = with_channel(&t.timer);
             let drops = Arc::new(AtomicUsize::new(0));
             let value = |name| Counted { name, drops: Arc::clone(&drops) };
             if is_present {
-                keyed.insert(PanickingKey(7), value(1), TICK).unwrap();
+                map.insert(PanickingKey(7), value(1), TICK).unwrap();
             }
             HASHES.set(hashes);
-            let insert = || keyed.insert(PanickingKey(7), value(2), TICK * 2).unwrap();
+            let insert = || map.insert(PanickingKey(7), value(2), TICK * 2).unwrap();
             let result = quietly(|| catch_unwind(AssertUnwindSafe(insert)));
             HASHES.set(usize::MAX);
             let name = match &result {
                 Ok(_) => Some(2),
                 Err(_) => is_present.then_some(1),
             };
-            assert_eq!(keyed.with(&PanickingKey(7), |value| value.name), name, "{hashes} calls");
+            assert_eq!(map.with(&PanickingKey(7), |value| value.name), name, "{hashes} calls");
             let left = usize::from(name.is_some());
-            assert_eq!((keyed.len(), t.timer.pending_timeouts()), (left, left), "{hashes} calls");
+            assert_eq!((map.len(), t.timer.pending_timeouts()), (left, left), "{hashes} calls");
             has_succeeded |= result.is_ok();
             drop(result);
             assert_eq!(t.pass(TICK * 2), left);
@@ -581,7 +581,7 @@ fn random_operations_agree_with_a_naive_model() {
     for seed in 0..if cfg!(miri) { 2 } else { 60 } {
         let mut random = Rng::with_seed(seed);
         let mut t = Driven::new();
-        let (keyed, expired) = with_channel(&t.timer);
+        let (map, expired) = with_channel(&t.timer);
         let mut model = support::Model::new();
         let mut now = Duration::ZERO;
         for name in 0..if cfg!(miri) { 60 } else { 1_000 } {
@@ -590,22 +590,22 @@ fn random_operations_agree_with_a_naive_model() {
             match random.u32(0..100) {
                 0..40 => {
                     let old = model.insert(key, (now + delay, name)).map(|(_, name)| name);
-                    assert_eq!(keyed.insert(key, name, delay).unwrap(), old);
+                    assert_eq!(map.insert(key, name, delay).unwrap(), old);
                 }
                 40..55 => {
-                    assert_eq!(keyed.touch(&key, delay), model.contains_key(&key));
+                    assert_eq!(map.touch(&key, delay), model.contains_key(&key));
                     model.entry(key).and_modify(|(deadline, _)| *deadline = now + delay);
                 }
-                55..65 => assert_eq!(keyed.remove(&key), model.remove(&key).map(|(_, name)| name)),
+                55..65 => assert_eq!(map.remove(&key), model.remove(&key).map(|(_, name)| name)),
                 65..70 => {
                     let new = model.get_mut(&key).map(|(_, value)| std::mem::replace(value, name));
-                    assert_eq!(keyed.with(&key, |value| std::mem::replace(value, name)), new);
+                    assert_eq!(map.with(&key, |value| std::mem::replace(value, name)), new);
                 }
                 70..74 => {
-                    keyed.retain(|key, name| (u64::from(*key) + *name) % 2 == 0);
+                    map.retain(|key, name| (u64::from(*key) + *name) % 2 == 0);
                     model.retain(|key, (_, name)| (u64::from(*key) + *name) % 2 == 0);
                 }
-                74 => assert_eq!(keyed.clear(), std::mem::take(&mut model).len()),
+                74 => assert_eq!(map.clear(), std::mem::take(&mut model).len()),
                 _ => {
                     let by = ms(random.u64(0..50));
                     let turned = t.pass(by);
@@ -617,11 +617,11 @@ fn random_operations_agree_with_a_naive_model() {
             out.sort_unstable();
             due.sort_unstable();
             assert_eq!(out, due, "seed {seed}, step {name}");
-            let mut keys = keyed.keys();
+            let mut keys = map.keys();
             keys.sort_unstable();
             assert_eq!(keys, model.keys().copied().collect::<Vec<_>>());
             let remaining = model.get(&key).map(|(deadline, _)| deadline.saturating_sub(now));
-            assert_eq!(keyed.remaining(&key), remaining);
+            assert_eq!(map.remaining(&key), remaining);
             assert_eq!(t.timer.pending_timeouts(), model.len(), "each pending timeout belongs to a key");
         }
     }
@@ -637,7 +637,7 @@ fn each_value_comes_out_once_when_threads_share_keys() {
         let timer = HashedWheelTimer::builder().tick(Duration::from_micros(50)).build().unwrap();
         let (drops, expired) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&expired);
-        let (keyed, receiver) = if receives {
+        let (map, receiver) = if receives {
             let (map, receiver) = ExpiringMap::with_receiver(&timer);
             (map, Some(receiver))
         } else {
@@ -647,7 +647,7 @@ fn each_value_comes_out_once_when_threads_share_keys() {
         let begin = Instant::now();
         let threads: Vec<_> = (0..THREADS)
             .map(|index| {
-                let (keyed, drops) = (keyed.clone(), Arc::clone(&drops));
+                let (map, drops) = (map.clone(), Arc::clone(&drops));
                 thread::spawn(move || {
                     let mut random = Rng::with_seed(index);
                     let (mut inserted, mut out) = (0, 0);
@@ -657,17 +657,17 @@ fn each_value_comes_out_once_when_threads_share_keys() {
                         match random.u32(0..8) {
                             0..4 => {
                                 let value = Counted { name: index, drops: Arc::clone(&drops) };
-                                let old = keyed.insert(key, value, delay).unwrap();
+                                let old = map.insert(key, value, delay).unwrap();
                                 (inserted, out) = (inserted + 1, out + usize::from(old.is_some()));
                             }
-                            4 => _ = keyed.touch(&key, delay),
-                            5 => keyed.retain(|_, value| {
+                            4 => _ = map.touch(&key, delay),
+                            5 => map.retain(|_, value| {
                                 let stays = value.name != index || random.bool();
                                 out += usize::from(!stays);
                                 stays
                             }),
-                            6 => out += keyed.clear(),
-                            _ => out += usize::from(keyed.remove(&key).is_some()),
+                            6 => out += map.clear(),
+                            _ => out += usize::from(map.remove(&key).is_some()),
                         }
                         if random.u32(0..8) == 0 {
                             thread::sleep(Duration::from_micros(random.u64(0..200)));
@@ -682,9 +682,9 @@ fn each_value_comes_out_once_when_threads_share_keys() {
             let counts = thread.join().unwrap();
             (inserted, out) = (inserted + counts.0, out + counts.1);
         }
-        eventually("all entries expire", || keyed.is_empty());
+        eventually("all entries expire", || map.is_empty());
         timer.stop();
-        drop(keyed);
+        drop(map);
         let mut received = Vec::new();
         if let Some(mut receiver) = receiver {
             smol::block_on(async { while receiver.recv_many(&mut received, 10).await > 0 {} });
@@ -712,12 +712,12 @@ fn a_clock_that_panics_leaves_a_consistent_map() {
     let is_broken = Arc::new(AtomicUsize::new(0));
     let clock = PanickingClock(ManualClock::new(), Arc::clone(&is_broken));
     let (timer, _driver) = HashedWheelTimer::builder().clock(clock).build_driven().unwrap();
-    let (keyed, _expired) = with_channel(&timer);
-    keyed.insert(7, 1, FAR).unwrap();
+    let (map, _expired) = with_channel(&timer);
+    map.insert(7, 1, FAR).unwrap();
     is_broken.store(1, SeqCst);
-    let insert = || keyed.insert(7, 2, FAR);
+    let insert = || map.insert(7, 2, FAR);
     assert!(quietly(|| catch_unwind(AssertUnwindSafe(insert))).is_err());
     is_broken.store(0, SeqCst);
-    assert_eq!((keyed.len(), timer.pending_timeouts()), (1, 1));
-    assert_eq!(keyed.insert(7, 3, FAR).unwrap(), Some(1));
+    assert_eq!((map.len(), timer.pending_timeouts()), (1, 1));
+    assert_eq!(map.insert(7, 3, FAR).unwrap(), Some(1));
 }

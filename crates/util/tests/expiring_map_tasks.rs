@@ -77,9 +77,9 @@ fn with_queue() -> (Driven, Receiver<ExpiredTask>) {
 #[test]
 fn a_task_gets_its_key_and_the_key_is_free_when_it_runs() {
     let mut t = Driven::new();
-    let keyed = Tasks::new(&t.timer);
+    let map = Tasks::new(&t.timer);
     let (sender, receiver) = channel();
-    let inside = keyed.clone();
+    let inside = map.clone();
     let task = move |key: String| {
         let was_present = inside.contains_key(&key);
         let second_sender = sender.clone();
@@ -87,44 +87,44 @@ fn a_task_gets_its_key_and_the_key_is_free_when_it_runs() {
             inside.schedule(key.clone(), move |key| second_sender.send((key, true, true)).unwrap(), TICK);
         sender.send((key, was_present, replaced.unwrap())).unwrap();
     };
-    assert!(!keyed.schedule("a".to_owned(), task, TICK).unwrap());
-    assert!(keyed.contains_key("a") && !keyed.contains_key("b") && keyed.len() == 1);
+    assert!(!map.schedule("a".to_owned(), task, TICK).unwrap());
+    assert!(map.contains_key("a") && !map.contains_key("b") && map.len() == 1);
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(receiver.try_recv().unwrap(), ("a".to_owned(), false, false));
-    assert_eq!(keyed.len(), 1);
+    assert_eq!(map.len(), 1);
     assert_eq!(t.pass(TICK), 1);
     assert_eq!(receiver.try_recv().unwrap(), ("a".to_owned(), true, true));
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
 }
 
 #[test]
 fn a_schedule_replaces_the_timeout_of_the_same_key() {
     let mut t = Driven::new();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    assert!(!keyed.schedule(7, log.task(1), TICK).unwrap());
-    assert!(!keyed.schedule(8, log.task(2), TICK).unwrap());
-    assert!(keyed.schedule(7, log.task(3), TICK * 3).unwrap());
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    assert!(!map.schedule(7, log.task(1), TICK).unwrap());
+    assert!(!map.schedule(8, log.task(2), TICK).unwrap());
+    assert!(map.schedule(7, log.task(3), TICK * 3).unwrap());
     assert_eq!(log.take(), (vec![], 1), "the replaced task is dropped before schedule returns");
-    assert_eq!((keyed.len(), t.timer.pending_timeouts()), (2, 2));
+    assert_eq!((map.len(), t.timer.pending_timeouts()), (2, 2));
     t.pass(TICK * 2);
     assert_eq!(log.take(), (vec![2], 0));
     t.pass(TICK);
     assert_eq!(log.take(), (vec![3], 0));
-    assert!(keyed.is_empty());
-    assert!(!keyed.schedule(7, log.task(4), TICK).unwrap(), "the key has no timeout any more");
+    assert!(map.is_empty());
+    assert!(!map.schedule(7, log.task(4), TICK).unwrap(), "the key has no timeout any more");
 }
 
 #[test]
 fn a_rejected_schedule_leaves_the_earlier_timeout() {
     let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    keyed.schedule(7, log.task(1), TICK * 2).unwrap();
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    map.schedule(7, log.task(1), TICK * 2).unwrap();
     for key in [7, 8] {
-        let rejected = keyed.schedule(key, log.task(2), TICK).unwrap_err();
+        let rejected = map.schedule(key, log.task(2), TICK).unwrap_err();
         assert!(matches!(rejected, NewTimeoutError::TooManyPending { limit: 1 }), "{rejected}");
     }
     assert_eq!(log.take(), (vec![], 2));
-    assert!(keyed.contains_key(&7) && !keyed.contains_key(&8));
+    assert!(map.contains_key(&7) && !map.contains_key(&8));
     t.pass(TICK);
     assert_eq!(log.take(), (vec![], 0));
     t.pass(TICK);
@@ -134,31 +134,31 @@ fn a_rejected_schedule_leaves_the_earlier_timeout() {
 #[test]
 fn reset_moves_the_deadline_either_way() {
     let mut t = Driven::new();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    assert!(!keyed.touch(&7, TICK), "the key has no timeout");
-    keyed.schedule(7, log.task(1), TICK).unwrap();
-    assert!(keyed.touch(&7, TICK * 5));
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    assert!(!map.touch(&7, TICK), "the key has no timeout");
+    map.schedule(7, log.task(1), TICK).unwrap();
+    assert!(map.touch(&7, TICK * 5));
     assert_eq!(t.pass(TICK * 4), 0);
-    assert!(keyed.touch(&7, FAR));
-    assert!(keyed.touch(&7, TICK * 2));
+    assert!(map.touch(&7, FAR));
+    assert!(map.touch(&7, TICK * 2));
     assert_eq!(t.pass(TICK), 0);
     assert_eq!(t.pass(TICK), 1);
-    assert!(!keyed.touch(&7, TICK), "the task has run");
+    assert!(!map.touch(&7, TICK), "the task has run");
     assert_eq!(log.take(), (vec![1], 0));
 }
 
 #[test]
 fn a_key_is_scheduled_and_reset_to_an_instant() {
     let mut t = Driven::new();
-    let (keyed, log, begin) = (Tasks::new(&t.timer), Log::default(), t.timer.now());
-    assert!(!keyed.touch_at(&7, begin + TICK), "the key has no timeout");
+    let (map, log, begin) = (Tasks::new(&t.timer), Log::default(), t.timer.now());
+    assert!(!map.touch_at(&7, begin + TICK), "the key has no timeout");
     t.clock.advance(TICK);
-    assert!(!keyed.schedule_at(7, log.task(1), begin + TICK * 2).unwrap());
-    assert!(keyed.schedule_at(7, log.task(2), begin + TICK * 9).unwrap());
-    assert!(keyed.touch_at(&7, begin + TICK * 3));
+    assert!(!map.schedule_at(7, log.task(1), begin + TICK * 2).unwrap());
+    assert!(map.schedule_at(7, log.task(2), begin + TICK * 9).unwrap());
+    assert!(map.touch_at(&7, begin + TICK * 3));
     assert_eq!((t.pass(TICK), t.pass(TICK)), (0, 1));
     // A deadline that has passed is the next boundary.
-    assert!(!keyed.schedule_at(7, log.task(3), begin).unwrap());
+    assert!(!map.schedule_at(7, log.task(3), begin).unwrap());
     assert_eq!((t.driver.turn(), t.pass(TICK)), (0, 1));
     assert_eq!(log.take(), (vec![2, 3], 1));
 }
@@ -166,11 +166,11 @@ fn a_key_is_scheduled_and_reset_to_an_instant() {
 #[test]
 fn a_cancelled_task_does_not_run() {
     let mut t = Driven::new();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    keyed.schedule("a".to_owned(), log.task(1), TICK).unwrap();
-    assert!(keyed.cancel("a"));
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    map.schedule("a".to_owned(), log.task(1), TICK).unwrap();
+    assert!(map.cancel("a"));
     assert_eq!(log.take(), (vec![], 1), "the task is dropped before cancel returns");
-    assert!(!keyed.cancel("a") && keyed.is_empty());
+    assert!(!map.cancel("a") && map.is_empty());
     assert_eq!(t.timer.pending_timeouts(), 0);
     assert_eq!(t.pass(FAR), 0);
 }
@@ -180,47 +180,47 @@ fn a_cancelled_task_does_not_run() {
 #[test]
 fn clear_cancels_all() {
     let t = Driven::new();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    (0..100).for_each(|key| assert!(!keyed.schedule(key, log.task(key), TICK).unwrap()));
-    assert_eq!(keyed.len(), 100);
-    assert_eq!(keyed.clear(), 100);
-    assert_eq!((log.take(), keyed.len(), t.timer.pending_timeouts()), ((vec![], 100), 0, 0));
-    assert!(!keyed.schedule(5, log.task(5), TICK).unwrap(), "the map can be used again");
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    (0..100).for_each(|key| assert!(!map.schedule(key, log.task(key), TICK).unwrap()));
+    assert_eq!(map.len(), 100);
+    assert_eq!(map.clear(), 100);
+    assert_eq!((log.take(), map.len(), t.timer.pending_timeouts()), ((vec![], 100), 0, 0));
+    assert!(!map.schedule(5, log.task(5), TICK).unwrap(), "the map can be used again");
 }
 
 #[test]
 fn the_drop_of_the_last_handle_cancels_all() {
     let t = Driven::new();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    (0..100).for_each(|key| assert!(!keyed.schedule(key, log.task(key), TICK).unwrap()));
-    let clone = keyed.clone();
-    drop(keyed);
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    (0..100).for_each(|key| assert!(!map.schedule(key, log.task(key), TICK).unwrap()));
+    let clone = map.clone();
+    drop(map);
     assert_eq!(clone.len(), 100);
     drop(clone);
     assert_eq!((log.take(), t.timer.pending_timeouts()), ((vec![], 100), 0));
 }
 
 #[test]
-fn keyed_timeouts_count_as_a_handle_of_the_timer() {
+fn a_map_counts_as_a_handle_of_the_timer() {
     let Driven { timer, mut driver, clock } = Driven::new();
-    let (keyed, log) = (Tasks::new(&timer), Log::default());
+    let (map, log) = (Tasks::new(&timer), Log::default());
     drop(timer);
-    keyed.schedule(7, log.task(1), TICK).unwrap();
+    map.schedule(7, log.task(1), TICK).unwrap();
     clock.advance(TICK);
     assert_eq!(driver.turn(), 1);
-    drop(keyed);
+    drop(map);
     assert!(driver.is_stopped());
 }
 
 #[test]
 fn stop_cancels_all() {
     let t = Driven::new();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    (0..100).for_each(|key| assert!(!keyed.schedule(key, log.task(key), TICK).unwrap()));
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    (0..100).for_each(|key| assert!(!map.schedule(key, log.task(key), TICK).unwrap()));
     assert_eq!(t.timer.stop().len(), 100);
-    assert_eq!((log.take(), keyed.len()), ((vec![], 100), 0));
-    assert!(!keyed.cancel(&7) && !keyed.touch(&7, TICK));
-    let rejected = keyed.schedule(7, log.task(7), TICK).unwrap_err();
+    assert_eq!((log.take(), map.len()), ((vec![], 100), 0));
+    assert!(!map.cancel(&7) && !map.touch(&7, TICK));
+    let rejected = map.schedule(7, log.task(7), TICK).unwrap_err();
     assert!(matches!(rejected, NewTimeoutError::Stopped), "{rejected}");
 }
 
@@ -228,12 +228,12 @@ fn stop_cancels_all() {
 #[test]
 fn a_task_may_hold_the_last_handle() {
     let Driven { timer, mut driver, clock } = Driven::new();
-    let (keyed, log) = (Tasks::new(&timer), Log::default());
-    let clone = keyed.clone();
-    keyed.schedule(1, move |_| drop(clone), TICK).unwrap();
-    keyed.schedule(2, log.task(2), TICK).unwrap();
-    keyed.schedule(3, log.task(3), FAR).unwrap();
-    drop(keyed);
+    let (map, log) = (Tasks::new(&timer), Log::default());
+    let clone = map.clone();
+    map.schedule(1, move |_| drop(clone), TICK).unwrap();
+    map.schedule(2, log.task(2), TICK).unwrap();
+    map.schedule(3, log.task(3), FAR).unwrap();
+    drop(map);
     drop(timer);
     assert!(!driver.is_stopped(), "the task holds the last handle");
     clock.advance(TICK);
@@ -245,19 +245,19 @@ fn a_task_may_hold_the_last_handle() {
 
 #[test]
 fn a_weak_reference_keeps_nothing_alive() {
-    fn reschedule(key: u32, keyed: &Weak<Tasks<u32>>) {
-        if let Some(strong) = keyed.upgrade() {
-            let weak = Weak::clone(keyed);
+    fn reschedule(key: u32, map: &Weak<Tasks<u32>>) {
+        if let Some(strong) = map.upgrade() {
+            let weak = Weak::clone(map);
             strong.schedule(key, move |key| reschedule(key, &weak), TICK).unwrap();
         }
     }
 
     let mut t = Driven::new();
-    let keyed = Arc::new(Tasks::new(&t.timer));
-    reschedule(7, &Arc::downgrade(&keyed));
+    let map = Arc::new(Tasks::new(&t.timer));
+    reschedule(7, &Arc::downgrade(&map));
     (0..10).for_each(|_| assert_eq!(t.pass(TICK), 1));
-    assert_eq!(Arc::strong_count(&keyed), 1);
-    drop(keyed);
+    assert_eq!(Arc::strong_count(&map), 1);
+    drop(map);
     assert_eq!((t.timer.pending_timeouts(), t.pass(TICK)), (0, 0));
 }
 
@@ -267,12 +267,12 @@ fn a_weak_reference_keeps_nothing_alive() {
 #[test]
 fn a_task_in_an_executor_that_has_not_begun_can_be_cancelled_and_replaced() {
     let (mut t, tasks) = with_queue();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
     let mut due = |name| {
-        assert!(!keyed.schedule(7, log.task(name), TICK).unwrap());
+        assert!(!map.schedule(7, log.task(name), TICK).unwrap());
         assert_eq!(t.pass(TICK), 1);
-        assert!(keyed.contains_key(&7));
-        assert!(!keyed.touch(&7, TICK), "an expired timeout cannot be reset");
+        assert!(map.contains_key(&7));
+        assert!(!map.touch(&7, TICK), "an expired timeout cannot be reset");
         tasks.try_recv().unwrap()
     };
 
@@ -280,28 +280,28 @@ fn a_task_in_an_executor_that_has_not_begun_can_be_cancelled_and_replaced() {
     assert_eq!(log.take(), (vec![1], 0));
 
     let task = due(2);
-    assert!(keyed.cancel(&7) && !keyed.contains_key(&7));
+    assert!(map.cancel(&7) && !map.contains_key(&7));
     task.run();
     assert_eq!(log.take(), (vec![], 1), "cancelled");
 
     let task = due(3);
-    assert!(keyed.schedule(7, log.task(4), TICK).unwrap());
+    assert!(map.schedule(7, log.task(4), TICK).unwrap());
     task.run();
     assert_eq!(log.take(), (vec![], 1), "replaced");
-    assert!(keyed.cancel(&7));
+    assert!(map.cancel(&7));
     assert_eq!(log.take(), (vec![], 1));
 
     let task = due(5);
-    keyed.clear();
+    map.clear();
     task.run();
     assert_eq!(log.take(), (vec![], 1), "cleared");
 
     drop(due(6));
     assert_eq!(log.take(), (vec![], 1), "dropped by the executor");
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
 
     let task = due(8);
-    drop(keyed);
+    drop(map);
     task.run();
     assert_eq!(log.take(), (vec![], 1), "the map was dropped");
 }
@@ -352,50 +352,50 @@ impl Drop for ImmediateTimer {
 #[test]
 fn a_task_that_begins_before_schedule_returns_replaces_the_earlier_one() {
     let t = ImmediateTimer::new(true);
-    let keyed = Tasks::new(&t.timer);
+    let map = Tasks::new(&t.timer);
     t.announce_sleep();
-    assert!(!keyed.schedule(7, t.log.task(1), TICK).unwrap());
+    assert!(!map.schedule(7, t.log.task(1), TICK).unwrap());
     assert_eq!(t.log.take(), (vec![1], 0));
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
 
-    assert!(!keyed.schedule(7, t.log.task(2), FAR).unwrap());
+    assert!(!map.schedule(7, t.log.task(2), FAR).unwrap());
     t.announce_sleep();
     assert!(
-        keyed.schedule(7, t.log.task(3), TICK).unwrap(),
+        map.schedule(7, t.log.task(3), TICK).unwrap(),
         "schedule reports the replacement that the task made"
     );
     assert_eq!(t.log.take(), (vec![3], 1));
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
     assert_eq!(t.timer.pending_timeouts(), 0);
 }
 
 #[test]
 fn a_task_scheduled_before_schedule_returns_is_kept() {
     let t = ImmediateTimer::new(true);
-    let (keyed, log) = (Tasks::new(&t.timer), t.log.clone());
-    let inside = keyed.clone();
+    let (map, log) = (Tasks::new(&t.timer), t.log.clone());
+    let inside = map.clone();
     t.announce_sleep();
     let task = move |key| assert!(!inside.schedule(key, log.task(1), FAR).unwrap());
-    assert!(!keyed.schedule(7, task, TICK).unwrap());
-    assert!(keyed.contains_key(&7));
-    assert!(keyed.cancel(&7));
+    assert!(!map.schedule(7, task, TICK).unwrap());
+    assert!(map.contains_key(&7));
+    assert!(map.cancel(&7));
     assert_eq!(t.log.take(), (vec![], 1));
 }
 
 #[test]
 fn a_task_that_is_dropped_before_schedule_returns_leaves_nothing() {
     let t = ImmediateTimer::new(false);
-    let keyed = Tasks::new(&t.timer);
+    let map = Tasks::new(&t.timer);
     t.announce_sleep();
-    assert!(!keyed.schedule(7, t.log.task(1), TICK).unwrap());
+    assert!(!map.schedule(7, t.log.task(1), TICK).unwrap());
     assert_eq!(t.log.take(), (vec![], 1));
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
 
-    assert!(!keyed.schedule(7, t.log.task(2), FAR).unwrap());
+    assert!(!map.schedule(7, t.log.task(2), FAR).unwrap());
     t.announce_sleep();
-    assert!(keyed.schedule(7, t.log.task(3), TICK).unwrap());
+    assert!(map.schedule(7, t.log.task(3), TICK).unwrap());
     assert_eq!(t.log.take(), (vec![], 2), "schedule reports the replacement");
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
 }
 
 // --- user code -----------------------------------------------------------------------------------
@@ -404,18 +404,18 @@ fn a_task_that_is_dropped_before_schedule_returns_leaves_nothing() {
 /// hang.
 #[derive(Clone)]
 struct CallsBack {
-    keyed: Arc<Mutex<Option<Tasks<CallsBack>>>>,
+    map: Arc<Mutex<Option<Tasks<CallsBack>>>>,
     calls: Arc<AtomicUsize>,
 }
 
 impl CallsBack {
     fn call_back(&self) {
         // The lock of this slot is not held during the call either.
-        let keyed = self.keyed.lock().unwrap().clone();
-        if let Some(keyed) = keyed {
+        let map = self.map.lock().unwrap().clone();
+        if let Some(map) = map {
             self.calls.fetch_add(1, SeqCst);
             // `len` locks every shard.
-            let _ = keyed.len();
+            let _ = map.len();
         }
     }
 }
@@ -449,12 +449,12 @@ impl Clock for CallsBack {
 fn no_lock_is_held_while_user_code_runs() {
     let calls = ends(|| {
         let (slot, calls) = (Arc::default(), Arc::default());
-        let calls_back = CallsBack { keyed: Arc::clone(&slot), calls: Arc::clone(&calls) };
+        let calls_back = CallsBack { map: Arc::clone(&slot), calls: Arc::clone(&calls) };
         let (clock, waker) = (calls_back.clone(), calls_back.clone());
         let builder = HashedWheelTimer::builder().max_pending_timeouts(2);
         let (timer, driver) = builder.clock(clock).waker(move || waker.call_back()).build_driven().unwrap();
-        let keyed = Tasks::new(&timer);
-        *slot.lock().unwrap() = Some(keyed.clone());
+        let map = Tasks::new(&timer);
+        *slot.lock().unwrap() = Some(map.clone());
         let task = || {
             let calls_back = calls_back.clone();
             move |_| calls_back.call_back()
@@ -465,20 +465,20 @@ fn no_lock_is_held_while_user_code_runs() {
             code();
             assert!(calls.load(SeqCst) > before, "{operation} calls back");
         };
-        calls_of("schedule", &mut || assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap()));
-        calls_of("replacement", &mut || assert!(keyed.schedule(calls_back.clone(), task(), TICK).unwrap()));
-        calls_of("reset", &mut || assert!(keyed.touch(&calls_back, TICK / 2)));
+        calls_of("schedule", &mut || assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap()));
+        calls_of("replacement", &mut || assert!(map.schedule(calls_back.clone(), task(), TICK).unwrap()));
+        calls_of("reset", &mut || assert!(map.touch(&calls_back, TICK / 2)));
         let other = timer.new_timeout(|_| (), FAR).unwrap();
         calls_of("rejected schedule", &mut || {
-            assert!(keyed.schedule(calls_back.clone(), task(), FAR).is_err());
+            assert!(map.schedule(calls_back.clone(), task(), FAR).is_err());
         });
         other.cancel();
-        calls_of("cancel", &mut || assert!(keyed.cancel(&calls_back)));
-        assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap());
-        calls_of("clear", &mut || assert_eq!(keyed.clear(), 1));
-        assert!(!keyed.schedule(calls_back.clone(), task(), FAR).unwrap());
+        calls_of("cancel", &mut || assert!(map.cancel(&calls_back)));
+        assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap());
+        calls_of("clear", &mut || assert_eq!(map.clear(), 1));
+        assert!(!map.schedule(calls_back.clone(), task(), FAR).unwrap());
         calls_of("stop", &mut || assert_eq!(timer.stop().len(), 1));
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
         *slot.lock().unwrap() = None;
         calls.load(SeqCst)
     });
@@ -684,12 +684,12 @@ struct InterruptingClock {
 impl InterruptingClock {
     /// At the next reading a value replaces the one under the key; at the reading after it the next
     /// one does, and so on, until none is left.
-    fn replace(&self, keyed: ExpiringMap<u8, u32>, left: u32) {
+    fn replace(&self, map: ExpiringMap<u8, u32>, left: u32) {
         let clock = self.clone();
         let call = (left > 0).then(|| -> Call {
             Box::new(move || {
-                assert!(keyed.insert(7, left, FAR).unwrap().is_some());
-                clock.replace(keyed, left - 1);
+                assert!(map.insert(7, left, FAR).unwrap().is_some());
+                clock.replace(map, left - 1);
             })
         });
         *self.call.lock().unwrap() = call;
@@ -714,11 +714,11 @@ fn touch_follows_the_replacements_of_its_entry() {
     let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
     let (timer, mut driver) = builder.build_driven().unwrap();
     let (sender, expired) = channel();
-    let keyed = ExpiringMap::with_handler(&timer, move |_: u8, value| sender.send(value).unwrap());
+    let map = ExpiringMap::with_handler(&timer, move |_: u8, value| sender.send(value).unwrap());
     for replacements in 0..4 {
-        keyed.insert(7, 0, FAR).unwrap();
-        clock.replace(keyed.clone(), replacements);
-        assert!(keyed.touch(&7, TICK), "{replacements} replacements");
+        map.insert(7, 0, FAR).unwrap();
+        clock.replace(map.clone(), replacements);
+        assert!(map.touch(&7, TICK), "{replacements} replacements");
         assert!(clock.call.lock().unwrap().is_none());
         clock.clock.advance(TICK);
         assert_eq!(driver.turn(), 1);
@@ -729,15 +729,15 @@ fn touch_follows_the_replacements_of_its_entry() {
 #[test]
 fn a_panic_affects_no_other_key() {
     let mut t = Driven::new();
-    let (keyed, log) = (Tasks::new(&t.timer), Log::default());
-    keyed.schedule(1, |_| panic!("in a task"), TICK).unwrap();
-    keyed.schedule(2, log.task(2), TICK).unwrap();
+    let (map, log) = (Tasks::new(&t.timer), Log::default());
+    map.schedule(1, |_| panic!("in a task"), TICK).unwrap();
+    map.schedule(2, log.task(2), TICK).unwrap();
     let guard = OnDrop(|| panic!("in a drop"));
-    keyed.schedule(3, move |_| drop(guard), TICK).unwrap();
-    keyed.schedule(4, log.task(4), TICK).unwrap();
+    map.schedule(3, move |_| drop(guard), TICK).unwrap();
+    map.schedule(4, log.task(4), TICK).unwrap();
     quietly(|| assert_eq!(t.pass(TICK), 4));
     assert_eq!(log.take(), (vec![2, 4], 0));
-    assert!(keyed.is_empty());
+    assert!(map.is_empty());
     assert_eq!(t.timer.stats().panics, 2);
 }
 
@@ -759,7 +759,7 @@ fn random_operations_agree_with_a_naive_model() {
     for seed in 0..if cfg!(miri) { 2 } else { 60 } {
         let mut random = Rng::with_seed(seed);
         let mut t = Driven::new();
-        let (keyed, log) = (Tasks::new(&t.timer), Log::default());
+        let (map, log) = (Tasks::new(&t.timer), Log::default());
         let mut model = support::Model::new();
         let mut now = Duration::ZERO;
         for name in 0..if cfg!(miri) { 60 } else { 1_000 } {
@@ -768,23 +768,23 @@ fn random_operations_agree_with_a_naive_model() {
             let mut due = vec![];
             match random.u32(0..100) {
                 0..40 => {
-                    let replaced = keyed.schedule(key, log.task(name), delay).unwrap();
+                    let replaced = map.schedule(key, log.task(name), delay).unwrap();
                     assert_eq!(replaced, model.insert(key, (now + delay, name)).is_some());
                     dropped_unrun = usize::from(replaced);
                 }
                 40..60 => {
-                    let reset = keyed.touch(&key, delay);
+                    let reset = map.touch(&key, delay);
                     assert_eq!(reset, model.contains_key(&key));
                     model.entry(key).and_modify(|(deadline, _)| *deadline = now + delay);
                 }
                 60..75 => {
-                    let cancelled = keyed.cancel(&key);
+                    let cancelled = map.cancel(&key);
                     assert_eq!(cancelled, model.remove(&key).is_some());
                     dropped_unrun = usize::from(cancelled);
                 }
                 75 => {
                     dropped_unrun = std::mem::take(&mut model).len();
-                    assert_eq!(keyed.clear(), dropped_unrun);
+                    assert_eq!(map.clear(), dropped_unrun);
                 }
                 _ => {
                     let by = ms(random.u64(0..50));
@@ -798,8 +798,8 @@ fn random_operations_agree_with_a_naive_model() {
             ran.sort_unstable();
             due.sort_unstable();
             assert_eq!((ran, dropped), (due, dropped_unrun), "seed {seed}, step {name}");
-            assert_eq!(keyed.len(), model.len());
-            assert_eq!(keyed.contains_key(&key), model.contains_key(&key));
+            assert_eq!(map.len(), model.len());
+            assert_eq!(map.contains_key(&key), model.contains_key(&key));
             assert_eq!(t.timer.pending_timeouts(), model.len(), "each pending timeout belongs to a key");
         }
     }
@@ -830,13 +830,13 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
         } else {
             (builder.build().unwrap(), None)
         };
-        let keyed = Tasks::new(&timer);
+        let map = Tasks::new(&timer);
         let [runs, too_late] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let log = Log::default();
         let begin = Instant::now();
         let threads: Vec<_> = (0..THREADS)
             .map(|index| {
-                let (keyed, log) = (keyed.clone(), log.clone());
+                let (map, log) = (map.clone(), log.clone());
                 let (runs, too_late) = (Arc::clone(&runs), Arc::clone(&too_late));
                 thread::spawn(move || {
                     let mut random = Rng::with_seed(index as u64);
@@ -854,16 +854,16 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
                                 runs.fetch_add(1, SeqCst);
                                 task(key);
                             };
-                            let replaced = keyed.schedule(key, task, delay).unwrap();
+                            let replaced = map.schedule(key, task, delay).unwrap();
                             let before = std::mem::replace(&mut last, is_removed);
                             before.store(has_own_key && replaced, SeqCst);
                             (scheduled, removed) = (scheduled + 1, removed + usize::from(replaced));
                         } else if random.bool() {
-                            let cancelled = keyed.cancel(&key);
+                            let cancelled = map.cancel(&key);
                             last.store(has_own_key && cancelled, SeqCst);
                             removed += usize::from(cancelled);
                         } else {
-                            keyed.touch(&key, delay);
+                            map.touch(&key, delay);
                         }
                         if random.u32(0..8) == 0 {
                             sleep(Duration::from_micros(random.u64(0..200)));
@@ -879,8 +879,8 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
             scheduled += counts.0;
             removed += counts.1;
         }
-        eventually("all timeouts end", || keyed.is_empty());
-        drop(keyed);
+        eventually("all timeouts end", || map.is_empty());
+        drop(map);
         timer.stop();
         pool.into_iter().for_each(|pool| pool.join().unwrap());
         assert_eq!(too_late.load(SeqCst), 0, "tasks that began after they were replaced or cancelled");

@@ -87,10 +87,10 @@ fn a_handler_gets_a_value_of_a_quarter_of_the_stack() {
     with_large_stack(|| {
         for timer in [timer(), timer_with_pool()] {
             let (sender, lengths) = channel();
-            let keyed = ExpiringMap::with_handler(&timer, move |key: u32, value: Bytes<LARGE>| {
+            let map = ExpiringMap::with_handler(&timer, move |key: u32, value: Bytes<LARGE>| {
                 sender.send((key, value.len())).unwrap();
             });
-            assert!(keyed.insert(7, Bytes::new(), ms(1)).unwrap().is_none());
+            assert!(map.insert(7, Bytes::new(), ms(1)).unwrap().is_none());
             expect(&lengths, (7, LARGE));
         }
     });
@@ -102,10 +102,10 @@ fn a_handler_gets_a_key_of_a_quarter_of_the_stack() {
     with_large_stack(|| {
         let timer = timer();
         let (sender, lengths) = channel();
-        let keyed = ExpiringMap::with_handler(&timer, move |key: [u8; LARGE], ()| {
+        let map = ExpiringMap::with_handler(&timer, move |key: [u8; LARGE], ()| {
             sender.send(key.len()).unwrap();
         });
-        assert!(keyed.insert([7; LARGE], (), ms(1)).unwrap().is_none());
+        assert!(map.insert([7; LARGE], (), ms(1)).unwrap().is_none());
         expect(&lengths, LARGE);
     });
 }
@@ -114,12 +114,12 @@ fn a_handler_gets_a_key_of_a_quarter_of_the_stack() {
 fn the_worker_sends_a_value_larger_than_its_stack() {
     with_large_stack(|| {
         let timer = timer();
-        let (keyed, mut expired) = ExpiringMap::with_receiver(&timer);
-        assert!(keyed.insert(7, Bytes::<HUGE>::new(), ms(1)).unwrap().is_none());
+        let (map, mut expired) = ExpiringMap::with_receiver(&timer);
+        assert!(map.insert(7, Bytes::<HUGE>::new(), ms(1)).unwrap().is_none());
         let (key, value) = smol::block_on(expired.recv()).unwrap();
         assert_eq!((key, value.len()), (7, HUGE));
         let mut batch = Vec::new();
-        assert!(keyed.insert(8, Bytes::new(), ms(1)).unwrap().is_none());
+        assert!(map.insert(8, Bytes::new(), ms(1)).unwrap().is_none());
         assert_eq!(smol::block_on(expired.recv_many(&mut batch, 10)), 1);
         assert_eq!((batch[0].0, batch[0].1.len()), (8, HUGE));
     });
@@ -129,15 +129,15 @@ fn the_worker_sends_a_value_larger_than_its_stack() {
 fn a_task_under_a_key_is_larger_than_the_stack() {
     with_large_stack(|| {
         for timer in [timer(), timer_with_pool()] {
-            let keyed = Tasks::new(&timer);
+            let map = Tasks::new(&timer);
             let (sender, lengths) = channel();
             let task = |bytes: Bytes<HUGE>| {
                 let sender = sender.clone();
                 move |key: u32| sender.send((key, bytes.len())).unwrap()
             };
-            assert!(!keyed.schedule(7, task(Bytes::new()), ms(1)).unwrap());
+            assert!(!map.schedule(7, task(Bytes::new()), ms(1)).unwrap());
             expect(&lengths, (7, HUGE));
-            assert!(!keyed.schedule_at(8, task(Bytes::new()), timer.now() + ms(1)).unwrap());
+            assert!(!map.schedule_at(8, task(Bytes::new()), timer.now() + ms(1)).unwrap());
             expect(&lengths, (8, HUGE));
         }
     });

@@ -106,7 +106,7 @@ fn early_runs_and_values_are_detected() {
 #[test]
 fn entry_that_does_not_expire_is_detected() {
     let reasons = [
-        "Keyed: has not expired",
+        "Map: has not expired",
         "Batched: has not expired",
         "Received: has not expired",
         "due values were not received",

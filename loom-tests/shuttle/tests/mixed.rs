@@ -1,5 +1,5 @@
-//! All kinds of operations on one timer: timeouts, sleeps, intervals, periodic tasks, keyed
-//! timeouts and a queue. Up to two threads end the timer, one of them by `shutdown`. Some schedules
+//! All kinds of operations on one timer: timeouts, sleeps, intervals, periodic tasks, maps and a
+//! queue. Up to two threads end the timer, one of them by `shutdown`. Some schedules
 //! have a second timer, which the same threads use.
 
 mod keys;

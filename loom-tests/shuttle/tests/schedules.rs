@@ -455,7 +455,7 @@ struct Totals {
     runs: usize,
     /// Those of the cancelled ones that ended with the timer.
     stopped: usize,
-    /// Runs on other threads, including those of periodic tasks and of keyed timeouts.
+    /// Runs on other threads, including those of periodic tasks and of the entries of maps.
     on_other_threads: usize,
 }
 

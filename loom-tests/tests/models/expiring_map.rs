@@ -44,23 +44,23 @@ impl Task {
 /// Returns a timer with an item that is current and due.
 fn with_due_item() -> (Driven, Tasks, Item) {
     let mut driven = Driven::new();
-    let keyed = tasks(&driven.timer);
-    let (replaced, item) = Item::schedule(&keyed, 1);
+    let map = tasks(&driven.timer);
+    let (replaced, item) = Item::schedule(&map, 1);
     assert!(!replaced);
     driven.driver.turn();
     driven.clock.advance(TICK);
-    (driven, keyed, item)
+    (driven, map, item)
 }
 
 #[test]
 fn cancel_or_expiry_wins() {
     explore(None, [mutant("RemoveInTwoSteps")], || {
-        let (driven, keyed, item) = with_due_item();
+        let (driven, map, item) = with_due_item();
         let turn = Driven::turn(driven.driver);
-        let cancelled = keyed.remove(&7).is_some();
+        let cancelled = map.remove(&7).is_some();
         let (_, _driver) = turn.join().unwrap();
         item.assert(!cancelled);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
         assert_eq!(driven.timer.pending_timeouts(), 0);
     });
 }
@@ -68,33 +68,33 @@ fn cancel_or_expiry_wins() {
 #[test]
 fn replacement_or_expiry_wins() {
     explore(Some(4), [mutant("RemovedItemStarts")], || {
-        let (driven, keyed, old) = with_due_item();
+        let (driven, map, old) = with_due_item();
         let turn = Driven::turn(driven.driver);
-        let (replaced, new) = Item::schedule(&keyed, 5);
+        let (replaced, new) = Item::schedule(&map, 5);
         let (_, mut driver) = turn.join().unwrap();
         old.assert(!replaced);
-        assert!(!new.ran() && keyed.contains_key(&7) && keyed.len() == 1);
+        assert!(!new.ran() && map.contains_key(&7) && map.len() == 1);
         assert_eq!(driven.timer.pending_timeouts(), 1, "a replaced timeout is cancelled");
         driven.clock.advance(TICK * 6);
         assert_eq!(driver.turn(), 1);
         new.assert(true);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
     });
 }
 
 #[test]
 fn reset_in_time_moves_the_deadline() {
     explore(None, [mutant("ChangeWithoutCompare")], || {
-        let (driven, keyed, item) = with_due_item();
+        let (driven, map, item) = with_due_item();
         let turn = Driven::turn(driven.driver);
-        let reset = keyed.touch(&7, TICK * 3);
+        let reset = map.touch(&7, TICK * 3);
         let (expired, mut driver) = turn.join().unwrap();
         assert_eq!(usize::from(reset) + expired, 1, "either the reset was in time or the expiry");
-        assert_eq!((item.ran(), keyed.contains_key(&7)), (!reset, reset));
+        assert_eq!((item.ran(), map.contains_key(&7)), (!reset, reset));
         driven.clock.advance(TICK * 3);
         driver.turn();
         item.assert(true);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
     });
 }
 
@@ -104,19 +104,19 @@ fn task_that_starts_before_schedule_returns_runs_once() {
     explore(Some(3), [mutant("PendingItemDoesNotStart")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-        let keyed = tasks(&timer);
+        let map = tasks(&timer);
         let turn = thread::spawn(move || {
             clock.0.fetch_add(1, AcqRel);
             driver.turn();
             (clock, driver)
         });
-        let (replaced, item) = Item::schedule(&keyed, 0);
+        let (replaced, item) = Item::schedule(&map, 0);
         let (clock, mut driver) = turn.join().unwrap();
         clock.0.fetch_add(2, AcqRel);
         driver.turn();
         assert!(!replaced);
         item.assert(true);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
         assert_eq!(timer.pending_timeouts(), 0);
     });
 }
@@ -127,21 +127,21 @@ fn task_that_starts_before_schedule_returns_replaces_the_current_item() {
     explore(Some(3), [mutant("PendingItemDoesNotStart")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-        let keyed = tasks(&timer);
-        let (_, old) = Item::schedule(&keyed, 1);
+        let map = tasks(&timer);
+        let (_, old) = Item::schedule(&map, 1);
         driver.turn();
         let turn = thread::spawn(move || {
             clock.0.fetch_add(1, AcqRel);
             driver.turn();
             (clock, driver)
         });
-        let (replaced, new) = Item::schedule(&keyed, 0);
+        let (replaced, new) = Item::schedule(&map, 0);
         let (clock, mut driver) = turn.join().unwrap();
         clock.0.fetch_add(2, AcqRel);
         driver.turn();
         old.assert(!replaced);
         new.assert(true);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
         assert_eq!(timer.pending_timeouts(), 0, "a replaced timeout is cancelled");
     });
 }
@@ -150,19 +150,19 @@ fn task_that_starts_before_schedule_returns_replaces_the_current_item() {
 fn one_of_two_schedules_of_a_key_remains() {
     explore(Some(2), [mutant("ReplaceInTwoSteps")], || {
         let mut driven = Driven::new();
-        let keyed = tasks(&driven.timer);
-        let other = keyed.clone();
+        let map = tasks(&driven.timer);
+        let other = map.clone();
         let schedule = thread::spawn(move || Item::schedule(&other, 1));
-        let (replaced, item) = Item::schedule(&keyed, 1);
+        let (replaced, item) = Item::schedule(&map, 1);
         let (others_replaced, others) = schedule.join().unwrap();
         assert_ne!(replaced, others_replaced, "the later call replaces the earlier one");
-        assert_eq!((keyed.len(), driven.timer.pending_timeouts()), (1, 1), "a replaced timeout is cancelled");
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (1, 1), "a replaced timeout is cancelled");
         driven.driver.turn();
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 1);
         item.assert(replaced);
         others.assert(others_replaced);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
     });
 }
 
@@ -171,15 +171,15 @@ fn one_of_two_schedules_of_a_key_remains() {
 fn schedule_during_stop_leaves_nothing() {
     explore(bound(5, None), [mutant("EndedItemStaysCurrent")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
-        let keyed = tasks(&timer);
+        let map = tasks(&timer);
         let stop = thread::spawn(move || timer.stop().len());
         let outcome = Arc::new(Outcome::default());
         let task = Task(Arc::clone(&outcome));
-        let scheduled = keyed.insert(7, task, TICK).map(drop).map_err(drop);
+        let scheduled = map.insert(7, task, TICK).map(drop).map_err(drop);
         let stopped = stop.join().unwrap();
         assert_eq!(stopped, usize::from(scheduled.is_ok()));
         outcome.assert(0, 0);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
     });
 }
 
@@ -188,16 +188,16 @@ fn schedule_during_stop_leaves_nothing() {
 fn replacement_during_stop_leaves_nothing() {
     explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
         let Driven { timer, driver: _driver, .. } = Driven::new();
-        let keyed = tasks(&timer);
-        let (_, old) = Item::schedule(&keyed, 1);
+        let map = tasks(&timer);
+        let (_, old) = Item::schedule(&map, 1);
         let stop = thread::spawn(move || timer.stop().len());
         let outcome = Arc::new(Outcome::default());
         let task = Task(Arc::clone(&outcome));
-        drop(keyed.insert(7, task, TICK));
+        drop(map.insert(7, task, TICK));
         stop.join().unwrap();
         old.assert(false);
         outcome.assert(0, 0);
-        assert!(keyed.is_empty());
+        assert!(map.is_empty());
     });
 }
 
@@ -253,7 +253,7 @@ fn assert_told(told: &Told, ends: &[(&[u8], Cause)]) {
 /// A map in which the old value is current and due.
 struct Values {
     driven: Driven,
-    keyed: ExpiringMap<u8, Value>,
+    map: ExpiringMap<u8, Value>,
     expired: Handled,
     told: Told,
     drops: Arc<AtomicUsize>,
@@ -262,11 +262,11 @@ struct Values {
 impl Values {
     fn with_due_value() -> Self {
         let mut driven = Driven::new();
-        let (keyed, expired, told, drops) = values(&driven.timer);
-        assert!(keyed.insert(7, value(OLD, &drops), TICK).unwrap().is_none());
+        let (map, expired, told, drops) = values(&driven.timer);
+        assert!(map.insert(7, value(OLD, &drops), TICK).unwrap().is_none());
         driven.driver.turn();
         driven.clock.advance(TICK);
-        Self { driven, keyed, expired, told, drops }
+        Self { driven, map, expired, told, drops }
     }
 }
 
@@ -277,18 +277,18 @@ fn name(value: Option<Value>) -> Vec<u8> {
 #[test]
 fn value_goes_to_remove_or_to_the_handler() {
     explore(Some(4), [mutant("RemovedItemStarts")], || {
-        let Values { driven, keyed, expired, told, drops } = Values::with_due_value();
+        let Values { driven, map, expired, told, drops } = Values::with_due_value();
         let turn = Driven::turn(driven.driver);
-        let removed = name(keyed.remove(&7));
+        let removed = name(map.remove(&7));
         // The timeout of the old value must not take the new one.
-        let replaced = name(keyed.insert(7, value(NEW, &drops), TICK * 5).unwrap());
+        let replaced = name(map.insert(7, value(NEW, &drops), TICK * 5).unwrap());
         let (_, _driver) = turn.join().unwrap();
         assert!(replaced.is_empty(), "the key was free");
         let expired = expired.lock().unwrap().clone();
         assert_eq!([&removed[..], &expired].concat(), [OLD]);
         assert_told(&told, &[(&removed, Cause::Removed), (&expired, Cause::Expired)]);
         assert_eq!(drops.load(Relaxed), 1);
-        assert_eq!(name(keyed.remove(&7)), [NEW]);
+        assert_eq!(name(map.remove(&7)), [NEW]);
         assert_eq!(driven.timer.pending_timeouts(), 0);
     });
 }
@@ -296,16 +296,16 @@ fn value_goes_to_remove_or_to_the_handler() {
 #[test]
 fn value_goes_to_insert_or_to_the_handler() {
     explore(bound(3, Some(4)), [mutant("RemovedItemStarts")], || {
-        let Values { driven, keyed, expired, told, drops } = Values::with_due_value();
+        let Values { driven, map, expired, told, drops } = Values::with_due_value();
         let turn = Driven::turn(driven.driver);
-        let replaced = name(keyed.insert(7, value(NEW, &drops), TICK * 5).unwrap());
-        let touched = keyed.touch(&7, TICK * 6);
+        let replaced = name(map.insert(7, value(NEW, &drops), TICK * 5).unwrap());
+        let touched = map.touch(&7, TICK * 6);
         let (_, _driver) = turn.join().unwrap();
         let expired = expired.lock().unwrap().clone();
         assert_eq!([&replaced[..], &expired].concat(), [OLD]);
         assert_told(&told, &[(&replaced, Cause::Replaced), (&expired, Cause::Expired)]);
-        assert!(touched && keyed.with(&7, |value| value.name) == Some(NEW));
-        assert_eq!(keyed.clear(), 1);
+        assert!(touched && map.with(&7, |value| value.name) == Some(NEW));
+        assert_eq!(map.clear(), 1);
         assert_eq!(drops.load(Relaxed), 2);
         assert_eq!(driven.timer.pending_timeouts(), 0);
     });
@@ -316,14 +316,14 @@ fn value_goes_to_insert_or_to_the_handler() {
 fn touch_moves_the_deadline_of_an_entry_or_of_its_replacement() {
     explore(Some(3), [mutant("TouchTriesOneItem")], || {
         let mut driven = Driven::new();
-        let (keyed, expired, told, drops) = values(&driven.timer);
-        assert!(keyed.insert(7, value(OLD, &drops), TICK * 5).unwrap().is_none());
-        let other = keyed.clone();
+        let (map, expired, told, drops) = values(&driven.timer);
+        assert!(map.insert(7, value(OLD, &drops), TICK * 5).unwrap().is_none());
+        let other = map.clone();
         let new = value(NEW, &drops);
         let insert = thread::spawn(move || name(other.insert(7, new, TICK * 5).unwrap()));
-        assert!(keyed.touch(&7, TICK * 9));
+        assert!(map.touch(&7, TICK * 9));
         assert_eq!(insert.join().unwrap(), [OLD]);
-        assert_eq!((keyed.len(), driven.timer.pending_timeouts()), (1, 1));
+        assert_eq!((map.len(), driven.timer.pending_timeouts()), (1, 1));
         driven.driver.turn();
         driven.clock.advance(TICK * 9);
         assert_eq!(driven.driver.turn(), 1);
@@ -338,31 +338,31 @@ fn insert_returns_the_value_that_its_early_expiry_has_replaced() {
     explore(Some(3), [mutant("StartLosesReplaced"), mutant("EarlyReplacementIsNotTold")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-        let (keyed, expired, told, drops) = values(&timer);
-        keyed.insert(7, value(OLD, &drops), TICK * 9).unwrap();
+        let (map, expired, told, drops) = values(&timer);
+        map.insert(7, value(OLD, &drops), TICK * 9).unwrap();
         driver.turn();
         let turn = thread::spawn(move || {
             clock.0.fetch_add(1, AcqRel);
             driver.turn();
             (clock, driver)
         });
-        let replaced = name(keyed.insert(7, value(NEW, &drops), Duration::ZERO).unwrap());
+        let replaced = name(map.insert(7, value(NEW, &drops), Duration::ZERO).unwrap());
         let (clock, mut driver) = turn.join().unwrap();
         clock.0.fetch_add(2, AcqRel);
         driver.turn();
         assert_eq!((replaced, expired.lock().unwrap().clone()), (vec![OLD], vec![NEW]));
         assert_told(&told, &[(&[OLD], Cause::Replaced), (&[NEW], Cause::Expired)]);
-        assert_eq!((drops.load(Relaxed), keyed.len(), timer.pending_timeouts()), (2, 0, 0));
+        assert_eq!((drops.load(Relaxed), map.len(), timer.pending_timeouts()), (2, 0, 0));
     });
 }
 
 #[test]
 fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
     explore(Some(3), [mutant("EndedItemStaysCurrent")], || {
-        let Values { driven, keyed, expired, told, drops } = Values::with_due_value();
+        let Values { driven, map, expired, told, drops } = Values::with_due_value();
         let Driven { timer, driver: _driver, .. } = driven;
         let stop = thread::spawn(move || timer.stop().len());
-        let result = keyed.insert(7, value(NEW, &drops), TICK);
+        let result = map.insert(7, value(NEW, &drops), TICK);
         stop.join().unwrap();
         match &result {
             Ok(replaced) => assert!(replaced.as_ref().is_none_or(|value| value.name == OLD)),
@@ -372,7 +372,7 @@ fn rejected_value_comes_back_and_an_accepted_one_is_dropped_by_stop() {
         assert_told(&told, &[(&replaced, Cause::Replaced)]);
         drop(result);
         assert_eq!(drops.load(Relaxed), 2, "each value came out, or was dropped by `stop`");
-        assert!(keyed.is_empty() && expired.lock().unwrap().is_empty());
+        assert!(map.is_empty() && expired.lock().unwrap().is_empty());
     });
 }
 
@@ -400,8 +400,8 @@ impl Wakes {
 fn receiver_has_the_entry_or_is_woken() {
     explore(None, [mutant("PollWithoutSecondLook"), mutant("ExpiredEntryDoesNotWake")], || {
         let mut driven = Driven::new();
-        let (keyed, mut expired) = ExpiringMap::with_receiver(&driven.timer);
-        keyed.insert(7, OLD, TICK).unwrap();
+        let (map, mut expired) = ExpiringMap::with_receiver(&driven.timer);
+        map.insert(7, OLD, TICK).unwrap();
         driven.driver.turn();
         driven.clock.advance(TICK);
         let wakes = Arc::new(Wakes::default());
@@ -421,9 +421,9 @@ fn receiver_has_the_entry_or_is_woken() {
 fn receiver_sees_the_end_of_the_map_or_is_woken() {
     explore(None, [mutant("PollWithoutSecondLook"), mutant("ClosedMapDoesNotWake")], || {
         let driven = Driven::new();
-        let (keyed, mut expired) = ExpiringMap::with_receiver(&driven.timer);
+        let (map, mut expired) = ExpiringMap::with_receiver(&driven.timer);
         let wakes = Arc::new(Wakes::default());
-        let end = thread::spawn(move || drop(keyed));
+        let end = thread::spawn(move || drop(map));
         let first = wakes.poll(&mut expired);
         end.join().unwrap();
         assert_eq!(usize::from(first.is_pending()), wakes.count());

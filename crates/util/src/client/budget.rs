@@ -6,7 +6,8 @@ use crate::sync::{Arc, AtomicU32, Ordering};
 /// limit, a server that is slow because of overload would get several times as many requests.
 /// Finagle's `RetryBudget`. Clones share their state.
 ///
-/// Only [`Client::call`](super::Client::call) adds to it: operations that are not repeated do not count.
+/// Only [`Client::call`](super::Client::call) and [`call_until`](super::Client::call_until) add to
+/// it: operations that are not repeated do not count.
 ///
 /// # Examples
 ///

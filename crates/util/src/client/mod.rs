@@ -93,9 +93,9 @@ impl<R> Client<R> {
     ///
     /// # Errors
     ///
-    /// A [`CallError`] says why there is no answer. It is the failure of the last attempt if that is
-    /// not retried: the policy does not retry the error, the retries or the budget are exhausted, or
-    /// the pause before the next retry would last until the deadline.
+    /// A [`CallError`] says why there is no answer. It is the failure of the last attempt if that
+    /// is not retried: the policy does not retry the error, the retries or the budget are
+    /// exhausted, or the pause before the next retry would last until the deadline.
     ///
     /// # Examples
     ///
@@ -131,8 +131,8 @@ impl<R> Client<R> {
         self.timer.timeout(self.policy.deadline, self.attempts(deadline, send)).await?
     }
 
-    /// [`call`](Self::call) with the rest of a request's time: the call ends at `deadline`, or at the
-    /// deadline of the [`Policy`] if that is earlier. gRPC's deadlines.
+    /// [`call`](Self::call) with the rest of a request's time: the call ends at `deadline`, or at
+    /// the deadline of the [`Policy`] if that is earlier. gRPC's deadlines.
     ///
     /// If `deadline` has passed, nothing is sent.
     ///

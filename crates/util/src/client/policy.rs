@@ -75,9 +75,9 @@ pub struct AllErrors;
 /// How random the pauses before retries are. [`Policy::jitter`] sets it.
 ///
 /// Without jitter, all calls that failed at the same time are repeated at the same time. The names
-/// are those of the article [Exponential Backoff And
-/// Jitter](https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), which compares
-/// them.
+/// are those of the article [Exponential Backoff And Jitter][article], which compares them.
+///
+/// [article]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 ///
 /// # Examples
 ///

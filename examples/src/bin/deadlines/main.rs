@@ -7,7 +7,7 @@
 //! Each call has three or four timeouts. One is for the whole call, one for each attempt, one for
 //! the second request (the hedge), and one for each pause before a retry. Nearly all of them are
 //! cancelled, because most requests are answered soon. This timer is designed for that. The client
-//! is that of the library (feature `client`), whose test `tests/client.rs` shows how to test such
+//! is that of hashed-wheel-util (feature `client`). Its test `client.rs` shows how to test such
 //! code with a manual clock.
 //!
 //! The program starts a server on the loopback interface. Most of its answers take a few

@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     /// A tick of an interval.
     Interval,
     Periodic,
-    Keyed,
+    Map,
     /// An entry with a key and a value, whose end the handler of a batch receives.
     Batched,
     /// An entry with a key and a value, whose end a receiver receives.
@@ -35,15 +35,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Sleep,
-        Self::Interval,
-        Self::Periodic,
-        Self::Keyed,
-        Self::Batched,
-        Self::Received,
-        Self::Queue,
-    ];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Sleep, Self::Interval, Self::Periodic, Self::Map, Self::Batched, Self::Received, Self::Queue];
 }
 
 /// The ways to end. `LeftAtStop`: not before the timer was stopped.

@@ -9,9 +9,9 @@
 //! another thread. Tasks stall the worker, panic, and schedule other timeouts.
 //!
 //! Three more timers have all kinds of load at once: plain timeouts, sleeps, intervals, periodic
-//! tasks, timeouts by key with tasks, with a batch handler and with a receiver, and a `DelayQueue`.
-//! One has a thread, one a driver, and one runs on tokio. Each thread that uses one of them uses
-//! all three. Threads that end soon use all five timers.
+//! tasks, a map with a handler, two with receivers of batches and of single entries, and a
+//! `DelayQueue`. One has a thread, one a driver, and one runs on tokio. Each thread that uses one
+//! of them uses all three. Threads that end soon use all five timers.
 //!
 //! From time to time a burst of a million timeouts comes, which are cancelled or fire, and then a
 //! pause, in which no thread uses a timer.

@@ -27,7 +27,7 @@ const A_DAY: Duration = Duration::from_secs(86_400);
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The kinds of maps with keys.
-const KEYED: [Kind; 3] = [Kind::Keyed, Kind::Batched, Kind::Received];
+const MAPS: [Kind; 3] = [Kind::Map, Kind::Batched, Kind::Received];
 
 /// What a load needs to know.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(timer: &HashedWheelTimer, ledger: &Arc<Ledger>, sabotage: Option<Sabotage>) -> Self {
         let accounts = Accounts::new(ledger);
-        let keys = KEYED.map(|kind| Keys::new(kind, timer, &accounts, sabotage));
+        let keys = MAPS.map(|kind| Keys::new(kind, timer, &accounts, sabotage));
         let queue = Queue::new(timer, &accounts, sabotage);
         Self { timer: timer.clone(), accounts, keys, queue, sabotage }
     }
@@ -56,7 +56,7 @@ impl Context {
         loads.push(Loads::new(&self));
         loads.iter_mut().flat_map(|loads| &mut loads.0).for_each(|load| load.settle());
         // Each entry with a key was dropped. Those that were not run or cancelled are left.
-        KEYED.into_iter().for_each(|kind| self.accounts.end_rest(kind, End::LeftAtStop));
+        MAPS.into_iter().for_each(|kind| self.accounts.end_rest(kind, End::LeftAtStop));
         self.accounts.close(may_be_left)
     }
 }
