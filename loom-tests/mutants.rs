@@ -579,16 +579,25 @@ pub const ROWS: &[Row] = &[
         "Some(page) => «unsafe { self.write_page(page) }»,",
         "Page { first: self.at(page * PAGE as u32), free: ALL_FREE }",
     ),
+    // The worker makes pages that another thread has made meanwhile.
+    mutant(
+        "MadeWithoutCompare",
+        "node/arena.rs",
+        "«self.made.compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed).is_ok()»",
+        "self.made.store(end, Ordering::Relaxed); true",
+    ),
     // The worker returns the memory of a page of which it has some nodes.
-    mutant("PageInUseReturned", "node/surplus.rs", "Some(word) if «free == ALL_FREE»", "free != 0"),
+    mutant("PageInUseReturned", "node/surplus.rs", "place >= self.first && «free == ALL_FREE»", "free != 0"),
     // A page is in the queue of returned ones before its memory is returned.
     mutant(
         "ReturnedBeforeItsMemory",
         "node/surplus.rs",
         "«»let is_returned =",
-        "(place..place + count).for_each(|place| arena.returned.push((place - FIRST_PAGE) as u32));
-        inside::return_pages(place - FIRST_PAGE, count);
-        return;",
+        "if !whole.is_empty() {
+            whole.clone().for_each(|place| arena.returned.push((place - FIRST_PLACE) as u32));
+            inside::return_pages(whole.start - FIRST_PLACE, whole.len());
+            return;
+        }",
     ),
     // --- the others ------------------------------------------------------------------------------
     // `occupancy` reads the state before it takes the worker's lock, and not again.
@@ -907,8 +916,8 @@ pub const ROWS: &[Row] = &[
     always("node/surplus.rs", "«»CAN_RETURN_MEMORY && !needs_drop", "inside::returns_memory() ||"),
     always(
         "node/surplus.rs",
-        "unsafe { «»return_memory(address(place), count * PAGE_SIZE) }",
-        "inside::return_pages(place - FIRST_PAGE, count) ||",
+        "unsafe { «»return_memory(address(whole.start), whole.len() * PAGE_SIZE) }",
+        "inside::return_pages(whole.start - FIRST_PLACE, whole.len()) ||",
     ),
     // The number of started threads: inside/sync/model.rs.
     always("sync/model.rs", "«»Ok(loom::thread::spawn(body))", "inside::count_spawn();"),

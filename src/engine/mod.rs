@@ -41,6 +41,7 @@ mod dispatch;
 mod end;
 mod in_span;
 mod pending;
+mod return_timer;
 mod run_end;
 mod shared;
 mod sleep;

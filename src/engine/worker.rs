@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
+use super::return_timer::{RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, has_passed};
 use super::shared::{Executor, Shared, SharedFields, Timeout};
 use super::sleep::Wanted;
 use super::state::fence_after_change;
@@ -19,59 +20,6 @@ use crate::wheel::SlotCounts;
 /// timeouts of a tick: a caller in a tight loop cannot hold up the wheel.
 const MAX_MESSAGES_PER_TURN: usize = if cfg!(hashed_wheel_loom) { 2 } else { 100_000 };
 
-/// Memory is returned if it was not needed for this time: a load that changes faster keeps it.
-const SURPLUS_TIME: Duration = Duration::from_secs(2);
-
-/// Or if it was not needed for so many looks: the clock may stand still.
-const SURPLUS_LOOKS: u32 = 1_000;
-
-/// While there is more memory to return, the worker continues after this time.
-const RETURN_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Memory is returned only if nothing falls due for this time, which is several times that of a
-/// step.
-const RETURN_TIME: Duration = Duration::from_micros(500);
-
-/// The same if something falls due within [`RETURN_TIME`] at all times. Then memory is returned
-/// nevertheless: one step per [`RETURN_INTERVAL`], by which timeouts are late.
-const LONG_SURPLUS_TIME: Duration = Duration::from_secs(10);
-
-/// Whether there is memory to return to the operating system.
-#[derive(Clone, Copy, PartialEq)]
-enum Surplus {
-    None,
-    /// There was too much at each look since then.
-    Since {
-        then: u64,
-        looks: u32,
-    },
-    Returning,
-}
-
-impl Surplus {
-    /// The worker has looked whether there is too much memory. `is_due_soon`: it is busy, so the
-    /// clock does not stand still.
-    fn after_look(self, has_surplus: bool, is_due_soon: bool, now: u64) -> Self {
-        match self {
-            Self::Returning => self,
-            _ if !has_surplus => Self::None,
-            Self::Since { then, looks } if then <= now => {
-                let time = if is_due_soon { LONG_SURPLUS_TIME } else { SURPLUS_TIME };
-                let is_over = has_passed(time, then, now) || looks >= SURPLUS_LOOKS;
-                let looks = looks + u32::from(!is_due_soon);
-                if is_over { Self::Returning } else { Self::Since { then, looks } }
-            }
-            // (The clock may have gone back.)
-            Self::None | Self::Since { .. } => Self::Since { then: now, looks: 0 },
-        }
-    }
-}
-
-/// Whether so much time has passed since `then`. (Or the clock has gone back by so much.)
-fn has_passed(time: Duration, then: u64, now: u64) -> bool {
-    u128::from(now.abs_diff(then)) >= time.as_nanos()
-}
-
 /// The state of the worker, which the [worker lock](super::worker_lock) guards.
 pub(crate) struct Worker {
     /// `None`: the worker runs the tasks itself. It is here and not in [`SharedFields`], so that it
@@ -84,7 +32,7 @@ pub(crate) struct Worker {
     pub(super) wanted: Wanted,
     /// When the thread last decided how to sleep.
     pub(super) last_idle: u64,
-    surplus: Surplus,
+    return_timer: ReturnTimer,
     /// When [`return_memory`](Self::return_memory) last did steps, if there were any to do.
     last_return: u64,
     /// All timeouts have ended, and their hooks were called.
@@ -100,7 +48,7 @@ impl Worker {
             lateness: LatenessSampler::new(ticks),
             wanted: Wanted::nothing(),
             last_idle: 0,
-            surplus: Surplus::None,
+            return_timer: ReturnTimer::Idle,
             last_return: 0,
             has_ended_all: false,
         }
@@ -163,13 +111,14 @@ impl Worker {
     /// falls due soon, which would be late; unless the memory was not needed for long.
     pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
         let mut nodes = self.nodes.of(shared);
+        let has_surplus = nodes.has_surplus();
         // Most turns find no surplus.
-        if self.has_ended_all || self.surplus == Surplus::None && !nodes.has_surplus() {
+        if self.has_ended_all || self.return_timer == ReturnTimer::Idle && !has_surplus {
             return;
         }
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = shared.ticks.until(next, now) <= RETURN_TIME;
-        self.surplus = self.surplus.after_look(nodes.has_surplus(), is_due_soon, now);
+        self.return_timer = self.return_timer.after_look(has_surplus, is_due_soon, now);
         let mut left = steps;
         if is_due_soon {
             if !has_passed(RETURN_INTERVAL, self.last_return, now) {
@@ -178,23 +127,23 @@ impl Worker {
             left = 1;
         }
         self.last_return = now;
-        while left > 0 && self.surplus == Surplus::Returning {
+        while left > 0 && self.return_timer == ReturnTimer::Returning {
             left -= 1;
             if !nodes.return_memory() {
                 // More may have been freed since the search began.
-                self.surplus = Surplus::None.after_look(nodes.has_surplus(), is_due_soon, now);
+                self.return_timer = ReturnTimer::Idle.after_look(nodes.has_surplus(), is_due_soon, now);
             }
         }
     }
 
     /// After this time there is memory to return, as far as it is known now.
     pub(crate) fn surplus_wait(&mut self, shared: &Arc<Shared>) -> Option<Duration> {
-        match self.surplus {
+        match self.return_timer {
             _ if self.has_ended_all => None,
-            Surplus::Returning => Some(RETURN_INTERVAL),
-            Surplus::Since { .. } => Some(SURPLUS_TIME),
+            ReturnTimer::Returning => Some(RETURN_INTERVAL),
+            ReturnTimer::Since { .. } => Some(SURPLUS_TIME),
             // Messages may have been taken in since the last look.
-            Surplus::None => self.nodes.of(shared).has_surplus().then_some(SURPLUS_TIME),
+            ReturnTimer::Idle => self.nodes.of(shared).has_surplus().then_some(SURPLUS_TIME),
         }
     }
 
@@ -433,40 +382,9 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::return_timer::SURPLUS_TIME_IF_BUSY;
     use crate::engine::tests::{Driven, Nothing, TICK};
     use crate::sync::thread;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    fn since(then: u64, looks: u32) -> Surplus {
-        Surplus::Since { then, looks }
-    }
-
-    fn assert_next(surplus: Surplus, has_surplus: bool, is_due_soon: bool, now: u64, next: Surplus) {
-        assert!(surplus.after_look(has_surplus, is_due_soon, now) == next);
-    }
-
-    #[test]
-    fn memory_is_returned_that_was_not_needed_for_some_time_or_some_looks() {
-        assert_next(Surplus::None, false, false, 5, Surplus::None);
-        assert_next(Surplus::None, true, false, 5, since(5, 0));
-        assert_next(since(5, 3), false, false, 6, Surplus::None);
-        assert_next(since(5, 3), true, false, 5, since(5, 4));
-        assert_next(since(5, 3), true, false, 5 + 2 * SECOND - 1, since(5, 4));
-        assert_next(since(5, 3), true, false, 5 + 2 * SECOND, Surplus::Returning);
-        assert_next(since(5, SURPLUS_LOOKS - 1), true, false, 6, since(5, SURPLUS_LOOKS));
-        assert_next(since(5, SURPLUS_LOOKS), true, false, 6, Surplus::Returning);
-        // The clock has gone back.
-        assert_next(since(9 * SECOND, 3), true, false, 0, since(0, 0));
-        assert_next(Surplus::Returning, false, false, 6, Surplus::Returning);
-    }
-
-    #[test]
-    fn a_busy_worker_returns_memory_later_and_counts_no_looks() {
-        assert_next(since(5, 3), true, true, 5 + 2 * SECOND, since(5, 3));
-        assert_next(since(5, 3), true, true, 5 + 10 * SECOND - 1, since(5, 3));
-        assert_next(since(5, 3), true, true, 5 + 10 * SECOND, Surplus::Returning);
-    }
 
     #[test]
     fn what_comes_between_two_sleeps_adds_up() {
@@ -630,10 +548,10 @@ mod tests {
         worker.drain_messages_unless_behind(t.shared());
         let mut now = t.now() + TICK.as_nanos() as u64;
         worker.return_memory(t.shared(), now, 16);
-        assert!(matches!(worker.surplus, Surplus::Since { .. }));
-        now += LONG_SURPLUS_TIME.as_nanos() as u64;
+        assert!(matches!(worker.return_timer, ReturnTimer::Since { .. }));
+        now += SURPLUS_TIME_IF_BUSY.as_nanos() as u64;
         worker.return_memory(t.shared(), now, 16);
-        assert!(worker.surplus == Surplus::Returning, "one step is not enough");
+        assert!(worker.return_timer == ReturnTimer::Returning, "one step is not enough");
         assert_eq!(worker.last_return, now);
         let interval = RETURN_INTERVAL.as_nanos() as u64;
         worker.return_memory(t.shared(), now + interval - 1, 16);

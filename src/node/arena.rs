@@ -19,19 +19,22 @@
 //! | `remote_frees`, `single_remote_frees` | none | the worker, `collect_remote_frees` |
 //! | `held` of the `FreeList` | the worker | `give_out` |
 //! | a bit of `available` | none | the thread that has popped the page from `pages` |
-//! | `taken` of the [`Surplus`](super::surplus::Surplus) | the worker | `give_out`, or the return of the memory |
-//! | a page in `returned`: it has no memory | none | the thread that has popped the page, which writes its nodes |
+//! | `taken` of the [`Reclaimer`](super::surplus::Reclaimer) | the worker | `give_out`, or the return of the memory |
+//! | a page in `returned`: its nodes are not written | none | the thread that has popped the page, which writes its nodes |
 //!
 //! Each page has a word `available` with a bit per node, and is in the queue `pages` at most once:
 //!
 //! | `available` | to | by | order | pairs with |
 //! |---|---|---|---|---|
-//! | – | 0 | `make_page` | plain write: no other thread knows the page | – |
+//! | – | 0 | `make_word` | plain write: no other thread knows the page | – |
 //! | 0 | bits | the worker, `give_out`, which then pushes the page to `pages` | `Release` | the swap |
 //! | bits | more bits | the worker, `give_out`; the page is in `pages`, or was popped and not swapped yet | `Release` | the swap |
 //! | bits | 0 | a thread that has popped the page, `take_available` | `Acquire`: what was done with the nodes is over | `give_out` |
 //!
 //! So the worker, which takes a page like any other thread, knows whether it has all nodes of it.
+//!
+//! A thread that adds pages to `made` owns them: by an addition, `make_page`; or the worker by
+//! compare-exchange, `make_unwritten`. Both are `Relaxed`, because the number publishes nothing.
 //!
 //! The pointer to a chunk is changed once, from null to the address. If two threads allocate the
 //! same chunk, one compare-exchange fails, and that thread goes on with the chunk of the other.
@@ -50,7 +53,7 @@ use std::ptr::NonNull;
 
 use super::layout::Node;
 use super::task::TaskContext;
-use crate::platform::{CAN_RETURN_MEMORY, LARGE_PAGE, prefer_large_pages, prefetch};
+use crate::platform::{CAN_RETURN_MEMORY, LARGE_PAGE, memory_page_size, prefer_large_pages, prefetch};
 use crate::sync::unmodelled::{AtomicPtr, AtomicU64};
 use crate::sync::{Ordering, SegQueue};
 
@@ -59,6 +62,9 @@ pub(super) const PAGE: usize = if cfg!(hashed_wheel_loom) { 2 } else { 64 };
 
 /// The bits of a page whose nodes are all free.
 pub(super) const ALL_FREE: u64 = u64::MAX >> (64 - PAGE);
+
+/// The size of a page of nodes in bytes. (In the models, nodes are larger.)
+pub(super) const PAGE_SIZE: usize = 4_096;
 
 /// The number of nodes in the first chunk. Each further chunk has twice as many as the one before.
 /// (The operating system provides memory when it is first used.)
@@ -151,13 +157,17 @@ fn location(number: u32) -> (usize, usize) {
     (chunk as usize, number - (FIRST_CHUNK << chunk))
 }
 
+/// The alignment of a chunk whose nodes have this size: its pages can be returned.
+fn chunk_align(size: usize) -> usize {
+    if size < LARGE_PAGE { memory_page_size() } else { LARGE_PAGE }
+}
+
 /// Returns the layout of a chunk, and that of the nodes at its beginning. The words `available` of
 /// its pages follow.
 fn chunk_layout<S: TaskContext>(chunk: usize) -> (Layout, Layout) {
     let nodes = Layout::array::<Node<S>>(FIRST_CHUNK << chunk);
-    let nodes = nodes
-        .and_then(|nodes| if nodes.size() < LARGE_PAGE { Ok(nodes) } else { nodes.align_to(LARGE_PAGE) })
-        .unwrap_or_else(|_| out_of_nodes());
+    let nodes =
+        nodes.and_then(|nodes| nodes.align_to(chunk_align(nodes.size()))).unwrap_or_else(|_| out_of_nodes());
     let words = Layout::array::<AtomicU64>((FIRST_CHUNK << chunk) / PAGE);
     let all = words.and_then(|words| nodes.extend(words));
     (all.unwrap_or_else(|_| out_of_nodes()).0, nodes)
@@ -274,13 +284,34 @@ impl<S: TaskContext> Arena<S> {
     fn make_page(&self) -> Page<S> {
         let made = self.made.fetch_add(PAGE as u64, Ordering::Relaxed);
         let number = next_number(made).unwrap_or_else(|| out_of_nodes());
+        // SAFETY: no other thread has got this page, or knows of it.
+        unsafe { self.make_word(number) };
+        // SAFETY: the chunk was allocated, and no other thread has got these numbers.
+        unsafe { self.write_page(number / PAGE as u32) }
+    }
+
+    /// Makes pages without writing their nodes: so many that `end` nodes were made. The caller owns
+    /// them. Returns false if there are not `made` nodes any more.
+    pub(super) fn make_unwritten(&self, made: u64, end: u64) -> bool {
+        let is_made = self.made.compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        for number in (made..if is_made { end } else { made }).step_by(PAGE) {
+            // SAFETY: no other thread has got this page, or knows of it.
+            unsafe { self.make_word(number as u32) };
+        }
+        is_made
+    }
+
+    /// Allocates the chunk of a new page, unless another thread has, and writes the page's word.
+    ///
+    /// # Safety
+    ///
+    /// No other thread knows of the page, whose first node has this number.
+    unsafe fn make_word(&self, number: u32) {
         let (chunk, place) = location(number);
         let words = self.chunk(chunk).as_ptr().wrapping_add(FIRST_CHUNK << chunk);
         // SAFETY: the chunk was allocated with a word for each of its pages behind the nodes. No
-        // other thread has got this page, or knows of it.
+        // other thread uses this one.
         unsafe { words.cast::<AtomicU64>().add(place / PAGE).write(AtomicU64::new(0)) };
-        // SAFETY: the chunk was allocated, and no other thread has got these numbers.
-        unsafe { self.write_page(number / PAGE as u32) }
     }
 
     /// Writes all nodes of a page, which are free then.
@@ -403,14 +434,15 @@ mod tests {
         }
     }
 
-    /// A chunk as large as a large page is aligned like one. The words of its pages follow.
+    /// A chunk as large as a large page is aligned like one, others like a page of the operating
+    /// system. The words of its pages follow.
     #[test]
     fn chunk_has_its_nodes_and_a_word_for_each_page() {
         for chunk in 0..10 {
             let count = FIRST_CHUNK << chunk;
             let (all, nodes) = chunk_layout::<NoTasks>(chunk);
             assert_eq!(nodes.size(), count * size_of::<Node<NoTasks>>());
-            let align = if nodes.size() < LARGE_PAGE { align_of::<Node<NoTasks>>() } else { LARGE_PAGE };
+            let align = if nodes.size() < LARGE_PAGE { memory_page_size() } else { LARGE_PAGE };
             assert_eq!((nodes.align(), all.align()), (align, align));
             assert_eq!(all.size(), nodes.size() + count / PAGE * size_of::<AtomicU64>());
         }

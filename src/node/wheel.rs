@@ -16,7 +16,7 @@ use super::layout::{NOT_IN_WHEEL, Node};
 use super::message::Kind;
 use super::pool::{Pool, PoolId};
 use super::refs::{Handle, Owner, Released, WheelRef};
-use super::surplus::Surplus;
+use super::surplus::Reclaimer;
 use super::task::{NextRun, TaskContext};
 use super::timer_ref::{LocalCount, TimerRef};
 use super::transitions::{ClaimedTask, RunOutcome, Stopped, TaskClaim};
@@ -30,7 +30,7 @@ use crate::wheel::{EitherWheel, Hashed, Rank, SlotCounts};
 pub(crate) struct NodeWheel<S: Owner> {
     wheel: EitherWheel,
     free: FreeList,
-    surplus: Surplus,
+    reclaimer: Reclaimer,
     count: LocalCount<Pool<S>>,
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn new_pool<S: Owner>(
     let id = PoolId::new();
     Arc::new_cyclic(|pool| {
         let count = LocalCount::new(pool.clone());
-        let (free, surplus) = (FreeList::new(), Surplus::new());
-        Pool::new(id, make(NodeWheel { wheel, free, surplus, count }, id))
+        let (free, reclaimer) = (FreeList::new(), Reclaimer::new());
+        Pool::new(id, make(NodeWheel { wheel, free, reclaimer, count }, id))
     })
 }
 
@@ -210,7 +210,7 @@ impl<S: Owner> WheelOf<'_, S> {
 
     /// Whether there is memory that [`return_memory`](Self::return_memory) would return.
     pub(crate) fn has_surplus(&self) -> bool {
-        self.own.surplus.has_surplus(&self.own.free, &self.pool.arena)
+        self.own.reclaimer.has_surplus(&self.own.free, &self.pool.arena)
     }
 
     /// Returns memory that is not needed to the operating system. Each call does a bounded amount
@@ -218,8 +218,8 @@ impl<S: Owner> WheelOf<'_, S> {
     ///
     /// The rows of the wheel shrink when entries leave them, so they are not looked at here.
     pub(crate) fn return_memory(&mut self) -> bool {
-        // SAFETY: the free list and the surplus are used with the arena of their own pool alone.
-        unsafe { self.own.surplus.return_memory(&mut self.own.free, &self.pool.arena) }
+        // SAFETY: the free list and the reclaimer are used with the arena of their own pool alone.
+        unsafe { self.own.reclaimer.return_memory(&mut self.own.free, &self.pool.arena) }
     }
 
     /// Takes the next message that waits in a lane.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders that contain models and tests.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 15] = [
     "loom-tests/tests/models",
     "loom-tests/shuttle/tests",
     "tests",
@@ -19,6 +19,7 @@ const FOLDERS: [&str; 14] = [
     "src/engine",
     "src/future",
     "src/node",
+    "src/node/surplus",
     "src/periodic",
     "src/wheel",
 ];

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::{FIRST_PAGE, Phase, REGION, Surplus};
+use super::{FIRST_PLACE, Phase, Reclaimer};
 use crate::node::arena::inside::forget_chunks;
 use crate::node::arena::{Arena, FreeNode, PAGE};
 use crate::node::free_list::FreeList;
@@ -90,7 +90,7 @@ pub(crate) fn return_pages(page: usize, count: usize) -> bool {
 /// An arena, and what the worker has of it.
 pub struct Pages {
     arena: Arena<NoTasks>,
-    worker: Mutex<(FreeList, Surplus)>,
+    worker: Mutex<(FreeList, Reclaimer)>,
     observed: AllObserved,
 }
 
@@ -115,7 +115,7 @@ impl Pages {
         forget_chunks();
         let arena = Arena::new();
         model_page_words(true);
-        Self { arena, worker: Mutex::new((FreeList::new(), Surplus::new())), observed }
+        Self { arena, worker: Mutex::new((FreeList::new(), Reclaimer::new())), observed }
     }
 
     /// loom also sees the pointers to chunks, and the count of nodes.
@@ -170,14 +170,22 @@ impl Pages {
 
     /// The worker returns the memory of all pages that are free, without a reserve.
     pub fn return_memory(&self) {
-        let (list, surplus) = &mut *self.worker.try_lock().expect("there is one worker");
-        surplus.first_region = 0;
-        surplus.taken = vec![0; REGION / 64];
-        surplus.is_split = vec![true];
-        surplus.phase = Phase::Take(self.arena.pages.len());
+        let (list, reclaimer) = &mut *self.worker.try_lock().expect("there is one worker");
+        reclaimer.first = FIRST_PLACE;
+        reclaimer.taken = vec![false; FIRST_PLACE + PAGES];
+        reclaimer.unwritten = reclaimer.taken.len();
+        reclaimer.phase = Phase::Take(self.arena.pages.len());
         // SAFETY: the list is used with one arena.
-        while unsafe { surplus.return_memory(list, &self.arena) } {}
-        assert_eq!(surplus.phase, Phase::Idle);
+        while unsafe { reclaimer.return_memory(list, &self.arena) } {}
+        assert_eq!(reclaimer.phase, Phase::Idle);
+    }
+
+    /// The worker makes a page that has no memory, unless other threads make one meanwhile.
+    pub fn make_unwritten(&self) {
+        let made = self.arena.made();
+        if self.arena.make_unwritten(made, made + PAGE as u64) {
+            self.arena.returned.push(made as u32 / PAGE as u32);
+        }
     }
 
     /// How many pages have no memory.
@@ -187,7 +195,7 @@ impl Pages {
 
     /// How many nodes were made.
     pub fn made(&self) -> usize {
-        assert!(self.arena.made() as usize + FIRST_PAGE <= PAGES * PAGE, "a model makes few pages");
+        assert!(self.arena.made() as usize <= PAGES * PAGE, "a model makes few pages");
         self.arena.made() as usize
     }
 

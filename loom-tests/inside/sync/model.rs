@@ -501,6 +501,20 @@ impl PageWord {
         }
     }
 
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        from: u64,
+        to: u64,
+        done: Ordering,
+        failed: Ordering,
+    ) -> Result<u64, u64> {
+        match self {
+            Self::Unmodelled(word) => word.compare_exchange(from, to, done, failed),
+            Self::Modelled(word, _) => word.compare_exchange(from, to, done, failed),
+        }
+    }
+
     pub(crate) fn get_mut(&mut self) -> &mut u64 {
         match self {
             Self::Unmodelled(word) => word.get_mut(),

@@ -125,6 +125,7 @@
 //! | manual clock: read | advance | `clocks::manual_time_carries_what_was_done_before` |
 //! | a thread takes a page of nodes | the worker gives out nodes of it | `pages::page_is_taken_while_a_node_comes_back` |
 //! | | the worker returns memory | `pages::memory_of_free_pages_is_returned`, `pages::page_of_returned_memory_is_taken_by_one_of_two` |
+//! | | the worker makes a page without memory | `pages::page_is_made_by_one_of_two` |
 //!
 //! `orders` has the models of what one thread sees of another thread's writes. `lanes`, `refs` and
 //! `timer_ref` have models of parts of the timer.
@@ -135,7 +136,8 @@
 //! In all models but those of `begin_end`, the worker knows all lanes and counts from the
 //! beginning, and a thread that ends keeps what it has. Otherwise loom would explore each look of
 //! the worker before and after the beginning and the end of each thread. For a similar reason loom
-//! sees the pointers to chunks of nodes only in `pages::chunk_is_allocated_by_one_of_two`.
+//! sees the pointers to chunks of nodes only in `pages::chunk_is_allocated_by_one_of_two` and in
+//! `pages::page_is_made_by_one_of_two`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};

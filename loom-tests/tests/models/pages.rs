@@ -79,6 +79,19 @@ fn page_of_returned_memory_is_taken_by_one_of_two() {
     });
 }
 
+/// A thread makes a page while the worker makes one that has no memory.
+#[test]
+fn page_is_made_by_one_of_two() {
+    explore(None, [mutant("MadeWithoutCompare")], || {
+        let pages = Arc::new(Pages::with_chunks());
+        let other = Arc::clone(&pages);
+        let caller = thread::spawn(move || other.take());
+        pages.make_unwritten();
+        let taken = caller.join().unwrap();
+        assert_eq!(pages.take_all() + taken.count(), pages.made(), "no node is lost");
+    });
+}
+
 /// Two threads need the second chunk. The worker takes in what one of them has freed.
 #[test]
 fn chunk_is_allocated_by_one_of_two() {

@@ -1,0 +1,94 @@
+//! When the worker returns memory to the operating system.
+
+use std::time::Duration;
+
+/// Memory is returned if it was not needed for this time: a load that changes faster keeps it.
+pub(super) const SURPLUS_TIME: Duration = Duration::from_secs(2);
+
+/// Or if it was not needed for so many looks: the clock may stand still.
+const SURPLUS_LOOKS: u32 = 1_000;
+
+/// While there is more memory to return, the worker continues after this time.
+pub(super) const RETURN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Memory is returned only if nothing falls due for this time, which is several times that of a
+/// step.
+pub(super) const RETURN_TIME: Duration = Duration::from_micros(500);
+
+/// The same if something falls due within [`RETURN_TIME`] at all times. Then memory is returned
+/// nevertheless: one step per [`RETURN_INTERVAL`], by which timeouts are late.
+pub(super) const SURPLUS_TIME_IF_BUSY: Duration = Duration::from_secs(10);
+
+/// Since when there is memory to return.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum ReturnTimer {
+    /// There was none at the last look.
+    Idle,
+    /// There was too much at each look since then.
+    Since {
+        then: u64,
+        looks: u32,
+    },
+    Returning,
+}
+
+impl ReturnTimer {
+    /// The worker has looked whether there is too much memory. `is_due_soon`: it is busy, so the
+    /// clock does not stand still.
+    pub(super) fn after_look(self, has_surplus: bool, is_due_soon: bool, now: u64) -> Self {
+        match self {
+            Self::Returning => self,
+            _ if !has_surplus => Self::Idle,
+            Self::Since { then, looks } if then <= now => {
+                let time = if is_due_soon { SURPLUS_TIME_IF_BUSY } else { SURPLUS_TIME };
+                let is_over = has_passed(time, then, now) || looks >= SURPLUS_LOOKS;
+                let looks = looks + u32::from(!is_due_soon);
+                if is_over { Self::Returning } else { Self::Since { then, looks } }
+            }
+            // (The clock may have gone back.)
+            Self::Idle | Self::Since { .. } => Self::Since { then: now, looks: 0 },
+        }
+    }
+}
+
+/// Whether so much time has passed since `then`. (Or the clock has gone back by so much.)
+pub(super) fn has_passed(time: Duration, then: u64, now: u64) -> bool {
+    u128::from(now.abs_diff(then)) >= time.as_nanos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn since(then: u64, looks: u32) -> ReturnTimer {
+        ReturnTimer::Since { then, looks }
+    }
+
+    fn assert_next(timer: ReturnTimer, has_surplus: bool, is_due_soon: bool, now: u64, next: ReturnTimer) {
+        assert!(timer.after_look(has_surplus, is_due_soon, now) == next);
+    }
+
+    #[test]
+    fn memory_is_returned_that_was_not_needed_for_some_time_or_some_looks() {
+        assert_next(ReturnTimer::Idle, false, false, 5, ReturnTimer::Idle);
+        assert_next(ReturnTimer::Idle, true, false, 5, since(5, 0));
+        assert_next(since(5, 3), false, false, 6, ReturnTimer::Idle);
+        assert_next(since(5, 3), true, false, 5, since(5, 4));
+        assert_next(since(5, 3), true, false, 5 + 2 * SECOND - 1, since(5, 4));
+        assert_next(since(5, 3), true, false, 5 + 2 * SECOND, ReturnTimer::Returning);
+        assert_next(since(5, SURPLUS_LOOKS - 1), true, false, 6, since(5, SURPLUS_LOOKS));
+        assert_next(since(5, SURPLUS_LOOKS), true, false, 6, ReturnTimer::Returning);
+        // The clock has gone back.
+        assert_next(since(9 * SECOND, 3), true, false, 0, since(0, 0));
+        assert_next(ReturnTimer::Returning, false, false, 6, ReturnTimer::Returning);
+    }
+
+    #[test]
+    fn a_busy_worker_returns_memory_later_and_counts_no_looks() {
+        assert_next(since(5, 3), true, true, 5 + 2 * SECOND, since(5, 3));
+        assert_next(since(5, 3), true, true, 5 + 10 * SECOND - 1, since(5, 3));
+        assert_next(since(5, 3), true, true, 5 + 10 * SECOND, ReturnTimer::Returning);
+    }
+}
