@@ -703,7 +703,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "BreakRunsAgain",
         "periodic/mod.rs",
-        "if «(self.task)(&run).is_break()» {",
+        "if «(self.task)(&run).ends_task()» {",
         "{ _ = (self.task)(&run); false }",
     ),
     // A task that does not continue after shutdown ends, and is not left to `stop`.

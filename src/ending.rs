@@ -140,8 +140,8 @@ impl HashedWheelTimer {
         if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.shared.shutdown(grace) }
     }
 
-    /// Begins to stop the timer, without blocking the calling thread. Returns what waits for the end:
-    /// with a limit, or as a future.
+    /// Begins to stop the timer, without blocking the calling thread. Returns what waits for the
+    /// end: with a limit, or as a future.
     ///
     /// This is [`stop`](Self::stop) for code that must not wait for as long as a task may run: a
     /// shutdown with a limit (tokio's `Runtime::shutdown_timeout`), or async code on any runtime.

@@ -36,7 +36,7 @@
 //! |---|---|
 //! | construct a timer | [`HashedWheelTimer::new`], [`HashedWheelTimer::builder`] with [`Builder`], [`HashedWheelTimer::global`] |
 //! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
-//! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`] |
+//! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`], [`Cancel`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
 //! | wait in async code | [`HashedWheelTimer::sleep`], [`timeout`](HashedWheelTimer::timeout), [`interval`](HashedWheelTimer::interval) |
 //! | run tasks elsewhere | [`Builder::task_executor`], [`ExpiredTask`], [`RejectionPolicy`] |
@@ -68,7 +68,7 @@
 // | module | content |
 // |---|---|
 // | `timer`, `weak`, `timeout`, `builder`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
-// | `task`, `rejection`, `clock`, `error`, `stats` | API: what users implement or receive |
+// | `cancel`, `task`, `rejection`, `clock`, `error`, `stats` | API: what users implement or receive |
 // | `periodic/`, `future/` | API, built on the above: periodic tasks, async code |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
@@ -78,6 +78,7 @@
 // | `must_not_compile` | code that must not compile, as doc tests |
 
 mod builder;
+mod cancel;
 mod clock;
 mod driver;
 mod ending;
@@ -108,6 +109,7 @@ pub mod wheel;
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioClock;
 pub use builder::Builder;
+pub use cancel::{Cancel, CancelOnDrop};
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use driver::Driver;
 pub use ending::{Ending, RunningTask};
@@ -115,10 +117,9 @@ pub use engine::Timeout;
 pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
-pub use periodic::{CancelPeriodicOnDrop, MissedTick, Periodic, PeriodicRun, Schedule};
+pub use periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule};
 pub use rejection::{Handler, RejectionPolicy};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
 pub use task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask};
-pub use timeout::CancelOnDrop;
 pub use timer::HashedWheelTimer;
 pub use weak::WeakTimer;

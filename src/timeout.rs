@@ -1,10 +1,10 @@
 //! The handle to one timeout.
 
 use std::hash::{Hash, Hasher};
-use std::ops::Deref;
 use std::time::{Duration, Instant};
 use std::{fmt, ptr};
 
+use crate::cancel::{Cancel, CancelOnDrop};
 use crate::engine::Timeout;
 use crate::node::End;
 use crate::ticks::DEADLINE_RUNNING;
@@ -302,7 +302,21 @@ impl Timeout {
     /// Turns the handle into a guard that cancels the timeout when the guard is dropped. See
     /// [`CancelOnDrop`].
     pub fn cancel_on_drop(self) -> CancelOnDrop {
-        CancelOnDrop { timeout: self }
+        CancelOnDrop::new(self)
+    }
+}
+
+impl Cancel for Timeout {
+    fn cancel(&self) -> bool {
+        self.cancel()
+    }
+
+    fn cancel_and_wait(&self) -> bool {
+        self.cancel_and_wait()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled()
     }
 }
 
@@ -339,48 +353,5 @@ impl fmt::Debug for Timeout {
             };
         }
         timeout.field("task", &format_args!("{}", self.handle.name())).finish_non_exhaustive()
-    }
-}
-
-/// A guard that cancels its timeout when it is dropped: [`Timeout::cancel_on_drop`].
-///
-/// It dereferences to the [`Timeout`].
-///
-/// The task is dropped with the guard. If the task owns another guard, that one is dropped within
-/// this drop, and so on, as in a list of `Box`es. Each link of such a chain uses stack: on a thread
-/// of 2 MiB a chain of 10 000 guards can be dropped in a release build, and one of 20 000 cannot;
-/// in a debug build one of 2 000 can, and one of 4 000 cannot.
-///
-/// # Examples
-///
-/// ```
-/// # use hashed_wheel::HashedWheelTimer;
-/// # use std::time::Duration;
-/// # let timer = HashedWheelTimer::default();
-/// {
-///     let deadline = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
-///     let _guard = deadline.cancel_on_drop();
-///     // … work that may return early …
-/// }
-/// assert_eq!(timer.pending_timeouts(), 0);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use = "the timeout is cancelled when this guard is dropped"]
-#[derive(Debug)]
-pub struct CancelOnDrop {
-    timeout: Timeout,
-}
-
-impl Deref for CancelOnDrop {
-    type Target = Timeout;
-
-    fn deref(&self) -> &Timeout {
-        &self.timeout
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.timeout.cancel();
     }
 }

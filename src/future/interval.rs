@@ -16,10 +16,8 @@ use crate::ticks::Ticks;
 /// Periodic ticks for async code:
 /// [`HashedWheelTimer::interval`](crate::HashedWheelTimer::interval).
 ///
-/// The first tick is due one period after the interval was made, as with
-/// [`schedule_at_fixed_rate`](crate::HashedWheelTimer::schedule_at_fixed_rate). This differs from
-/// tokio, whose first tick is immediate: [`interval_at`](crate::HashedWheelTimer::interval_at) or
-/// [`Schedule::initial_delay`] changes it.
+/// It is as tokio's, with these differences: a tick may be an error, where tokio panics or never
+/// fails; and what happens to missed ticks is part of the [`Schedule`].
 ///
 /// At a fixed rate each further tick is due one period after the one before *was due*, however late
 /// that one was, so there is no drift. A tick that was not requested in time is delivered at the
@@ -61,7 +59,8 @@ impl Interval {
         Self { recurrence, sleep: Sleep::until(shared, first), delivered: None }
     }
 
-    /// Waits for the next tick. `tokio::time::Interval::tick`.
+    /// Waits for the next tick. Returns when it was due, on the timer's
+    /// [clock](crate::HashedWheelTimer::now). `tokio::time::Interval::tick`.
     ///
     /// Cancel-safe: if the future is dropped before it is ready, no tick is lost. The next call
     /// waits for the same tick.
@@ -71,7 +70,7 @@ impl Interval {
     /// - [`Stopped`](NewTimeoutError::Stopped). Each later call returns the same.
     /// - [`ZeroPeriod`](NewTimeoutError::ZeroPeriod). Each later call returns the same.
     /// - The reason why the timer rejected a timeout. The next call tries the same tick again.
-    pub async fn tick(&mut self) -> Result<(), NewTimeoutError> {
+    pub async fn tick(&mut self) -> Result<Instant, NewTimeoutError> {
         poll_fn(|context| self.poll_tick(context)).await
     }
 
@@ -80,7 +79,7 @@ impl Interval {
     /// # Errors
     ///
     /// As for [`tick`](Self::tick).
-    pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NewTimeoutError>> {
+    pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, NewTimeoutError>> {
         let Some(recurrence) = &mut self.recurrence else {
             return Poll::Ready(Err(NewTimeoutError::ZeroPeriod));
         };
@@ -93,7 +92,7 @@ impl Interval {
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         self.delivered = Some(self.sleep.time().now_or_soon());
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(self.sleep.deadline()))
     }
 
     /// Sets the next tick to one period from now. `tokio::time::Interval::reset`.
@@ -135,7 +134,8 @@ impl Interval {
     /// # use hashed_wheel::{Interval, NewTimeoutError};
     /// async fn refresh_now(refresh: &mut Interval) -> Result<(), NewTimeoutError> {
     ///     refresh.reset_immediately();
-    ///     refresh.tick().await // does not wait
+    ///     refresh.tick().await?; // does not wait
+    ///     Ok(())
     /// }
     /// ```
     pub fn reset_immediately(&mut self) {

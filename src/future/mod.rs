@@ -127,27 +127,27 @@ impl HashedWheelTimer {
         WithTimeout::new(future, self.sleep_until(deadline))
     }
 
-    /// Returns an interval that ticks at multiples of `period` from now. `tokio::time::interval`.
+    /// Returns an interval that ticks now and at multiples of `period` from now.
+    /// `tokio::time::interval`.
     ///
-    /// The first tick is due one `period` from now. This is
-    /// [`interval_on`](Self::interval_on)`(Schedule::at_fixed_rate(period))`. If `period` is zero,
-    /// each tick is the error [`ZeroPeriod`](crate::NewTimeoutError::ZeroPeriod).
+    /// If `period` is zero, each tick is the error
+    /// [`ZeroPeriod`](crate::NewTimeoutError::ZeroPeriod), where tokio panics.
     ///
     /// # Examples
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
-    /// # use std::time::{Duration, Instant};
+    /// # use std::time::Duration;
     /// async fn flush_every_second(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
     ///     let mut seconds = timer.interval(Duration::from_secs(1));
     ///     loop {
-    ///         seconds.tick().await?;
+    ///         seconds.tick().await?; // the first time at once
     ///         // … flush …
     ///     }
     /// }
     /// ```
     pub fn interval(&self, period: Duration) -> Interval {
-        self.interval_on(Schedule::at_fixed_rate(period))
+        self.interval_on(Schedule::at_fixed_rate(period).initial_delay(Duration::ZERO))
     }
 
     /// Returns an interval that ticks at `start` and at multiples of `period` after it.
@@ -160,13 +160,14 @@ impl HashedWheelTimer {
     ///
     /// # Examples
     ///
-    /// tokio's `interval`, whose first tick is immediate:
+    /// The first tick after one period:
     ///
     /// ```
     /// # use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
     /// # use std::time::Duration;
     /// async fn flush_every_second(timer: &HashedWheelTimer) -> Result<(), NewTimeoutError> {
-    ///     let mut seconds = timer.interval_at(timer.now(), Duration::from_secs(1));
+    ///     let second = Duration::from_secs(1);
+    ///     let mut seconds = timer.interval_at(timer.now() + second, second);
     ///     loop {
     ///         seconds.tick().await?;
     ///         // … flush …
@@ -177,8 +178,11 @@ impl HashedWheelTimer {
         self.interval_on(Schedule::at_fixed_rate(period).start_at(start))
     }
 
-    /// Returns an interval that ticks according to `schedule`, counted from now.
+    /// Returns an interval that ticks according to `schedule`, counted from now: with jitter,
+    /// another [policy](crate::MissedTick) for missed ticks (tokio: `set_missed_tick_behavior`), or
+    /// a fixed delay.
     ///
+    /// The first tick is that of the schedule, after one period if it names no other.
     /// A [fixed delay](Schedule::with_fixed_delay) is counted from the moment at which the next
     /// tick is requested.
     ///

@@ -4,16 +4,20 @@
 //! node's deadline is `DEADLINE_RUNNING` (`node/word.rs` has the table). After the run the node
 //! gets the next deadline, and the worker inserts it into the wheel again. So there is one sequence
 //! of runs, whatever operations race, and no run allocates.
+//!
+//! `schedule`: when runs are due. `run`: what a task sees of its run.
 
+mod run;
 mod schedule;
 
 use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{ControlFlow, Deref};
+#[cfg(doc)]
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::clock::Time;
+use crate::cancel::{Cancel, CancelOnDrop};
 use crate::engine::{Shared, SharedFields, Timeout};
 use crate::error::NewTimeoutError;
 use crate::node::{NextRun, Task};
@@ -22,6 +26,7 @@ use crate::sync::{Arc, Ordering};
 use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING};
 use crate::timer::HashedWheelTimer;
 
+pub use run::{PeriodicOutput, PeriodicRun};
 pub(crate) use schedule::Recurrence;
 pub use schedule::{MissedTick, Schedule};
 
@@ -38,9 +43,8 @@ pub use schedule::{MissedTick, Schedule};
 /// going to run and while it runs. It is also one of the timeouts that
 /// [`stop`](HashedWheelTimer::stop) returns.
 ///
-/// The task ends when it is [cancelled](Self::cancel), when the timer is stopped, or when a run of
-/// a task of [`schedule_periodic_with`](HashedWheelTimer::schedule_periodic_with) returns
-/// `ControlFlow::Break`.
+/// The task ends when it is [cancelled](Self::cancel), when the timer is stopped, or when a run
+/// returns [`ControlFlow::Break`].
 ///
 /// A task that panics does not run again, as in Java. The panic is reported, and
 /// [`has_panicked`](Self::has_panicked) returns true.
@@ -197,10 +201,10 @@ impl Periodic {
     /// # let clock = ManualClock::new();
     /// # let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
     /// let second = Duration::from_secs(1);
-    /// let three = timer.schedule_periodic_with(
-    ///     |run| if run.number() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) },
-    ///     Schedule::at_fixed_rate(second),
-    /// )?;
+    /// let three = timer.schedule_periodic(Schedule::at_fixed_rate(second), |run| match run.number() {
+    ///     ..3 => ControlFlow::Continue(()),
+    ///     _ => ControlFlow::Break(()),
+    /// })?;
     /// clock.advance(second * 9);
     /// driver.turn();
     /// assert!(three.is_finished() && !three.is_cancelled());
@@ -252,142 +256,22 @@ impl Periodic {
     /// assert_eq!(timer.pending_timeouts(), 0);
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
-    pub fn cancel_on_drop(self) -> CancelPeriodicOnDrop {
-        CancelPeriodicOnDrop { periodic: self }
+    pub fn cancel_on_drop(self) -> CancelOnDrop<Self> {
+        CancelOnDrop::new(self)
     }
 }
 
-/// A guard that cancels its periodic task when it is dropped: [`Periodic::cancel_on_drop`].
-///
-/// It dereferences to the [`Periodic`]. A run that is in progress at the drop continues.
-///
-/// A chain of tasks that each own the next guard is limited as with
-/// [`CancelOnDrop`](crate::CancelOnDrop), in a debug build to half the length.
-///
-/// # Examples
-///
-/// See [`Periodic::cancel_on_drop`].
-#[must_use = "the task is cancelled when this guard is dropped"]
-#[derive(Debug)]
-pub struct CancelPeriodicOnDrop {
-    periodic: Periodic,
-}
-
-impl Deref for CancelPeriodicOnDrop {
-    type Target = Periodic;
-
-    fn deref(&self) -> &Periodic {
-        &self.periodic
-    }
-}
-
-impl Drop for CancelPeriodicOnDrop {
-    fn drop(&mut self) {
-        self.periodic.cancel();
-    }
-}
-
-/// What a periodic task sees of its current run:
-/// [`schedule_periodic_with`](HashedWheelTimer::schedule_periodic_with).
-///
-/// # Examples
-///
-/// ```
-/// use hashed_wheel::{HashedWheelTimer, ManualClock, MissedTick, PeriodicRun, Schedule};
-/// use std::ops::ControlFlow;
-/// use std::time::Duration;
-///
-/// let clock = ManualClock::new();
-/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-/// let second = Duration::from_secs(1);
-/// let report = |run: &PeriodicRun<'_>| {
-///     println!("run {}, due at {:?}, {} missed", run.number(), run.deadline(), run.missed());
-///     ControlFlow::Continue(())
-/// };
-/// let each_second = Schedule::at_fixed_rate(second).missed_tick(MissedTick::Skip);
-/// let reports = timer.schedule_periodic_with(report, each_second)?;
-/// clock.advance(second);
-/// driver.turn(); // run 1, 0 missed
-/// clock.advance(second * 5);
-/// driver.turn();
-/// clock.advance(second);
-/// driver.turn();
-/// assert_eq!(reports.runs(), 3);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct PeriodicRun<'a> {
-    time: &'a Time,
-    recurrence: &'a Recurrence,
-    number: u64,
-    /// When the run before was due.
-    last_due: Option<u64>,
-}
-
-impl PeriodicRun<'_> {
-    /// Returns the number of this run: 1 is the first. [`Periodic::runs`] returns the same during
-    /// the run.
-    #[must_use]
-    pub fn number(&self) -> u64 {
-        self.number
+impl Cancel for Periodic {
+    fn cancel(&self) -> bool {
+        self.cancel()
     }
 
-    /// Returns when this run was due, on the timer's [clock](HashedWheelTimer::now). The `Instant`
-    /// that `tokio::time::Interval::tick` returns, and Quartz's `getScheduledFireTime`.
-    ///
-    /// It is not later than the beginning of the run, and includes the [jitter](Schedule::jitter).
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
-        self.time.instant_of(self.recurrence.deadline())
+    fn cancel_and_wait(&self) -> bool {
+        self.cancel_and_wait()
     }
 
-    /// Returns how many runs were left out between the previous run and this one.
-    ///
-    /// At a fixed rate these are the runs that [`MissedTick::Skip`] or [`MissedTick::Delay`] has
-    /// omitted, and those that the [task executor](crate::TaskExecutor) has dropped. The runs that
-    /// [`MissedTick::Burst`] makes up for are not left out. With a fixed delay it is always zero,
-    /// and so it is for the first run.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::{HashedWheelTimer, ManualClock, MissedTick, Schedule};
-    /// use std::ops::ControlFlow;
-    /// use std::sync::mpsc;
-    /// use std::time::Duration;
-    ///
-    /// let clock = ManualClock::new();
-    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-    /// let second = Duration::from_secs(1);
-    /// let (sender, runs) = mpsc::channel();
-    /// timer.schedule_periodic_with(
-    ///     move |run| {
-    ///         sender.send((run.number(), run.missed())).unwrap();
-    ///         ControlFlow::Continue(())
-    ///     },
-    ///     Schedule::at_fixed_rate(second).missed_tick(MissedTick::Skip),
-    /// )?;
-    /// // The run that is due after two seconds is four and a half seconds late. The runs that are
-    /// // due after three, four, five and six seconds are left out.
-    /// for seconds in [1.0, 5.5, 0.5] {
-    ///     clock.advance(Duration::from_secs_f64(seconds));
-    ///     driver.turn();
-    /// }
-    /// assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(1, 0), (2, 0), (3, 4)]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn missed(&self) -> u64 {
-        self.last_due.map_or(0, |last_due| self.recurrence.missed_since(last_due))
-    }
-}
-
-impl fmt::Debug for PeriodicRun<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeriodicRun")
-            .field("number", &self.number())
-            .field("deadline", &self.deadline())
-            .field("missed", &self.missed())
-            .finish()
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled()
     }
 }
 
@@ -436,7 +320,10 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
-        self.schedule_periodic(task, Schedule::at_fixed_rate(period).initial_delay(initial_delay))
+        self.schedule_runs::<F, _>(
+            Schedule::at_fixed_rate(period).initial_delay(initial_delay),
+            without_run(task),
+        )
     }
 
     /// Runs `task` periodically, with a fixed delay between runs.
@@ -470,13 +357,20 @@ impl HashedWheelTimer {
     where
         F: FnMut() + Send + 'static,
     {
-        self.schedule_periodic(task, Schedule::with_fixed_delay(delay).initial_delay(initial_delay))
+        self.schedule_runs::<F, _>(
+            Schedule::with_fixed_delay(delay).initial_delay(initial_delay),
+            without_run(task),
+        )
     }
 
     /// Runs `task` periodically, according to `schedule`.
     ///
     /// The [`Schedule`] says when the first run is due, how the next run follows from the last, and
-    /// what happens to runs that were missed.
+    /// what happens to runs that were missed. The task sees its run. It returns nothing, or whether
+    /// it goes on ([`PeriodicOutput`]): after [`ControlFlow::Break`] it does not run again and is
+    /// dropped. Then it [is finished](Periodic::is_finished), and not
+    /// [cancelled](Periodic::is_cancelled). If it is cancelled during that run, the cancellation
+    /// counts.
     ///
     /// # Errors
     ///
@@ -493,7 +387,7 @@ impl HashedWheelTimer {
     /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
     ///
     /// let each_second = Schedule::at_fixed_rate(Duration::from_secs(1)).missed_tick(MissedTick::Skip);
-    /// let report = timer.schedule_periodic(|| println!("still here"), each_second)?;
+    /// let report = timer.schedule_periodic(each_second, |_| println!("still here"))?;
     /// clock.advance(Duration::from_secs(1));
     /// driver.turn();
     /// // The machine was suspended:
@@ -502,70 +396,43 @@ impl HashedWheelTimer {
     /// assert_eq!(report.runs(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn schedule_periodic<F>(&self, task: F, schedule: Schedule) -> Result<Periodic, NewTimeoutError>
-    where
-        F: FnMut() + Send + 'static,
-    {
-        let mut task = task;
-        let task = move |_: &PeriodicRun<'_>| {
-            task();
-            ControlFlow::Continue(())
-        };
-        self.schedule_runs::<F>(task, schedule)
-    }
-
-    /// Runs `task` periodically, according to `schedule`. The task sees its run, and can end
-    /// itself.
-    ///
-    /// This is [`schedule_periodic`](Self::schedule_periodic) for a task that receives a
-    /// [`PeriodicRun`] and returns whether it goes on. After `ControlFlow::Break` it does not run
-    /// again and is dropped: then it [is finished](Periodic::is_finished), and not
-    /// [cancelled](Periodic::is_cancelled). If it is cancelled during that run, the cancellation
-    /// counts.
-    ///
-    /// # Errors
-    ///
-    /// As for [`schedule_periodic`](Self::schedule_periodic).
-    ///
-    /// # Examples
     ///
     /// Three tries at most:
     ///
     /// ```
-    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
+    /// # use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
     /// use std::ops::ControlFlow;
-    /// use std::time::Duration;
+    /// # use std::time::Duration;
     ///
     /// # fn connect() -> bool { false }
-    /// let clock = ManualClock::new();
-    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-    ///
+    /// # let clock = ManualClock::new();
+    /// # let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
     /// let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));
-    /// let retry = timer.schedule_periodic_with(
-    ///     |run| match connect() || run.number() == 3 {
+    /// let retry = timer.schedule_periodic(each_second, |run| {
+    ///     match connect() || run.number() == 3 {
     ///         true => ControlFlow::Break(()),
     ///         false => ControlFlow::Continue(()),
-    ///     },
-    ///     each_second,
-    /// )?;
-    /// clock.advance(Duration::from_secs(10));
-    /// driver.turn();
-    /// assert_eq!(retry.runs(), 3);
-    /// assert!(retry.is_finished() && !retry.is_cancelled());
+    ///     }
+    /// })?;
+    /// # clock.advance(Duration::from_secs(10));
+    /// # driver.turn();
+    /// # assert_eq!(retry.runs(), 3);
+    /// # assert!(retry.is_finished() && !retry.is_cancelled());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn schedule_periodic_with<F>(&self, task: F, schedule: Schedule) -> Result<Periodic, NewTimeoutError>
+    pub fn schedule_periodic<F, R>(&self, schedule: Schedule, task: F) -> Result<Periodic, NewTimeoutError>
     where
-        F: FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static,
+        F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
+        R: PeriodicOutput,
     {
-        self.schedule_runs::<F>(task, schedule)
+        self.schedule_runs::<F, R>(schedule, task)
     }
 
     /// Schedules a task, which reports name as of type `N`.
-    fn schedule_runs<N: 'static>(
+    fn schedule_runs<N: 'static, R: PeriodicOutput>(
         &self,
-        task: impl FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static,
         schedule: Schedule,
+        task: impl FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
     ) -> Result<Periodic, NewTimeoutError> {
         let time = &self.shared.time;
         let now = time.now_or_soon();
@@ -585,27 +452,34 @@ impl HashedWheelTimer {
             last_due: None,
             continues_after_shutdown: schedule.continues_after_shutdown,
             progress: Arc::clone(&progress),
-            named_as: PhantomData::<fn() -> N>,
+            types: PhantomData::<fn() -> (N, R)>,
         });
         let timeout = self.shared.schedule_by(task, deadline)?;
         Ok(Periodic { timeout, progress })
     }
 }
 
+/// A task of Java's methods, which does not see its run.
+fn without_run(mut task: impl FnMut()) -> impl FnMut(&PeriodicRun<'_>) {
+    move |_| task()
+}
+
 /// The task as its node holds it, in a box: it does not fit into the node.
-struct PeriodicTask<F, N> {
+struct PeriodicTask<F, N, R> {
     task: F,
     recurrence: Recurrence,
     /// When the last run was due that was not left out.
     last_due: Option<u64>,
     continues_after_shutdown: bool,
     progress: Arc<Progress>,
-    named_as: PhantomData<fn() -> N>,
+    /// The type that reports name, and what a run returns.
+    types: PhantomData<fn() -> (N, R)>,
 }
 
-impl<F, N> PeriodicTask<F, N>
+impl<F, N, R> PeriodicTask<F, N, R>
 where
-    F: FnMut(&PeriodicRun<'_>) -> ControlFlow<()>,
+    F: FnMut(&PeriodicRun<'_>) -> R,
+    R: PeriodicOutput,
 {
     /// Runs the task once, or leaves out this run. Returns when the next run is due, unless the
     /// task has ended itself.
@@ -615,7 +489,7 @@ where
             timer.counters.periodic_runs.add_one();
             let Self { recurrence, last_due, .. } = self;
             let run = PeriodicRun { time: &timer.time, recurrence, number, last_due: *last_due };
-            if (self.task)(&run).is_break() {
+            if (self.task)(&run).ends_task() {
                 return None;
             }
             self.last_due = Some(self.recurrence.due());
@@ -626,10 +500,11 @@ where
     }
 }
 
-impl<F, N> Task<SharedFields> for Box<PeriodicTask<F, N>>
+impl<F, N, R> Task<SharedFields> for Box<PeriodicTask<F, N, R>>
 where
-    F: FnMut(&PeriodicRun<'_>) -> ControlFlow<()> + Send + 'static,
+    F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
     N: 'static,
+    R: PeriodicOutput,
 {
     const IS_PLAIN: bool = false;
     const IS_PERIODIC: bool = true;

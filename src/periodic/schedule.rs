@@ -46,7 +46,7 @@ use crate::ticks::{self, Ticks};
 ///     let starts = Arc::new(Mutex::new(Vec::new()));
 ///     let task = {
 ///         let (clock, starts) = (clock.clone(), starts.clone());
-///         move || {
+///         move |_: &_| {
 ///             let mut starts = starts.lock().unwrap();
 ///             starts.push(clock.now().as_secs());
 ///             if starts.len() == 1 {
@@ -55,7 +55,7 @@ use crate::ticks::{self, Ticks};
 ///         }
 ///     };
 ///     let schedule = Schedule::at_fixed_rate(Duration::from_secs(10)).missed_tick(policy);
-///     timer.schedule_periodic(task, schedule).unwrap();
+///     timer.schedule_periodic(schedule, task).unwrap();
 ///     while clock.now() < Duration::from_secs(74) {
 ///         if driver.turn() == 0 {
 ///             clock.advance(Duration::from_secs(1));
@@ -70,6 +70,7 @@ use crate::ticks::{self, Ticks};
 /// assert_eq!(runs(MissedTick::Skip), [10, 50, 60, 70]);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum MissedTick {
     /// Runs all missed runs, one after the other without a pause. This is the default, and the
     /// behaviour of Java's `ScheduledExecutorService.scheduleAtFixedRate`.
@@ -161,11 +162,11 @@ impl Schedule {
     /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
     /// let (sender, starts) = mpsc::channel();
     /// let (began, clock_of_task) = (timer.now(), clock.clone());
-    /// let task = move || {
+    /// let task = move |_: &_| {
     ///     sender.send((clock_of_task.instant() - began).as_secs()).unwrap();
     ///     clock_of_task.advance(Duration::from_secs(3));
     /// };
-    /// timer.schedule_periodic(task, Schedule::with_fixed_delay(Duration::from_secs(10)))?;
+    /// timer.schedule_periodic(Schedule::with_fixed_delay(Duration::from_secs(10)), task)?;
     /// for _ in 0..3 {
     ///     clock.advance(driver.next_turn().unwrap());
     ///     driver.turn();
@@ -212,9 +213,9 @@ impl Schedule {
     ///
     /// let minute = Duration::from_secs(60);
     /// let each_minute = Schedule::at_fixed_rate(minute).start_at(timer.now() + minute);
-    /// let first = timer.schedule_periodic(|| println!("first"), each_minute)?;
+    /// let first = timer.schedule_periodic(each_minute, |_| println!("first"))?;
     /// clock.advance(minute / 2);
-    /// let second = timer.schedule_periodic(|| println!("second"), each_minute)?;
+    /// let second = timer.schedule_periodic(each_minute, |_| println!("second"))?;
     /// clock.advance(minute / 2);
     /// driver.turn();
     /// assert_eq!((first.runs(), second.runs()), (1, 1));
@@ -251,7 +252,7 @@ impl Schedule {
     ///
     /// // Due at a random time from 10 s to 12 s, then from 20 s to 22 s, and so on.
     /// let schedule = Schedule::at_fixed_rate(Duration::from_secs(10)).jitter(Duration::from_secs(2));
-    /// let report = timer.schedule_periodic(|| println!("report"), schedule)?;
+    /// let report = timer.schedule_periodic(schedule, |_| println!("report"))?;
     /// for (seconds, runs) in [(9, 0), (13, 1), (19, 1), (23, 2)] {
     ///     clock.advance(Duration::from_secs(seconds) - clock.now());
     ///     driver.turn();
@@ -287,8 +288,8 @@ impl Schedule {
     /// let clock = ManualClock::new();
     /// let (timer, _driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
     /// let each_second = Schedule::at_fixed_rate(Duration::from_secs(1));
-    /// let renewal = timer.schedule_periodic(|| println!("renewed"), each_second)?;
-    /// let sweep = timer.schedule_periodic(|| println!("swept"), each_second.continue_after_shutdown(false))?;
+    /// let renewal = timer.schedule_periodic(each_second, |_| println!("renewed"))?;
+    /// let sweep = timer.schedule_periodic(each_second.continue_after_shutdown(false), |_| println!("swept"))?;
     /// let request = timer.new_timeout(|_| println!("too slow"), Duration::from_secs(1))?;
     /// clock.advance(Duration::from_secs(1));
     ///

@@ -234,7 +234,7 @@ impl Script {
         let mut context = Context::from_waker(&waker);
         let polled = match &mut sleeper.subject {
             Subject::Sleep(sleep) => Pin::new(sleep).poll(&mut context),
-            Subject::Interval(interval, _) => interval.poll_tick(&mut context),
+            Subject::Interval(interval, _) => interval.poll_tick(&mut context).map_ok(|_| ()),
         };
         drop((waker, before));
         let result = match polled {

@@ -29,8 +29,13 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
+/// An interval whose first tick is due after a period.
+fn later(timer: &HashedWheelTimer, period: Duration) -> Interval {
+    timer.interval_at(timer.now() + period, period)
+}
+
 fn tick(interval: &mut Interval, task: &Arc<AsyncTask>) -> Poll<Result<(), NewTimeoutError>> {
-    interval.poll_tick(&mut Context::from_waker(&Waker::from(Arc::clone(task))))
+    interval.poll_tick(&mut Context::from_waker(&Waker::from(Arc::clone(task)))).map_ok(|_| ())
 }
 
 fn is_ok<E>(poll: &Poll<Result<(), E>>) -> bool {
@@ -316,7 +321,7 @@ fn debug_output_shows_the_state() {
     assert_eq!(format!("{sleep:?}"), "Sleep { state: elapsed, remaining: 0ns, .. }");
     sleep.reset(Duration::MAX);
     assert_eq!(format!("{sleep:?}"), "Sleep { state: idle, remaining: forever, .. }");
-    assert!(format!("{:?}", t.timer.interval(TICK)).starts_with("Interval { "));
+    assert!(format!("{:?}", later(&t.timer, TICK)).starts_with("Interval { "));
     assert!(format!("{:?}", t.timer.timeout(TICK, ready(1))).starts_with("WithTimeout { "));
 }
 
@@ -328,7 +333,7 @@ fn futures_are_send_sync_unpin_and_static() {
     check_bounds::<WithTimeout<std::future::Ready<()>>>();
     fn check_send<T: Send>(_: T) {}
     let t = Driven::new();
-    let (timer, mut interval) = (&t.timer, t.timer.interval(TICK));
+    let (timer, mut interval) = (&t.timer, later(&t.timer, TICK));
     check_send(async move {
         timer.sleep(TICK).await.unwrap();
         interval.tick().await.unwrap();
@@ -384,7 +389,7 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
         assert_eq!(task.wakes(), 1);
         let Driven { timer, driver, clock } = t;
         // The interval has no handle that could keep the timer running.
-        let mut interval = timer.interval(TICK);
+        let mut interval = later(&timer, TICK);
         stop(timer, driver);
         assert_eq!(task.wakes(), 3, "each waiting sleep is woken once, in addition to the elapsed one");
         assert_eq!(Arc::strong_count(&task), 1);
@@ -405,7 +410,7 @@ fn a_stop_wakes_waiting_sleeps_with_an_error() {
 #[test]
 fn a_timer_that_is_shutting_down_rejects_every_first_poll() {
     let (timer, task) = (HashedWheelTimer::builder().tick(ms(1)).build().unwrap(), AsyncTask::new());
-    let mut interval = timer.interval(ms(1));
+    let mut interval = later(&timer, ms(1));
     let mut accepted = timer.sleep(ms(500));
     assert!(poll(&mut accepted, &task).is_pending());
     let other = timer.clone();
@@ -732,6 +737,21 @@ fn ticks_of(schedule: Schedule, work: &[u64]) -> Vec<u64> {
 }
 
 #[test]
+fn an_interval_ticks_at_once_and_says_when_a_tick_was_due() {
+    let (mut t, task) = (Driven::new(), AsyncTask::new());
+    let begin = t.timer.now();
+    let mut interval = t.timer.interval(TICK);
+    let mut next = || interval.poll_tick(&mut Context::from_waker(&Waker::from(Arc::clone(&task))));
+    assert!(matches!(next(), Poll::Ready(Ok(due)) if due == begin));
+    assert!(next().is_pending());
+    t.pass(TICK * 5 / 2);
+    for ticks in [1, 2] {
+        assert!(matches!(next(), Poll::Ready(Ok(due)) if due == begin + TICK * ticks), "{ticks}");
+    }
+    assert!(next().is_pending());
+}
+
+#[test]
 fn an_interval_does_not_drift() {
     let second = Schedule::at_fixed_rate(ms(1_000));
     assert_eq!(ticks_of(second, &[0, 0, 0]), [1_000, 2_000, 3_000]);
@@ -795,7 +815,7 @@ fn a_delay_is_made_up_for_by_at_most_one_tick() {
 #[test]
 fn a_dropped_tick_future_does_not_lose_its_tick() {
     let (mut t, task) = (Driven::new(), AsyncTask::new());
-    let mut interval = t.timer.interval(TICK);
+    let mut interval = later(&t.timer, TICK);
     for n in 1..=3 {
         for _ in 0..2 {
             let mut next = Box::pin(interval.tick());
@@ -815,7 +835,7 @@ fn a_dropped_tick_future_does_not_lose_its_tick() {
 #[test]
 fn a_reset_of_an_interval_moves_the_tick_that_a_task_waits_for() {
     let (mut t, task) = (Driven::new(), AsyncTask::new());
-    let mut interval = t.timer.interval(TICK * 10);
+    let mut interval = later(&t.timer, TICK * 10);
     assert_eq!(interval.period(), TICK * 10);
     assert!(tick(&mut interval, &task).is_pending());
     t.pass(TICK * 5);
@@ -888,7 +908,7 @@ fn an_interval_returns_errors() {
     for _ in 0..2 {
         assert!(matches!(tick(&mut zero, &task), Poll::Ready(Err(NewTimeoutError::ZeroPeriod))));
     }
-    let mut interval = t.timer.interval(TICK);
+    let mut interval = later(&t.timer, TICK);
     let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
     let full = tick(&mut interval, &task);
     assert!(matches!(full, Poll::Ready(Err(NewTimeoutError::TooManyPending { limit: 1 }))));
@@ -1012,7 +1032,7 @@ fn a_sleep_wakes_an_executor_that_parks_its_thread() {
         let begin = Instant::now();
         block_on(async {
             timer.sleep(ms(20)).await.unwrap();
-            let mut interval = timer.interval(ms(10));
+            let mut interval = later(&timer, ms(10));
             for _ in 0..3 {
                 interval.tick().await.unwrap();
             }

@@ -282,7 +282,7 @@ fn by_each_method(timer: &HashedWheelTimer, deadline: Instant) -> Vec<Method> {
     let reset = timer.new_timeout(|_| (), Duration::MAX).unwrap();
     assert!(reset.reset_at(deadline));
     let periodic = Schedule::at_fixed_rate(HOUR).start_at(deadline);
-    let periodic = timer.schedule_periodic(|| (), periodic).unwrap();
+    let periodic = timer.schedule_periodic(periodic, |_| ()).unwrap();
 
     let mut methods: Vec<Method> = vec![
         ("new_timeout_at", has_expired(timer.new_timeout_at(|_| (), deadline).unwrap())),

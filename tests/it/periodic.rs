@@ -15,6 +15,11 @@ use hashed_wheel::{
     Schedule, Timeout,
 };
 
+/// A task that does not look at its run.
+fn without_run(mut task: impl FnMut()) -> impl FnMut(&PeriodicRun<'_>) {
+    move |_| task()
+}
+
 const PERIOD: Duration = ms(100);
 
 /// The start times of the runs, in milliseconds.
@@ -104,9 +109,9 @@ fn a_start_time_fixes_the_multiples_of_the_period() {
     let start = t.timer.now() + ms(250);
     let schedule = Schedule::at_fixed_rate(PERIOD).start_at(start);
     let (first, second) = (StartTimes::default(), StartTimes::default());
-    t.timer.schedule_periodic(first.task(&t.clock), schedule).unwrap();
+    t.timer.schedule_periodic(schedule, without_run(first.task(&t.clock))).unwrap();
     t.pass(ms(123));
-    t.timer.schedule_periodic(second.task(&t.clock), schedule).unwrap();
+    t.timer.schedule_periodic(schedule, without_run(second.task(&t.clock))).unwrap();
     for _ in 0..60 {
         t.pass(ms(10));
     }
@@ -127,7 +132,7 @@ fn runs_since_a_start_that_has_passed_are_missed() {
         t.pass(ms(1_000));
         let starts = StartTimes::default();
         let schedule = Schedule::at_fixed_rate(PERIOD).missed_tick(policy).start_at(t.timer.now() - ms(260));
-        t.timer.schedule_periodic(starts.task(&t.clock), schedule).unwrap();
+        t.timer.schedule_periodic(schedule, without_run(starts.task(&t.clock))).unwrap();
         assert_eq!(t.driver.turn(), 0, "the first run is due at the next tick");
         for _ in 0..18 {
             t.pass(TICK);
@@ -143,7 +148,7 @@ fn runs_since_a_start_that_has_passed_are_missed() {
         HashedWheelTimer::builder().tick(TICK).clock(clock.clone()).build_driven().unwrap();
     let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).start_at(before);
-    timer.schedule_periodic(starts.task(&clock), schedule).unwrap();
+    timer.schedule_periodic(schedule, without_run(starts.task(&clock))).unwrap();
     for _ in 0..12 {
         clock.advance(TICK);
         driver.turn();
@@ -175,7 +180,7 @@ fn missed_runs_are_skipped_or_delayed() {
         let mut t = Driven::new();
         let starts = StartTimes::default();
         let schedule = Schedule::at_fixed_rate(PERIOD).missed_tick(policy);
-        t.timer.schedule_periodic(starts.task(&t.clock), schedule).unwrap();
+        t.timer.schedule_periodic(schedule, without_run(starts.task(&t.clock))).unwrap();
         t.pass(ms(100));
         t.pass(ms(630));
         for _ in 0..20 {
@@ -237,7 +242,7 @@ fn a_period_below_a_tick_keeps_its_rate() {
     let mut t = Driven::new();
     let burst = t.timer.schedule_at_fixed_rate(|| (), ms(1), ms(1)).unwrap();
     let skip = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
-    let skip = t.timer.schedule_periodic(|| (), skip).unwrap();
+    let skip = t.timer.schedule_periodic(skip, |_| ()).unwrap();
     for _ in 0..10 {
         t.pass(TICK);
     }
@@ -268,7 +273,7 @@ fn runs_agree_with_a_naive_model() {
                     Some(policy) => Schedule::at_fixed_rate(Duration::from_nanos(period)).missed_tick(policy),
                 };
                 let schedule = schedule.initial_delay(Duration::from_nanos(initial));
-                let periodic = t.timer.schedule_periodic(|| (), schedule).unwrap();
+                let periodic = t.timer.schedule_periodic(schedule, |_| ()).unwrap();
                 // The first run is at tick 1 or later, never at the tick of the timer's creation.
                 (periodic, policy, period, initial, tick.max(initial), 0_u64)
             })
@@ -287,7 +292,7 @@ fn runs_agree_with_a_naive_model() {
                         Some(MissedTick::Burst) => *due + *period,
                         Some(_) if *due + *period > now / tick * tick => *due + *period,
                         Some(MissedTick::Delay) => now + *period,
-                        Some(MissedTick::Skip) => {
+                        Some(_) => {
                             let mut next = *due;
                             while next <= now / tick * tick {
                                 next += *period;
@@ -309,7 +314,7 @@ fn jitter_makes_runs_later_and_keeps_the_rate() {
     let mut t = Driven::new();
     let starts = StartTimes::default();
     let schedule = Schedule::at_fixed_rate(PERIOD).jitter(ms(50));
-    t.timer.schedule_periodic(starts.task(&t.clock), schedule).unwrap();
+    t.timer.schedule_periodic(schedule, without_run(starts.task(&t.clock))).unwrap();
     // With 20, one time in a hundred no run would be within the first 20 ms.
     let runs = if cfg!(miri) { 50 } else { 100 };
     let step = if cfg!(miri) { 5 } else { 1 };
@@ -569,7 +574,7 @@ fn shutdown_does_not_wait_for_a_periodic_task_and_returns_it() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     // Missed runs are skipped. On a slow machine, making up for them might never end.
     let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
-    let periodic = timer.schedule_periodic(|| (), often).unwrap();
+    let periodic = timer.schedule_periodic(often, |_| ()).unwrap();
     let last = timer.new_timeout(|_| (), ms(20)).unwrap();
     let rest = timer.shutdown(Duration::from_secs(3_600));
     assert!(rest.len() == 1 && rest[0].is_cancelled() && last.is_expired());
@@ -605,7 +610,7 @@ fn held(
 fn an_executor_has_one_run_at_a_time() {
     let (mut t, tasks) = held(|builder| builder);
     let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
-    let periodic = t.timer.schedule_periodic(|| (), skip).unwrap();
+    let periodic = t.timer.schedule_periodic(skip, |_| ()).unwrap();
     assert_eq!(t.pass(PERIOD), 1);
     assert_eq!(t.pass(PERIOD * 3), 0, "the first run has not happened yet");
     assert_eq!((t.timer.pending_timeouts(), periodic.runs()), (1, 0));
@@ -770,7 +775,7 @@ fn a_task_sees_when_its_run_was_due_and_what_was_missed() {
     ] {
         let mut t = Driven::new();
         let (runs, task) = recorder(&t.timer);
-        let periodic = t.timer.schedule_periodic_with(task, schedule).unwrap();
+        let periodic = t.timer.schedule_periodic(schedule, task).unwrap();
         t.pass(PERIOD);
         t.pass(PERIOD);
         assert_eq!(take(&runs), [(1, 100, 0), (2, 200, 0)]);
@@ -787,7 +792,7 @@ fn a_task_sees_when_its_run_was_due_and_what_was_missed() {
 fn a_run_that_an_executor_has_dropped_is_missed() {
     let (mut t, tasks) = held(|builder| builder);
     let (runs, task) = recorder(&t.timer);
-    t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+    t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
     for drops in [false, true, true, false, false] {
         t.pass(PERIOD);
         let task = tasks.try_recv().unwrap();
@@ -803,7 +808,7 @@ fn a_start_that_has_passed_is_the_first_deadline() {
     t.clock.advance(ms(350));
     let start = t.timer.now() - ms(250);
     let skip = Schedule::at_fixed_rate(PERIOD).missed_tick(MissedTick::Skip);
-    t.timer.schedule_periodic_with(task, skip.start_at(start)).unwrap();
+    t.timer.schedule_periodic(skip.start_at(start), task).unwrap();
     t.pass(TICK);
     t.pass(PERIOD);
     assert_eq!(take(&runs), [(1, 100, 0), (2, 400, 2)]);
@@ -815,7 +820,7 @@ fn the_deadline_of_a_run_is_the_next_run_before_it_with_its_jitter() {
     let built = t.timer.now();
     let (runs, task) = recorder(&t.timer);
     let jittered = Schedule::at_fixed_rate(PERIOD).jitter(ms(60));
-    let periodic = t.timer.schedule_periodic_with(task, jittered).unwrap();
+    let periodic = t.timer.schedule_periodic(jittered, task).unwrap();
     for number in 1..=if cfg!(miri) { 15 } else { 50 } {
         let next = (periodic.next_run().unwrap() - built).as_millis();
         let earliest = u128::from(number) * 100;
@@ -836,7 +841,7 @@ fn a_task_can_end_itself() {
             let _held = &held;
             if run.number() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let periodic = t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+        let periodic = t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
         for runs in 1..=3 {
             assert!(!periodic.is_finished() && !dropped.load(SeqCst));
             t.pass(PERIOD);
@@ -862,7 +867,7 @@ fn a_cancel_in_the_last_run_counts() {
         assert!(own_handle.get().unwrap().cancel());
         ControlFlow::Break(())
     };
-    let periodic = t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+    let periodic = t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
     handle.set(periodic.clone()).unwrap();
     t.pass(PERIOD * 5);
     assert!(periodic.is_cancelled() && periodic.is_finished());
@@ -875,7 +880,7 @@ fn a_task_that_panics_is_finished_too() {
     // (A closure that diverges has no return type of its own.)
     let plain = t.timer.schedule_at_fixed_rate(|| panic!("plain"), PERIOD, PERIOD).unwrap();
     let rate = Schedule::at_fixed_rate(PERIOD);
-    let sees_run = t.timer.schedule_periodic_with(|_| panic!("with a run"), rate).unwrap();
+    let sees_run = t.timer.schedule_periodic(rate, |_| -> () { panic!("with a run") }).unwrap();
     quietly(|| t.pass(PERIOD * 2));
     for periodic in [plain, sees_run] {
         assert!(periodic.is_finished() && periodic.has_panicked() && !periodic.is_cancelled());
@@ -889,8 +894,8 @@ fn reports_name_the_closure_of_the_user() {
     let t = Driven::new();
     let rate = Schedule::at_fixed_rate(PERIOD);
     for periodic in [
-        t.timer.schedule_periodic(|| (), rate).unwrap(),
-        t.timer.schedule_periodic_with(|_| ControlFlow::Continue(()), rate).unwrap(),
+        t.timer.schedule_periodic(rate, |_| ()).unwrap(),
+        t.timer.schedule_periodic(rate, |_| ControlFlow::Continue(())).unwrap(),
     ] {
         let shown = format!("{periodic:?}");
         assert!(shown.contains("periodic::reports_name_the_closure_of_the_user::{{closure}},"), "{shown}");
@@ -907,7 +912,7 @@ fn the_next_run_is_known_between_runs() {
     let handle = Arc::new(OnceLock::<Periodic>::new());
     let own_handle = Arc::clone(&handle);
     let task = move || assert_eq!(own_handle.get().unwrap().next_run(), None, "during a run");
-    let periodic = t.timer.schedule_periodic(task, skip.initial_delay(ms(5))).unwrap();
+    let periodic = t.timer.schedule_periodic(skip.initial_delay(ms(5)), without_run(task)).unwrap();
     handle.set(periodic.clone()).unwrap();
     assert_eq!(periodic.next_run(), Some(begin + ms(5)), "the deadline, and not its tick");
     t.pass(TICK);
@@ -918,7 +923,7 @@ fn the_next_run_is_known_between_runs() {
     assert_eq!(t.timer.stats().panics, 0);
     periodic.cancel();
     assert_eq!(periodic.next_run(), None);
-    let never = t.timer.schedule_periodic(|| (), Schedule::at_fixed_rate(Duration::MAX)).unwrap();
+    let never = t.timer.schedule_periodic(Schedule::at_fixed_rate(Duration::MAX), |_| ()).unwrap();
     assert_eq!((never.next_run(), never.is_finished()), (None, false));
 }
 
@@ -941,8 +946,8 @@ fn a_guard_cancels_its_task() {
 fn a_schedule_says_whether_its_task_continues_after_shutdown() {
     let timer = HashedWheelTimer::new(ms(1), 64);
     let often = Schedule::at_fixed_rate(ms(1)).missed_tick(MissedTick::Skip);
-    let continues = timer.schedule_periodic(|| (), often).unwrap();
-    let ends = timer.schedule_periodic(|| (), often.continue_after_shutdown(false)).unwrap();
+    let continues = timer.schedule_periodic(often, |_| ()).unwrap();
+    let ends = timer.schedule_periodic(often.continue_after_shutdown(false), |_| ()).unwrap();
     let (begins, has_begun) = mpsc::channel();
     let waits_for_shutdown = move |timeout: &Timeout| {
         begins.send(()).unwrap();
@@ -968,10 +973,10 @@ fn a_schedule_says_whether_its_task_continues_after_shutdown() {
 fn a_task_that_ends_at_shutdown_ends_in_a_driven_timer_too() {
     let mut t = Driven::new();
     let rate = Schedule::at_fixed_rate(PERIOD);
-    let continues = t.timer.schedule_periodic(|| (), rate.continue_after_shutdown(true)).unwrap();
+    let continues = t.timer.schedule_periodic(rate.continue_after_shutdown(true), |_| ()).unwrap();
     let (held, dropped) = Dropped::new();
     let task = move || _ = &held;
-    let ends = t.timer.schedule_periodic(task, rate.continue_after_shutdown(false)).unwrap();
+    let ends = t.timer.schedule_periodic(rate.continue_after_shutdown(false), without_run(task)).unwrap();
     t.pass(PERIOD);
     // Without it, nothing would be due that the shutdown waits for.
     t.timer.new_timeout(|_| (), PERIOD).unwrap();
@@ -1035,7 +1040,7 @@ fn two_runs_never_overlap_and_none_begins_after_a_cancel() {
                 // Missed runs are skipped, because on a slow machine making up for them might never
                 // end.
                 let often = Schedule::at_fixed_rate(period).missed_tick(MissedTick::Skip);
-                timer.schedule_periodic(task, often).unwrap()
+                timer.schedule_periodic(often, without_run(task)).unwrap()
             })
             .collect();
         let until = Instant::now() + TEST_TIMEOUT;
@@ -1067,7 +1072,7 @@ fn debug_output_of_a_run_shows_what_is_known_of_it() {
         send.send(format!("{run:?}")).unwrap();
         ControlFlow::Continue(())
     };
-    t.timer.schedule_periodic_with(task, Schedule::at_fixed_rate(PERIOD)).unwrap();
+    t.timer.schedule_periodic(Schedule::at_fixed_rate(PERIOD), task).unwrap();
     t.pass(PERIOD);
     let text = texts.try_recv().unwrap();
     assert!(text.starts_with("PeriodicRun { number: 1, deadline: "), "{text}");

@@ -184,7 +184,7 @@ fn periodic_task_that_is_behind_takes_turns_with_the_others() {
     for mut recorder in both() {
         let log = recorder.log.clone();
         let schedule = Schedule::at_fixed_rate(TICK).missed_tick(MissedTick::Burst);
-        let _periodic = recorder.t.timer.schedule_periodic(move || log.push(100), schedule).unwrap();
+        let _periodic = recorder.t.timer.schedule_periodic(schedule, move |_| log.push(100)).unwrap();
         (0..3).for_each(|number| _ = recorder.schedule(number, 1));
         recorder.advance(4);
         assert_eq!(recorder.turn_until_quiet(2), [2, 2, 2, 1]);

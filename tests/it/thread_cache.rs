@@ -254,7 +254,7 @@ fn a_thread_can_build_and_stop_a_timer_while_it_ends() {
             let timer = HashedWheelTimer::new(Duration::from_millis(1), 8);
             use_timer(&timer);
             let each_second = Schedule::at_fixed_rate(Duration::from_secs(1)).jitter(LATER);
-            timer.schedule_periodic(|| (), each_second).unwrap();
+            timer.schedule_periodic(each_second, |_| ()).unwrap();
             assert!(use_timer(&timer).cancel_and_wait());
             assert_ne!(format!("{timer:?}"), "");
             let other = HashedWheelTimer::default();

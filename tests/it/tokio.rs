@@ -122,7 +122,7 @@ impl Paused {
 fn poll_tick(interval: &mut Interval, task: &Arc<Task>) -> bool {
     let waker = Waker::from(Arc::clone(task));
     match interval.poll_tick(&mut Context::from_waker(&waker)) {
-        Poll::Ready(tick) => tick.map(|()| true).unwrap(),
+        Poll::Ready(tick) => tick.map(|_| true).unwrap(),
         Poll::Pending => false,
     }
 }
@@ -545,7 +545,7 @@ fn skip() {
 fn reset_doesnt_panic_max_duration() {
     let t = Paused::new();
     t.timer().interval(Duration::MAX).reset();
-    t.timer().interval_at(t.now(), Duration::MAX).reset();
+    t.timer().interval(Duration::MAX).reset();
 }
 
 #[test]
@@ -609,7 +609,7 @@ fn reset_at_bigger_than_interval() {
 #[test]
 fn stream_with_interval_poll_tick() {
     let mut t = Paused::new();
-    let mut interval = t.timer().interval_at(t.now(), ms(10));
+    let mut interval = t.timer().interval(ms(10));
     for _ in 0..4 {
         let wakes = t.task.0.load(SeqCst);
         assert!(poll_tick(&mut interval, &t.task));
@@ -624,6 +624,6 @@ fn stream_with_interval_poll_tick() {
 #[test]
 fn interval_doesnt_panic_max_duration_when_polling() {
     let t = Paused::new();
-    let mut interval = t.timer().interval_at(t.now(), Duration::MAX);
+    let mut interval = t.timer().interval(Duration::MAX);
     t.check_ticks(&mut interval, 1);
 }

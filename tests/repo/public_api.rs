@@ -273,13 +273,14 @@ fn async_types_have_these_methods() {
     let _: fn(&mut WithTimeout<u8>) -> &mut u8 = WithTimeout::get_mut;
     let _: fn(WithTimeout<u8>) -> u8 = WithTimeout::into_inner;
 
-    let _: fn(&mut Interval, &mut Context<'_>) -> Poll<Result<(), NewTimeoutError>> = Interval::poll_tick;
+    let _: fn(&mut Interval, &mut Context<'_>) -> Poll<Result<Instant, NewTimeoutError>> =
+        Interval::poll_tick;
     let _: fn(&mut Interval) = Interval::reset;
     let _: fn(&mut Interval) = Interval::reset_immediately;
     let _: fn(&mut Interval, Duration) = Interval::reset_after;
     let _: fn(&mut Interval, Instant) = Interval::reset_at;
     let _: fn(&Interval) -> Duration = Interval::period;
-    let _ = async |interval: &mut Interval| -> Result<(), NewTimeoutError> { interval.tick().await };
+    let _ = async |interval: &mut Interval| -> Result<Instant, NewTimeoutError> { interval.tick().await };
 
     let _: fn(&TimeoutError) -> Option<&NewTimeoutError> = |error| match error {
         TimeoutError::Elapsed => None,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: [&[&str]; 4] = [
     &[
         "builder",
+        "cancel",
         "clock",
         "driver",
         "ending",

@@ -1,4 +1,4 @@
-//! All repetitions as JSON, warm-ups included: written, and read again for the page and the figures.
+//! All repetitions as JSON, warm-ups included: written, and read again for the page and figures.
 
 use serde_json::{Value, json};
 

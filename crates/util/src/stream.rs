@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use futures_core::{FusedStream, Stream};
 use hashed_wheel::{Interval, NewTimeoutError};
@@ -54,7 +55,7 @@ impl IntervalStream {
 }
 
 impl Stream for IntervalStream {
-    type Item = Result<(), NewTimeoutError>;
+    type Item = Result<Instant, NewTimeoutError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.has_ended {

@@ -184,7 +184,7 @@ impl Scenario {
             19..22 => keys.schedule(self, random.usize(0..KEYS), delay),
             22 => keys.cancel(random.usize(0..KEYS)),
             23 => keys.reset(random.usize(0..KEYS), delay),
-            24 | 25 => sleeps.add_interval(timer.interval(delay + TICK)),
+            24 | 25 => sleeps.add_interval(timer.interval_at(timer.now() + delay + TICK, delay + TICK)),
             26..29 => drop(queue.insert(delay)),
             29 => drop(queue.insert(FAR)),
             30 => queue.change(random, delay),

@@ -91,7 +91,7 @@ fn count_includes_the_registration_of_what_has_ended_on_an_executor() {
         driven.clock.advance(TICK);
         let reader = read_count(&driven.timer);
         let once = |_: &PeriodicRun<'_>| ControlFlow::Break(());
-        let _periodic = driven.timer.schedule_periodic_with(once, Schedule::at_fixed_rate(TICK)).unwrap();
+        let _periodic = driven.timer.schedule_periodic(Schedule::at_fixed_rate(TICK), once).unwrap();
         driven.driver.turn();
         driven.clock.advance(TICK);
         assert_eq!(driven.driver.turn(), 1);

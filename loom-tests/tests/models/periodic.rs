@@ -47,7 +47,7 @@ fn schedule_on(driven: &mut Driven, run: Run, schedule: Schedule) -> (Periodic, 
             Run::Breaks => ControlFlow::Break(()),
         }
     };
-    let periodic = driven.timer.schedule_periodic_with(task, schedule).unwrap();
+    let periodic = driven.timer.schedule_periodic(schedule, task).unwrap();
     assert_eq!(driven.driver.turn(), 0);
     driven.clock.advance(TICK);
     (periodic, log)

@@ -37,7 +37,7 @@ impl Subject {
         let mut context = Context::from_waker(waker);
         match self {
             Self::Sleep(sleep) => Pin::new(sleep).poll(&mut context),
-            Self::Interval(interval) => interval.poll_tick(&mut context),
+            Self::Interval(interval) => interval.poll_tick(&mut context).map_ok(|_| ()),
         }
     }
 

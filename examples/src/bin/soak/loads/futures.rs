@@ -81,7 +81,7 @@ impl Subject for Ticks {
     }
 
     fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Result<(), NewTimeoutError>> {
-        self.interval.poll_tick(context)
+        self.interval.poll_tick(context).map_ok(|_| ())
     }
 
     fn reset(&mut self, delay: Duration) {

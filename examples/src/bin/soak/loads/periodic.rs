@@ -133,7 +133,7 @@ impl PeriodicTasks {
             if run.number() < last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         self.accounts.register(Kind::Periodic);
-        match self.timer.schedule_periodic_with(task, schedule) {
+        match self.timer.schedule_periodic(schedule, task) {
             Ok(periodic) => self.tasks.push(Task { periodic, runs, max_runs }),
             Err(error) => self.accounts.fail(Kind::Periodic, &error, false),
         }
