@@ -37,8 +37,11 @@ use crate::sync::{Arc, Mutex};
 pub use self::error::InsertError;
 pub use self::expired::{Expired, Key};
 
-/// A queue ordered by deadline: values come out in the order of their deadlines, and none before
-/// it is due. tokio-util's and `java.util.concurrent`'s `DelayQueue`.
+/// A queue ordered by deadline, whose calls take 1 to 9 times as long as those of tokio-util's
+/// `DelayQueue`, a wheel (see [Price](#price)).
+///
+/// Values come out in the order of their deadlines, and none before it is due. It is the
+/// `DelayQueue` of `java.util.concurrent`.
 ///
 /// Any thread can insert values, and any thread or async task can receive them. Until a value is
 /// received, its [`Key`] removes it or changes its deadline, also if it is due already.
@@ -87,6 +90,23 @@ pub use self::expired::{Expired, Key};
 /// - Java's `peek` returns the element. [`peek`](Self::peek) returns its key, as in tokio-util.
 /// - Java's `remove` looks for an equal element, in linear time. [`remove`](Self::remove) takes a
 ///   key.
+///
+/// # Price
+///
+/// An ordered map costs more than a wheel, and the more values it has, the more. The time of a call
+/// beside tokio-util's, on one thread (`cargo bench -p hashed-wheel-benches --bench delay_queue`, on
+/// a busy machine with two cores):
+///
+/// | values in the queue | insert and remove | reset | receive |
+/// |---|---|---|---|
+/// | 100 | 1.0 | 1.7 | 0.3 |
+/// | 10 000 | 2.5 | 2.3 | 0.7 |
+/// | 1 000 000 | 4.0 | 8.6 | 1.8 |
+///
+/// With a million values these are 850 ns, 1 450 ns and 840 ns. tokio-util's queue has one owner,
+/// and returns values that are due at the same millisecond in any order.
+///
+/// A call reads the clock once. One that waits reads it up to four times.
 ///
 /// # Locks
 ///
