@@ -6,7 +6,7 @@ use std::ops::Deref;
 use crate::engine::Timeout;
 
 /// A handle to something that the timer will run, and that can be cancelled: a [`Timeout`] or a
-/// [`Periodic`](crate::Periodic).
+/// [`Periodic`].
 ///
 /// For code that keeps both kinds, such as an actor's timers, in one collection of `Box<dyn
 /// Cancel>`. The methods are those of the types themselves. A wrapper of yours may implement it
@@ -28,16 +28,24 @@ use crate::engine::Timeout;
 /// assert_eq!(timer.pending_timeouts(), 0);
 /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
 /// ```
+///
+/// [`Periodic`]: crate::Periodic
 pub trait Cancel {
-    /// Cancels it, if it has not ended: [`Timeout::cancel`], [`Periodic::cancel`](crate::Periodic::cancel). Returns true for
+    /// Cancels it, if it has not ended: [`Timeout::cancel`], [`Periodic::cancel`]. Returns true for
     /// exactly one caller.
+    ///
+    /// [`Periodic::cancel`]: crate::Periodic::cancel
     fn cancel(&self) -> bool;
 
     /// Cancels it, and waits until its task does not run: [`Timeout::cancel_and_wait`],
-    /// [`Periodic::cancel_and_wait`](crate::Periodic::cancel_and_wait). Returns what [`cancel`](Self::cancel) returns.
+    /// [`Periodic::cancel_and_wait`]. Returns what [`cancel`](Self::cancel) returns.
+    ///
+    /// [`Periodic::cancel_and_wait`]: crate::Periodic::cancel_and_wait
     fn cancel_and_wait(&self) -> bool;
 
-    /// Returns whether it was cancelled: [`Timeout::is_cancelled`], [`Periodic::is_cancelled`](crate::Periodic::is_cancelled).
+    /// Returns whether it was cancelled: [`Timeout::is_cancelled`], [`Periodic::is_cancelled`].
+    ///
+    /// [`Periodic::is_cancelled`]: crate::Periodic::is_cancelled
     fn is_cancelled(&self) -> bool;
 }
 
@@ -56,7 +64,7 @@ impl<T: Cancel + ?Sized> Cancel for Box<T> {
 }
 
 /// A guard that cancels its timeout or its periodic task when it is dropped:
-/// [`Timeout::cancel_on_drop`], [`Periodic::cancel_on_drop`](crate::Periodic::cancel_on_drop). tokio-util's `DropGuard`.
+/// [`Timeout::cancel_on_drop`], [`Periodic::cancel_on_drop`]. tokio-util's `DropGuard`.
 ///
 /// It dereferences to the handle; [`disarm`](Self::disarm) gives the handle back. A task that runs
 /// at the drop continues.
@@ -81,6 +89,8 @@ impl<T: Cancel + ?Sized> Cancel for Box<T> {
 /// assert_eq!(timer.pending_timeouts(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// [`Periodic::cancel_on_drop`]: crate::Periodic::cancel_on_drop
 #[must_use = "dropping this guard cancels"]
 pub struct CancelOnDrop<T: Cancel = Timeout> {
     /// `None` while [`disarm`](Self::disarm) takes it.
@@ -88,7 +98,7 @@ pub struct CancelOnDrop<T: Cancel = Timeout> {
 }
 
 impl<T: Cancel> CancelOnDrop<T> {
-    /// Makes a guard. [`Timeout::cancel_on_drop`] and [`Periodic::cancel_on_drop`](crate::Periodic::cancel_on_drop) do the same.
+    /// Makes a guard, as the method `cancel_on_drop` of both types does.
     ///
     /// # Examples
     ///
@@ -122,7 +132,10 @@ impl<T: Cancel> CancelOnDrop<T> {
     /// ```
     #[must_use = "the handle"]
     pub fn disarm(mut self) -> T {
-        self.handle.take().expect("only `disarm` takes the handle")
+        match self.handle.take() {
+            Some(handle) => handle,
+            None => unreachable!("only this call takes the handle"),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::ticks::{self, Ticks};
 /// The same with a clock that the program controls:
 ///
 /// ```
-/// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, MissedTick, Schedule};
+/// use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, MissedTick, PeriodicRun, Schedule};
 /// use std::sync::{Arc, Mutex};
 /// use std::time::Duration;
 ///
@@ -46,7 +46,7 @@ use crate::ticks::{self, Ticks};
 ///     let starts = Arc::new(Mutex::new(Vec::new()));
 ///     let task = {
 ///         let (clock, starts) = (clock.clone(), starts.clone());
-///         move |_: &_| {
+///         move |_: &PeriodicRun<'_>| {
 ///             let mut starts = starts.lock().unwrap();
 ///             starts.push(clock.now().as_secs());
 ///             if starts.len() == 1 {
@@ -154,7 +154,7 @@ impl Schedule {
     /// A task that takes three seconds:
     ///
     /// ```
-    /// use hashed_wheel::{HashedWheelTimer, ManualClock, Schedule};
+    /// use hashed_wheel::{HashedWheelTimer, ManualClock, PeriodicRun, Schedule};
     /// use std::sync::mpsc;
     /// use std::time::Duration;
     ///
@@ -162,7 +162,7 @@ impl Schedule {
     /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
     /// let (sender, starts) = mpsc::channel();
     /// let (began, clock_of_task) = (timer.now(), clock.clone());
-    /// let task = move |_: &_| {
+    /// let task = move |_: &PeriodicRun<'_>| {
     ///     sender.send((clock_of_task.instant() - began).as_secs()).unwrap();
     ///     clock_of_task.advance(Duration::from_secs(3));
     /// };

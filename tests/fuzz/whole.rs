@@ -133,10 +133,10 @@ impl Script {
         // A timeout that may fire at either of two ticks has no time left, and neither have those
         // that come before it. So the order is exact.
         let expected: Vec<_> = expected.into_iter().map(|id| model.remaining(id)).collect();
-        let now = timer.now();
-        let left = |timeout: &PendingTimeout| match timeout.deadline.saturating_duration_since(now) {
-            left if left >= Duration::from_nanos(NEVER) / 2 => Duration::MAX,
-            left => left,
+        let (now, never) = (timer.now(), timer.clock().instant_at(Duration::from_nanos(NEVER)));
+        let left = |timeout: &PendingTimeout| match timeout.deadline == never {
+            true => Duration::MAX,
+            false => timeout.deadline.saturating_duration_since(now),
         };
         let listed: Vec<_> = all.iter().map(left).collect();
         let first: Vec<_> = first.iter().map(left).collect();
