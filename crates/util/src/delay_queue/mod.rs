@@ -93,9 +93,9 @@ pub use self::expired::{Expired, Key};
 ///
 /// # Price
 ///
-/// An ordered map costs more than a wheel, and the more values it has, the more. The time of a call
-/// beside tokio-util's, on one thread (`cargo bench -p hashed-wheel-benches --bench delay_queue`, on
-/// a busy machine with two cores):
+/// An ordered map costs more than a wheel, and the more values it has, the more. How long a call
+/// takes, with that of tokio-util as one, on one thread of a busy machine with two cores
+/// (`cargo bench -p hashed-wheel-benches --bench delay_queue`):
 ///
 /// | values in the queue | insert and remove | reset | receive |
 /// |---|---|---|---|
