@@ -127,26 +127,16 @@ impl<K, V> Current<K, V> {
     }
 }
 
-/// Removed items of several keys.
-pub(super) struct Removed<K, V>(pub(super) Vec<Current<K, V>>);
-
-impl<K, V> Removed<K, V> {
-    /// Cancels their timeouts, and tells the listener. Must be called without a lock held.
-    pub(super) fn end(&self, output: &Output<K, V>) {
-        self.cancel();
-        self.0.iter().for_each(|current| output.tell(&current.entry, Cause::Removed));
-    }
-
-    fn cancel(&self) {
-        self.0.iter().for_each(|current| _ = current.timeout.cancel());
-    }
+/// Cancels the timeouts of removed items. Must be called without a lock held, and before the first
+/// one is dropped, because dropping a key may panic.
+pub(super) fn cancel_all<K, V>(removed: &[Current<K, V>]) {
+    removed.iter().for_each(|current| _ = current.timeout.cancel());
 }
 
-impl<K, V> Drop for Removed<K, V> {
-    fn drop(&mut self) {
-        // Cancel all of them before the first one is dropped, because dropping a key may panic.
-        self.cancel();
-    }
+/// Ends removed items: cancels their timeouts, and tells the listener.
+pub(super) fn end_all<K, V>(removed: &[Current<K, V>], output: &Output<K, V>) {
+    cancel_all(removed);
+    removed.iter().for_each(|current| output.tell(&current.entry, Cause::Removed));
 }
 
 /// Makes an item, and its timeout by `schedule`. Cancels the item that is current, and returns its

@@ -18,7 +18,7 @@ use std::{fmt, mem};
 
 use hashed_wheel::HashedWheelTimer;
 
-use self::items::{Removed, Shard};
+use self::items::{Current, Shard, cancel_all};
 use self::output::Output;
 use self::table::Table;
 use crate::sync::Arc;
@@ -298,16 +298,16 @@ impl<K: Hash + Eq, V> ExpiringMap<K, V> {
 }
 
 impl<K, V> Owner<K, V> {
-    fn take_all(&self) -> Removed<K, V> {
+    fn take_all(&self) -> Vec<Current<K, V>> {
         let all =
             self.shards.each_ref().map(|shard| mem::replace(&mut shard.items.lock().current, Table::new()));
-        Removed(all.into_iter().flat_map(Table::into_items).collect())
+        all.into_iter().flat_map(Table::into_items).collect()
     }
 }
 
 impl<K, V> Drop for Owner<K, V> {
     fn drop(&mut self) {
-        drop(self.take_all());
+        cancel_all(&self.take_all());
     }
 }
 

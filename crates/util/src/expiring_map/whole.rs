@@ -1,9 +1,7 @@
 //! Calls that concern all entries of a map.
 
-use std::mem;
-
 use super::ExpiringMap;
-use super::items::Removed;
+use super::items::{Current, end_all};
 
 impl<K, V> ExpiringMap<K, V> {
     /// Returns how many entries there are.
@@ -94,8 +92,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn clear(&self) -> usize {
-        let all = self.take_all();
-        all.0.len()
+        self.take_all().len()
     }
 
     /// Removes all entries, cancels their timeouts, and returns them, in no particular order.
@@ -117,8 +114,7 @@ impl<K, V> ExpiringMap<K, V> {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     pub fn drain(&self) -> Vec<(K, V)> {
-        let mut all = self.take_all();
-        mem::take(&mut all.0).into_iter().map(|current| current.entry.into_pair()).collect()
+        self.take_all().into_iter().map(|current| current.entry.into_pair()).collect()
     }
 
     /// Keeps the entries for which `keep` returns true. Removes the others, cancels their timeouts,
@@ -146,8 +142,6 @@ impl<K, V> ExpiringMap<K, V> {
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         for shard in &self.owner.shards {
-            // Declared before the guard, so that keys and values are dropped without the lock.
-            let mut removed = Removed(Vec::new());
             let mut rejected = Vec::new();
             let mut items = shard.items.lock();
             for current in items.current.items_mut() {
@@ -157,15 +151,18 @@ impl<K, V> ExpiringMap<K, V> {
                     rejected.push(place);
                 }
             }
-            removed.0.extend(rejected.iter().filter_map(|&(hash, item)| items.remove_current(hash, item)));
+            let remove = |(hash, item)| items.remove_current(hash, item);
+            let removed: Vec<_> = rejected.into_iter().filter_map(remove).collect();
+            // Release the lock first, because the listener and the drop of keys and values are user
+            // code.
             drop(items);
-            removed.end(&self.owner.output);
+            end_all(&removed, &self.owner.output);
         }
     }
 
-    fn take_all(&self) -> Removed<K, V> {
+    fn take_all(&self) -> Vec<Current<K, V>> {
         let all = self.owner.take_all();
-        all.end(&self.owner.output);
+        end_all(&all, &self.owner.output);
         all
     }
 }
