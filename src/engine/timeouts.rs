@@ -195,9 +195,9 @@ pub(crate) struct Look<'a> {
     queue: &'a mut TimeoutsQueue,
     /// The lanes that are left to look at.
     order: Chain<Range<usize>, Range<usize>>,
-    /// How many messages are taken at most.
+    /// The most messages that are taken.
     most: u64,
-    /// How many more these are.
+    /// How many of them are left.
     left: u64,
     /// The first lane in which messages are left.
     first_left: Option<usize>,

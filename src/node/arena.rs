@@ -290,8 +290,8 @@ impl<S: TaskContext> Arena<S> {
         unsafe { self.write_page(number / PAGE as u32) }
     }
 
-    /// Makes pages without writing their nodes: so many that `end` nodes were made. The caller owns
-    /// them. Returns false if there are not `made` nodes any more.
+    /// Makes the nodes from number `made` up to `end`, without writing them. The caller owns them.
+    /// Returns false if another thread has made a page since `made` nodes were made.
     pub(super) fn make_unwritten(&self, made: u64, end: u64) -> bool {
         let is_made = self.made.compare_exchange(made, end, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         for number in (made..if is_made { end } else { made }).step_by(PAGE) {

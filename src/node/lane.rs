@@ -283,9 +283,9 @@ pub(crate) struct Waiting<'a> {
     pool: PoolId,
     /// No message below this count is taken back any more.
     settled: u64,
-    /// So many messages are taken when the next group begins.
+    /// The count of messages at which the next group begins.
     group_end: u64,
-    /// So many messages are taken at the end.
+    /// The count of messages at which the worker stops.
     end: u64,
 }
 
@@ -296,8 +296,8 @@ impl Waiting<'_> {
         self.pool
     }
 
-    /// Takes the next message; zero if it was taken back. `prefetch` is given some messages that
-    /// follow, and zeros.
+    /// Takes the next message; zero if it was taken back. `prefetch` is called with the messages of
+    /// each group before they are taken.
     #[inline]
     pub(super) fn next(&mut self, prefetch: impl FnMut(u64)) -> Option<u64> {
         let is_settled = self.lane.taken < self.settled;
@@ -314,7 +314,7 @@ impl Waiting<'_> {
         Some(slot.swap(0, Ordering::Relaxed))
     }
 
-    /// A group of messages of one block.
+    /// Begins a group of messages of one block.
     #[inline]
     fn begin_group(&mut self, prefetch: impl FnMut(u64)) -> Option<()> {
         let Consumer { block, taken, .. } = &mut *self.lane;
