@@ -119,7 +119,7 @@ impl Queue {
         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
         let delay = TICK * random.u32(0..3);
         let is_far = random.bool();
-        let inserted = self.insert(if is_far { FAR } else { delay });
+        let Some(inserted) = self.insert(if is_far { FAR } else { delay }) else { return };
         (0..random.u8(0..20)).for_each(|_| thread::yield_now());
         if is_far && random.u8(0..4) > 0 {
             self.reset(&inserted, delay);
@@ -128,13 +128,19 @@ impl Queue {
         }
     }
 
-    pub(super) fn insert(&self, delay: Duration) -> Inserted {
+    /// Returns `None` if the timer is stopped: the value comes back, like one that is removed.
+    pub(super) fn insert(&self, delay: Duration) -> Option<Inserted> {
         let due = Arc::new(Mutex::new(self.world.clock.now() + delay));
         let value = Value { due: Arc::clone(&due), values: Arc::clone(&self.values) };
         self.values.inserted.fetch_add(1, Relaxed);
-        let inserted = Inserted { key: self.queue.insert(value, delay).unwrap(), due };
+        let Ok(key) = self.queue.insert(value, delay) else {
+            assert!(self.timer.is_stopped());
+            self.values.removed.fetch_add(1, Relaxed);
+            return None;
+        };
+        let inserted = Inserted { key, due };
         self.inserted.lock().unwrap().push(inserted.clone());
-        inserted
+        Some(inserted)
     }
 
     /// Removes or resets a value.

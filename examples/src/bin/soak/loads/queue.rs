@@ -88,8 +88,10 @@ impl Queue {
         };
         let due = Instant::now() + delay;
         let deadline = Arc::new(Mutex::new(Deadline::at(due).while_set_to(due)));
-        let key = self.queue.insert(Value::new(&self.live, &deadline), inserted).expect("the timer runs");
-        self.keep(key, deadline, due, delay);
+        match self.queue.insert(Value::new(&self.live, &deadline), inserted) {
+            Ok(key) => self.keep(key, deadline, due, delay),
+            Err(rejected) => self.accounts.fail(Kind::Queue, &rejected.error, false),
+        }
     }
 
     /// Keeps the key of a value that was set to the delay after `due` was computed from it.
