@@ -37,8 +37,8 @@ use crate::sync::{Arc, Mutex};
 pub use self::error::InsertError;
 pub use self::expired::{Expired, Key};
 
-/// A queue ordered by deadline, whose calls take 1 to 9 times as long as those of tokio-util's
-/// `DelayQueue`, a wheel (see [Price](#price)).
+/// A queue ordered by deadline, whose calls take 0.3 to 9 times as long as those of tokio-util's
+/// `DelayQueue`, a wheel: see [Price](#price).
 ///
 /// Values come out in the order of their deadlines, and none before it is due. It is the
 /// `DelayQueue` of `java.util.concurrent`.

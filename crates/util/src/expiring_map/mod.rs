@@ -125,8 +125,8 @@ const SHARDS: usize = 16;
 /// - the keys' `Eq`, or the [`Equivalent`](crate::Equivalent) of the type by which a key is looked
 ///   up;
 /// - the keys' `Clone` in [`keys`](Self::keys), and the values' `Clone` in [`get`](Self::get);
-/// - the closures of [`with`](Self::with) and [`retain`](Self::retain). What they drop is dropped
-///   under the lock: a value that they replace, and what the closure of `with` has captured.
+/// - the closures of [`with`](Self::with) and [`retain`](Self::retain), and the `Drop` of values
+///   that they replace, or that the closure of `with` has captured.
 ///
 /// Everything else may use the map: handlers, listeners, clocks, wakers, the `Hash` of keys, and
 /// the `Drop` of keys and values that leave the map. They run without the lock even if one of the
