@@ -44,6 +44,18 @@ pub enum BuildError {
     /// The platform has no clock, and no clock was set with
     /// [`Builder::clock`](crate::Builder::clock).
     NoClock,
+    /// A limit was zero: nothing could be pending, or no task could run.
+    ZeroLimit {
+        /// The method of [`Builder`](crate::Builder).
+        option: &'static str,
+    },
+    /// An option was set that this kind of timer cannot use.
+    UnusedOption {
+        /// The method of [`Builder`](crate::Builder).
+        option: &'static str,
+        /// The kind of timer, such as `a driven timer`.
+        timer: &'static str,
+    },
 }
 
 impl fmt::Display for BuildError {
@@ -60,11 +72,31 @@ impl fmt::Display for BuildError {
             }
             Self::NulInThreadName => f.write_str("thread_name must not contain a NUL byte"),
             Self::NoClock => f.write_str("this platform has no clock, so the builder's clock must be set"),
+            Self::ZeroLimit { option } => {
+                write!(f, "{option} is zero, but must be at least 1; None is no limit")
+            }
+            Self::UnusedOption { option, timer } => {
+                write!(f, "{option} is set, which {timer} cannot use")
+            }
         }
     }
 }
 
 impl error::Error for BuildError {}
+
+/// The kind is [`InvalidInput`](io::ErrorKind::InvalidInput), except for `NoMemory`
+/// ([`OutOfMemory`](io::ErrorKind::OutOfMemory)) and `NoClock`
+/// ([`Unsupported`](io::ErrorKind::Unsupported)).
+impl From<BuildError> for io::Error {
+    fn from(error: BuildError) -> Self {
+        let kind = match error {
+            BuildError::NoMemory { .. } => io::ErrorKind::OutOfMemory,
+            BuildError::NoClock => io::ErrorKind::Unsupported,
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
 
 /// The reason why a timeout was rejected. The timer keeps nothing of it: it has dropped the task,
 /// or given it back ([`TryNewTimeoutError`]).
@@ -84,7 +116,7 @@ impl error::Error for BuildError {}
 ///     Err(error) => eprintln!("{error}"),
 /// }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NewTimeoutError {
     /// The timer [is stopped](crate::HashedWheelTimer::is_stopped), or a
@@ -99,7 +131,12 @@ pub enum NewTimeoutError {
         limit: usize,
     },
     /// The operating system could not start the worker thread. The next call tries again.
-    Spawn(io::Error),
+    Spawn {
+        /// The kind of the error of `std::thread::Builder::spawn`.
+        kind: io::ErrorKind,
+        /// The operating system's code, if it is one.
+        os_error: Option<i32>,
+    },
     /// The period of a periodic task, or the delay between its runs, was zero. Java's
     /// `ScheduledExecutorService` throws an `IllegalArgumentException`.
     ZeroPeriod,
@@ -112,7 +149,9 @@ impl fmt::Display for NewTimeoutError {
             Self::TooManyPending { limit } => {
                 write!(f, "too many timeouts are pending: {limit}, which is the limit")
             }
-            Self::Spawn(error) => write!(f, "the worker thread could not be started: {error}"),
+            Self::Spawn { .. } => {
+                write!(f, "the worker thread could not be started: {}", io::Error::from(*self))
+            }
             Self::ZeroPeriod => {
                 f.write_str("period is zero, but must be positive; a task runs at most once per tick")
             }
@@ -120,11 +159,20 @@ impl fmt::Display for NewTimeoutError {
     }
 }
 
-impl error::Error for NewTimeoutError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Spawn(error) => Some(error),
-            _ => None,
+impl error::Error for NewTimeoutError {}
+
+/// The error that `spawn` returned, or one of the kind
+/// [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) at the limit,
+/// [`NotConnected`](io::ErrorKind::NotConnected) for a stopped timer, or
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for a period of zero.
+impl From<NewTimeoutError> for io::Error {
+    fn from(error: NewTimeoutError) -> Self {
+        match error {
+            NewTimeoutError::Spawn { os_error: Some(code), .. } => Self::from_raw_os_error(code),
+            NewTimeoutError::Spawn { kind, os_error: None } => kind.into(),
+            NewTimeoutError::TooManyPending { .. } => Self::new(io::ErrorKind::QuotaExceeded, error),
+            NewTimeoutError::Stopped => Self::new(io::ErrorKind::NotConnected, error),
+            NewTimeoutError::ZeroPeriod => Self::new(io::ErrorKind::InvalidInput, error),
         }
     }
 }
@@ -132,8 +180,8 @@ impl error::Error for NewTimeoutError {
 /// The error of [`HashedWheelTimer::try_new_timeout_task`]: the task comes back, with the reason.
 /// It is what `TrySendError` is for a channel.
 ///
-/// It converts into its [`NewTimeoutError`], so `?` works in a function that returns that. The task
-/// is dropped then.
+/// It converts into its [`NewTimeoutError`] and into an [`io::Error`], so `?` works in a function
+/// that returns one of these. The task is dropped then.
 ///
 /// [`HashedWheelTimer::try_new_timeout_task`]: crate::HashedWheelTimer::try_new_timeout_task
 ///
@@ -153,6 +201,12 @@ impl<T> From<TryNewTimeoutError<T>> for NewTimeoutError {
     }
 }
 
+impl<T> From<TryNewTimeoutError<T>> for io::Error {
+    fn from(rejected: TryNewTimeoutError<T>) -> Self {
+        rejected.error.into()
+    }
+}
+
 impl<T> fmt::Debug for TryNewTimeoutError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TryNewTimeoutError").field("error", &self.error).finish_non_exhaustive()
@@ -165,11 +219,7 @@ impl<T> fmt::Display for TryNewTimeoutError<T> {
     }
 }
 
-impl<T> error::Error for TryNewTimeoutError<T> {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.error.source()
-    }
-}
+impl<T> error::Error for TryNewTimeoutError<T> {}
 
 /// The reason why [`HashedWheelTimer::occupancy`] or [`HashedWheelTimer::next_timeouts`] could not
 /// look at the wheel.

@@ -158,7 +158,7 @@ struct TimeoutIsUsedAfterCancelOnDrop;
 /// fn is_permanent(error: NewTimeoutError) -> bool {
 ///     match error {
 ///         NewTimeoutError::Stopped => true,
-///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn(_) => false,
+///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn { .. } => false,
 ///         _ => false,
 ///     }
 /// }
@@ -169,7 +169,7 @@ struct TimeoutIsUsedAfterCancelOnDrop;
 /// fn is_permanent(error: NewTimeoutError) -> bool {
 ///     match error {
 ///         NewTimeoutError::Stopped => true,
-///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn(_) => false,
+///         NewTimeoutError::TooManyPending { .. } | NewTimeoutError::Spawn { .. } => false,
 ///     }
 /// }
 /// ```

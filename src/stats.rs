@@ -200,7 +200,7 @@ impl fmt::Debug for Lateness {
 /// use hashed_wheel::HashedWheelTimer;
 /// use std::time::Duration;
 ///
-/// let timer = HashedWheelTimer::builder().hierarchical().build()?;
+/// let timer = HashedWheelTimer::builder().hierarchical(true).build()?;
 /// timer.new_timeout(|_| (), Duration::from_secs(3_600))?;
 /// if let Ok(wheel) = timer.occupancy() {
 ///     for level in &wheel.levels {

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{self, timeout};
 
-use crate::builder::Builder;
+use crate::builder::{Builder, Kind};
 use crate::clock::{Clock, MonotonicClock, instant_of, time_of};
 use crate::driver::Driver;
 use crate::error::BuildError;
@@ -118,6 +118,9 @@ impl Builder {
     /// ```
     #[track_caller]
     pub fn build_on_tokio(self, runtime: &Handle) -> Result<HashedWheelTimer, BuildError> {
+        if self.waker.is_some() {
+            return Err(BuildError::UnusedOption { option: "waker", timer: Kind::OnRuntime.text() });
+        }
         let builder = match self.clock {
             None if has_own_time(runtime) => self.clock(TokioClock::new(runtime.clone())),
             _ => self,
@@ -129,9 +132,8 @@ impl Builder {
         }
         let notify = Arc::new(Notify::new());
         let waker = Arc::clone(&notify);
-        let mut builder = builder.waker(move || waker.notify_one());
-        builder.is_turned_by_runtime = true;
-        let (timer, driver) = builder.build_driven()?;
+        let builder = builder.waker(move || waker.notify_one());
+        let (timer, driver) = builder.build_driven_as(Kind::OnRuntime)?;
         runtime.spawn(turn(driver, notify));
         Ok(timer)
     }

@@ -78,8 +78,9 @@ fn cancel_in_two_halves(mut timeouts: Vec<Timeout>) {
 
 #[test]
 fn memory_of_a_burst_returns() {
-    let [hashed, hierarchical] = [HashedWheelTimer::builder(), HashedWheelTimer::builder().hierarchical()]
-        .map(|builder| builder.tick(Duration::from_millis(10)).build().unwrap());
+    let [hashed, hierarchical] =
+        [HashedWheelTimer::builder(), HashedWheelTimer::builder().hierarchical(true)]
+            .map(|builder| builder.tick(Duration::from_millis(10)).build().unwrap());
     let at_once = |timer| burst_on_a_thread("a thread", timer, cancel_all);
     let in_two_halves = |timer| burst_on_a_thread("in two halves", timer, cancel_in_two_halves);
     // The memory does not depend on the wheel, so each has one burst, and both in `.ci/deep`.

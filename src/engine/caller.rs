@@ -324,7 +324,7 @@ mod tests {
     /// A caller that comes too late has a place for a moment.
     #[test]
     fn nothing_is_pending_on_a_stopped_timer_with_a_limit() {
-        let t = Driven::with(|builder| builder.max_pending_timeouts(5));
+        let t = Driven::with(|builder| builder.max_pending_timeouts(Some(5)));
         t.schedule(TICK);
         assert_eq!(t.shared().pending(), 1);
         assert_eq!(t.timer.stop().len(), 1);

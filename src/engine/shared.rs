@@ -142,8 +142,7 @@ pub(crate) struct Running {
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) wheel: EitherWheel,
-    /// 0 is none.
-    pub(crate) limit: usize,
+    pub(crate) limit: Option<NonZeroUsize>,
     pub(crate) thread: ThreadSettings,
     pub(crate) task_spans: bool,
     pub(crate) is_driven: bool,
@@ -179,9 +178,9 @@ impl Shared {
         new_pool(settings.wheel, |nodes, pool| SharedFields {
             state: CachePadded::new(TimerState::new()),
             pending_counts: PendingCounts::default(),
-            limit: (settings.limit > 0).then(|| Limit::new(settings.limit as u64)),
+            limit: settings.limit.map(|limit| Limit::new(limit.get() as u64)),
             task_spans: settings.task_spans,
-            has_limit_or_spans: settings.limit > 0 || settings.task_spans,
+            has_limit_or_spans: settings.limit.is_some() || settings.task_spans,
             new_lanes: NewLanes::new(pool),
             idle_nodes: IdleNodes::new(),
             index: TimerIndex::take(),
@@ -215,12 +214,12 @@ mod tests {
     /// Other timers are spared the check.
     #[test]
     fn a_limit_or_spans_are_checked_if_they_are_set() {
-        for (limit, spans) in [(0, false), (1, false), (0, true), (1, true)] {
+        for (limit, spans) in [(None, false), (Some(1), false), (None, true), (Some(1), true)] {
             let t = Driven::with(|builder| {
                 let builder = builder.max_pending_timeouts(limit);
                 if spans { with_spans(builder) } else { builder }
             });
-            let is_set = limit > 0 || spans && cfg!(feature = "tracing");
+            let is_set = limit.is_some() || spans && cfg!(feature = "tracing");
             assert_eq!(t.shared().has_limit_or_spans, is_set);
         }
     }

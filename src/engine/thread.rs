@@ -107,7 +107,10 @@ impl Shared {
         }
         let (shared, settings) = (Arc::clone(self), &self.thread.settings);
         let thread = spawn(settings.name.clone(), settings.stack_size, move || run_worker(&shared));
-        *handle = Some(thread.map_err(NewTimeoutError::Spawn)?);
+        *handle = Some(thread.map_err(|error| NewTimeoutError::Spawn {
+            kind: error.kind(),
+            os_error: error.raw_os_error(),
+        })?);
         self.thread.process.store(std::process::id(), Ordering::Relaxed);
         self.state.set_started();
         Ok(())

@@ -98,7 +98,7 @@ impl<F: Future> Future for WithTimeout<F> {
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutError {
     /// The delay was over before the future was ready.
     Elapsed,
@@ -111,19 +111,12 @@ impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Elapsed => f.write_str("the deadline has elapsed"),
-            Self::Timer(_) => f.write_str("the deadline could not be watched"),
+            Self::Timer(error) => write!(f, "the timer cannot limit the time: {error}"),
         }
     }
 }
 
-impl error::Error for TimeoutError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Elapsed => None,
-            Self::Timer(error) => Some(error),
-        }
-    }
-}
+impl error::Error for TimeoutError {}
 
 /// Lets `?` serve in a function that both sleeps and limits times.
 impl From<NewTimeoutError> for TimeoutError {
@@ -132,13 +125,13 @@ impl From<NewTimeoutError> for TimeoutError {
     }
 }
 
-/// Converts to [`TimedOut`](io::ErrorKind::TimedOut) if the delay was over, so that `?` can be used
-/// in an `io` function.
+/// The kind is [`TimedOut`](io::ErrorKind::TimedOut) if the delay was over; otherwise the error is
+/// that of the [timer](NewTimeoutError).
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {
             TimeoutError::Elapsed => Self::new(io::ErrorKind::TimedOut, error),
-            TimeoutError::Timer(_) => Self::other(error),
+            TimeoutError::Timer(error) => error.into(),
         }
     }
 }

@@ -150,8 +150,11 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
     })));
 
     let builder = HashedWheelTimer::builder();
-    let builder = builder.tick(Duration::from_nanos(tick)).ticks_per_wheel(slots).max_pending_timeouts(limit);
-    let builder = if is_hierarchical { builder.hierarchical() } else { builder };
+    let builder = builder
+        .tick(Duration::from_nanos(tick))
+        .ticks_per_wheel(slots)
+        .max_pending_timeouts((limit > 0).then_some(limit));
+    let builder = if is_hierarchical { builder.hierarchical(true) } else { builder };
     let builder = match has_executor {
         true => {
             let builder = builder.rejection_policy(policy.policy(&script));

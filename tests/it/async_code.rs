@@ -177,7 +177,7 @@ fn a_sleep_wakes_the_task_that_polled_last() {
 #[test]
 fn the_drop_of_a_sleep_cancels_immediately_and_wakes_no_task() {
     for turns in 0..3 {
-        let (mut t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
+        let (mut t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
         let mut sleep = t.timer.sleep(TICK * 2);
         assert!(poll(&mut sleep, &task).is_pending());
         for _ in 0..turns {
@@ -346,7 +346,7 @@ fn futures_are_send_sync_unpin_and_static() {
 #[test]
 fn a_full_timer_rejects_a_new_sleep_and_keeps_its_own() {
     let [first, second] = [(); 2].map(|()| AsyncTask::new());
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let (mut sleep, mut rejected) = (t.timer.sleep(TICK), t.timer.sleep(TICK));
     assert!(poll(&mut sleep, &first).is_pending());
     for _ in 0..2 {
@@ -600,7 +600,8 @@ fn a_panic_in_the_drop_of_a_waker_is_caught() {
         assert_eq!((t.timer.stats().panics, t.timer.pending_timeouts()), (1, 0));
     }
     // The waker is dropped when its timeout is rejected.
-    let (t, panicking) = (Driven::with(|builder| builder.max_pending_timeouts(1)), PanickingWaker::new());
+    let (t, panicking) =
+        (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), PanickingWaker::new());
     let [mut first, mut rejected] = [(); 2].map(|()| t.timer.sleep(TICK));
     assert!(poll_with(&mut first, Waker::noop()).is_pending());
     let waker = panicking.waker();
@@ -684,14 +685,14 @@ fn a_future_completes_before_its_deadline_or_fails() {
 
 #[test]
 fn a_timeout_that_cannot_be_scheduled_returns_an_error() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
     let [mut first, mut second] = [(); 2].map(|()| Box::pin(t.timer.timeout(TICK, pending::<()>())));
     assert!(poll(&mut first, &task).is_pending());
     let Poll::Ready(Err(full)) = poll(&mut second, &task) else { panic!("the timeout was not rejected") };
     assert!(matches!(full, TimeoutError::Timer(NewTimeoutError::TooManyPending { limit: 1 })));
-    assert_eq!(full.to_string(), "the deadline could not be watched");
-    assert_eq!(full.source().unwrap().to_string(), "too many timeouts are pending: 1, which is the limit");
-    assert_eq!(io::Error::from(full).kind(), io::ErrorKind::Other);
+    let reason = "the timer cannot limit the time: too many timeouts are pending: 1, which is the limit";
+    assert_eq!(full.to_string(), reason);
+    assert_eq!(io::Error::from(full).kind(), io::ErrorKind::QuotaExceeded);
     t.timer.stop();
     assert_eq!(task.wakes(), 1);
     let stopped = poll(&mut first, &task);
@@ -903,7 +904,7 @@ fn an_interval_follows_its_schedule_after_a_reset() {
 
 #[test]
 fn an_interval_returns_errors() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
     let mut zero = t.timer.interval(Duration::ZERO);
     for _ in 0..2 {
         assert!(matches!(tick(&mut zero, &task), Poll::Ready(Err(NewTimeoutError::ZeroPeriod))));

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use common::{Driven, Ends, Log, TICK, ms, quietly};
 use hashed_wheel::wheel::MAX_TICKS_PER_WHEEL;
 use hashed_wheel::{
-    BuildError, Clock, DynTimerTask, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout,
-    TimerTask,
+    BuildError, Builder, Clock, DynTimerTask, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError,
+    Timeout, TimerTask,
 };
 
 /// Longer than any wheel, and not on a tick boundary.
@@ -79,7 +79,7 @@ fn stop_returns_the_rest() {
 
 #[test]
 fn a_rejected_task_is_dropped_and_the_error_states_the_reason() {
-    let t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let ends = Ends::new();
     t.timer.new_timeout_task(ends.task(), TICK).unwrap();
     let rejected = t.timer.new_timeout_task(ends.task(), TICK).unwrap_err();
@@ -449,7 +449,7 @@ fn next_turn_returns_the_time_until_the_next_deadline() {
 #[test]
 fn a_timeout_that_never_fires_gives_no_next_turn() {
     for hierarchical in [false, true] {
-        let mut t = Driven::with(|builder| if hierarchical { builder.hierarchical() } else { builder });
+        let mut t = Driven::with(|builder| builder.hierarchical(hierarchical));
         let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
         t.timer.new_timeout(|_| (), FAR).unwrap();
         let mut turns = 0;
@@ -513,7 +513,7 @@ fn cancel_takes_effect_immediately() {
             *self.0.lock().unwrap() = Some(std::thread::current().id());
         }
     }
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     for in_wheel in [false, true] {
         let called = Arc::new(Mutex::new(None));
         let timeout = t.timer.new_timeout_task(Hook(called.clone(), t.timer.clone()), FAR).unwrap();
@@ -643,7 +643,7 @@ fn pending_counts_timeouts_that_have_not_ended() {
 
 #[test]
 fn a_place_is_free_as_soon_as_a_timeout_ends() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(2));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(2)));
     let inside = Arc::new(AtomicUsize::new(0));
     let count = inside.clone();
     t.timer
@@ -1167,10 +1167,61 @@ fn invalid_settings_are_rejected_with_a_reason() {
         BuildError::NoMemory { bytes: 7 },
         BuildError::NulInThreadName,
         BuildError::NoClock,
+        BuildError::ZeroLimit { option: "max_tasks_per_turn" },
     ] {
         let text = error.to_string();
         assert!(text.contains("must") && !text.ends_with('.'), "{text}");
+        assert!(std::io::Error::from(error).to_string().contains(&text));
     }
+}
+
+#[test]
+fn limit_of_zero_is_an_error() {
+    type Set = fn(Builder, Option<usize>) -> Builder;
+    let options: [(&str, Set); 2] = [
+        ("max_pending_timeouts", Builder::max_pending_timeouts),
+        ("max_tasks_per_turn", Builder::max_tasks_per_turn),
+    ];
+    for (option, set) in options {
+        let zero = set(HashedWheelTimer::builder(), Some(0)).build().map(|_| ());
+        assert_eq!(zero, Err(BuildError::ZeroLimit { option }));
+        for limit in [None, Some(1), Some(usize::MAX)] {
+            assert!(set(HashedWheelTimer::builder(), limit).build().is_ok(), "{option}, {limit:?}");
+        }
+    }
+}
+
+/// Each option that concerns the thread or the event loop, with each kind of timer.
+#[test]
+fn option_that_a_timer_cannot_use_is_an_error() {
+    type Set = fn(Builder) -> Builder;
+    let options: [(&str, Set, bool, bool); 6] = [
+        ("thread_name", |builder| builder.thread_name("timer"), true, true),
+        ("thread_stack_size", |builder| builder.thread_stack_size(1 << 20), true, false),
+        ("on_thread_start", |builder| builder.on_thread_start(|| ()), true, false),
+        ("on_thread_stop", |builder| builder.on_thread_stop(|| ()), true, false),
+        ("max_tasks_per_turn", |builder| builder.max_tasks_per_turn(Some(1)), true, false),
+        ("waker", |builder| builder.waker(|| ()), false, true),
+    ];
+    for (option, set, with_thread, driven) in options {
+        let unused = |timer| BuildError::UnusedOption { option, timer };
+        let result = |is_used, timer| if is_used { Ok(()) } else { Err(unused(timer)) };
+        let threaded = set(HashedWheelTimer::builder()).build().map(|_| ());
+        assert_eq!(threaded, result(with_thread, "a timer with a thread"));
+        let turned = set(HashedWheelTimer::builder()).build_driven().map(|_| ());
+        assert_eq!(turned, result(driven, "a driven timer"));
+        #[cfg(all(feature = "tokio", not(miri)))]
+        {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let on_runtime = set(HashedWheelTimer::builder()).build_on_tokio(runtime.handle()).map(|_| ());
+            assert_eq!(
+                on_runtime,
+                result(["thread_name", "max_tasks_per_turn"].contains(&option), "a timer on a runtime")
+            );
+        }
+    }
+    let text = BuildError::UnusedOption { option: "waker", timer: "a timer with a thread" }.to_string();
+    assert_eq!(text, "waker is set, which a timer with a thread cannot use");
 }
 
 #[test]
@@ -1234,7 +1285,8 @@ fn debug_output_shows_state_and_settings() {
     assert!(format!("{:?}", t.timer).contains("expired: 1"));
     let never = t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
     assert!(format!("{never:?}").contains("forever"));
-    let builder = HashedWheelTimer::builder().hierarchical().max_pending_timeouts(7).thread_name("hw-shown");
+    let builder =
+        HashedWheelTimer::builder().hierarchical(true).max_pending_timeouts(Some(7)).thread_name("hw-shown");
     let text = format!("{:?}", builder.build().unwrap());
     for part in ["New", "limit: 7", "wheel: hierarchical", "worker: thread \"hw-shown\""] {
         assert!(text.contains(part), "{part:?} is not in {text}");
@@ -1248,7 +1300,7 @@ fn debug_output_shows_state_and_settings() {
 
 #[test]
 fn stats_are_consistent() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(5));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(5)));
     let timeouts: Vec<_> = (1..=5).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
     assert!(t.timer.new_timeout(|_| (), TICK).is_err());
     t.pass(TICK * 2);

@@ -166,7 +166,7 @@ impl Side {
     fn new(slots: usize, seed: u64, is_hierarchical: bool) -> Self {
         let clock = ManualClock::new();
         let builder = HashedWheelTimer::builder().tick(Duration::from_nanos(TICK)).ticks_per_wheel(slots);
-        let builder = if is_hierarchical { builder.hierarchical() } else { builder };
+        let builder = if is_hierarchical { builder.hierarchical(true) } else { builder };
         let (timer, driver) = builder.clock(clock.clone()).build_driven().unwrap();
         let record = Record {
             timer: timer.clone(),
@@ -354,7 +354,7 @@ fn random_scripts_have_the_same_results_on_both_wheels() {
 fn a_level_has_at_least_two_slots() {
     for (requested, slots) in [(1, 2), (2, 2), (3, 4), (512, 512)] {
         let (timer, _driver) =
-            HashedWheelTimer::builder().hierarchical().ticks_per_wheel(requested).build_driven().unwrap();
+            HashedWheelTimer::builder().hierarchical(true).ticks_per_wheel(requested).build_driven().unwrap();
         assert_eq!(timer.ticks_per_wheel(), slots);
     }
 }

@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Both wheels.
-const WHEELS: [fn(Builder) -> Builder; 2] = [|builder| builder, Builder::hierarchical];
+const WHEELS: [fn(Builder) -> Builder; 2] = [|builder| builder, |builder| builder.hierarchical(true)];
 
 #[test]
 fn a_deadline_is_never_early_by_the_default_clock() {
@@ -258,7 +258,7 @@ fn a_deadline_too_far_to_represent_never_comes() {
 
 #[test]
 fn new_timeout_at_is_rejected_like_new_timeout() {
-    let t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let deadline = Instant::now() + HOUR;
     t.timer.new_timeout_at(|_| (), deadline).unwrap();
     let rejected = t.timer.new_timeout_at(|_| (), deadline).unwrap_err();

@@ -73,7 +73,7 @@ fn cancel_all_ends_each_timeout_as_its_own_cancel() {
 
 #[test]
 fn timer_continues_after_cancel_all() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     t.timer.new_timeout(|_| (), TICK).unwrap();
     assert_eq!(t.timer.cancel_all(), 1);
     let task_ends = Ends::new();
@@ -568,7 +568,7 @@ fn weak_handle_of_a_stopped_timer_has_its_handles() {
 
 #[test]
 fn detached_drop_does_not_wait_for_a_running_task() {
-    let (timer, gate, later) = busy(HashedWheelTimer::builder().detach_on_drop());
+    let (timer, gate, later) = busy(HashedWheelTimer::builder().detach_on_drop(true));
     ends(move || drop(timer));
     assert!(!later.is_cancelled(), "the task holds the end up");
     gate.open();
@@ -577,7 +577,7 @@ fn detached_drop_does_not_wait_for_a_running_task() {
 
 #[test]
 fn detached_drop_lets_a_shutdown_go_on() {
-    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop().build().unwrap();
+    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop(true).build().unwrap();
     let near = timer.new_timeout(|_| (), ms(100)).unwrap();
     let far = timer.new_timeout(|_| (), ms(3_600_000)).unwrap();
     let ending = timer.begin_shutdown(ms(30_000)).wait_timeout(ms(0)).unwrap_err();
@@ -588,7 +588,7 @@ fn detached_drop_lets_a_shutdown_go_on() {
 
 #[test]
 fn detached_drop_by_a_task_on_the_worker_ends_the_timer() {
-    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop().build().unwrap();
+    let timer = HashedWheelTimer::builder().tick(ms(1)).detach_on_drop(true).build().unwrap();
     let later = timer.new_timeout(|_| (), HOUR).unwrap();
     let (sender, receiver) = channel();
     let last = timer.clone();
@@ -631,7 +631,7 @@ fn accepted_task_runs() {
 #[test]
 fn rejected_task_comes_back() {
     let task_ends = Ends::new();
-    let t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let carrier = |number| Carrier(Arc::clone(&task_ends), number);
     t.timer.new_timeout(|_| (), HOUR).unwrap();
     let rejected = t.timer.try_new_timeout_task(carrier(1), TICK).unwrap_err();
@@ -690,17 +690,37 @@ fn ending_tells_whether_it_is_finished() {
 }
 
 #[test]
-fn errors_that_return_what_was_given_have_the_source_of_their_reason() {
-    let spawn = || NewTimeoutError::Spawn(std::io::Error::other("no threads"));
-    let source = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
-    let expected = Some("no threads".to_owned());
-    assert_eq!(source(&spawn()), expected);
+fn errors_name_their_reason_and_convert_into_io_errors() {
+    use std::io::{Error, ErrorKind};
 
     let (timer, ends) = (timer(), Ends::new());
     timer.stop();
-    let mut rejected = timer.try_new_timeout_task(ends.task(), HOUR).unwrap_err();
+    let rejected = timer.try_new_timeout_task(ends.task(), HOUR).unwrap_err();
     assert_eq!(format!("{rejected:?}"), "TryNewTimeoutError { error: Stopped, .. }");
-    assert_eq!(source(&rejected), None);
-    rejected.error = spawn();
-    assert_eq!(source(&rejected), expected);
+    assert_eq!(rejected.to_string(), "the timer is stopped");
+    let kind = ErrorKind::WouldBlock;
+    for (error, kind, text) in [
+        (rejected.error, ErrorKind::NotConnected, "the timer is stopped"),
+        (
+            NewTimeoutError::TooManyPending { limit: 7 },
+            ErrorKind::QuotaExceeded,
+            "too many timeouts are pending: 7, which is the limit",
+        ),
+        (NewTimeoutError::ZeroPeriod, ErrorKind::InvalidInput, "period is zero"),
+        (NewTimeoutError::Spawn { kind, os_error: None }, kind, "the worker thread could not be started: "),
+    ] {
+        assert!(error.to_string().starts_with(text), "{error}");
+        // What is printed is not the source too.
+        assert!(std::error::Error::source(&error).is_none());
+        assert_eq!(Error::from(error).kind(), kind);
+        #[cfg(feature = "async")]
+        {
+            let timeout = hashed_wheel::TimeoutError::from(error);
+            assert!(timeout.to_string().ends_with(&error.to_string()), "{timeout}");
+            assert_eq!(Error::from(timeout).kind(), kind);
+        }
+    }
+    let out_of_threads = NewTimeoutError::Spawn { kind, os_error: Some(11) };
+    assert_eq!(Error::from(out_of_threads).raw_os_error(), Some(11));
+    assert_eq!(Error::from(rejected).kind(), ErrorKind::NotConnected);
 }

@@ -42,7 +42,7 @@ fn driven() -> (HashedWheelTimer, Driver, ManualClock) {
 
 fn limited(tick: Duration, ticks_per_wheel: usize, limit: usize) -> HashedWheelTimer {
     let builder = HashedWheelTimer::builder().tick(tick).ticks_per_wheel(ticks_per_wheel);
-    builder.max_pending_timeouts(limit).build().unwrap()
+    builder.max_pending_timeouts(Some(limit)).build().unwrap()
 }
 
 fn stop(timer: &HashedWheelTimer) -> Vec<Timeout> {
@@ -325,7 +325,7 @@ fn tasks_go_through_the_executor() {
     let timer = HashedWheelTimer::builder()
         .tick(ms(10))
         .ticks_per_wheel(32)
-        .max_pending_timeouts(2)
+        .max_pending_timeouts(Some(2))
         .task_executor(move |task: ExpiredTask| {
             task.run();
             executed.send(thread::current().id()).unwrap();
@@ -418,7 +418,7 @@ fn a_cancelled_timeout_frees_its_place_immediately() {
 #[test]
 fn an_expired_timeout_frees_its_place_before_it_runs() {
     let clock = ManualClock::new();
-    let builder = HashedWheelTimer::builder().tick(ms(25)).ticks_per_wheel(4).max_pending_timeouts(2);
+    let builder = HashedWheelTimer::builder().tick(ms(25)).ticks_per_wheel(4).max_pending_timeouts(Some(2));
     let (timer, mut driver) = builder.clock(clock.clone()).build_driven().unwrap();
     let (ran, events) = mpsc::channel();
     timer.new_timeout(|_| (), FAR).unwrap();

@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::ends;
-use hashed_wheel::{BuildError, Builder, Clock, HashedWheelTimer, NewTimeoutError, Timeout};
+use hashed_wheel::{BuildError, Clock, HashedWheelTimer, NewTimeoutError, Timeout};
 
 use history::{History, Ticks};
 use replay::{Results, Settings};
@@ -50,7 +50,7 @@ const FAMILIES: [&str; 10] =
     ["alone", "around", "exact", "cancel", "goal", "chain", "limit", "stop", "random", "old"];
 
 /// On the hashed wheel and on the hierarchical wheel.
-const WHEELS: [Settings; 2] = [|builder| builder, Builder::hierarchical];
+const WHEELS: [Settings; 2] = [|builder| builder, |builder| builder.hierarchical(true)];
 
 fn all_scripts() -> impl Iterator<Item = (Netty, &'static str, Script)> {
     VERSIONS.into_iter().flat_map(|netty| {

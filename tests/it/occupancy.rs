@@ -36,7 +36,7 @@ fn a_new_timer_is_empty() {
     };
     assert_eq!(slots[..], [0; 8]);
 
-    let t = Driven::with(|builder| builder.hierarchical());
+    let t = Driven::with(|builder| builder.hierarchical(true));
     assert_eq!(t.occupancy().levels, [], "no level has been needed");
 }
 
@@ -132,7 +132,7 @@ fn unread_messages_are_counted_as_queued() {
 
 #[test]
 fn the_hierarchical_wheel_has_the_levels_that_were_needed() {
-    let mut t = Driven::with(|builder| builder.hierarchical());
+    let mut t = Driven::with(|builder| builder.hierarchical(true));
     // In the third level: 2 · 64 + 1 · 8 + 5 ticks.
     t.after(2 * 64 + 8 + 5);
     t.driver.turn();
@@ -169,7 +169,7 @@ fn a_timeout_that_never_fires_has_a_slot() {
         for hierarchical in [false, true] {
             let mut t = Driven::with(|builder| {
                 let builder = builder.tick(Duration::from_micros(1)).ticks_per_wheel(slots);
-                if hierarchical { builder.hierarchical() } else { builder }
+                builder.hierarchical(hierarchical)
             });
             t.timer.new_timeout(|_| (), Duration::MAX).unwrap();
             t.pass(Duration::from_secs(1 << 30));

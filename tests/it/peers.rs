@@ -21,7 +21,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Two timers with a tick of one millisecond: one with a hashed wheel, one with a hierarchical one.
 fn timers() -> [Driven; 2] {
-    [Driven::with(|builder| builder.tick(ms(1))), Driven::with(|builder| builder.tick(ms(1)).hierarchical())]
+    [
+        Driven::with(|builder| builder.tick(ms(1))),
+        Driven::with(|builder| builder.tick(ms(1)).hierarchical(true)),
+    ]
 }
 
 /// Repeats a test for both wheels.
@@ -296,7 +299,7 @@ mod kafka {
     /// `TimingWheelTest.testOverflowWheelCreation`, `testAdvanceClockWithOverflowWheel`.
     #[test]
     fn a_level_is_made_when_it_is_needed_and_follows_the_time() {
-        let mut t = Driven::with(hashed_wheel::Builder::hierarchical);
+        let mut t = Driven::with(|builder| builder.hierarchical(true));
         // The width of a slot of each level, and its current slot.
         let levels = |t: &Driven| -> Vec<_> {
             let wheel = t.timer.occupancy().unwrap();
@@ -382,7 +385,7 @@ mod dubbo {
     /// `createTaskTest`.
     #[test]
     fn a_task_that_panics_has_expired_and_the_limit_rejects_the_ninth() {
-        let mut t = Driven::with(|builder| builder.max_pending_timeouts(8));
+        let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(8)));
         let timeout = t.timer.new_timeout(|_| panic!("a test"), TICK).unwrap();
         assert_eq!(quietly(|| t.pass(TICK)), 1);
         assert!(!timeout.cancel() && !timeout.is_cancelled());
@@ -753,7 +756,7 @@ mod caffeine {
     /// `cascade`.
     #[test]
     fn an_entry_moves_to_a_lower_level_before_it_is_due() {
-        let mut t = Driven::with(|builder| builder.hierarchical().ticks_per_wheel(64));
+        let mut t = Driven::with(|builder| builder.hierarchical(true).ticks_per_wheel(64));
         // The entries in slots of one tick, and in slots of 64.
         let entries = |t: &Driven| {
             let wheel = t.timer.occupancy().unwrap();
@@ -958,7 +961,7 @@ mod folly {
     fn a_late_turn_makes_no_later_timeout_early() {
         for hierarchical in [false, true] {
             let settings = |builder: hashed_wheel::Builder| builder.ticks_per_wheel(256);
-            let mut t = Driven::with(|b| if hierarchical { settings(b).hierarchical() } else { settings(b) });
+            let mut t = Driven::with(|b| settings(b).hierarchical(hierarchical));
             let fired = Fired::on(&t);
             t.timer.new_timeout(fired.task(1), ms(1)).unwrap();
             // Past the tick of the first timeout, and no turn was made.

@@ -21,7 +21,7 @@ impl TimerTask for Named {
 fn driven(hierarchical: bool) -> (HashedWheelTimer, Driver, ManualClock) {
     let clock = ManualClock::new();
     let builder = HashedWheelTimer::builder().tick(TICK).ticks_per_wheel(8).clock(clock.clone());
-    let builder = if hierarchical { builder.hierarchical() } else { builder };
+    let builder = builder.hierarchical(hierarchical);
     let (timer, driver) = builder.build_driven().unwrap();
     (timer, driver, clock)
 }

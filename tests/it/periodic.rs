@@ -67,7 +67,8 @@ impl Drop for PanicsWhenDropped {
 #[test]
 fn a_fixed_rate_does_not_drift() {
     for is_hierarchical in [false, true] {
-        let mut t = Driven::with(|builder| if is_hierarchical { builder.hierarchical() } else { builder });
+        let mut t =
+            Driven::with(|builder| if is_hierarchical { builder.hierarchical(true) } else { builder });
         let starts = StartTimes::default();
         let periodic = t.timer.schedule_at_fixed_rate(starts.task(&t.clock), ms(30), PERIOD).unwrap();
         let expected = if cfg!(miri) { 7 } else { 70 };
@@ -256,7 +257,7 @@ fn a_period_below_a_tick_keeps_its_rate() {
 fn runs_agree_with_a_naive_model() {
     for seed in 0..if cfg!(miri) { 2 } else { 300 } {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut t = Driven::with(|builder| if random.bool() { builder.hierarchical() } else { builder });
+        let mut t = Driven::with(|builder| if random.bool() { builder.hierarchical(true) } else { builder });
         let tick = TICK.as_nanos() as u64;
         let mut models: Vec<_> = (0..random.usize(1..5))
             .map(|_| {
@@ -372,7 +373,7 @@ fn a_period_of_zero_is_rejected() {
 
 #[test]
 fn a_periodic_task_is_rejected_like_a_timeout() {
-    let t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let first = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD).unwrap();
     let full = t.timer.schedule_at_fixed_rate(|| (), PERIOD, PERIOD);
     assert!(matches!(full, Err(NewTimeoutError::TooManyPending { limit: 1 })));
@@ -386,7 +387,7 @@ fn a_periodic_task_is_rejected_like_a_timeout() {
 
 #[test]
 fn a_periodic_task_is_pending_once() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     // Not captured by the task, where it would keep the timer running.
     let (timer, in_run) = (t.timer.clone(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&in_run);

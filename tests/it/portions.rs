@@ -48,7 +48,7 @@ impl Recorder {
 
 /// One on each wheel.
 fn both() -> [Recorder; 2] {
-    [Recorder::with(|builder| builder), Recorder::with(Builder::hierarchical)]
+    [Recorder::with(|builder| builder), Recorder::with(|builder| builder.hierarchical(true))]
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn portions_run_owed_timeouts_in_the_order_of_ticks() {
 #[test]
 fn worker_thread_looks_at_its_queue_between_portions() {
     let builder = HashedWheelTimer::builder().tick(ms(1));
-    let timer = builder.max_tasks_per_turn(3).build().unwrap();
+    let timer = builder.max_tasks_per_turn(Some(3)).build().unwrap();
     let (send, turns) = mpsc::channel();
     let hold = timer.new_timeout(
         // Until all of the following are due.
@@ -261,7 +261,7 @@ fn calls_that_wait_for_a_turn_need_not_wait_for_a_storm() {
     const STORM: usize = 2_000;
 
     let (began, begins) = mpsc::channel();
-    let timer = HashedWheelTimer::builder().tick(ms(1)).max_tasks_per_turn(1).build().unwrap();
+    let timer = HashedWheelTimer::builder().tick(ms(1)).max_tasks_per_turn(Some(1)).build().unwrap();
     let task = move |_: &Timeout| {
         _ = began.send(());
         std::thread::sleep(ms(1));

@@ -90,7 +90,7 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
     let mut builder = HashedWheelTimer::builder()
         .tick(Duration::from_micros(200))
         .ticks_per_wheel(4)
-        .max_pending_timeouts(limit);
+        .max_pending_timeouts((limit > 0).then_some(limit));
     if executor {
         builder = builder.task_executor(ExpiredTask::run);
     }

@@ -205,7 +205,7 @@ fn one_driver_turns_another() {
 
 #[test]
 fn a_task_may_call_any_method_of_its_timer() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(3));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(3)));
     let other = t.timer.new_timeout(|_| (), ms(100_000)).unwrap();
     let task = move |timeout: &Timeout| {
         let timer = timeout.timer();

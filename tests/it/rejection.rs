@@ -81,7 +81,7 @@ fn retry_takes_the_place_under_the_limit_or_drops_the_task() {
     let timer = Arc::new(Mutex::new(None::<HashedWheelTimer>));
     let other = Arc::clone(&timer);
     let mut t = Driven::with(|builder| {
-        let builder = builder.rejection_policy(RejectionPolicy::Retry(TICK)).max_pending_timeouts(1);
+        let builder = builder.rejection_policy(RejectionPolicy::Retry(TICK)).max_pending_timeouts(Some(1));
         builder.task_executor(move |task: ExpiredTask| {
             if let Some(timer) = &*other.lock().unwrap() {
                 timer.new_timeout(|_| (), TICK).unwrap();

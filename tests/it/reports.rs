@@ -130,7 +130,7 @@ fn numbers(reports: &[String], name: &str) -> Vec<u64> {
 #[test]
 fn rejections_are_reported_less_and_less_often() {
     let reports = reports_of(|| {
-        let t = Driven::with(|builder| builder.max_pending_timeouts(1).thread_name("requests"));
+        let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)).thread_name("requests"));
         for _ in 0..=100 {
             let _ = t.timer.new_timeout(|_| (), TICK);
         }
@@ -172,7 +172,7 @@ fn long_turns_are_reported_less_and_less_often() {
 #[test]
 fn a_subscriber_may_stop_the_timer_that_reports() {
     for event_text in ["rejects timeouts", "longer than a tick"] {
-        let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+        let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
         let (timer, stopped) = (t.timer.clone(), Arc::new(Mutex::new(None)));
         let seen = stopped.clone();
         let stops = move |text: &str| {

@@ -285,7 +285,7 @@ fn tasks_due_within_the_grace_run() {
 
 #[test]
 fn tasks_due_within_the_grace_run_on_the_hierarchical_wheel() {
-    check_due_tasks_run(Builder::hierarchical);
+    check_due_tasks_run(|builder| builder.hierarchical(true));
 }
 
 #[test]

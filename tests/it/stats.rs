@@ -230,7 +230,7 @@ fn a_turn_that_only_moves_entries_is_busy_time() {
 #[test]
 fn a_cancelled_timeout_is_not_reclaimed_until_the_next_turn() {
     for hierarchical in [false, true] {
-        let mut t = Driven::with(|builder| if hierarchical { builder.hierarchical() } else { builder });
+        let mut t = Driven::with(|builder| builder.hierarchical(hierarchical));
         let not_reclaimed = |t: &Driven| t.timer.stats().cancelled_not_reclaimed;
         let timeouts: Vec<_> = (0..10).map(|_| t.timer.new_timeout(|_| (), ms(500)).unwrap()).collect();
         assert_eq!(not_reclaimed(&t), 0, "all timeouts are pending");

@@ -235,7 +235,7 @@ fn task_is_not_blamed_for_a_subscriber_that_panics_at_the_end_of_a_span() {
 fn without_the_setting_tasks_run_in_no_span() {
     with_default(Spans::default(), || {
         for limit in [0, 5] {
-            let mut t = Driven::with(|builder| builder.max_pending_timeouts(limit));
+            let mut t = Driven::with(|builder| builder.max_pending_timeouts((limit > 0).then_some(limit)));
             let log = Log::default();
             info_span!("request").in_scope(|| t.timer.new_timeout_task(log.clone(), TICK).unwrap());
             t.pass(TICK);
@@ -248,7 +248,7 @@ fn without_the_setting_tasks_run_in_no_span() {
 #[test]
 fn spans_and_a_limit_go_together() {
     with_default(Spans::default(), || {
-        let mut t = Driven::with(|builder| builder.task_spans().max_pending_timeouts(1));
+        let mut t = Driven::with(|builder| builder.task_spans().max_pending_timeouts(Some(1)));
         let log = Log::default();
         info_span!("request").in_scope(|| {
             t.timer.new_timeout_task(log.clone(), TICK).unwrap();

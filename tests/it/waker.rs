@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, TICK, ends, eventually, ms, quietly};
+use common::{Driven, Ends, TICK, ends, ms, quietly};
 use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, TaskExecutor};
 
 /// Returns a driven timer and the number of calls of its waker.
@@ -272,16 +272,6 @@ fn a_waker_may_use_the_timer() {
     *own.lock().unwrap() = None;
 }
 
-#[test]
-fn a_timer_with_a_thread_does_not_call_the_waker() {
-    let timer = HashedWheelTimer::builder().tick(ms(1)).waker(|| unreachable!()).build().unwrap();
-    let ends = Ends::new();
-    timer.new_timeout_task(ends.task(), Duration::ZERO).unwrap();
-    eventually("the task runs", || ends.runs() > 0);
-    assert!(timer.stop().is_empty());
-    assert_eq!(timer.stats().panics, 0);
-}
-
 /// A condition variable on which a loop sleeps. A wake-up that comes before the sleep is not lost.
 #[derive(Default)]
 struct WakeUp {
@@ -333,7 +323,7 @@ fn no_wake_up_is_lost_between_four_producers_and_a_loop() {
             let wake_up = Arc::new(WakeUp::default());
             let wake = Arc::clone(&wake_up);
             let builder = HashedWheelTimer::builder().tick(Duration::from_micros(50)).ticks_per_wheel(8);
-            let builder = if hierarchical { builder.hierarchical() } else { builder };
+            let builder = builder.hierarchical(hierarchical);
             let (timer, driver) = builder.waker(move || wake.wake()).build_driven().unwrap();
             let sleeper = sleeper(driver, wake_up);
             let producer = |seed| {

@@ -106,7 +106,8 @@ struct Log {
 impl OnTimer {
     fn new(script: &Script, settings: Settings) -> Self {
         let clock = ManualClock::new();
-        let builder = build(script.asked, HashedWheelTimer::builder()).max_pending_timeouts(script.limit);
+        let builder = build(script.asked, HashedWheelTimer::builder())
+            .max_pending_timeouts((script.limit > 0).then_some(script.limit));
         let (timer, driver) = settings(builder).clock(clock.clone()).build_driven().unwrap();
         Self { timer, driver, clock, log: Arc::default() }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key, MAX_TICKS_PER_WHEEL};
 use hashed_wheel::{
     BuildError, Builder, CancelOnDrop, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock,
-    MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask,
+    MonotonicClock, NewTimeoutError, Stats, TaskExecutor, Timeout, TimerTask, Unavailable,
 };
 
 struct Task;
@@ -50,15 +50,16 @@ fn the_builder_has_these_methods() {
     let _: fn() -> Builder = Builder::default;
     let _: fn(Builder, Duration) -> Builder = Builder::tick;
     let _: fn(Builder, usize) -> Builder = Builder::ticks_per_wheel;
-    let _: fn(Builder, usize) -> Builder = Builder::max_pending_timeouts;
-    let _: fn(Builder, usize) -> Builder = Builder::max_tasks_per_turn;
+    let _: fn(Builder, Option<usize>) -> Builder = Builder::max_pending_timeouts;
+    let _: fn(Builder, Option<usize>) -> Builder = Builder::max_tasks_per_turn;
     let _: fn(Builder, fn(ExpiredTask)) -> Builder = Builder::task_executor;
     let _: fn(Builder, &'static str) -> Builder = Builder::thread_name;
     let _: fn(Builder, String) -> Builder = Builder::thread_name;
     let _: fn(Builder, usize) -> Builder = Builder::thread_stack_size;
     let _: fn(Builder, fn()) -> Builder = Builder::on_thread_start;
     let _: fn(Builder, fn()) -> Builder = Builder::on_thread_stop;
-    let _: fn(Builder) -> Builder = Builder::hierarchical;
+    let _: fn(Builder, bool) -> Builder = Builder::hierarchical;
+    let _: fn(Builder, bool) -> Builder = Builder::detach_on_drop;
     let _: fn(Builder, ManualClock) -> Builder = Builder::clock;
     let _: fn(Builder, fn()) -> Builder = Builder::waker;
     let _: fn(Builder) -> Result<HashedWheelTimer, BuildError> = Builder::build;
@@ -148,7 +149,7 @@ fn errors_and_stats_have_these_parts() {
     }
     let limit_of = |error: NewTimeoutError| match error {
         NewTimeoutError::TooManyPending { limit } => Some(limit),
-        NewTimeoutError::Spawn(error) => Some(error.raw_os_error()? as usize),
+        NewTimeoutError::Spawn { os_error, .. } => Some(os_error? as usize),
         _ => None,
     };
     assert_eq!(limit_of(NewTimeoutError::Stopped), None);
@@ -206,6 +207,10 @@ fn public_types_are_unwind_safe() {
     is_unwind_safe::<Stats>();
     is_unwind_safe::<Key>();
     is_unwind_safe::<BuildError>();
+    is_unwind_safe::<NewTimeoutError>();
+    is_unwind_safe::<Unavailable>();
+    is_clone::<NewTimeoutError>();
+    is_clone::<BuildError>();
     is_unwind_safe::<HashedWheel<String>>();
     is_unwind_safe::<HierarchicalWheel<String>>();
 }
@@ -288,4 +293,6 @@ fn async_types_have_these_methods() {
     };
     fn is_error<E: error::Error + Send + Sync + Into<io::Error> + 'static>() {}
     is_error::<TimeoutError>();
+    is_unwind_safe::<TimeoutError>();
+    is_clone::<TimeoutError>();
 }

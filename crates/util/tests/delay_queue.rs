@@ -750,7 +750,8 @@ fn shutdown_rejects_consumers_that_begin_to_wait() {
 
 #[test]
 fn rejected_alarm_is_an_error_of_the_consumer() {
-    let (mut driven, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
+    let (mut driven, task) =
+        (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
     let mut queue = driven.queue();
     let lease = driven.timer.new_timeout(|_| (), ms(1_000)).unwrap();
     queue.insert("foo", TICK).unwrap();

@@ -151,7 +151,7 @@ fn a_handler_may_insert_the_entry_again() {
 
 #[test]
 fn a_rejected_entry_comes_back() {
-    let t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let (map, _expired) = with_channel(&t.timer);
     map.insert(7, "old", FAR).unwrap();
     for key in [7, 8] {
@@ -468,7 +468,7 @@ impl Drop for CallsBack {
 #[test]
 fn no_lock_is_held_while_keys_and_values_are_dropped() {
     let calls = ends(|| {
-        let mut t = Driven::with(|builder| builder.max_pending_timeouts(3));
+        let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(3)));
         let (map, calls) = (Arc::default(), Arc::<AtomicUsize>::default());
         let value = |name| CallsBack(Arc::clone(&map), name, Arc::clone(&calls));
         map.set(ExpiringMap::with_handler(&t.timer, |key, value| drop((key, value)))).unwrap_or_default();

@@ -116,7 +116,7 @@ fn a_schedule_replaces_the_timeout_of_the_same_key() {
 
 #[test]
 fn a_rejected_schedule_leaves_the_earlier_timeout() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(1));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(1)));
     let (map, log) = (Tasks::new(&t.timer), Log::default());
     map.schedule(7, log.task(1), TICK * 2).unwrap();
     for key in [7, 8] {
@@ -451,7 +451,7 @@ fn no_lock_is_held_while_user_code_runs() {
         let (slot, calls) = (Arc::default(), Arc::default());
         let calls_back = CallsBack { map: Arc::clone(&slot), calls: Arc::clone(&calls) };
         let (clock, waker) = (calls_back.clone(), calls_back.clone());
-        let builder = HashedWheelTimer::builder().max_pending_timeouts(2);
+        let builder = HashedWheelTimer::builder().max_pending_timeouts(Some(2));
         let (timer, driver) = builder.clock(clock).waker(move || waker.call_back()).build_driven().unwrap();
         let map = Tasks::new(&timer);
         *slot.lock().unwrap() = Some(map.clone());

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{AsyncTask, Driven, TICK};
-use hashed_wheel::Builder;
 use hashed_wheel_util::HyperTimer;
 use hyper::rt::{Sleep, Timer};
 
@@ -61,7 +60,7 @@ fn hyper_sleeps_and_resets() {
 /// A rejected sleep yields once, because hyper's pool sleeps in a loop and other tasks must run.
 #[test]
 fn a_sleep_for_hyper_that_cannot_be_scheduled_completes() {
-    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(1)), AsyncTask::new());
+    let (t, task) = (Driven::with(|builder| builder.max_pending_timeouts(Some(1))), AsyncTask::new());
     let hyper_timer = HyperTimer::new(&t.timer);
     let occupied = t.timer.new_timeout(|_| (), TICK).unwrap();
     let mut sleep = hyper_timer.sleep(TICK);
@@ -81,7 +80,7 @@ fn a_sleep_for_hyper_that_cannot_be_scheduled_completes() {
 
 /// One on each wheel.
 fn timers() -> [Driven; 2] {
-    [Driven::new(), Driven::with(Builder::hierarchical)]
+    [Driven::new(), Driven::with(|builder| builder.hierarchical(true))]
 }
 
 fn is_over(sleep: &mut Pin<Box<dyn Sleep>>) -> bool {

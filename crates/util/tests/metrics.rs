@@ -86,7 +86,7 @@ impl Recorder for TestRecorder {
 
 #[test]
 fn all_statistics_are_published_with_the_timers_name() {
-    let mut t = Driven::with(|builder| builder.max_pending_timeouts(10).slow_task_threshold(ms(5)));
+    let mut t = Driven::with(|builder| builder.max_pending_timeouts(Some(10)).slow_task_threshold(ms(5)));
     let timeouts: Vec<_> = (1..=10).map(|ticks| t.timer.new_timeout(|_| (), TICK * ticks).unwrap()).collect();
     (0..3).for_each(|_| assert!(t.timer.new_timeout(|_| (), TICK).is_err()));
     assert!(timeouts[9].reset(TICK * 20) && timeouts[8].cancel());

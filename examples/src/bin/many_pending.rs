@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let mut builder = HashedWheelTimer::builder().tick(options.tick).ticks_per_wheel(options.slots as usize);
     if options.hierarchical {
-        builder = builder.hierarchical();
+        builder = builder.hierarchical(true);
     }
     let timer = match builder.build() {
         Ok(timer) => timer,

@@ -174,7 +174,8 @@ fn connection(timer: &HashedWheelTimer, idle: &Timeout, requests: u32) -> Result
 }
 
 fn run(options: &Options) -> Result<Verdict, Box<dyn std::error::Error>> {
-    let builder = HashedWheelTimer::builder().tick(Duration::from_millis(1)).max_pending_timeouts(LIMIT);
+    let builder =
+        HashedWheelTimer::builder().tick(Duration::from_millis(1)).max_pending_timeouts(Some(LIMIT));
     let timer = builder.slow_task_threshold(SLOW).thread_name(NAME).build()?;
     options.top.watch(NAME, &timer);
     let listener = TcpListener::bind("127.0.0.1:0")?;

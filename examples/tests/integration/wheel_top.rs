@@ -57,7 +57,7 @@ fn every_viewer_sees_all_timers() {
     timer.new_timeout(|_| (), Duration::ZERO).unwrap();
     wait_until(|| timer.stats().expired == 1, "the timeout has not expired");
     show.watch("one", &timer);
-    let hierarchical = HashedWheelTimer::builder().hierarchical().build().unwrap();
+    let hierarchical = HashedWheelTimer::builder().hierarchical(true).build().unwrap();
     show.watch("other", &hierarchical);
 
     for mut viewer in [look(&show), look(&show)] {

@@ -286,10 +286,10 @@ impl World {
         let mut builder = HashedWheelTimer::builder()
             .tick(TICK)
             .ticks_per_wheel(2)
-            .max_pending_timeouts(world.limit)
+            .max_pending_timeouts((world.limit > 0).then_some(world.limit))
             .clock(world.clock.clone());
         if random.bool() {
-            builder = builder.hierarchical();
+            builder = builder.hierarchical(true);
         }
         if random.bool() {
             builder = builder.task_executor(world.executor()).rejection_policy(policy.policy());
@@ -297,7 +297,7 @@ impl World {
         // No limit, or a few tasks per turn.
         let most = *random.choice(&[0, 0, 1, 2]).unwrap();
         if random.bool() {
-            return (world, builder.max_tasks_per_turn(most).build().unwrap(), None);
+            return (world, builder.max_tasks_per_turn((most > 0).then_some(most)).build().unwrap(), None);
         }
         let event = Arc::new(Event::default());
         let event_to_set = Arc::clone(&event);

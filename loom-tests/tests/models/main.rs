@@ -238,7 +238,7 @@ impl Driven {
     }
 
     fn with_limit(limit: usize) -> Self {
-        Self::build(|builder| builder.max_pending_timeouts(limit))
+        Self::build(|builder| builder.max_pending_timeouts((limit > 0).then_some(limit)))
     }
 
     fn build(settings: impl FnOnce(Builder) -> Builder) -> Self {

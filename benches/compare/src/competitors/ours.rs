@@ -24,7 +24,7 @@ pub(crate) struct Hierarchical;
 
 impl Wheel for Hierarchical {
     fn choose(builder: Builder) -> Builder {
-        builder.hierarchical()
+        builder.hierarchical(true)
     }
 }
 

@@ -368,7 +368,7 @@ async fn a_stopped_timer_does_not_prevent_the_release() {
 async fn a_timer_at_its_limit_is_an_error_and_leaves_no_lock() {
     let Some(mut setup) = Setup::new("lock-timer-limit") else { return };
     // A held lock needs both timeouts.
-    let timer = HashedWheelTimer::builder().max_pending_timeouts(2).build().unwrap();
+    let timer = HashedWheelTimer::builder().max_pending_timeouts(Some(2)).build().unwrap();
     let locks = client(&setup.server, &timer);
     let guard = locks.lock_with("a", long()).lock().await.unwrap();
     let failed = within(locks.lock_with("b", long()).lock()).await;

@@ -50,8 +50,4 @@ impl<K, V> fmt::Display for InsertError<K, V> {
     }
 }
 
-impl<K, V> error::Error for InsertError<K, V> {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.error.source()
-    }
-}
+impl<K, V> error::Error for InsertError<K, V> {}

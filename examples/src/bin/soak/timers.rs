@@ -156,10 +156,10 @@ impl Plan {
         let mut builder = HashedWheelTimer::builder()
             .tick(self.tick)
             .ticks_per_wheel(self.ticks_per_wheel)
-            .max_pending_timeouts(self.limit)
+            .max_pending_timeouts((self.limit > 0).then_some(self.limit))
             .clock(CountedClock::new(self));
         if self.hierarchical {
-            builder = builder.hierarchical();
+            builder = builder.hierarchical(true);
         }
         let (builder, pool) = self.executor(builder, &ledger);
         let (timer, driver_thread) = self.turned_by.build(builder);

@@ -25,7 +25,7 @@ const STEP: Duration = Duration::from_millis(5);
 pub(crate) fn start() -> io::Result<SocketAddr> {
     let show = Show::at((Ipv4Addr::LOCALHOST, 0).into())?;
     let builder = || {
-        let builder = HashedWheelTimer::builder().tick(TICK).max_pending_timeouts(LIMIT);
+        let builder = HashedWheelTimer::builder().tick(TICK).max_pending_timeouts(Some(LIMIT));
         builder.slow_task_threshold(Duration::from_millis(5))
     };
     // Delays of up to two rounds of the wheel.
@@ -33,7 +33,7 @@ pub(crate) fn start() -> io::Result<SocketAddr> {
     show.watch("hashed", &hashed);
     thread::spawn(move || Service::new(hashed, |random| 1.0 + 6.0 * random.f64() * random.f64()).run());
     // Delays from 20 ms to an hour.
-    let hierarchical = builder().hierarchical().ticks_per_wheel(64).build().map_err(io::Error::other)?;
+    let hierarchical = builder().hierarchical(true).ticks_per_wheel(64).build().map_err(io::Error::other)?;
     show.watch("hierarchical", &hierarchical);
     thread::spawn(move || Service::new(hierarchical, |random| 0.02 * 180_000_f64.powf(random.f64())).run());
     Ok(show.address())

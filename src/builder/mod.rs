@@ -1,30 +1,28 @@
-//! Construction of a timer.
+//! Construction of a timer. Here: the settings. `build`: their check, and the timer.
+
+mod build;
 
 use std::any::Any;
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::clock::{Clock, MonotonicClock};
+#[cfg(doc)]
 use crate::driver::Driver;
-use crate::engine::{Executor, Settings, Shared, ThreadHook, ThreadSettings, Waker};
-use crate::error::BuildError;
-use crate::platform::HAS_CLOCK;
+use crate::engine::{Executor, ThreadHook, Waker};
 use crate::rejection::RejectionPolicy;
-use crate::report;
-use crate::sync::unmodelled::{AtomicUsize, OnceLock};
-use crate::sync::{Arc, Ordering};
 use crate::task::{ExpiredTask, TaskExecutor};
-use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
+#[cfg(doc)]
 use crate::timer::HashedWheelTimer;
-use crate::wheel::{EitherWheel, MAX_TICKS_PER_WHEEL};
 
-/// The shortest tick; a shorter one becomes this.
-const SHORTEST_TICK: Duration = Duration::from_micros(1);
+#[cfg(feature = "tokio")]
+pub(crate) use build::Kind;
 
 /// Configures and builds a timer: [`HashedWheelTimer::builder`].
 ///
-/// Every setting has a default, which is Netty's where Netty has the setting.
+/// Every setting has a default, which is Netty's where Netty has the setting. A setting that the
+/// timer to build cannot use, such as the stack of a thread that it does not have, is [an
+/// error](crate::BuildError::UnusedOption).
 ///
 /// # Examples
 ///
@@ -35,7 +33,7 @@ const SHORTEST_TICK: Duration = Duration::from_micros(1);
 /// let timer = HashedWheelTimer::builder()
 ///     .tick(Duration::from_millis(10))
 ///     .ticks_per_wheel(1_000)
-///     .max_pending_timeouts(100_000)
+///     .max_pending_timeouts(Some(100_000))
 ///     .thread_name("timeouts")
 ///     .build()?;
 /// assert_eq!(timer.ticks_per_wheel(), 1_024);
@@ -46,10 +44,10 @@ pub struct Builder {
     tick: Duration,
     ticks_per_wheel: usize,
     hierarchical: bool,
-    max_pending_timeouts: usize,
+    max_pending_timeouts: Option<usize>,
     task_spans: bool,
     slow_task_threshold: Option<Duration>,
-    max_tasks_per_turn: usize,
+    max_tasks_per_turn: Option<usize>,
     thread_name: Option<String>,
     thread_stack_size: Option<usize>,
     on_thread_start: Option<ThreadHook>,
@@ -57,10 +55,7 @@ pub struct Builder {
     executor: Option<Executor>,
     rejection_policy: RejectionPolicy,
     detach_on_drop: bool,
-    /// A task of a runtime turns the timer.
-    #[cfg(feature = "tokio")]
-    pub(crate) is_turned_by_runtime: bool,
-    waker: Option<Waker>,
+    pub(crate) waker: Option<Waker>,
     /// `None` is the machine's.
     pub(crate) clock: Option<Box<dyn Clock>>,
 }
@@ -71,10 +66,10 @@ impl Builder {
             tick: Duration::from_millis(100),
             ticks_per_wheel: 512,
             hierarchical: false,
-            max_pending_timeouts: 0,
+            max_pending_timeouts: None,
             task_spans: false,
             slow_task_threshold: None,
-            max_tasks_per_turn: 0,
+            max_tasks_per_turn: None,
             thread_name: None,
             thread_stack_size: None,
             on_thread_start: None,
@@ -82,8 +77,6 @@ impl Builder {
             executor: None,
             rejection_policy: RejectionPolicy::Drop,
             detach_on_drop: false,
-            #[cfg(feature = "tokio")]
-            is_turned_by_runtime: false,
             waker: None,
             clock: None,
         }
@@ -125,8 +118,8 @@ impl Builder {
         Self { ticks_per_wheel: n, ..self }
     }
 
-    /// Uses the [hierarchical wheel](crate::wheel::HierarchicalWheel). Default: the [hashed
-    /// wheel](crate::wheel::HashedWheel).
+    /// Whether to use the [hierarchical wheel](crate::wheel::HierarchicalWheel). Default: false,
+    /// which is the [hashed wheel](crate::wheel::HashedWheel).
     ///
     /// A hierarchical wheel has levels of [`ticks_per_wheel`](Self::ticks_per_wheel) slots (at
     /// least two, and above the lowest level at most 2^16) instead of rounds. The timer behaves the
@@ -140,18 +133,20 @@ impl Builder {
     /// ```
     /// # use hashed_wheel::HashedWheelTimer;
     /// # use std::time::Duration;
-    /// let timer = HashedWheelTimer::builder().hierarchical().ticks_per_wheel(64).build()?;
+    /// let timer = HashedWheelTimer::builder().hierarchical(true).ticks_per_wheel(64).build()?;
     /// for seconds in [1, 60, 3_600, 86_400] {
     ///     timer.new_timeout(move |_| println!("{seconds} s"), Duration::from_secs(seconds))?;
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn hierarchical(self) -> Self {
-        Self { hierarchical: true, ..self }
+    pub fn hierarchical(self, hierarchical: bool) -> Self {
+        Self { hierarchical, ..self }
     }
 
-    /// Limits how many timeouts may be pending at a time. Default: 0, which means no limit, as in
-    /// Netty.
+    /// Limits how many timeouts may be pending at a time. Default: `None`, no limit.
+    ///
+    /// A limit of zero is [an error](crate::BuildError::ZeroLimit): in Netty it means no limit, and
+    /// a computed zero would switch the limit off.
     ///
     /// At the limit a new timeout is rejected with
     /// [`TooManyPending`](crate::NewTimeoutError::TooManyPending). A limit of 2^32 or more is never
@@ -166,7 +161,7 @@ impl Builder {
     /// use hashed_wheel::{HashedWheelTimer, NewTimeoutError};
     /// use std::time::Duration;
     ///
-    /// let timer = HashedWheelTimer::builder().max_pending_timeouts(1).build()?;
+    /// let timer = HashedWheelTimer::builder().max_pending_timeouts(Some(1)).build()?;
     /// let first = timer.new_timeout(|_| (), Duration::from_secs(5))?;
     /// let second = timer.new_timeout(|_| (), Duration::from_secs(5));
     /// assert!(matches!(second, Err(NewTimeoutError::TooManyPending { limit: 1 })));
@@ -174,7 +169,7 @@ impl Builder {
     /// assert!(timer.new_timeout(|_| (), Duration::from_secs(5)).is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn max_pending_timeouts(self, limit: usize) -> Self {
+    pub fn max_pending_timeouts(self, limit: Option<usize>) -> Self {
         Self { max_pending_timeouts: limit, ..self }
     }
 
@@ -229,10 +224,10 @@ impl Builder {
         Self { rejection_policy: policy, ..self }
     }
 
-    /// Lets the drop of the last handle wait for nothing. Default: it waits for a task that runs on
-    /// the worker, and joins the worker thread.
+    /// Whether the drop of the last handle returns immediately. Default: false. It waits for a task
+    /// that runs on the worker, and joins the worker thread.
     ///
-    /// The drop stops the timer on another thread, as
+    /// A drop that does not wait stops the timer on another thread, as
     /// [`begin_stop`](HashedWheelTimer::begin_stop) does. That thread calls the
     /// [`cancelled`](crate::TimerTask::cancelled) hooks. tokio's `Runtime::shutdown_background`.
     ///
@@ -244,13 +239,13 @@ impl Builder {
     /// ```
     /// use hashed_wheel::HashedWheelTimer;
     ///
-    /// let timer = HashedWheelTimer::builder().detach_on_drop().build()?;
+    /// let timer = HashedWheelTimer::builder().detach_on_drop(true).build()?;
     /// timer.start()?;
     /// drop(timer); // does not join the worker thread
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn detach_on_drop(self) -> Self {
-        Self { detach_on_drop: true, ..self }
+    pub fn detach_on_drop(self, detach_on_drop: bool) -> Self {
+        Self { detach_on_drop, ..self }
     }
 
     /// Reports and counts each task that takes longer than this on the worker. Default: no
@@ -322,7 +317,8 @@ impl Builder {
         Self { task_spans: true, ..self }
     }
 
-    /// Limits how many tasks the worker thread runs in one turn. Default: 0, which means no limit.
+    /// Limits how many tasks the worker thread runs in one turn. Default: `None`, no limit. A limit
+    /// of zero is [an error](crate::BuildError::ZeroLimit).
     ///
     /// A turn begins by draining the queue, at most 100 000 messages of it. Without a limit the
     /// worker then runs everything that is due before it looks at the queue again. With a limit it
@@ -335,28 +331,28 @@ impl Builder {
     /// - Calls that wait for the end of a turn: [`cancel_all`](HashedWheelTimer::cancel_all) and
     ///   [`cancel_and_wait`](crate::Timeout::cancel_and_wait).
     ///
-    /// [`pending`](HashedWheelTimer::pending) and [`occupancy`](HashedWheelTimer::occupancy) never
-    /// wait, and return `None` during a turn. The turns of a burst follow each other within a
-    /// microsecond, so these calls nearly always return `None` until the burst is over.
+    /// [`next_timeouts`](HashedWheelTimer::next_timeouts) and
+    /// [`occupancy`](HashedWheelTimer::occupancy) never wait, and are an error during a turn. The
+    /// turns of a burst follow each other within a microsecond, so these calls nearly always are
+    /// until the burst is over.
     ///
     /// Timeouts fire in the same order with any limit, except those that were reset, and those that
     /// tasks schedule meanwhile. A task that is handed to a [task executor](Self::task_executor)
     /// counts as one that runs. A timeout that was [reset](crate::Timeout::reset) to a later
     /// deadline does not count when it is moved.
     ///
-    /// A driven timer ignores this setting, unless a task of tokio drives it: see
-    /// [`Driver::turn_at_most`].
+    /// Not for a [driven timer](Self::build_driven), which has [`Driver::turn_at_most`].
     ///
     /// # Examples
     ///
     /// ```
     /// use hashed_wheel::HashedWheelTimer;
     ///
-    /// let timer = HashedWheelTimer::builder().max_tasks_per_turn(1_000).build()?;
+    /// let timer = HashedWheelTimer::builder().max_tasks_per_turn(Some(1_000)).build()?;
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
-    pub fn max_tasks_per_turn(self, n: usize) -> Self {
-        Self { max_tasks_per_turn: n, ..self }
+    pub fn max_tasks_per_turn(self, limit: Option<usize>) -> Self {
+        Self { max_tasks_per_turn: limit, ..self }
     }
 
     /// Sets the worker thread's name. Default: `hashed-wheel-N`, with a number N.
@@ -392,8 +388,7 @@ impl Builder {
     /// the stack when it runs.
     ///
     /// The operating system may round the size up. If it cannot provide such a stack, the call that
-    /// starts the thread returns [`Spawn`](crate::NewTimeoutError::Spawn). A [driven
-    /// timer](Self::build_driven) ignores the size.
+    /// starts the thread returns [`Spawn`](crate::NewTimeoutError::Spawn).
     ///
     /// # Examples
     ///
@@ -419,8 +414,7 @@ impl Builder {
     /// A panic is reported and counted in [`Stats::panics`](crate::Stats::panics), and has no other
     /// effect. The function must hold no handle and no timeout of the timer, or these are never
     /// dropped. It must not shut the timer down or wait for its end, which waits for this thread. A
-    /// later call of this method replaces the function. A [driven timer](Self::build_driven)
-    /// ignores it.
+    /// later call of this method replaces the function.
     ///
     /// # Examples
     ///
@@ -451,7 +445,7 @@ impl Builder {
     /// called exactly once for each call of [`on_thread_start`](Self::on_thread_start)'s function,
     /// unless the process ends first.
     ///
-    /// Panics, captured handles, later calls and driven timers: as for
+    /// Panics, captured handles and later calls: as for
     /// [`on_thread_start`](Self::on_thread_start), which also has an example.
     pub fn on_thread_stop(self, f: impl Fn() + Send + Sync + 'static) -> Self {
         Self { on_thread_stop: Some(Box::new(f)), ..self }
@@ -461,7 +455,7 @@ impl Builder {
     /// none.
     ///
     /// Typical wakers are an `eventfd`, `mio::Waker::wake`, `polling::Poller::notify`, and a
-    /// condition variable. A timer with a thread ignores the waker.
+    /// condition variable. Only for a [driven timer](Self::build_driven).
     ///
     /// # When it is called
     ///
@@ -548,128 +542,6 @@ impl Builder {
         let is_default = (&clock as &dyn Any).is::<MonotonicClock>();
         Self { clock: (!is_default).then(|| Box::new(clock) as Box<dyn Clock>), ..self }
     }
-
-    /// Builds the timer.
-    ///
-    /// The first timeout, or [`start`](HashedWheelTimer::start), starts its thread. On a platform
-    /// without threads, such as `wasm32`, that is an error each time; there a timer has to be
-    /// [driven](Self::build_driven).
-    ///
-    /// # The first timer of a process
-    ///
-    /// The first timer that uses the default clock measures the frequency of the processor's
-    /// counter. This blocks the calling thread for about a millisecond. On a busy machine, or under
-    /// a CPU quota, it takes up to 200 ms. Other threads that build a timer at this time wait for
-    /// it. A program that cannot wait later builds a timer when it starts.
-    ///
-    /// This holds for every function that builds a timer. If the timer cannot use the counter, it
-    /// does not measure it: for example on x86 Linux if the kernel's clock uses another source.
-    ///
-    /// # Errors
-    ///
-    /// A [`BuildError`] says which setting is wrong and which values are allowed.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::{BuildError, HashedWheelTimer};
-    ///
-    /// let result = HashedWheelTimer::builder().ticks_per_wheel(0).build();
-    /// assert!(matches!(result, Err(BuildError::ZeroTicksPerWheel)));
-    /// ```
-    pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
-        Self { waker: None, ..self }.build_shared(false).map(HashedWheelTimer::from_shared)
-    }
-
-    /// Builds a timer without a thread. Nothing happens except when the [`Driver`] is turned.
-    ///
-    /// With a [`clock`](Self::clock) such a timer needs neither time nor threads from the platform.
-    /// So it runs on every platform that has 64-bit atomics. The documentation of [`Driver`] has
-    /// examples.
-    ///
-    /// Without a clock, the first timer of a process [may block](Self::build) for up to 200 ms.
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use hashed_wheel::{HashedWheelTimer, ManualClock};
-    /// # use std::time::Duration;
-    /// let clock = ManualClock::new();
-    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
-    /// timer.new_timeout(|_| println!("5 s are over"), Duration::from_secs(5))?;
-    /// clock.advance(Duration::from_secs(5));
-    /// assert_eq!(driver.turn(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
-        let shared = self.build_shared(true)?;
-        // A driven timer has no thread to start.
-        shared.state.set_started();
-        let driver = Driver::new(Arc::clone(&shared));
-        Ok((HashedWheelTimer::from_shared(shared), driver))
-    }
-
-    fn build_shared(self, is_driven: bool) -> Result<Arc<Shared>, BuildError> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(1);
-
-        if self.tick.is_zero() {
-            return Err(BuildError::ZeroTick);
-        }
-        if self.ticks_per_wheel == 0 {
-            return Err(BuildError::ZeroTicksPerWheel);
-        }
-        if self.ticks_per_wheel > MAX_TICKS_PER_WHEEL {
-            return Err(BuildError::TooManyTicksPerWheel { max: MAX_TICKS_PER_WHEEL });
-        }
-        let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
-        // One round of the wheel must be a representable time, as in Netty, and shorter than the
-        // longest time that a timer can count.
-        let longest_tick = Duration::from_nanos((DEADLINE_RUNNING - 1) / ticks_per_wheel as u64);
-        if self.tick > longest_tick {
-            return Err(BuildError::TickTooLong { max: longest_tick });
-        }
-        if self.tick < SHORTEST_TICK {
-            report::tick_raised(self.tick, SHORTEST_TICK);
-        }
-        let thread_name = self
-            .thread_name
-            .unwrap_or_else(|| format!("hashed-wheel-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
-        if thread_name.contains('\0') {
-            return Err(BuildError::NulInThreadName);
-        }
-        if self.clock.is_none() && !HAS_CLOCK {
-            return Err(BuildError::NoClock);
-        }
-        let wheel = EitherWheel::try_new(self.hierarchical, ticks_per_wheel)
-            .map_err(|bytes| BuildError::NoMemory { bytes })?;
-        Ok(Shared::build(Settings {
-            tick: self.tick.max(SHORTEST_TICK),
-            wheel,
-            limit: self.max_pending_timeouts,
-            thread: ThreadSettings {
-                name: thread_name,
-                stack_size: self.thread_stack_size,
-                on_start: self.on_thread_start,
-                on_stop: self.on_thread_stop,
-            },
-            task_spans: self.task_spans,
-            is_driven,
-            detaches_on_drop: self.detach_on_drop,
-            executor: self.executor.map(|executor| self.rejection_policy.wrap(executor)),
-            max_tasks_per_turn: NonZeroUsize::new(self.max_tasks_per_turn),
-            #[cfg(feature = "tokio")]
-            is_turned_by_runtime: self.is_turned_by_runtime,
-            #[cfg(not(feature = "tokio"))]
-            is_turned_by_runtime: false,
-            slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
-            waker: self.waker,
-            clock: self.clock,
-        }))
-    }
 }
 
 /// Returns the same as [`HashedWheelTimer::builder`].
@@ -694,108 +566,5 @@ impl fmt::Debug for Builder {
             .field("rejection_policy", &self.rejection_policy)
             .field("detach_on_drop", &self.detach_on_drop)
             .finish_non_exhaustive()
-    }
-}
-
-impl HashedWheelTimer {
-    /// Builds a timer with the given tick and number of slots. Netty's constructor.
-    ///
-    /// All other settings have their [defaults](Self::builder).
-    ///
-    /// A shorter tick fires timeouts closer to their deadlines, and wakes the worker more often
-    /// while there is traffic. Ticks from 1 µs are honoured; a shorter one becomes 1 µs. More slots
-    /// mean fewer rounds. `ticks_per_wheel` is rounded up to a power of two.
-    ///
-    /// The first timer of a process [may block](Builder::build) this call for up to 200 ms.
-    ///
-    /// # Panics
-    ///
-    /// If [`Builder::build`] returns an error:
-    ///
-    /// - `tick` is zero, or so long that one round of the wheel takes more than 146 years.
-    /// - `ticks_per_wheel` is zero, or more than [2^30](crate::wheel::MAX_TICKS_PER_WHEEL).
-    /// - The platform has [no clock](crate::BuildError::NoClock).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    /// use std::time::Duration;
-    ///
-    /// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-    /// timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
-    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
-    /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
-        match Self::builder().tick(tick).ticks_per_wheel(ticks_per_wheel).build() {
-            Ok(timer) => timer,
-            Err(error) => panic!("cannot build this timer: {error}"),
-        }
-    }
-
-    /// Returns a builder with Netty's defaults: a tick of 100 ms, 512 slots, no limit.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    ///
-    /// let timer = HashedWheelTimer::builder().max_pending_timeouts(100_000).build()?;
-    /// # Ok::<(), hashed_wheel::BuildError>(())
-    /// ```
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
-    /// Returns the timer of the process. The first call builds it, and [may block](Builder::build)
-    /// for up to 200 ms.
-    ///
-    /// It has the [defaults](Self::default) and a thread named `hashed-wheel`. It is never dropped.
-    ///
-    /// # When to use it
-    ///
-    /// Use it in an application that needs timeouts and no settings. All users share one worker, so
-    /// every task has to be short.
-    ///
-    /// [`stop`](Self::stop) stops it permanently and for every user in the process: each later
-    /// `new_timeout`, in any part of the program, is an error. If no caller stops it, its thread
-    /// ends with the process. What is pending then neither runs nor is dropped.
-    ///
-    /// A library that has to end what it began should not use it. Neither should code that needs
-    /// another tick, a limit, an executor, or a clock for tests. Such code should accept a
-    /// `HashedWheelTimer` from its caller, who may pass `HashedWheelTimer::global().clone()`.
-    ///
-    /// # Panics
-    ///
-    /// If the platform has no clock: `wasm32-unknown-unknown`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::HashedWheelTimer;
-    /// use std::time::Duration;
-    ///
-    /// let late = HashedWheelTimer::global().new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
-    /// // … the work …
-    /// late.cancel();
-    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
-    /// ```
-    #[must_use]
-    pub fn global() -> &'static Self {
-        static GLOBAL: OnceLock<HashedWheelTimer> = OnceLock::new();
-
-        GLOBAL.get_or_init(|| {
-            let named = Self::builder().thread_name("hashed-wheel");
-            named.build().expect("the defaults can be built")
-        })
-    }
-}
-
-/// Builds a timer with Netty's defaults: a tick of 100 ms, 512 slots.
-impl Default for HashedWheelTimer {
-    fn default() -> Self {
-        Self::builder().build().expect("the defaults can be built")
     }
 }

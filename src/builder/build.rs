@@ -1,0 +1,290 @@
+//! The check of the settings, and the timer.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::Builder;
+#[cfg(doc)]
+use crate::clock::Clock;
+use crate::driver::Driver;
+use crate::engine::{Settings, Shared, ThreadSettings};
+use crate::error::BuildError;
+use crate::platform::HAS_CLOCK;
+use crate::report;
+use crate::sync::unmodelled::{AtomicUsize, OnceLock};
+use crate::sync::{Arc, Ordering};
+use crate::ticks::{self, DEADLINE_NEVER, DEADLINE_RUNNING};
+use crate::timer::HashedWheelTimer;
+use crate::wheel::{EitherWheel, MAX_TICKS_PER_WHEEL};
+
+/// The shortest tick; a shorter one becomes this.
+const SHORTEST_TICK: Duration = Duration::from_micros(1);
+
+/// Who turns a timer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Threaded,
+    Driven,
+    OnRuntime,
+}
+
+impl Kind {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Threaded => "a timer with a thread",
+            Self::Driven => "a driven timer",
+            Self::OnRuntime => "a timer on a runtime",
+        }
+    }
+}
+
+impl Builder {
+    /// Builds the timer.
+    ///
+    /// The first timeout, or [`start`](HashedWheelTimer::start), starts its thread. On a platform
+    /// without threads, such as `wasm32`, that is an error each time; there a timer has to be
+    /// [driven](Self::build_driven).
+    ///
+    /// # The first timer of a process
+    ///
+    /// The first timer that uses the default clock measures the frequency of the processor's
+    /// counter. This blocks the calling thread for about a millisecond. On a busy machine, or under
+    /// a CPU quota, it takes up to 200 ms. Other threads that build a timer at this time wait for
+    /// it. A program that cannot wait later builds a timer when it starts.
+    ///
+    /// This holds for every function that builds a timer. If the timer cannot use the counter, it
+    /// does not measure it: for example on x86 Linux if the kernel's clock uses another source.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] says which setting is wrong and which values are allowed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::{BuildError, HashedWheelTimer};
+    ///
+    /// let result = HashedWheelTimer::builder().ticks_per_wheel(0).build();
+    /// assert!(matches!(result, Err(BuildError::ZeroTicksPerWheel)));
+    /// ```
+    pub fn build(self) -> Result<HashedWheelTimer, BuildError> {
+        self.build_shared(Kind::Threaded).map(HashedWheelTimer::from_shared)
+    }
+
+    /// Builds a timer without a thread. Nothing happens except when the [`Driver`] is turned.
+    ///
+    /// With a [`clock`](Self::clock) such a timer needs neither time nor threads from the platform.
+    /// So it runs on every platform that has 64-bit atomics. The documentation of [`Driver`] has
+    /// examples.
+    ///
+    /// Without a clock, the first timer of a process [may block](Self::build) for up to 200 ms.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use hashed_wheel::{HashedWheelTimer, ManualClock};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+    /// timer.new_timeout(|_| println!("5 s are over"), Duration::from_secs(5))?;
+    /// clock.advance(Duration::from_secs(5));
+    /// assert_eq!(driver.turn(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn build_driven(self) -> Result<(HashedWheelTimer, Driver), BuildError> {
+        self.build_driven_as(Kind::Driven)
+    }
+
+    pub(crate) fn build_driven_as(self, kind: Kind) -> Result<(HashedWheelTimer, Driver), BuildError> {
+        let shared = self.build_shared(kind)?;
+        // A driven timer has no thread to start.
+        shared.state.set_started();
+        let driver = Driver::new(Arc::clone(&shared));
+        Ok((HashedWheelTimer::from_shared(shared), driver))
+    }
+
+    /// Returns the name of a setting that such a timer cannot use, if there is one.
+    fn unused_option(&self, kind: Kind) -> Option<&'static str> {
+        let is_driven = kind != Kind::Threaded;
+        let options = [
+            ("thread_stack_size", is_driven && self.thread_stack_size.is_some()),
+            ("on_thread_start", is_driven && self.on_thread_start.is_some()),
+            ("on_thread_stop", is_driven && self.on_thread_stop.is_some()),
+            ("max_tasks_per_turn", kind == Kind::Driven && self.max_tasks_per_turn.is_some()),
+            ("waker", kind == Kind::Threaded && self.waker.is_some()),
+        ];
+        options.into_iter().find(|(_, is_unused)| *is_unused).map(|(option, _)| option)
+    }
+
+    fn build_shared(self, kind: Kind) -> Result<Arc<Shared>, BuildError> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(1);
+
+        if let Some(option) = self.unused_option(kind) {
+            return Err(BuildError::UnusedOption { option, timer: kind.text() });
+        }
+        let limits = [
+            ("max_pending_timeouts", self.max_pending_timeouts),
+            ("max_tasks_per_turn", self.max_tasks_per_turn),
+        ];
+        if let Some((option, _)) = limits.into_iter().find(|(_, limit)| *limit == Some(0)) {
+            return Err(BuildError::ZeroLimit { option });
+        }
+        if self.tick.is_zero() {
+            return Err(BuildError::ZeroTick);
+        }
+        if self.ticks_per_wheel == 0 {
+            return Err(BuildError::ZeroTicksPerWheel);
+        }
+        if self.ticks_per_wheel > MAX_TICKS_PER_WHEEL {
+            return Err(BuildError::TooManyTicksPerWheel { max: MAX_TICKS_PER_WHEEL });
+        }
+        let ticks_per_wheel = self.ticks_per_wheel.next_power_of_two();
+        // One round of the wheel must be a representable time, as in Netty, and shorter than the
+        // longest time that a timer can count.
+        let longest_tick = Duration::from_nanos((DEADLINE_RUNNING - 1) / ticks_per_wheel as u64);
+        if self.tick > longest_tick {
+            return Err(BuildError::TickTooLong { max: longest_tick });
+        }
+        if self.tick < SHORTEST_TICK {
+            report::tick_raised(self.tick, SHORTEST_TICK);
+        }
+        let thread_name = self
+            .thread_name
+            .unwrap_or_else(|| format!("hashed-wheel-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        if thread_name.contains('\0') {
+            return Err(BuildError::NulInThreadName);
+        }
+        if self.clock.is_none() && !HAS_CLOCK {
+            return Err(BuildError::NoClock);
+        }
+        let wheel = EitherWheel::try_new(self.hierarchical, ticks_per_wheel)
+            .map_err(|bytes| BuildError::NoMemory { bytes })?;
+        Ok(Shared::build(Settings {
+            tick: self.tick.max(SHORTEST_TICK),
+            wheel,
+            limit: self.max_pending_timeouts.and_then(NonZeroUsize::new),
+            thread: ThreadSettings {
+                name: thread_name,
+                stack_size: self.thread_stack_size,
+                on_start: self.on_thread_start,
+                on_stop: self.on_thread_stop,
+            },
+            task_spans: self.task_spans,
+            is_driven: kind != Kind::Threaded,
+            detaches_on_drop: self.detach_on_drop,
+            executor: self.executor.map(|executor| self.rejection_policy.wrap(executor)),
+            max_tasks_per_turn: self.max_tasks_per_turn.and_then(NonZeroUsize::new),
+            is_turned_by_runtime: kind == Kind::OnRuntime,
+            slow_task_threshold: self.slow_task_threshold.map_or(DEADLINE_NEVER, ticks::nanos),
+            waker: self.waker,
+            clock: self.clock,
+        }))
+    }
+}
+
+impl HashedWheelTimer {
+    /// Builds a timer with the given tick and number of slots. Netty's constructor.
+    ///
+    /// All other settings have their [defaults](Self::builder).
+    ///
+    /// A shorter tick fires timeouts closer to their deadlines, and wakes the worker more often
+    /// while there is traffic. Ticks from 1 µs are honoured; a shorter one becomes 1 µs. More slots
+    /// mean fewer rounds. `ticks_per_wheel` is rounded up to a power of two.
+    ///
+    /// The first timer of a process [may block](Builder::build) this call for up to 200 ms.
+    ///
+    /// # Panics
+    ///
+    /// If [`Builder::build`] returns an error:
+    ///
+    /// - `tick` is zero, or so long that one round of the wheel takes more than 146 years.
+    /// - `ticks_per_wheel` is zero, or more than [2^30](crate::wheel::MAX_TICKS_PER_WHEEL).
+    /// - The platform has [no clock](crate::BuildError::NoClock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    ///
+    /// let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
+    /// timer.new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(tick: Duration, ticks_per_wheel: usize) -> Self {
+        match Self::builder().tick(tick).ticks_per_wheel(ticks_per_wheel).build() {
+            Ok(timer) => timer,
+            Err(error) => panic!("cannot build this timer: {error}"),
+        }
+    }
+
+    /// Returns a builder with Netty's defaults: a tick of 100 ms, 512 slots, no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    ///
+    /// let timer = HashedWheelTimer::builder().max_pending_timeouts(Some(100_000)).build()?;
+    /// # Ok::<(), hashed_wheel::BuildError>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Returns the timer of the process. The first call builds it, and [may block](Builder::build)
+    /// for up to 200 ms.
+    ///
+    /// It has the [defaults](Self::default) and a thread named `hashed-wheel`. It is never dropped.
+    ///
+    /// # When to use it
+    ///
+    /// Use it in an application that needs timeouts and no settings. All users share one worker, so
+    /// every task has to be short.
+    ///
+    /// [`stop`](Self::stop) stops it permanently and for every user in the process: each later
+    /// `new_timeout`, in any part of the program, is an error. If no caller stops it, its thread
+    /// ends with the process. What is pending then neither runs nor is dropped.
+    ///
+    /// A library that has to end what it began should not use it. Neither should code that needs
+    /// another tick, a limit, an executor, or a clock for tests. Such code should accept a
+    /// `HashedWheelTimer` from its caller, who may pass `HashedWheelTimer::global().clone()`.
+    ///
+    /// # Panics
+    ///
+    /// If the platform has no clock: `wasm32-unknown-unknown`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use hashed_wheel::HashedWheelTimer;
+    /// use std::time::Duration;
+    ///
+    /// let late = HashedWheelTimer::global().new_timeout(|_| println!("too slow"), Duration::from_secs(5))?;
+    /// // … the work …
+    /// late.cancel();
+    /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+    /// ```
+    #[must_use]
+    pub fn global() -> &'static Self {
+        static GLOBAL: OnceLock<HashedWheelTimer> = OnceLock::new();
+
+        GLOBAL.get_or_init(|| {
+            let named = Self::builder().thread_name("hashed-wheel");
+            named.build().expect("the defaults can be built")
+        })
+    }
+}
+
+/// Builds a timer with Netty's defaults: a tick of 100 ms, 512 slots.
+impl Default for HashedWheelTimer {
+    fn default() -> Self {
+        Self::builder().build().expect("the defaults can be built")
+    }
+}
