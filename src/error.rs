@@ -116,7 +116,7 @@ impl From<BuildError> for io::Error {
 ///     Err(error) => eprintln!("{error}"),
 /// }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NewTimeoutError {
     /// The timer [is stopped](crate::HashedWheelTimer::is_stopped), or a
@@ -150,7 +150,7 @@ impl fmt::Display for NewTimeoutError {
                 write!(f, "too many timeouts are pending: {limit}, which is the limit")
             }
             Self::Spawn { .. } => {
-                write!(f, "the worker thread could not be started: {}", io::Error::from(*self))
+                write!(f, "the worker thread could not be started: {}", io::Error::from(self.clone()))
             }
             Self::ZeroPeriod => {
                 f.write_str("period is zero, but must be positive; a task runs at most once per tick")

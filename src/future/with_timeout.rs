@@ -98,7 +98,7 @@ impl<F: Future> Future for WithTimeout<F> {
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimeoutError {
     /// The delay was over before the future was ready.
     Elapsed,

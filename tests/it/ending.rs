@@ -700,7 +700,7 @@ fn errors_name_their_reason_and_convert_into_io_errors() {
     assert_eq!(rejected.to_string(), "the timer is stopped");
     let kind = ErrorKind::WouldBlock;
     for (error, kind, text) in [
-        (rejected.error, ErrorKind::NotConnected, "the timer is stopped"),
+        (rejected.error.clone(), ErrorKind::NotConnected, "the timer is stopped"),
         (
             NewTimeoutError::TooManyPending { limit: 7 },
             ErrorKind::QuotaExceeded,
@@ -712,10 +712,10 @@ fn errors_name_their_reason_and_convert_into_io_errors() {
         assert!(error.to_string().starts_with(text), "{error}");
         // What is printed is not the source too.
         assert!(std::error::Error::source(&error).is_none());
-        assert_eq!(Error::from(error).kind(), kind);
+        assert_eq!(Error::from(error.clone()).kind(), kind);
         #[cfg(feature = "async")]
         {
-            let timeout = hashed_wheel::TimeoutError::from(error);
+            let timeout = hashed_wheel::TimeoutError::from(error.clone());
             assert!(timeout.to_string().ends_with(&error.to_string()), "{timeout}");
             assert_eq!(Error::from(timeout).kind(), kind);
         }

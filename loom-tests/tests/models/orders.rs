@@ -282,8 +282,8 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
         "node/word.rs enter_wheel acquire",
         "`expire` acquires what `reset` released: `enter_wheel` carries it on",
     ),
-    ("timer.rs from_timeout acquire", "it counts one more handle, as the clone of an `Arc` does"),
-    ("timer.rs from_timeout release", "it counts one more handle, as the clone of an `Arc` does"),
+    ("timer.rs unless_ended acquire", "it counts one more handle, as the clone of an `Arc` does"),
+    ("timer.rs unless_ended release", "it counts one more handle, as the clone of an `Arc` does"),
 ];
 
 /// Some model fails without each order in the library's source, one side of it at a time; or the
