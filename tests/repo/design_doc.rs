@@ -14,7 +14,7 @@ const FOLDERS: [&str; 15] = [
     "crates/util/src",
     "crates/util/src/delay_queue",
     "crates/util/src/expiring_map",
-    "crates/util/tests",
+    "crates/util/tests/it",
     "src",
     "src/engine",
     "src/future",
@@ -172,8 +172,8 @@ fn files_in_the_contribution_guide_exist() {
     assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
 }
 
-/// `peers::function` is a test in the file `peers.rs` of `tests/it` or of `crates/util/tests`, in
-/// the file itself or in a module of it.
+/// `peers::function` is a test in the file `peers.rs` of `tests/it` or of `crates/util/tests/it`,
+/// in the file itself or in a module of it.
 #[test]
 fn tests_that_show_a_difference_exist() {
     let page = read(&root().join("docs/ported-tests.md"));
@@ -184,7 +184,7 @@ fn tests_that_show_a_difference_exist() {
     assert!(named.len() > 15, "too few tests were found: {named:?}");
     let is_test = |(file, function): &(&str, &str)| {
         let paths =
-            ["tests/it", "crates/util/tests"].map(|folder| root().join(folder).join(format!("{file}.rs")));
+            ["tests/it", "crates/util/tests/it"].map(|folder| root().join(folder).join(format!("{file}.rs")));
         paths.iter().any(|path| path.exists() && read(path).contains(&format!("fn {function}(")))
     };
     let gone: Vec<_> = named.into_iter().filter(|test| !is_test(test)).collect();

@@ -41,8 +41,8 @@ pin_project! {
     ///
     /// - [`TimedOut`](io::ErrorKind::TimedOut): nothing was read or written for the time. The inner
     ///   error is [`TimeoutError::Elapsed`].
-    /// - [`Other`](io::ErrorKind::Other) with [`TimeoutError::Timer`]: an operation has to wait,
-    ///   and the timer is stopped or rejects the timeout.
+    /// - What a [`NewTimeoutError`](hashed_wheel::NewTimeoutError) converts into: an operation has
+    ///   to wait, and the timer is stopped or rejects the timeout.
     /// - Errors of the inner connection are returned as they are.
     ///
     /// # Examples

@@ -1,8 +1,7 @@
 //! The timeout layer for tower, on the manual clock.
 #![cfg(feature = "tower")]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::future::{Ready, pending, ready};
 use std::pin::{Pin, pin};

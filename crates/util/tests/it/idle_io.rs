@@ -1,8 +1,7 @@
 //! `IdleIo` on the manual clock, over pipes of tokio; and once over a socket.
 #![cfg(feature = "tokio")]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -282,7 +281,7 @@ fn stopped_timer_is_an_error_of_what_has_to_wait() {
     assert!(task.read(&mut io).is_pending());
     t.timer.stop();
     let Poll::Ready(Err(error)) = task.read(&mut io) else { panic!("no error") };
-    assert_eq!(error.kind(), ErrorKind::Other);
+    assert_eq!(error.kind(), ErrorKind::NotConnected);
     assert_ready(task.write(&mut far, b"a"), 1);
     assert_ready(task.read(&mut io), b"a".to_vec());
     assert!(task.read(&mut io).is_ready());

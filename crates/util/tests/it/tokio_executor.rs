@@ -1,8 +1,7 @@
 //! Tasks on a tokio runtime, which may be dropped before them.
 #![cfg(feature = "tokio")]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

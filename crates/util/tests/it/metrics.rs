@@ -2,8 +2,7 @@
 
 #![cfg(feature = "metrics")]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,7 @@
 //! Entries whose values are tasks: each successful insertion has one end and leaves nothing behind.
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
-mod support;
+use crate::common;
+use crate::support;
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};

@@ -1,8 +1,7 @@
 //! A map whose entries expire: each value comes out once.
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
-mod support;
+use crate::common;
+use crate::support;
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};

@@ -1,8 +1,7 @@
 //! The timer of a map or a queue: how it takes their deadlines, what it shows of their timeouts,
 //! and how it ends them.
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::cell::RefCell;
 use std::error::Error;

@@ -7,8 +7,7 @@
 // Miri would take hours.
 #![cfg(not(miri))]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -1,8 +1,7 @@
 //! The listener of a map, which is told of each entry that leaves it; the default time to live; and
 //! lookups by another type.
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};

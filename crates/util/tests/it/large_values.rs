@@ -4,9 +4,8 @@
 
 #![cfg(not(miri))]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
-mod support;
+use crate::common;
+use crate::support;
 
 use std::hint::black_box;
 use std::sync::Mutex;

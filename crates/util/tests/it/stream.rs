@@ -1,8 +1,7 @@
 //! Streams of intervals.
 #![cfg(feature = "stream")]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::pin::Pin;
 use std::sync::Arc;

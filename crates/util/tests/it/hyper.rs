@@ -1,8 +1,7 @@
 //! hyper's view of a timer.
 #![cfg(feature = "hyper")]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::pin::Pin;
 use std::sync::Arc;

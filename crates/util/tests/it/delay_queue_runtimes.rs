@@ -1,8 +1,7 @@
 //! A queue whose consumers are tasks of tokio, with one thread and with several, and of smol. These
 //! tests use real time, so lower bounds are strict and upper bounds generous.
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 // Miri: rayon's own dependencies make pointers of integers.
 #![cfg(all(feature = "rayon", not(miri)))]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Once};

@@ -2,8 +2,7 @@
 //! never sleep.
 #![cfg(feature = "client")]
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::cell::RefCell;
 use std::error::Error;

@@ -4,8 +4,7 @@
 //! `java.util.concurrent.DelayQueue`, under their names. `tests/peers.rs` has others of them, and
 //! `docs/ported-tests.md` says what is different.
 
-#[path = "../../../tests/it/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::pin::pin;

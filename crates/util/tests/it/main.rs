@@ -1,0 +1,23 @@
+//! The tests of the crate. (`fuzz.rs` replays the corpora of `tests/fuzz`.)
+
+#[path = "../../../../tests/it/common/mod.rs"]
+mod common;
+mod support;
+
+mod client;
+mod delay_queue;
+mod delay_queue_runtimes;
+mod expiring_map;
+mod expiring_map_ends;
+mod expiring_map_tasks;
+mod hyper;
+mod idle_io;
+mod large_values;
+mod metrics;
+mod peers;
+mod public_api;
+mod rayon_executor;
+mod stream;
+mod timer;
+mod tokio_executor;
+mod tower;
