@@ -30,6 +30,7 @@ use crate::engine::Timeout;
 /// ```
 ///
 /// [`Periodic`]: crate::Periodic
+#[doc(alias("Cancellable"))]
 pub trait Cancel {
     /// Cancels it, if it has not ended: [`Timeout::cancel`], [`Periodic::cancel`]. Returns true for
     /// exactly one caller.
@@ -92,6 +93,7 @@ impl<T: Cancel + ?Sized> Cancel for Box<T> {
 ///
 /// [`Periodic::cancel_on_drop`]: crate::Periodic::cancel_on_drop
 #[must_use = "dropping this guard cancels"]
+#[doc(alias("DropGuard", "ScopeGuard"))]
 pub struct CancelOnDrop<T: Cancel = Timeout> {
     /// `None` while [`disarm`](Self::disarm) takes it.
     handle: Option<T>,

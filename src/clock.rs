@@ -543,6 +543,7 @@ fn is_valid(valid_until: u64, counted: u64) -> bool {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("MockClock", "FakeClock", "MockTicker"))]
 pub struct ManualClock {
     nanos: Arc<AtomicU64>,
     /// The `Instant` of time zero: [`FROM_MACHINE_TO_MANUAL`] after the clock was made. `None` on a

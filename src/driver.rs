@@ -41,6 +41,7 @@ use crate::sync::Arc;
 /// A task of a tokio runtime can turn the timer. With the feature `tokio`,
 /// `Builder::build_on_tokio` builds the timer and spawns that task; it replaces the driver and its
 /// waker.
+#[doc(alias("EventLoop"))]
 pub struct Driver {
     shared: Arc<Shared>,
 }
@@ -82,6 +83,7 @@ impl Driver {
     /// assert_eq!(driver.turn(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("poll", "advance", "tick"))]
     pub fn turn(&mut self) -> usize {
         self.set_awake();
         self.shared.turn()

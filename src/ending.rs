@@ -65,6 +65,7 @@ impl HashedWheelTimer {
     /// assert!(timer.stop().is_empty());
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("close", "shutdownNow"))]
     pub fn stop(&self) -> Vec<Timeout> {
         if self.would_wait_for_itself("stop") { Vec::new() } else { self.shared.stop() }
     }
@@ -136,6 +137,7 @@ impl HashedWheelTimer {
     /// assert!(answer.is_expired());
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("awaitTermination", "graceful"))]
     pub fn shutdown(&self, grace: Duration) -> Vec<Timeout> {
         if self.would_wait_for_itself("shutdown") { Vec::new() } else { self.shared.shutdown(grace) }
     }
@@ -177,6 +179,7 @@ impl HashedWheelTimer {
     ///     println!("{} timeouts were cancelled", left.len());
     /// }
     /// ```
+    #[doc(alias("shutdown_background", "shutdown_timeout", "stop_async"))]
     pub fn begin_stop(&self) -> Ending {
         self.shared.close();
         Ending::begin(&self.shared, None)
@@ -199,6 +202,7 @@ impl HashedWheelTimer {
     ///     eprintln!("a task does not end: {:?}", ending.running_task());
     /// }
     /// ```
+    #[doc(alias("shutdown_timeout", "awaitTermination"))]
     pub fn begin_shutdown(&self, grace: Duration) -> Ending {
         let grace = self.shared.begin_shutdown(grace);
         Ending::begin(&self.shared, Some(grace))

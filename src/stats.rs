@@ -309,6 +309,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
+    #[doc(alias("pendingTimeouts"))]
     pub fn pending_timeouts(&self) -> usize {
         self.shared.pending() as usize
     }
@@ -414,6 +415,7 @@ impl HashedWheelTimer {
     /// assert_eq!(first[1].deadline, timer.now() + Duration::from_secs(30));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("pending", "getQueue"))]
     pub fn next_timeouts(&self, limit: usize) -> Result<Vec<PendingTimeout>, Unavailable> {
         self.shared.next_timeouts(limit)
     }

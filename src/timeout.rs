@@ -84,6 +84,7 @@ impl Timeout {
     /// assert_eq!(timer.pending_timeouts(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("clearTimeout", "Stop", "abort"))]
     pub fn cancel(&self) -> bool {
         self.handle.timer().cancel(self)
     }
@@ -136,6 +137,7 @@ impl Timeout {
     /// assert_eq!(Arc::strong_count(&buffer), 1);
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("timer_delete_sync", "del_timer_sync"))]
     pub fn cancel_and_wait(&self) -> bool {
         let is_cancelled = self.cancel();
         self.handle.timer().wait_for_run(self);
@@ -157,6 +159,7 @@ impl Timeout {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
+    #[doc(alias("isCancelled"))]
     pub fn is_cancelled(&self) -> bool {
         self.handle.end() == Some(End::Cancelled)
     }
@@ -178,6 +181,7 @@ impl Timeout {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
+    #[doc(alias("isExpired"))]
     pub fn is_expired(&self) -> bool {
         self.handle.end() == Some(End::Expired)
     }
@@ -215,9 +219,13 @@ impl Timeout {
     /// let timer = HashedWheelTimer::default();
     /// let idle = timer.new_timeout(|_| println!("closed: idle"), Duration::from_secs(60))?;
     /// // For each packet:
-    /// idle.reset(Duration::from_secs(60));
+    /// if !idle.reset(Duration::from_secs(60)) {
+    ///     println!("too late: the connection is being closed");
+    /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("reschedule", "touch", "rearm", "mod_timer", "refresh"))]
+    #[must_use = "false: the timeout has ended, and was not re-armed"]
     pub fn reset(&self, delay: Duration) -> bool {
         self.handle.timer().reset(self, delay)
     }
@@ -241,6 +249,8 @@ impl Timeout {
     /// assert_eq!(late.deadline(), begin + Duration::from_secs(60));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("reschedule", "rearm"))]
+    #[must_use = "false: the timeout has ended, and was not re-armed"]
     pub fn reset_at(&self, deadline: Instant) -> bool {
         let timer = self.handle.timer();
         timer.reset_to(self, timer.time.at_or_now(deadline))
@@ -292,6 +302,7 @@ impl Timeout {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[must_use]
+    #[doc(alias("getDelay"))]
     pub fn remaining(&self) -> Duration {
         match self.handle.deadline() {
             DEADLINE_RUNNING => Duration::ZERO,

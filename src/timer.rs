@@ -70,6 +70,7 @@ use crate::ticks;
 /// assert_eq!(wait.recv()?, "ring");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias("Timer", "TimerWheel", "TimingWheel"))]
 pub struct HashedWheelTimer {
     pub(crate) shared: Arc<Shared>,
     /// Whether `SharedFields::handles` counts this handle. False if [`Timeout::timer`] made it
@@ -119,6 +120,7 @@ impl HashedWheelTimer {
     /// timer.start()?; // reports a missing thread here, and not at the first timeout
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("start_thread"))]
     pub fn start(&self) -> Result<(), NewTimeoutError> {
         self.shared.start()
     }
@@ -170,6 +172,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[inline]
+    #[doc(alias("newTimeout", "setTimeout", "AfterFunc", "schedule", "set_timeout"))]
     pub fn new_timeout<F>(&self, task: F, delay: Duration) -> Result<Timeout, NewTimeoutError>
     where
         F: FnOnce(&Timeout) + Send + 'static,
@@ -210,6 +213,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[inline]
+    #[doc(alias("newTimeout", "TimerTask", "schedule"))]
     pub fn new_timeout_task<T: TimerTask>(
         &self,
         task: T,
@@ -251,6 +255,7 @@ impl HashedWheelTimer {
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
     #[inline]
+    #[doc(alias("runAt"))]
     pub fn new_timeout_at<F>(&self, task: F, deadline: Instant) -> Result<Timeout, NewTimeoutError>
     where
         F: FnOnce(&Timeout) + Send + 'static,
@@ -496,6 +501,7 @@ impl HashedWheelTimer {
     /// assert_eq!(HashedWheelTimer::default().tick_duration(), Duration::from_millis(100));
     /// ```
     #[must_use]
+    #[doc(alias("tickDuration"))]
     pub fn tick_duration(&self) -> Duration {
         self.shared.ticks.duration()
     }
@@ -514,6 +520,7 @@ impl HashedWheelTimer {
     /// assert_eq!(timer.ticks_per_wheel(), 1_024);
     /// ```
     #[must_use]
+    #[doc(alias("ticksPerWheel", "wheelSize"))]
     pub fn ticks_per_wheel(&self) -> usize {
         self.shared.ticks_per_wheel
     }

@@ -162,7 +162,7 @@ fn cancel(n: usize) {
 fn reset_later(n: usize) {
     let prepared = Driven::with_timeouts(&delays()[..BATCH]);
     repeat(n, prepared, |(driven, timeouts), i| {
-        timeouts[i % BATCH].reset(Duration::new(90, i as u32));
+        _ = timeouts[i % BATCH].reset(Duration::new(90, i as u32));
         if is_last_in_group(BATCH, i) {
             driven.turn();
         }
@@ -174,7 +174,7 @@ fn reset_earlier(n: usize) {
     let prepared = Driven::with_timeouts(&[Duration::from_secs(90); BATCH]);
     let delays: Vec<_> = (0..MAX_OPERATIONS as u64).map(|i| Duration::from_millis(80_000 - i)).collect();
     repeat(n, prepared, |(driven, timeouts), i| {
-        timeouts[i % BATCH].reset(delays[i]);
+        _ = timeouts[i % BATCH].reset(delays[i]);
         if is_last_in_group(BATCH, i) {
             driven.turn();
         }

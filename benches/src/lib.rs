@@ -61,7 +61,7 @@ impl Timer for HashedWheelTimer {
     }
 
     fn reset(&self, timeout: &Timeout, delay: Duration) {
-        timeout.reset(delay);
+        _ = timeout.reset(delay);
     }
 
     fn wait_until_inserted(&self) {

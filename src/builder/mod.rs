@@ -97,6 +97,7 @@ impl Builder {
     /// assert_eq!(timer.tick_duration(), Duration::from_millis(5));
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
+    #[doc(alias("tickDuration", "resolution"))]
     pub fn tick(self, tick: Duration) -> Self {
         Self { tick, ..self }
     }
@@ -114,6 +115,7 @@ impl Builder {
     /// assert_eq!(timer.ticks_per_wheel(), 1_024);
     /// # Ok::<(), hashed_wheel::BuildError>(())
     /// ```
+    #[doc(alias("ticksPerWheel", "wheelSize"))]
     pub fn ticks_per_wheel(self, n: usize) -> Self {
         Self { ticks_per_wheel: n, ..self }
     }
@@ -169,6 +171,7 @@ impl Builder {
     /// assert!(timer.new_timeout(|_| (), Duration::from_secs(5)).is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("maxPendingTimeouts", "limit", "capacity"))]
     pub fn max_pending_timeouts(self, limit: Option<usize>) -> Self {
         Self { max_pending_timeouts: limit, ..self }
     }
@@ -192,6 +195,7 @@ impl Builder {
     /// timer.new_timeout(|_| println!("may block"), Duration::from_secs(1))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("taskExecutor"))]
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
         let execute = move |task| executor.execute(ExpiredTask::new(task));
         Self { executor: Some(Box::new(execute)), ..self }
@@ -375,6 +379,7 @@ impl Builder {
     /// assert_eq!(names.recv()?.as_deref(), Some("timeouts"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("threadFactory"))]
     pub fn thread_name(self, name: impl Into<String>) -> Self {
         Self { thread_name: Some(name.into()), ..self }
     }
@@ -433,6 +438,7 @@ impl Builder {
     /// timer.stop(); // returns after the thread has printed its line
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("threadFactory"))]
     pub fn on_thread_start(self, f: impl Fn() + Send + Sync + 'static) -> Self {
         Self { on_thread_start: Some(Box::new(f)), ..self }
     }
@@ -537,6 +543,7 @@ impl Builder {
     /// assert_eq!(driver.turn(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("Ticker"))]
     pub fn clock(self, clock: impl Clock) -> Self {
         // `None` is the machine's clock too, and costs less to read.
         let is_default = (&clock as &dyn Any).is::<MonotonicClock>();

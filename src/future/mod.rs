@@ -47,6 +47,7 @@ impl HashedWheelTimer {
     ///     Ok(())
     /// }
     /// ```
+    #[doc(alias("delay", "delay_for"))]
     pub fn sleep(&self, delay: Duration) -> Sleep {
         Sleep::new(&self.shared, delay)
     }
@@ -95,6 +96,7 @@ impl HashedWheelTimer {
     ///     timer.timeout(Duration::from_secs(5), request()).await
     /// }
     /// ```
+    #[doc(alias("with_timeout", "WithTimeout"))]
     pub fn timeout<F: Future>(&self, delay: Duration, future: F) -> WithTimeout<F> {
         WithTimeout::new(future, self.sleep(delay))
     }
@@ -146,6 +148,7 @@ impl HashedWheelTimer {
     ///     }
     /// }
     /// ```
+    #[doc(alias("setInterval", "NewTicker"))]
     pub fn interval(&self, period: Duration) -> Interval {
         self.interval_on(Schedule::at_fixed_rate(period).initial_delay(Duration::ZERO))
     }

@@ -72,6 +72,7 @@ pub use schedule::{MissedTick, Schedule};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("ScheduledFuture", "Ticker"))]
 pub struct Periodic {
     timeout: Timeout,
     progress: Arc<Progress>,
@@ -109,6 +110,7 @@ impl Periodic {
     /// assert!(sweep.is_cancelled());
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("clearInterval"))]
     pub fn cancel(&self) -> bool {
         self.timeout.cancel()
     }
@@ -311,6 +313,7 @@ impl HashedWheelTimer {
     /// heartbeat.cancel();
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("scheduleAtFixedRate", "setInterval"))]
     pub fn schedule_at_fixed_rate<F>(
         &self,
         task: F,
@@ -348,6 +351,7 @@ impl HashedWheelTimer {
     /// assert_eq!(timer.pending_timeouts(), 1);
     /// # Ok::<(), hashed_wheel::NewTimeoutError>(())
     /// ```
+    #[doc(alias("scheduleWithFixedDelay"))]
     pub fn schedule_with_fixed_delay<F>(
         &self,
         task: F,
@@ -420,6 +424,7 @@ impl HashedWheelTimer {
     /// # assert!(retry.is_finished() && !retry.is_cancelled());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias("setInterval", "every", "NewTicker"))]
     pub fn schedule_periodic<F, R>(&self, schedule: Schedule, task: F) -> Result<Periodic, NewTimeoutError>
     where
         F: FnMut(&PeriodicRun<'_>) -> R + Send + 'static,

@@ -300,7 +300,7 @@ fn a_late_turn_fires_a_reset_timeout_in_the_order_of_the_ticks() {
     t.timer.new_timeout(log.task(9), TICK * 9).unwrap();
     let moved = t.timer.new_timeout(log.task(5), TICK).unwrap();
     t.driver.turn();
-    moved.reset(TICK * 5);
+    assert!(moved.reset(TICK * 5));
     assert_eq!(t.pass(TICK * 100), 3);
     assert_eq!(log.take(), [3, 5, 9]);
 }
@@ -480,7 +480,7 @@ fn a_loop_that_sleeps_until_the_next_turn_misses_nothing_and_never_spins() {
                 0 => drop(timeout.cancel()),
                 1 => {
                     let bits = random.u32(0..40);
-                    timeout.reset(Duration::from_nanos(random.u64(0..=1 << bits)));
+                    _ = timeout.reset(Duration::from_nanos(random.u64(0..=1 << bits)));
                 }
                 _ => {}
             }
@@ -723,15 +723,15 @@ fn the_last_of_several_resets_sets_the_deadline() {
     let mut t = Driven::new();
     let timeout = t.timer.new_timeout(|_| (), TICK * 50).unwrap();
     for in_wheel in [false, true, false, true] {
-        timeout.reset(TICK * 3);
+        assert!(timeout.reset(TICK * 3));
         if in_wheel {
             t.driver.turn();
         }
-        timeout.reset(TICK * 200);
+        assert!(timeout.reset(TICK * 200));
         if in_wheel {
             t.driver.turn();
         }
-        timeout.reset(TICK * 20);
+        assert!(timeout.reset(TICK * 20));
     }
     assert_eq!(t.pass(TICK * 20 - ms(1)), 0);
     assert_eq!(t.pass(ms(1)), 1);
@@ -879,7 +879,7 @@ fn a_stopped_timer_leaks_no_memory() {
     timeouts[0].cancel();
     t.timer.stop();
     // Operations after the stop: each of them finds that the timeout has ended.
-    timeouts[1].reset(TICK);
+    assert!(timeouts[1].reset(TICK));
     timeouts[2].cancel();
     drop((t, timeouts));
     assert_eq!(Arc::strong_count(&memory), 1);

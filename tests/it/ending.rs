@@ -58,7 +58,7 @@ fn cancel_all_ends_each_timeout_as_its_own_cancel() {
     let cancelled_before = t.timer.new_timeout_task(task_ends.task(), HOUR).unwrap();
     cancelled_before.cancel();
     // Its message of the earlier deadline is under way.
-    in_wheel[18].reset(TICK);
+    assert!(in_wheel[18].reset(TICK));
     let sweep = t.timer.schedule_at_fixed_rate(|| (), TICK, TICK).unwrap();
 
     assert_eq!(t.timer.cancel_all(), 21);
@@ -145,7 +145,7 @@ fn each_timeout_ends_once_beside_cancel_all() {
                 for n in 0..TIMEOUTS {
                     let timeout = timer.new_timeout_task(task_ends.task(), ms(n as u64 % 20)).unwrap();
                     if n % 3 == 0 {
-                        timeout.reset(ms(n as u64 % 7));
+                        _ = timeout.reset(ms(n as u64 % 7));
                         own.fetch_add(usize::from(timeout.cancel()), SeqCst);
                     }
                 }

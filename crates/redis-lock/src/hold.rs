@@ -147,7 +147,7 @@ impl Hold {
             // If this returns false, the timeout has expired. Its task waits for the mutex, finds
             // the new end, and schedules itself again.
             if let Some(lease_end) = &state.lease_end {
-                lease_end.reset_at(state.until);
+                _ = lease_end.reset_at(state.until);
             }
         }
     }

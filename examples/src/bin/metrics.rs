@@ -138,7 +138,7 @@ fn connection(timer: &HashedWheelTimer, idle: &Timeout, requests: u32) -> Result
     let mut counts = Counts { scheduled: 1, ..Counts::default() };
     let mut open = Vec::new();
     for request in 0..requests {
-        idle.reset(Duration::from_secs(3_600));
+        _ = idle.reset(Duration::from_secs(3_600));
         let (is_slow, panics) = (request % 5_000 == 77, request % 5_000 == 78);
         let task = move |_: &Timeout| {
             if is_slow {

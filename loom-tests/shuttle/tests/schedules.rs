@@ -208,7 +208,7 @@ impl Scheduled {
 
     fn reset(&self, delay: Duration) {
         self.outcome.resets.fetch_add(1, Relaxed);
-        self.timeout.reset(delay);
+        _ = self.timeout.reset(delay);
     }
 }
 

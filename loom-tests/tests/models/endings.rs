@@ -32,7 +32,7 @@ fn cancel_or_cancel_all_wins() {
 fn reset_does_not_revive_what_cancel_all_has_cancelled() {
     explore(Some(3), [mutant("CancelAllIgnoresLanes"), mutant("ChangeWithoutCompare")], || {
         cancel_all_beside(|timeout| {
-            timeout.reset(Duration::ZERO);
+            _ = timeout.reset(Duration::ZERO);
             false
         });
     });

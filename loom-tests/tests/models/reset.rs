@@ -88,7 +88,7 @@ fn reset_keeps_nothing_from_stop() {
         let (timeout, outcome) = driven.schedule_in_wheel(5);
         let other = timeout.clone();
         let reset = thread::spawn(move || {
-            other.reset(TICK);
+            _ = other.reset(TICK);
             other
         });
         let rest = driven.timer.stop();
@@ -247,7 +247,7 @@ fn reset_to_earlier_deadline_during_expiry_ends_once() {
         let clone = timeout.clone();
         driver.turn();
         let reset = thread::spawn(move || {
-            timeout.reset(TICK);
+            _ = timeout.reset(TICK);
             timeout
         });
         clock.0.fetch_add(2, AcqRel);

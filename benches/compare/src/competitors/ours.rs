@@ -69,6 +69,6 @@ impl Caller for &HashedWheelTimer {
     }
 
     fn rearm(&mut self, handle: &mut Timeout, delay: Duration) {
-        handle.reset(delay);
+        _ = handle.reset(delay);
     }
 }

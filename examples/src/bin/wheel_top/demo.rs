@@ -96,7 +96,7 @@ impl Service {
         for _ in 0..30 {
             let chosen = self.random.usize(..=self.open.len());
             if let Some(request) = self.open.get(chosen) {
-                request.reset(Duration::from_secs_f64((self.deadline)(&mut self.random)));
+                _ = request.reset(Duration::from_secs_f64((self.deadline)(&mut self.random)));
             }
         }
         while self.open.len() > OPEN {
