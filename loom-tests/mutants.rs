@@ -314,7 +314,12 @@ pub const ROWS: &[Row] = &[
         "None",
     ),
     // The worker adopts new lanes after it has looked at the others.
-    mutant("NewLanesAdoptedLate", "engine/timeouts.rs", "«self.adopt_new_lanes(new);» self.idle = 0; let order", ""),
+    mutant(
+        "NewLanesAdoptedLate",
+        "engine/timeouts.rs",
+        "«self.adopt_new_lanes(new);» self.idle = 0; let order",
+        "",
+    ),
     mutant(
         "NewLanesAdoptedLate",
         "engine/timeouts.rs",

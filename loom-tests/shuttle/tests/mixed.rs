@@ -75,7 +75,10 @@ impl Ending {
             (1, _) => other = Some(HashedWheelTimer::stop),
             (2, _) => other = Some(|timer: &HashedWheelTimer| timer.shutdown(Duration::ZERO)),
             (3, _) => other = Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(FAR))),
-            (4, _) => other = Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(Duration::ZERO))),
+            (4, _) => {
+                other =
+                    Some(|timer: &HashedWheelTimer| wait_for(timer.begin_stop().wait_timeout(Duration::ZERO)))
+            }
             _ => {}
         }
         let shutdown = *random.choice(&SHUTDOWNS).unwrap();
