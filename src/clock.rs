@@ -20,9 +20,8 @@ use crate::ticks::{self, DEADLINE_RUNNING};
 /// - once more in those of them that take an `Instant`, such as
 ///   [`new_timeout_at`](crate::HashedWheelTimer::new_timeout_at);
 /// - once in [`now`](crate::HashedWheelTimer::now), [`remaining`](crate::Timeout::remaining),
-///   [`occupancy`](crate::HashedWheelTimer::occupancy),
-///   [`pending`](crate::HashedWheelTimer::pending), [`next_turn`](crate::Driver::next_turn), and
-///   `Debug` of a pending timeout;
+///   [`occupancy`](crate::HashedWheelTimer::occupancy), [`next_turn`](crate::Driver::next_turn),
+///   and `Debug` of a pending timeout;
 /// - once or twice per turn, and before the worker thread sleeps;
 /// - while a turn runs tasks, once per 64 tasks, and twice per task if there is a [threshold for
 ///   slow tasks](crate::Builder::slow_task_threshold);

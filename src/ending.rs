@@ -179,7 +179,7 @@ impl HashedWheelTimer {
     ///     println!("{} timeouts were cancelled", left.len());
     /// }
     /// ```
-    #[doc(alias("shutdown_background", "shutdown_timeout", "stop_async"))]
+    #[doc(alias("shutdown_background", "shutdown_timeout"))]
     pub fn begin_stop(&self) -> Ending {
         self.shared.close();
         Ending::begin(&self.shared, None)
@@ -288,6 +288,14 @@ impl HashedWheelTimer {
 /// If this value is dropped, the end goes on. The timeouts that are left are cancelled, their hooks
 /// are called, and no caller gets them. The drop of the last handle of the timer does not wait for
 /// the end either.
+///
+/// # Where a wait is possible
+///
+/// A task on the worker may begin the end and must not wait for it: [`wait`](Self::wait) panics
+/// there, because it would wait for that task. It may drop this value or send it to another thread.
+///
+/// The destructor of a thread-local may wait, also on the worker thread. On Windows it must not: no
+/// other thread can begin or end there until that destructor has returned.
 ///
 /// # Examples
 ///
@@ -418,7 +426,8 @@ impl Ending {
     /// that are left.
     ///
     /// If the timer has ended by then, the call also waits for the end of the thread. Only the
-    /// destructors of thread-locals, if hooks have used any, can still take time there.
+    /// waker of an earlier poll and the destructors of thread-locals that hooks have used can still
+    /// take time there.
     ///
     /// # Errors
     ///

@@ -122,10 +122,12 @@ pub enum NewTimeoutError {
     /// The timer [is stopped](crate::HashedWheelTimer::is_stopped), or a
     /// [shutdown](crate::HashedWheelTimer::shutdown) has begun. Netty throws an
     /// `IllegalStateException`.
+    #[doc(alias("IllegalStateException"))]
     Stopped,
     /// The number of pending timeouts has reached
     /// [`max_pending_timeouts`](crate::Builder::max_pending_timeouts). Netty throws a
     /// `RejectedExecutionException`.
+    #[doc(alias("RejectedExecutionException"))]
     TooManyPending {
         /// The limit.
         limit: usize,

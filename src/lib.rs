@@ -35,6 +35,7 @@
 //! | to | use |
 //! |---|---|
 //! | construct a timer | [`HashedWheelTimer::new`], [`HashedWheelTimer::builder`] with [`Builder`], [`HashedWheelTimer::global`] |
+//! | refer to a timer without keeping it | [`HashedWheelTimer::downgrade`], [`WeakTimer`] |
 //! | schedule a task once | [`HashedWheelTimer::new_timeout`], [`new_timeout_task`](HashedWheelTimer::new_timeout_task) with a [`TimerTask`] |
 //! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`], [`Cancel`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |

@@ -9,42 +9,42 @@ use crate::timer::HashedWheelTimer;
 /// A handle to a timer that does not keep it alive: `std::sync::Weak` of a
 /// [`HashedWheelTimer`](crate::HashedWheelTimer).
 ///
-/// For an object that a task of the timer owns, and that needs the timer. If it held a
+/// For a task, or an object that a task owns, that needs the timer. If it held a
 /// [`HashedWheelTimer`], the two would keep each other: the last handle would never be dropped.
-/// (A task itself needs neither: it gets its [`Timeout`](crate::Timeout), which has
+/// (A task that runs once needs neither: it gets its [`Timeout`](crate::Timeout), which has
 /// [`timer`](crate::Timeout::timer).)
 ///
-/// [`HashedWheelTimer::downgrade`] makes one. It costs what a `Weak` costs: nothing while it is
-/// held, and two atomic operations for an [`upgrade`](Self::upgrade).
+/// [`HashedWheelTimer::downgrade`] makes one. [`upgrade`](Self::upgrade) costs two atomic
+/// operations. As a `std::sync::Weak` does, it keeps the timer's own struct in memory. It keeps no
+/// thread, no wheel and no task.
 ///
 /// # Examples
 ///
-/// A connection that its own timeout owns:
+/// A periodic task that schedules timeouts:
 ///
 /// ```
-/// use hashed_wheel::{HashedWheelTimer, WeakTimer};
+/// use hashed_wheel::{HashedWheelTimer, ManualClock};
 /// use std::time::Duration;
 ///
-/// struct Connection {
-///     timer: WeakTimer,
-/// }
-///
-/// impl Connection {
-///     fn close(self) {
-///         // An error, or no timer: the service ends.
-///         let Some(timer) = self.timer.upgrade() else { return };
-///         let _ = timer.new_timeout(|_| println!("closed for a minute"), Duration::from_secs(60));
-///     }
-/// }
-///
-/// let timer = HashedWheelTimer::default();
-/// let connection = Connection { timer: timer.downgrade() };
-/// timer.new_timeout(move |_| connection.close(), Duration::from_secs(30))?;
+/// let clock = ManualClock::new();
+/// let (timer, mut driver) = HashedWheelTimer::builder().clock(clock.clone()).build_driven()?;
+/// let second = Duration::from_secs(1);
 ///
 /// let weak = timer.downgrade();
-/// drop(timer); // It is the last handle.
+/// let ping = move || {
+///     // No timer, or an error: the service ends.
+///     let Some(timer) = weak.upgrade() else { return };
+///     let _ = timer.new_timeout(|_| println!("no answer"), second * 5);
+/// };
+/// timer.schedule_at_fixed_rate(ping, second, second)?;
+/// clock.advance(second);
+/// driver.turn();
+/// assert_eq!(timer.pending_timeouts(), 2); // the next run, and the timeout of this one
+///
+/// let weak = timer.downgrade();
+/// drop(timer); // It is the last handle: the timer ends.
 /// assert!(weak.upgrade().is_none());
-/// # Ok::<(), hashed_wheel::NewTimeoutError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct WeakTimer(Weak<Shared>);

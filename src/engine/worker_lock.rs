@@ -52,7 +52,7 @@ impl<W> WorkerLock<W> {
     }
 
     /// For a look that runs no user code. The caller does not become the holder. For `occupancy`
-    /// and `pending`, which fail while a turn runs; nothing else depends on the result.
+    /// and `next_timeouts`, which fail while a turn runs; nothing else depends on the result.
     pub(crate) fn try_look(&self) -> Option<MutexGuard<'_, W>> {
         self.worker.try_lock()
     }

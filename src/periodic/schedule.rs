@@ -69,6 +69,7 @@ use crate::ticks::{self, Ticks};
 /// assert_eq!(runs(MissedTick::Delay), [10, 55, 65]);
 /// assert_eq!(runs(MissedTick::Skip), [10, 50, 60, 70]);
 /// ```
+#[doc(alias("MissedTickBehavior"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MissedTick {
@@ -231,6 +232,7 @@ impl Schedule {
     /// # Examples
     ///
     /// See [`MissedTick`].
+    #[doc(alias("set_missed_tick_behavior"))]
     pub fn missed_tick(self, policy: MissedTick) -> Self {
         Self { missed_tick: self.missed_tick.map(|_| policy), ..self }
     }

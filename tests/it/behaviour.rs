@@ -1320,10 +1320,12 @@ fn public_types_are_send_and_sync() {
     fn send<T: Send>() {}
     send_and_sync::<HashedWheelTimer>();
     send_and_sync::<Timeout>();
+    send_and_sync::<hashed_wheel::WeakTimer>();
     send_and_sync::<ManualClock>();
     fn unwind_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
     unwind_safe::<HashedWheelTimer>();
     unwind_safe::<Timeout>();
+    unwind_safe::<hashed_wheel::WeakTimer>();
     unwind_safe::<ManualClock>();
     unwind_safe::<hashed_wheel::Driver>();
     unwind_safe::<ExpiredTask>();

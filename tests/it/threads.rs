@@ -537,6 +537,7 @@ fn a_thread_local_of_the_worker_may_stop_the_timer() {
             // waits for the worker.
             let timer = self.0.clone();
             assert!(thread::spawn(move || timer.stop()).join().unwrap().is_empty());
+            assert!(self.0.begin_stop().wait().is_empty());
         }
     }
 
