@@ -211,12 +211,12 @@ impl HashedWheelTimer {
     /// Cancels all pending timeouts, and returns how many these were. The timer continues.
     ///
     /// Each timeout ends as by its own [`cancel`](Timeout::cancel), on this thread: its
-    /// [`cancelled`](TimerTask::cancelled) hook is called, and it counts as cancelled. That
+    /// [`cancelled`](crate::TimerTask::cancelled) hook is called, and it counts as cancelled. That
     /// includes periodic tasks.
     ///
     /// It does not include futures that wait, and other tasks that [are
-    /// awaited](TimerTask::IS_AWAITED). They belong to the code that awaits them: drop them to
-    /// cancel them. They stay [pending](Self::pending_timeouts).
+    /// awaited](crate::TimerTask::IS_AWAITED). They belong to the code that awaits them: drop them
+    /// to cancel them. They stay [pending](Self::pending_timeouts).
     ///
     /// # Concurrent calls
     ///

@@ -6,8 +6,7 @@ use crate::engine::Shared;
 use crate::sync::{Arc, Weak};
 use crate::timer::HashedWheelTimer;
 
-/// A handle to a timer that does not keep it alive: `std::sync::Weak` of a
-/// [`HashedWheelTimer`](crate::HashedWheelTimer).
+/// A handle to a timer that does not keep it alive: `std::sync::Weak` of a [`HashedWheelTimer`].
 ///
 /// For a task, or an object that a task owns, that needs the timer. If it held a
 /// [`HashedWheelTimer`], the two would keep each other: the last handle would never be dropped.
