@@ -34,8 +34,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// The task of a value: makes it due. It only hands something on, so the worker runs it itself, even
-/// if the timer has an executor for the tasks of others.
+/// The task of a value: makes it due. It only hands something on, so the worker runs it itself,
+/// even if the timer has an executor for the tasks of others.
 struct Due<T>(Arc<Shared<T>>, Key);
 
 impl<T: Send + 'static> TimerTask for Due<T> {
@@ -58,8 +58,8 @@ impl<T: Send + 'static> TimerTask for Due<T> {
     }
 }
 
-/// Is pending while a consumer waits, and wakes it when the timer ends. `cancel_all` leaves it alone,
-/// as it does the timeout that a future awaits.
+/// Is pending while a consumer waits, and wakes it when the timer ends. `cancel_all` leaves it
+/// alone, as it does the timeout that a future awaits.
 struct End<T>(Arc<Shared<T>>);
 
 impl<T: Send + 'static> TimerTask for End<T> {
