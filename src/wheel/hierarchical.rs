@@ -26,11 +26,38 @@ pub(crate) struct Hierarchical {
     ready: ReadyList,
     /// The number of entries in `levels` and `ready`.
     len: usize,
-    /// The number of bits in the lowest digit. The lowest level has `1 << bits` slots.
-    bits: u32,
-    /// The number of bits in each other digit: as many, or [`MAX_UPPER_BITS`].
-    upper_bits: u32,
+    digits: Digits,
     tick: u64,
+}
+
+/// The digits of a deadline, one per level.
+#[derive(Clone, Copy, Debug)]
+struct Digits {
+    /// The number of bits in the lowest digit. The lowest level has `1 << lowest` slots.
+    lowest: u32,
+    /// The number of bits in each other digit: as many, or [`MAX_UPPER_BITS`].
+    upper: u32,
+}
+
+impl Digits {
+    /// Returns the number of bits in the digit of a level. The highest one may have fewer.
+    #[inline]
+    fn bits(self, level: usize) -> u32 {
+        if level == 0 { self.lowest } else { self.upper }
+    }
+
+    /// Returns the number of bits below the digit of a level.
+    #[inline]
+    fn shift(self, level: usize) -> u32 {
+        if level == 0 { 0 } else { self.lowest + (level as u32 - 1) * self.upper }
+    }
+
+    /// Returns the number of slots of a level. The digit of the highest level has only those bits
+    /// that are left of the 64.
+    #[cold]
+    fn slot_count(self, level: usize) -> usize {
+        1 << self.bits(level).min(u64::BITS - self.shift(level))
+    }
 }
 
 #[derive(Debug)]
@@ -86,8 +113,7 @@ impl Hierarchical {
             levels: (0..levels).map(|_| None).collect(),
             ready: ReadyList::default(),
             len: 0,
-            bits,
-            upper_bits,
+            digits: Digits { lowest: bits, upper: upper_bits },
             tick: 0,
         }
     }
@@ -104,7 +130,7 @@ impl Hierarchical {
 
     /// Whether the lowest level needs more memory than any other level may.
     pub(super) fn has_large_level(&self) -> bool {
-        self.bits > MAX_UPPER_BITS
+        self.digits.lowest > MAX_UPPER_BITS
     }
 
     /// Inserts an entry that is not in the wheel.
@@ -193,7 +219,7 @@ impl Hierarchical {
             .levels
             .iter()
             .enumerate()
-            .filter_map(|(index, level)| Some((&level.as_ref()?.slots, self.shift(index))));
+            .filter_map(|(index, level)| Some((&level.as_ref()?.slots, self.digits.shift(index))));
         let levels = existing.map(|(slots, shift)| {
             Some(SlotCounts {
                 ticks_per_slot: 1 << shift,
@@ -232,19 +258,7 @@ impl Hierarchical {
     /// Returns the number of slots of the lowest level, which is a power of two and at least two.
     #[inline]
     pub(crate) fn ticks_per_wheel(&self) -> usize {
-        1 << self.bits
-    }
-
-    /// Returns the number of bits in the digit of a level. The highest one may have fewer.
-    #[inline]
-    fn digit_bits(&self, level: usize) -> u32 {
-        if level == 0 { self.bits } else { self.upper_bits }
-    }
-
-    /// Returns the number of bits below the digit of a level.
-    #[inline]
-    fn shift(&self, level: usize) -> u32 {
-        if level == 0 { 0 } else { level as u32 * self.upper_bits + (self.bits - self.upper_bits) }
+        1 << self.digits.lowest
     }
 
     /// Returns the level and the slot of a deadline after the current tick.
@@ -254,17 +268,21 @@ impl Hierarchical {
     #[inline]
     fn slot(&self, deadline: u64) -> (usize, usize) {
         let highest_bit = (deadline ^ self.tick).ilog2();
-        let level = (highest_bit.saturating_sub(self.bits - self.upper_bits) / self.upper_bits) as usize;
-        (level, (deadline >> self.shift(level)) as usize & ((1 << self.digit_bits(level)) - 1))
+        if highest_bit < self.digits.lowest {
+            return (0, deadline as usize & (self.ticks_per_wheel() - 1));
+        }
+        let upper = (highest_bit - self.digits.lowest) / self.digits.upper;
+        let digit = deadline >> (self.digits.lowest + upper * self.digits.upper);
+        (1 + upper as usize, digit as usize & ((1 << self.digits.upper) - 1))
     }
 
     /// Returns the first tick of a slot that starts after the current tick.
     #[inline]
     fn slot_start(&self, level: usize, slot: usize) -> u64 {
-        let above = self.shift(level) + self.digit_bits(level);
+        let above = self.digits.shift(level) + self.digits.bits(level);
         // The digits above the level are those of the current tick. The highest level has none.
         let prefix = self.tick.checked_shr(above).map_or(0, |digits| digits << above);
-        prefix | (slot as u64) << self.shift(level)
+        prefix | (slot as u64) << self.digits.shift(level)
     }
 
     /// Returns the slot of the earliest entry that is not due.
@@ -290,10 +308,10 @@ impl Hierarchical {
             self.ready.push(entry)
         } else {
             let (level, slot) = self.slot(deadline);
-            // The digit of the highest level has only those bits that are left of the 64.
-            let bits = self.digit_bits(level).min(u64::BITS - self.shift(level));
-            let bucket =
-                self.levels[level].get_or_insert_with(|| Level::new(1 << bits)).bucket_or_insert(slot);
+            let digits = self.digits;
+            let bucket = self.levels[level]
+                .get_or_insert_with(|| Level::new(digits.slot_count(level)))
+                .bucket_or_insert(slot);
             bucket.min_deadline = bucket.min_deadline.min(deadline);
             bucket.items.push(entry)
         };
