@@ -9,7 +9,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions/baseline.t
 const WRITE_COMMAND: &str = "cargo bench -p hashed-wheel-benches --bench instructions -- --write";
 
 /// The largest difference that counts as unchanged, in per cent.
-const TOLERANCE: f64 = 2.0;
+const TOLERANCE: f64 = 1.0;
 
 /// Instructions per operation of each path, and the compiler and C library that they depend on.
 pub struct Counts {
