@@ -7,51 +7,51 @@
 use super::mutate::{Row, always, mutant};
 
 pub const ROWS: &[Row] = &[
-    // --- clock.rs --------------------------------------------------------------------------------
+    // --- clock/counter.rs ------------------------------------------------------------------------
     // A thread that finds the new offset does not see the floor that belongs to it.
     mutant(
         "OffsetWithoutRelease",
-        "clock.rs",
+        "clock/counter.rs",
         "self.offset.store(now.wrapping_sub(counted), «Ordering::Release»)",
         "Ordering::Relaxed",
     ),
     mutant(
         "OffsetWithoutAcquire",
-        "clock.rs",
+        "clock/counter.rs",
         "counted.wrapping_add(self.offset.load(«Ordering::Acquire»))",
         "Ordering::Relaxed",
     ),
     // A thread that finds the new `valid_until` does not see the new offset.
     mutant(
         "ValidityWithoutRelease",
-        "clock.rs",
+        "clock/counter.rs",
         "self.valid_until.store(counted + COUNTER_VALIDITY, «Ordering::Release»)",
         "Ordering::Relaxed",
     ),
     mutant(
         "ValidityWithoutAcquire",
-        "clock.rs",
+        "clock/counter.rs",
         "(counter.nanos(), self.valid_until.load(«Ordering::Acquire»))",
         "Ordering::Relaxed",
     ),
     // The latest time of the old offset is not in the floor.
-    mutant("OffsetWithoutFloor", "clock.rs", "latest = latest.max(of_offset);", ""),
+    mutant("OffsetWithoutFloor", "clock/counter.rs", "latest = latest.max(of_offset);", ""),
     // What a thread returns that does not update the offset is not in the floor.
     mutant(
         "TimeWithoutFloor",
-        "clock.rs",
+        "clock/counter.rs",
         "self.floor.fetch_max(«latest», Ordering::Relaxed)",
         "if valid_until == UPDATING { 0 } else { latest }",
     ),
     // A thread replaces an offset that another thread has just set.
     mutant(
         "ValidOffsetReplaced",
-        "clock.rs",
+        "clock/counter.rs",
         "valid_until != UPDATING && «!is_valid(valid_until, counted_again)»",
         "true",
     ),
     // The time of an offset may be behind the clock.
-    mutant("OffsetWithoutDrift", "clock.rs", "self.now() + «MAX_DRIFT»", "0"),
+    mutant("OffsetWithoutDrift", "clock/counter.rs", "self.now() + «MAX_DRIFT»", "0"),
     // --- engine/caller.rs ------------------------------------------------------------------------
     // `new_timeout` does not look at the state before it pushes.
     mutant(
@@ -792,19 +792,25 @@ pub const ROWS: &[Row] = &[
         "use crate::sync::unmodelled::{AtomicPtr, AtomicU64};",
         "use crate::sync::inside::{ChunkPtr as AtomicPtr, PageWord as AtomicU64};",
     ),
-    // The words of the clocks, and the time of their models: inside/clock.rs.
+    // The words of the clocks: inside/clock/mod.rs.
     always(
-        "clock.rs",
+        "clock/counter.rs",
         "use crate::sync::unmodelled::AtomicU64;",
-        "use self::inside::ClockWord as AtomicU64;",
+        "use crate::clock::inside::ClockWord as AtomicU64;",
     ),
     always(
-        "clock.rs",
-        "fn now(&self) -> u64 { «»ticks::nanos(self.clock.now())",
+        "clock/manual.rs",
+        "use crate::sync::unmodelled::AtomicU64;",
+        "use crate::clock::inside::ClockWord as AtomicU64;",
+    ),
+    // The time of their models: inside/clock/counter.rs.
+    always(
+        "clock/counter.rs",
+        "pub(super) fn now(&self) -> u64 { «»ticks::nanos(self.clock.now())",
         "if let Some(now) = inside::now() { return now; }",
     ),
     always(
-        "platform.rs",
+        "platform/mod.rs",
         "«»self.clock.delta_as_nanos(self.zero, self.clock.raw())",
         "if let Some(counted) = crate::clock::inside::counted() { return counted; }",
     ),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders that contain models and tests.
-const FOLDERS: [&str; 15] = [
+const FOLDERS: [&str; 17] = [
     "loom-tests/tests/models",
     "loom-tests/shuttle/tests",
     "tests",
@@ -16,11 +16,13 @@ const FOLDERS: [&str; 15] = [
     "crates/util/src/expiring_map",
     "crates/util/tests/it",
     "src",
+    "src/clock",
     "src/engine",
     "src/future",
     "src/node",
     "src/node/surplus",
     "src/periodic",
+    "src/platform",
     "src/wheel",
 ];
 

@@ -41,8 +41,8 @@ fn update_while_read(drift: Drift) {
 #[test]
 fn time_does_not_go_back_while_another_thread_updates_the_offset() {
     let mutants = [
-        no_release("clock.rs synchronise"),
-        no_acquire("clock.rs now_by_counter"),
+        no_release("clock/counter.rs synchronise"),
+        no_acquire("clock/counter.rs now_by_counter"),
         mutant("OffsetWithoutRelease"),
         mutant("OffsetWithoutAcquire"),
         mutant("OffsetWithoutFloor"),
@@ -100,7 +100,7 @@ fn offset_that_is_valid_is_not_replaced() {
 
 #[test]
 fn manual_time_carries_what_was_done_before() {
-    explore(None, [no_release("clock.rs advance"), no_acquire("clock.rs nanos")], || {
+    explore(None, [no_release("clock/manual.rs advance"), no_acquire("clock/manual.rs nanos")], || {
         let clock = manual_clock();
         let flag = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
         let (other, set) = (clock.clone(), Arc::clone(&flag));

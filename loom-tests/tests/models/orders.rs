@@ -265,7 +265,7 @@ const NEEDED_BY_NO_MODEL: &[(&str, &str)] = &[
     ("engine/pending.rs withdraw release", "its thread has executed its fence after the registration"),
     ("engine/state.rs set_started acquire", "the caller has the lock of the thread's handle"),
     (
-        "clock.rs synchronise acquire",
+        "clock/counter.rs synchronise acquire",
         "loom does no store before an earlier exchange, and an exchange of the floor reads the newest",
     ),
     ("engine/state.rs set_started release", "a caller uses of the thread only what was there before"),

@@ -1,0 +1,171 @@
+//! The clock of a timer.
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+use super::Clock;
+use super::counter::Monotonic;
+use crate::report;
+use crate::ticks::{self, DEADLINE_RUNNING};
+
+/// The clock of a timer. Its time is zero when the timer is built.
+pub(crate) enum Time {
+    Monotonic(Monotonic),
+    Given { clock: Box<dyn Clock>, origin: Duration },
+}
+
+impl Time {
+    /// Starts the time of a timer. `None` selects the operating system's clock.
+    pub(crate) fn of(clock: Option<Box<dyn Clock>>) -> Self {
+        match clock {
+            None => Self::Monotonic(Monotonic::new()),
+            Some(clock) => Self::Given { origin: clock.now(), clock },
+        }
+    }
+
+    /// Returns the nanoseconds since the timer was built. The result is less than
+    /// `DEADLINE_RUNNING`.
+    pub(crate) fn now(&self) -> u64 {
+        let nanos = match self {
+            Self::Monotonic(monotonic) => monotonic.now(),
+            Self::Given { clock, origin } => ticks::nanos(clock.now().saturating_sub(*origin)),
+        };
+        nanos.min(DEADLINE_RUNNING - 1)
+    }
+
+    /// Returns a time from which the rest of a delay is computed. It is never before the time from
+    /// which [`now_or_soon`](Self::now_or_soon) made the deadline, so the rest is never more than
+    /// the delay.
+    pub(crate) fn now_or_later(&self) -> u64 {
+        match self {
+            // `now_or_soon` is ahead of the clock by less than a microsecond, but not by a
+            // constant.
+            Self::Monotonic(monotonic) => monotonic.now() + 1_000,
+            Self::Given { .. } => self.now(),
+        }
+    }
+
+    /// Returns the time at which a delay begins. It is never before [`now`](Self::now), and after
+    /// it by less than a microsecond.
+    #[inline]
+    pub(crate) fn now_or_soon(&self) -> u64 {
+        match self {
+            Self::Monotonic(monotonic) => monotonic.now_by_counter().min(DEADLINE_RUNNING - 1),
+            Self::Given { .. } => self.now(),
+        }
+    }
+
+    /// Returns whether `deadline` has been reached.
+    #[cfg(feature = "async")]
+    pub(crate) fn has_reached(&self, deadline: u64) -> bool {
+        // `now_or_soon` is cheap and never behind, so it rules out most cases. `now` is exact.
+        self.now_or_soon() >= deadline && self.now() >= deadline
+    }
+
+    /// Returns the deadline at `instant`, never early. It may have passed. It is zero if `instant`
+    /// is before the timer was built.
+    pub(crate) fn at(&self, instant: Instant) -> u64 {
+        match self {
+            Self::Monotonic(monotonic) => ticks::nanos(monotonic.clock.time_at(instant)),
+            Self::Given { clock, origin } => ticks::nanos(clock.time_at(instant).saturating_sub(*origin)),
+        }
+    }
+
+    /// Returns the deadline at `instant`; if that has passed, the current time.
+    pub(crate) fn at_or_now(&self, instant: Instant) -> u64 {
+        self.at(instant).max(self.now_or_soon())
+    }
+
+    /// Returns the `Instant` of a deadline.
+    pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
+        let deadline = Duration::from_nanos(deadline);
+        match self {
+            Self::Monotonic(monotonic) => monotonic.clock.instant_at(deadline),
+            Self::Given { clock, origin } => clock.instant_at(origin.saturating_add(deadline)),
+        }
+    }
+
+    /// Returns the current time as an `Instant`.
+    pub(crate) fn now_as_instant(&self) -> Instant {
+        match self {
+            Self::Monotonic(_) => Instant::now(),
+            Self::Given { clock, .. } => clock.instant_at(clock.now()),
+        }
+    }
+}
+
+/// What [`HashedWheelTimer::clock`](crate::HashedWheelTimer::clock) returns.
+impl Clock for Time {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.now())
+    }
+
+    fn time_at(&self, instant: Instant) -> Duration {
+        Duration::from_nanos(self.at(instant))
+    }
+
+    fn instant_at(&self, time: Duration) -> Instant {
+        self.instant_of(ticks::nanos(time))
+    }
+}
+
+impl Drop for Time {
+    fn drop(&mut self) {
+        /// What is left in the place of a clock.
+        struct NoClock;
+
+        impl Clock for NoClock {
+            fn now(&self) -> Duration {
+                Duration::ZERO
+            }
+        }
+
+        if let Self::Given { clock, .. } = self {
+            report::guard_drop("(the clock)", mem::replace(clock, Box::new(NoClock)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::sync::thread::sleep;
+    use crate::ticks::DEADLINE_NEVER;
+
+    #[test]
+    fn instant_is_converted_by_the_same_clock() {
+        let time = Monotonic::new();
+        let (origin, second) = (time.clock.origin, Duration::from_secs(1));
+        let far = origin.checked_add(second * 200 * 366 * 86_400);
+        let (before, time) = (time.now(), Time::Monotonic(time));
+        assert_eq!(time.at(origin + second), 1_000_000_000);
+        assert_eq!(time.at(origin), 0);
+        assert_eq!(origin.checked_sub(second).map_or(0, |before| time.at(before)), 0);
+        assert_eq!(far.map_or(DEADLINE_NEVER, |far| time.at(far)), DEADLINE_NEVER);
+        assert!(
+            (before..1_000_000_000_000).contains(&time.at_or_now(origin)),
+            "an instant that has passed is due now"
+        );
+        assert_eq!(time.instant_of(1_000_000_000), origin + second);
+        assert_eq!(time.at(time.instant_of(DEADLINE_NEVER)), DEADLINE_NEVER);
+    }
+
+    #[test]
+    fn time_stops_before_the_sentinel_deadline() {
+        let clock = ManualClock::new();
+        let given = Time::of(Some(Box::new(clock.clone())));
+        clock.advance(Duration::MAX);
+        assert_eq!([given.now(), given.now_or_soon()], [DEADLINE_RUNNING - 1; 2]);
+    }
+
+    #[test]
+    fn rest_of_a_delay_counts_from_a_microsecond_ahead() {
+        let monotonic = Monotonic::new();
+        sleep(Duration::from_millis(1));
+        let before = monotonic.now();
+        let time = Time::Monotonic(monotonic);
+        let later = time.now_or_later();
+        assert!((before + 1_000..=time.now() + 1_000).contains(&later), "{later} at {before}");
+    }
+}
