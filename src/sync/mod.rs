@@ -30,7 +30,7 @@ pub(crate) use std::sync::{Arc, Weak};
 /// statistics. The exceptions have models of their own, in which loom explores them: in
 /// `src/node/arena.rs` the pointers to chunks and the words `available`; in `src/engine/pending.rs`
 /// the once-cells by which a thread lists its counts; in `src/engine/counters.rs` the counters; in
-/// `src/clock.rs` the words of the clocks.
+/// `src/clock/` the words of the clocks.
 pub(crate) mod unmodelled {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,0 +1,58 @@
+//! The platforms other than Linux, Miri, and the models. `linux.rs` says what each function is for.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+/// Miri simulates it.
+pub(crate) const CAN_RETURN_MEMORY: bool = cfg!(miri);
+
+pub(crate) fn prefer_large_pages(_allocated: NonNull<u8>, _layout: Layout) {}
+
+pub(crate) fn limit_timer_slack(_nanos: u64) {}
+
+/// # Safety
+///
+/// The `size` bytes at `start` are part of one allocation.
+pub(crate) unsafe fn allow_large_pages(_start: NonNull<u8>, _size: usize, _allowed: bool) {}
+
+/// # Safety
+///
+/// The `size` bytes at `start` are part of one allocation, and both are multiples of
+/// [`memory_page_size`]. The contents are not read before they are written again, by no thread.
+#[cfg(not(miri))]
+pub(crate) unsafe fn return_memory(_start: NonNull<u8>, _size: usize) -> bool {
+    false
+}
+
+/// Miri reports each read of memory that is not initialised.
+///
+/// # Safety
+///
+/// The `size` bytes at `start` are part of one allocation, and both are multiples of
+/// [`memory_page_size`]. The contents are not read before they are written again, by no thread.
+#[cfg(miri)]
+pub(crate) unsafe fn return_memory(start: NonNull<u8>, size: usize) -> bool {
+    for at in (0..size).step_by(4_096) {
+        let page = start.as_ptr().wrapping_add(at).cast::<std::mem::MaybeUninit<[u8; 4_096]>>();
+        // SAFETY: the page is part of an allocation whose contents the caller does not need.
+        unsafe { page.write(std::mem::MaybeUninit::uninit()) };
+    }
+    true
+}
+
+/// # Safety
+///
+/// None.
+#[cfg(test)]
+pub(crate) unsafe fn lock_memory(_start: NonNull<u8>, _size: usize, _locks: bool) -> bool {
+    false
+}
+
+pub(crate) fn memory_page_size() -> usize {
+    4_096
+}
+
+/// The models have a counter of their own.
+pub(crate) fn counters_agree() -> bool {
+    cfg!(not(any(miri, hashed_wheel_loom, target_family = "wasm")))
+}
