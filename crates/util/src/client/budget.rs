@@ -33,9 +33,16 @@ pub struct Budget {
 
 impl Budget {
     /// Makes a budget of one retry or hedge per `calls_per_retry` calls, in addition to a reserve
-    /// of `reserve` of them, which is full now. With zero `calls_per_retry` there is no limit.
+    /// of `reserve` of them, which is full now.
+    ///
+    /// # Panics
+    ///
+    /// If `calls_per_retry` is zero. For no limit give the [client](super::Client::with_budget)
+    /// `None`.
     #[must_use]
+    #[track_caller]
     pub fn new(reserve: u32, calls_per_retry: u32) -> Self {
+        assert!(calls_per_retry > 0, "calls_per_retry is zero, but must be at least 1");
         let tokens = reserve.saturating_mul(calls_per_retry);
         // Room to save for one more.
         let max_tokens = tokens.saturating_add(calls_per_retry);

@@ -65,7 +65,8 @@ pub enum Reason {
 pub struct Client<R = AllErrors> {
     timer: HashedWheelTimer,
     policy: Policy<R>,
-    budget: Budget,
+    /// `None` is no limit.
+    budget: Option<Budget>,
 }
 
 impl<R> Client<R> {
@@ -75,10 +76,26 @@ impl<R> Client<R> {
         Self::with_budget(timer, policy, Budget::default())
     }
 
-    /// Makes a client with this budget. Clients of one server should share one.
+    /// Makes a client with this budget. Clients of one server should share one. With `None` only
+    /// the policy limits the retries and hedges.
     #[must_use]
-    pub fn with_budget(timer: &HashedWheelTimer, policy: Policy<R>, budget: Budget) -> Self {
-        Self { timer: timer.clone(), policy, budget }
+    pub fn with_budget(
+        timer: &HashedWheelTimer,
+        policy: Policy<R>,
+        budget: impl Into<Option<Budget>>,
+    ) -> Self {
+        Self { timer: timer.clone(), policy, budget: budget.into() }
+    }
+
+    fn earn(&self) {
+        if let Some(budget) = &self.budget {
+            budget.earn();
+        }
+    }
+
+    /// Pays for one retry or hedge. Returns false if the budget does not suffice.
+    fn spend(&self) -> bool {
+        self.budget.as_ref().is_none_or(Budget::spend)
     }
 
     /// Calls an operation that may be repeated.
@@ -126,7 +143,7 @@ impl<R> Client<R> {
         F: Future<Output = Result<T, E>>,
         R: Retry<E>,
     {
-        self.budget.earn();
+        self.earn();
         let deadline = self.deadline();
         self.timer.timeout(self.policy.deadline, self.attempts(deadline, send)).await?
     }
@@ -175,7 +192,7 @@ impl<R> Client<R> {
         if deadline <= self.timer.now() {
             return Err(CallError::Deadline);
         }
-        self.budget.earn();
+        self.earn();
         let deadline = self.deadline().map_or(deadline, |own| own.min(deadline));
         self.timer.timeout_at(deadline, self.attempts(Some(deadline), send)).await?
     }
@@ -252,7 +269,7 @@ impl<R> Client<R> {
             }
             let pause = self.policy.pause(retries);
             let is_possible = pause < left;
-            if retries == self.policy.retries || !is_possible || !self.budget.spend() {
+            if retries == self.policy.retries || !is_possible || !self.spend() {
                 return Err(failure);
             }
             self.timer.sleep(pause).await.map_err(CallError::Timer)?;
@@ -270,7 +287,7 @@ impl<R> Client<R> {
         // By reference, so that the first request continues after the time has passed.
         match self.timer.timeout(after, first.as_mut()).await {
             Ok(end) => return end,
-            Err(TimeoutError::Elapsed) if self.budget.spend() => {}
+            Err(TimeoutError::Elapsed) if self.spend() => {}
             Err(_) => return first.await,
         }
         let second = pin!(send(Reason::Hedge));

@@ -186,7 +186,7 @@ fn deadline_ends_retries_that_never_wait() {
     let end = ends(|| {
         let timer = HashedWheelTimer::new(ms(1), 64);
         let policy = Policy::new(ms(20)).retries(u32::MAX).backoff(Duration::ZERO);
-        let client = Client::with_budget(&timer, policy, Budget::new(0, 0));
+        let client = Client::with_budget(&timer, policy, None);
         let call = pin!(client.call(|_| async { Err::<(), _>(()) }));
         call.poll(&mut Context::from_waker(Waker::noop()))
     });
@@ -264,15 +264,25 @@ fn budget_is_shared_and_never_overdrawn() {
 }
 
 #[test]
-fn budget_without_a_price_is_unlimited() {
+fn without_a_budget_only_the_policy_limits_retries() {
     let retries = if cfg!(miri) { 20 } else { 1_000 };
-    let (end, sent) = failing_call(retries, Budget::new(0, 0));
+    let (end, sent) = failing_call(retries, None);
     assert!(end.is_ready());
     assert_eq!(sent, 1 + retries as usize);
 }
 
+/// A computed zero must not switch the limit off.
+#[test]
+#[should_panic(expected = "calls_per_retry is zero")]
+fn budget_with_zero_calls_per_retry_is_refused() {
+    let _ = Budget::new(1, 0);
+}
+
 /// Polls a call once whose requests fail at once. Returns the result, and how many were sent.
-fn failing_call(retries: u32, budget: Budget) -> (Poll<Result<(), CallError<&'static str>>>, usize) {
+fn failing_call(
+    retries: u32,
+    budget: impl Into<Option<Budget>>,
+) -> (Poll<Result<(), CallError<&'static str>>>, usize) {
     let (timer, _driver) = HashedWheelTimer::builder().clock(ManualClock::new()).build_driven().unwrap();
     let policy = Policy::new(ms(1_000)).retries(retries).backoff(Duration::ZERO);
     let client = Client::with_budget(&timer, policy, budget);
