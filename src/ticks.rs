@@ -1,5 +1,29 @@
 //! Conversions between deadlines, in nanoseconds since the timer was built, and tick numbers. All
 //! arithmetic saturates or stays in range.
+//!
+//! # Never early, at most a tick late
+//!
+//! A deadline is rounded up to a tick, the time down to one. A turn fires what is due at a tick only
+//! when the time has reached the tick, so the time is not before the deadline. The deadline is
+//! compared in the compare-exchange that ends the timeout. The wheel's tick only says when to
+//! compare:
+//!
+//! | | the wheel's tick | when it fires |
+//! |---|---|---|
+//! | nothing moved | the deadline's tick | at that tick |
+//! | reset to later, in time | an earlier tick | the worker compares the deadline at that tick, and inserts the node again at the new one; the reset needed no message |
+//! | reset to earlier | a later tick | a message moves it. If the wheel gives it out before: immediately if it is due, otherwise it is left to the message |
+//! | pushed after its tick was processed | the next tick | at the next tick: no earlier one could have known of it |
+//! | pushed before, but after as many messages as a turn takes | the tick that the wheel has reached (the message is *owed*) | in the next turn, which is due immediately: in the order of ticks, before anything later |
+//! | reset to later, and back to earlier | as above, by the state | the worker inserts it by the deadline that it has when the message arrives |
+//!
+//! A node would be late if it were `IN_WHEEL` at a tick later than both its deadline's tick and the
+//! next one to be processed. Only a change to an earlier deadline could make that of a node in the
+//! wheel. The same compare-exchange makes the node `IN_FLIGHT`, and then a message comes.
+//!
+//! Timeouts that one thread schedules for one tick fire in that order, because a lane, a slot and the
+//! ready list each keep it. It holds within the messages of one turn. A cancelled timeout leaves a
+//! gap, and a timeout that was reset has no promised place.
 
 use std::time::Duration;
 

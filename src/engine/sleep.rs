@@ -55,6 +55,15 @@
 //! | after a turn with many messages: for at most [`LOT_INTERVAL`] | wakes it | – | – |
 //! | until the wheel's next tick, if that is near | – | – | – |
 //!
+//! | operation | wakes a sleeping thread | calls a loop's waker |
+//! |---|---|---|
+//! | new timeout, poll with another waker | if its deadline is before what was announced, or if it completes a lot | the same |
+//! | reset to an earlier deadline | if its deadline is before what was announced | the same |
+//! | cancel of a node that is `IN_WHEEL`, or in another thread's lane | if there was no traffic before the sleep, or if it completes a lot | if it completes a lot |
+//! | cancel whose message is taken back; reset to a later deadline | no | no |
+//! | the end of a run on an executor's thread | if the task is due again before what was announced; the last run as a cancel | the same |
+//! | `stop` | in any case | in any case |
+//!
 //! While there is memory to return to the operating system, no sleep of the thread is longer than
 //! two seconds. While the clock reads an earlier time than before and something is pending, none is
 //! longer than [`LOT_INTERVAL`]: see [`time_until`].

@@ -2,6 +2,16 @@
 //!
 //! A turn drains messages, advances the wheel and expires what is due. The worker thread, a
 //! [`Driver`](crate::Driver), the tests and loom's models all call the same [`turn`](Worker::turn).
+//!
+//! 1. It drains messages of all kinds, at most [`MAX_MESSAGES_PER_TURN`], one lane after the other,
+//!    beginning where the last turn ended. If more wait, the next turn is due immediately.
+//! 2. It goes from one tick that has entries to the next, up to now, also after a stall. It takes
+//!    all nodes of a tick out of the wheel, so that no task runs while the wheel changes, and then
+//!    decides node by node. What a task schedules meanwhile is for the next turn.
+//! 3. It advances the wheel to now.
+//!
+//! A turn that ends early, for `stop` or because it has run as many tasks as it may, leaves the other
+//! nodes of the tick in the wheel's ready list, where their messages find them.
 
 use std::time::Duration;
 

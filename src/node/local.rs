@@ -5,6 +5,18 @@
 //! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot
 //! mix nodes of different timers. Only they push messages.
 //!
+//! A cancel owns the task at once. Which thread gives up the wheel's reference depends on the word before:
+//!
+//! | word before | the canceller | the wheel's reference |
+//! |---|---|---|
+//! | `IN_FLIGHT`, the message still in this thread's lane | takes it back: a compare-exchange on the slot, against the worker's swap | the canceller merges it into the handles' count (`MERGED`), if it got the message |
+//! | `IN_FLIGHT`, the message in another lane, or taken by the worker, or about a reset | pushes nothing | the worker releases it when the message arrives |
+//! | `IN_WHEEL` | pushes a message | the worker removes the node from its slot, and releases it |
+//! | `IN_WHEEL`, `DEADLINE_RUNNING` | pushes a message, and does not get the task | the same; the thread that runs the task drops it |
+//!
+//! The slot decides only about the reference. Several threads may have borrowed the handle, and may
+//! cancel, reset or clone meanwhile: the word decides about the end.
+//!
 //! What a thread leaves when it ends is for the next thread ([`IdleNodes`]). So threads that come
 //! and go use no more memory than those that live at the same time. The worker retires what no
 //! thread has taken until its next turn.

@@ -22,6 +22,16 @@
 //! | 0, `RUN_AWAITED` | `RUN_AWAITED` | [`Handle::await_run`], after its thread has listed itself as a waiter | `AcqRel`: the thread that ends the run sees the waiter |
 //! | 0, `RUN_AWAITED` | `RUN_OVER` | [`Handle::end_run`], after a task executor has run or dropped the task of a timeout that has ended | `AcqRel`: a waiter sees what the task did |
 //!
+//! | released | before the other | after the other |
+//! |---|---|---|
+//! | a handle, the `WheelRef` | not the last reference | the last one: acquires what the other has released, and has the node |
+//! | a handle, and another is cloned | the clone's thread has a handle, so this one is not the last | the same |
+//! | a handle, after a cancel has merged the `WheelRef` | – | the last handle finds 2 and `MERGED`, and reads the mark while its own reference is still counted: later another timeout may be in the node |
+//!
+//! If a message about the node is under way, the `WheelRef` is left to it. After a cancel the
+//! worker that meets the node in the wheel leaves it alone. After a reset the timeout may expire
+//! there, with a handle of its own.
+//!
 //! A thread that finds 1 has the only reference, if the reference is its own: a `WheelRef`, or a
 //! handle that is being dropped. For a borrowed handle the count says nothing, because other
 //! threads may have borrowed it too, and may clone it or end its timeout meanwhile.

@@ -35,6 +35,25 @@
 //! reference: a worker that meets the node in the wheel as `IN_FLIGHT` or `CANCELLED` leaves the
 //! reference to the message.
 //!
+//! **Two operations on one timeout.** Each change is a compare-exchange of state and deadline
+//! together, and none leads out of a final state. So a timeout ends at most once, and one of two
+//! operations is first. If B changes the word between A's read and A's exchange, A reads again: that
+//! is the column "B first".
+//!
+//! | A, B | A first | B first |
+//! |---|---|---|
+//! | cancel, cancel | B finds `CANCELLED`, returns false | A does |
+//! | cancel, expiry | the wheel gives out a `CANCELLED` node: the worker leaves it to the message | A finds `EXPIRED`, returns false |
+//! | cancel, `stop` | `stop` leaves it alone; the count makes `stop` wait for A | A finds `CANCELLED`, returns false |
+//! | expiry, `stop` | `stop` does not return it | the turn reads the stop bit before each expiry, and leaves the rest to `stop`. Both hold the worker lock |
+//! | reset to later, expiry | the worker reads the new deadline: not due, back into the wheel | A finds `EXPIRED`, returns false |
+//! | reset to earlier, expiry | the node is `IN_FLIGHT`. If it is due, it expires, and its wheel's reference is left to the message; otherwise all is left to the message | A finds `EXPIRED`, returns false |
+//! | reset to earlier, entering the wheel | `IN_FLIGHT` throughout: the worker inserts the node by the deadline that it finds | it is `IN_WHEEL`: A makes it `IN_FLIGHT`, and pushes |
+//! | reset, cancel or `stop` | the deadline moves, then the timeout ends | A finds `CANCELLED`, returns false: nothing is revived |
+//! | reset, reset | the second change holds; one of them makes `IN_FLIGHT` of `IN_WHEEL`, and that one pushes | the same |
+//! | cancel, the beginning of a run | the run does not begin | the runner owns the task, and A does not get it |
+//! | any of these, a poll with another waker | A has ended the timeout: the poll finds that. Or A has moved the deadline, and the poll takes it over | the poll has cancelled the timeout, and scheduled another one in its place: A finds `CANCELLED` |
+//!
 //! **What the orders are for.** The word publishes nothing but the deadline. The node itself
 //! reaches the worker through a lane, and the task belongs to one thread. The orders serve user
 //! code. What a thread did before a `reset` that returned true is visible to the task at the new

@@ -5,6 +5,15 @@
 //! gets the next deadline, and the worker inserts it into the wheel again. So there is one sequence
 //! of runs, whatever operations race, and no run allocates.
 //!
+//! | the runner, and | before the run's end | after it |
+//! |---|---|---|
+//! | cancel | does not get the task; the end of the run finds `CANCELLED`, and the runner drops the task | gets the task, as with any timeout |
+//! | `stop`, the run on the worker | waits for the lock | the node is in the wheel again, and `stop` ends it |
+//! | `stop`, the run on another thread | finds the node in the wheel, at a tick that never comes, and cancels it without the task; the runner drops the task | `IN_FLIGHT`: cancels it, and leaves the wheel's reference to the message that is under way |
+//! | a panic, or a task that ends itself | the run ends as `EXPIRED`, unless a cancel came first | – |
+//! | `shutdown`, and a task that does not continue after it | a run that has begun continues | the next deadline is one that never comes: it stays pending, and `stop` returns it |
+//! | the worker, the run on another thread | does not meet the node | the message moves the node to its next tick |
+//!
 //! `schedule`: when runs are due. `run`: what a task sees of its run.
 
 mod run;
