@@ -5,7 +5,8 @@
 //! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot
 //! mix nodes of different timers. Only they push messages.
 //!
-//! A cancel owns the task at once. Which thread gives up the wheel's reference depends on the word before:
+//! A cancel owns the task at once. Which thread gives up the wheel's reference depends on the word
+//! before:
 //!
 //! | word before | the canceller | the wheel's reference |
 //! |---|---|---|

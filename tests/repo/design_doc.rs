@@ -147,22 +147,6 @@ fn items_in_the_map_of_nettys_class_are_in_their_files() {
     assert!(items > 80, "too few items were found: {items}");
 }
 
-/// The names after a minus sign are mutants.
-#[test]
-fn mutants_in_the_design_document_exist() {
-    let mutants = read(&root().join("loom-tests/mutants.rs"));
-    let mut count = 0;
-    for list in page().split('−').skip(1) {
-        // A list ends at a semicolon, at the end of a sentence, or before the next model.
-        let list = list.split([';', '.']).next().unwrap();
-        for name in names(list).take_while(|name| !name.contains("::")) {
-            assert!(mutants.contains(&format!("\"{name}\"")), "docs/design.md: there is no mutant {name}");
-            count += 1;
-        }
-    }
-    assert!(count > 30, "too few mutants were found: {count}");
-}
-
 #[test]
 fn files_in_the_contribution_guide_exist() {
     let page = read(&root().join("CONTRIBUTING.md"));
