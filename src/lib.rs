@@ -66,16 +66,16 @@
 // The documentation above links to items of all features.
 #![cfg_attr(not(feature = "tokio"), allow(rustdoc::broken_intra_doc_links))]
 
-// | module | content |
+// | file | content |
 // |---|---|
-// | `timer`, `weak`, `timeout`, `builder`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
-// | `cancel`, `task`, `rejection`, `clock`, `error`, `stats` | API: what users implement or receive |
+// | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
+// | `cancel`, `task`, `rejection`, `clock/`, `error`, `stats` | API: what users implement or receive |
 // | `periodic/`, `future/` | API, built on the above: periodic tasks, async code |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
-// | `node/` | one timeout: state word, memory, references, messages; with `platform`, all `unsafe` |
+// | `node/` | one timeout: state word, memory, references, messages; all `unsafe`, except for the platform's |
 // | `wheel/` | the timing wheels: plain data structures |
-// | `sync/`, `ticks`, `report`, `platform` | foundation: primitives, arithmetic of time, logging, platform |
+// | `sync/`, `ticks`, `report`, `platform/` | foundation: primitives, arithmetic of time, logging, platform |
 // | `must_not_compile` | code that must not compile, as doc tests |
 
 mod builder;

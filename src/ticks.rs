@@ -3,8 +3,8 @@
 //!
 //! # Never early, at most a tick late
 //!
-//! A deadline is rounded up to a tick, the time down to one. A turn fires what is due at a tick only
-//! when the time has reached the tick, so the time is not before the deadline. The deadline is
+//! A deadline is rounded up to a tick, the time down to one. A turn fires what is due at a tick
+//! only when the time has reached the tick, so the time is not before the deadline. The deadline is
 //! compared in the compare-exchange that ends the timeout. The wheel's tick only says when to
 //! compare:
 //!
@@ -21,9 +21,9 @@
 //! next one to be processed. Only a change to an earlier deadline could make that of a node in the
 //! wheel. The same compare-exchange makes the node `IN_FLIGHT`, and then a message comes.
 //!
-//! Timeouts that one thread schedules for one tick fire in that order, because a lane, a slot and the
-//! ready list each keep it. It holds within the messages of one turn. A cancelled timeout leaves a
-//! gap, and a timeout that was reset has no promised place.
+//! Timeouts that one thread schedules for one tick fire in that order, because a lane, a slot and
+//! the ready list each keep it. It holds within the messages of one turn. A cancelled timeout
+//! leaves a gap, and a timeout that was reset has no promised place.
 
 use std::time::Duration;
 

@@ -1,4 +1,8 @@
-//! Construction of a timer. Here: the settings. `build`: their check, and the timer.
+//! Construction of a timer. Here: the settings.
+//!
+//! | file | content |
+//! |---|---|
+//! | `build` | the check of the settings, and the timer |
 
 mod build;
 

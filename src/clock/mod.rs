@@ -1,9 +1,10 @@
 //! The clocks: the trait [`Clock`] and the machine's clock.
 //!
-//! - `manual`: a clock for tests.
-//! - `counter`: the machine's clock with the processor's counter, and why its time is never behind
-//!   and never goes back.
-//! - `time`: the clock of a timer.
+//! | file | content |
+//! |---|---|
+//! | `manual` | a clock for tests |
+//! | `counter` | the machine's clock with the processor's counter, and why its time is never behind and never goes back |
+//! | `time` | the clock of a timer |
 
 mod counter;
 mod manual;

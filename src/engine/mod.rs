@@ -33,6 +33,19 @@
 //! callers' side. All other imports of the crate lead from the API to the engine, to `node/`, to
 //! the wheels and the foundation; `tests/repo/structure.rs` checks that.
 //!
+//! # The files
+//!
+//! | file | content |
+//! |---|---|
+//! | `caller` | schedule, cancel, reset, replace |
+//! | `thread_cache`, `timer_index` | what a thread caches of a timer; how it finds that |
+//! | `timeouts` | the `timeouts` queue, made of one lane per thread |
+//! | `worker`, `worker_lock` | one turn: drain messages, advance the wheel, expire; which thread is the worker |
+//! | `dispatch`, `in_span`, `run_end` | from an expired timeout to its task; its span; the end of its run |
+//! | `thread`, `sleep`, `return_timer` | start and loop of the worker thread; sleep and wake-up; when memory is returned |
+//! | `end` | stop, shutdown, last drop |
+//! | `shared`, `state`, `pending`, `counters` | what both sides share: the fields; the lifecycle; the number of pending timeouts; statistics |
+//!
 //! The engine has no `unsafe` code.
 
 mod caller;

@@ -10,8 +10,8 @@
 //!    decides node by node. What a task schedules meanwhile is for the next turn.
 //! 3. It advances the wheel to now.
 //!
-//! A turn that ends early, for `stop` or because it has run as many tasks as it may, leaves the other
-//! nodes of the tick in the wheel's ready list, where their messages find them.
+//! A turn that ends early, for `stop` or because it has run as many tasks as it may, leaves the
+//! other nodes of the tick in the wheel's ready list, where their messages find them.
 
 use std::time::Duration;
 

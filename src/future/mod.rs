@@ -6,14 +6,20 @@
 //! need. The thread that ends the timeout owns the waker, and a poll with another waker schedules
 //! another timeout in place of the first.
 //!
+//! | file | content |
+//! |---|---|
+//! | `sleep` | a future that waits for a timeout |
+//! | `with_timeout` | a future with a deadline |
+//! | `interval` | periodic ticks |
+//!
 //! | a poll with another waker, and | the other first | the poll first |
 //! |---|---|---|
 //! | the expiry | the poll finds `EXPIRED`: ready. The old waker was called once more than needed | the new waker is called |
 //! | `stop` | the poll finds `CANCELLED`: an error | `stop` ends the new timeout, and calls its waker |
 //! | `stop`, in between | – | the count never fell, so `stop` waits for the push |
 //!
-//! Wakers are compared by address. While the timeout has not ended its waker exists, so no other waker
-//! has that address; and the poll reads the state first.
+//! Wakers are compared by address. While the timeout has not ended its waker exists, so no other
+//! waker has that address; and the poll reads the state first.
 
 mod interval;
 mod sleep;

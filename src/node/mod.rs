@@ -8,7 +8,7 @@
 //! [`Owner::handle`] returns what `Owner::timeout` was given. Inside the folder, the fields of a
 //! node are trusted to be changed as the tables say.
 //!
-//! | file | owns |
+//! | file | content |
 //! |---|---|
 //! | [`word`] | the state word: how a timeout ends, and which deadline it has |
 //! | [`timer_ref`] | batched references to a timer; independent of timers |

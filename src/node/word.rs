@@ -37,8 +37,8 @@
 //!
 //! **Two operations on one timeout.** Each change is a compare-exchange of state and deadline
 //! together, and none leads out of a final state. So a timeout ends at most once, and one of two
-//! operations is first. If B changes the word between A's read and A's exchange, A reads again: that
-//! is the column "B first".
+//! operations is first. If B changes the word between A's read and A's exchange, A reads again:
+//! that is the column "B first".
 //!
 //! | A, B | A first | B first |
 //! |---|---|---|

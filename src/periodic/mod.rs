@@ -14,7 +14,10 @@
 //! | `shutdown`, and a task that does not continue after it | a run that has begun continues | the next deadline is one that never comes: it stays pending, and `stop` returns it |
 //! | the worker, the run on another thread | does not meet the node | the message moves the node to its next tick |
 //!
-//! `schedule`: when runs are due. `run`: what a task sees of its run.
+//! | file | content |
+//! |---|---|
+//! | `schedule` | when runs are due: arithmetic |
+//! | `run` | what a task sees of its run |
 
 mod run;
 mod schedule;

@@ -10,7 +10,10 @@
 //! | processor counter | platforms where `quanta` finds a reliable one; on x86 Linux, if the kernel uses it too | the operating system's clock only |
 //! | clock, threads | platforms where `std` has them | the timer needs a clock from its user, and must be driven |
 //!
-//! `linux.rs` is for Linux, and `other.rs` for the other platforms, Miri and the models.
+//! | file | content |
+//! |---|---|
+//! | `linux` | Linux |
+//! | `other` | the other platforms, Miri and the models |
 //!
 //! Under Miri large pages, prefetch and the processor counter are not available.
 //! All platforms need 64-bit atomics.

@@ -3,11 +3,15 @@
 //!
 //! There are two backends with the same interface:
 //!
-//! - `real`: std and crossbeam.
-//! - `model`: loom, if the crate is compiled with the cfg `hashed_wheel_loom`, which only
-//!   `loom-tests/` sets. With the cfg `hashed_wheel_shuttle` in addition, shuttle's types of the
-//!   same names replace loom's. loom explores all executions of a small model; shuttle runs random
-//!   executions of a whole timer.
+//! | file | content |
+//! |---|---|
+//! | `real` | std and crossbeam |
+//! | `model` | loom or shuttle |
+//!
+//! `model` is used if the crate is compiled with the cfg `hashed_wheel_loom`, which only
+//! `loom-tests/` sets. With the cfg `hashed_wheel_shuttle` in addition, shuttle's types of the same
+//! names replace loom's. loom explores all executions of a small model; shuttle runs random
+//! executions of a whole timer.
 
 use std::task::Wake;
 

@@ -1,20 +1,20 @@
 //! Varghese and Lauck's scheme 6: one array of slots, and rounds for deadlines beyond it.
 //!
 //! To advance a wheel to a tick hands out all entries that are due up to it, in the order of
-//! deadlines, and for one deadline in the order of insertion. Here an entry later than now is in the
-//! slot of its deadline's low bits: a mask, because the number of slots is a power of two. The other
-//! bits are its round, so slot and round make a deadline.
+//! deadlines, and for one deadline in the order of insertion. Here an entry later than now is in
+//! the slot of its deadline's low bits: a mask, because the number of slots is a power of two. The
+//! other bits are its round, so slot and round make a deadline.
 //!
-//! - Each slot knows a tick no later than its first deadline, and a tree ([`MinTree`]) knows the first
-//!   of these ticks. So a slot is visited only when one of its entries may be due, however short the
-//!   tick or far the jump.
+//! - Each slot knows a tick no later than its first deadline, and a tree ([`MinTree`]) knows the
+//!   first of these ticks. So a slot is visited only when one of its entries may be due, however
+//!   short the tick or far the jump.
 //! - A visit takes out the entries whose round is no later than the one in which the slot was last
 //!   passed. These are exactly the due ones.
-//! - A jump over more than one round sorts what it takes out, stably. Within a round slots are visited
-//!   in order.
+//! - A jump over more than one round sorts what it takes out, stably. Within a round slots are
+//!   visited in order.
 //!
-//! An entry costs a 32nd of a comparison for each visit of its slot for other entries (`rounds.rs`),
-//! and a whole one for each visit of its chunk.
+//! An entry costs a 32nd of a comparison for each visit of its slot for other entries
+//! (`rounds.rs`), and a whole one for each visit of its chunk.
 
 use std::iter;
 

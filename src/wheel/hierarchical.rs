@@ -4,13 +4,13 @@
 //! A deadline and the time are numbers to the base of the slot count. The level of an entry is the
 //! highest digit in which they differ, and its slot is that digit of the deadline.
 //!
-//! - The place follows from deadline and time alone. So entries of one deadline are in one slot at all
-//!   times, and move together, in order.
-//! - If the higher digits agree, a later deadline has a greater digit. So on each level the slots up to
-//!   the time's own are empty, and all of a level is due before any entry of the next one. The first
-//!   occupied slot of the lowest level has the first entry.
-//! - The time moves from one such slot to the next. The entries of that slot then differ from the time
-//!   in a lower digit, and move down: at most once per level.
+//! - The place follows from deadline and time alone. So entries of one deadline are in one slot at
+//!   all times, and move together, in order.
+//! - If the higher digits agree, a later deadline has a greater digit. So on each level the slots
+//!   up to the time's own are empty, and all of a level is due before any entry of the next one.
+//!   The first occupied slot of the lowest level has the first entry.
+//! - The time moves from one such slot to the next. The entries of that slot then differ from the
+//!   time in a lower digit, and move down: at most once per level.
 
 use super::bitmap::Bitmap;
 use super::earliest::{self, Rank};

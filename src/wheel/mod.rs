@@ -54,6 +54,15 @@
 //!
 #![doc = include_str!("../../docs/which-wheel.md")]
 
+// | file | content |
+// |---|---|
+// | `hashed`, `rounds`, `min_tree` | scheme 6: its slots; the entries of a slot and their rounds; the first deadline of all slots |
+// | `hierarchical`, `bitmap` | scheme 7: its levels; the occupied slots of a level |
+// | `either` | one type for both, for the timer |
+// | `ring`, `tombstone_vec`, `ready_list`, `earliest` | parts of both: an array of slots; the entries of a slot; the entries that are due; a search for the first ones |
+// | `entries` | where a wheel's entries are stored: the interface |
+// | `owned`, `slab` | the public wheels, which own values; their entries |
+
 mod bitmap;
 mod earliest;
 mod either;

@@ -172,6 +172,33 @@ fn the_only_import_cycle_is_the_documented_one_of_the_engine() {
     assert_eq!(in_cycles, CYCLE, "modules that import themselves through others");
 }
 
+/// The head of `lib.rs`, and of each `mod.rs`, has the map of its folder: a table whose first
+/// column has each file and each folder once.
+#[test]
+fn each_file_is_named_once_in_the_map_of_its_folder() {
+    let is_map = |path: &&PathBuf| path.ends_with("lib.rs") || path.ends_with("mod.rs");
+    let paths = rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    for map in paths.iter().filter(is_map) {
+        let mut files: Vec<_> = fs::read_dir(map.parent().unwrap())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file() || path.join("mod.rs").exists())
+            .map(|path| {
+                let name = path.file_stem().unwrap().to_str().unwrap();
+                if path.is_dir() { format!("{name}/") } else { name.to_owned() }
+            })
+            .filter(|name| !["lib", "mod", "tests"].contains(&name.as_str()))
+            .collect();
+        let text = fs::read_to_string(map).unwrap();
+        let lines = text.lines().map(|line| line.trim_start_matches(['/', '!']).trim_start());
+        let rows = lines.skip_while(|line| *line != "| file | content |").skip(2);
+        let cells = rows.take_while(|row| row.starts_with('|')).map(|row| row.split('|').nth(1).unwrap());
+        let mut named: Vec<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        (files.sort(), named.sort());
+        assert_eq!(named, files, "{}: what the map names, and what there is", map.display());
+    }
+}
+
 #[test]
 fn imports_lead_from_upper_layers_to_lower_ones() {
     let layer = |module: &str| {
