@@ -17,8 +17,9 @@
 //! `stop` or a `shutdown`.
 //!
 //! Two protocols have a file each, with word, table and proof: `sleep.rs` (no wake-up is lost) and
-//! `end.rs` (no timeout is lost). Both rest on the fences of `state.rs`. How one timeout ends is in
-//! `node/word.rs`, how a thread waits for the end of its run in `run_end.rs`.
+//! `end.rs` (no timeout is lost). Both rest on the fences of `state.rs`. How long the worker sleeps
+//! is decided in `sleep_policy.rs`. How one timeout ends is in `node/word.rs`, how a thread waits
+//! for the end of its run in `run_end.rs`.
 //!
 //! # Words for giving something up
 //!
@@ -27,11 +28,11 @@
 //!
 //! # The import cycle
 //!
-//! `shared.rs`, `sleep.rs`, `thread.rs` and `worker.rs` import each other: the shared state has the
-//! worker, the thread and the waker, and their methods take the shared state. It stays because a
-//! task receives `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the
-//! callers' side. All other imports of the crate lead from the API to the engine, to `node/`, to
-//! the wheels and the foundation; `tests/repo/structure.rs` checks that.
+//! `shared.rs`, `thread.rs` and `worker.rs` import each other: the shared state has the worker and
+//! the thread, and their methods take the shared state. It stays because a task receives
+//! `&Timeout`, by which it can schedule, cancel and stop: the worker calls into the callers' side.
+//! All other imports of the crate lead from the API to the engine, to `node/`, to the wheels and
+//! the foundation; `tests/repo/structure.rs` checks that.
 //!
 //! # The files
 //!
@@ -58,11 +59,13 @@ mod return_timer;
 mod run_end;
 mod shared;
 mod sleep;
+mod sleep_policy;
 mod state;
 mod thread;
 mod thread_cache;
 mod timeouts;
 mod timer_index;
+mod waker;
 mod worker;
 mod worker_lock;
 
@@ -71,8 +74,9 @@ pub(crate) use end::Grace;
 pub(crate) use pending::Balance;
 pub use shared::Timeout;
 pub(crate) use shared::{DispatchedTask, Executor, Settings, Shared, SharedFields};
-pub(crate) use sleep::{Waker, time_until};
+pub(crate) use sleep_policy::time_until;
 pub(crate) use thread::{ThreadHook, ThreadSettings};
+pub(crate) use waker::Waker;
 
 #[cfg(test)]
 mod tests {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::counters::Counters;
 use super::pending::{Limit, PendingCounts};
-use super::sleep::Waker;
 use super::state::TimerState;
 use super::thread::{Thread, ThreadSettings};
 use super::timeouts::NewLanes;
 use super::timer_index::TimerIndex;
+use super::waker::Waker;
 use super::worker::Worker;
 use super::worker_lock::WorkerLock;
 use crate::clock::{Clock, Time};

@@ -14,8 +14,7 @@
 //! | word | written | read |
 //! |---|---|---|
 //! | `announced` | by the worker, before `fall_asleep`; `Relaxed` | after `fence_after_push`; means something while `ASLEEP` is set |
-//! | `wanted` | `fetch_min` by a caller that wakes the worker, swapped by the worker before it sleeps; `Relaxed` | a hint: nothing depends on its value |
-//! | `is_unused` | once, when the driver is dropped; `Relaxed` | by a caller of the waker: a call at that moment is as good as one before it |
+//! | `requested` | `fetch_min` by a caller that wakes the worker, swapped by the worker before it sleeps; `Relaxed` | a hint: nothing depends on its value |
 //!
 //! # No wake-up is lost
 //!
@@ -48,13 +47,6 @@
 //!
 //! # What wakes the worker
 //!
-//! | the worker sleeps | an earlier deadline | a lot of messages in one lane | a message that lets it reclaim memory |
-//! |---|---|---|---|
-//! | until its next deadline | wakes it | wakes it | wakes it (not a driver) |
-//! | after a turn that has reclaimed something: for at most [`RECLAIM_INTERVAL`] | wakes it | wakes it | – |
-//! | after a turn with many messages: for at most [`LOT_INTERVAL`] | wakes it | – | – |
-//! | until the wheel's next tick, if that is near | – | – | – |
-//!
 //! | operation | wakes a sleeping thread | calls a loop's waker |
 //! |---|---|---|
 //! | new timeout, poll with another waker | if its deadline is before what was announced, or if it completes a lot | the same |
@@ -64,66 +56,19 @@
 //! | the end of a run on an executor's thread | if the task is due again before what was announced; the last run as a cancel | the same |
 //! | `stop` | in any case | in any case |
 //!
-//! While there is memory to return to the operating system, no sleep of the thread is longer than
-//! two seconds. While the clock reads an earlier time than before and something is pending, none is
-//! longer than [`LOT_INTERVAL`]: see [`time_until`].
+//! How long the worker sleeps, and which messages end which of its sleeps, is in [`sleep_policy`].
 //!
-//! So steady traffic with far deadlines wakes the thread about once per second, or as often as a
-//! thread has pushed a lot; with more than 20 000 messages per second every [`LOT_INTERVAL`], and
-//! with more than 300 000 every [`SHORT_LOT_INTERVAL`]. What has ended is reclaimed within a
-//! second, except a message of eight bytes that its thread has taken back: these wait until a lot
-//! of them is full. The last row needs no announcement, because nothing can fire before that tick:
-//! a worker that expires something in each tick executes no fence for its sleeps.
-//!
-//! A caller that wakes the thread for its deadline leaves the deadline in `wanted`, and the thread
-//! wakes then although the timeout may be cancelled by that time. Otherwise each of many timeouts
-//! that are scheduled and soon cancelled would wake it, if the next deadline in the wheel is far.
-//! If callers wake it twice in one tick, it sleeps until the next tick without announcing that.
-//!
+//! [`sleep_policy`]: super::sleep_policy
 //! [`timeouts`]: super::timeouts
 
 use std::mem;
-use std::time::Duration;
 
 use super::shared::{Handle, Shared};
-use super::state::{
-    ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, WAKE_FOR_LOT, WAKE_TO_RECLAIM, fence_after_change,
-};
+use super::sleep_policy::{AfterTurn, Plan, Sleep, wakes_driver};
+use super::state::{ASLEEP, HOW_ASLEEP, StateSnapshot, TimerState, fence_after_change};
 use super::worker::Worker;
-use crate::report;
-use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Arc, Ordering};
-use crate::ticks::{DEADLINE_NEVER, Ticks};
-
-/// The worker thread makes a turn after this time, if its last turn has reclaimed something: there
-/// may soon be more, and callers do not wake it for that.
-const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
-
-/// If lots of messages come one after the other, the worker makes a turn after this time, and is
-/// woken by none of them.
-const LOT_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The same if there are so many messages that their memory would not stay in the processor's
-/// cache. Wake-ups do not matter then, because the worker is busy anyway.
-const SHORT_LOT_INTERVAL: Duration = Duration::from_millis(5);
-
-/// So many messages per [`LOT_INTERVAL`] are many.
-const MANY_MESSAGES: u64 = 1_024;
-const VERY_MANY_MESSAGES: u64 = 16_384;
-
-/// What callers have woken the thread for.
-pub(super) struct Wanted {
-    /// The earliest deadline that has not passed.
-    deadline: u64,
-    /// The tick in which the last one woke it.
-    was_woken_in: Option<u64>,
-}
-
-impl Wanted {
-    pub(super) fn nothing() -> Self {
-        Self { deadline: DEADLINE_NEVER, was_woken_in: None }
-    }
-}
+use crate::ticks::DEADLINE_NEVER;
 
 impl TimerState {
     /// The worker is about to sleep, whatever has happened; `how` is some of the bits of
@@ -149,46 +94,6 @@ impl TimerState {
     pub(crate) fn wake(&self) -> bool {
         StateSnapshot(self.word.fetch_and(!HOW_ASLEEP, Ordering::Relaxed)).is_asleep()
     }
-}
-
-/// Wakes the loop that turns a driver.
-pub(crate) struct Waker {
-    wake: Box<dyn Fn() + Send + Sync>,
-    is_unused: AtomicBool,
-}
-
-impl Waker {
-    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { wake: Box::new(wake), is_unused: AtomicBool::new(false) }
-    }
-
-    /// There is no loop any more.
-    pub(crate) fn set_unused(&self) {
-        self.is_unused.store(true, Ordering::Relaxed);
-    }
-
-    fn wake(&self) {
-        if !self.is_unused.load(Ordering::Relaxed) {
-            (self.wake)();
-        }
-    }
-}
-
-impl Drop for Waker {
-    fn drop(&mut self) {
-        report::guard_drop("(the waker)", mem::replace(&mut self.wake, Box::new(|| ())));
-    }
-}
-
-/// What the worker thread does after a turn.
-pub(crate) enum Idle {
-    /// Sleep for this time, until the next tick; zero is another turn at once. Callers rely on it
-    /// and do not wake the worker.
-    UntilNextTick(Duration),
-    /// Sleep for this time. `ASLEEP` is set, so a caller that needs the worker wakes it.
-    Parked(Duration),
-    /// The timer is stopped.
-    Ended,
 }
 
 /// The callers' side.
@@ -222,7 +127,7 @@ impl Shared {
 
     #[cold]
     fn wake_for(&self, deadline: u64) {
-        self.state.wanted.fetch_min(deadline, Ordering::Relaxed);
+        self.state.requested.fetch_min(deadline, Ordering::Relaxed);
         self.wake();
     }
 
@@ -264,110 +169,52 @@ impl Shared {
     }
 }
 
-/// How the worker thread sleeps, in ticks.
-pub(crate) struct Plan {
-    /// The tick of the next turn; `None` if the timer is stopped.
-    next: Option<u64>,
-    /// The tick of the wheel.
-    tick: u64,
-    /// The longest sleep.
-    at_most: Option<Duration>,
-    /// Whether `ASLEEP` is set.
-    is_announced: bool,
-}
+/// The worker thread's side.
+impl Shared {
+    /// Decides what the worker thread does after a turn.
+    pub(crate) fn after_turn(self: &Arc<Self>) -> Sleep {
+        let now = self.time.now();
+        let Some(plan) = self.worker.lock().plan_sleep(self, now) else { return Sleep::Ended };
+        // Read the time again, because `plan_sleep` may have taken some; without the lock, because
+        // the clock is user code.
+        self.resolve(plan, self.time.now())
+    }
 
-impl Plan {
-    /// What the thread does if it is `now`.
-    pub(super) fn idle(self, shared: &Shared, now: u64) -> Idle {
-        let Some(next) = self.next else { return Idle::Ended };
-        let time = time_until(shared.ticks, next, self.tick, now);
-        let time = self.at_most.map_or(time, |at_most| at_most.min(time));
-        match self.is_announced {
-            true if !time.is_zero() => Idle::Parked(time),
-            true => {
-                shared.state.wake();
-                Idle::UntilNextTick(time)
-            }
-            false => Idle::UntilNextTick(time),
+    fn resolve(&self, plan: Plan, now: u64) -> Sleep {
+        let sleep = plan.resolve(self.ticks, now);
+        if plan.announced.is_some() && !matches!(sleep, Sleep::Parked(_)) {
+            self.state.wake();
         }
+        sleep
     }
-}
-
-/// How long the worker may sleep until the tick `next`, if the wheel is at `tick` and the clock
-/// reads `now`.
-///
-/// The clock has reached the wheel's tick before. If it reads an earlier time now, it has stepped
-/// back, perhaps for a moment only: then the worker looks again soon, if anything is pending.
-pub(crate) fn time_until(ticks: Ticks, next: u64, tick: u64, now: u64) -> Duration {
-    let time = ticks.until(next, now);
-    if time > LOT_INTERVAL && tick > ticks.reached(now) && next < ticks.of(DEADLINE_NEVER) {
-        return LOT_INTERVAL;
-    }
-    time
 }
 
 /// The worker's side.
 impl Worker {
-    /// Decides how the worker thread sleeps after a turn.
-    pub(crate) fn idle(&mut self, shared: &Arc<Shared>, now: u64) -> Plan {
-        let tick = self.nodes.tick();
-        let until_tick = |next| Plan { next: Some(next), tick, at_most: None, is_announced: false };
+    /// Decides how the worker thread sleeps after a turn, and announces the sleep if it has to.
+    /// Returns `None` if the timer is stopped.
+    pub(super) fn plan_sleep(&mut self, shared: &Arc<Shared>, now: u64) -> Option<Plan> {
         if shared.state.snapshot().is_stopped() {
-            return Plan { next: None, ..until_tick(0) };
+            return None;
         }
+        let tick = self.nodes.tick();
         if self.intake.has_backlog {
-            return until_tick(0);
+            return Some(Plan::until(0, tick));
         }
         self.return_memory(shared, now, 1);
-        let (how, at_most) = match self.messages_per_lot_interval(now) {
-            VERY_MANY_MESSAGES.. => (0, Some(SHORT_LOT_INTERVAL)),
-            MANY_MESSAGES.. => (0, Some(LOT_INTERVAL)),
-            _ if self.intake.has_reclaimed => (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
-            _ => (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None),
+        let turn = AfterTurn {
+            now,
+            messages: mem::take(&mut self.intake.taken_since_plan) as u64,
+            has_reclaimed: self.intake.has_reclaimed,
+            requested: shared.state.requested.swap(DEADLINE_NEVER, Ordering::Relaxed),
+            tick,
+            next: self.nodes.next_deadline().unwrap_or(u64::MAX),
         };
-        let earliest = tick + 1;
-        let was_woken_again = self.take_wanted(shared, now, at_most.is_some());
-        let next = self.nodes.next_deadline().unwrap_or(u64::MAX);
-        let next = next.min(shared.ticks.of(self.wanted.deadline));
-        let until = shared.ticks.until(next, now);
-        let is_near = next <= earliest && until <= LOT_INTERVAL;
-        if is_near || until.is_zero() {
-            return until_tick(next);
-        }
-        if was_woken_again && shared.ticks.duration() <= LOT_INTERVAL {
-            // Callers with earlier and earlier deadlines would wake it again and again. Nothing can
-            // fire before the next tick.
-            return until_tick(earliest);
-        }
-        let next = self.announce(shared, next, how);
-        // `announce` may have reclaimed something.
-        let reclaims = self.intake.has_reclaimed.then_some(RECLAIM_INTERVAL);
-        let at_most = [at_most, reclaims, self.surplus_wait(shared)].into_iter().flatten().min();
-        Plan { at_most, is_announced: true, ..until_tick(next) }
-    }
-
-    /// How many messages came per [`LOT_INTERVAL`] since the last call. (If that was less than a
-    /// millisecond ago, as if it was a millisecond.)
-    fn messages_per_lot_interval(&mut self, now: u64) -> u64 {
-        const LOT: u64 = LOT_INTERVAL.as_nanos() as u64;
-
-        let elapsed = now.saturating_sub(self.last_idle).max(LOT / 50);
-        self.last_idle = now;
-        let taken = mem::take(&mut self.intake.taken_since_idle) as u64;
-        taken.saturating_mul(LOT) / elapsed
-    }
-
-    /// Takes the deadline for which a caller has woken the thread, if it is earlier than the known
-    /// one. It is forgotten once it has passed, or there is no traffic. Returns whether this was
-    /// not the first time in this tick.
-    fn take_wanted(&mut self, shared: &Shared, now: u64, has_traffic: bool) -> bool {
-        let wanted = shared.state.wanted.swap(DEADLINE_NEVER, Ordering::Relaxed);
-        let deadline = wanted.min(self.wanted.deadline);
-        let deadline = if has_traffic && deadline > now { deadline } else { DEADLINE_NEVER };
-        let was_woken_in = if wanted < DEADLINE_NEVER { Some(self.nodes.tick()) } else { None };
-        let again = was_woken_in.is_some() && was_woken_in == self.wanted.was_woken_in;
-        self.wanted = Wanted { deadline, was_woken_in: was_woken_in.or(self.wanted.was_woken_in) };
-        again
+        let plan = self.sleep_policy.plan(shared.ticks, &turn);
+        let Some(wakes) = plan.announced else { return Some(plan) };
+        let next = self.announce(shared, plan.next, wakes);
+        let surplus_wait = self.surplus_wait(shared);
+        Some(plan.after_announcement(next, self.intake.has_reclaimed, surplus_wait))
     }
 
     /// Returns the tick at which the driver's next turn has work, and announces a sleep until then.
@@ -376,8 +223,7 @@ impl Worker {
         let never = shared.ticks.of(DEADLINE_NEVER);
         let mut next = self.next_tick(shared).min(never);
         if shared.waker.is_some() {
-            let is_near = next <= self.nodes.tick() + 1 && shared.ticks.duration() <= LOT_INTERVAL;
-            next = self.announce(shared, next, if is_near { 0 } else { WAKE_FOR_LOT });
+            next = self.announce(shared, next, wakes_driver(shared.ticks, next, self.nodes.tick()));
         }
         (next < never).then_some(next)
     }
@@ -412,122 +258,73 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::state::{WAKE_FOR_LOT, WAKE_TO_RECLAIM};
     use crate::engine::tests::{Driven, TICK};
+    use std::time::Duration;
 
-    /// Decides how the worker sleeps.
-    fn idle(t: &Driven) -> Plan {
-        t.shared().worker.lock().idle(t.shared(), t.now())
+    fn plan(t: &Driven) -> Plan {
+        t.shared().worker.lock().plan_sleep(t.shared(), t.now()).unwrap()
     }
 
     /// A timer with a timeout in its wheel.
-    fn with_timeout(tick: Duration, delay: Duration) -> Driven {
-        let mut t = Driven::with(|builder| builder.tick(tick));
-        t.schedule(delay);
+    fn with_timeout(ticks: u32) -> Driven {
+        let mut t = Driven::new();
+        t.schedule(TICK * ticks);
         assert_eq!(t.turn(), 0);
         t
     }
 
     #[test]
-    fn only_a_sleep_until_the_next_tick_that_is_near_is_not_announced() {
-        for (tick, ticks, is_announced) in
-            [(TICK, 1, false), (TICK, 2, true), (LOT_INTERVAL, 1, false), (LOT_INTERVAL * 2, 1, true)]
-        {
-            let t = with_timeout(tick, tick * ticks);
-            let plan = idle(&t);
-            let expected = (Some(u64::from(ticks)), is_announced, None);
-            assert_eq!((plan.next, plan.is_announced, plan.at_most), expected, "{tick:?}");
-            assert_eq!(t.is_asleep(), is_announced);
+    fn a_worker_is_asleep_if_its_sleep_is_announced() {
+        for ticks in [1, 2] {
+            let t = with_timeout(ticks);
+            let plan = plan(&t);
+            assert_eq!((plan.next, plan.announced.is_some()), (ticks.into(), ticks > 1));
+            assert_eq!(t.is_asleep(), ticks > 1);
         }
+    }
+
+    #[test]
+    fn the_worker_announces_which_messages_end_its_sleep() {
+        for (has_reclaimed, wakes) in [(false, WAKE_FOR_LOT | WAKE_TO_RECLAIM), (true, WAKE_FOR_LOT)] {
+            let t = Driven::new();
+            t.shared().worker.lock().intake.has_reclaimed = has_reclaimed;
+            assert_eq!(plan(&t).announced, Some(wakes));
+            assert_eq!(t.shared().state.snapshot().0 & HOW_ASLEEP, ASLEEP | wakes);
+        }
+    }
+
+    #[test]
+    fn a_plan_takes_what_came_since_the_last_one() {
+        let t = Driven::new();
+        let mut worker = t.shared().worker.lock();
+        worker.intake.taken_since_plan = 3_000;
+        t.shared().state.requested.store(TICK.as_nanos() as u64 * 3, Ordering::Relaxed);
+        drop(worker);
+        let with_traffic = plan(&t);
+        assert_eq!(with_traffic.announced, Some(0));
+        assert_eq!(t.shared().worker.lock().intake.taken_since_plan, 0);
+        assert_eq!(t.shared().state.requested.load(Ordering::Relaxed), DEADLINE_NEVER);
+        assert_ne!(plan(&t), with_traffic);
     }
 
     #[test]
     fn a_sleep_whose_tick_has_come_is_another_turn() {
-        let t = with_timeout(TICK, TICK * 3);
+        let t = with_timeout(3);
         t.clock.advance(TICK);
-        assert!(matches!(idle(&t).idle(t.shared(), t.now()), Idle::Parked(time) if time == TICK * 2));
+        let resolve = |plan| t.shared().resolve(plan, t.now());
+        assert!(matches!(resolve(plan(&t)), Sleep::Parked(time) if time == TICK * 2));
         assert!(t.is_asleep());
-        let plan = idle(&t);
+        let plan = plan(&t);
         t.clock.advance(TICK * 2);
-        assert!(matches!(plan.idle(t.shared(), t.now()), Idle::UntilNextTick(Duration::ZERO)));
+        assert!(matches!(resolve(plan), Sleep::UntilNextTick(Duration::ZERO)));
         assert!(!t.is_asleep(), "no caller has to wake it");
-    }
-
-    /// The rows of the table at the head of this file.
-    #[test]
-    fn the_last_messages_decide_how_long_the_worker_sleeps_and_what_wakes_it() {
-        let all = WAKE_FOR_LOT | WAKE_TO_RECLAIM;
-        for (messages, has_reclaimed, how, at_most) in [
-            (0, false, all, None),
-            (MANY_MESSAGES - 1, false, all, None),
-            (0, true, WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
-            (MANY_MESSAGES - 1, true, WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
-            (MANY_MESSAGES, false, 0, Some(LOT_INTERVAL)),
-            (VERY_MANY_MESSAGES - 1, true, 0, Some(LOT_INTERVAL)),
-            (VERY_MANY_MESSAGES, false, 0, Some(SHORT_LOT_INTERVAL)),
-        ] {
-            let t = Driven::new();
-            t.clock.advance(LOT_INTERVAL);
-            let mut worker = t.shared().worker.lock();
-            worker.intake.taken_since_idle = messages as usize;
-            worker.intake.has_reclaimed = has_reclaimed;
-            drop(worker);
-            assert_eq!(idle(&t).at_most, at_most, "{messages} messages");
-            assert_eq!(t.shared().state.snapshot().0 & HOW_ASLEEP, ASLEEP | how, "{messages} messages");
-        }
-    }
-
-    #[test]
-    fn messages_are_counted_per_interval() {
-        let t = Driven::new();
-        let mut worker = t.shared().worker.lock();
-        let now = LOT_INTERVAL.as_nanos() as u64 * 2;
-        worker.intake.taken_since_idle = 3_001;
-        assert_eq!(worker.messages_per_lot_interval(now), 1_500);
-        worker.intake.taken_since_idle = 3;
-        assert_eq!(worker.messages_per_lot_interval(now), 150, "as if a millisecond had passed");
-        assert_eq!(worker.messages_per_lot_interval(now + 1), 0);
-    }
-
-    #[test]
-    fn a_wanted_deadline_is_kept_until_it_has_passed() {
-        let t = Driven::new();
-        let mut worker = t.shared().worker.lock();
-        let mut take = |wanted: Option<u64>, now, has_traffic| {
-            if let Some(wanted) = wanted {
-                t.shared().state.wanted.store(wanted, Ordering::Relaxed);
-            }
-            let again = worker.take_wanted(t.shared(), now, has_traffic);
-            (again, worker.wanted.deadline)
-        };
-        assert_eq!(take(None, 100, true), (false, DEADLINE_NEVER));
-        assert_eq!(take(None, 100, true), (false, DEADLINE_NEVER), "no caller has woken the thread");
-        assert_eq!(take(Some(500), 100, true), (false, 500));
-        assert_eq!(take(Some(700), 100, true), (true, 500), "the second time in this tick");
-        assert_eq!(take(None, 499, true), (false, 500));
-        assert_eq!(take(None, 500, true), (false, DEADLINE_NEVER), "it has passed");
-        assert_eq!(take(Some(900), 500, false), (true, DEADLINE_NEVER), "there is no traffic");
-    }
-
-    /// Callers with earlier and earlier deadlines do not wake it again and again in a short tick.
-    #[test]
-    fn a_worker_that_is_woken_again_in_a_short_tick_sleeps_until_the_next_one() {
-        for (tick, next) in [(LOT_INTERVAL, 1), (LOT_INTERVAL * 2, 9)] {
-            let t = with_timeout(tick, tick * 9);
-            let woken = || {
-                t.shared().state.wake();
-                t.shared().state.wanted.store(500, Ordering::Relaxed);
-                idle(&t)
-            };
-            assert_eq!(woken().next, Some(9), "{tick:?}, the first time");
-            let plan = woken();
-            assert_eq!((plan.next, plan.is_announced), (Some(next), next > 1), "{tick:?}, again");
-        }
     }
 
     #[test]
     fn a_deadline_of_the_announced_tick_needs_no_earlier_turn() {
-        let t = with_timeout(TICK, TICK * 3);
-        assert_eq!(idle(&t).next, Some(3));
+        let t = with_timeout(3);
+        assert_eq!(plan(&t).next, 3);
         let state = &t.shared().state;
         let first = TICK.as_nanos() as u64 * 2 + 1;
         assert!(!state.is_needed_for(first));

@@ -129,9 +129,9 @@ pub(super) fn fence_after_change() {
 
 pub(crate) struct TimerState {
     pub(super) word: AtomicU64,
-    /// See [`sleep`](super::sleep), as for `wanted`.
+    /// See [`sleep`](super::sleep), as for `requested`.
     pub(super) announced: AtomicU64,
-    pub(super) wanted: unmodelled::AtomicU64,
+    pub(super) requested: unmodelled::AtomicU64,
 }
 
 impl TimerState {
@@ -139,7 +139,7 @@ impl TimerState {
         Self {
             word: AtomicU64::new(0),
             announced: AtomicU64::new(0),
-            wanted: unmodelled::AtomicU64::new(DEADLINE_NEVER),
+            requested: unmodelled::AtomicU64::new(DEADLINE_NEVER),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The worker thread: lazily started, once; parked until there is work; ended by `stop`.
 
 use super::shared::Shared;
-use super::sleep::Idle;
+use super::sleep_policy::Sleep;
 use super::worker::Worker;
 use crate::error::NewTimeoutError;
 use crate::platform::limit_timer_slack;
@@ -183,15 +183,6 @@ impl Shared {
             self.guard("when it was called", || name, hook);
         }
     }
-
-    /// What the worker thread does after a turn.
-    pub(crate) fn idle(self: &Arc<Self>) -> Idle {
-        let now = self.time.now();
-        let plan = self.worker.lock().idle(self, now);
-        // Read the time again, because `idle` may have taken some; without the lock, because the
-        // clock is user code.
-        plan.idle(self, self.time.now())
-    }
 }
 
 /// The worker thread.
@@ -204,11 +195,11 @@ fn run_worker(shared: &Arc<Shared>) {
         let parker = shared.thread.parker.take().expect("the thread is started once");
         loop {
             shared.turn_within_limit();
-            match shared.idle() {
-                Idle::Ended => return,
-                Idle::UntilNextTick(time) if time.is_zero() => continue,
-                Idle::UntilNextTick(time) => parker.nap(time),
-                Idle::Parked(time) => {
+            match shared.after_turn() {
+                Sleep::Ended => return,
+                Sleep::UntilNextTick(time) if time.is_zero() => continue,
+                Sleep::UntilNextTick(time) => parker.nap(time),
+                Sleep::Parked(time) => {
                     parker.park_timeout(time);
                     shared.state.wake();
                 }

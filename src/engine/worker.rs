@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::counters::LatenessSampler;
 use super::return_timer::{RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, has_passed};
 use super::shared::{Executor, Shared, SharedFields, Timeout};
-use super::sleep::Wanted;
+use super::sleep_policy::SleepPolicy;
 use super::state::fence_after_change;
 use super::timeouts::TimeoutsQueue;
 use crate::node::{Arrival, Expiry, HeldRun, NodeWheel, RunOutcome, WheelOf};
@@ -38,10 +38,7 @@ pub(crate) struct Worker {
     pub(super) nodes: NodeWheel<SharedFields>,
     pub(super) intake: Intake,
     lateness: LatenessSampler,
-    /// See [`sleep`](super::sleep).
-    pub(super) wanted: Wanted,
-    /// When the thread last decided how to sleep.
-    pub(super) last_idle: u64,
+    pub(super) sleep_policy: SleepPolicy,
     return_timer: ReturnTimer,
     /// When [`return_memory`](Self::return_memory) last did steps, if there were any to do.
     last_return: u64,
@@ -56,8 +53,7 @@ impl Worker {
             nodes,
             intake: Intake::default(),
             lateness: LatenessSampler::new(ticks),
-            wanted: Wanted::nothing(),
-            last_idle: 0,
+            sleep_policy: SleepPolicy::new(),
             return_timer: ReturnTimer::Idle,
             last_return: 0,
             has_ended_all: false,
@@ -287,7 +283,7 @@ pub(super) struct Intake {
     /// more to reclaim soon.
     pub(super) has_reclaimed: bool,
     /// How many messages were taken since the thread last decided how to sleep.
-    pub(super) taken_since_idle: usize,
+    pub(super) taken_since_plan: usize,
     /// More messages wait than may be taken at a time.
     pub(super) has_backlog: bool,
     /// All new timeouts that a closing timer has accepted were taken in. The thread that has pushed
@@ -310,7 +306,7 @@ impl Intake {
             }
         }
         (self.taken_last, self.has_backlog) = look.end(&shared.new_lanes);
-        self.taken_since_idle += self.taken_last;
+        self.taken_since_plan += self.taken_last;
         self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {
             let counters = &shared.counters.worker;
@@ -405,7 +401,7 @@ mod tests {
             let worker = t.shared().worker.lock();
             assert!(worker.has_traffic());
             assert!(!worker.intake.has_reclaimed, "they have not ended");
-            assert_eq!((worker.intake.taken, worker.intake.taken_since_idle), (sum, sum as usize));
+            assert_eq!((worker.intake.taken, worker.intake.taken_since_plan), (sum, sum as usize));
             assert_eq!(t.shared().counters.worker.taken.get(), sum);
         }
         t.turn();

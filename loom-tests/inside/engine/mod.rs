@@ -1,7 +1,7 @@
 //! What the worker knows and does.
 
 use super::shared::Shared;
-use super::sleep::Idle;
+use super::sleep_policy::Sleep;
 use crate::HashedWheelTimer;
 use crate::sync::{Arc, Ordering, Weak};
 
@@ -29,7 +29,7 @@ impl Shared {
     }
 
     pub(crate) fn falls_asleep(self: &Arc<Self>) -> bool {
-        matches!(self.idle(), Idle::Parked(_))
+        matches!(self.after_turn(), Sleep::Parked(_))
     }
 
     pub(crate) fn sleeps_past(&self, tick: u64) -> bool {
