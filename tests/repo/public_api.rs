@@ -1,5 +1,5 @@
 //! The public API as a promise: every name with its signature, and its auto traits. A change that
-//! breaks a caller does not compile here. (The full listing is `tests/public-api.txt`, which
+//! breaks a caller does not compile here. (The full listing is `public-api.txt`, which
 //! `.ci/deep` compares.)
 
 use std::fmt::{Debug, Display};

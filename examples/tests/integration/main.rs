@@ -15,5 +15,4 @@ mod request_cost;
 #[cfg(unix)]
 mod server;
 mod single_threaded;
-mod soak;
 mod wheel_top;

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::burst::{self, End};
-use crate::machine::Memory;
-use crate::producer::Target;
-use crate::{Options, machine};
+use crate::kinds::Shared;
+use crate::machine::{self, Memory};
+use crate::{Options, Sabotage};
 
 /// The burst comes after this part of a cycle, the pause after that one.
 const BURST_AT: f64 = 0.4;
@@ -29,14 +28,6 @@ const OVER: u8 = 2;
 pub(crate) struct Phase(AtomicU8);
 
 impl Phase {
-    fn pause(&self) {
-        self.0.store(PAUSED, SeqCst);
-    }
-
-    fn resume(&self) {
-        self.0.store(RUNNING, SeqCst);
-    }
-
     pub(crate) fn end(&self) {
         self.0.store(OVER, SeqCst);
     }
@@ -47,13 +38,10 @@ impl Phase {
         if self.0.load(SeqCst) != RUNNING {
             rest();
         }
-        loop {
-            match self.0.load(SeqCst) {
-                RUNNING => return true,
-                PAUSED => thread::sleep(Duration::from_millis(20)),
-                _ => return false,
-            }
+        while self.0.load(SeqCst) == PAUSED {
+            thread::sleep(Duration::from_millis(20));
         }
+        self.0.load(SeqCst) == RUNNING
     }
 }
 
@@ -63,50 +51,36 @@ pub(crate) struct Observer<'a> {
     began: Instant,
     pub(crate) memory: Memory,
     pub(crate) max_threads: Option<usize>,
-    /// The longest time that a burst took.
-    pub(crate) longest_burst: Duration,
     /// How often the threads that turn timers woke up per second, in the second half of the last
     /// pause.
     pub(crate) wake_ups: Option<f64>,
-    reported: u64,
-    scheduled: &'a dyn Fn() -> u64,
 }
 
 impl<'a> Observer<'a> {
-    pub(crate) fn new(options: &'a Options, scheduled: &'a dyn Fn() -> u64) -> Self {
-        Self {
-            options,
-            began: Instant::now(),
-            memory: Memory::new(options.duration),
-            max_threads: machine::threads(),
-            longest_burst: Duration::ZERO,
-            wake_ups: None,
-            reported: 0,
-            scheduled,
-        }
+    pub(crate) fn new(options: &'a Options) -> Self {
+        let (began, memory) = (Instant::now(), Memory::default());
+        Self { options, began, memory, max_threads: None, wake_ups: None }
     }
 
     /// Runs all phases. The last one is a pause, and the threads that use timers stay in it.
-    pub(crate) fn run(&mut self, phase: &Phase, targets: &[Target; 2]) {
+    pub(crate) fn run(&mut self, phase: &Phase, timers: &[Shared]) {
         let cycles = self.options.bursts.max(1);
-        let cycle = self.options.duration / cycles as u32;
+        let cycle = self.options.duration / cycles;
         for n in 0..cycles {
-            let begin = cycle * n as u32;
-            if self.options.bursts > 0 {
-                self.watch(begin + cycle.mul_f64(BURST_AT), true);
-                self.memory.end_warm_up();
-                self.burst(targets, End::of(n));
+            let begin = cycle * n;
+            let has_burst = self.options.bursts > 0;
+            self.watch(begin + cycle.mul_f64(if has_burst { BURST_AT } else { 1.0 }), true);
+            self.memory.end_warm_up();
+            if has_burst {
+                self.burst(timers, n);
                 self.watch(begin + cycle.mul_f64(PAUSE_AT), false);
-                phase.pause();
+                phase.0.store(PAUSED, SeqCst);
                 self.watch(begin + cycle, false);
                 machine::trim_heap();
-                phase.resume();
-            } else {
-                self.watch(begin + cycle, true);
-                self.memory.end_warm_up();
+                phase.0.store(RUNNING, SeqCst);
             }
         }
-        phase.pause();
+        phase.0.store(PAUSED, SeqCst);
         // First what is still pending fires, and memory is returned.
         self.watch(self.began.elapsed() + self.options.quiet / 2, false);
         let (before, began) = (machine::sleeps(), Instant::now());
@@ -117,15 +91,15 @@ impl<'a> Observer<'a> {
         self.memory.end();
     }
 
-    fn burst(&mut self, targets: &[Target; 2], end: End) {
-        let began = Instant::now();
-        let (size, max_late) = (self.options.burst_size as usize, self.options.max_late);
-        let running = AtomicU64::new(targets.len() as u64);
+    /// The kinds of bursts alternate: all timeouts are cancelled, none, or every other one.
+    fn burst(&mut self, timers: &[Shared], n: u32) {
+        let cancels = [|_| true, |_| false, |n: u32| n % 2 == 0][n as usize % 3];
+        let size = self.options.burst_size;
+        let running = AtomicU64::new(timers.len() as u64);
         thread::scope(|scope| {
-            for target in targets {
-                let running = &running;
-                scope.spawn(move || {
-                    burst::run(target, size, end, max_late);
+            for timer in timers {
+                scope.spawn(|| {
+                    timer.plains.burst(&timer.timer, size, cancels);
                     running.fetch_sub(1, SeqCst);
                 });
             }
@@ -134,7 +108,6 @@ impl<'a> Observer<'a> {
                 self.sample(false);
             }
         });
-        self.longest_burst = self.longest_burst.max(began.elapsed());
     }
 
     /// Observes until this time since the beginning.
@@ -150,17 +123,11 @@ impl<'a> Observer<'a> {
     }
 
     fn sample(&mut self, is_steady: bool) {
-        if self.options.sabotage == Some(crate::Sabotage::Leak) {
+        if self.options.sabotage == Some(Sabotage::Leak) {
             std::mem::forget(vec![1_u8; 8 << 20]);
         }
         let elapsed = self.began.elapsed();
-        self.memory.sample(elapsed, is_steady);
+        self.memory.sample(is_steady, elapsed < self.options.duration / 5);
         self.max_threads = self.max_threads.max(machine::threads());
-        let tenths = (elapsed.as_secs_f64() * 10.0 / self.options.duration.as_secs_f64()) as u64;
-        if tenths > self.reported && tenths < 10 {
-            self.reported = tenths;
-            let count = indicatif::HumanCount((self.scheduled)());
-            println!("{elapsed:>8.1?}: {count} timeouts, {}", self.memory.now());
-        }
     }
 }

@@ -1,0 +1,343 @@
+//! A soak test: timers under load for a given time. Everything that a timer is given is accounted
+//! for.
+//!
+//! ```sh
+//! cargo run --release -p hashed-wheel-soak -- --duration 20m --producers 4 --bursts 40
+//! ```
+//!
+//! Five timers live for the whole time. Two have only plain timeouts, one with each wheel. Three
+//! have all kinds of use: plain timeouts, sleeps, intervals, periodic tasks, maps with a handler
+//! and with receivers, and a `DelayQueue`. They have a thread or a driver, or run on tokio. Each
+//! thread uses all five, and so do threads that end soon. Plain timeouts are cancelled twice or by
+//! another thread, reset, stall the worker, panic, and schedule other timeouts.
+//!
+//! From time to time a burst of a million timeouts comes, which are cancelled or fire, and then a
+//! pause, in which no thread uses a timer.
+//!
+//! At the same time other timers are created and dropped, with every kind of executor, and end in
+//! every possible way.
+//!
+//! What is checked:
+//!
+//! - Everything that is registered ends once: it expires, is cancelled or rejected, is dropped by
+//!   an executor, or was left when the timer ended. The timers' own counts agree.
+//! - Nothing is early or late. Nothing that was due long before is cancelled, dropped or removed.
+//!   Before a pause the threads wait for what is due, so that a lost wake-up is noticed.
+//! - Periodic tasks do not overlap, and run as often as they should.
+//! - Memory does not grow in steady traffic. After the last pause it is at most what it was before
+//!   the first burst, and a reserve.
+//! - In the last pause the threads that turn timers sleep.
+//! - The number of threads is bounded. At the end no thread and no part of a timer is left.
+//!
+//! At the end the program prints PASS, or FAIL and the reasons. Exit status: 0 is PASS, 1 is FAIL,
+//! 2 is bad options.
+
+mod kinds;
+mod machine;
+mod phases;
+mod tally;
+mod timers;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use fastrand::Rng;
+
+use crate::kinds::{Kind, Loads, Shared};
+use crate::phases::{Observer, Phase};
+use crate::tally::{Count, Tally, lock, wait_until};
+use crate::timers::{Ending, Executor, Plan, TurnedBy};
+
+/// Timers under load for a given time; each timeout is accounted for
+#[derive(Debug, Parser)]
+#[command(name = "soak", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
+struct Options {
+    /// The running time without the last pause
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
+    duration: Duration,
+
+    /// How many threads use the five permanent timers for the whole time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    producers: u32,
+
+    /// How many bursts of timeouts come, each followed by a pause; 0 is none
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=1_000))]
+    bursts: u32,
+
+    /// How many timeouts a burst has on each of the two timers with plain timeouts
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    burst_size: u32,
+
+    /// The last pause, after which memory is measured
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    quiet: Duration,
+
+    /// FAIL if after the last pause more MiB are in use than before the first burst
+    #[arg(long, value_name = "MIB", default_value_t = 32)]
+    reserve: u64,
+
+    /// FAIL if memory in steady traffic grows by more MiB after the first fifth of the time
+    #[arg(long, value_name = "MIB", default_value_t = 24)]
+    max_growth: u64,
+
+    /// FAIL if anything is later: the effect of stalls and of a busy machine
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    max_late: Duration,
+
+    /// Do something wrong, to show that it is detected
+    #[arg(long, hide = true)]
+    sabotage: Option<Sabotage>,
+}
+
+/// Parses a duration with its unit, such as `500ms` or `1m 30s`.
+fn time(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("the duration has to be longer than zero".into()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(format!("{error}; write it as 2s or 500ms")),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sabotage {
+    Busy,       // A timer has work during pauses.
+    ExtraRun,   // Periodic tasks run once more than recorded.
+    Half,       // Schedules have half the recorded period after their first run, values half the delay.
+    Hoard,      // Keeps the handles of all bursts, and with them the memory of their nodes.
+    Late,       // Keys that are used once, values and first runs are due a day later than recorded.
+    Leak,       // Leaks memory: 8 MiB at each sample.
+    LostCancel, // Does not count a successful cancel.
+    LostTask,   // An executor loses a task without a report.
+    LostValue,  // Loses values that are removed from a queue.
+    LostWake,   // Sleeps and intervals do not notice that they are woken.
+    Overlap,    // Has two runs of a periodic task at the same time.
+    Stall,      // Some tasks block the worker for longer than the permitted lateness.
+    Thread,     // Leaks a timer with its thread.
+    Threads,    // Has more threads than expected, which end.
+}
+
+/// How long the end of the program and each burst may take.
+const END_TIMEOUT: Duration = Duration::from_secs(120);
+const TIME_PER_BURST: Duration = Duration::from_secs(30);
+
+/// How many threads there are at most, apart from the producers and those at the start: 10 of the
+/// permanent timers, their pools and the runtime; 8 of a temporary timer and its users; two that
+/// run the temporary timers and the visitors, a visitor, and two of a burst. The others may have
+/// ended, and are still listed.
+const MAX_OTHER_THREADS: usize = 40;
+
+/// How often per second the threads that turn timers may wake up in the last pause.
+const MAX_WAKE_UPS: f64 = 100.0;
+
+/// The time between two threads that end soon.
+const VISITOR_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How many operations with plain timeouts a thread does that ends soon.
+const VISITOR_WORK: usize = 200;
+
+/// The permanent timers. Bursts come on those with plain timeouts.
+fn permanent(sabotage: Option<Sabotage>) -> [Plan; 5] {
+    // In mixed timers, other kinds of use would wait for a lost task.
+    let pool = if sabotage == Some(Sabotage::LostTask) { Executor::None } else { Executor::Pool };
+    [
+        Plan::permanent(TurnedBy::Thread, false, false, Executor::None, Ending::TwoStops),
+        Plan::permanent(TurnedBy::Thread, true, false, Executor::Pool, Ending::TwoStops),
+        Plan::permanent(TurnedBy::Thread, false, true, Executor::Refuses, Ending::Shutdown),
+        Plan::permanent(TurnedBy::Loop, true, true, pool, Ending::Awaited),
+        Plan::permanent(TurnedBy::Tokio, false, true, Executor::None, Ending::Stop),
+    ]
+}
+
+const WITH_BURSTS: usize = 2;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    machine::share_one_heap();
+    machine::silence_intentional_panics();
+    let limit = options.duration + options.quiet + TIME_PER_BURST * options.bursts + END_TIMEOUT;
+    // Otherwise a timer that never stops would block the program.
+    thread::spawn(move || {
+        thread::sleep(limit);
+        println!("\nFAIL\n  the program has not ended {limit:?} after its start: a stop or a worker hangs");
+        std::process::exit(1);
+    });
+    let Options { duration, producers, bursts, burst_size, .. } = options;
+    println!("{duration:?}, {producers} producers, {bursts} bursts of {burst_size} timeouts on two timers.");
+    let failures = run(&options);
+    println!("\n{}", if failures.is_empty() { "PASS" } else { "FAIL" });
+    failures.iter().for_each(|failure| println!("  {failure}"));
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Returns what was wrong.
+fn run(options: &Options) -> Vec<String> {
+    let (sabotage, max_late) = (options.sabotage, options.max_late);
+    let began = Instant::now();
+    let threads = machine::threads();
+    let phase = Arc::new(Phase::default());
+    let permanent = permanent(sabotage).map(|plan| plan.start(max_late, sabotage));
+    let timers = permanent.each_ref().map(|running| running.shared.clone());
+    let crowd = if sabotage == Some(Sabotage::Threads) { MAX_OTHER_THREADS } else { 0 };
+    let idle = |_| {
+        let phase = Arc::clone(&phase);
+        thread::spawn(move || {
+            while phase.goes_on(|| ()) {
+                thread::sleep(VISITOR_INTERVAL)
+            }
+        })
+    };
+    let idle: Vec<_> = (0..=crowd).skip(1).map(idle).collect();
+    let busy = (sabotage == Some(Sabotage::Busy)).then(|| {
+        let period = Duration::from_millis(1);
+        let busy = timers[2].timer.schedule_at_fixed_rate(|| (), period, period);
+        busy.expect("the timer is not stopped").cancel_on_drop()
+    });
+    let producers: Vec<_> = (0..options.producers).map(|n| produce(&timers, &phase, n.into())).collect();
+    let visitors = visit(&timers, &phase);
+    let temporary = {
+        let (phase, total) = (Arc::clone(&phase), Tally::new("all temporary timers".into(), max_late, None));
+        thread::spawn(move || {
+            let (mut random, mut number, mut ended) = (Rng::with_seed(1), 0, Vec::new());
+            while phase.goes_on(|| ()) {
+                ended.push(timers::run_temporary(&mut random, max_late, sabotage));
+                total.add_all(&ended[ended.len() - 1]);
+                ended.retain(|tally| Arc::strong_count(tally) > 1);
+                number += 1;
+            }
+            (total, number, ended)
+        })
+    };
+
+    let mut observer = Observer::new(options);
+    observer.run(&phase, &timers[..WITH_BURSTS]);
+    phase.end();
+    drop((busy, timers));
+    let join = |thread: JoinHandle<()>| thread.join().expect("the thread does not panic");
+    idle.into_iter().for_each(join);
+    let mut left: [Vec<Loads>; 5] = Default::default();
+    for producer in producers {
+        let loads: [Loads; 5] = producer.join().expect("a producer does not panic");
+        left.iter_mut().zip(loads).for_each(|(all, loads)| all.push(loads));
+    }
+    let visitors = visitors.join().expect("a short-lived thread does not panic");
+    let (temporary, number, mut ended) = temporary.join().expect("the temporary timers do not panic");
+    // The errors of the permanent timers come first: those of the temporary ones would hide them.
+    let total = Tally::new(String::new(), max_late, None);
+    for (running, left) in permanent.into_iter().zip(left) {
+        ended.push(running.end(false, || left));
+        total.add_all(&ended[ended.len() - 1]);
+    }
+    total.add_all(&temporary);
+    machine::end_runtime();
+    if sabotage == Some(Sabotage::Thread) {
+        let timer = hashed_wheel::HashedWheelTimer::default();
+        timer.start().expect("the thread starts");
+        std::mem::forget(timer);
+    }
+    // A joined thread is listed for a short time after the join.
+    let live = || ended.iter().filter(|tally| Arc::strong_count(tally) > 1).map(|tally| &tally.name);
+    let is_free = || machine::threads() <= threads && live().next().is_none();
+    wait_until(Duration::from_secs(5), is_free);
+
+    println!("\n{} timers, {visitors} threads that ended soon", number + 5);
+    Kind::ALL.iter().for_each(|kind| println!("{}", total.line(*kind)));
+    let registered = total.get(Kind::Plain, Count::Registered);
+    let (resets, panics) = (total.resets.load(SeqCst), total.panics.load(SeqCst));
+    println!("{:.0} plain timeouts per second", registered as f64 / began.elapsed().as_secs_f64());
+    println!("{resets} resets; {panics} panics, all caught");
+    println!("plain timeouts at most {:.1?} late", Duration::from_nanos(total.lateness.load(SeqCst)));
+    let Observer { memory, max_threads, wake_ups, .. } = observer;
+    println!("{:.1} wake-ups per second in the last pause", wake_ups.unwrap_or(f64::NAN));
+    println!("memory: {memory}");
+    println!("threads: {threads:?} before, {max_threads:?} at most, {:?} after", machine::threads());
+
+    let mut failures = lock(&total.errors).clone();
+    let error_count = total.error_count.load(SeqCst);
+    let accepted = registered - total.get(Kind::Plain, Count::Rejected);
+    let share = total.get(Kind::Plain, Count::Cancelled) as f64 / accepted as f64;
+    let max_threads_allowed = threads.map(|threads| threads + options.producers as usize + MAX_OTHER_THREADS);
+    let is_unused =
+        |kind: &Kind| [Count::Expired, Count::Cancelled].iter().any(|end| total.get(*kind, *end) == 0);
+    let unused: Vec<_> = Kind::ALL.into_iter().filter(is_unused).collect();
+    for (holds, failure) in [
+        (error_count <= failures.len() as u64, format!("{error_count} errors in total")),
+        ((0.3..0.95).contains(&share), format!("a share of {share:.2} of the timeouts was cancelled")),
+        (resets > 0 && panics > 0, format!("{resets} resets, {panics} panics")),
+        (unused.is_empty(), format!("nothing expired or was cancelled of {unused:?}")),
+        (
+            wake_ups.is_none_or(|wake_ups| wake_ups <= MAX_WAKE_UPS),
+            format!("more than {MAX_WAKE_UPS} wake-ups per second in the last pause"),
+        ),
+        (
+            memory.growth() <= options.max_growth << 20,
+            format!("memory grew by more than {} MiB: {memory}", options.max_growth),
+        ),
+        (
+            memory.left() <= options.reserve << 20,
+            format!("more than {} MiB were not returned after the last pause: {memory}", options.reserve),
+        ),
+        (live().next().is_none(), format!("timers have not been dropped: {:?}", live().collect::<Vec<_>>())),
+        (
+            max_threads <= max_threads_allowed,
+            format!("{max_threads:?} threads at once, more than {max_threads_allowed:?}"),
+        ),
+        (
+            machine::threads() <= threads,
+            format!("{:?} threads are left, {threads:?} at the start", machine::threads()),
+        ),
+    ] {
+        failures.extend(Some(failure).filter(|_| !holds));
+    }
+    failures
+}
+
+/// Starts a thread that uses all timers for the whole time, and returns its loads.
+fn produce(timers: &[Shared; 5], phase: &Arc<Phase>, seed: u64) -> JoinHandle<[Loads; 5]> {
+    let (mut loads, phase) = (timers.each_ref().map(Shared::loads), Arc::clone(phase));
+    thread::spawn(move || {
+        let mut random = Rng::with_seed(seed);
+        while phase.goes_on(|| loads.iter_mut().for_each(Loads::rest)) {
+            // Works on one timer for a while, so that the workers of the others can fall asleep.
+            for loads in &mut loads {
+                loads.work(10_usize.pow(random.u32(0..5)), &mut random);
+                pause(&mut random);
+            }
+        }
+        loads
+    })
+}
+
+fn pause(random: &mut Rng) {
+    match random.u8(0..20) {
+        0..8 => thread::yield_now(),
+        8..19 => thread::sleep(Duration::from_micros(random.u64(0..10_000))),
+        // Long enough for an idle worker to fall asleep.
+        _ => thread::sleep(Duration::from_millis(random.u64(0..200))),
+    }
+}
+
+/// Starts a thread that starts threads which use all timers and end. It returns how many.
+fn visit(timers: &[Shared; 5], phase: &Arc<Phase>) -> JoinHandle<u64> {
+    let (timers, phase) = (timers.clone(), Arc::clone(phase));
+    thread::spawn(move || {
+        let mut visitors = 0;
+        // In a pause, cancels what such threads have left.
+        while phase.goes_on(|| timers.iter().for_each(|timer| timer.loads().rest())) {
+            let (loads, mut random) = (timers.each_ref().map(Shared::loads), Rng::with_seed(visitors));
+            let visitor = thread::spawn(move || {
+                for mut loads in loads {
+                    loads.work(VISITOR_WORK, &mut random);
+                    loads.leave();
+                }
+            });
+            visitor.join().expect("a short-lived thread does not panic");
+            visitors += 1;
+            thread::sleep(VISITOR_INTERVAL);
+        }
+        visitors
+    })
+}

@@ -1,0 +1,348 @@
+//! Creates timers and ends them.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, RejectionPolicy, Timeout};
+
+use crate::Sabotage;
+use crate::kinds::{Action, Entry, Loads, Plains, Shared, cancel_all, is_dropping, schedule};
+use crate::machine::{WORKERS, runtime};
+use crate::tally::{Tally, comes, lock};
+
+/// The configuration of a timer.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) tick: Duration,
+    pub(crate) ticks_per_wheel: usize,
+    pub(crate) hierarchical: bool,
+    pub(crate) limit: Option<usize>,
+    pub(crate) executor: Executor,
+    pub(crate) turned_by: TurnedBy,
+    /// It has all kinds of use. Otherwise it has only plain timeouts, and its own counts must be
+    /// the same as those of the tally.
+    pub(crate) is_mixed: bool,
+    pub(crate) stall: Duration,
+    pub(crate) ending: Ending,
+}
+
+/// What turns a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnedBy {
+    /// A thread of its own.
+    Thread,
+    /// A loop of this program, with a driver.
+    Loop,
+    /// A task on tokio.
+    Tokio,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Executor {
+    /// The worker runs the tasks.
+    None,
+    /// Two threads run the tasks.
+    Pool,
+    /// Refuses one task in ten, which the worker runs.
+    Refuses,
+    /// Refuses one task in ten, which a handler runs.
+    Overflows,
+    /// Drops one task in ten.
+    Drops,
+    /// Panics at one task in ten.
+    Panics,
+}
+
+/// The way in which a timer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Stop,
+    TwoStops,
+    /// `shutdown`, with some time for what is due.
+    Shutdown,
+    /// A `stop` on another thread, which is awaited.
+    Awaited,
+    /// A `stop` on another thread. This one does not wait, so no caller receives the timeouts.
+    NotAwaited,
+    Driver,
+    LastHandle,
+    LastHandleInATask,
+}
+
+/// How long a `shutdown` waits.
+const GRACE: Duration = Duration::from_millis(20);
+
+impl Plan {
+    pub(crate) fn permanent(
+        turned_by: TurnedBy,
+        hierarchical: bool,
+        is_mixed: bool,
+        executor: Executor,
+        ending: Ending,
+    ) -> Self {
+        let (tick, stall) = (Duration::from_millis(1), Duration::from_millis(50));
+        Self {
+            tick,
+            ticks_per_wheel: 512,
+            hierarchical,
+            limit: None,
+            executor,
+            turned_by,
+            is_mixed,
+            stall,
+            ending,
+        }
+    }
+
+    pub(crate) fn temporary(random: &mut Rng, sabotage: Option<Sabotage>) -> Self {
+        use Ending::{Awaited, Driver, LastHandle, LastHandleInATask, NotAwaited, Shutdown, Stop, TwoStops};
+        use Executor::{Drops, None, Overflows, Panics, Pool, Refuses};
+
+        // Other kinds of use would wait for a task that the sabotage has lost.
+        let loses = sabotage == Some(Sabotage::LostTask);
+        let is_mixed = random.bool() && !loses;
+        // An executor that drops tasks would drop those of other kinds as well.
+        let executors = &[None, Pool, Refuses, Overflows, Drops, Panics][..if is_mixed { 4 } else { 6 }];
+        let turned_by = [TurnedBy::Thread, TurnedBy::Loop, TurnedBy::Tokio][random.usize(0..3)];
+        let mut endings = vec![Stop, TwoStops, Shutdown, Awaited, NotAwaited];
+        if turned_by == TurnedBy::Loop || !is_mixed && turned_by == TurnedBy::Thread {
+            endings.push(Driver);
+        }
+        if !is_mixed {
+            // Other kinds of use have handles. The last handle may be lost with a task.
+            endings.extend([LastHandle, LastHandleInATask].into_iter().take(if loses { 1 } else { 2 }));
+        }
+        Self {
+            tick: Duration::from_micros(1 << random.u32(6..14)),
+            ticks_per_wheel: 1 << random.u32(0..10),
+            hierarchical: random.bool(),
+            limit: (random.u8(0..3) == 0).then(|| random.usize(2..100)),
+            executor: executors[random.usize(0..executors.len())],
+            turned_by,
+            is_mixed,
+            stall: Duration::from_millis(5),
+            ending: endings[random.usize(0..endings.len())],
+        }
+    }
+
+    pub(crate) fn start(self, max_late: Duration, sabotage: Option<Sabotage>) -> Running {
+        let tally = Tally::new(format!("{self:?}"), max_late, sabotage);
+        let builder = HashedWheelTimer::builder()
+            .tick(self.tick)
+            .ticks_per_wheel(self.ticks_per_wheel)
+            .max_pending_timeouts(self.limit)
+            .hierarchical(self.hierarchical)
+            .clock(TalliedClock { began: Instant::now(), _tally: Arc::clone(&tally) });
+        let (builder, pool) = self.executor.add_to(builder, &tally);
+        let (timer, driver) = self.turned_by.build(builder);
+        let plains = Plains::new(&tally, self.limit, self.stall);
+        let shared = Shared::new(&timer, &plains, self.is_mixed);
+        let observer = observer(&shared);
+        Running { plan: self, shared, observer, driver, pool }
+    }
+}
+
+/// Gives access to the timer's counts after the last handle was dropped. It never fires.
+fn observer(Shared { timer, plains, .. }: &Shared) -> Entry {
+    schedule(timer, plains, Duration::MAX, Action::Nothing).expect("the timeout is below the limit")
+}
+
+impl Executor {
+    fn add_to(self, builder: Builder, tally: &Arc<Tally>) -> (Builder, Vec<JoinHandle<()>>) {
+        let random = Mutex::new(Rng::with_seed(1));
+        let one_in_ten = move || lock(&random).u8(0..10) == 0;
+        let tally = Arc::clone(tally);
+        let (pool, tasks) = mpsc::channel::<ExpiredTask>();
+        let execute = move |task: ExpiredTask| match self {
+            Self::Pool if tally.does(Sabotage::LostTask) && one_in_ten() => std::mem::forget(task),
+            Self::Pool => pool.send(task).expect("the pool lives as long as the executor"),
+            Self::Refuses | Self::Overflows if one_in_ten() => drop(task),
+            Self::Drops if one_in_ten() => is_dropping(|| drop(task)),
+            // The panic drops the task.
+            Self::Panics if one_in_ten() => is_dropping(|| {
+                let _task = task;
+                tally.panic_intentionally();
+            }),
+            _ => task.run(),
+        };
+        let builder = match self {
+            Self::None => return (builder, Vec::new()),
+            Self::Refuses => builder.rejection_policy(RejectionPolicy::RunOnWorker),
+            Self::Overflows => builder.rejection_policy(RejectionPolicy::handler(ExpiredTask::run)),
+            Self::Pool | Self::Drops | Self::Panics => builder,
+        };
+        let tasks = Arc::new(Mutex::new(tasks));
+        let worker = |_| {
+            let tasks = Arc::clone(&tasks);
+            let next = move || lock(&tasks).recv().ok();
+            thread::spawn(move || std::iter::from_fn(&next).for_each(ExpiredTask::run))
+        };
+        let threads = if self == Self::Pool { 2 } else { 0 };
+        (builder.task_executor(execute), (0..threads).map(worker).collect())
+    }
+}
+
+/// A thread that turns a driver, and what ends it.
+struct DriverThread {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl DriverThread {
+    fn start(builder: Builder) -> (HashedWheelTimer, Self) {
+        let (is_over, unparks) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None::<thread::Thread>)));
+        let (over, its_unparks) = (Arc::clone(&is_over), Arc::clone(&unparks));
+        let wake = move || lock(&unparks).iter().for_each(thread::Thread::unpark);
+        let (timer, mut driver): (_, Driver) =
+            builder.waker(wake).build_driven().expect("the options are valid");
+        let turn = move || {
+            *lock(&its_unparks) = Some(thread::current());
+            while !over.load(SeqCst) && !driver.is_stopped() {
+                driver.turn();
+                driver.next_turn().map_or_else(thread::park, thread::park_timeout);
+            }
+        };
+        let thread = thread::Builder::new().name(format!("{WORKERS}-loop")).spawn(turn);
+        (timer, Self { is_over, thread: thread.expect("the thread starts") })
+    }
+
+    fn end(self) {
+        self.is_over.store(true, SeqCst);
+        self.thread.thread().unpark();
+        self.thread.join().expect("a turn does not panic");
+    }
+}
+
+impl TurnedBy {
+    fn build(self, builder: Builder) -> (HashedWheelTimer, Option<DriverThread>) {
+        let built = match self {
+            Self::Thread => builder.build(),
+            Self::Tokio => builder.build_on_tokio(&runtime()),
+            Self::Loop => {
+                let (timer, driver) = DriverThread::start(builder);
+                return (timer, Some(driver));
+            }
+        };
+        (built.expect("the options are valid"), None)
+    }
+}
+
+/// A clock, which lives as long as any part of its timer, and with it the tally.
+struct TalliedClock {
+    began: Instant,
+    _tally: Arc<Tally>,
+}
+
+impl Clock for TalliedClock {
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+/// A running timer.
+pub(crate) struct Running {
+    plan: Plan,
+    pub(crate) shared: Shared,
+    observer: Entry,
+    driver: Option<DriverThread>,
+    pool: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Ends the timer, possibly while threads still use it. Then `finish` ends those. Returns the
+    /// tally, after it was checked.
+    #[allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
+    pub(crate) fn end(self, may_be_left: bool, finish: impl FnOnce() -> Vec<Loads>) -> Arc<Tally> {
+        let Self { plan, shared, observer, mut driver, pool } = self;
+        let (tally, ending) = (Arc::clone(&shared.tally), plan.ending);
+        tally.ending.set(Instant::now()).expect("a timer ends once");
+        let returned = match ending {
+            Ending::Stop => Some(shared.timer.stop()),
+            Ending::TwoStops => {
+                let other = shared.timer.clone();
+                let stop = thread::spawn(move || other.stop());
+                let mut all = shared.timer.stop();
+                let pending = shared.timer.pending_timeouts();
+                tally.expect(pending == 0, || "timeouts are pending after stop has returned".into());
+                all.extend(stop.join().expect("stop does not panic"));
+                Some(all)
+            }
+            Ending::Shutdown => Some(shared.timer.shutdown(GRACE)),
+            Ending::Awaited => {
+                let ended = shared.timer.begin_stop().wait_timeout(Duration::ZERO);
+                Some(ended.unwrap_or_else(|ending| ending.wait()))
+            }
+            Ending::NotAwaited => {
+                shared.timer.begin_stop().wait_timeout(Duration::ZERO).ok().filter(|_| false)
+            }
+            Ending::LastHandleInATask => {
+                let holds = Action::DropHandle(shared.timer.clone());
+                shared.plains.share(schedule(&shared.timer, &shared.plains, Duration::ZERO, holds));
+                None
+            }
+            Ending::LastHandle | Ending::Driver => None,
+        };
+        if ending == Ending::Driver {
+            driver.take().into_iter().for_each(DriverThread::end);
+        }
+        // Other kinds of use have handles, so they go after the end of the timer.
+        let (plains, shared) = (Arc::clone(&shared.plains), Some(shared).filter(|_| plan.is_mixed));
+        let loads = finish();
+        let has_ended = comes(|| observer.timeout.is_cancelled() && observer.is_task_dropped());
+        tally.expect(has_ended, || "the timer has not ended".into());
+        driver.into_iter().for_each(DriverThread::end);
+        if let Some(shared) = shared {
+            shared.settle(loads);
+        }
+        pool.into_iter().for_each(|thread| thread.join().expect("the timer catches panics of tasks"));
+        plains.take_shared();
+        let unique: Option<HashSet<&Timeout>> = returned.as_ref().map(|returned| returned.iter().collect());
+        let all = returned.iter().flatten();
+        tally.expect(
+            all.clone().all(Timeout::is_cancelled) && all.count() == unique.map_or(0, |unique| unique.len()),
+            || "stop has returned a timeout twice, or one that is not cancelled".into(),
+        );
+        let Entry { timeout, ticket } = observer;
+        drop(ticket);
+        tally.close(&timeout.timer().stats(), may_be_left, returned.map(|all| all.len()), !plan.is_mixed);
+        tally
+    }
+}
+
+/// Creates a timer, lets some threads use it, and ends it. They go on a little longer.
+pub(crate) fn run_temporary(random: &mut Rng, max_late: Duration, sabotage: Option<Sabotage>) -> Arc<Tally> {
+    // The end of a timer would wait for what these make late.
+    let waits = matches!(sabotage, Some(Sabotage::Late | Sabotage::LostWake));
+    let plan = Plan::temporary(random, sabotage);
+    let (is_mixed, has_limit) = (plan.is_mixed, plan.limit.is_some());
+    let mut running = plan.start(max_late, sabotage.filter(|_| !waits));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let start = |mut random: Rng| {
+        let (is_over, timer) = (Arc::clone(&is_over), running.shared.timer.clone());
+        let mut loads = running.shared.loads();
+        thread::spawn(move || {
+            while !is_over.load(SeqCst) && !timer.is_stopped() {
+                loads.work(10_usize.pow(random.u32(0..5)), &mut random);
+                crate::pause(&mut random);
+            }
+            Some(loads).filter(|_| is_mixed)
+        })
+    };
+    let threads: Vec<_> = (0..random.u8(1..=3)).map(|_| random.fork()).map(start).collect();
+    thread::sleep(Duration::from_micros(1 << random.u32(8..18)));
+    // Under a limit there may be no place for the next observer.
+    if !has_limit && random.u8(0..4) == 0 {
+        cancel_all(&running.shared.timer, &running.shared.tally, is_mixed);
+        running.observer = observer(&running.shared);
+    }
+    running.end(true, || {
+        is_over.store(true, SeqCst);
+        let end = |thread: JoinHandle<_>| thread.join().expect("a load does not panic");
+        threads.into_iter().filter_map(end).collect()
+    })
+}
