@@ -1,7 +1,7 @@
 //! Counts the instructions of each hot path and compares them with a baseline.
 //!
 //! `cargo bench -p hashed-wheel-benches --bench instructions` counts under callgrind and compares
-//! the counts with baseline.txt. The exit status is 1 if a path takes over 2 % more, or if the
+//! the counts with baseline.txt. The exit status is 1 if a path takes over 1 % more, or if the
 //! counts are not comparable. Append `-- --write` to store the counts as the baseline, or `-- NAME`
 //! to select the paths whose names contain NAME.
 //!
