@@ -18,7 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::caught::caught;
 use crate::handler::{RunError, error_text};
-use crate::json::MAX_BYTES;
+use crate::json::{LARGE, MAX_BYTES};
 use crate::observe::{self, End};
 use crate::settings::Shared;
 use crate::store::{Finished, Run, Started, Verdict};
@@ -36,9 +36,6 @@ const OVERHEAD: usize = 1 << 10;
 /// How often a large output is written alone. Then it is a failure: it does not get through within
 /// a lease.
 const MAX_WRITES: u32 = 3;
-
-/// The length from which a payload or an output is large, in bytes.
-pub(crate) const LARGE: usize = 64 << 10;
 
 /// The handlers that are executing, and the runs whose results are not written.
 pub(crate) struct Executions {

@@ -9,6 +9,9 @@ use serde_json::value::{RawValue, to_raw_value};
 /// because a statement must end well within a lease.
 pub(crate) const MAX_BYTES: usize = 4 << 20;
 
+/// The length from which a payload or an output is large, in bytes.
+pub(crate) const LARGE: usize = 64 << 10;
+
 /// Converts a document to text. The error says why it must not be stored.
 pub(crate) fn encode(value: &Value) -> Result<Box<RawValue>, String> {
     let text = to_raw_value(value).map_err(|error| format!("cannot be converted to JSON: {error}"))?;

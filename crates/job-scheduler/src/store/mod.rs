@@ -30,8 +30,7 @@ use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
 use crate::clock::Reading;
-use crate::execution::LARGE;
-use crate::json::MAX_BYTES;
+use crate::json::{LARGE, MAX_BYTES};
 use crate::sql::Names;
 
 pub(crate) use beat::{Beat, Limits};
