@@ -9,7 +9,8 @@ use criterion::{
     BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main,
 };
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
-use hashed_wheel_benches::wheel::{BTreeQueue, HeapQueue, Wheel};
+use hashed_wheel_benches::wheel::Wheel;
+use hashed_wheel_benches::{BTreeQueue, HeapQueue};
 use hashed_wheel_benches::{random, spread};
 
 const SIZES: [usize; 3] = [0, 10_000, 1_000_000];

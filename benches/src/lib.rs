@@ -1,7 +1,8 @@
 //! Benchmarks of the operations that a caller performs on a timer. Every timer implements
 //! [`Timer`]. Each operation is a criterion group, and each timer is one line in it.
 //!
-//! The module [`wheel`] is for the data structures without a timer.
+//! The module [`wheel`] is for the data structures without a timer. A heap and a B-tree, which other
+//! timers use instead of a wheel, are beside it.
 
 mod btree;
 mod heap;
@@ -16,6 +17,9 @@ use std::time::{Duration, Instant};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
 use hashed_wheel::{HashedWheelTimer, Timeout};
+
+pub use btree::BTreeQueue;
+pub use heap::HeapQueue;
 
 /// A timer from the point of view of its callers. Its worker runs concurrently with the callers, as
 /// in a service, until the timer is dropped.

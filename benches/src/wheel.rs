@@ -3,9 +3,6 @@
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel, Key};
 
-pub use crate::btree::BTreeQueue;
-pub use crate::heap::HeapQueue;
-
 /// Netty's default.
 pub const SLOTS: usize = 512;
 

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
 use hashed_wheel_benches::random;
-use hashed_wheel_benches::wheel::{BTreeQueue, HeapQueue, Wheel};
+use hashed_wheel_benches::wheel::Wheel;
+use hashed_wheel_benches::{BTreeQueue, HeapQueue};
 
 use crate::memory;
 

@@ -1,7 +1,8 @@
 //! Formats the results: a selection as a Markdown table, and all of them as comma-separated values,
 //! which can be read again.
 
-use hashed_wheel_benches::wheel::{BTreeQueue, Wheel};
+use hashed_wheel_benches::BTreeQueue;
+use hashed_wheel_benches::wheel::Wheel;
 
 use crate::measure::{Costs, Each, NAMES};
 use crate::{BySize, MEAN_DELAYS, Results};
