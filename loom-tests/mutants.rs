@@ -57,7 +57,7 @@ pub const ROWS: &[Row] = &[
     mutant(
         "NewTimeoutWithoutFirstLook",
         "engine/caller.rs",
-        "!state.accepts_all() || self.has_limit_or_spans",
+        "!state.accepts_all() || self.limit.is_some()",
         "false",
     ),
     // A timer that closes does not take a new timeout back.
@@ -604,6 +604,14 @@ pub const ROWS: &[Row] = &[
             return;
         }",
     ),
+    // --- util/executor/refused.rs ----------------------------------------------------------------
+    // A refused task is not offered to the executor again.
+    mutant(
+        "RefusedTaskIsNotOfferedAgain",
+        "util/executor/refused.rs",
+        "match «timer.try_new_timeout_task(retry, self.retried.delay)» {",
+        "{ drop(retry); return Ok(()); }",
+    ),
     // --- the others ------------------------------------------------------------------------------
     // `occupancy` reads the state before it takes the worker's lock, and not again.
     mutant(
@@ -694,14 +702,6 @@ pub const ROWS: &[Row] = &[
         "future/sleep.rs",
         "if has_passed => «timeout.cancel()»",
         "{ self.shared.cancel_quietly(timeout); true }",
-    ),
-    // --- rejection.rs ----------------------------------------------------------------------------
-    // A refused task is not offered to the executor again.
-    mutant(
-        "RefusedTaskIsNotOfferedAgain",
-        "rejection.rs",
-        "«let _ = timer.schedule_by(retry, ticks::deadline(timer.time.now_or_soon(), delay));»",
-        "drop(retry);",
     ),
     // --- periodic/ -------------------------------------------------------------------------------
     // A task that ends itself runs again.

@@ -40,7 +40,7 @@
 //! | cancel, re-arm, ask | [`Timeout`], [`CancelOnDrop`], [`Cancel`] |
 //! | repeat a task | [`HashedWheelTimer::schedule_at_fixed_rate`], [`Schedule`], [`Periodic`] |
 //! | wait in async code | [`HashedWheelTimer::sleep`], [`timeout`](HashedWheelTimer::timeout), [`interval`](HashedWheelTimer::interval) |
-//! | run tasks elsewhere | [`Builder::task_executor`], [`ExpiredTask`], [`RejectionPolicy`] |
+//! | run tasks elsewhere | [`Builder::task_executor`], [`TaskExecutor`], [`ExpiredTask`] |
 //! | turn the timer yourself | [`Builder::build_driven`], [`Driver`]; on tokio [`Builder::build_on_tokio`] |
 //! | turn time in tests | [`ManualClock`]; on tokio [`TokioClock`] |
 //! | end a timer | [`HashedWheelTimer::stop`], [`shutdown`](HashedWheelTimer::shutdown), [`begin_stop`](HashedWheelTimer::begin_stop) with [`Ending`] |
@@ -53,7 +53,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tracing` | reports of panics, slow tasks and rejected timeouts; [`Builder::task_spans`] |
+//! | `tracing` | reports of panics, slow tasks and rejected timeouts |
 //! | `async` | futures that need no runtime: [`Sleep`], [`WithTimeout`], [`Interval`] |
 //! | `tokio` | [`Builder::build_on_tokio`], [`TokioClock`] |
 //!
@@ -69,7 +69,7 @@
 // | file | content |
 // |---|---|
 // | `timer`, `weak`, `timeout`, `builder/`, `driver`, `ending` | API: the handles of a timer, its construction, a timer without a thread, its end |
-// | `cancel`, `task`, `rejection`, `clock/`, `error`, `stats` | API: what users implement or receive |
+// | `cancel`, `task`, `executor`, `clock/`, `error`, `stats` | API: what users implement or receive |
 // | `periodic/`, `future/` | API, built on the above: periodic tasks, async code |
 // | `tokio` | a timer that a task of a tokio runtime turns, and the clock of a runtime |
 // | `engine/` | one timer: callers, queue, worker, sleep, end, thread |
@@ -90,7 +90,6 @@ mod future;
 mod node;
 mod periodic;
 mod platform;
-mod rejection;
 mod report;
 mod stats;
 mod sync;
@@ -105,6 +104,7 @@ mod weak;
 #[cfg(doctest)]
 mod must_not_compile;
 
+pub mod executor;
 pub mod wheel;
 
 #[cfg(feature = "tokio")]
@@ -119,7 +119,6 @@ pub use error::{BuildError, NewTimeoutError, TryNewTimeoutError, Unavailable};
 #[cfg(feature = "async")]
 pub use future::{Interval, Sleep, TimeoutError, WithTimeout};
 pub use periodic::{MissedTick, Periodic, PeriodicOutput, PeriodicRun, Schedule};
-pub use rejection::{Handler, RejectionPolicy};
 pub use stats::{Lateness, LevelOccupancy, Occupancy, PendingTimeout, Stats};
 pub use task::{DynTimerTask, ExpiredTask, TaskExecutor, TimerTask};
 pub use timer::HashedWheelTimer;

@@ -59,17 +59,15 @@ struct TaskTypeIsNotSend;
 /// over time.
 ///
 /// ```
-/// # use {hashed_wheel::{ExpiredTask, HashedWheelTimer}, std::sync::atomic::{AtomicU32, Ordering::Relaxed}};
+/// # use {hashed_wheel::executor::from_fn, std::sync::atomic::{AtomicU32, Ordering::Relaxed}};
 /// let runs = AtomicU32::new(0);
-/// let count = move |task: ExpiredTask| { runs.fetch_add(1, Relaxed); task.run() };
-/// let _ = HashedWheelTimer::builder().task_executor(count);
+/// let _ = from_fn(move |task| { runs.fetch_add(1, Relaxed); task.run(); Ok(()) });
 /// ```
 ///
 /// ```compile_fail,E0277
-/// # use {hashed_wheel::{ExpiredTask, HashedWheelTimer}, std::cell::Cell};
+/// # use {hashed_wheel::executor::from_fn, std::cell::Cell};
 /// let runs = Cell::new(0);
-/// let count = move |task: ExpiredTask| { runs.set(1); task.run() };
-/// let _ = HashedWheelTimer::builder().task_executor(count);
+/// let _ = from_fn(move |task| { runs.set(1); task.run(); Ok(()) });
 /// ```
 struct ExecutorIsNotSync;
 

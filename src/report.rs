@@ -61,9 +61,6 @@ mod enabled {
     use std::fmt::Display;
     use std::time::Duration;
 
-    use tracing::Span;
-    use tracing::span::Entered;
-
     use super::guard_quietly;
 
     pub(crate) fn task_panicked(doing: &str, task: &str, panic: &str) {
@@ -125,42 +122,6 @@ mod enabled {
         guard_quietly(|| tracing::debug!(thread, "a timer's worker ended"));
     }
 
-    /// Whether there are spans.
-    pub(crate) const HAS_SPANS: bool = true;
-
-    /// The span in which a thread scheduled a task.
-    pub(crate) struct TaskSpan(Span);
-
-    impl TaskSpan {
-        /// Returns the current span of this thread; none if the subscriber panics.
-        pub(crate) fn current() -> Self {
-            let mut span = Span::none();
-            guard_quietly(|| span = Span::current());
-            Self(span)
-        }
-
-        /// Runs code in the span. A panic of the code leaves the span, and reaches the caller.
-        pub(crate) fn run<R>(&self, code: impl FnOnce() -> R) -> R {
-            struct Entry<'a>(Option<Entered<'a>>);
-
-            impl Drop for Entry<'_> {
-                fn drop(&mut self) {
-                    guard_quietly(|| drop(self.0.take()));
-                }
-            }
-
-            let mut entry = Entry(None);
-            guard_quietly(|| entry.0 = Some(self.0.enter()));
-            code()
-        }
-    }
-
-    impl Drop for TaskSpan {
-        fn drop(&mut self) {
-            guard_quietly(|| drop(std::mem::replace(&mut self.0, Span::none())));
-        }
-    }
-
     /// Returns whether to log the `count`-th occurrence of a frequent event: the first, second,
     /// fourth, eighth and so on. An overloaded process must not spend its time on logging.
     fn should_log(count: u64) -> bool {
@@ -187,20 +148,6 @@ mod disabled {
     pub(crate) fn long_turn(_: &str, _: Duration, _: Duration, _: u64) {}
     pub(crate) fn thread_started(_: &str) {}
     pub(crate) fn thread_ended(_: &str) {}
-
-    pub(crate) const HAS_SPANS: bool = false;
-
-    pub(crate) struct TaskSpan;
-
-    impl TaskSpan {
-        pub(crate) fn current() -> Self {
-            Self
-        }
-
-        pub(crate) fn run<R>(&self, code: impl FnOnce() -> R) -> R {
-            code()
-        }
-    }
 }
 
 #[cfg(test)]

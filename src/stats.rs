@@ -54,9 +54,9 @@ pub struct Stats {
     /// Panics caught: in `run`, in `cancelled`, in the drop of a task, in the executor, and of the
     /// clock in a turn.
     pub panics: u64,
-    /// Tasks that the executor dropped without running them.
+    /// Tasks that the executor refused, or dropped without running them.
     pub dropped_tasks: u64,
-    /// Tasks that took longer on the worker than the
+    /// Tasks, or calls of the executor, that took longer on the worker than the
     /// [threshold](crate::Builder::slow_task_threshold). Zero without a threshold.
     pub slow_tasks: u64,
     /// Turns of the worker.

@@ -1,14 +1,13 @@
 //! Tasks, and the executors that run them.
 
 use std::any::type_name;
-use std::cell::RefCell;
 use std::fmt;
-use std::mem::{self, needs_drop};
+use std::mem::needs_drop;
 
 use crate::engine::{DispatchedTask, Shared, SharedFields, Timeout};
 use crate::error::{NewTimeoutError, TryNewTimeoutError};
 use crate::node::Task;
-use crate::sync::{Arc, local};
+use crate::sync::Arc;
 
 /// A task with a type of its own: Netty's `TimerTask`.
 ///
@@ -283,33 +282,59 @@ pub(crate) fn try_schedule_task<T: TimerTask>(
 
 /// Runs expired tasks: a thread pool, a runtime, or anything else. Netty's `Executor` argument.
 ///
-/// Any `Fn(ExpiredTask)` is a task executor.
 /// [`Builder::task_executor`](crate::Builder::task_executor) sets it. Without one the worker runs
-/// the tasks itself.
+/// the tasks itself. [`executor::from_fn`](crate::executor::from_fn) makes one of a closure. An
+/// `Arc`, a `Box` and a `&'static` of an executor are executors too.
 ///
 /// # Examples
 ///
+/// A pool of one thread, with room for 100 waiting tasks:
+///
 /// ```
-/// use hashed_wheel::{ExpiredTask, HashedWheelTimer};
-/// use std::sync::mpsc;
+/// use hashed_wheel::{ExpiredTask, HashedWheelTimer, TaskExecutor};
+/// use std::sync::mpsc::{SyncSender, sync_channel};
+/// use std::thread;
 /// use std::time::Duration;
 ///
-/// let (to_pool, tasks) = mpsc::channel::<ExpiredTask>();
+/// struct Pool(SyncSender<ExpiredTask>);
+///
+/// impl TaskExecutor for Pool {
+///     fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
+///         self.0.try_send(task).map_err(|error| match error {
+///             std::sync::mpsc::TrySendError::Full(task) => task,
+///             std::sync::mpsc::TrySendError::Disconnected(task) => task,
+///         })
+///     }
+/// }
+///
+/// let (queue, tasks) = sync_channel(100);
+/// let pool = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
 /// let timer = HashedWheelTimer::builder()
 ///     .tick(Duration::from_millis(1))
-///     .task_executor(move |task| drop(to_pool.send(task)))
+///     .task_executor(Pool(queue))
 ///     .build()?;
 ///
 /// timer.new_timeout(|_| println!("in the pool"), Duration::from_millis(5))?;
-/// tasks.recv()?.run();
+/// # while timer.stats().expired == 0 { thread::yield_now() }
+/// timer.stop(); // drops the executor, so the pool's thread ends
+/// pool.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TaskExecutor: Send + Sync + 'static {
-    /// Accepts an expired task. Called on the worker, which waits until this returns.
+    /// Accepts an expired task, or gives it back. Called on the worker, which waits until this
+    /// returns.
     ///
-    /// If the executor cannot accept the task, it refuses it by dropping it. The
-    /// [`RejectionPolicy`](crate::RejectionPolicy) of the timer says what happens then. By default
-    /// that is reported and counted. A panic is reported and counted too.
+    /// If the executor has no room, it returns the task as the error. The timer drops it then, as
+    /// any [`ExpiredTask`] that does not run: that is reported and counted in
+    /// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks). An executor that wraps another one
+    /// can do something else with it. The crate hashed-wheel-util has such wrappers: they run the
+    /// task on the worker, retry later, or ask another executor. Java's `RejectedExecutionHandler`.
+    ///
+    /// A panic is reported and counted.
+    ///
+    /// # Errors
+    ///
+    /// The task, if it was not accepted.
     ///
     /// # Deadlocks
     ///
@@ -317,12 +342,24 @@ pub trait TaskExecutor: Send + Sync + 'static {
     /// the drop of the last handle wait for the worker, and so does
     /// [`cancel_all`](crate::HashedWheelTimer::cancel_all). So if this method blocks until a pool
     /// has room, no task in that pool may do any of the four.
-    fn execute(&self, task: ExpiredTask);
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask>;
 }
 
-impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
-    fn execute(&self, task: ExpiredTask) {
-        self(task);
+impl<E: TaskExecutor + ?Sized> TaskExecutor for Arc<E> {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
+        (**self).execute(task)
+    }
+}
+
+impl<E: TaskExecutor + ?Sized> TaskExecutor for Box<E> {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
+        (**self).execute(task)
+    }
+}
+
+impl<E: TaskExecutor + ?Sized> TaskExecutor for &'static E {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
+        (**self).execute(task)
     }
 }
 
@@ -332,8 +369,7 @@ impl<F: Fn(ExpiredTask) + Send + Sync + 'static> TaskExecutor for F {
 ///
 /// If it is dropped instead, the task is dropped with it and does not run. If the task is
 /// [periodic](crate::Periodic), only this one run is skipped. Either is reported, and counted in
-/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks). The timer may have another
-/// [`RejectionPolicy`](crate::RejectionPolicy).
+/// [`Stats::dropped_tasks`](crate::Stats::dropped_tasks).
 #[must_use = "a task that is dropped does not run"]
 pub struct ExpiredTask {
     /// `None` once the task has run.
@@ -355,81 +391,24 @@ impl ExpiredTask {
         }
     }
 
-    /// The timeout of a task that has not run.
-    pub(crate) fn timeout(&self) -> &Timeout {
-        self.task.as_ref().expect("`run` consumes the task").timeout()
+    /// Returns the timeout of the task. It has expired, so it cannot be cancelled. (A [periodic
+    /// task](crate::Periodic) can, by its own handle.)
+    #[must_use]
+    pub fn timeout(&self) -> &Timeout {
+        self.waiting().timeout()
     }
 
-    /// Returns the task, unless it has run.
-    pub(crate) fn into_dispatched(mut self) -> Option<DispatchedTask> {
-        self.task.take()
+    fn waiting(&self) -> &DispatchedTask {
+        self.task.as_ref().expect("only `run` and the drop take the task, and both end this value")
     }
 }
 
 impl Drop for ExpiredTask {
     fn drop(&mut self) {
-        if let Some(task) = self.task.take().and_then(refuse) {
+        if let Some(task) = self.task.take() {
             task.reject();
         }
     }
-}
-
-/// A call of an executor that has a policy.
-struct Call {
-    /// The address of the timer, whose worker makes the call.
-    timer: usize,
-    refused: Vec<DispatchedTask>,
-}
-
-// The calls that this thread is in: a task of one timer may turn another one.
-local!(static CALLS: RefCell<Vec<Call>> = RefCell::new(Vec::new()));
-
-/// Gives `task` to `execute`. Returns the tasks of its timer that this thread drops meanwhile. One
-/// that is dropped after that is rejected.
-pub(crate) fn refused_by(task: DispatchedTask, execute: impl FnOnce(DispatchedTask)) -> Vec<ExpiredTask> {
-    let call = Call { timer: timer_of(&task), refused: Vec::new() };
-    // (A thread that is ending is in no call.)
-    let _ = CALLS.try_with(|calls| calls.borrow_mut().push(call));
-    let call = ExecutorCall;
-    execute(task);
-    let refused = call.take_refused();
-    refused.into_iter().map(ExpiredTask::new).collect()
-}
-
-/// Returns the address of the task's timer.
-fn timer_of(task: &DispatchedTask) -> usize {
-    std::ptr::from_ref(task.timeout().handle.timer()).addr()
-}
-
-/// The last call of an executor. At its end, the tasks that it has refused are rejected, unless
-/// they were taken: then `execute` has panicked.
-struct ExecutorCall;
-
-impl ExecutorCall {
-    fn take_refused(&self) -> Vec<DispatchedTask> {
-        let take = |calls: &RefCell<Vec<Call>>| Some(mem::take(&mut calls.borrow_mut().last_mut()?.refused));
-        CALLS.try_with(take).ok().flatten().unwrap_or_default()
-    }
-}
-
-impl Drop for ExecutorCall {
-    fn drop(&mut self) {
-        let call = CALLS.try_with(|calls| calls.borrow_mut().pop()).ok().flatten();
-        call.into_iter().flat_map(|call| call.refused).for_each(DispatchedTask::reject);
-    }
-}
-
-/// Keeps the task, if this thread is in a call of its timer's executor. Otherwise returns it.
-fn refuse(task: DispatchedTask) -> Option<DispatchedTask> {
-    let timer = timer_of(&task);
-    let mut task = Some(task);
-    // (A thread that is ending is in no such call.)
-    let _ = CALLS.try_with(|calls| {
-        if let Some(call) = calls.borrow_mut().iter_mut().rev().find(|call| call.timer == timer) {
-            call.refused.extend(task.take());
-        }
-    });
-    task
 }
 
 impl fmt::Debug for ExpiredTask {

@@ -109,16 +109,16 @@ impl Timeout {
     ///   task waits in a pool.
     ///
     /// Do not hold a lock that the task takes. The thread that turns a [`Driver`](crate::Driver)
-    /// should not wait for a task that waits for a turn, as after a
-    /// [`RejectionPolicy::Retry`](crate::RejectionPolicy::Retry).
+    /// should not wait for a task that itself waits for a turn, as one does that an executor has
+    /// refused and that is to be offered again by a timeout of this timer.
     ///
     /// # From a task
     ///
     /// A task that calls this for its own timeout does not wait for itself: the call returns
     /// immediately. On the worker no other task of the worker can be running, so there the call
-    /// waits only for tasks that an executor has. Do not wait there for a task that the executor
-    /// has refused and that is [retried](crate::RejectionPolicy::Retry): the worker retries it. Do
-    /// not wait either for a task within whose `run` this one runs, on the same thread.
+    /// waits only for tasks that an executor has. Do not wait there for a task that is to be
+    /// offered to the executor again by a timeout of this timer. Do not wait either for a task
+    /// within whose `run` this one runs, on the same thread.
     ///
     /// # Examples
     ///

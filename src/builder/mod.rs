@@ -14,7 +14,6 @@ use crate::clock::{Clock, MonotonicClock};
 #[cfg(doc)]
 use crate::driver::Driver;
 use crate::engine::{Executor, ThreadHook, Waker};
-use crate::rejection::RejectionPolicy;
 use crate::task::{ExpiredTask, TaskExecutor};
 #[cfg(doc)]
 use crate::timer::HashedWheelTimer;
@@ -49,7 +48,6 @@ pub struct Builder {
     ticks_per_wheel: usize,
     hierarchical: bool,
     max_pending_timeouts: Option<usize>,
-    task_spans: bool,
     slow_task_threshold: Option<Duration>,
     max_tasks_per_turn: Option<usize>,
     thread_name: Option<String>,
@@ -57,7 +55,6 @@ pub struct Builder {
     on_thread_start: Option<ThreadHook>,
     on_thread_stop: Option<ThreadHook>,
     executor: Option<Executor>,
-    rejection_policy: RejectionPolicy,
     detach_on_drop: bool,
     pub(crate) waker: Option<Waker>,
     /// `None` is the machine's.
@@ -71,7 +68,6 @@ impl Builder {
             ticks_per_wheel: 512,
             hierarchical: false,
             max_pending_timeouts: None,
-            task_spans: false,
             slow_task_threshold: None,
             max_tasks_per_turn: None,
             thread_name: None,
@@ -79,7 +75,6 @@ impl Builder {
             on_thread_start: None,
             on_thread_stop: None,
             executor: None,
-            rejection_policy: RejectionPolicy::Drop,
             detach_on_drop: false,
             waker: None,
             clock: None,
@@ -182,54 +177,31 @@ impl Builder {
 
     /// Sets the executor that runs expired tasks. Default: the worker runs them itself.
     ///
-    /// The crate hashed-wheel-util has executors for tokio and rayon.
+    /// The crate hashed-wheel-util has executors for tokio and rayon, and wrappers that do
+    /// something else with the tasks that an executor refuses.
     ///
     /// # Examples
     ///
     /// One thread per task:
     ///
     /// ```
-    /// use hashed_wheel::{ExpiredTask, HashedWheelTimer};
+    /// use hashed_wheel::{HashedWheelTimer, executor};
     /// use std::thread;
     /// use std::time::Duration;
     ///
-    /// let timer = HashedWheelTimer::builder()
-    ///     .task_executor(|task: ExpiredTask| drop(thread::spawn(|| task.run())))
-    ///     .build()?;
+    /// let a_thread_each = executor::from_fn(|task| {
+    ///     thread::spawn(|| task.run());
+    ///     Ok(())
+    /// });
+    /// let timer = HashedWheelTimer::builder().task_executor(a_thread_each).build()?;
     /// timer.new_timeout(|_| println!("may block"), Duration::from_secs(1))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("taskExecutor"))]
     pub fn task_executor(self, executor: impl TaskExecutor) -> Self {
-        let execute = move |task| executor.execute(ExpiredTask::new(task));
+        // A task that comes back is dropped, which is reported and counted.
+        let execute = move |task| drop(executor.execute(ExpiredTask::new(task)));
         Self { executor: Some(Box::new(execute)), ..self }
-    }
-
-    /// Sets what happens to a task that the [task executor](Self::task_executor) refuses. Default:
-    /// it is [dropped](RejectionPolicy::Drop) and counted.
-    ///
-    /// Has no effect on a timer without a task executor.
-    ///
-    /// # Examples
-    ///
-    /// A pool that has room for 100 waiting tasks. The worker runs the tasks for which there is no
-    /// room:
-    ///
-    /// ```
-    /// use hashed_wheel::{ExpiredTask, HashedWheelTimer, RejectionPolicy};
-    /// use std::sync::mpsc::sync_channel;
-    /// use std::thread;
-    ///
-    /// let (queue, tasks) = sync_channel::<ExpiredTask>(100);
-    /// thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
-    /// let timer = HashedWheelTimer::builder()
-    ///     .task_executor(move |task| drop(queue.try_send(task)))
-    ///     .rejection_policy(RejectionPolicy::RunOnWorker)
-    ///     .build()?;
-    /// # Ok::<(), hashed_wheel::BuildError>(())
-    /// ```
-    pub fn rejection_policy(self, policy: RejectionPolicy) -> Self {
-        Self { rejection_policy: policy, ..self }
     }
 
     /// Whether the drop of the last handle returns immediately. Default: false. It waits for a task
@@ -267,8 +239,10 @@ impl Builder {
     /// exceeds `Duration::MAX`. With a threshold the worker reads the clock before and after each
     /// task; without one it does not.
     ///
-    /// Tasks that a [task executor](Self::task_executor) runs are not measured. The wakers of
-    /// futures always run on the worker, so a slow waker is reported like a slow task.
+    /// With a [task executor](Self::task_executor) it is the executor's
+    /// [`execute`](TaskExecutor::execute) that is measured, and not what the task does elsewhere.
+    /// The wakers of futures always run on the worker, so a slow waker is reported like a slow
+    /// task.
     ///
     /// # Examples
     ///
@@ -289,40 +263,6 @@ impl Builder {
     /// ```
     pub fn slow_task_threshold(self, threshold: Duration) -> Self {
         Self { slow_task_threshold: Some(threshold), ..self }
-    }
-
-    /// Runs each task in the `tracing` span in which it was scheduled. Default: tasks run in no
-    /// span. With the feature `tracing`.
-    ///
-    /// The current span of the thread that schedules a timeout is kept with the task. It is entered
-    /// while the task runs, on the worker or wherever the [task executor](Self::task_executor) runs
-    /// it, and in the hook of a cancelled task. It is closed at the earliest when the task is
-    /// dropped. Each run of a [periodic](crate::Periodic) task enters it. Futures do not use it:
-    /// their task has its own span.
-    ///
-    /// A task with a span is larger than the space in a timeout's node, so each of them is one
-    /// allocation. A timer without this setting does not read the span.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use hashed_wheel::{HashedWheelTimer, ManualClock};
-    /// use std::time::Duration;
-    ///
-    /// let clock = ManualClock::new();
-    /// let builder = HashedWheelTimer::builder().task_spans().clock(clock.clone());
-    /// let (timer, mut driver) = builder.build_driven()?;
-    ///
-    /// tracing::info_span!("request", id = 7).in_scope(|| {
-    ///     timer.new_timeout(|_| tracing::warn!("no answer"), Duration::from_secs(5))
-    /// })?;
-    /// clock.advance(Duration::from_secs(5));
-    /// driver.turn(); // the warning is within `request{id=7}`
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[cfg(feature = "tracing")]
-    pub fn task_spans(self) -> Self {
-        Self { task_spans: true, ..self }
     }
 
     /// Limits how many tasks the worker thread runs in one turn. Default: `None`, no limit. A limit
@@ -569,12 +509,10 @@ impl fmt::Debug for Builder {
             .field("ticks_per_wheel", &self.ticks_per_wheel)
             .field("hierarchical", &self.hierarchical)
             .field("max_pending_timeouts", &self.max_pending_timeouts)
-            .field("task_spans", &self.task_spans)
             .field("slow_task_threshold", &self.slow_task_threshold)
             .field("max_tasks_per_turn", &self.max_tasks_per_turn)
             .field("thread_name", &self.thread_name)
             .field("thread_stack_size", &self.thread_stack_size)
-            .field("rejection_policy", &self.rejection_policy)
             .field("detach_on_drop", &self.detach_on_drop)
             .finish_non_exhaustive()
     }

@@ -33,7 +33,6 @@ use crate::sync::Arc;
 /// - once or twice per turn, and before the worker thread sleeps;
 /// - while a turn runs tasks, once per 64 tasks, and twice per task if there is a [threshold for
 ///   slow tasks](crate::Builder::slow_task_threshold);
-/// - once for each refused task that is to be [retried](crate::RejectionPolicy::Retry);
 /// - once after each run of a periodic task, on the thread that ran it;
 /// - in [`shutdown`](crate::HashedWheelTimer::shutdown), once at the beginning and repeatedly while
 ///   it waits;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::in_span::InSpan;
 use super::pending::Balance;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::StateSnapshot;
@@ -42,44 +41,20 @@ impl Shared {
         deadline: u64,
     ) -> Result<Timeout, (T, NewTimeoutError)> {
         let state = self.state.snapshot();
-        let mut in_span = false;
-        if !state.accepts_all() || self.has_limit_or_spans {
+        if !state.accepts_all() || self.limit.is_some() {
             if let Err(error) = self.admit(state) {
                 self.count_rejection(&error);
                 return Err((task, error));
             }
-            // A task that always runs on the worker is not the user's: it wakes a future, for
-            // example.
-            in_span = report::HAS_SPANS && self.task_spans && !T::RUNS_ON_WORKER;
         }
         let mut withdrawn = None;
-        let handle = match in_span {
-            // No user code runs in here, because `stop` may be waiting.
-            false => thread_cache::with(self, |cache| push(cache, task, deadline, &mut withdrawn)),
-            true => self.push_in_span(task, deadline, &mut withdrawn),
-        };
+        // No user code runs in here, because `stop` may be waiting.
+        let handle = thread_cache::with(self, |cache| push(cache, task, deadline, &mut withdrawn));
         let Some(handle) = handle else {
-            let error = NewTimeoutError::Stopped;
-            return Err(match in_span {
-                false => (self.reject_withdrawn(withdrawn), error),
-                true => (self.reject_withdrawn::<InSpan<T>>(withdrawn).into_task(), error),
-            });
+            return Err((self.reject_withdrawn(withdrawn), NewTimeoutError::Stopped));
         };
         self.wake_for_new(deadline);
         Ok(Timeout { handle })
-    }
-
-    /// [`push`] for a task with the span of this thread.
-    #[cold]
-    #[inline(never)]
-    fn push_in_span<T: Task<SharedFields>>(
-        self: &Arc<Self>,
-        task: T,
-        deadline: u64,
-        withdrawn: &mut Option<ClaimedTask<SharedFields>>,
-    ) -> Option<Handle> {
-        let task = InSpan::new(task);
-        thread_cache::with(self, |cache| push(cache, task, deadline, withdrawn))
     }
 
     /// Decides whether a timer accepts a new timeout that does not just accept all: one with a

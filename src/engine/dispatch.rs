@@ -52,7 +52,7 @@ impl Shared {
         }
         let name = claimed.timeout().handle.name();
         let task = DispatchedTask(claimed);
-        self.guard("in the executor", || name, || executor(task));
+        self.watch(name, || self.guard("in the executor", || name, || executor(task)));
         None
     }
 

@@ -54,7 +54,6 @@ mod caller;
 mod counters;
 mod dispatch;
 mod end;
-mod in_span;
 mod pending;
 mod return_timer;
 mod run_end;

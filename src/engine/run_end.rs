@@ -96,12 +96,16 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ExpiredTask;
     use crate::engine::tests::{Driven, TICK};
+    use crate::executor;
 
     #[test]
     fn a_waiter_whose_run_is_over_unlists_only_itself() {
-        let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| task.run()));
+        let runs = executor::from_fn(|task| {
+            task.run();
+            Ok(())
+        });
+        let mut t = Driven::with(|builder| builder.task_executor(runs));
         let timeout = t.schedule(TICK);
         assert_eq!(t.pass(TICK), 1);
         let another = Parker::default();

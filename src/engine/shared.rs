@@ -78,10 +78,6 @@ pub(crate) struct SharedFields {
     pub(crate) pending_counts: PendingCounts,
     /// The places of pending timeouts, if the user has set a limit.
     pub(crate) limit: Option<Limit>,
-    /// Whether tasks run in the span in which they were scheduled.
-    pub(super) task_spans: bool,
-    /// Whether there is a `limit`, or `task_spans` is set: one field for the callers to check.
-    pub(super) has_limit_or_spans: bool,
     /// The lanes that the worker has not adopted yet.
     pub(crate) new_lanes: NewLanes,
     /// What threads that have ended had of this timer.
@@ -144,7 +140,6 @@ pub(crate) struct Settings {
     pub(crate) wheel: EitherWheel,
     pub(crate) limit: Option<NonZeroUsize>,
     pub(crate) thread: ThreadSettings,
-    pub(crate) task_spans: bool,
     pub(crate) is_driven: bool,
     pub(crate) detaches_on_drop: bool,
     pub(crate) executor: Option<Executor>,
@@ -179,8 +174,6 @@ impl Shared {
             state: CachePadded::new(TimerState::new()),
             pending_counts: PendingCounts::default(),
             limit: settings.limit.map(|limit| Limit::new(limit.get() as u64)),
-            task_spans: settings.task_spans,
-            has_limit_or_spans: settings.limit.is_some() || settings.task_spans,
             new_lanes: NewLanes::new(pool),
             idle_nodes: IdleNodes::new(),
             index: TimerIndex::take(),
@@ -204,33 +197,5 @@ impl Shared {
             detaches_on_drop: settings.detaches_on_drop,
             is_ended_elsewhere: unmodelled::AtomicBool::new(false),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::engine::tests::Driven;
-
-    /// Other timers are spared the check.
-    #[test]
-    fn a_limit_or_spans_are_checked_if_they_are_set() {
-        for (limit, spans) in [(None, false), (Some(1), false), (None, true), (Some(1), true)] {
-            let t = Driven::with(|builder| {
-                let builder = builder.max_pending_timeouts(limit);
-                if spans { with_spans(builder) } else { builder }
-            });
-            let is_set = limit.is_some() || spans && cfg!(feature = "tracing");
-            assert_eq!(t.shared().has_limit_or_spans, is_set);
-        }
-    }
-
-    #[cfg(feature = "tracing")]
-    fn with_spans(builder: crate::Builder) -> crate::Builder {
-        builder.task_spans()
-    }
-
-    #[cfg(not(feature = "tracing"))]
-    fn with_spans(builder: crate::Builder) -> crate::Builder {
-        builder
     }
 }

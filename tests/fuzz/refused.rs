@@ -1,9 +1,9 @@
-//! What happens to tasks that the executor refuses, by the timer's `RejectionPolicy`.
+//! What happens to tasks that the executor refuses.
 
-use std::cell::Cell;
 use std::time::Duration;
 
-use hashed_wheel::{ExpiredTask, RejectionPolicy};
+use hashed_wheel::{Builder, ExpiredTask, executor};
+use hashed_wheel_util::executor::TaskExecutorExt;
 
 use super::{Kind, Model, Script, State};
 
@@ -11,7 +11,7 @@ use super::{Kind, Model, Script, State};
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Policy {
     Drop,
-    RunOnWorker,
+    RunHere,
     Retry(Duration),
     Handler,
 }
@@ -20,52 +20,31 @@ impl Policy {
     pub(super) fn of(choice: u64, tick: u64) -> Self {
         match choice {
             0 => Self::Drop,
-            1 => Self::RunOnWorker,
+            1 => Self::RunHere,
             2 => Self::Handler,
             retry => Self::Retry(Duration::from_nanos((retry - 3) * tick / 2)),
         }
     }
 
-    pub(super) fn policy(self, script: &Script) -> RejectionPolicy {
-        let script = script.clone();
+    /// The timer's builder with an executor that runs the script, and treats refused tasks so.
+    pub(super) fn set_executor(self, builder: Builder, script: &Script) -> Builder {
+        let (executing, handling) = (script.clone(), script.clone());
+        let executor = executor::from_fn(move |task| executing.execute(task));
         match self {
-            Self::Drop => RejectionPolicy::Drop,
-            Self::RunOnWorker => RejectionPolicy::RunOnWorker,
-            Self::Retry(delay) => RejectionPolicy::Retry(delay),
-            Self::Handler => RejectionPolicy::handler(move |task| script.handle_refused(task)),
+            Self::Drop => builder.task_executor(executor),
+            Self::RunHere => builder.task_executor(executor.or_run_here()),
+            Self::Retry(delay) => builder.task_executor(executor.or_retry(delay)),
+            Self::Handler => builder.task_executor(executor.or_else(executor::from_fn(move |task| {
+                handling.handle_refused(task);
+                Ok(())
+            }))),
         }
     }
 }
 
-thread_local! {
-    /// How many calls of executors this thread is in, of timers with a policy.
-    static EXECUTING: Cell<usize> = const { Cell::new(0) };
-}
-
-/// A call of the executor of a timer with a policy. A task of that timer that is dropped meanwhile
-/// is refused. (The model drops none, of whichever timer.)
-pub(super) struct ExecutorCall(());
-
-impl ExecutorCall {
-    pub(super) fn begin() -> Self {
-        EXECUTING.set(EXECUTING.get() + 1);
-        Self(())
-    }
-
-    pub(super) fn is_in_progress() -> bool {
-        EXECUTING.get() > 0
-    }
-}
-
-impl Drop for ExecutorCall {
-    fn drop(&mut self) {
-        EXECUTING.set(EXECUTING.get() - 1);
-    }
-}
-
 impl Model {
-    /// Schedules a timeout for a refused task, which may be rejected. The timer does so when the
-    /// executor has returned.
+    /// Schedules a timeout for a refused task, which may be rejected. The policy does so
+    /// when the executor has returned.
     fn retry(&mut self, id: usize, delay: Duration) {
         let deadline = self.deadline(delay);
         let retry = self.schedule(Kind::Retry(id), deadline);
@@ -94,35 +73,28 @@ impl Model {
 
 impl Script {
     /// The executor refuses a task.
-    pub(super) fn refuse(&self, id: usize, task: ExpiredTask) {
+    pub(super) fn refuse(&self, id: usize, task: ExpiredTask) -> Result<(), ExpiredTask> {
         let mut model = self.model();
         let is_periodic = model.records[id].is_periodic();
         match model.policy {
             Policy::Drop => {
-                drop(model);
-                self.finish_task(id, task, false);
+                model.skip_run(id);
+                model.schedule_next_run(id);
             }
-            Policy::RunOnWorker if !is_periodic => {
-                drop(model);
-                drop(task);
-            }
-            Policy::Handler => {
-                model.refused = Some(id);
-                drop(model);
-                drop(task);
-            }
+            Policy::RunHere if !is_periodic => {}
+            Policy::Handler => model.refused = Some(id),
             Policy::Retry(delay) if !is_periodic && model.has_room_for_hidden(usize::MAX, None) => {
                 model.retry(id, delay);
-                drop(model);
-                drop(task);
             }
             // The model could not tell when a periodic task is over, or which task is offered
             // again.
-            Policy::RunOnWorker | Policy::Retry(_) => {
+            Policy::RunHere | Policy::Retry(_) => {
                 drop(model);
                 self.finish_task(id, task, true);
+                return Ok(());
             }
         }
+        Err(task)
     }
 
     /// The handler of refused tasks.

@@ -3,11 +3,10 @@
 //!
 //! Left to tests of their own: calls that wait for another thread (`recv`, or a `cancel_and_wait`
 //! of a task that the executor has), because a script has one thread; runs of periodic tasks that
-//! are refused under `RunOnWorker` or `Retry`, several refused tasks that wait at the same time,
-//! and an executor that drops a task that it was given earlier (`tests/it/rejection.rs`); the
-//! adapters, `client` and `timeout`, which are made of what is compared here; of periodic tasks,
-//! `jitter`, policies for missed runs, `continue_after_shutdown` and an end by themselves; texts,
-//! such as `Debug` and reports.
+//! are refused under `or_run_here` or `or_retry`, several refused tasks that wait at the same time
+//! (`crates/util/tests/it/refused.rs`); the adapters, `client` and `timeout`, which are made of what
+//! is compared here; of periodic tasks, `jitter`, policies for missed runs,
+//! `continue_after_shutdown` and an end by themselves; texts, such as `Debug` and reports.
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
 mod periodic;
@@ -31,7 +30,7 @@ use hashed_wheel::{
 
 use self::periodic::PeriodicModel;
 use self::queue::QueueModel;
-use self::refused::{ExecutorCall, Policy};
+use self::refused::Policy;
 use self::several::SharedBytes;
 use self::values::ValuesModel;
 use super::common::{TEST_TIMEOUT, quietly};
@@ -156,11 +155,7 @@ fn build(has: u64, bytes: &SharedBytes) -> (Script, Driver) {
         .max_pending_timeouts((limit > 0).then_some(limit));
     let builder = if is_hierarchical { builder.hierarchical(true) } else { builder };
     let builder = match has_executor {
-        true => {
-            let builder = builder.rejection_policy(policy.policy(&script));
-            let script = script.clone();
-            builder.task_executor(move |task| script.execute(task))
-        }
+        true => policy.set_executor(builder, &script),
         false => builder,
     };
     let builder = match has_waker {
@@ -1010,8 +1005,6 @@ impl Script {
                 return;
             }
             let (at, runs) = (model.queue.len() - 1, model.bytes.up_to(7) > 0);
-            // In a call of an executor with a policy, the drop would refuse the task.
-            let runs = runs || ExecutorCall::is_in_progress();
             let at = model.bytes.below(at + 1);
             let (id, task) = model.queue.swap_remove(at);
             (id, task, runs)
@@ -1261,8 +1254,7 @@ impl Script {
     }
 
     /// The executor.
-    fn execute(&self, task: ExpiredTask) {
-        let _call = (self.model().policy != Policy::Drop).then(ExecutorCall::begin);
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
         let (id, choice) = {
             let mut model = self.model();
             model.settle_values();
@@ -1279,7 +1271,7 @@ impl Script {
         match choice {
             0..8 => self.finish_task(id, task, true),
             8..12 => self.model().queue.push((id, task)),
-            12..15 => self.refuse(id, task),
+            12..15 => return self.refuse(id, task),
             _ => {
                 {
                     let mut model = self.model();
@@ -1290,6 +1282,7 @@ impl Script {
                 resume_unwind(Box::new("the executor"));
             }
         }
+        Ok(())
     }
 
     /// Compares the timer's reports with the model.

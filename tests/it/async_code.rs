@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use common::{AsyncTask, Driven, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly};
+use common::{AsyncTask, Driven, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms, quietly};
 use hashed_wheel::{
     Driver, ExpiredTask, HashedWheelTimer, Interval, ManualClock, MissedTick, NewTimeoutError, Schedule,
     Sleep, TimeoutError, WithTimeout,
@@ -620,7 +620,7 @@ fn wakers_do_not_go_through_the_task_executor() {
         counter.fetch_add(1, SeqCst);
         drop(task);
     };
-    let mut t = Driven::with(|builder| builder.task_executor(reject));
+    let mut t = Driven::with(|builder| builder.task_executor(accepts_all(reject)));
     let task = AsyncTask::new();
     let mut sleep = t.timer.sleep(TICK);
     assert!(poll(&mut sleep, &task).is_pending());

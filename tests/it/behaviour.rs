@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Log, TICK, ms, quietly};
+use common::{Driven, Ends, Log, TICK, accepts_all, ms, quietly};
 use hashed_wheel::wheel::MAX_TICKS_PER_WHEEL;
 use hashed_wheel::{
     BuildError, Builder, Clock, DynTimerTask, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError,
@@ -870,10 +870,10 @@ fn a_stopped_timer_leaks_no_memory() {
     let memory = Arc::new(());
     let executor = memory.clone();
     let t = Driven::with(|builder| {
-        builder.task_executor(move |task: ExpiredTask| {
+        builder.task_executor(accepts_all(move |task: ExpiredTask| {
             let _ = &executor;
             task.run();
-        })
+        }))
     });
     let timeouts: Vec<_> = (0..100).map(|_| t.timer.new_timeout(|_| (), FAR).unwrap()).collect();
     timeouts[0].cancel();
@@ -967,10 +967,10 @@ fn a_panic_in_the_executor_affects_no_other_timeout() {
         let calls = Arc::new(AtomicUsize::new(0));
         let count = calls.clone();
         let mut t = Driven::with(|builder| {
-            builder.task_executor(move |task: ExpiredTask| match count.fetch_add(1, SeqCst) {
+            builder.task_executor(accepts_all(move |task: ExpiredTask| match count.fetch_add(1, SeqCst) {
                 1 => panic!("the pool is broken"),
                 _ => task.run(),
-            })
+            }))
         });
         let ends = Ends::new();
         for _ in 0..3 {
@@ -1026,10 +1026,10 @@ fn a_task_that_runs_on_the_worker_is_not_for_the_executor() {
     let offered = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&offered);
     let mut t = Driven::with(|builder| {
-        builder.task_executor(move |task: ExpiredTask| {
+        builder.task_executor(accepts_all(move |task: ExpiredTask| {
             counted.fetch_add(1, SeqCst);
             task.run();
-        })
+        }))
     });
     let runs = Arc::new(AtomicUsize::new(0));
     t.timer.new_timeout_task(Internal(Arc::clone(&runs), [0; 1]), TICK).unwrap();
@@ -1061,7 +1061,7 @@ fn the_executor_may_run_the_task_on_any_thread() {
     let tasks = Arc::new(Mutex::new(Vec::new()));
     let queue = tasks.clone();
     let mut t = Driven::with(|builder| {
-        builder.task_executor(move |task: ExpiredTask| queue.lock().unwrap().push(task))
+        builder.task_executor(accepts_all(move |task: ExpiredTask| queue.lock().unwrap().push(task)))
     });
     let ends = Ends::new();
     let timeout = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
@@ -1077,7 +1077,7 @@ fn the_executor_may_run_the_task_on_any_thread() {
 #[test]
 fn a_task_that_panics_in_the_executor_does_not_affect_the_executor() {
     quietly(|| {
-        let mut t = Driven::with(|builder| builder.task_executor(ExpiredTask::run));
+        let mut t = Driven::with(|builder| builder.task_executor(accepts_all(ExpiredTask::run)));
         t.timer.new_timeout(|_| panic!("in run"), TICK).unwrap();
         assert_eq!(t.pass(TICK), 1);
         let stats = t.timer.stats();
@@ -1087,7 +1087,7 @@ fn a_task_that_panics_in_the_executor_does_not_affect_the_executor() {
 
 #[test]
 fn a_task_that_the_executor_drops_is_counted() {
-    let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
+    let mut t = Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
     let ends = Ends::new();
     let timeout = t.timer.new_timeout_task(ends.task(), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);

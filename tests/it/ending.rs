@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, TICK, ends, eventually, ms, quietly};
+use common::{Driven, Ends, Gate, TICK, accepts_all, ends, eventually, ms, quietly};
 use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, NewTimeoutError, Timeout, TimerTask};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -186,7 +186,7 @@ fn cancel_all_leaves_futures_alone() {
 
 /// An executor with a thread per task.
 fn thread_per_task(builder: Builder) -> Builder {
-    builder.task_executor(|task: ExpiredTask| drop(thread::spawn(|| task.run())))
+    builder.task_executor(accepts_all(|task: ExpiredTask| drop(thread::spawn(|| task.run()))))
 }
 
 #[test]
@@ -240,7 +240,8 @@ fn cancel_and_wait_waits_for_the_end_of_the_task() {
 fn cancel_and_wait_waits_for_a_task_that_waits_in_a_pool() {
     ends(|| {
         let (pool, tasks) = channel::<ExpiredTask>();
-        let mut t = Driven::with(|builder| builder.task_executor(move |task| drop(pool.send(task))));
+        let mut t =
+            Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(pool.send(task)))));
         let task_ends = Ends::new();
         for runs in [true, false] {
             let timeout = t.timer.new_timeout_task(task_ends.task(), TICK).unwrap();
@@ -265,7 +266,8 @@ fn cancel_and_wait_waits_for_a_task_that_waits_in_a_pool() {
 fn cancel_and_wait_goes_on_when_another_task_ends() {
     ends(|| {
         let (pool, tasks) = channel::<ExpiredTask>();
-        let mut t = Driven::with(|builder| builder.task_executor(move |task| drop(pool.send(task))));
+        let mut t =
+            Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(pool.send(task)))));
         let task_ends = [Ends::new(), Ends::new()];
         let timeouts = task_ends.each_ref().map(|end| t.timer.new_timeout_task(end.task(), TICK).unwrap());
         t.pass(TICK);
@@ -308,7 +310,8 @@ fn cancel_and_wait_in_the_drop_of_a_refused_task_does_not_wait() {
     }
 
     ends(|| {
-        let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
+        let mut t =
+            Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
         let place = Arc::new(Mutex::new(None));
         let connection = Connection(Arc::clone(&place));
         let timeout = t.timer.new_timeout(move |_| drop(connection), TICK).unwrap();

@@ -20,7 +20,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use common::{TEST_TIMEOUT, ends, ms};
+use common::{TEST_TIMEOUT, accepts_all, ends, ms};
 use hashed_wheel::{Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
 /// Longer than any test runs.
@@ -326,10 +326,10 @@ fn tasks_go_through_the_executor() {
         .tick(ms(10))
         .ticks_per_wheel(32)
         .max_pending_timeouts(Some(2))
-        .task_executor(move |task: ExpiredTask| {
+        .task_executor(accepts_all(move |task: ExpiredTask| {
             task.run();
             executed.send(thread::current().id()).unwrap();
-        })
+        }))
         .build()
         .unwrap();
     let (end, events) = mpsc::channel();
@@ -354,7 +354,7 @@ fn the_executor_may_run_tasks_later_and_on_another_thread() {
     let clock = ManualClock::new();
     let (timer, mut driver) = HashedWheelTimer::builder()
         .clock(clock.clone())
-        .task_executor(move |task| to_pool.send(task).unwrap())
+        .task_executor(accepts_all(move |task| to_pool.send(task).unwrap()))
         .build_driven()
         .unwrap();
     let (end, events) = mpsc::channel();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
-use common::{Driven, Ends, Gate, TICK, ends, ms, quietly};
+use common::{Driven, Ends, Gate, TICK, accepts_all, ends, ms, quietly};
 use hashed_wheel::{
     BuildError, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Periodic, Timeout,
 };
@@ -776,14 +776,14 @@ mod caffeine {
     #[test]
     fn the_executor_gets_the_task_and_its_panic_is_counted() {
         let ran = Ends::new();
-        let mut t = Driven::with(|builder| builder.task_executor(ExpiredTask::run));
+        let mut t = Driven::with(|builder| builder.task_executor(accepts_all(ExpiredTask::run)));
         t.timer.new_timeout_task(ran.task(), Duration::from_nanos(1)).unwrap();
         assert_eq!((t.pass(TICK), ran.runs()), (1, 1));
         t.timer.stop();
         assert!(matches!(t.timer.new_timeout(|_| (), SECOND), Err(NewTimeoutError::Stopped)));
 
         let refuses = |_: ExpiredTask| panic!("a test");
-        let mut t = Driven::with(|builder| builder.task_executor(refuses));
+        let mut t = Driven::with(|builder| builder.task_executor(accepts_all(refuses)));
         t.timer.new_timeout_task(ran.task(), Duration::from_nanos(1)).unwrap();
         quietly(|| t.pass(TICK));
         assert_eq!((ran.runs(), ran.drops(), t.timer.stats().panics), (1, 2, 1));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use common::{Driven, Log, TICK, ms};
+use common::{Driven, Log, TICK, accepts_all, ms};
 use hashed_wheel::{Builder, HashedWheelTimer, MissedTick, Schedule, Timeout};
 
 /// A turn drains at most so many messages.
@@ -169,7 +169,7 @@ fn tasks_for_an_executor_count() {
     let (send, tasks) = mpsc::channel();
     let send = Mutex::new(send);
     let execute = move |task| send.lock().unwrap().send(task).unwrap();
-    let mut recorder = Recorder::with(|builder| builder.task_executor(execute));
+    let mut recorder = Recorder::with(|builder| builder.task_executor(accepts_all(execute)));
     (0..5).for_each(|number| _ = recorder.schedule(number, 1));
     recorder.advance(1);
     assert_eq!(recorder.turn(2), 2);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use common::ms;
+use common::{accepts_all, ms};
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask};
 
 /// How one timeout ended.
@@ -92,7 +92,7 @@ fn race(seed: u64, limit: usize, executor: bool, turner: bool) {
         .ticks_per_wheel(4)
         .max_pending_timeouts((limit > 0).then_some(limit));
     if executor {
-        builder = builder.task_executor(ExpiredTask::run);
+        builder = builder.task_executor(accepts_all(ExpiredTask::run));
     }
     let over = Arc::new(AtomicBool::new(false));
     let mut driver = None;

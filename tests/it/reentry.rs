@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, ends, eventually, ms};
+use common::{Driven, Ends, Gate, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms};
 use hashed_wheel::{
     Clock, Driver, ExpiredTask, HashedWheelTimer, NewTimeoutError, TaskExecutor, Timeout, TimerTask,
 };
@@ -83,7 +83,7 @@ fn a_task_in_a_full_pool_gets_its_timer_while_the_last_handle_is_dropped() {
         let (pool, tasks) = sync_channel::<ExpiredTask>(0);
         let worker = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
         let builder = HashedWheelTimer::builder().tick(ms(1));
-        let timer = builder.task_executor(move |task| pool.send(task).unwrap()).build().unwrap();
+        let timer = builder.task_executor(accepts_all(move |task| pool.send(task).unwrap())).build().unwrap();
         let (gate, wait) = Gate::new();
         let (outcome, outcomes) = channel();
         let again = move |timeout: &Timeout| {
@@ -287,7 +287,7 @@ fn a_timeout_in_a_thread_local_of_the_worker_can_return_its_timer() {
 fn stop_drops_the_executor() {
     let (pool, tasks) = channel::<ExpiredTask>();
     let builder = HashedWheelTimer::builder();
-    let timer = builder.task_executor(move |task| pool.send(task).unwrap()).build().unwrap();
+    let timer = builder.task_executor(accepts_all(move |task| pool.send(task).unwrap())).build().unwrap();
     let timeout = timer.new_timeout(|_| (), ms(60_000)).unwrap();
     assert_eq!(timer.stop(), [timeout]);
     // A pool that takes tasks until its channel closes therefore ends, although handles still
@@ -303,10 +303,10 @@ fn an_executor_that_keeps_a_task_does_not_keep_itself_alive() {
     let queue = Arc::new(Mutex::new(Vec::new()));
     let executor_queue = queue.clone();
     let mut t = Driven::with(|builder| {
-        builder.task_executor(move |task: ExpiredTask| {
+        builder.task_executor(accepts_all(move |task: ExpiredTask| {
             let _ = &held;
             executor_queue.lock().unwrap().push(task);
-        })
+        }))
     });
     t.timer.new_timeout(|_| (), TICK).unwrap();
     assert_eq!(t.pass(TICK), 1);
@@ -332,9 +332,10 @@ impl Pool {
 }
 
 impl TaskExecutor for Pool {
-    fn execute(&self, task: ExpiredTask) {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
         self.tasks.as_ref().unwrap().send(task).unwrap();
         (self.after_send)();
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::subscriber::Reports;
-use common::{Driven, TICK, ms, quietly};
+use common::{Driven, TICK, accepts_all, ms, quietly};
 use hashed_wheel::{ExpiredTask, HashedWheelTimer};
 use tracing::Level;
 
@@ -59,7 +59,8 @@ fn a_periodic_task_that_panics_is_reported_once_and_does_not_run_again() {
 #[test]
 fn a_task_that_the_executor_drops_is_reported() {
     let reports = reports_of(|| {
-        let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
+        let mut t =
+            Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
         t.timer.new_timeout(|_| (), TICK).unwrap();
         t.pass(TICK);
     });
@@ -73,7 +74,8 @@ fn a_task_that_the_executor_drops_is_reported() {
 #[test]
 fn an_executor_that_panics_is_reported_and_so_is_the_task() {
     let reports = reports_of(|| {
-        let mut t = Driven::with(|builder| builder.task_executor(|_: ExpiredTask| panic!("no pool")));
+        let mut t =
+            Driven::with(|builder| builder.task_executor(accepts_all(|_: ExpiredTask| panic!("no pool"))));
         t.timer.new_timeout(|_| (), TICK).unwrap();
         t.pass(TICK);
     });
@@ -86,7 +88,8 @@ fn an_executor_that_panics_is_reported_and_so_is_the_task() {
 fn a_subscriber_that_panics_has_no_effect() {
     tracing::subscriber::with_default(Reports::broken(), || {
         quietly(|| {
-            let mut t = Driven::with(|builder| builder.task_executor(|task: ExpiredTask| drop(task)));
+            let mut t =
+                Driven::with(|builder| builder.task_executor(accepts_all(|task: ExpiredTask| drop(task))));
             t.timer.new_timeout(|_| (), TICK).unwrap();
             t.timer.new_timeout(|_| (), TICK).unwrap();
             assert_eq!(t.pass(TICK), 2);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, Ends, Gate, Log, TEST_TIMEOUT, TICK, ends, eventually, ms, quietly};
+use common::{Driven, Ends, Gate, Log, TEST_TIMEOUT, TICK, accepts_all, ends, eventually, ms, quietly};
 use hashed_wheel::{
     Builder, Clock, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
 };
@@ -237,10 +237,10 @@ fn shutdown_runs_a_task_that_owns_the_driver() {
         let executor_memory = Arc::new(());
         let held = Arc::downgrade(&executor_memory);
         let t = Driven::with(|builder| {
-            builder.task_executor(move |task: ExpiredTask| {
+            builder.task_executor(accepts_all(move |task: ExpiredTask| {
                 let _held = &executor_memory;
                 task.run();
-            })
+            }))
         });
         let (far_ends, mut driver) = (Ends::new(), t.driver);
         let far = t.timer.new_timeout_task(far_ends.task(), HOUR).unwrap();
@@ -414,7 +414,7 @@ fn shutdown_does_not_wait_for_tasks_in_the_executor() {
     let (pool, tasks) = channel::<ExpiredTask>();
     let timer = HashedWheelTimer::builder()
         .tick(ms(1))
-        .task_executor(move |task| pool.send(task).unwrap())
+        .task_executor(accepts_all(move |task| pool.send(task).unwrap()))
         .build()
         .unwrap();
     let task_ends = Ends::new();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, Ends, RewindableClock, TICK, ms};
+use common::{Driven, Ends, RewindableClock, TICK, accepts_all, ms};
 use hashed_wheel::{Clock, ExpiredTask, HashedWheelTimer, Lateness, ManualClock, Timeout};
 
 impl Driven {
@@ -352,14 +352,25 @@ fn without_a_threshold_no_task_is_slow() {
     assert_eq!(t.timer.stats().slow_tasks, 0);
 }
 
+/// The worker waits for the executor's call, and not for the task.
 #[test]
-fn a_task_that_an_executor_runs_is_never_slow() {
+fn a_task_that_an_executor_runs_is_slow_if_the_worker_waits_for_it() {
     let mut t = Driven::with(|builder| {
-        builder.slow_task_threshold(ms(5)).task_executor(|task: ExpiredTask| task.run())
+        builder.slow_task_threshold(ms(5)).task_executor(accepts_all(ExpiredTask::run))
     });
     t.slow(ms(60), TICK);
     t.pass(TICK);
-    assert_eq!((t.timer.stats().slow_tasks, t.timer.stats().longest_turn), (0, ms(60)));
+    assert_eq!((t.timer.stats().slow_tasks, t.timer.stats().longest_turn), (1, ms(60)));
+
+    let (queue, tasks) = std::sync::mpsc::channel();
+    let mut t = Driven::with(|builder| {
+        let executor = accepts_all(move |task| queue.send(task).unwrap());
+        builder.slow_task_threshold(ms(5)).task_executor(executor)
+    });
+    t.slow(ms(60), TICK);
+    t.pass(TICK);
+    tasks.recv().unwrap().run();
+    assert_eq!((t.timer.stats().slow_tasks, t.timer.stats().longest_turn), (0, Duration::ZERO));
 }
 
 #[test]
@@ -437,7 +448,7 @@ fn a_waker_can_be_slow() {
         }
     }
     for has_executor in [false, true] {
-        let executor = |task: ExpiredTask| task.run();
+        let executor = accepts_all(|task| task.run());
         let mut t = Driven::with(|builder| {
             let builder = builder.slow_task_threshold(ms(5));
             if has_executor { builder.task_executor(executor) } else { builder }

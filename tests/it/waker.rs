@@ -214,8 +214,9 @@ fn a_loop_that_ends_leaves_the_executor_to_the_stopping_thread() {
     struct Pool(Sender<ThreadId>);
 
     impl TaskExecutor for Pool {
-        fn execute(&self, task: ExpiredTask) {
+        fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
             task.run();
+            Ok(())
         }
     }
 

@@ -7,6 +7,7 @@ use std::hash::Hash;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+use std::sync::Arc;
 #[cfg(feature = "async")]
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ fn the_builder_has_these_methods() {
     let _: fn(Builder, usize) -> Builder = Builder::ticks_per_wheel;
     let _: fn(Builder, Option<usize>) -> Builder = Builder::max_pending_timeouts;
     let _: fn(Builder, Option<usize>) -> Builder = Builder::max_tasks_per_turn;
-    let _: fn(Builder, fn(ExpiredTask)) -> Builder = Builder::task_executor;
+    let _: fn(Builder, Box<dyn TaskExecutor>) -> Builder = Builder::task_executor;
+    let _: fn(Builder, Arc<dyn TaskExecutor>) -> Builder = Builder::task_executor;
     let _: fn(Builder, &'static str) -> Builder = Builder::thread_name;
     let _: fn(Builder, String) -> Builder = Builder::thread_name;
     let _: fn(Builder, usize) -> Builder = Builder::thread_stack_size;
@@ -85,8 +87,8 @@ fn tasks_executors_and_clocks_have_these_methods() {
     let _: fn(Task, &Timeout) = Task::run;
     let _: fn(Task, &Timeout) = Task::cancelled;
     let _: fn(ExpiredTask) = ExpiredTask::run;
-    let _: fn(&fn(ExpiredTask), ExpiredTask) = TaskExecutor::execute;
-    let _: fn(&dyn TaskExecutor, ExpiredTask) = <dyn TaskExecutor>::execute;
+    let _: fn(&ExpiredTask) -> &Timeout = ExpiredTask::timeout;
+    let _: fn(&dyn TaskExecutor, ExpiredTask) -> Result<(), ExpiredTask> = <dyn TaskExecutor>::execute;
     let _: fn(&dyn Clock) -> Duration = <dyn Clock>::now;
     let _: fn(&dyn Clock, Instant) -> Duration = <dyn Clock>::time_at;
     let _: fn(&dyn Clock, Duration) -> Instant = <dyn Clock>::instant_at;

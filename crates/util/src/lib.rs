@@ -6,6 +6,8 @@
 //! | get values back when they are due | [`delay_queue::DelayQueue`] | |
 //! | limit and repeat calls | [`client::Client`] | `client` |
 //! | run tasks on a pool or runtime | [`executor`] | `tokio`, `rayon` |
+//! | keep the tasks that a pool refuses | [`executor::TaskExecutorExt`] | |
+//! | run a task in its `tracing` span | [`InSpan`] | `tracing` |
 //! | close connections that are idle | [`IdleIo`] | `tokio` |
 //! | limit the requests of a tower service | [`tower::TimeoutLayer`] | `tower` |
 //! | give hyper its timeouts | [`HyperTimer`] | `hyper` |
@@ -23,7 +25,8 @@
         feature = "rayon",
         feature = "stream",
         feature = "tokio",
-        feature = "tower"
+        feature = "tower",
+        feature = "tracing"
     )),
     allow(rustdoc::broken_intra_doc_links)
 )]
@@ -32,7 +35,6 @@
 pub mod client;
 mod deadlines;
 pub mod delay_queue;
-#[cfg(any(feature = "rayon", feature = "tokio"))]
 pub mod executor;
 mod expiring_map;
 #[cfg(all(doctest, feature = "client", feature = "hyper", feature = "tokio", feature = "tower"))]
@@ -41,6 +43,8 @@ mod guide;
 mod hyper;
 #[cfg(feature = "tokio")]
 mod idle_io;
+#[cfg(feature = "tracing")]
+mod in_span;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "stream")]
@@ -54,6 +58,8 @@ pub use self::expiring_map::{Cause, ExpiredEntries, ExpiringMap, ExpiringMapBuil
 pub use self::hyper::HyperTimer;
 #[cfg(feature = "tokio")]
 pub use self::idle_io::IdleIo;
+#[cfg(feature = "tracing")]
+pub use self::in_span::InSpan;
 #[cfg(feature = "stream")]
 pub use self::stream::IntervalStream;
 #[doc(no_inline)]

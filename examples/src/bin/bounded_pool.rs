@@ -5,10 +5,10 @@
 //! cargo run --release -p hashed-wheel-examples --bin bounded_pool
 //! ```
 //!
-//! Many timeouts are due at the same time, far more than the pool accepts. The `RejectionPolicy` of
-//! the timer decides what happens to the rejected tasks. This example tries three policies. The
-//! timer drops the tasks, which it reports and counts. It runs them on its worker, which delays
-//! other timeouts. Or it offers them to the pool again a little later.
+//! Many timeouts are due at the same time, far more than the pool accepts. This example tries three
+//! policies for the rejected tasks. The timer drops them, which it reports and counts. The worker
+//! runs them (`or_run_here`), which delays other timeouts. Or they are offered to the pool again a
+//! little later (`or_retry`).
 //!
 //! Some timeouts are cancelled earlier, and some are still pending when the timer is stopped. Each
 //! task records how it ended. The counters of the timer must agree with that, and all numbers must
@@ -19,16 +19,17 @@
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, RejectionPolicy, Timeout, TimerTask};
+use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, Timeout, TimerTask, executor};
 use hashed_wheel_examples::Verdict;
 use hashed_wheel_examples::options::positive_duration;
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_util::executor::TaskExecutorExt;
 
 const TICK: Duration = Duration::from_millis(5);
 
@@ -69,25 +70,37 @@ struct Options {
     top: Top,
 }
 
+/// What happens to a task that the pool refuses.
+#[derive(Clone, Copy, PartialEq)]
+enum Policy {
+    Drop,
+    RunHere,
+    Retry,
+}
+
 /// Returns the builder of a timer that sends its tasks to the pool's queue. Counts how often the
 /// queue was full.
-fn builder(pool: SyncSender<ExpiredTask>, rejections: Arc<AtomicU64>, policy: RejectionPolicy) -> Builder {
-    let executor = move |task| {
-        // The error contains the task. To drop it is to refuse it.
-        if pool.try_send(task).is_err() {
+fn builder(pool: SyncSender<ExpiredTask>, rejections: Arc<AtomicU64>, policy: Policy) -> Builder {
+    let pool = executor::from_fn(move |task| {
+        pool.try_send(task).map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| {
             rejections.fetch_add(1, Relaxed);
-        }
-    };
-    HashedWheelTimer::builder().tick(TICK).task_executor(executor).rejection_policy(policy)
+            task
+        })
+    });
+    let builder = HashedWheelTimer::builder().tick(TICK);
+    match policy {
+        Policy::Drop => builder.task_executor(pool),
+        Policy::RunHere => builder.task_executor(pool.or_run_here()),
+        Policy::Retry => builder.task_executor(pool.or_retry(RETRY_DELAY)),
+    }
 }
 
 /// The name of a policy in the table.
-fn name(policy: &RejectionPolicy) -> &'static str {
+fn name(policy: Policy) -> &'static str {
     match policy {
-        RejectionPolicy::Drop => "drop it",
-        RejectionPolicy::RunOnWorker => "run it on the worker",
-        RejectionPolicy::Retry(_) => "try again later",
-        _ => "call a handler",
+        Policy::Drop => "drop it",
+        Policy::RunHere => "run it on the worker",
+        Policy::Retry => "try again later",
     }
 }
 
@@ -175,18 +188,16 @@ fn main() -> ExitCode {
         "sum"
     );
     let mut verdict = Verdict::default();
-    for policy in [RejectionPolicy::Drop, RejectionPolicy::RunOnWorker, RejectionPolicy::Retry(RETRY_DELAY)] {
+    for policy in [Policy::Drop, Policy::RunHere, Policy::Retry] {
         trial(policy, &options, &mut verdict);
     }
     verdict.print()
 }
 
-fn trial(policy: RejectionPolicy, options: &Options, verdict: &mut Verdict) {
+fn trial(policy: Policy, options: &Options, verdict: &mut Verdict) {
     let (queue, threads) = start_pool(options);
     let rejections = Arc::default();
-    let name = name(&policy);
-    let (runs_on_worker, retries) =
-        (matches!(policy, RejectionPolicy::RunOnWorker), matches!(policy, RejectionPolicy::Retry(_)));
+    let name = name(policy);
     let timer = builder(queue, Arc::clone(&rejections), policy).build().expect("the options are valid");
     options.top.watch(name, &timer);
     let outcomes = Arc::new(Outcomes::default());
@@ -229,7 +240,7 @@ fn trial(policy: RejectionPolicy, options: &Options, verdict: &mut Verdict) {
     expect(hooks == cancelled + stopped, format!("the hook was called {hooks} times"));
     expect(stopped == to_be_stopped, format!("stop returned {stopped} timeouts instead of {to_be_stopped}"));
     // Each retry is a timeout too.
-    let retried = if retries { rejections } else { 0 };
+    let retried = if policy == Policy::Retry { rejections } else { 0 };
     expect(
         (stats.scheduled, stats.pending) == (options.timeouts + retried, 0),
         format!("the timer counts {} timeouts, {} of them pending", stats.scheduled, stats.pending),
@@ -241,10 +252,10 @@ fn trial(policy: RejectionPolicy, options: &Options, verdict: &mut Verdict) {
     expect(stats.dropped_tasks == dropped, format!("the timer counts {} as dropped", stats.dropped_tasks));
     expect(stats.panics == 0, format!("{} tasks panicked", stats.panics));
     expect(rejections > 0, "the pool rejected nothing: use more --timeouts or a shorter --queue".into());
-    let expected = match (runs_on_worker, retries) {
-        (true, _) => (rejections, 0),
-        (_, true) => (0, 0),
-        _ => (0, rejections),
+    let expected = match policy {
+        Policy::Drop => (0, rejections),
+        Policy::RunHere => (rejections, 0),
+        Policy::Retry => (0, 0),
     };
     let is_as_selected = (on_worker, dropped) == expected;
     expect(is_as_selected, "rejected tasks did not end as selected".into());

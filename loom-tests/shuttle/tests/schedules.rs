@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use hashed_wheel_over_shuttle::{
-    Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+    Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, TaskExecutor, Timeout, TimerTask,
+    executor,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Condvar;
@@ -224,7 +225,7 @@ struct World {
     without_handle: Arc<Mutex<Vec<Arc<Outcome>>>>,
     /// How many new timeouts the timer has rejected.
     refused_new: Arc<AtomicUsize>,
-    /// How many tasks the executor has dropped.
+    /// How many tasks the executor has refused.
     rejected: Arc<AtomicUsize>,
     /// Threads that run a task.
     on_other_threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
@@ -271,7 +272,7 @@ impl World {
         Self::with_policy(random, Policy::Drop)
     }
 
-    /// The policy is for the task that the executor drops, if there is an executor.
+    /// The policy is for the task that the executor refuses, if there is an executor.
     fn with_policy(random: &mut Rng, policy: Policy) -> (Self, HashedWheelTimer, Option<EventLoop>) {
         let world = Self {
             clock: ManualClock::new(),
@@ -292,7 +293,7 @@ impl World {
             builder = builder.hierarchical(true);
         }
         if random.bool() {
-            builder = builder.task_executor(world.executor()).rejection_policy(policy.policy());
+            builder = policy.set_executor(builder, world.executor());
         }
         // No limit, or a few tasks per turn.
         let most = *random.choice(&[0, 0, 1, 2]).unwrap();
@@ -306,22 +307,25 @@ impl World {
         (world, timer, Some(EventLoop { driver, event, turns: usize::MAX, most }))
     }
 
-    /// Returns an executor that drops the first task, and runs the others alternately on this
+    /// Returns an executor that refuses the first task, and runs the others alternately on this
     /// thread and on another one.
-    fn executor(&self) -> impl Fn(ExpiredTask) + Send + Sync + 'static {
+    fn executor(&self) -> impl TaskExecutor + use<> {
         let (taken, rejected) = (AtomicUsize::new(0), Arc::clone(&self.rejected));
         let on_other_threads = Arc::clone(&self.on_other_threads);
-        move |task| match taken.fetch_add(1, Relaxed) {
-            0 => {
-                rejected.fetch_add(1, Relaxed);
-                drop(task);
+        executor::from_fn(move |task| {
+            match taken.fetch_add(1, Relaxed) {
+                0 => {
+                    rejected.fetch_add(1, Relaxed);
+                    return Err(task);
+                }
+                taken if taken % 2 == 0 => task.run(),
+                _ => {
+                    let run = thread::spawn(|| task.run());
+                    on_other_threads.lock().unwrap().push(run);
+                }
             }
-            taken if taken % 2 == 0 => task.run(),
-            _ => {
-                let run = thread::spawn(|| task.run());
-                on_other_threads.lock().unwrap().push(run);
-            }
-        }
+            Ok(())
+        })
     }
 
     fn schedule(&self, timer: &HashedWheelTimer, delay: Duration) -> Option<Scheduled> {

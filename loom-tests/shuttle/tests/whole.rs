@@ -1,14 +1,14 @@
 //! `cancel_all` and `cancel_and_wait` beside threads that schedule, cancel and reset, with each
-//! `RejectionPolicy`.
+//! policy for the tasks that an executor refuses.
 
-use hashed_wheel_over_shuttle::RejectionPolicy;
+use hashed_wheel_over_shuttle::util::executor::TaskExecutorExt;
 
 use super::*;
 
 #[test]
 fn each_cancel_all_counts_what_it_cancels() {
     explore(|random| {
-        let policy = *random.choice(&[Policy::Drop, Policy::RunOnWorker, Policy::Retry]).unwrap();
+        let policy = *random.choice(&[Policy::Drop, Policy::RunHere, Policy::Retry]).unwrap();
         let (world, timer, event_loop) = World::with_policy(random, policy);
         let event_loop = event_loop.map(|event_loop| thread::spawn(|| event_loop.turn()));
         let cancelled = Arc::new(AtomicUsize::new(0));
@@ -105,7 +105,7 @@ impl World {
         let rejected_retries = stats.rejected as usize - get(&self.refused_new);
         let has_retried = policy != Policy::Retry || lost == of_retry + rejected_retries;
         assert!(has_retried, "{lost} tasks are lost, {of_retry} cancelled, {rejected_retries} rejected");
-        let max_lost = if policy == Policy::RunOnWorker { 0 } else { get(&self.rejected) };
+        let max_lost = if policy == Policy::RunHere { 0 } else { get(&self.rejected) };
         assert!(lost <= max_lost && (policy != Policy::Drop || lost == max_lost), "{lost} tasks are lost");
         Counts::of([
             ("run", runs),
@@ -134,16 +134,16 @@ impl Scheduled {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Policy {
     Drop,
-    RunOnWorker,
+    RunHere,
     Retry,
 }
 
 impl Policy {
-    pub(super) fn policy(self) -> RejectionPolicy {
+    pub(super) fn set_executor(self, builder: Builder, executor: impl TaskExecutor) -> Builder {
         match self {
-            Self::Drop => RejectionPolicy::Drop,
-            Self::RunOnWorker => RejectionPolicy::RunOnWorker,
-            Self::Retry => RejectionPolicy::Retry(TICK),
+            Self::Drop => builder.task_executor(executor),
+            Self::RunHere => builder.task_executor(executor.or_run_here()),
+            Self::Retry => builder.task_executor(executor.or_retry(TICK)),
         }
     }
 }

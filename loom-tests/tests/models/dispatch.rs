@@ -10,14 +10,13 @@ pub(crate) struct ThreadPerTask(Arc<std::sync::Mutex<Vec<thread::JoinHandle<()>>
 impl ThreadPerTask {
     pub(crate) fn driven(&self) -> Driven {
         let executor = self.clone();
-        Driven::build(|builder| {
-            builder.task_executor(move |task: ExpiredTask| {
-                // Before the lock is taken: loom may switch threads here, and does not see the
-                // lock.
-                let thread = thread::spawn(move || task.run());
-                executor.0.lock().unwrap().push(thread);
-            })
-        })
+        let execute = executor::from_fn(move |task| {
+            // Before the lock is taken: loom may switch threads here, and does not see the lock.
+            let thread = thread::spawn(move || task.run());
+            executor.0.lock().unwrap().push(thread);
+            Ok(())
+        });
+        Driven::build(|builder| builder.task_executor(execute))
     }
 
     pub(crate) fn join(self) {
@@ -26,16 +25,16 @@ impl ThreadPerTask {
     }
 }
 
-/// Returns a timer whose executor rejects each task: it drops the task, or panics.
+/// Returns a timer whose executor refuses each task: it returns the task, or panics.
 fn rejecting(panics: bool) -> Driven {
-    Driven::build(|builder| {
-        builder.task_executor(move |task: ExpiredTask| {
-            if panics {
-                // A panic without a message, because each execution has one.
-                std::panic::resume_unwind(Box::new(task));
-            }
-        })
-    })
+    let refuse = executor::from_fn(move |task| {
+        if panics {
+            // A panic without a message, because each execution has one.
+            std::panic::resume_unwind(Box::new(task));
+        }
+        Err(task)
+    });
+    Driven::build(|builder| builder.task_executor(refuse))
 }
 
 #[test]

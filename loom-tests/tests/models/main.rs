@@ -145,7 +145,7 @@ use std::time::Duration;
 
 use hashed_wheel::inside::{FreeNode, Nodes, take_spawned};
 use hashed_wheel::{
-    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask,
+    Builder, Clock, Driver, HashedWheelTimer, ManualClock, NewTimeoutError, Timeout, TimerTask, executor,
 };
 use loom::thread;
 

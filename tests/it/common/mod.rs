@@ -10,11 +10,22 @@ use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel::{Builder, Clock, Driver, HashedWheelTimer, ManualClock, Timeout, TimerTask};
+use hashed_wheel::{
+    Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, TaskExecutor, Timeout, TimerTask,
+    executor,
+};
 
 /// The limit for events that should come immediately. It is long because the machine may be busy,
 /// and longer under Miri, which executes everything hundreds of times as slowly.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(if cfg!(miri) { 300 } else { 30 });
+
+/// An executor that accepts every task.
+pub fn accepts_all(execute: impl Fn(ExpiredTask) + Send + Sync + 'static) -> impl TaskExecutor {
+    executor::from_fn(move |task| {
+        execute(task);
+        Ok(())
+    })
+}
 
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -7,7 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, RejectionPolicy, Timeout};
+use hashed_wheel::{Builder, Clock, Driver, ExpiredTask, HashedWheelTimer, Timeout, executor};
+use hashed_wheel_util::executor::TaskExecutorExt;
 
 use crate::Sabotage;
 use crate::kinds::{Action, Entry, Loads, Plains, Shared, cancel_all, is_dropping, schedule};
@@ -157,23 +158,30 @@ impl Executor {
         let one_in_ten = move || lock(&random).u8(0..10) == 0;
         let tally = Arc::clone(tally);
         let (pool, tasks) = mpsc::channel::<ExpiredTask>();
-        let execute = move |task: ExpiredTask| match self {
-            Self::Pool if tally.does(Sabotage::LostTask) && one_in_ten() => std::mem::forget(task),
-            Self::Pool => pool.send(task).expect("the pool lives as long as the executor"),
-            Self::Refuses | Self::Overflows if one_in_ten() => drop(task),
-            Self::Drops if one_in_ten() => is_dropping(|| drop(task)),
-            // The panic drops the task.
-            Self::Panics if one_in_ten() => is_dropping(|| {
-                let _task = task;
-                tally.panic_intentionally();
-            }),
-            _ => task.run(),
-        };
+        let executor = executor::from_fn(move |task| {
+            match self {
+                Self::Pool if tally.does(Sabotage::LostTask) && one_in_ten() => std::mem::forget(task),
+                Self::Pool => pool.send(task).expect("the pool lives as long as the executor"),
+                Self::Refuses | Self::Overflows if one_in_ten() => return Err(task),
+                Self::Drops if one_in_ten() => is_dropping(|| drop(task)),
+                // The panic drops the task.
+                Self::Panics if one_in_ten() => is_dropping(|| {
+                    let _task = task;
+                    tally.panic_intentionally();
+                }),
+                _ => task.run(),
+            }
+            Ok(())
+        });
+        let overflow = executor::from_fn(|task| {
+            task.run();
+            Ok(())
+        });
         let builder = match self {
             Self::None => return (builder, Vec::new()),
-            Self::Refuses => builder.rejection_policy(RejectionPolicy::RunOnWorker),
-            Self::Overflows => builder.rejection_policy(RejectionPolicy::handler(ExpiredTask::run)),
-            Self::Pool | Self::Drops | Self::Panics => builder,
+            Self::Refuses => builder.task_executor(executor.or_run_here()),
+            Self::Overflows => builder.task_executor(executor.or_else(overflow)),
+            Self::Pool | Self::Drops | Self::Panics => builder.task_executor(executor),
         };
         let tasks = Arc::new(Mutex::new(tasks));
         let worker = |_| {
@@ -182,7 +190,7 @@ impl Executor {
             thread::spawn(move || std::iter::from_fn(&next).for_each(ExpiredTask::run))
         };
         let threads = if self == Self::Pool { 2 } else { 0 };
-        (builder.task_executor(execute), (0..threads).map(worker).collect())
+        (builder, (0..threads).map(worker).collect())
     }
 }
 

@@ -1,9 +1,8 @@
-//! Task executors for tokio and rayon.
+//! Task executors for tokio and rayon, and what happens to a task that an executor refuses:
+//! [`TaskExecutorExt`].
 //!
-//! Any `Fn(ExpiredTask)` is a [`TaskExecutor`](hashed_wheel::TaskExecutor) too. The executors here
-//! are one-line closures with a name, and with documentation of what happens when they end. Each
-//! hands a task over without waiting. A task that panics harms no other task. Tasks that expire in
-//! the same tick may run concurrently and in any order.
+//! Each executor hands a task over without waiting. A task that panics harms no other task. Tasks
+//! that expire in the same tick may run concurrently and in any order.
 //!
 //! | executor | feature | runs tasks on | may a task block? | how many can wait | when the runtime or pool is shut down |
 //! |---|---|---|---|---|---|
@@ -16,10 +15,9 @@
 //! [`Stats::dropped_tasks`](hashed_wheel::Stats::dropped_tasks), as for every
 //! [`ExpiredTask`](hashed_wheel::ExpiredTask). The timer continues.
 //!
-//! None of these executors rejects a task because too many are waiting. If you need a bound, hand
-//! the tasks to a bounded queue, as the example `bounded_pool` in the repository does. The
-//! [`RejectionPolicy`](hashed_wheel::RejectionPolicy) says what happens to the tasks for which
-//! there is no room.
+//! None of these executors refuses a task because too many are waiting. If you need a bound, hand
+//! the tasks to a bounded queue, as the example `bounded_pool` in the repository does, and say by
+//! [`TaskExecutorExt`] what happens to the tasks for which there is no room.
 //!
 //! [`TokioSpawnBlocking`] and [`TokioSpawn`] need the feature `tokio`, [`RayonGlobal`] and
 //! [`RayonPool`] the feature `rayon`.
@@ -31,10 +29,12 @@
 
 #[cfg(feature = "rayon")]
 mod rayon;
+mod refused;
 #[cfg(feature = "tokio")]
 mod tokio;
 
 #[cfg(feature = "rayon")]
 pub use rayon::{RayonGlobal, RayonPool};
+pub use refused::{OrElse, OrRetry, OrRunHere, TaskExecutorExt};
 #[cfg(feature = "tokio")]
 pub use tokio::{TokioSpawn, TokioSpawnBlocking};

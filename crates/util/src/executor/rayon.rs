@@ -34,8 +34,9 @@ use crate::sync::Arc;
 pub struct RayonGlobal;
 
 impl TaskExecutor for RayonGlobal {
-    fn execute(&self, task: ExpiredTask) {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
         rayon_core::spawn(|| task.run());
+        Ok(())
     }
 }
 
@@ -79,7 +80,8 @@ impl RayonPool {
 }
 
 impl TaskExecutor for RayonPool {
-    fn execute(&self, task: ExpiredTask) {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
         self.pool.spawn(|| task.run());
+        Ok(())
     }
 }

@@ -46,9 +46,10 @@ impl TokioSpawnBlocking {
 }
 
 impl TaskExecutor for TokioSpawnBlocking {
-    fn execute(&self, task: ExpiredTask) {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
         // No caller waits for the result.
         drop(self.runtime.spawn_blocking(|| task.run()));
+        Ok(())
     }
 }
 
@@ -97,8 +98,9 @@ impl TokioSpawn {
 }
 
 impl TaskExecutor for TokioSpawn {
-    fn execute(&self, task: ExpiredTask) {
+    fn execute(&self, task: ExpiredTask) -> Result<(), ExpiredTask> {
         // No caller waits for the result.
         drop(self.runtime.spawn(async { task.run() }));
+        Ok(())
     }
 }

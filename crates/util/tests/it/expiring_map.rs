@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Driven, TICK, ends, eventually, ms, quietly};
+use common::{Driven, TICK, accepts_all, ends, eventually, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
 use hashed_wheel_util::ExpiringMap;
@@ -224,7 +224,8 @@ fn each_end_drops_a_value_once() {
 #[test]
 fn an_expired_entry_in_an_executor_can_be_removed_and_replaced() {
     let (queue, tasks) = channel::<ExpiredTask>();
-    let mut t = Driven::with(|builder| builder.task_executor(move |task| drop(queue.send(task))));
+    let mut t =
+        Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(queue.send(task)))));
     let (map, expired) = with_channel(&t.timer);
     let mut due = |name| {
         assert_eq!(map.insert(7, name, TICK).unwrap(), None);
@@ -311,7 +312,7 @@ mod receiver {
     #[test]
     fn many_entries_are_received_in_their_order() {
         // The executor is not asked.
-        let mut t = Driven::with(|builder| builder.task_executor(drop::<ExpiredTask>));
+        let mut t = Driven::with(|builder| builder.task_executor(accepts_all(drop::<ExpiredTask>)));
         let (map, mut expired) = ExpiringMap::with_receiver(&t.timer);
         for key in 0..10 {
             map.insert(key, key * 10, TICK * (10 - key)).unwrap();
@@ -339,7 +340,7 @@ mod receiver {
 
     #[test]
     fn a_receiver_is_woken_gets_all_and_ends_with_the_map() {
-        let mut t = Driven::with(|builder| builder.task_executor(drop::<ExpiredTask>));
+        let mut t = Driven::with(|builder| builder.task_executor(accepts_all(drop::<ExpiredTask>)));
         let (map, mut expired) = ExpiringMap::with_receiver(&t.timer);
         let [first, last] = [(); 2].map(|()| Arc::new(Wakes::default()));
         let counts = || [&first, &last].map(|wakes| wakes.0.load(SeqCst));

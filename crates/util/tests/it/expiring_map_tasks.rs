@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use common::{Driven, TICK, ends, eventually, ms, quietly};
+use common::{Driven, TICK, accepts_all, ends, eventually, ms, quietly};
 use fastrand::Rng;
 use hashed_wheel::{Clock, Driver, ExpiredTask, HashedWheelTimer, ManualClock, NewTimeoutError};
 use hashed_wheel_util::ExpiringMap;
@@ -68,7 +68,7 @@ impl Log {
 /// Returns a timer whose executor keeps the tasks until the test runs them.
 fn with_queue() -> (Driven, Receiver<ExpiredTask>) {
     let (queue, tasks) = channel();
-    (Driven::with(|builder| builder.task_executor(move |task| drop(queue.send(task)))), tasks)
+    (Driven::with(|builder| builder.task_executor(accepts_all(move |task| drop(queue.send(task))))), tasks)
 }
 
 // --- one key -------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ impl ImmediateTimer {
             }
         });
         if !runs {
-            builder = builder.task_executor(drop::<ExpiredTask>);
+            builder = builder.task_executor(accepts_all(drop::<ExpiredTask>));
         }
         let (timer, new_driver) = builder.build_driven().unwrap();
         *driver.lock().unwrap() = Some(new_driver);
@@ -825,7 +825,10 @@ fn stress(has_own_key: bool, key: fn(usize, &mut Rng) -> u32) {
         let (timer, pool) = if in_pool {
             let (queue, tasks) = channel::<ExpiredTask>();
             let pool = thread::spawn(move || tasks.into_iter().for_each(ExpiredTask::run));
-            (builder.task_executor(move |task| drop(queue.send(task))).build().unwrap(), Some(pool))
+            (
+                builder.task_executor(accepts_all(move |task| drop(queue.send(task)))).build().unwrap(),
+                Some(pool),
+            )
         } else {
             (builder.build().unwrap(), None)
         };

@@ -8,15 +8,16 @@ use crate::common;
 use crate::support;
 
 use std::hint::black_box;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use common::{TEST_TIMEOUT, ms};
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, RejectionPolicy};
+use common::{TEST_TIMEOUT, accepts_all, ms};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, TaskExecutor, executor};
 use hashed_wheel_util::ExpiringMap;
 use hashed_wheel_util::delay_queue::DelayQueue;
+use hashed_wheel_util::executor::TaskExecutorExt;
 use support::Tasks;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -70,7 +71,7 @@ fn timer_with_pool() -> HashedWheelTimer {
         .stack_size(2 << 20)
         .spawn(move || tasks.into_iter().for_each(ExpiredTask::run))
         .unwrap();
-    let to_pool = move |task| drop(to_pool.send(task));
+    let to_pool = accepts_all(move |task| drop(to_pool.send(task)));
     HashedWheelTimer::builder().tick(ms(1)).task_executor(to_pool).build().unwrap()
 }
 
@@ -180,7 +181,7 @@ fn values_under_keys_are_dropped_where_they_are() {
             expect(&drops, HUGE);
         }
         let builder = HashedWheelTimer::builder().tick(ms(1));
-        let timer = builder.task_executor(drop::<ExpiredTask>).build().unwrap();
+        let timer = builder.task_executor(accepts_all(drop::<ExpiredTask>)).build().unwrap();
         let _maps = new(&timer, ms(1), &sender);
         expect(&drops, HUGE);
         expect(&drops, HUGE);
@@ -211,28 +212,26 @@ fn the_worker_moves_no_value_of_a_queue() {
 #[test]
 fn a_refused_task_is_larger_than_the_stack() {
     with_large_stack(|| {
-        let policies = [
-            RejectionPolicy::Drop,
-            RejectionPolicy::RunOnWorker,
-            RejectionPolicy::Retry(ms(1)),
-            RejectionPolicy::handler(ExpiredTask::run),
+        // The second offer is accepted.
+        let refuses_one = || {
+            let refused = AtomicBool::new(false);
+            executor::from_fn(move |task: ExpiredTask| match refused.swap(true, SeqCst) {
+                true => {
+                    task.run();
+                    Ok(())
+                }
+                false => Err(task),
+            })
+        };
+        let executors: [Box<dyn TaskExecutor>; 4] = [
+            Box::new(refuses_one()),
+            Box::new(refuses_one().or_run_here()),
+            Box::new(refuses_one().or_retry(ms(1))),
+            Box::new(refuses_one().or_else(accepts_all(ExpiredTask::run))),
         ];
-        for policy in policies {
+        for executor in executors {
             let (sender, drops) = channel();
-            // The second offer is accepted.
-            let refused = Mutex::new(false);
-            let timer = HashedWheelTimer::builder()
-                .tick(ms(1))
-                .task_executor(move |task: ExpiredTask| {
-                    let mut refused = refused.lock().unwrap();
-                    if *refused {
-                        task.run();
-                    }
-                    *refused = true;
-                })
-                .rejection_policy(policy)
-                .build()
-                .unwrap();
+            let timer = HashedWheelTimer::builder().tick(ms(1)).task_executor(executor).build().unwrap();
             let owned = Dropped(Bytes::<HUGE>::new(), sender);
             timer.new_timeout(move |_| _ = black_box(&owned), ms(1)).unwrap();
             expect(&drops, HUGE);

@@ -1,21 +1,32 @@
-//! The policies for tasks that the executor refuses, on the manual clock.
+//! What happens to tasks that the executor refuses, on the manual clock.
 
 use crate::common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Driven, Ends, TICK, quietly};
-use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, RejectionPolicy};
+use common::{Driven, Ends, TICK, accepts_all, quietly};
+use hashed_wheel::{ExpiredTask, HashedWheelTimer, ManualClock, TaskExecutor, executor};
+use hashed_wheel_util::executor::TaskExecutorExt;
 
-/// A timer whose executor has room for one task and refuses the others.
-fn with(policy: RejectionPolicy) -> (Driven, Receiver<ExpiredTask>) {
+/// An executor that has room for one task and refuses the others.
+fn pool() -> (impl TaskExecutor, Receiver<ExpiredTask>) {
     let (queue, tasks) = sync_channel::<ExpiredTask>(1);
-    let executor = move |task| drop(queue.try_send(task));
-    let driven = Driven::with(|builder| builder.rejection_policy(policy).task_executor(executor));
-    (driven, tasks)
+    let pool = executor::from_fn(move |task| {
+        queue.try_send(task).map_err(|(TrySendError::Full(task) | TrySendError::Disconnected(task))| task)
+    });
+    (pool, tasks)
+}
+
+fn with(executor: impl TaskExecutor) -> Driven {
+    Driven::with(|builder| builder.task_executor(executor))
+}
+
+/// An executor that refuses all tasks.
+fn refuses_all() -> impl TaskExecutor {
+    executor::from_fn(Err)
 }
 
 fn schedule(driven: &Driven, number: usize) -> Arc<Ends> {
@@ -28,7 +39,8 @@ fn schedule(driven: &Driven, number: usize) -> Arc<Ends> {
 
 #[test]
 fn refused_task_is_dropped_and_counted_by_default() {
-    let (mut t, tasks) = with(RejectionPolicy::default());
+    let (pool, tasks) = pool();
+    let mut t = with(pool);
     let task_ends = schedule(&t, 3);
     t.pass(TICK);
     tasks.recv().unwrap().run();
@@ -38,7 +50,8 @@ fn refused_task_is_dropped_and_counted_by_default() {
 
 #[test]
 fn refused_task_runs_on_the_worker() {
-    let (mut t, tasks) = with(RejectionPolicy::RunOnWorker);
+    let (pool, tasks) = pool();
+    let mut t = with(pool.or_run_here());
     let task_ends = schedule(&t, 3);
     t.pass(TICK);
     assert_eq!(task_ends.runs(), 2);
@@ -49,7 +62,8 @@ fn refused_task_runs_on_the_worker() {
 
 #[test]
 fn refused_task_is_offered_again_after_the_delay() {
-    let (mut t, tasks) = with(RejectionPolicy::Retry(TICK * 3));
+    let (pool, tasks) = pool();
+    let mut t = with(pool.or_retry(TICK * 3));
     let task_ends = schedule(&t, 3);
     t.pass(TICK);
     for runs in 1..3 {
@@ -66,7 +80,8 @@ fn refused_task_is_offered_again_after_the_delay() {
 
 #[test]
 fn retried_task_is_dropped_and_counted_if_the_timer_ends() {
-    let (mut t, tasks) = with(RejectionPolicy::Retry(TICK));
+    let (pool, tasks) = pool();
+    let mut t = with(pool.or_retry(TICK));
     let task_ends = schedule(&t, 2);
     t.pass(TICK);
     assert_eq!(t.timer.stop().len(), 1);
@@ -81,13 +96,13 @@ fn retry_takes_the_place_under_the_limit_or_drops_the_task() {
     let timer = Arc::new(Mutex::new(None::<HashedWheelTimer>));
     let other = Arc::clone(&timer);
     let mut t = Driven::with(|builder| {
-        let builder = builder.rejection_policy(RejectionPolicy::Retry(TICK)).max_pending_timeouts(Some(1));
-        builder.task_executor(move |task: ExpiredTask| {
+        let refuses = executor::from_fn(move |task| {
             if let Some(timer) = &*other.lock().unwrap() {
                 timer.new_timeout(|_| (), TICK).unwrap();
             }
-            drop(task);
-        })
+            Err(task)
+        });
+        builder.max_pending_timeouts(Some(1)).task_executor(refuses.or_retry(TICK))
     });
     let task_ends = schedule(&t, 1);
     t.pass(TICK);
@@ -100,10 +115,11 @@ fn retry_takes_the_place_under_the_limit_or_drops_the_task() {
 }
 
 #[test]
-fn refused_task_goes_to_the_handler() {
+fn refused_task_goes_to_the_other_executor() {
     let overflow = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&overflow);
-    let (mut t, _tasks) = with(RejectionPolicy::handler(move |task| kept.lock().unwrap().push(task)));
+    let (pool, _tasks) = pool();
+    let mut t = with(pool.or_else(accepts_all(move |task| kept.lock().unwrap().push(task))));
     let task_ends = schedule(&t, 3);
     t.pass(TICK);
     let refused = std::mem::take(&mut *overflow.lock().unwrap());
@@ -113,129 +129,84 @@ fn refused_task_goes_to_the_handler() {
 }
 
 #[test]
-fn handler_may_drop_the_task_or_panic() {
-    let (mut t, _tasks) = with(RejectionPolicy::handler(drop));
-    let task_ends = schedule(&t, 2);
-    t.pass(TICK);
-    assert_eq!((task_ends.drops(), t.timer.stats().dropped_tasks), (1, 1));
+fn other_executor_may_refuse_or_drop_the_task_or_panic() {
+    for other in [Box::new(refuses_all()) as Box<dyn TaskExecutor>, Box::new(accepts_all(drop))] {
+        let (pool, _tasks) = pool();
+        let mut t = with(pool.or_else(other));
+        let task_ends = schedule(&t, 2);
+        t.pass(TICK);
+        assert_eq!((task_ends.drops(), t.timer.stats().dropped_tasks), (1, 1));
+    }
 
-    let (mut t, _tasks) = with(RejectionPolicy::handler(|_| panic!("the handler fails")));
+    let (pool, _tasks) = pool();
+    let mut t = with(pool.or_else(executor::from_fn(|_| panic!("the other executor fails"))));
     let task_ends = schedule(&t, 3);
     quietly(|| t.pass(TICK));
     assert_eq!(task_ends.drops(), 2);
     assert_eq!((t.timer.stats().dropped_tasks, t.timer.stats().panics), (2, 2));
 }
 
-/// The policy is for tasks that are refused, not for those that an executor loses later.
+/// A refused task is one that comes back, and not one that an executor loses.
 #[test]
-fn task_that_is_dropped_later_or_by_a_panic_is_dropped_and_counted() {
-    let (mut t, tasks) = with(RejectionPolicy::RunOnWorker);
+fn task_that_is_dropped_is_dropped_and_counted() {
+    let (pool, tasks) = pool();
+    let mut t = with(pool.or_run_here());
     let task_ends = schedule(&t, 1);
     t.pass(TICK);
     drop(tasks);
     assert_eq!((task_ends.runs(), t.timer.stats().dropped_tasks), (0, 1));
 
-    let mut t = Driven::with(|builder| {
-        let builder = builder.rejection_policy(RejectionPolicy::RunOnWorker);
-        builder.task_executor(|_task: ExpiredTask| panic!("the executor fails"))
-    });
+    let mut t = with(executor::from_fn(|_| panic!("the executor fails")).or_run_here());
     let task_ends = schedule(&t, 1);
     quietly(|| t.pass(TICK));
     assert_eq!((task_ends.runs(), task_ends.drops()), (0, 1));
     assert_eq!((t.timer.stats().dropped_tasks, t.timer.stats().panics), (1, 1));
 }
 
-/// An executor that makes room by dropping the oldest task refuses that one.
+/// An executor that makes room for a task returns another one, which is the refused one then.
 #[test]
-fn task_that_the_executor_evicts_is_refused() {
+fn executor_may_refuse_the_oldest_task() {
     let queue = Arc::new(Mutex::new(None::<ExpiredTask>));
     let kept = Arc::clone(&queue);
-    let mut t = Driven::with(|builder| {
-        let builder = builder.rejection_policy(RejectionPolicy::RunOnWorker);
-        builder.task_executor(move |task| drop(kept.lock().unwrap().replace(task)))
-    });
+    let evicts = executor::from_fn(move |task| kept.lock().unwrap().replace(task).map_or(Ok(()), Err));
+    let mut t = with(evicts.or_run_here());
     let task_ends = schedule(&t, 3);
     t.pass(TICK);
     assert_eq!(task_ends.runs(), 2);
     let last = queue.lock().unwrap().take();
     last.unwrap().run();
-    assert_eq!(task_ends.runs(), 3);
-}
-
-/// The policy holds for each of the tasks that an executor drops in one call.
-#[test]
-fn tasks_that_the_executor_evicts_together_are_refused() {
-    let queue = Mutex::new(Vec::new());
-    let mut t = Driven::with(|builder| {
-        let builder = builder.rejection_policy(RejectionPolicy::RunOnWorker);
-        builder.task_executor(move |task: ExpiredTask| {
-            let mut queue = queue.lock().unwrap();
-            queue.push(task);
-            if queue.len() == 3 {
-                queue.clear();
-            }
-        })
-    });
-    let task_ends = schedule(&t, 3);
-    t.pass(TICK);
     assert_eq!((task_ends.runs(), t.timer.stats().dropped_tasks), (3, 0));
 }
 
-/// The executor of one timer runs its tasks immediately. One of these drops a task that the
-/// executor of the other timer has kept.
+/// The executor of one timer returns a task that another one's executor has kept. It runs, and
+/// each timer counts its own.
 #[test]
-fn policy_is_not_applied_to_a_task_of_another_timer() {
-    let (mut other, others_tasks) = with(RejectionPolicy::default());
+fn task_of_another_timer_may_come_back() {
+    let (pool, others_tasks) = pool();
+    let mut other = with(pool);
     let others_end = schedule(&other, 1);
     other.pass(TICK);
-    let mut t = Driven::with(|builder| {
-        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(|task: ExpiredTask| task.run())
+    let kept = Mutex::new(Some(others_tasks.recv().unwrap()));
+    let swaps = executor::from_fn(move |task: ExpiredTask| {
+        task.run();
+        kept.lock().unwrap().take().map_or(Ok(()), Err)
     });
-    t.timer.new_timeout(move |_| drop(others_tasks), TICK).unwrap();
+    let mut t = with(swaps);
+    let task_ends = schedule(&t, 1);
     assert_eq!(t.pass(TICK), 1);
-    assert_eq!((others_end.runs(), others_end.drops()), (0, 1));
+    assert_eq!((task_ends.runs(), others_end.runs(), others_end.drops()), (1, 0, 1));
     assert_eq!((t.timer.stats().dropped_tasks, other.timer.stats().dropped_tasks), (0, 1));
-}
-
-/// The task of a timer, which turns another timer, is refused by the executor of that one's call.
-#[test]
-fn task_is_refused_within_a_call_of_another_executor() {
-    let kept = Arc::new(Mutex::new(Vec::new()));
-    let its_kept = Arc::clone(&kept);
-    let mut t = Driven::with(|builder| {
-        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(move |task: ExpiredTask| {
-            let mut kept = its_kept.lock().unwrap();
-            kept.push(task);
-            if let [_, _] = kept[..] {
-                let task = kept.pop().unwrap();
-                drop(kept);
-                task.run();
-            }
-        })
-    });
-    let (first, kept_by_inner) = (schedule(&t, 1), Arc::clone(&kept));
-    let mut inner = Driven::with(|builder| {
-        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(move |task: ExpiredTask| {
-            drop(kept_by_inner.lock().unwrap().pop());
-            task.run();
-        })
-    });
-    inner.timer.new_timeout(|_| (), TICK).unwrap();
-    t.timer.new_timeout(move |_| assert_eq!(inner.pass(TICK), 1), TICK).unwrap();
-    t.pass(TICK);
-    assert_eq!((first.runs(), first.drops()), (1, 1));
-    assert_eq!(t.timer.stats().dropped_tasks, 0);
 }
 
 #[test]
 fn refused_run_of_a_periodic_task_follows_the_policy() {
-    for (policy, runs) in [
-        (RejectionPolicy::Drop, 0),
-        (RejectionPolicy::RunOnWorker, 3),
-        (RejectionPolicy::Retry(Duration::ZERO), 0),
-    ] {
-        let refuse = |task: ExpiredTask| drop(task);
-        let mut t = Driven::with(|builder| builder.rejection_policy(policy).task_executor(refuse));
+    let policies: [(Box<dyn TaskExecutor>, usize); 3] = [
+        (Box::new(refuses_all()), 0),
+        (Box::new(refuses_all().or_run_here()), 3),
+        (Box::new(refuses_all().or_retry(Duration::ZERO)), 0),
+    ];
+    for (executor, runs) in policies {
+        let mut t = with(executor);
         let count = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&count);
         let task = move || _ = counts.fetch_add(1, SeqCst);
@@ -256,13 +227,11 @@ fn refused_run_of_a_periodic_task_follows_the_policy() {
 fn executor_is_dropped_with_a_waiting_retry() {
     let pool = Arc::new(());
     let held = Arc::clone(&pool);
-    let mut t = Driven::with(|builder| {
-        let builder = builder.rejection_policy(RejectionPolicy::Retry(TICK));
-        builder.task_executor(move |task: ExpiredTask| {
-            let _ = &held;
-            drop(task);
-        })
+    let refuses = executor::from_fn(move |task| {
+        let _ = &held;
+        Err(task)
     });
+    let mut t = with(refuses.or_retry(TICK));
     let task_ends = schedule(&t, 1);
     t.pass(TICK);
     assert_eq!(Arc::strong_count(&pool), 2);
@@ -275,9 +244,7 @@ fn executor_is_dropped_with_a_waiting_retry() {
 #[test]
 fn stop_ends_the_runs_that_are_made_up_for() {
     let (stop, stopped) = (Arc::new(Mutex::new(None::<HashedWheelTimer>)), Arc::new(AtomicUsize::new(0)));
-    let mut t = Driven::with(|builder| {
-        builder.rejection_policy(RejectionPolicy::RunOnWorker).task_executor(|task: ExpiredTask| drop(task))
-    });
+    let mut t = with(refuses_all().or_run_here());
     let (its_stop, runs) = (Arc::clone(&stop), Arc::clone(&stopped));
     let task = move || {
         if runs.fetch_add(1, SeqCst) == 2 {
@@ -297,23 +264,25 @@ fn refused_task_that_runs_on_the_worker_is_watched() {
     let clock = ManualClock::new();
     let its_clock = clock.clone();
     let builder = HashedWheelTimer::builder().tick(TICK).clock(clock.clone());
-    let builder = builder.slow_task_threshold(TICK).task_executor(|task: ExpiredTask| drop(task));
-    let (timer, mut driver) = builder.rejection_policy(RejectionPolicy::RunOnWorker).build_driven().unwrap();
+    let builder = builder.slow_task_threshold(TICK).task_executor(refuses_all().or_run_here());
+    let (timer, mut driver) = builder.build_driven().unwrap();
     timer.new_timeout(move |_| its_clock.advance(TICK * 2), TICK).unwrap();
     clock.advance(TICK);
     driver.turn();
     assert_eq!(timer.stats().slow_tasks, 1);
 }
 
+/// An executor in an `Arc` or a `Box`, and a static one, are executors too.
 #[test]
-fn debug_output_shows_the_policy() {
-    let text = |policy: RejectionPolicy| format!("{policy:?}");
-    assert_eq!(text(RejectionPolicy::Drop), "Drop");
-    assert_eq!(text(RejectionPolicy::RunOnWorker), "RunOnWorker");
-    assert_eq!(text(RejectionPolicy::Retry(TICK)), "Retry(10ms)");
-    let handler = RejectionPolicy::handler(drop);
-    if let RejectionPolicy::Handler(function) = &handler {
-        assert_eq!(format!("{function:?}"), "Handler { .. }");
+fn pointer_to_an_executor_is_one() {
+    static STATIC: std::sync::OnceLock<Box<dyn TaskExecutor>> = std::sync::OnceLock::new();
+
+    let runs: fn() -> Box<dyn TaskExecutor> = || Box::new(accepts_all(ExpiredTask::run));
+    let (shared, fixed) = (Arc::new(runs()), STATIC.get_or_init(runs));
+    for mut t in [with(runs()), with(Arc::clone(&shared)), with(shared as Arc<dyn TaskExecutor>), with(fixed)]
+    {
+        let task_ends = schedule(&t, 1);
+        t.pass(TICK);
+        assert_eq!(task_ends.runs(), 1);
     }
-    assert_eq!(text(handler), "Handler(..)");
 }
