@@ -194,7 +194,7 @@ impl Driver {
         let surplus = worker.surplus_wait(&self.shared);
         drop(worker);
         // Read the time now, because draining the messages may have taken some.
-        let wait = next.map(|next| time_until(self.shared.ticks, next, tick, self.shared.time.now()));
+        let wait = next.map(|next| time_until(self.shared.ticks, next, tick, self.shared.clock.now()));
         wait.into_iter().chain(surplus).min()
     }
 

@@ -403,7 +403,7 @@ impl Ending {
     #[must_use]
     pub fn running_task(&self) -> Option<RunningTask> {
         let running = self.timer.running()?;
-        let elapsed = Duration::from_nanos(self.timer.time.now().saturating_sub(running.began));
+        let elapsed = Duration::from_nanos(self.timer.clock.now().saturating_sub(running.began));
         Some(RunningTask { task: running.task, elapsed })
     }
 

@@ -449,7 +449,7 @@ impl Shared {
 
     fn occupancy(&self) -> Result<Occupancy, Unavailable> {
         // Without any lock, because the clock may be the user's.
-        let now = self.ticks.reached(self.time.now());
+        let now = self.ticks.reached(self.clock.now());
         let worker = self.look_at_wheel().ok_or_else(|| self.why_unavailable())?;
         let (tick, levels, queued) = worker.occupancy(self, now).ok_or(Unavailable::NoMemory)?;
         Ok(Occupancy { tick, levels: levels.into_iter().map(LevelOccupancy::of).collect(), queued })
@@ -465,7 +465,7 @@ impl Shared {
         drop(worker);
         // Without any lock, because the clock may be the user's.
         let describe =
-            |(deadline, task_type)| PendingTimeout { task_type, deadline: self.time.instant_of(deadline) };
+            |(deadline, task_type)| PendingTimeout { task_type, deadline: self.clock.instant_of(deadline) };
         Ok(next.into_iter().map(describe).collect())
     }
 

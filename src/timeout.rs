@@ -253,7 +253,7 @@ impl Timeout {
     #[must_use = "false: the timeout has ended, and was not re-armed"]
     pub fn reset_at(&self, deadline: Instant) -> bool {
         let timer = self.handle.timer();
-        timer.reset_to(self, timer.time.at_or_now(deadline))
+        timer.reset_to(self, timer.deadline_at(deadline))
     }
 
     /// Returns when the timeout is due. `tokio::time::Sleep::deadline`, and Netty's `deadline`.
@@ -279,9 +279,9 @@ impl Timeout {
     /// ```
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let time = &self.handle.timer().time;
+        let time = &self.handle.timer().clock;
         match self.handle.deadline() {
-            DEADLINE_RUNNING => time.now_as_instant(),
+            DEADLINE_RUNNING => time.instant_now(),
             deadline => time.instant_of(deadline),
         }
     }

@@ -260,7 +260,7 @@ impl HashedWheelTimer {
     where
         F: FnOnce(&Timeout) + Send + 'static,
     {
-        schedule_closure(&self.shared, task, self.shared.time.at_or_now(deadline))
+        schedule_closure(&self.shared, task, self.shared.deadline_at(deadline))
     }
 
     /// Schedules a [`TimerTask`] to run once, at `deadline`.
@@ -298,7 +298,7 @@ impl HashedWheelTimer {
         task: T,
         deadline: Instant,
     ) -> Result<Timeout, NewTimeoutError> {
-        schedule_task(&self.shared, task, self.shared.time.at_or_now(deadline))
+        schedule_task(&self.shared, task, self.shared.deadline_at(deadline))
     }
 
     /// Schedules a [`TimerTask`] to run once, `delay` from now, or gives it back.
@@ -337,7 +337,7 @@ impl HashedWheelTimer {
         task: T,
         delay: Duration,
     ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        let deadline = ticks::deadline(self.shared.time.now_or_soon(), delay);
+        let deadline = ticks::deadline(self.shared.clock.deadline_base(), delay);
         try_schedule_task(&self.shared, task, deadline)
     }
 
@@ -371,7 +371,7 @@ impl HashedWheelTimer {
         task: T,
         deadline: Instant,
     ) -> Result<Timeout, TryNewTimeoutError<T>> {
-        try_schedule_task(&self.shared, task, self.shared.time.at_or_now(deadline))
+        try_schedule_task(&self.shared, task, self.shared.deadline_at(deadline))
     }
 
     /// Returns the time of the timer's clock as an `Instant`. `tokio::time::Instant::now`.
@@ -400,7 +400,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.shared.time.now_as_instant()
+        self.shared.clock.instant_now()
     }
 
     /// Returns the timer's clock. Its time is zero when the timer is built, and stops after 146
@@ -426,7 +426,7 @@ impl HashedWheelTimer {
     /// ```
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
-        &self.shared.time
+        &self.shared.clock
     }
 
     /// Whether this thread is the worker at the moment: it runs a turn of this timer, or the hooks

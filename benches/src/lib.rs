@@ -1,8 +1,8 @@
 //! Benchmarks of the operations that a caller performs on a timer. Every timer implements
 //! [`Timer`]. Each operation is a criterion group, and each timer is one line in it.
 //!
-//! The module [`wheel`] is for the data structures without a timer. A heap and a B-tree, which other
-//! timers use instead of a wheel, are beside it.
+//! The module [`wheel`] is for the data structures without a timer. A heap and a B-tree, which
+//! other timers use instead of a wheel, are beside it.
 
 mod btree;
 mod heap;

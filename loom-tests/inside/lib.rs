@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-pub use crate::clock::inside::{COUNTER_VALIDITY, CounterClock, Drift, manual_clock};
+pub use crate::clock::inside::{COUNTER_VALIDITY, Drift, ModelledCounterClock, manual_clock};
 pub use crate::engine::inside::{Lane, Lanes, ModelledCounters, TimerMemory, end_thread};
 pub use crate::node::inside::{FreeNode, LocalCount, Nodes, SharedValue, TimerRef, WheelRef};
 pub use crate::node::inside::{Pages, UsedNodes};

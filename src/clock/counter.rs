@@ -2,7 +2,7 @@
 //!
 //! # Claim
 //!
-//! The time of [`Monotonic::now_by_counter`] is never behind the operating system's clock, and
+//! The time of [`CounterClock::deadline_base`] is never behind the operating system's clock, and
 //! never goes back, on any thread. It is ahead of that clock by less than a microsecond, unless a
 //! program slews the clock.
 //!
@@ -60,7 +60,7 @@ use crate::ticks;
 /// greater. So the counter is used only if the counters of all cores
 /// [agree](platform::counters_agree), as far as the kernel knows when the timer is built. What
 /// remains is the error of the kernel's own clock, which it then computes from the same counter.
-pub(crate) struct Monotonic {
+pub(crate) struct CounterClock {
     pub(super) clock: MonotonicClock,
     /// `None` if it is not used.
     counter: Option<Counter>,
@@ -88,10 +88,10 @@ const MAX_DRIFT: u64 = COUNTER_VALIDITY / 1_000;
 /// the thread was interrupted between them.
 const MAX_READING_GAP: u64 = 250;
 
-/// The value of [`Monotonic::valid_until`] while a thread updates the offset.
+/// The value of [`CounterClock::valid_until`] while a thread updates the offset.
 const UPDATING: u64 = u64::MAX;
 
-impl Monotonic {
+impl CounterClock {
     pub(super) fn new() -> Self {
         Self::with_counter(platform::counters_agree(), Counter::new)
     }
@@ -108,7 +108,7 @@ impl Monotonic {
     }
 
     #[inline]
-    pub(super) fn now_by_counter(&self) -> u64 {
+    pub(super) fn deadline_base(&self) -> u64 {
         let Some(counter) = &self.counter else { return self.now() };
         // Acquire pairs with the Release store in `synchronise`: the offset is at least as new as
         // this value.
@@ -134,7 +134,7 @@ impl Monotonic {
         let gap = counted_again.wrapping_sub(counted);
         let mut latest = now;
         if counted >= valid_until {
-            // The latest time of the offset, which has expired. Acquire: as in `now_by_counter`.
+            // The latest time of the offset, which has expired. Acquire: as in `deadline_base`.
             let of_offset = valid_until.wrapping_add(self.offset.load(Ordering::Acquire));
             // Otherwise it is a newer offset, which does not belong to this `valid_until`.
             if of_offset <= now + COUNTER_VALIDITY {
@@ -160,7 +160,7 @@ impl Monotonic {
         if may_update && counted > 0 && gap < MAX_READING_GAP && try_begin_update() {
             // Release pairs with the Acquire loads of the offset: it publishes the floor.
             self.offset.store(now.wrapping_sub(counted), Ordering::Release);
-            // Release pairs with the Acquire load in `now_by_counter`: it publishes the offset.
+            // Release pairs with the Acquire load in `deadline_base`: it publishes the offset.
             self.valid_until.store(counted + COUNTER_VALIDITY, Ordering::Release);
         }
         latest
@@ -182,7 +182,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::clock::Time;
+    use crate::clock::TimerClock;
     use crate::sync::Arc;
     use crate::sync::thread::sleep;
     use crate::ticks::{DEADLINE_NEVER, DEADLINE_RUNNING};
@@ -192,12 +192,12 @@ mod tests {
     fn counter_that_goes_backwards_is_not_used() {
         for step in [0, 1_000_000] {
             let (counter, mock) = Counter::mock();
-            let time = Monotonic::with_counter(true, || counter);
+            let time = CounterClock::with_counter(true, || counter);
             mock.increment(1_000_000_000);
-            time.now_by_counter();
+            time.deadline_base();
             mock.decrement(3_000_000_000);
             for _ in 0..3 {
-                let (before, now) = (time.now(), time.now_by_counter());
+                let (before, now) = (time.now(), time.deadline_base());
                 assert!((before..before + 1_000_000_000).contains(&now), "{now} at {before}");
                 mock.increment(step);
             }
@@ -206,42 +206,42 @@ mod tests {
 
     #[test]
     fn counter_of_cores_that_do_not_agree_is_not_made() {
-        let time = Monotonic::with_counter(false, || panic!("it may take long to make it"));
-        let before = time.now_by_counter();
+        let time = CounterClock::with_counter(false, || panic!("it may take long to make it"));
+        let before = time.deadline_base();
         sleep(Duration::from_millis(1));
-        assert!(time.now_by_counter() >= before + 1_000_000);
+        assert!(time.deadline_base() >= before + 1_000_000);
         assert_eq!(time.floor.load(Ordering::Relaxed), 0, "no shared word is written");
     }
 
     #[test]
     fn counter_time_is_never_behind_the_clock_and_never_goes_back() {
-        let time = Monotonic::new();
+        let time = CounterClock::new();
         let mut last = 0;
         for _ in 0..if cfg!(miri) { 100 } else { 200_000 } {
-            let (before, now) = (time.now(), time.now_by_counter());
+            let (before, now) = (time.now(), time.deadline_base());
             assert!(now >= before.max(last), "{now} at {before}, after {last}");
             last = now;
         }
     }
 
     /// Makes a clock whose counter stands still unless the test moves it.
-    fn counted() -> (Monotonic, impl Fn(u64), impl Fn(u64)) {
+    fn counted() -> (CounterClock, impl Fn(u64), impl Fn(u64)) {
         let (counter, mock) = Counter::mock();
         mock.increment(1_000_000);
         let back = Arc::clone(&mock);
-        let time = Monotonic::with_counter(true, || counter);
+        let time = CounterClock::with_counter(true, || counter);
         (time, move |nanos| mock.increment(nanos), move |nanos| back.decrement(nanos))
     }
 
-    fn counted_by(time: &Monotonic) -> u64 {
+    fn counted_by(time: &CounterClock) -> u64 {
         time.counter.as_ref().expect("a counter").nanos()
     }
 
-    fn synchronise(time: &Monotonic, counted: u64, valid_until: u64) -> u64 {
+    fn synchronise(time: &CounterClock, counted: u64, valid_until: u64) -> u64 {
         time.synchronise(time.counter.as_ref().expect("a counter"), counted, valid_until)
     }
 
-    fn valid_until(time: &Monotonic) -> u64 {
+    fn valid_until(time: &CounterClock) -> u64 {
         time.valid_until.load(Ordering::Relaxed)
     }
 
@@ -249,17 +249,17 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no counter")]
     fn counter_measures_the_time_for_as_long_as_it_is_valid() {
         let (time, advance, step_back) = counted();
-        let first = time.now_by_counter();
+        let first = time.deadline_base();
         let end = valid_until(&time);
         assert_eq!(end, counted_by(&time) + COUNTER_VALIDITY);
         advance(COUNTER_VALIDITY - 1);
-        assert_eq!(time.now_by_counter(), first + COUNTER_VALIDITY - 1);
+        assert_eq!(time.deadline_base(), first + COUNTER_VALIDITY - 1);
         assert_eq!(valid_until(&time), end);
         advance(1);
-        time.now_by_counter();
+        time.deadline_base();
         assert_eq!(valid_until(&time), end + COUNTER_VALIDITY);
         step_back(1);
-        time.now_by_counter();
+        time.deadline_base();
         assert_eq!(valid_until(&time), end + COUNTER_VALIDITY - 1, "the counter went backwards");
     }
 
@@ -321,7 +321,7 @@ mod tests {
         let (time, advance, _) = counted();
         let counted = counted_by(&time);
         advance(1);
-        time.now_by_counter();
+        time.deadline_base();
         let (end, offset) = (valid_until(&time), time.offset.load(Ordering::Relaxed));
         synchronise(&time, counted, end);
         assert_eq!((valid_until(&time), time.offset.load(Ordering::Relaxed)), (end, offset));
@@ -332,7 +332,7 @@ mod tests {
     fn time_of_the_counter_stops_before_the_sentinel_deadline() {
         let (monotonic, ..) = counted();
         monotonic.floor.store(DEADLINE_NEVER, Ordering::Relaxed);
-        assert_eq!(Time::Monotonic(monotonic).now_or_soon(), DEADLINE_RUNNING - 1);
+        assert_eq!(TimerClock::Counter(monotonic).deadline_base(), DEADLINE_RUNNING - 1);
     }
 
     #[test]
@@ -343,8 +343,8 @@ mod tests {
         let (monotonic, ..) = counted();
         // The time of the counter is ahead of the clock.
         monotonic.floor.store(hour, Ordering::Relaxed);
-        let time = Time::Monotonic(monotonic);
-        assert_eq!(time.now_or_soon(), hour);
+        let time = TimerClock::Counter(monotonic);
+        assert_eq!(time.deadline_base(), hour);
         assert!(!time.has_reached(hour));
         assert!(time.has_reached(0));
     }

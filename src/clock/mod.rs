@@ -11,7 +11,7 @@ mod manual;
 mod time;
 
 pub use manual::ManualClock;
-pub(crate) use time::Time;
+pub(crate) use time::TimerClock;
 
 use std::time::{Duration, Instant};
 

@@ -4,21 +4,21 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use super::Clock;
-use super::counter::Monotonic;
+use super::counter::CounterClock;
 use crate::report;
 use crate::ticks::{self, DEADLINE_RUNNING};
 
 /// The clock of a timer. Its time is zero when the timer is built.
-pub(crate) enum Time {
-    Monotonic(Monotonic),
+pub(crate) enum TimerClock {
+    Counter(CounterClock),
     Given { clock: Box<dyn Clock>, origin: Duration },
 }
 
-impl Time {
+impl TimerClock {
     /// Starts the time of a timer. `None` selects the operating system's clock.
     pub(crate) fn of(clock: Option<Box<dyn Clock>>) -> Self {
         match clock {
-            None => Self::Monotonic(Monotonic::new()),
+            None => Self::Counter(CounterClock::new()),
             Some(clock) => Self::Given { origin: clock.now(), clock },
         }
     }
@@ -27,20 +27,20 @@ impl Time {
     /// `DEADLINE_RUNNING`.
     pub(crate) fn now(&self) -> u64 {
         let nanos = match self {
-            Self::Monotonic(monotonic) => monotonic.now(),
+            Self::Counter(counter) => counter.now(),
             Self::Given { clock, origin } => ticks::nanos(clock.now().saturating_sub(*origin)),
         };
         nanos.min(DEADLINE_RUNNING - 1)
     }
 
     /// Returns a time from which the rest of a delay is computed. It is never before the time from
-    /// which [`now_or_soon`](Self::now_or_soon) made the deadline, so the rest is never more than
-    /// the delay.
-    pub(crate) fn now_or_later(&self) -> u64 {
+    /// which [`deadline_base`](Self::deadline_base) made the deadline, so the rest is never more
+    /// than the delay.
+    pub(crate) fn now_upper_bound(&self) -> u64 {
         match self {
-            // `now_or_soon` is ahead of the clock by less than a microsecond, but not by a
+            // `deadline_base` is ahead of the clock by less than a microsecond, but not by a
             // constant.
-            Self::Monotonic(monotonic) => monotonic.now() + 1_000,
+            Self::Counter(counter) => counter.now() + 1_000,
             Self::Given { .. } => self.now(),
         }
     }
@@ -48,9 +48,9 @@ impl Time {
     /// Returns the time at which a delay begins. It is never before [`now`](Self::now), and after
     /// it by less than a microsecond.
     #[inline]
-    pub(crate) fn now_or_soon(&self) -> u64 {
+    pub(crate) fn deadline_base(&self) -> u64 {
         match self {
-            Self::Monotonic(monotonic) => monotonic.now_by_counter().min(DEADLINE_RUNNING - 1),
+            Self::Counter(counter) => counter.deadline_base().min(DEADLINE_RUNNING - 1),
             Self::Given { .. } => self.now(),
         }
     }
@@ -58,44 +58,39 @@ impl Time {
     /// Returns whether `deadline` has been reached.
     #[cfg(feature = "async")]
     pub(crate) fn has_reached(&self, deadline: u64) -> bool {
-        // `now_or_soon` is cheap and never behind, so it rules out most cases. `now` is exact.
-        self.now_or_soon() >= deadline && self.now() >= deadline
+        // `deadline_base` is cheap and never behind, so it rules out most cases. `now` is exact.
+        self.deadline_base() >= deadline && self.now() >= deadline
     }
 
     /// Returns the deadline at `instant`, never early. It may have passed. It is zero if `instant`
     /// is before the timer was built.
     pub(crate) fn at(&self, instant: Instant) -> u64 {
         match self {
-            Self::Monotonic(monotonic) => ticks::nanos(monotonic.clock.time_at(instant)),
+            Self::Counter(counter) => ticks::nanos(counter.clock.time_at(instant)),
             Self::Given { clock, origin } => ticks::nanos(clock.time_at(instant).saturating_sub(*origin)),
         }
-    }
-
-    /// Returns the deadline at `instant`; if that has passed, the current time.
-    pub(crate) fn at_or_now(&self, instant: Instant) -> u64 {
-        self.at(instant).max(self.now_or_soon())
     }
 
     /// Returns the `Instant` of a deadline.
     pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
         let deadline = Duration::from_nanos(deadline);
         match self {
-            Self::Monotonic(monotonic) => monotonic.clock.instant_at(deadline),
+            Self::Counter(counter) => counter.clock.instant_at(deadline),
             Self::Given { clock, origin } => clock.instant_at(origin.saturating_add(deadline)),
         }
     }
 
     /// Returns the current time as an `Instant`.
-    pub(crate) fn now_as_instant(&self) -> Instant {
+    pub(crate) fn instant_now(&self) -> Instant {
         match self {
-            Self::Monotonic(_) => Instant::now(),
+            Self::Counter(_) => Instant::now(),
             Self::Given { clock, .. } => clock.instant_at(clock.now()),
         }
     }
 }
 
 /// What [`HashedWheelTimer::clock`](crate::HashedWheelTimer::clock) returns.
-impl Clock for Time {
+impl Clock for TimerClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.now())
     }
@@ -109,7 +104,7 @@ impl Clock for Time {
     }
 }
 
-impl Drop for Time {
+impl Drop for TimerClock {
     fn drop(&mut self) {
         /// What is left in the place of a clock.
         struct NoClock;
@@ -135,18 +130,14 @@ mod tests {
 
     #[test]
     fn instant_is_converted_by_the_same_clock() {
-        let time = Monotonic::new();
+        let time = CounterClock::new();
         let (origin, second) = (time.clock.origin, Duration::from_secs(1));
         let far = origin.checked_add(second * 200 * 366 * 86_400);
-        let (before, time) = (time.now(), Time::Monotonic(time));
+        let time = TimerClock::Counter(time);
         assert_eq!(time.at(origin + second), 1_000_000_000);
         assert_eq!(time.at(origin), 0);
         assert_eq!(origin.checked_sub(second).map_or(0, |before| time.at(before)), 0);
         assert_eq!(far.map_or(DEADLINE_NEVER, |far| time.at(far)), DEADLINE_NEVER);
-        assert!(
-            (before..1_000_000_000_000).contains(&time.at_or_now(origin)),
-            "an instant that has passed is due now"
-        );
         assert_eq!(time.instant_of(1_000_000_000), origin + second);
         assert_eq!(time.at(time.instant_of(DEADLINE_NEVER)), DEADLINE_NEVER);
     }
@@ -154,18 +145,18 @@ mod tests {
     #[test]
     fn time_stops_before_the_sentinel_deadline() {
         let clock = ManualClock::new();
-        let given = Time::of(Some(Box::new(clock.clone())));
+        let given = TimerClock::of(Some(Box::new(clock.clone())));
         clock.advance(Duration::MAX);
-        assert_eq!([given.now(), given.now_or_soon()], [DEADLINE_RUNNING - 1; 2]);
+        assert_eq!([given.now(), given.deadline_base()], [DEADLINE_RUNNING - 1; 2]);
     }
 
     #[test]
     fn rest_of_a_delay_counts_from_a_microsecond_ahead() {
-        let monotonic = Monotonic::new();
+        let counter = CounterClock::new();
         sleep(Duration::from_millis(1));
-        let before = monotonic.now();
-        let time = Time::Monotonic(monotonic);
-        let later = time.now_or_later();
+        let before = counter.now();
+        let time = TimerClock::Counter(counter);
+        let later = time.now_upper_bound();
         assert!((before + 1_000..=time.now() + 1_000).contains(&later), "{later} at {before}");
     }
 }

@@ -1,6 +1,6 @@
 //! The callers' side: schedule, cancel, reset, replace.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::pending::Balance;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
@@ -16,7 +16,12 @@ impl Shared {
     /// Returns the deadline after this delay, for [`schedule_by`](Self::schedule_by).
     #[inline]
     pub(crate) fn deadline_after(&self, delay: Duration) -> u64 {
-        ticks::deadline(self.time.now_or_soon(), delay)
+        ticks::deadline(self.clock.deadline_base(), delay)
+    }
+
+    /// Returns the deadline at this time; if that has passed, the current time.
+    pub(crate) fn deadline_at(&self, instant: Instant) -> u64 {
+        self.clock.at(instant).max(self.clock.deadline_base())
     }
 
     /// `deadline` is in nanoseconds since the timer was built, and at most [`DEADLINE_NEVER`].
@@ -257,7 +262,7 @@ impl Shared {
     pub(crate) fn remaining(&self, deadline: u64) -> Duration {
         match deadline {
             DEADLINE_NEVER => Duration::MAX,
-            deadline => Duration::from_nanos(deadline.saturating_sub(self.time.now_or_later())),
+            deadline => Duration::from_nanos(deadline.saturating_sub(self.clock.now_upper_bound())),
         }
     }
 }
@@ -284,6 +289,15 @@ fn push<T: Task<SharedFields>>(
 #[cfg(test)]
 mod tests {
     use crate::engine::tests::{Driven, TICK};
+
+    #[test]
+    fn an_instant_that_has_passed_is_due_now() {
+        let t = Driven::new();
+        let (origin, second) = (t.timer.now(), std::time::Duration::from_secs(1));
+        t.clock.advance(second * 3);
+        assert_eq!(t.shared().deadline_at(origin), 3_000_000_000);
+        assert_eq!(t.shared().deadline_at(origin + second * 5), 5_000_000_000);
+    }
 
     #[test]
     fn messages_of_withdrawn_timeouts_are_unreclaimed() {

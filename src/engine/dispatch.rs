@@ -78,11 +78,11 @@ impl Shared {
     }
 
     fn time_task<R>(&self, task: &'static str, run: impl FnOnce() -> R) -> R {
-        let began = self.now_in_turn();
+        let began = self.try_now();
         self.set_running(began.map(|began| Running { task, began }));
         let result = run();
         self.set_running(None);
-        let ended = began.and_then(|_| self.now_in_turn());
+        let ended = began.and_then(|_| self.try_now());
         let took = ended.unwrap_or(0).saturating_sub(began.unwrap_or(0));
         if took > self.slow_task_threshold {
             self.counters.worker.slow_tasks.add_one_alone();
@@ -103,16 +103,16 @@ impl Shared {
 
     /// Reads the time for statistics. The clock is user code: if it panics here, that is reported,
     /// and the turn goes on. (A panic at the beginning of a turn ends it.)
-    pub(super) fn now_in_turn(&self) -> Option<u64> {
+    pub(super) fn try_now(&self) -> Option<u64> {
         let mut now = None;
-        let read = || now = Some(self.time.now());
+        let read = || now = Some(self.clock.now());
         self.guard("when it was asked for the time", || "(the clock)", read);
         now
     }
 
     /// Counts a turn that had something to do, and the time that it took. Called without any lock.
     pub(super) fn count_turn(&self, began: u64) {
-        let Some(ended) = self.now_in_turn() else { return };
+        let Some(ended) = self.try_now() else { return };
         let took = ended.saturating_sub(began);
         let counters = &self.counters.worker;
         counters.longest_turn.raise(took);

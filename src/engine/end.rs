@@ -227,7 +227,7 @@ impl Shared {
         self.close();
         // By the same clock as `new_timeout`, and later: a timeout that was accepted with a delay
         // of `grace` falls due within it.
-        let now = self.time.now_or_soon();
+        let now = self.clock.deadline_base();
         let last = self.ticks.of(ticks::deadline(now, grace));
         let last = last.min(self.ticks.reached(DEADLINE_NEVER - 1));
         Grace { last, at_most: self.ticks.until(last + 1, now) }
@@ -258,7 +258,7 @@ impl Shared {
         let parker = Parker::default();
         let (mut awaited, mut by) = (0, Instant::now() + at_most);
         while let Some(next) = self.next_due(last) {
-            let now = self.time.now();
+            let now = self.clock.now();
             if next > awaited {
                 // A caller that was accepted may push so late that its tick comes after `last`.
                 awaited = next;
@@ -286,7 +286,7 @@ impl Shared {
             match next {
                 // A turn would move the time past a timeout that a thread is about to push.
                 0 => backoff.snooze(),
-                _ if next <= self.ticks.reached(self.time.now()) => _ = self.turn(),
+                _ if next <= self.ticks.reached(self.clock.now()) => _ = self.turn(),
                 _ => break,
             }
         }

@@ -117,7 +117,7 @@ mod tests {
         }
 
         pub(super) fn now(&self) -> u64 {
-            self.shared().time.now()
+            self.shared().clock.now()
         }
 
         pub(super) fn schedule(&self, delay: Duration) -> Timeout {

@@ -15,7 +15,7 @@ use super::timer_index::TimerIndex;
 use super::waker::Waker;
 use super::worker::Worker;
 use super::worker_lock::WorkerLock;
-use crate::clock::{Clock, Time};
+use crate::clock::{Clock, TimerClock};
 use crate::node::{self, ClaimedTask, IdleNodes, Pool, TaskContext, new_pool};
 use crate::report;
 use crate::sync::{Arc, AtomicUsize, CachePadded, Mutex, Ordering, Unparker, unmodelled};
@@ -113,7 +113,7 @@ pub(crate) struct SharedFields {
     pub(super) max_tasks_per_turn: Option<NonZeroUsize>,
     /// A task of a runtime turns the driver, so that no other thread has to.
     pub(super) is_turned_by_runtime: bool,
-    pub(crate) time: Time,
+    pub(crate) clock: TimerClock,
     /// The name of the wheel, for `Debug`.
     pub(crate) wheel: &'static str,
     pub(crate) is_driven: bool,
@@ -163,7 +163,7 @@ impl Shared {
         static WARNED: unmodelled::AtomicBool = unmodelled::AtomicBool::new(false);
 
         // First, because the clock is the user's and may panic.
-        let time = Time::of(settings.clock);
+        let clock = TimerClock::of(settings.clock);
         let live = LIVE_TIMERS.fetch_add(1, Ordering::Relaxed) + 1;
         if live > MANY_TIMERS && !WARNED.swap(true, Ordering::Relaxed) {
             report::too_many_timers(live);
@@ -192,7 +192,7 @@ impl Shared {
             slow_task_threshold: settings.slow_task_threshold,
             max_tasks_per_turn: settings.max_tasks_per_turn,
             is_turned_by_runtime: settings.is_turned_by_runtime,
-            time,
+            clock,
             is_driven: settings.is_driven,
             detaches_on_drop: settings.detaches_on_drop,
             is_ended_elsewhere: unmodelled::AtomicBool::new(false),

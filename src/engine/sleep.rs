@@ -173,11 +173,11 @@ impl Shared {
 impl Shared {
     /// Decides what the worker thread does after a turn.
     pub(crate) fn after_turn(self: &Arc<Self>) -> Sleep {
-        let now = self.time.now();
+        let now = self.clock.now();
         let Some(plan) = self.worker.lock().plan_sleep(self, now) else { return Sleep::Ended };
         // Read the time again, because `plan_sleep` may have taken some; without the lock, because
         // the clock is user code.
-        self.resolve(plan, self.time.now())
+        self.resolve(plan, self.clock.now())
     }
 
     fn resolve(&self, plan: Plan, now: u64) -> Sleep {

@@ -158,7 +158,7 @@ impl Shared {
         if self.cannot_turn() {
             return 0;
         }
-        let now = self.time.now();
+        let now = self.clock.now();
         let mut worker = self.worker.lock();
         let before = self.counters.worker.handed_over();
         let had_work = step(&mut worker, now) || worker.has_traffic();

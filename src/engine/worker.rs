@@ -357,7 +357,7 @@ fn end_sample(shared: &Shared, lateness: &mut LatenessSampler, tick: u64) -> boo
     if lateness.begin_sample(&shared.counters.worker) {
         return true;
     }
-    if let Some(now) = shared.now_in_turn() {
+    if let Some(now) = shared.try_now() {
         lateness.set_now(now);
     }
     false

@@ -53,8 +53,8 @@ pub struct Interval {
 
 impl Interval {
     pub(super) fn new(shared: &Arc<Shared>, schedule: Schedule) -> Self {
-        let time = &shared.time;
-        let recurrence = schedule.begin(time.now_or_soon(), |start| time.at(start)).ok();
+        let time = &shared.clock;
+        let recurrence = schedule.begin(time.deadline_base(), |start| time.at(start)).ok();
         let first = recurrence.as_ref().map_or(0, Recurrence::deadline);
         Self { recurrence, sleep: Sleep::until(shared, first), delivered: None }
     }
@@ -85,13 +85,13 @@ impl Interval {
         };
         if let Some(delivered) = self.delivered.take() {
             // A fixed delay counts from now, when the work after the last tick is done.
-            let now = if recurrence.is_fixed_delay() { self.sleep.time().now_or_soon() } else { delivered };
+            let now = if recurrence.is_fixed_delay() { self.sleep.time().deadline_base() } else { delivered };
             // Ticks of a nanosecond: a late request did not wait for a tick of the timer, so the
             // timer's ticks do not decide whether a tick of the interval was missed.
             self.sleep.set_deadline(recurrence.advance(now, Ticks::new(Duration::from_nanos(1))));
         }
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        self.delivered = Some(self.sleep.time().now_or_soon());
+        self.delivered = Some(self.sleep.time().deadline_base());
         Poll::Ready(Ok(self.sleep.deadline()))
     }
 

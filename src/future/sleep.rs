@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::{Duration, Instant};
 
-use crate::clock::Time;
+use crate::clock::TimerClock;
 use crate::engine::Timeout;
 use crate::engine::{Shared, SharedFields};
 use crate::error::NewTimeoutError;
@@ -119,11 +119,11 @@ enum State {
 
 impl Sleep {
     pub(super) fn new(shared: &Arc<Shared>, delay: Duration) -> Self {
-        Self::until(shared, deadline(&shared.time, delay))
+        Self::until(shared, deadline(&shared.clock, delay))
     }
 
     pub(super) fn at(shared: &Arc<Shared>, moment: Instant) -> Self {
-        Self::until(shared, shared.time.at(moment))
+        Self::until(shared, shared.clock.at(moment))
     }
 
     pub(super) fn until(shared: &Arc<Shared>, deadline: u64) -> Self {
@@ -272,8 +272,8 @@ impl Sleep {
     }
 
     /// Returns the timer's clock.
-    pub(super) fn time(&self) -> &Time {
-        &self.shared.time
+    pub(super) fn time(&self) -> &TimerClock {
+        &self.shared.clock
     }
 
     /// Schedules the timeout, unless the deadline has been reached.
@@ -300,8 +300,8 @@ impl Sleep {
 
 /// Returns the deadline of a delay. A delay of zero is a deadline that has been reached, although
 /// delays are counted from slightly later than now.
-pub(super) fn deadline(time: &Time, delay: Duration) -> u64 {
-    if delay.is_zero() { time.now() } else { ticks::deadline(time.now_or_soon(), delay) }
+pub(super) fn deadline(time: &TimerClock, delay: Duration) -> u64 {
+    if delay.is_zero() { time.now() } else { ticks::deadline(time.deadline_base(), delay) }
 }
 
 impl Future for Sleep {

@@ -249,7 +249,7 @@ impl Periodic {
         // The end is read second: if there is none, the deadline was that of a pending run.
         let deadline = handle.deadline();
         let is_known = deadline < DEADLINE_RUNNING && handle.end().is_none();
-        is_known.then(|| handle.timer().time.instant_of(deadline))
+        is_known.then(|| handle.timer().clock.instant_of(deadline))
     }
 
     /// Turns the handle into a guard that cancels the task when the guard is dropped, as
@@ -451,8 +451,8 @@ impl HashedWheelTimer {
         schedule: Schedule,
         task: impl FnMut(&PeriodicRun<'_>) -> R + Send + 'static,
     ) -> Result<Periodic, NewTimeoutError> {
-        let time = &self.shared.time;
-        let now = time.now_or_soon();
+        let time = &self.shared.clock;
+        let now = time.deadline_base();
         let recurrence = match schedule.begin(now, |start| time.at(start)) {
             Ok(recurrence) => recurrence,
             Err(error) => {
@@ -505,13 +505,13 @@ where
             let number = self.progress.runs.fetch_add(1, Ordering::Relaxed) + 1;
             timer.counters.periodic_runs.add_one();
             let Self { recurrence, last_due, .. } = self;
-            let run = PeriodicRun { time: &timer.time, recurrence, number, last_due: *last_due };
+            let run = PeriodicRun { clock: &timer.clock, recurrence, number, last_due: *last_due };
             if (self.task)(&run).ends_task() {
                 return None;
             }
             self.last_due = Some(self.recurrence.due());
         }
-        let now = timer.time.now();
+        let now = timer.clock.now();
         let deadline = self.recurrence.advance(now, timer.ticks);
         Some(NextRun { deadline, tick_began: timer.ticks.begun(now) })
     }

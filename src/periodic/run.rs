@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::Recurrence;
 #[cfg(doc)]
 use super::{MissedTick, Periodic, Schedule};
-use crate::clock::Time;
+use crate::clock::TimerClock;
 #[cfg(doc)]
 use crate::timer::HashedWheelTimer;
 
@@ -38,7 +38,7 @@ use crate::timer::HashedWheelTimer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PeriodicRun<'a> {
-    pub(super) time: &'a Time,
+    pub(super) clock: &'a TimerClock,
     pub(super) recurrence: &'a Recurrence,
     pub(super) number: u64,
     /// When the run before was due.
@@ -59,7 +59,7 @@ impl PeriodicRun<'_> {
     /// It is not later than the beginning of the run, and includes the [jitter](Schedule::jitter).
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.time.instant_of(self.recurrence.deadline())
+        self.clock.instant_of(self.recurrence.deadline())
     }
 
     /// Returns how many runs were left out between the previous run and this one.

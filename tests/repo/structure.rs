@@ -180,7 +180,8 @@ fn each_file_is_named_once_in_the_map_of_its_folder() {
         let rows = lines.skip_while(|line| *line != "| file | content |").skip(2);
         let cells = rows.take_while(|row| row.starts_with('|')).map(|row| row.split('|').nth(1).unwrap());
         let mut named: Vec<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
-        (files.sort(), named.sort());
+        files.sort();
+        named.sort();
         assert_eq!(named, files, "{}: what the map names, and what there is", map.display());
     }
 }

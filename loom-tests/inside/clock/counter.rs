@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::Monotonic;
+use super::CounterClock;
 use crate::clock::inside::modelled;
 use crate::platform::Counter;
 use crate::sync::{Arc, AtomicU64, Ordering};
@@ -48,12 +48,12 @@ pub(crate) fn now() -> Option<u64> {
 }
 
 /// A clock that reads the counter of a machine, and loom sees its words.
-pub struct CounterClock(Monotonic);
+pub struct ModelledCounterClock(CounterClock);
 
-impl CounterClock {
+impl ModelledCounterClock {
     pub fn new(drift: Drift) -> Self {
         COUNTED.set(Some((Arc::new(AtomicU64::new(1_000_000)), drift)));
-        Self(modelled(|| Monotonic::with_counter(true, Counter::new)))
+        Self(modelled(|| CounterClock::with_counter(true, Counter::new)))
     }
 
     /// Time passes on the machine.
@@ -65,9 +65,9 @@ impl CounterClock {
     /// Returns the time for a new timeout, which was not before that of the operating system, and
     /// is ahead of it by less than a microsecond, unless the clock is slewed.
     #[track_caller]
-    pub fn now_or_soon(&self) -> u64 {
+    pub fn deadline_base(&self) -> u64 {
         let before = now().expect("a machine");
-        let time = self.0.now_by_counter();
+        let time = self.0.deadline_base();
         let (_, drift) = read().expect("a machine");
         let after = now().expect("a machine");
         assert!(before <= time, "{time} is before {before}");
@@ -76,7 +76,7 @@ impl CounterClock {
     }
 }
 
-impl Drop for CounterClock {
+impl Drop for ModelledCounterClock {
     fn drop(&mut self) {
         COUNTED.set(None);
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::ManualClock;
 pub(crate) use super::counter::inside::counted;
-pub use super::counter::inside::{COUNTER_VALIDITY, CounterClock, Drift};
+pub use super::counter::inside::{COUNTER_VALIDITY, Drift, ModelledCounterClock};
 use crate::sync::{AtomicU64, Ordering, unmodelled};
 
 std::thread_local! {

@@ -33,7 +33,7 @@ impl Nodes {
 
     /// Makes a timeout whose message is about to be pushed.
     pub fn fill<T: TimerTask>(&self, node: FreeNode, task: T, delay: Duration) -> (Timeout, WheelRef) {
-        let deadline = crate::ticks::deadline(self.0.time.now_or_soon(), delay);
+        let deadline = crate::ticks::deadline(self.0.clock.deadline_base(), delay);
         // SAFETY: each model has one timer, so the node belongs to it.
         let (handle, wheel_ref) =
             unsafe { node.0.fill(OfType(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };

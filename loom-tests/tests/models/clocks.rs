@@ -1,28 +1,28 @@
 //! The clocks. The machine's counter and its clock drift apart, and threads share an offset between
 //! the two: the time is never behind the clock, and never goes back.
 
-use hashed_wheel::inside::{COUNTER_VALIDITY, CounterClock, Drift, manual_clock};
+use hashed_wheel::inside::{COUNTER_VALIDITY, Drift, ModelledCounterClock, manual_clock};
 
 use super::*;
 
 /// Returns a clock with an offset that is valid for one more nanosecond.
-fn with_offset(drift: Drift) -> Arc<CounterClock> {
-    let clock = Arc::new(CounterClock::new(drift));
-    clock.now_or_soon();
+fn with_offset(drift: Drift) -> Arc<ModelledCounterClock> {
+    let clock = Arc::new(ModelledCounterClock::new(drift));
+    clock.deadline_base();
     clock.advance(COUNTER_VALIDITY - 1);
     clock
 }
 
 /// Does this on another thread, with a function that reads the time.
 fn read(
-    clock: &Arc<CounterClock>,
-    steps: impl FnOnce(&CounterClock, &mut dyn FnMut()) + Send + 'static,
+    clock: &Arc<ModelledCounterClock>,
+    steps: impl FnOnce(&ModelledCounterClock, &mut dyn FnMut()) + Send + 'static,
 ) -> thread::JoinHandle<()> {
     let clock = Arc::clone(clock);
     thread::spawn(move || {
         let mut last = 0;
         steps(&clock, &mut || {
-            let now = clock.now_or_soon();
+            let now = clock.deadline_base();
             assert!(last <= now, "the time goes back from {last} to {now}");
             last = now;
         });
@@ -34,7 +34,7 @@ fn update_while_read(drift: Drift) {
     let clock = with_offset(drift);
     let reader = read(&clock, |_, read| (0..2).for_each(|_| read()));
     clock.advance(1);
-    clock.now_or_soon();
+    clock.deadline_base();
     reader.join().unwrap();
 }
 
@@ -42,7 +42,7 @@ fn update_while_read(drift: Drift) {
 fn time_does_not_go_back_while_another_thread_updates_the_offset() {
     let mutants = [
         no_release("clock/counter.rs synchronise"),
-        no_acquire("clock/counter.rs now_by_counter"),
+        no_acquire("clock/counter.rs deadline_base"),
         mutant("OffsetWithoutRelease"),
         mutant("OffsetWithoutAcquire"),
         mutant("OffsetWithoutFloor"),
@@ -74,7 +74,7 @@ fn time_does_not_go_back_after_a_long_update() {
             clock.advance(COUNTER_VALIDITY - 10_000);
             (0..2).for_each(|_| read());
         });
-        clock.now_or_soon();
+        clock.deadline_base();
         reader.join().unwrap();
     });
 }
@@ -93,7 +93,7 @@ fn offset_that_is_valid_is_not_replaced() {
             clock.advance(244);
             (0..2).for_each(|_| read());
         });
-        clock.now_or_soon();
+        clock.deadline_base();
         reader.join().unwrap();
     });
 }
