@@ -42,7 +42,7 @@
 //! | `thread_cache`, `timer_index` | what a thread caches of a timer; how it finds that |
 //! | `timeouts` | the `timeouts` queue, made of one lane per thread |
 //! | `worker`, `worker_lock` | one turn: drain messages, advance the wheel, expire; which thread is the worker |
-//! | `dispatch`, `in_span`, `run_end` | from an expired timeout to its task; its span; the end of its run |
+//! | `dispatch`, `run_end` | from an expired timeout to its task; the end of its run |
 //! | `thread`, `return_timer` | start and loop of the worker thread; when memory is returned |
 //! | `sleep`, `sleep_policy`, `waker` | sleep and wake-up; how long the worker sleeps; what wakes a driver's loop |
 //! | `end` | stop, shutdown, last drop |

@@ -4,8 +4,8 @@
 //! Left to tests of their own: calls that wait for another thread (`recv`, or a `cancel_and_wait`
 //! of a task that the executor has), because a script has one thread; runs of periodic tasks that
 //! are refused under `or_run_here` or `or_retry`, several refused tasks that wait at the same time
-//! (`crates/util/tests/it/refused.rs`); the adapters, `client` and `timeout`, which are made of what
-//! is compared here; of periodic tasks, `jitter`, policies for missed runs,
+//! (`crates/util/tests/it/refused.rs`); the adapters, `client` and `timeout`, which are made of
+//! what is compared here; of periodic tasks, `jitter`, policies for missed runs,
 //! `continue_after_shutdown` and an end by themselves; texts, such as `Debug` and reports.
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by identity")]
 
