@@ -1,58 +1,10 @@
-//! The memory that the wheels allocate and free. This is a separate test binary, because it counts
-//! allocations.
-// The wheels have no unsafe code and use one thread.
-#![cfg(not(miri))]
-#![allow(unsafe_code, reason = "a global allocator is unsafe code")]
+//! The memory that the wheels allocate and free.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use super::{ALLOCATIONS, EXCLUSIVE, IN_USE};
 use fastrand::Rng;
 use hashed_wheel::wheel::{HashedWheel, HierarchicalWheel};
-
-thread_local! {
-    /// The bytes that this thread has allocated, less those that it has freed.
-    static IN_USE: Cell<isize> = const { Cell::new(0) };
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-impl Counting {
-    fn count(layout: Layout) {
-        IN_USE.set(IN_USE.get() + layout.size() as isize);
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-    }
-}
-
-// SAFETY: every call is forwarded to the system's allocator. Counting does not touch the memory.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::count(layout);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same for the system's
-        // allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    /// Not implemented with `alloc`, which would touch all of the memory.
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        Self::count(layout);
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same for the
-        // system's allocator.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        IN_USE.set(IN_USE.get() - layout.size() as isize);
-        // SAFETY: `memory` came from the system's allocator with this layout, because `alloc` and
-        // `alloc_zeroed` forward to it.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Returns how many more bytes are in use after `code` than before.
 fn bytes_of(code: impl FnOnce()) -> isize {
@@ -73,6 +25,7 @@ macro_rules! both {
             /// Steady traffic keeps at most the memory of its busiest moment.
             #[test]
             fn does_not_grow_in_long_steady_traffic() {
+                let _shared = EXCLUSIVE.read();
                 const LIVE: usize = 1_000;
                 const STEPS: usize = 150_000;
 
@@ -105,6 +58,7 @@ macro_rules! both {
 
             #[test]
             fn is_freed_after_a_burst() {
+                let _shared = EXCLUSIVE.read();
                 for spread in [0, 1, 1_000, 1 << 40] {
                     let mut random = Rng::with_seed(1);
                     let mut wheel = $Wheel::new(512);
@@ -135,6 +89,7 @@ macro_rules! both {
             /// always due.
             #[test]
             fn does_not_grow_with_panics() {
+                let _shared = EXCLUSIVE.read();
                 let mut wheel = $Wheel::new(64);
                 (0..10).for_each(|value| _ = wheel.insert(0, value));
                 let grown = bytes_of(|| {
@@ -157,6 +112,7 @@ macro_rules! both {
 
             #[test]
             fn of_many_slots_is_freed() {
+                let _shared = EXCLUSIVE.read();
                 let mut wheel = $Wheel::new(1 << 16);
                 wheel.insert(1, ());
                 wheel.advance(1, |()| ());
@@ -171,6 +127,7 @@ macro_rules! both {
             /// Both the memory of the slot and that of the entries.
             #[test]
             fn of_one_slot_is_freed_while_the_slot_is_in_use() {
+                let _shared = EXCLUSIVE.read();
                 for deadline in [0, 1, 1_000, 1 << 40] {
                     let mut wheel = $Wheel::new(64);
                     let keys: Vec<_> = (0..BURST).map(|_| wheel.insert(deadline, ())).collect();
@@ -187,6 +144,7 @@ macro_rules! both {
             /// An entry in every slot, of which few stay: the first ones that were inserted.
             #[test]
             fn of_many_slots_is_freed_while_some_are_in_use() {
+                let _shared = EXCLUSIVE.read();
                 let mut wheel = $Wheel::new(1 << 16);
                 wheel.insert(1, ());
                 wheel.advance(1, |()| ());
@@ -211,6 +169,7 @@ macro_rules! both {
 
             #[test]
             fn is_completely_freed_with_the_wheel() {
+                let _shared = EXCLUSIVE.read();
                 let left = bytes_of(|| {
                     let mut wheel = $Wheel::new(64);
                     for deadline in 0..10_000 {
@@ -230,6 +189,7 @@ both!(memory_of_the_hierarchical_wheel, HierarchicalWheel);
 
 #[test]
 fn a_level_is_allocated_when_an_entry_needs_it() {
+    let _shared = EXCLUSIVE.read();
     const SLOTS: usize = 1 << 16;
     /// Four bytes per slot, and the bitmap.
     const LEVEL: isize = (SLOTS * 4 + SLOTS / 8 + SLOTS / 512) as isize;
@@ -260,6 +220,7 @@ fn a_level_is_allocated_when_an_entry_needs_it() {
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn the_largest_wheel_uses_no_memory_until_it_is_used() {
+    let _shared = EXCLUSIVE.read();
     let before = ALLOCATIONS.get();
     let mut wheel = HierarchicalWheel::new(1 << 30);
     assert!(bytes_of(|| wheel = HierarchicalWheel::new(1 << 30)) < 1_024);

@@ -1,45 +1,11 @@
-//! Operations that do not allocate. This is a separate test binary, because it counts allocations.
+//! Operations of a timer that do not allocate.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe code")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
-use std::sync::RwLock;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::{ALLOCATIONS, EXCLUSIVE, LIVE};
 use hashed_wheel::{Clock, HashedWheelTimer, ManualClock, Timeout};
-
-/// Bytes allocated by all threads.
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-/// Locked exclusively by a test that counts the bytes of all threads, and shared by the others.
-static EXCLUSIVE: RwLock<()> = RwLock::new(());
-
-thread_local!(static ALLOCATIONS: Cell<usize> = const { Cell::new(0) });
-
-struct Counting;
-
-// SAFETY: every call is forwarded to the system's allocator. Counting does not touch the memory.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        LIVE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same for the system's
-        // allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: `memory` came from `System.alloc` with this layout, because `alloc` forwards to
-        // it.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 fn allocations_of(code: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
