@@ -210,12 +210,17 @@ pub const ROWS: &[Row] = &[
         "let _: (u32, u32) = (entry, position);",
     ),
     // The worker counts the message of a `reset` as a new timeout.
-    mutant("ResetTakenForNew", "engine/worker.rs", "Arrival::Known(node) => «(node, false)»", "(node, true)"),
+    mutant(
+        "ResetTakenForNew",
+        "engine/worker.rs",
+        "Arrival::Update(node) => «(node, false)»",
+        "(node, true)",
+    ),
     // `cancel_all` takes in no messages.
     mutant(
         "CancelAllIgnoresLanes",
         "engine/worker.rs",
-        "self.intake.drain(shared, &mut nodes, «usize::MAX»);",
+        "self.receiver.drain(shared, &mut nodes, «usize::MAX»);",
         "0",
     ),
     // --- ending.rs -------------------------------------------------------------------------------
@@ -272,7 +277,7 @@ pub const ROWS: &[Row] = &[
         "true",
     ),
     // A timer that closes takes new timeouts in after those that it has accepted.
-    mutant("ClosedTimerTakesNew", "engine/end.rs", "Arrival::New(node) if «intake.refuses_new»", "false"),
+    mutant("ClosedTimerTakesNew", "engine/end.rs", "Arrival::New(node) if «receiver.refuses_new»", "false"),
     mutant("ClosedTimerTakesNew", "engine/worker.rs", "Arrival::New(node) if «refuses_new»", "false"),
     // `stop` leaves out the nodes that a step which was cut short had taken out of the wheel.
     mutant(
@@ -894,7 +899,7 @@ pub const ROWS: &[Row] = &[
         "_ = (group, prefetch);",
     ),
     // The swap that this look saves has the same result.
-    always("node/lane.rs", "if is_settled «|| slot.load(Ordering::Relaxed) == 0» {", ""),
+    always("node/lane.rs", "if is_final «|| slot.load(Ordering::Relaxed) == 0» {", ""),
     // The orders of these changes, which the environment can weaken, are named by their callers.
     always("node/word.rs", "«»fn change(&self", "#[track_caller]"),
     always("node/word.rs", "«»fn change_seen(&self", "#[track_caller]"),

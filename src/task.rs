@@ -211,9 +211,9 @@ pub(crate) fn schedule_closure<F: FnOnce(&Timeout) + Send + 'static>(
 }
 
 /// A [`TimerTask`].
-pub(crate) struct OfType<T>(pub(crate) T);
+pub(crate) struct TypedTask<T>(pub(crate) T);
 
-impl<T: TimerTask> Task<SharedFields> for OfType<T> {
+impl<T: TimerTask> Task<SharedFields> for TypedTask<T> {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
@@ -232,7 +232,7 @@ impl<T: TimerTask> Task<SharedFields> for OfType<T> {
 }
 
 /// A [`TimerTask`] that does not fit into a node.
-impl<T: TimerTask> Task<SharedFields> for Box<OfType<T>> {
+impl<T: TimerTask> Task<SharedFields> for Box<TypedTask<T>> {
     const IS_PLAIN: bool = false;
     const RUNS_ON_WORKER: bool = T::RUNS_ON_WORKER;
     const IS_AWAITED: bool = T::IS_AWAITED;
@@ -257,10 +257,10 @@ pub(crate) fn schedule_task<T: TimerTask>(
     task: T,
     deadline: u64,
 ) -> Result<Timeout, NewTimeoutError> {
-    if OfType::<T>::FITS {
-        timer.schedule_by(OfType(task), deadline)
+    if TypedTask::<T>::FITS {
+        timer.schedule_by(TypedTask(task), deadline)
     } else {
-        timer.schedule_by(Box::new(OfType(task)), deadline)
+        timer.schedule_by(Box::new(TypedTask(task)), deadline)
     }
 }
 
@@ -271,11 +271,11 @@ pub(crate) fn try_schedule_task<T: TimerTask>(
     task: T,
     deadline: u64,
 ) -> Result<Timeout, TryNewTimeoutError<T>> {
-    let rejected = |(OfType(task), error)| TryNewTimeoutError { task, error };
-    if OfType::<T>::FITS {
-        timer.try_schedule_by(OfType(task), deadline).map_err(rejected)
+    let rejected = |(TypedTask(task), error)| TryNewTimeoutError { task, error };
+    if TypedTask::<T>::FITS {
+        timer.try_schedule_by(TypedTask(task), deadline).map_err(rejected)
     } else {
-        let task = Box::new(OfType(task));
+        let task = Box::new(TypedTask(task));
         timer.try_schedule_by(task, deadline).map_err(|(task, error)| rejected((*task, error)))
     }
 }

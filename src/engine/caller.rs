@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::pending::Balance;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::StateSnapshot;
-use super::thread_cache::{self, LentCache};
+use super::thread_cache::{self, CacheGuard};
 use crate::error::NewTimeoutError;
 use crate::node::{ClaimedTask, Reset, Task, TaskClaim};
 use crate::report;
@@ -271,7 +271,7 @@ impl Shared {
 /// and returns `None`; if it has ended, or runs, it stays.
 #[inline(always)]
 fn push<T: Task<SharedFields>>(
-    cache: &mut LentCache<'_>,
+    cache: &mut CacheGuard<'_>,
     task: T,
     deadline: u64,
     withdrawn: &mut Option<ClaimedTask<SharedFields>>,

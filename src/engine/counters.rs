@@ -79,10 +79,10 @@ pub(crate) struct LatenessCounters {
 
 impl LatenessCounters {
     /// Counts `count` timeouts that were `late`. Both times are in nanoseconds.
-    fn add_alone(&self, late: u64, tick: u64, count: u64) {
+    fn add_single_writer(&self, late: u64, tick: u64, count: u64) {
         let is_within = |bucket: &usize| lateness_bound(tick, *bucket).is_none_or(|bound| late <= bound);
         let bucket = (0..LATENESS_BUCKETS).find(is_within).expect("the last bucket has no bound");
-        self.buckets[bucket].add_alone(count);
+        self.buckets[bucket].add_single_writer(count);
         self.max.raise(late);
     }
 }
@@ -139,7 +139,7 @@ impl LatenessSampler {
         let handed_over = counters.handed_over();
         if handed_over > self.counted {
             let late = self.ticks.since(tick, self.now);
-            counters.lateness.add_alone(late, self.ticks.nanos(), handed_over - self.counted);
+            counters.lateness.add_single_writer(late, self.ticks.nanos(), handed_over - self.counted);
             self.counted = handed_over;
         }
     }
@@ -158,16 +158,16 @@ impl Counter {
 
     /// Returns the new count.
     pub(super) fn add(&self, more: u64) -> u64 {
-        // Release: as in `set_alone`.
+        // Release: as in `set_single_writer`.
         self.0.fetch_add(more, Ordering::Release).wrapping_add(more)
     }
 
-    pub(super) fn add_one_alone(&self) {
-        self.add_alone(1);
+    pub(super) fn increment_single_writer(&self) {
+        self.add_single_writer(1);
     }
 
-    pub(super) fn add_alone(&self, more: u64) {
-        self.set_alone(self.0.load(Ordering::Relaxed) + more);
+    pub(super) fn add_single_writer(&self, more: u64) {
+        self.set_single_writer(self.0.load(Ordering::Relaxed) + more);
     }
 
     /// For a counter of a maximum.
@@ -177,7 +177,7 @@ impl Counter {
         }
     }
 
-    pub(super) fn set_alone(&self, to: u64) {
+    pub(super) fn set_single_writer(&self, to: u64) {
         // Release: pairs with the `Acquire` in `get`. A thread that sees the count then sees what
         // was counted, and the registrations of timeouts that have ended.
         self.0.store(to, Ordering::Release);
@@ -201,7 +201,7 @@ mod tests {
         sampler.set_now(90_000_000);
         sampler.count(&counters, 1);
         assert_eq!(counters.lateness.max.get(), 0);
-        counters.expired.add_one_alone();
+        counters.expired.increment_single_writer();
         sampler.count(&counters, 1);
         assert_eq!(counters.lateness.max.get(), 80_000_000);
     }

@@ -85,7 +85,7 @@ impl Shared {
         let ended = began.and_then(|_| self.try_now());
         let took = ended.unwrap_or(0).saturating_sub(began.unwrap_or(0));
         if took > self.slow_task_threshold {
-            self.counters.worker.slow_tasks.add_one_alone();
+            self.counters.worker.slow_tasks.increment_single_writer();
             let [took, threshold] = [took, self.slow_task_threshold].map(Duration::from_nanos);
             report::slow_task(task, took, threshold);
         }

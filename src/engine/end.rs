@@ -25,9 +25,9 @@
 //! The same holds for `shutdown`: a timeout whose caller does not see `CLOSING` is in a lane when
 //! the worker's lock is first taken after the fence. From the second time on, all new timeouts in
 //! lanes are ones that their callers withdraw, and the worker refuses them
-//! ([`refuses_new`](super::worker::Intake::refuses_new)). Otherwise a timeout that falls due within
-//! the grace could be found by the `stop` at the end, and be returned. A timeout that takes the
-//! place of another one is never refused, and never withdrawn.
+//! ([`refuses_new`](super::worker::Receiver::refuses_new)). Otherwise a timeout that falls due
+//! within the grace could be found by the `stop` at the end, and be returned. A timeout that takes
+//! the place of another one is never refused, and never withdrawn.
 //!
 //! The last look of `new_timeout` comes before its thread gives the lane away, and before any other
 //! thread has the handle.
@@ -311,11 +311,11 @@ impl Worker {
     /// no more are accepted. Zero if that is not known yet, because a thread is about to push.
     fn next_due(&mut self, shared: &Arc<Shared>, last: u64) -> Option<u64> {
         self.drain_messages_unless_behind(shared);
-        if self.intake.has_backlog {
+        if self.receiver.has_backlog {
             // A turn is due immediately.
             return Some(self.nodes.tick().max(1));
         }
-        self.intake.refuses_new = true;
+        self.receiver.refuses_new = true;
         let pending = shared.pending_counts.at_most(&shared.counters);
         if pending == 0 {
             return None;
@@ -331,7 +331,7 @@ impl Worker {
     pub(super) fn cancel_all(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
-        let Self { nodes, intake, .. } = self;
+        let Self { nodes, receiver, .. } = self;
         let mut nodes = nodes.of(shared);
         let mut end = |stopped| {
             shared.pending_counts.count_stopped();
@@ -340,20 +340,20 @@ impl Worker {
         };
         nodes.stop_all(&mut end);
         loop {
-            let mut look = intake.queue.look(&shared.new_lanes, usize::MAX);
+            let mut look = receiver.queue.look(&shared.new_lanes, usize::MAX);
             while let Some(mut lane) = look.next_lane() {
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
                     match arrival {
                         Arrival::TakenBack => {}
-                        Arrival::New(node) if intake.refuses_new => node.refuse(),
-                        Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
+                        Arrival::New(node) if receiver.refuses_new => node.refuse(),
+                        Arrival::New(node) | Arrival::Replacement(node) | Arrival::Update(node) => {
                             node.stop().map(&mut end);
                         }
                     }
                 }
             }
             look.end(&shared.new_lanes);
-            intake.refuses_new = true;
+            receiver.refuses_new = true;
             if shared.pending_counts.at_most(&shared.counters) == 0 {
                 break;
             }
@@ -416,7 +416,7 @@ mod tests {
             let timer = &t.timer;
             let shutdown = scope.spawn(move || timer.shutdown(Duration::ZERO));
             thread::sleep(Duration::from_millis(30));
-            lane.lend(t.shared()).schedule_replacement(Nothing, t.now());
+            lane.borrow(t.shared()).schedule_replacement(Nothing, t.now());
             assert_eq!(shutdown.join().unwrap(), [], "it runs");
         });
     }

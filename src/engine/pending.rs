@@ -269,7 +269,7 @@ mod tests {
             (0..withdrawn).for_each(|_| counts.withdraw());
         }
         (0..2).for_each(|_| pending.count_stopped());
-        counters.worker.expired.set_alone(1);
+        counters.worker.expired.set_single_writer(1);
         let balance = pending.balance(&counters, false);
         assert_eq!((balance.registered, balance.withdrawn), (10, 5));
         assert_eq!((balance.expired, balance.cancelled, balance.pending), (1, 7, 2));

@@ -49,9 +49,9 @@
 //!
 //! | operation | wakes a sleeping thread | calls a loop's waker |
 //! |---|---|---|
-//! | new timeout, poll with another waker | if its deadline is before what was announced, or if it completes a lot | the same |
+//! | new timeout, poll with another waker | if its deadline is before what was announced, or if it completes a batch | the same |
 //! | reset to an earlier deadline | if its deadline is before what was announced | the same |
-//! | cancel of a node that is `IN_WHEEL`, or in another thread's lane | if there was no traffic before the sleep, or if it completes a lot | if it completes a lot |
+//! | cancel of a node that is `IN_WHEEL`, or in another thread's lane | if there was no traffic before the sleep, or if it completes a batch | if it completes a batch |
 //! | cancel whose message is taken back; reset to a later deadline | no | no |
 //! | the end of a run on an executor's thread | if the task is due again before what was announced; the last run as a cancel | the same |
 //! | `stop` | in any case | in any case |
@@ -138,9 +138,9 @@ impl Shared {
         }
     }
 
-    /// This thread has pushed a lot of messages.
-    pub(super) fn wake_for_lot(&self) {
-        if self.state.fence_after_push().wakes_for_lot() {
+    /// This thread has pushed a batch of messages.
+    pub(super) fn wake_for_batch(&self) {
+        if self.state.fence_after_push().wakes_for_batch() {
             self.wake();
         }
     }
@@ -198,14 +198,14 @@ impl Worker {
             return None;
         }
         let tick = self.nodes.tick();
-        if self.intake.has_backlog {
+        if self.receiver.has_backlog {
             return Some(Plan::until(0, tick));
         }
         self.return_memory(shared, now, 1);
         let turn = AfterTurn {
             now,
-            messages: mem::take(&mut self.intake.taken_since_plan) as u64,
-            has_reclaimed: self.intake.has_reclaimed,
+            messages: mem::take(&mut self.receiver.taken_since_plan) as u64,
+            has_reclaimed: self.receiver.has_reclaimed,
             requested: shared.state.requested.swap(DEADLINE_NEVER, Ordering::Relaxed),
             tick,
             next: self.nodes.next_deadline().unwrap_or(u64::MAX),
@@ -214,7 +214,7 @@ impl Worker {
         let Some(wakes) = plan.announced else { return Some(plan) };
         let next = self.announce(shared, plan.next, wakes);
         let surplus_wait = self.surplus_wait(shared);
-        Some(plan.after_announcement(next, self.intake.has_reclaimed, surplus_wait))
+        Some(plan.after_announcement(next, self.receiver.has_reclaimed, surplus_wait))
     }
 
     /// Returns the tick at which the driver's next turn has work, and announces a sleep until then.
@@ -236,7 +236,7 @@ impl Worker {
         let needed_before = if next <= earliest { 0 } else { shared.ticks.first_deadline_of(next) };
         shared.state.announced.store(needed_before, Ordering::Relaxed);
         // One fence for both: each of them is a change before a look at lanes.
-        self.intake.queue.unlist_idle(|| {
+        self.receiver.queue.unlist_idle(|| {
             shared.state.fall_asleep(how);
             fence_after_change();
         });
@@ -251,14 +251,14 @@ impl Worker {
     /// have come since the last turn, so that the answer is exact.
     fn next_tick(&mut self, shared: &Arc<Shared>) -> u64 {
         self.drain_messages_unless_behind(shared);
-        if self.intake.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
+        if self.receiver.has_backlog { 0 } else { self.nodes.next_deadline().unwrap_or(u64::MAX) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::state::{WAKE_FOR_LOT, WAKE_TO_RECLAIM};
+    use crate::engine::state::{WAKE_FOR_BATCH, WAKE_TO_RECLAIM};
     use crate::engine::tests::{Driven, TICK};
     use std::time::Duration;
 
@@ -286,9 +286,9 @@ mod tests {
 
     #[test]
     fn the_worker_announces_which_messages_end_its_sleep() {
-        for (has_reclaimed, wakes) in [(false, WAKE_FOR_LOT | WAKE_TO_RECLAIM), (true, WAKE_FOR_LOT)] {
+        for (has_reclaimed, wakes) in [(false, WAKE_FOR_BATCH | WAKE_TO_RECLAIM), (true, WAKE_FOR_BATCH)] {
             let t = Driven::new();
-            t.shared().worker.lock().intake.has_reclaimed = has_reclaimed;
+            t.shared().worker.lock().receiver.has_reclaimed = has_reclaimed;
             assert_eq!(plan(&t).announced, Some(wakes));
             assert_eq!(t.shared().state.snapshot().0 & HOW_ASLEEP, ASLEEP | wakes);
         }
@@ -298,12 +298,12 @@ mod tests {
     fn a_plan_takes_what_came_since_the_last_one() {
         let t = Driven::new();
         let mut worker = t.shared().worker.lock();
-        worker.intake.taken_since_plan = 3_000;
+        worker.receiver.taken_since_plan = 3_000;
         t.shared().state.requested.store(TICK.as_nanos() as u64 * 3, Ordering::Relaxed);
         drop(worker);
         let with_traffic = plan(&t);
         assert_eq!(with_traffic.announced, Some(0));
-        assert_eq!(t.shared().worker.lock().intake.taken_since_plan, 0);
+        assert_eq!(t.shared().worker.lock().receiver.taken_since_plan, 0);
         assert_eq!(t.shared().state.requested.load(Ordering::Relaxed), DEADLINE_NEVER);
         assert_ne!(plan(&t), with_traffic);
     }
@@ -334,10 +334,10 @@ mod tests {
     #[test]
     fn a_sleep_says_which_messages_end_it() {
         let t = Driven::new();
-        for how in [0, WAKE_FOR_LOT, WAKE_TO_RECLAIM] {
+        for how in [0, WAKE_FOR_BATCH, WAKE_TO_RECLAIM] {
             t.shared().state.fall_asleep(how);
-            t.shared().wake_for_lot();
-            assert_eq!(t.is_asleep(), how != WAKE_FOR_LOT);
+            t.shared().wake_for_batch();
+            assert_eq!(t.is_asleep(), how != WAKE_FOR_BATCH);
             t.shared().state.fall_asleep(how);
             t.shared().wake_to_reclaim();
             assert_eq!(t.is_asleep(), how != WAKE_TO_RECLAIM);

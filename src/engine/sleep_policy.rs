@@ -19,7 +19,7 @@
 //! A caller that needs an earlier turn than an announced one wakes the worker. What else wakes it
 //! from an announced sleep, and how long that sleep is at most ([`limits`]):
 //!
-//! | messages per [`HEAVY_TRAFFIC_INTERVAL`] | the turn has reclaimed memory | the longest sleep | a lot of messages in one lane | a message that lets it reclaim memory |
+//! | messages per [`HEAVY_TRAFFIC_INTERVAL`] | the turn has reclaimed memory | the longest sleep | a batch of messages in one lane | a message that lets it reclaim memory |
 //! |---|---|---|---|---|
 //! | at least [`EXTREME_TRAFFIC`] | – | [`EXTREME_TRAFFIC_INTERVAL`] | – | – |
 //! | at least [`HEAVY_TRAFFIC`] | – | [`HEAVY_TRAFFIC_INTERVAL`] | – | – |
@@ -31,10 +31,10 @@
 //! longer than [`HEAVY_TRAFFIC_INTERVAL`]: see [`time_until`].
 //!
 //! So steady traffic with far deadlines wakes the thread about once per second, or each time a
-//! thread has pushed a lot; with more than 20 000 messages per second every
+//! thread has pushed a batch; with more than 20 000 messages per second every
 //! [`HEAVY_TRAFFIC_INTERVAL`], and with more than 300 000 every [`EXTREME_TRAFFIC_INTERVAL`]. What
 //! has ended is reclaimed within a second, except a message of eight bytes that its thread has
-//! taken back: these wait until a lot of them is full.
+//! taken back: these wait until a batch of them is full.
 //!
 //! A caller that wakes the thread for its deadline requests that deadline, and the thread wakes
 //! then although the timeout may be cancelled by that time. Otherwise each of many timeouts that
@@ -42,13 +42,13 @@
 //!
 //! # A driver's loop
 //!
-//! The loop sleeps until the next deadline. A lot of messages in one lane calls the waker, unless
+//! The loop sleeps until the next deadline. A batch of messages in one lane calls the waker, unless
 //! the next deadline is at the wheel's next tick and ticks are at most
 //! [`HEAVY_TRAFFIC_INTERVAL`] long. Unreclaimed memory never does.
 
 use std::time::Duration;
 
-use super::state::{WAKE_FOR_LOT, WAKE_TO_RECLAIM};
+use super::state::{WAKE_FOR_BATCH, WAKE_TO_RECLAIM};
 use crate::ticks::{DEADLINE_NEVER, Ticks};
 
 /// The worker thread makes a turn after this time, if its last turn has reclaimed something: there
@@ -201,8 +201,8 @@ fn limits(messages_per_interval: u64, has_reclaimed: bool) -> (u64, Option<Durat
     match messages_per_interval {
         EXTREME_TRAFFIC.. => (0, Some(EXTREME_TRAFFIC_INTERVAL)),
         HEAVY_TRAFFIC.. => (0, Some(HEAVY_TRAFFIC_INTERVAL)),
-        _ if has_reclaimed => (WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
-        _ => (WAKE_FOR_LOT | WAKE_TO_RECLAIM, None),
+        _ if has_reclaimed => (WAKE_FOR_BATCH, Some(RECLAIM_INTERVAL)),
+        _ => (WAKE_FOR_BATCH | WAKE_TO_RECLAIM, None),
     }
 }
 
@@ -210,7 +210,7 @@ fn limits(messages_per_interval: u64, has_reclaimed: bool) -> (u64, Option<Durat
 /// state word, if the wheel is at `tick`.
 pub(super) fn wakes_driver(ticks: Ticks, next: u64, tick: u64) -> u64 {
     let is_near = next <= tick + 1 && ticks.duration() <= HEAVY_TRAFFIC_INTERVAL;
-    if is_near { 0 } else { WAKE_FOR_LOT }
+    if is_near { 0 } else { WAKE_FOR_BATCH }
 }
 
 /// How long the worker may sleep until the tick `next`, if the wheel is at `tick` and the clock
@@ -233,7 +233,7 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(10);
     const INTERVAL: u64 = HEAVY_TRAFFIC_INTERVAL.as_nanos() as u64;
-    const ALL: u64 = WAKE_FOR_LOT | WAKE_TO_RECLAIM;
+    const ALL: u64 = WAKE_FOR_BATCH | WAKE_TO_RECLAIM;
 
     /// At the beginning, with a timeout in the wheel.
     fn turn(next: u64) -> AfterTurn {
@@ -270,8 +270,8 @@ mod tests {
         for (messages, has_reclaimed, wakes, at_most) in [
             (0, false, ALL, None),
             (HEAVY_TRAFFIC - 1, false, ALL, None),
-            (0, true, WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
-            (HEAVY_TRAFFIC - 1, true, WAKE_FOR_LOT, Some(RECLAIM_INTERVAL)),
+            (0, true, WAKE_FOR_BATCH, Some(RECLAIM_INTERVAL)),
+            (HEAVY_TRAFFIC - 1, true, WAKE_FOR_BATCH, Some(RECLAIM_INTERVAL)),
             (HEAVY_TRAFFIC, false, 0, Some(HEAVY_TRAFFIC_INTERVAL)),
             (EXTREME_TRAFFIC - 1, true, 0, Some(HEAVY_TRAFFIC_INTERVAL)),
             (EXTREME_TRAFFIC, false, 0, Some(EXTREME_TRAFFIC_INTERVAL)),
@@ -350,8 +350,8 @@ mod tests {
         for (tick, next, wakes) in [
             (HEAVY_TRAFFIC_INTERVAL, 5, 0),
             (HEAVY_TRAFFIC_INTERVAL, 6, 0),
-            (HEAVY_TRAFFIC_INTERVAL, 7, WAKE_FOR_LOT),
-            (HEAVY_TRAFFIC_INTERVAL * 2, 6, WAKE_FOR_LOT),
+            (HEAVY_TRAFFIC_INTERVAL, 7, WAKE_FOR_BATCH),
+            (HEAVY_TRAFFIC_INTERVAL * 2, 6, WAKE_FOR_BATCH),
         ] {
             assert_eq!(wakes_driver(Ticks::new(tick), next, 5), wakes, "{tick:?}, {next}");
         }

@@ -54,10 +54,10 @@ pub(super) const OVER: u64 = 1 << 3;
 pub(super) const ASLEEP: u64 = 1 << 4;
 /// Together with `ASLEEP`: a message that lets the worker reclaim memory wakes it.
 pub(super) const WAKE_TO_RECLAIM: u64 = 1 << 5;
-/// Together with `ASLEEP`: a message that completes a lot wakes it.
-pub(super) const WAKE_FOR_LOT: u64 = 1 << 6;
+/// Together with `ASLEEP`: a message that completes a batch wakes it.
+pub(super) const WAKE_FOR_BATCH: u64 = 1 << 6;
 /// All that says how the worker sleeps.
-pub(super) const HOW_ASLEEP: u64 = ASLEEP | WAKE_TO_RECLAIM | WAKE_FOR_LOT;
+pub(super) const HOW_ASLEEP: u64 = ASLEEP | WAKE_TO_RECLAIM | WAKE_FOR_BATCH;
 
 /// The value of the word at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,8 +105,8 @@ impl StateSnapshot {
     }
 
     #[inline]
-    pub(super) fn wakes_for_lot(self) -> bool {
-        self.has(WAKE_FOR_LOT)
+    pub(super) fn wakes_for_batch(self) -> bool {
+        self.has(WAKE_FOR_BATCH)
     }
 }
 
@@ -149,7 +149,7 @@ impl TimerState {
     }
 
     /// Reads the state after a push: see the head of this file. A caller that has pushed to a lane
-    /// uses `LentCache::look_after_push`, which also lists the lane.
+    /// uses `CacheGuard::look_after_push`, which also lists the lane.
     #[inline]
     pub(super) fn fence_after_push(&self) -> StateSnapshot {
         fence(Ordering::SeqCst);

@@ -166,7 +166,7 @@ impl Shared {
         if self.worker.is_abandoned() {
             worker.cancel_all(self);
         }
-        if self.is_driven && !worker.intake.has_backlog {
+        if self.is_driven && !worker.receiver.has_backlog {
             // (The thread does this before it sleeps.)
             worker.return_memory(self, now, RETURN_STEPS);
         }
@@ -204,7 +204,7 @@ fn run_worker(shared: &Arc<Shared>) {
                     shared.state.wake();
                 }
             }
-            shared.counters.worker.wake_ups.add_one_alone();
+            shared.counters.worker.wake_ups.increment_single_writer();
         }
     };
     report::guard(turns, |panic| {

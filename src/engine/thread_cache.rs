@@ -23,7 +23,7 @@ use std::cell::RefCell;
 use super::pending::OwnCounts;
 use super::shared::{Handle, Shared, SharedFields, Timeout};
 use super::state::StateSnapshot;
-use crate::node::{ClaimedTask, Lent, LocalNodes, Message, Owner, Released};
+use crate::node::{ClaimedTask, LocalNodes, Message, NodesGuard, Owner, Released};
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Arc, Ordering, Weak, local};
 
@@ -44,7 +44,7 @@ struct Caches {
 
 /// What a thread caches of one timer.
 struct ThreadCache {
-    /// `None` before they are first lent, and once they were given back.
+    /// `None` before they are first borrowed, and once they were given back.
     nodes: Option<LocalNodes<SharedFields>>,
     counts: OwnCounts,
     /// Whether the timer is stopped.
@@ -62,19 +62,19 @@ impl ThreadCache {
         }
     }
 
-    /// Lends the nodes, which are opened if there are none.
-    fn lend<'a>(&'a mut self, timer: &'a Arc<Shared>) -> LentCache<'a> {
+    /// Borrows the nodes, which are opened if there are none.
+    fn borrow<'a>(&'a mut self, timer: &'a Arc<Shared>) -> CacheGuard<'a> {
         let open = || LocalNodes::new(timer, timer.new_lanes.open());
         let nodes = self.nodes.get_or_insert_with(|| timer.idle_nodes.take().unwrap_or_else(open));
-        nodes.set_ready();
-        LentCache { nodes: nodes.lend(timer), counts: &mut self.counts }
+        nodes.make_room();
+        CacheGuard { nodes: nodes.borrow(timer), counts: &mut self.counts }
     }
 
-    /// Lends the nodes, if they may be lent without opening them.
+    /// Borrows the nodes, if they may be borrowed without opening them.
     #[inline]
-    fn lend_ready<'a>(&'a mut self, timer: &'a Shared) -> Option<LentCache<'a>> {
-        let nodes = self.nodes.as_mut().filter(|nodes| nodes.is_ready_for(timer))?;
-        Some(LentCache { nodes: nodes.lend(timer), counts: &mut self.counts })
+    fn fast_path_for<'a>(&'a mut self, timer: &'a Shared) -> Option<CacheGuard<'a>> {
+        let nodes = self.nodes.as_mut().filter(|nodes| nodes.has_room_for(timer))?;
+        Some(CacheGuard { nodes: nodes.borrow(timer), counts: &mut self.counts })
     }
 
     /// Gives back what the thread has of the timer.
@@ -134,10 +134,10 @@ pub(super) fn set_stopped(timer: &Shared) {
     STOPS.fetch_add(1, Ordering::Release);
 }
 
-/// Lends `work` the thread's nodes of this timer, which are opened if there are none. `work` is
-/// called once, and does not run user code.
+/// Calls `work` with the thread's nodes of this timer, which are opened if there are none. `work`
+/// is called once, and does not run user code.
 #[cold]
-fn open_and_lend(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut LentCache<'_>)) {
+fn open_and_borrow(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut CacheGuard<'_>)) {
     // Dropped at the end, when the caches are not borrowed, because user code may go with them. In
     // an outer variable because a `Vec` allocates only when something is put into it.
     let mut removed = Vec::new();
@@ -145,25 +145,25 @@ fn open_and_lend(timer: &Arc<Shared>, work: &mut dyn FnMut(&mut LentCache<'_>)) 
         let mut caches = caches.try_borrow_mut().ok()?;
         removed = caches.remove_stopped();
         let cache = caches.of_or_open(timer);
-        work(&mut cache.lend(timer));
-        Some(cache.nodes.as_mut().is_some_and(LocalNodes::take_full_lot))
+        work(&mut cache.borrow(timer));
+        Some(cache.nodes.as_mut().is_some_and(LocalNodes::take_full_batch))
     });
     match worked {
         Ok(Some(false)) => {}
         // Outside of the borrow, because a driver's waker is user code.
-        Ok(Some(true)) => timer.wake_for_lot(),
+        Ok(Some(true)) => timer.wake_for_batch(),
         // The thread is ending, or uses its caches already.
-        Ok(None) | Err(_) => work(&mut ThreadCache::open(timer).lend(timer)),
+        Ok(None) | Err(_) => work(&mut ThreadCache::open(timer).borrow(timer)),
     }
 }
 
-/// What a thread caches of a timer, lent to a caller that has the timer.
-pub(super) struct LentCache<'a> {
-    pub(super) nodes: Lent<'a, SharedFields>,
+/// What a thread caches of a timer, borrowed by a caller that has the timer.
+pub(super) struct CacheGuard<'a> {
+    pub(super) nodes: NodesGuard<'a, SharedFields>,
     pub(super) counts: &'a mut OwnCounts,
 }
 
-impl LentCache<'_> {
+impl CacheGuard<'_> {
     /// Ends a timeout that was just scheduled, because the timer closes, and counts that. Returns
     /// its task, or the handle if the timeout has ended, or runs.
     #[cold]
@@ -193,39 +193,39 @@ impl LentCache<'_> {
     }
 }
 
-/// Lends `work` the thread's nodes of this timer. `arc` returns the timer. `work` does not run user
-/// code.
+/// Calls `work` with the thread's nodes of this timer. `arc` returns the timer. `work` does not run
+/// user code.
 #[inline]
 fn with_nodes<R>(
     timer: &Shared,
     arc: impl FnOnce() -> Arc<Shared>,
-    work: impl FnOnce(&mut LentCache<'_>) -> R,
+    work: impl FnOnce(&mut CacheGuard<'_>) -> R,
 ) -> R {
     let mut work = Some(work);
     let result = CACHES.try_with(|caches| {
         let mut caches = caches.try_borrow_mut().ok()?;
         let cache = caches.by_index.get_mut(timer.index.get())?.as_mut()?;
-        let mut lent = cache.lend_ready(timer)?;
-        work.take().map(|work| work(&mut lent))
+        let mut guard = cache.fast_path_for(timer)?;
+        work.take().map(|work| work(&mut guard))
     });
     if let Ok(Some(result)) = result {
         return result;
     }
     let mut result = None;
     let arc = arc();
-    open_and_lend(&arc, &mut |cache| result = work.take().map(|work| work(cache)));
-    result.expect("the cache was lent")
+    open_and_borrow(&arc, &mut |cache| result = work.take().map(|work| work(cache)));
+    result.expect("the cache was borrowed")
 }
 
-/// Lends the thread's nodes of this timer. `work` does not run user code.
+/// Calls `work` with the thread's nodes of this timer. It does not run user code.
 #[inline]
-pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut LentCache<'_>) -> R) -> R {
+pub(super) fn with<R>(timer: &Arc<Shared>, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
     with_nodes(timer, || Arc::clone(timer), work)
 }
 
-/// Lends the thread's nodes of the timer of this handle. `work` does not run user code.
+/// Calls `work` with the thread's nodes of the timer of this handle. It does not run user code.
 #[inline]
-pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut LentCache<'_>) -> R) -> R {
+pub(super) fn with_handle<R>(handle: &Handle, work: impl FnOnce(&mut CacheGuard<'_>) -> R) -> R {
     with_nodes(handle.timer(), || handle.to_arc(), work)
 }
 
@@ -322,11 +322,11 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_of_a_timer_is_found_and_lent() {
+    fn the_cache_of_a_timer_is_found_and_borrowed() {
         let (t, other) = (Driven::new(), Driven::new());
         assert!(with_cached(t.shared(), |cache| cache.is_none()));
         t.schedule(TICK);
-        assert!(with_cached(t.shared(), |cache| cache.unwrap().lend_ready(t.shared()).is_some()));
+        assert!(with_cached(t.shared(), |cache| cache.unwrap().fast_path_for(t.shared()).is_some()));
         assert!(with_cached(other.shared(), |cache| cache.is_none()));
     }
 

@@ -96,8 +96,8 @@ pub(crate) struct TimeoutsQueue {
     idle: usize,
     /// The look after which lanes were last unlisted.
     unlisted_after: u64,
-    /// Messages were marked as owed. Some of them may have been taken.
-    has_owed: bool,
+    /// Messages were carried over. Some of them may have been taken.
+    has_carried_over: bool,
 }
 
 struct ListedLane {
@@ -164,24 +164,24 @@ impl TimeoutsQueue {
         self.idle >= MANY_IDLE && self.looks - self.unlisted_after >= UNLIST_INTERVAL
     }
 
-    /// From now on the messages that wait now are owed, or none are.
-    pub(crate) fn owe(&mut self, new: &NewLanes, all: bool) {
+    /// From now on the messages that wait now are carried over, or none are.
+    pub(crate) fn carry_over(&mut self, new: &NewLanes, all: bool) {
         if all {
             self.adopt_new_lanes(new);
             // A lane that was idle at the last look may have messages, and a lane that is listed
-            // again does not owe them.
+            // again does not carry them over.
             self.idle = 0;
-            self.has_owed = true;
+            self.has_carried_over = true;
         }
-        self.lanes.iter_mut().for_each(|listed| listed.lane.owe(all));
+        self.lanes.iter_mut().for_each(|listed| listed.lane.carry_over(all));
     }
 
-    /// Whether owed messages may have been taken since the last call. `has_backlog`: more may be
-    /// taken later.
-    pub(crate) fn may_have_owed(&mut self, has_backlog: bool) -> bool {
-        let had_owed = self.has_owed;
-        self.has_owed &= has_backlog;
-        had_owed
+    /// Whether messages that are carried over may have been taken since the last call.
+    /// `has_backlog`: more may be taken later.
+    pub(crate) fn may_have_carried_over(&mut self, has_backlog: bool) -> bool {
+        let had_carried_over = self.has_carried_over;
+        self.has_carried_over &= has_backlog;
+        had_carried_over
     }
 
     /// Whether no message waits. What a thread has pushed and not listed yet does not count.
@@ -258,8 +258,8 @@ mod tests {
         new: NewLanes,
         lanes: Vec<LocalNodes<SharedFields>>,
         counts: OwnCounts,
-        /// Which of the messages that were taken last were owed.
-        owed: Vec<bool>,
+        /// Which of the messages that were taken last were carried over.
+        carried_over: Vec<bool>,
         t: Driven,
     }
 
@@ -267,8 +267,14 @@ mod tests {
         fn with_lanes(count: usize) -> Self {
             let t = Driven::new();
             let (new, counts) = (NewLanes::new(t.shared().id()), t.shared().pending_counts.take());
-            let mut queue =
-                Self { queue: TimeoutsQueue::default(), new, lanes: Vec::new(), counts, owed: Vec::new(), t };
+            let mut queue = Self {
+                queue: TimeoutsQueue::default(),
+                new,
+                lanes: Vec::new(),
+                counts,
+                carried_over: Vec::new(),
+                t,
+            };
             queue.open(count);
             queue
         }
@@ -283,8 +289,8 @@ mod tests {
             for (lane, &count) in self.lanes.iter_mut().zip(counts) {
                 for _ in 0..count {
                     self.counts.register();
-                    lane.set_ready();
-                    lane.lend(self.t.shared()).schedule(Nothing, 0);
+                    lane.make_room();
+                    lane.borrow(self.t.shared()).schedule(Nothing, 0);
                 }
             }
         }
@@ -295,24 +301,24 @@ mod tests {
             let mut counts = Vec::new();
             let mut worker = self.t.shared().worker.lock();
             let mut nodes = worker.nodes.of(self.t.shared());
-            self.owed.clear();
+            self.carried_over.clear();
             let mut look = self.queue.look(&self.new, most);
             while let Some(mut lane) = look.next_lane() {
-                let before = self.owed.len();
+                let before = self.carried_over.len();
                 while let Some(arrival) = nodes.next_arrival(&mut lane) {
                     let Arrival::New(node) = arrival else { panic!("each message is a new timeout") };
                     node.accept(|_, tick| tick + 1);
-                    self.owed.push(lane.is_owed());
+                    self.carried_over.push(lane.is_carried_over());
                 }
-                counts.push(self.owed.len() - before);
+                counts.push(self.carried_over.len() - before);
             }
             (counts, look.end(&self.new))
         }
 
-        /// Takes messages. Returns which of them were owed.
-        fn take_owed(&mut self, most: usize) -> &[bool] {
+        /// Takes messages. Returns which of them were carried over.
+        fn take_carried_over(&mut self, most: usize) -> &[bool] {
             self.take(most);
-            &self.owed
+            &self.carried_over
         }
 
         /// Looks so often at lanes in which nothing waits.
@@ -397,22 +403,22 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_owed_that_waited_at_that_moment() {
+    fn messages_are_carried_over_that_waited_at_that_moment() {
         let mut q = Queue::with_lanes(2);
         q.push(&[3, 1]);
         assert_eq!(q.take(1).1, (1, true));
-        assert!(!q.queue.may_have_owed(true));
-        q.queue.owe(&q.new, true);
+        assert!(!q.queue.may_have_carried_over(true));
+        q.queue.carry_over(&q.new, true);
         q.push(&[1, 0]);
         // (The first lane was cut short, so the second one is first now.)
-        assert_eq!(q.take_owed(2), [true, true]);
-        assert!(q.queue.may_have_owed(true));
-        assert_eq!(q.take_owed(9), [true, false]);
-        assert!(q.queue.may_have_owed(false), "in this turn");
-        assert!(!q.queue.may_have_owed(false));
+        assert_eq!(q.take_carried_over(2), [true, true]);
+        assert!(q.queue.may_have_carried_over(true));
+        assert_eq!(q.take_carried_over(9), [true, false]);
+        assert!(q.queue.may_have_carried_over(false), "in this turn");
+        assert!(!q.queue.may_have_carried_over(false));
         q.push(&[2, 0]);
-        q.queue.owe(&q.new, false);
-        assert_eq!(q.take_owed(9), [false, false]);
-        assert!(!q.queue.may_have_owed(false));
+        q.queue.carry_over(&q.new, false);
+        assert_eq!(q.take_carried_over(9), [false, false]);
+        assert!(!q.queue.may_have_carried_over(false));
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Worker {
     /// is dropped when the timer is stopped: it may hold tasks, and these may hold the timer.
     executor: Option<Executor>,
     pub(super) nodes: NodeWheel<SharedFields>,
-    pub(super) intake: Intake,
+    pub(super) receiver: Receiver,
     lateness: LatenessSampler,
     pub(super) sleep_policy: SleepPolicy,
     return_timer: ReturnTimer,
@@ -51,7 +51,7 @@ impl Worker {
         Self {
             executor,
             nodes,
-            intake: Intake::default(),
+            receiver: Receiver::default(),
             lateness: LatenessSampler::new(ticks),
             sleep_policy: SleepPolicy::new(),
             return_timer: ReturnTimer::Idle,
@@ -65,7 +65,7 @@ impl Worker {
     pub(crate) fn turn_at_most(&mut self, shared: &Arc<Shared>, now: u64, most: usize) -> bool {
         if most == 0 {
             if !self.has_ended_all {
-                self.intake.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
+                self.receiver.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
             }
             return false;
         }
@@ -79,25 +79,26 @@ impl Worker {
     // Into both kinds of turns: a call costs an empty turn 40 instructions.
     #[inline]
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
-        shared.counters.worker.turns.add_one_alone();
-        let Self { executor, nodes, intake, lateness, has_ended_all, .. } = self;
+        shared.counters.worker.turns.increment_single_writer();
+        let Self { executor, nodes, receiver, lateness, has_ended_all, .. } = self;
         let mut nodes = nodes.of(shared);
         if !*has_ended_all {
-            intake.drain(shared, &mut nodes, MAX_MESSAGES_PER_TURN);
-            if intake.queue.has_many_idle() {
-                intake.unlist_idle();
+            receiver.drain(shared, &mut nodes, MAX_MESSAGES_PER_TURN);
+            if receiver.queue.has_many_idle() {
+                receiver.unlist_idle();
             }
         }
         lateness.set_now(now);
         let now = shared.ticks.reached(now);
         if now > nodes.tick() {
-            // Messages left over from a capped turn must not fire a tick late, so they are owed.
-            intake.queue.owe(&shared.new_lanes, intake.has_backlog);
+            // Messages left over from a capped turn must not fire a tick late, so they are carried
+            // over.
+            receiver.queue.carry_over(&shared.new_lanes, receiver.has_backlog);
         }
         let mut had_due = false;
         while let Some(tick) = nodes.next_deadline().filter(|&tick| tick <= now) {
             had_due = true;
-            if tick == nodes.tick() && intake.queue.may_have_owed(intake.has_backlog) {
+            if tick == nodes.tick() && receiver.queue.may_have_carried_over(receiver.has_backlog) {
                 // In the order in which they would have fired. (An earlier turn that was cut short
                 // may have left others at this tick, which are sorted with them.)
                 nodes.sort_due(shared.ticks);
@@ -168,8 +169,8 @@ impl Worker {
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
-        if !self.intake.has_backlog && !self.has_ended_all {
-            self.intake.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
+        if !self.receiver.has_backlog && !self.has_ended_all {
+            self.receiver.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
         }
     }
 
@@ -178,7 +179,7 @@ impl Worker {
     pub(super) fn pending(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut nodes = self.nodes.of(shared);
         if !self.has_ended_all {
-            self.intake.drain(shared, &mut nodes, usize::MAX);
+            self.receiver.drain(shared, &mut nodes, usize::MAX);
         }
         nodes.pending()
     }
@@ -187,13 +188,13 @@ impl Worker {
     /// how many messages of new timeouts wait.
     pub(crate) fn occupancy(&self, shared: &Shared, now: u64) -> Option<(u64, Vec<SlotCounts>, usize)> {
         let tick = now.max(self.nodes.tick());
-        let queued = (shared.pending_counts.ever_registered() - self.intake.taken) as usize;
+        let queued = (shared.pending_counts.ever_registered() - self.receiver.taken) as usize;
         Some((tick, self.nodes.levels(tick)?, queued))
     }
 
-    /// Whether the last call of [`Intake::drain`] took any messages.
+    /// Whether the last call of [`Receiver::drain`] took any messages.
     pub(crate) fn has_traffic(&self) -> bool {
-        self.intake.taken_last > 0
+        self.receiver.taken_last > 0
     }
 
     pub(super) fn take_executor(&mut self) -> Option<Executor> {
@@ -236,7 +237,7 @@ fn expire_tick(
         let Some(node) = nodes.next_due() else { break };
         match node.expire(|deadline| shared.ticks.of(deadline) <= tick) {
             Expiry::Once(claimed) => {
-                shared.counters.worker.expired.add_one_alone();
+                shared.counters.worker.expired.increment_single_writer();
                 // Before the task runs: a task that schedules another one finds its place free.
                 shared.free_place();
                 let timeout = match executor {
@@ -251,7 +252,7 @@ fn expire_tick(
                 }
             }
             Expiry::Run(run) => {
-                shared.counters.worker.runs.add_one_alone();
+                shared.counters.worker.runs.increment_single_writer();
                 match executor {
                     None => run_once(shared, run),
                     Some(executor) => {
@@ -273,7 +274,7 @@ fn expire_tick(
 
 /// What the worker has of the callers' messages.
 #[derive(Default)]
-pub(super) struct Intake {
+pub(super) struct Receiver {
     pub(super) queue: TimeoutsQueue,
     /// How many new timeouts were ever taken in.
     pub(super) taken: u64,
@@ -291,7 +292,7 @@ pub(super) struct Intake {
     pub(super) refuses_new: bool,
 }
 
-impl Intake {
+impl Receiver {
     /// Takes in at most `most` messages.
     #[inline]
     fn drain(&mut self, shared: &Shared, nodes: &mut WheelOf<'_, SharedFields>, most: usize) {
@@ -301,7 +302,7 @@ impl Intake {
         let mut look = self.queue.look(&shared.new_lanes, most);
         while let Some(mut lane) = look.next_lane() {
             while let Some(arrival) = nodes.next_arrival(&mut lane) {
-                let is_new = apply(shared, arrival, lane.is_owed(), self.refuses_new);
+                let is_new = apply(shared, arrival, lane.is_carried_over(), self.refuses_new);
                 self.taken += u64::from(is_new);
             }
         }
@@ -310,8 +311,8 @@ impl Intake {
         self.has_reclaimed = has_retired || has_collected || nodes.len() != entries + self.taken_last;
         if self.taken_last > 0 {
             let counters = &shared.counters.worker;
-            counters.in_wheel_or_expired.set_alone(nodes.len() as u64 + counters.expired.get());
-            counters.taken.add_alone(self.taken - before);
+            counters.in_wheel_or_expired.set_single_writer(nodes.len() as u64 + counters.expired.get());
+            counters.taken.add_single_writer(self.taken - before);
         }
     }
 
@@ -324,7 +325,12 @@ impl Intake {
 
 /// Does what a message says. Returns whether it was about a new timeout.
 #[inline]
-fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool, refuses_new: bool) -> bool {
+fn apply(
+    shared: &Shared,
+    arrival: Arrival<'_, SharedFields>,
+    is_carried_over: bool,
+    refuses_new: bool,
+) -> bool {
     let (node, is_new) = match arrival {
         // A new timeout that was cancelled before the worker saw it.
         Arrival::TakenBack => return true,
@@ -333,11 +339,12 @@ fn apply(shared: &Shared, arrival: Arrival<'_, SharedFields>, is_owed: bool, ref
             return true;
         }
         Arrival::New(node) | Arrival::Replacement(node) => (node, true),
-        Arrival::Known(node) => (node, false),
+        Arrival::Update(node) => (node, false),
     };
     node.accept(|deadline, wheel_tick| {
-        // An owed timeout comes out of the wheel at the very tick that the wheel has reached.
-        let earliest = wheel_tick + u64::from(!is_owed);
+        // A timeout that is carried over comes out of the wheel at the very tick that the wheel has
+        // reached.
+        let earliest = wheel_tick + u64::from(!is_carried_over);
         shared.ticks.of(deadline).max(earliest)
     });
     is_new
@@ -376,8 +383,8 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
         }
         RunOutcome::LastRun(run) => {
             let counters = &shared.counters.worker;
-            counters.runs.set_alone(counters.runs.get() - 1);
-            counters.expired.add_one_alone();
+            counters.runs.set_single_writer(counters.runs.get() - 1);
+            counters.expired.increment_single_writer();
             shared.free_place();
             run.discard(|claim| shared.discard(|| name, claim));
         }
@@ -400,8 +407,8 @@ mod tests {
             t.turn();
             let worker = t.shared().worker.lock();
             assert!(worker.has_traffic());
-            assert!(!worker.intake.has_reclaimed, "they have not ended");
-            assert_eq!((worker.intake.taken, worker.intake.taken_since_plan), (sum, sum as usize));
+            assert!(!worker.receiver.has_reclaimed, "they have not ended");
+            assert_eq!((worker.receiver.taken, worker.receiver.taken_since_plan), (sum, sum as usize));
             assert_eq!(t.shared().counters.worker.taken.get(), sum);
         }
         t.turn();
@@ -415,7 +422,7 @@ mod tests {
         let mut t = Driven::new();
         let has_reclaimed = |t: &mut Driven| {
             t.turn();
-            t.shared().worker.lock().intake.has_reclaimed
+            t.shared().worker.lock().receiver.has_reclaimed
         };
         let cancelled = t.schedule(TICK * 5);
         assert!(!has_reclaimed(&mut t));
@@ -442,9 +449,9 @@ mod tests {
         t.schedule(TICK);
         for (has_backlog, taken) in [(true, 0), (false, 1)] {
             let mut worker = t.shared().worker.lock();
-            worker.intake.has_backlog = has_backlog;
+            worker.receiver.has_backlog = has_backlog;
             worker.drain_messages_unless_behind(t.shared());
-            assert_eq!(worker.intake.taken, taken);
+            assert_eq!(worker.receiver.taken, taken);
         }
         assert_eq!(t.pass(TICK), 1);
     }
@@ -455,16 +462,16 @@ mod tests {
         let t = Driven::new();
         let mut lane = t.open_lane();
         for ends in [false, true] {
-            let handle = lane.lend(t.shared()).schedule(Nothing, 0);
+            let handle = lane.borrow(t.shared()).schedule(Nothing, 0);
             let mut worker = t.shared().worker.lock();
-            worker.intake.refuses_new = true;
+            worker.receiver.refuses_new = true;
             if ends {
                 assert_eq!(worker.cancel_all(t.shared()).len(), 0);
             } else {
                 worker.drain_messages_unless_behind(t.shared());
             }
             assert_eq!(worker.nodes.len(), 0);
-            assert!(lane.lend(t.shared()).withdraw(handle).is_ok_and(|task| {
+            assert!(lane.borrow(t.shared()).withdraw(handle).is_ok_and(|task| {
                 task.into_task::<Nothing>();
                 true
             }));
@@ -477,14 +484,14 @@ mod tests {
         let mut t = Driven::new();
         let lanes: Vec<_> = (0..20).map(|_| t.open_lane()).collect();
         (0..70).for_each(|_| _ = t.turn());
-        assert!(!t.shared().worker.lock().intake.queue.has_many_idle());
+        assert!(!t.shared().worker.lock().receiver.queue.has_many_idle());
         drop(lanes);
     }
 
     /// In each case one message is left over from a turn.
     #[test]
     #[cfg_attr(miri, ignore = "too many timeouts")]
-    fn only_what_is_left_over_when_the_wheel_moves_is_owed() {
+    fn only_what_is_left_over_when_the_wheel_moves_is_carried_over() {
         const MOST: usize = MAX_MESSAGES_PER_TURN;
 
         let mut t = Driven::new();
@@ -499,7 +506,7 @@ mod tests {
     fn with_surplus() -> Driven {
         let mut t = Driven::new();
         let timeouts: Vec<_> = (0..100_000).map(|_| t.schedule(Duration::from_secs(3_600))).collect();
-        while t.shared().worker.lock().intake.taken < timeouts.len() as u64 {
+        while t.shared().worker.lock().receiver.taken < timeouts.len() as u64 {
             t.turn();
         }
         assert!(timeouts.iter().all(Timeout::cancel));

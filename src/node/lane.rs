@@ -53,7 +53,7 @@ const GROUP: u64 = 16;
 /// Returns the ticket of the first message of the block before the last one, if so many messages
 /// were pushed. The thread takes no earlier message back: see [`Producer::take_back`].
 #[inline]
-fn settled(pushed: u64) -> u64 {
+fn first_takeable(pushed: u64) -> u64 {
     (pushed.saturating_sub(1) / BLOCK).saturating_sub(1) * BLOCK
 }
 
@@ -107,8 +107,8 @@ pub(crate) struct Consumer {
     taken: u64,
     /// How many messages were pushed, as far as this end has seen.
     seen: u64,
-    /// Messages below this count are owed: see [`owe`](Self::owe).
-    owed: u64,
+    /// Messages below this count are carried over: see [`carry_over`](Self::carry_over).
+    carried_over: u64,
 }
 
 /// Makes a lane for messages about the nodes of one pool.
@@ -226,7 +226,7 @@ impl Drop for Producer {
 
 impl Consumer {
     fn new(lane: Arc<CachePadded<Lane>>, block: Arc<Block>, taken: u64) -> Self {
-        Self { lane, block, taken, seen: taken, owed: 0 }
+        Self { lane, block, taken, seen: taken, carried_over: 0 }
     }
 
     /// Tells the producer that this end is about to be given up. Then the worker executes a fence,
@@ -262,17 +262,18 @@ impl Consumer {
     pub(crate) fn take(&mut self, most: u64) -> Waiting<'_> {
         Waiting {
             pool: self.lane.pool,
-            settled: settled(self.seen),
+            first_takeable: first_takeable(self.seen),
             group_end: self.taken,
             end: self.seen.min(self.taken.saturating_add(most)),
             lane: self,
         }
     }
 
-    /// From now on the messages that wait now are owed, or none are. An owed message was waiting
-    /// when the wheel reached its tick, in a turn that could not take all messages.
-    pub(crate) fn owe(&mut self, all: bool) {
-        self.owed = if all { self.taken + self.waiting().0 } else { 0 };
+    /// From now on the messages that wait now are carried over, or none are. A message that is
+    /// carried over was waiting when the wheel reached its tick, in a turn that could not take all
+    /// messages.
+    pub(crate) fn carry_over(&mut self, all: bool) {
+        self.carried_over = if all { self.taken + self.waiting().0 } else { 0 };
     }
 }
 
@@ -282,7 +283,7 @@ pub(crate) struct Waiting<'a> {
     /// The pool of the lane, copied from a cache line that the producer writes.
     pool: PoolId,
     /// No message below this count is taken back any more.
-    settled: u64,
+    first_takeable: u64,
     /// The count of messages at which the next group begins.
     group_end: u64,
     /// The count of messages at which the worker stops.
@@ -300,7 +301,7 @@ impl Waiting<'_> {
     /// each group before they are taken.
     #[inline]
     pub(super) fn next(&mut self, prefetch: impl FnMut(u64)) -> Option<u64> {
-        let is_settled = self.lane.taken < self.settled;
+        let is_final = self.lane.taken < self.first_takeable;
         if self.lane.taken == self.group_end {
             self.begin_group(prefetch)?;
         }
@@ -308,7 +309,7 @@ impl Waiting<'_> {
         let slot = &self.lane.block.slots[place as usize];
         self.lane.taken += 1;
         // Without a locked instruction, if possible. A slot that was taken back stays zero.
-        if is_settled || slot.load(Ordering::Relaxed) == 0 {
+        if is_final || slot.load(Ordering::Relaxed) == 0 {
             return Some(slot.load(Ordering::Relaxed));
         }
         Some(slot.swap(0, Ordering::Relaxed))
@@ -334,10 +335,10 @@ impl Waiting<'_> {
         Some(())
     }
 
-    /// Whether the last message that was taken is [owed](Consumer::owe).
+    /// Whether the last message that was taken is [carried over](Consumer::carry_over).
     #[inline]
-    pub(crate) fn is_owed(&self) -> bool {
-        self.lane.taken <= self.lane.owed
+    pub(crate) fn is_carried_over(&self) -> bool {
+        self.lane.taken <= self.lane.carried_over
     }
 }
 
@@ -363,11 +364,11 @@ mod tests {
         }
     }
 
-    /// Takes at most so many messages. Returns each of them, and whether it is owed.
+    /// Takes at most so many messages. Returns each of them, and whether it is carried over.
     fn take(consumer: &mut Consumer, most: u64) -> Vec<(u64, bool)> {
         let (count, _) = consumer.look();
         let mut waiting = consumer.take(most);
-        let all = std::iter::from_fn(|| Some((waiting.next(|_| ())?, waiting.is_owed())));
+        let all = std::iter::from_fn(|| Some((waiting.next(|_| ())?, waiting.is_carried_over())));
         let all: Vec<_> = all.collect();
         assert_eq!(all.len() as u64, count.min(most));
         all
@@ -376,10 +377,10 @@ mod tests {
     #[test]
     fn messages_before_the_last_two_blocks_are_settled() {
         for (pushed, first) in [(0, 0), (1, 0), (BLOCK, 0), (2 * BLOCK, 0), (2 * BLOCK + 1, BLOCK)] {
-            assert_eq!(settled(pushed), first, "{pushed} messages");
+            assert_eq!(first_takeable(pushed), first, "{pushed} messages");
         }
-        assert_eq!(settled(3 * BLOCK), BLOCK);
-        assert_eq!(settled(3 * BLOCK + 1), 2 * BLOCK);
+        assert_eq!(first_takeable(3 * BLOCK), BLOCK);
+        assert_eq!(first_takeable(3 * BLOCK + 1), 2 * BLOCK);
     }
 
     #[test]
@@ -421,15 +422,15 @@ mod tests {
     fn messages_that_wait_are_owed_and_later_ones_are_not() {
         let (mut producer, mut consumer) = new();
         push(&mut producer, 5);
-        assert!(take(&mut consumer, 2).iter().all(|(_, is_owed)| !is_owed));
-        consumer.owe(true);
+        assert!(take(&mut consumer, 2).iter().all(|(_, is_carried_over)| !is_carried_over));
+        consumer.carry_over(true);
         push(&mut producer, 7);
-        let owed = |consumer: &mut Consumer| take(consumer, 1)[0].1;
-        assert!((0..3).all(|_| owed(&mut consumer)));
-        assert!(!owed(&mut consumer));
-        consumer.owe(true);
-        consumer.owe(false);
-        assert!(!owed(&mut consumer));
+        let carried_over = |consumer: &mut Consumer| take(consumer, 1)[0].1;
+        assert!((0..3).all(|_| carried_over(&mut consumer)));
+        assert!(!carried_over(&mut consumer));
+        consumer.carry_over(true);
+        consumer.carry_over(false);
+        assert!(!carried_over(&mut consumer));
     }
 
     #[test]

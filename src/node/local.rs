@@ -2,8 +2,8 @@
 //! worker.
 //!
 //! This is the callers' side of the unsafe boundary. A [`LocalNodes`] belongs to one pool for good.
-//! It is [lent](LocalNodes::lend) only together with that pool, so the methods of [`Lent`] cannot
-//! mix nodes of different timers. Only they push messages.
+//! It is [borrowed](LocalNodes::borrow) only together with that pool, so the methods of
+//! [`NodesGuard`] cannot mix nodes of different timers. Only they push messages.
 //!
 //! A cancel owns the task at once. Which thread gives up the wheel's reference depends on the word
 //! before:
@@ -38,16 +38,17 @@ use super::transitions::{ClaimedTask, TaskClaim};
 use super::word::SeenWord;
 use crate::sync::{Arc, SegQueue};
 
-/// How many blocks of messages are a lot: the worker has to take them in before they use more
+/// How many blocks of messages are a batch: the worker has to take them in before they use more
 /// memory.
-const LOT: usize = 8;
+const BLOCKS_PER_BATCH: usize = 8;
 
 pub(crate) struct LocalNodes<S: Owner> {
     count: LocalCount<Pool<S>>,
-    /// The address of the pool; zero while these nodes are not [ready](Self::is_ready_for).
-    ready_for: usize,
+    /// The address of the pool; zero while a block of messages is full: see
+    /// [`has_room_for`](Self::has_room_for).
+    pool_with_room: usize,
     producer: Producer,
-    /// How many blocks of messages were begun since the last full lot.
+    /// How many blocks of messages were begun since the last full batch.
     blocks: usize,
     /// Nodes that this thread has freed. They are in its processor's cache, so they are used first.
     free: Vec<FreeNode<S>>,
@@ -62,7 +63,7 @@ impl<S: Owner> LocalNodes<S> {
         assert_eq!(producer.pool(), pool.id(), "the lane leads to the worker of this timer");
         let count = LocalCount::new(Arc::downgrade(pool));
         Self {
-            ready_for: count.address(),
+            pool_with_room: count.address(),
             count,
             producer,
             blocks: 0,
@@ -77,36 +78,37 @@ impl<S: Owner> LocalNodes<S> {
         self.count.is_of(pool)
     }
 
-    /// Whether these are nodes of this pool, and may be lent. They may not after each block of
-    /// messages, until [`set_ready`](Self::set_ready): the thread's next operation does not find
+    /// Whether these are nodes of this pool, and may be borrowed. They may not after each block of
+    /// messages, until [`make_room`](Self::make_room): the thread's next operation does not find
     /// them, and does then what is not worth a check in each operation.
     #[inline]
-    pub(crate) fn is_ready_for(&self, pool: *const Pool<S>) -> bool {
-        self.ready_for == pool.addr()
+    pub(crate) fn has_room_for(&self, pool: *const Pool<S>) -> bool {
+        self.pool_with_room == pool.addr()
     }
 
-    pub(crate) fn set_ready(&mut self) {
-        self.ready_for = self.count.address();
+    pub(crate) fn make_room(&mut self) {
+        self.pool_with_room = self.count.address();
     }
 
-    /// Whether a lot of messages, [`LOT`] blocks, was pushed since this was last true.
-    pub(crate) fn take_full_lot(&mut self) -> bool {
-        let is_full = self.blocks >= LOT;
+    /// Whether a batch of messages, [`BLOCKS_PER_BATCH`] blocks, was pushed since this was last
+    /// true.
+    pub(crate) fn take_full_batch(&mut self) -> bool {
+        let is_full = self.blocks >= BLOCKS_PER_BATCH;
         if is_full {
             self.blocks = 0;
         }
         is_full
     }
 
-    /// Lends the nodes to a caller that has their pool.
+    /// Borrows the nodes for a caller that has their pool.
     ///
     /// # Panics
     ///
-    /// If it has another pool, or the nodes are not ready.
+    /// If it has another pool, or a block of messages is full.
     #[inline]
-    pub(crate) fn lend<'a>(&'a mut self, pool: &'a Pool<S>) -> Lent<'a, S> {
-        assert!(self.is_ready_for(pool), "the nodes are those of this timer");
-        Lent { nodes: self, pool }
+    pub(crate) fn borrow<'a>(&'a mut self, pool: &'a Pool<S>) -> NodesGuard<'a, S> {
+        assert!(self.has_room_for(pool), "the nodes are those of this timer");
+        NodesGuard { nodes: self, pool }
     }
 
     /// Pushes a message.
@@ -118,7 +120,7 @@ impl<S: Owner> LocalNodes<S> {
     #[inline]
     unsafe fn push(&mut self, message: u64) {
         if self.producer.is_block_full() {
-            self.ready_for = 0;
+            self.pool_with_room = 0;
             self.blocks += 1;
         }
         // SAFETY: the lane is that of this pool, and the caller vouches for the message.
@@ -202,13 +204,13 @@ impl<S: Owner> IdleNodes<S> {
     }
 }
 
-/// The nodes of a thread, lent to a caller that has their pool.
-pub(crate) struct Lent<'a, S: Owner> {
+/// The nodes of a thread, borrowed by a caller that has their pool.
+pub(crate) struct NodesGuard<'a, S: Owner> {
     nodes: &'a mut LocalNodes<S>,
     pool: &'a Pool<S>,
 }
 
-impl<S: Owner> Lent<'_, S> {
+impl<S: Owner> NodesGuard<'_, S> {
     /// Makes a timeout and pushes its message.
     #[inline(always)]
     pub(crate) fn schedule<T: Task<S>>(&mut self, task: T, deadline: u64) -> Handle<S> {

@@ -111,19 +111,19 @@ impl Both {
         Self { local: LocalNodes::new(&pool, producer), pool: WorkerPool(pool), consumer }
     }
 
-    fn lend(&mut self) -> Lent<'_, Timer> {
-        self.local.set_ready();
-        self.local.lend(&self.pool)
+    fn borrow(&mut self) -> NodesGuard<'_, Timer> {
+        self.local.make_room();
+        self.local.borrow(&self.pool)
     }
 
     fn schedule(&mut self, deadline: u64) -> Handle<Timer> {
-        self.lend().schedule(Nothing, deadline)
+        self.borrow().schedule(Nothing, deadline)
     }
 
     /// Returns whether nodes were freed for the worker to reclaim.
     fn cancel(&mut self, handle: Handle<Timer>) -> bool {
         let seen = handle.not_ended().expect("the timeout has not ended");
-        if let Some((task, _)) = self.lend().cancel(&handle, seen) {
+        if let Some((task, _)) = self.borrow().cancel(&handle, seen) {
             let task = task.expect("the task does not run");
             assert!(task.is_plain(), "its cancellation has nothing to do");
             task.discard();
@@ -143,7 +143,7 @@ impl Both {
         while let Some(arrival) = nodes.next_arrival(&mut lane) {
             match arrival {
                 Arrival::TakenBack => {}
-                Arrival::New(node) | Arrival::Replacement(node) | Arrival::Known(node) => {
+                Arrival::New(node) | Arrival::Replacement(node) | Arrival::Update(node) => {
                     node.accept(|deadline, _| deadline);
                 }
             }
@@ -293,24 +293,24 @@ fn handle_of_another_timer_is_not_cancelled() {
     let (mut own, mut other) = (both(), both());
     let handle = other.schedule(1);
     let seen = handle.not_ended().unwrap();
-    own.lend().cancel(&handle, seen);
+    own.borrow().cancel(&handle, seen);
 }
 
-/// Another block begins with each 512 messages, and eight blocks are a lot.
+/// Another block begins with each 512 messages, and eight blocks are a batch.
 #[test]
 #[cfg_attr(miri, ignore = "too many messages")]
-fn each_lot_of_messages_is_noticed_once() {
+fn each_batch_of_messages_is_noticed_once() {
     let mut both = both();
-    let mut lots = Vec::new();
+    let mut batches = Vec::new();
     for pushed in 1..=10_000 {
         let handle = both.schedule(1);
         both.cancel(handle);
-        if both.local.take_full_lot() {
-            lots.push(pushed);
+        if both.local.take_full_batch() {
+            batches.push(pushed);
             both.receive();
         }
     }
-    assert_eq!(lots, [8 * 512 + 1, 16 * 512 + 1]);
+    assert_eq!(batches, [8 * 512 + 1, 16 * 512 + 1]);
 }
 
 #[test]
@@ -334,9 +334,9 @@ fn what_a_thread_leaves_is_for_the_next_thread_or_for_the_worker() {
 #[test]
 fn thread_sees_whether_the_worker_looks_at_its_lane() {
     let mut both = both();
-    assert!(!both.lend().is_unlisted());
+    assert!(!both.borrow().is_unlisted());
     both.consumer.unlist();
-    assert!(both.lend().is_unlisted());
+    assert!(both.borrow().is_unlisted());
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn last_reference_of_the_wheel_gives_the_node() {
 #[test]
 fn earliest_timeouts_are_those_that_have_not_ended() {
     let mut both = both();
-    let _running = both.lend().schedule(RunsOnce, 5);
+    let _running = both.borrow().schedule(RunsOnce, 5);
     let handles = [30, 10, 20].map(|deadline| both.schedule(deadline));
     both.receive();
     let [_first, second, third] = handles;
@@ -419,7 +419,7 @@ fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
     node.refuse();
     assert!(wheel.next_arrival(&mut lane).is_none());
     drop(nodes);
-    let Ok(claimed) = both.lend().withdraw(handle) else { panic!("the timeout has not ended") };
+    let Ok(claimed) = both.borrow().withdraw(handle) else { panic!("the timeout has not ended") };
     let handle = claimed.with(|task, _| task.discard());
     assert!(handle.release().node.is_some());
 }
@@ -427,7 +427,7 @@ fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
 #[test]
 fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
     let mut both = both();
-    drop(both.lend().schedule(RunsOnce, 1));
+    drop(both.borrow().schedule(RunsOnce, 1));
     both.receive();
     let mut nodes = both.pool.nodes.lock().unwrap();
     let mut nodes = nodes.of(&both.pool);

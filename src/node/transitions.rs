@@ -103,7 +103,7 @@ impl<S: Owner> ClaimedTask<S> {
         unsafe { self.node().task.take() }
     }
 
-    /// Lends the claim to `work`, and returns the timeout.
+    /// Passes the claim to `work`, and returns the timeout.
     #[inline]
     pub(crate) fn with(self, work: impl FnOnce(TaskClaim<'_, S>, &S::Timeout)) -> S::Timeout {
         let Self { timeout } = self;

@@ -151,7 +151,7 @@ pub(crate) enum Arrival<'w, S: Owner> {
     Replacement(ArrivedRef<'w, S>),
     /// A timeout that has another deadline than in the wheel, or that has ended. It is out of the
     /// wheel now.
-    Known(ArrivedRef<'w, S>),
+    Update(ArrivedRef<'w, S>),
 }
 
 impl<S: Owner> WheelOf<'_, S> {
@@ -266,7 +266,7 @@ impl<S: Owner> WheelOf<'_, S> {
             node.position.store(NOT_IN_WHEEL, Ordering::Relaxed);
         }
         // SAFETY: a message from a lane of this pool is about a node of this pool.
-        Arrival::Known(ArrivedRef(unsafe { self.hold(node) }))
+        Arrival::Update(ArrivedRef(unsafe { self.hold(node) }))
     }
 
     /// Takes back the handle of a timeout whose task has run. (A handle of another timer is
@@ -515,7 +515,7 @@ impl<'w, S: Owner> HeldRun<'w, S> {
         }
     }
 
-    /// Lends the task to `discard`, which drops it. Then gives up the wheel's reference after the
+    /// Passes the task to `discard`, which drops it. Then gives up the wheel's reference after the
     /// last run, or leaves it to the message about the cancellation.
     pub(crate) fn discard(self, discard: impl FnOnce(TaskClaim<'_, S>)) {
         let Self(held) = self;

@@ -206,8 +206,8 @@ fn a_portion_keeps_the_order_of_its_tick() {
     }
 }
 
-/// More messages than a turn may take: what was left over is owed, and is due at the tick of the
-/// turn that was cut short.
+/// More messages than a turn may take: what was left over is carried over, and is due at the tick
+/// of the turn that was cut short.
 #[test]
 #[cfg_attr(miri, ignore = "too many timeouts")]
 fn portions_run_owed_timeouts_in_the_order_of_ticks() {

@@ -25,7 +25,7 @@ impl TimerMemory {
 impl Shared {
     pub(crate) fn could_sleep(&self) -> bool {
         let worker = self.worker.lock();
-        self.pending_counts.ever_registered() == worker.intake.taken
+        self.pending_counts.ever_registered() == worker.receiver.taken
     }
 
     pub(crate) fn falls_asleep(self: &Arc<Self>) -> bool {
@@ -37,7 +37,7 @@ impl Shared {
     }
 
     pub(crate) fn misses_messages(&self) -> bool {
-        self.state.snapshot().is_asleep() && !self.worker.lock().intake.queue.is_empty(&self.new_lanes)
+        self.state.snapshot().is_asleep() && !self.worker.lock().receiver.queue.is_empty(&self.new_lanes)
     }
 
     pub(crate) fn misses_idle_nodes(&self) -> bool {
@@ -45,7 +45,7 @@ impl Shared {
     }
 
     pub(crate) fn listed_lanes(&self) -> usize {
-        self.worker.lock().intake.queue.count()
+        self.worker.lock().receiver.queue.count()
     }
 
     pub(crate) fn made_nodes(&self) -> u64 {

@@ -6,7 +6,7 @@ use super::lane::{Consumer, Producer, Waiting};
 use super::{PoolId, arena, refs, timer_ref};
 use crate::engine::{Shared, SharedFields};
 use crate::sync::{Arc, Ordering};
-use crate::task::OfType;
+use crate::task::TypedTask;
 use crate::{HashedWheelTimer, Timeout, TimerTask};
 
 pub use super::surplus::inside::{Pages, UsedNodes};
@@ -36,7 +36,7 @@ impl Nodes {
         let deadline = crate::ticks::deadline(self.0.clock.deadline_base(), delay);
         // SAFETY: each model has one timer, so the node belongs to it.
         let (handle, wheel_ref) =
-            unsafe { node.0.fill(OfType(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };
+            unsafe { node.0.fill(TypedTask(task), deadline, 0, timer_ref::TimerRef::new(&self.0)) };
         (Timeout { handle }, WheelRef(wheel_ref))
     }
 }

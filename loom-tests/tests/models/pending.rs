@@ -64,7 +64,7 @@ fn read_count(timer: &HashedWheelTimer) -> thread::JoinHandle<()> {
 fn count_includes_the_registration_of_what_has_expired() {
     let mutants = [
         mutant("RegistrationsReadFirst"),
-        no_release("engine/counters.rs set_alone"),
+        no_release("engine/counters.rs set_single_writer"),
         no_acquire("engine/counters.rs get"),
     ];
     explore(Some(3), mutants, || {

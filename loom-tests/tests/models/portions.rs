@@ -44,7 +44,7 @@ fn cancel_or_second_portion_wins() {
     });
 }
 
-/// A turn takes two messages in a model. So the last two timeouts are owed their tick when the
+/// A turn takes two messages in a model. So the last two timeouts are carried over to it when the
 /// first portion ends. The second portion sorts them with the one that the first has left, about
 /// which a message may come then.
 #[test]

@@ -105,13 +105,13 @@ fn reset_during_a_backlog_inserts_the_node_once() {
     explore(bound(4, Some(5)), [mutant("ResetTakenForNew")], || {
         let clock = ModelClock::default();
         let (timer, mut driver) = small_wheel().clock(clock.clone()).build_driven().unwrap();
-        // A turn takes two messages in a model. The third message is owed its tick.
+        // A turn takes two messages in a model. The third message is carried over to its tick.
         for _ in 0..2 {
             timer.new_timeout(|_| (), TICK).unwrap();
         }
         let outcome = Arc::new(Outcome::default());
-        let owed = timer.new_timeout_task(Task(Arc::clone(&outcome)), TICK * 2).unwrap();
-        let reset = thread::spawn(move || owed.reset(TICK));
+        let carried = timer.new_timeout_task(Task(Arc::clone(&outcome)), TICK * 2).unwrap();
+        let reset = thread::spawn(move || carried.reset(TICK));
         for ticks in [4, 0, 0, 4] {
             clock.0.fetch_add(ticks, AcqRel);
             driver.turn();

@@ -223,10 +223,10 @@ fn driver_drop_ends_a_shutdown() {
 }
 
 /// A `shutdown` has seen that the timer is not stopped, and waits for the lock, which a turn has. A
-/// `stop` cuts the turn short. The turn leaves the other nodes that are due (the owed ones) to
-/// `stop`. The `shutdown` takes the lock before `stop` does, and drains a message about one of
-/// these nodes. (The mutant passes with one preemption. With two, there are 170 591 executions: the
-/// model prints the number.)
+/// `stop` cuts the turn short. The turn leaves the other nodes that are due (those that are carried
+/// over) to `stop`. The `shutdown` takes the lock before `stop` does, and drains a message about
+/// one of these nodes. (The mutant passes with one preemption. With two, there are 170 591
+/// executions: the model prints the number.)
 #[test]
 fn shutdown_takes_messages_about_nodes_left_to_stop() {
     explore_in_deep(2, [mutant("KnownNodeStaysInWheel")], || {
@@ -254,7 +254,7 @@ fn shutdown_takes_messages_about_nodes_left_to_stop() {
             .unwrap();
         *victim.lock().unwrap() = Some(driven.schedule(1).0);
         driven.clock.advance(TICK);
-        // A turn takes two messages in a model. The other two timeouts are owed their tick.
+        // A turn takes two messages in a model. The other two timeouts are carried over to it.
         assert_eq!(driven.driver.turn(), 2);
         driven.driver.turn();
         let second = Poller::new();
