@@ -190,6 +190,7 @@ impl From<NewTimeoutError> for io::Error {
 /// # Examples
 ///
 /// See [`HashedWheelTimer::try_new_timeout_task`].
+#[derive(Clone, PartialEq, Eq)]
 pub struct TryNewTimeoutError<T> {
     /// The task. Its [`cancelled`](crate::TimerTask::cancelled) hook was not called.
     pub task: T,

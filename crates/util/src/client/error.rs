@@ -22,7 +22,7 @@ use hashed_wheel::{NewTimeoutError, TimeoutError};
 /// }
 /// assert_eq!(status::<std::io::Error>(&CallError::Deadline), 504);
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError<E> {
     /// The [deadline](super::Policy::deadline) of the call has passed.
@@ -37,21 +37,21 @@ pub enum CallError<E> {
 
 impl<E> fmt::Display for CallError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Deadline => "the deadline of the call has passed",
-            Self::AttemptTimeout => "the last attempt has timed out",
-            Self::Failed(_) => "the last attempt has failed",
-            Self::Timer(_) => "the deadline could not be watched",
-        })
+        match self {
+            Self::Deadline => f.write_str("the deadline of the call has passed"),
+            Self::AttemptTimeout => f.write_str("the last attempt has timed out"),
+            Self::Failed(_) => f.write_str("the last attempt has failed"),
+            Self::Timer(error) => write!(f, "the timer cannot watch the deadline: {error}"),
+        }
     }
 }
 
 impl<E: error::Error + 'static> error::Error for CallError<E> {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
-            Self::Deadline | Self::AttemptTimeout => None,
             Self::Failed(error) => Some(error),
-            Self::Timer(error) => Some(error),
+            // The text contains the timer's reason.
+            Self::Deadline | Self::AttemptTimeout | Self::Timer(_) => None,
         }
     }
 }

@@ -23,6 +23,7 @@ use hashed_wheel::NewTimeoutError;
 /// assert_eq!(rejected.value, "retry");
 /// assert!(matches!(rejected.error, NewTimeoutError::Stopped));
 /// ```
+#[derive(Clone, PartialEq, Eq)]
 pub struct InsertError<T> {
     /// The value.
     pub value: T,
@@ -48,8 +49,4 @@ impl<T> fmt::Display for InsertError<T> {
     }
 }
 
-impl<T> error::Error for InsertError<T> {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.error.source()
-    }
-}
+impl<T> error::Error for InsertError<T> {}

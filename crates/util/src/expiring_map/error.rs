@@ -23,6 +23,7 @@ use hashed_wheel::NewTimeoutError;
 /// assert_eq!((rejected.key, rejected.value), ("ada", "10.0.0.7"));
 /// assert!(matches!(rejected.error, NewTimeoutError::Stopped));
 /// ```
+#[derive(Clone, PartialEq, Eq)]
 pub struct InsertError<K, V> {
     /// The key.
     pub key: K,

@@ -399,8 +399,8 @@ fn error_says_why_and_has_its_source() {
         (CallError::Failed(std::io::Error::other("reset")), "the last attempt has failed", Some("reset")),
         (
             CallError::Timer(NewTimeoutError::Stopped),
-            "the deadline could not be watched",
-            Some("the timer is stopped"),
+            "the timer cannot watch the deadline: the timer is stopped",
+            None,
         ),
     ];
     for (error, text, source) in errors {
