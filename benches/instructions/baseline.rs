@@ -47,49 +47,35 @@ impl Counts {
 
     /// Prints the differences from the baseline and returns whether no path got worse.
     pub fn compare(&self, baseline: &Self) -> bool {
-        let (mut worse, mut better, mut new) = (Vec::new(), Vec::new(), Vec::new());
+        let mut remarks =
+            [("WORSE", Vec::new()), ("Better", Vec::new()), ("Not in the baseline", Vec::new())];
         println!("{:36}{:>12}{:>12}{:>12}", "instructions", "baseline", "now", "%");
         for (name, now) in &self.paths {
-            let Some((_, before)) = baseline.paths.iter().find(|(known, _)| known == name) else {
-                println!("{name:36}{:>12}{now:>12.1}", "");
-                new.push(&**name);
-                continue;
+            let before = baseline.paths.iter().find(|(known, _)| known == name).map(|(_, before)| *before);
+            let change = before.map(|before| (now / before - 1.0) * 100.0);
+            let cell = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.1}"));
+            println!("{name:36}{:>12}{now:>12.1}{:>12}", cell(before), cell(change));
+            let remark = match change {
+                Some(change) if change > TOLERANCE => 0,
+                Some(change) if change < -TOLERANCE => 1,
+                Some(_) => continue,
+                None => 2,
             };
-            let change = (now / before - 1.0) * 100.0;
-            let remark = if change > TOLERANCE {
-                worse.push(&**name);
-                "  worse"
-            } else if change < -TOLERANCE {
-                better.push(&**name);
-                "  better"
-            } else {
-                ""
-            };
-            println!("{name:36}{before:>12.1}{now:>12.1}{change:>+12.1}{remark}");
+            remarks[remark].1.push(&**name);
         }
-
-        let is_comparable = self.environment == baseline.environment;
-        if !is_comparable {
+        if self.environment != baseline.environment {
             let (theirs, ours) = (&baseline.environment, &self.environment);
             println!("\nNOT COMPARABLE. Baseline: {theirs}\n                This run: {ours}");
             println!(
-                "Write the baseline again from a commit that is known to be good, then compare: `{WRITE_COMMAND}`"
+                "Write it again from a commit that is known to be good, then compare: `{WRITE_COMMAND}`"
             );
             return false;
         }
-        let mut is_unchanged = true;
-        for (heading, names) in [("WORSE", &worse), ("Better", &better), ("Not in the baseline", &new)] {
-            if !names.is_empty() {
-                println!("\n{heading}: {}", names.join(", "));
-                is_unchanged = false;
-            }
+        for (heading, names) in remarks.iter().filter(|(_, names)| !names.is_empty()) {
+            println!("\n{heading}, by more than {TOLERANCE} %: {}", names.join(", "));
+            println!("If the change is intended, write the baseline again: `{WRITE_COMMAND}`");
         }
-        if !is_unchanged {
-            println!(
-                "\nThe tolerance is {TOLERANCE} %. If the change is intended, write the baseline again: `{WRITE_COMMAND}`"
-            );
-        }
-        worse.is_empty()
+        remarks[0].1.is_empty()
     }
 }
 
