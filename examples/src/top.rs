@@ -58,24 +58,6 @@ impl Top {
         }
     }
 
-    /// Like `watch`, for several processes with the same address. The first process that gets the
-    /// address shows its timer there. After it has ended, the next process that starts gets the
-    /// address.
-    pub fn watch_one_of_several(&self, name: &str, timer: &HashedWheelTimer) {
-        if self.show.get().is_none() {
-            let show = self.address.and_then(|address| Show::at(address).ok());
-            show.and_then(|show| self.show.set(show).ok());
-        }
-        if let Some(show) = self.show.get() {
-            show.watch(name, timer);
-        }
-    }
-
-    /// Returns the option as arguments for a child process.
-    pub fn option(&self) -> impl Iterator<Item = String> {
-        self.address.into_iter().flat_map(|address| ["--top".to_owned(), address.to_string()])
-    }
-
     /// Starts the thread before there is a timer. Programs that count their threads need that.
     pub fn start(&self) -> Option<&Show> {
         let address = self.address?;

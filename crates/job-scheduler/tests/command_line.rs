@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::testing::{RunResult, run_command, server_or_skip};
 use hashed_wheel_job_scheduler::{Context, Error, NewJob, RunError, Scheduler};
+use hashed_wheel_trial::testing::{RunResult, run_command, server_or_skip};
 use job_scheduler_trial::Database;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hashed_wheel::{Builder, ExpiredTask, HashedWheelTimer, Timeout, TimerTask, executor};
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::options::positive_duration;
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::options::positive_duration;
 use hashed_wheel_util::executor::TaskExecutorExt;
 
 const TICK: Duration = Duration::from_millis(5);

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::options::duration;
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::options::duration;
 use indicatif::HumanCount;
 
 /// What many pending timeouts on one timer cost

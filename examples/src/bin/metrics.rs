@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hashed_wheel::{HashedWheelTimer, NewTimeoutError, Stats, Timeout};
 use hashed_wheel_examples::top::Top;
-use hashed_wheel_examples::{Verdict, rounded};
+use hashed_wheel_trial::{Verdict, rounded};
 use hashed_wheel_util::metrics::publish;
 use indicatif::HumanCount;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};

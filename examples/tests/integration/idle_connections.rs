@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use hashed_wheel_examples::testing::{self, RunResult};
+use hashed_wheel_trial::testing::{self, RunResult};
 
 fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_idle_connections"), options)

@@ -8,11 +8,7 @@ mod http_server;
 mod idle_connections;
 mod many_pending;
 mod metrics;
-#[cfg(target_os = "linux")]
-mod process;
 mod proxy;
 mod request_cost;
-#[cfg(unix)]
-mod server;
 mod single_threaded;
 mod wheel_top;

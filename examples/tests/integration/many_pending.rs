@@ -1,6 +1,6 @@
 //! Runs the program as a user would, with few timeouts.
 
-use hashed_wheel_examples::testing::{self, RunResult};
+use hashed_wheel_trial::testing::{self, RunResult};
 
 fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_many_pending"), options)

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use hashed_wheel_examples::process::{Process, signal};
-use hashed_wheel_examples::testing::{self, RunResult};
+use hashed_wheel_trial::process::{Process, signal};
+use hashed_wheel_trial::testing::{self, RunResult};
 
 /// Long timeouts for a small test, because the machine may be busy.
 const TIMEOUTS: &str =

@@ -1,6 +1,6 @@
 //! Runs the program as a user would.
 
-use hashed_wheel_examples::testing::{self, RunResult};
+use hashed_wheel_trial::testing::{self, RunResult};
 
 fn run(options: &str) -> RunResult {
     testing::run(env!("CARGO_BIN_EXE_request_cost"), options)
@@ -36,7 +36,7 @@ fn killed_service_is_reported() {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use hashed_wheel_examples::process::{Process, signal};
+    use hashed_wheel_trial::process::{Process, signal};
 
     let mut command = Command::new(env!("CARGO_BIN_EXE_request_cost"));
     command

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Clock, HashedWheelTimer, Timeout};
-use hashed_wheel_examples::process::{self, Process};
-use hashed_wheel_examples::testing::{self, RunResult};
 use hashed_wheel_examples::top::{Frame, Show, merge};
+use hashed_wheel_trial::process::{self, Process};
+use hashed_wheel_trial::testing::{self, RunResult};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wheel-top");
 

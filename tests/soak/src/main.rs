@@ -46,6 +46,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use fastrand::Rng;
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::options::positive_duration;
 
 use crate::kinds::{Kind, Loads, Shared};
 use crate::phases::{Observer, Phase};
@@ -57,7 +59,7 @@ use crate::timers::{Ending, Executor, Plan, TurnedBy};
 #[command(name = "soak", after_help = "Exit status: 0 is PASS, 1 is FAIL, 2 is bad options.")]
 struct Options {
     /// The running time without the last pause
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = positive_duration)]
     duration: Duration,
 
     /// How many threads use the five permanent timers for the whole time
@@ -73,7 +75,7 @@ struct Options {
     burst_size: u32,
 
     /// The last pause, after which memory is measured
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     quiet: Duration,
 
     /// FAIL if after the last pause more MiB are in use than before the first burst
@@ -85,21 +87,12 @@ struct Options {
     max_growth: u64,
 
     /// FAIL if anything is later: the effect of stalls and of a busy machine
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     max_late: Duration,
 
     /// Do something wrong, to show that it is detected
     #[arg(long, hide = true)]
     sabotage: Option<Sabotage>,
-}
-
-/// Parses a duration with its unit, such as `500ms` or `1m 30s`.
-fn time(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("the duration has to be longer than zero".into()),
-        Ok(time) => Ok(time),
-        Err(error) => Err(format!("{error}; write it as 2s or 500ms")),
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -167,14 +160,10 @@ fn main() -> ExitCode {
     });
     let Options { duration, producers, bursts, burst_size, .. } = options;
     println!("{duration:?}, {producers} producers, {bursts} bursts of {burst_size} timeouts on two timers.");
-    let failures = run(&options);
-    println!("\n{}", if failures.is_empty() { "PASS" } else { "FAIL" });
-    failures.iter().for_each(|failure| println!("  {failure}"));
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    run(&options).print()
 }
 
-/// Returns what was wrong.
-fn run(options: &Options) -> Vec<String> {
+fn run(options: &Options) -> Verdict {
     let (sabotage, max_late) = (options.sabotage, options.max_late);
     let began = Instant::now();
     let threads = machine::threads();
@@ -255,7 +244,9 @@ fn run(options: &Options) -> Vec<String> {
     println!("memory: {memory}");
     println!("threads: {threads:?} before, {max_threads:?} at most, {:?} after", machine::threads());
 
-    let mut failures = lock(&total.errors).clone();
+    let mut verdict = Verdict::default();
+    let errors = lock(&total.errors);
+    errors.iter().for_each(|error| verdict.expect(false, error));
     let error_count = total.error_count.load(SeqCst);
     let accepted = registered - total.get(Kind::Plain, Count::Rejected);
     let share = total.get(Kind::Plain, Count::Cancelled) as f64 / accepted as f64;
@@ -264,7 +255,7 @@ fn run(options: &Options) -> Vec<String> {
         |kind: &Kind| [Count::Expired, Count::Cancelled].iter().any(|end| total.get(*kind, *end) == 0);
     let unused: Vec<_> = Kind::ALL.into_iter().filter(is_unused).collect();
     for (holds, failure) in [
-        (error_count <= failures.len() as u64, format!("{error_count} errors in total")),
+        (error_count <= errors.len() as u64, format!("{error_count} errors in total")),
         ((0.3..0.95).contains(&share), format!("a share of {share:.2} of the timeouts was cancelled")),
         (resets > 0 && panics > 0, format!("{resets} resets, {panics} panics")),
         (unused.is_empty(), format!("nothing expired or was cancelled of {unused:?}")),
@@ -290,9 +281,9 @@ fn run(options: &Options) -> Vec<String> {
             format!("{:?} threads are left, {threads:?} at the start", machine::threads()),
         ),
     ] {
-        failures.extend(Some(failure).filter(|_| !holds));
+        verdict.expect(holds, failure);
     }
-    failures
+    verdict
 }
 
 /// Starts a thread that uses all timers for the whole time, and returns its loads.

@@ -1,13 +1,9 @@
 //! Runs the program as a user would, also with intentional errors.
 
-use std::process::Command;
+use hashed_wheel_trial::testing::{self, RunResult};
 
-/// Returns the exit status, and the output with the errors.
-fn run(options: &str) -> (Option<i32>, String) {
-    let mut soak = Command::new(env!("CARGO_BIN_EXE_soak"));
-    let output = soak.args(options.split_whitespace()).output().expect("the program starts");
-    let [text, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    (output.status.code(), format!("{text}{errors}"))
+fn run(options: &str) -> RunResult {
+    testing::run(env!("CARGO_BIN_EXE_soak"), options)
 }
 
 /// Two bursts: one is cancelled, one fires. Large limits, because memory use does not reach its
@@ -15,12 +11,11 @@ fn run(options: &str) -> (Option<i32>, String) {
 /// bursts are larger in `.ci/deep`.
 #[test]
 fn each_timeout_is_accounted_for_and_memory_returns() {
-    let is_deep = std::env::var_os("HASHED_WHEEL_DEEP").is_some();
-    let burst_size = if is_deep { 1_000_000 } else { 250_000 };
+    let burst_size = if testing::is_deep() { 1_000_000 } else { 250_000 };
     let bursts = format!("--bursts 2 --burst-size {burst_size}");
     let limits = "--max-growth 400 --reserve 200 --max-late 60s";
     let options = format!("--duration 5s --producers 3 {bursts} --quiet 6s {limits}");
-    let (status, text) = run(&options);
+    let RunResult { status, text } = run(&options);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("PASS"), "{text}");
 }
@@ -33,10 +28,10 @@ fn fails(sabotage: &str, options: &str, why: &str) {
 #[track_caller]
 fn fails_for_all(sabotage: &str, options: &str, reasons: &[&str]) {
     let options = format!("--producers 2 --sabotage {sabotage} --bursts 0 --quiet 1s {options}");
-    let (mut status, mut text) = run(&options);
+    let RunResult { mut status, mut text } = run(&options);
     // On a busy machine, a second may be too short for what is wrong to happen.
     if !reasons.iter().all(|why| text.contains(why)) {
-        (status, text) = run(&options.replace("--duration 1s", "--duration 10s"));
+        RunResult { status, text } = run(&options.replace("--duration 1s", "--duration 10s"));
     }
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("FAIL"), "{text}");
@@ -74,7 +69,7 @@ fn leak_is_detected() {
 #[cfg(target_os = "linux")]
 fn memory_that_does_not_return_is_detected() {
     let options = "--producers 2 --sabotage hoard --duration 2s --bursts 1 --burst-size 500000 --quiet 5s --max-growth 400";
-    let (status, text) = run(options);
+    let RunResult { status, text } = run(options);
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("more than 32 MiB were not returned after the last pause"), "{text}");
 }
@@ -142,7 +137,7 @@ fn bad_options_are_rejected_with_status_2() {
         ("--quiet -1", "'-1'"),
         ("--bursts 2000", "'--bursts <N>': 2000 is not in 0..=1000"),
     ] {
-        let (status, text) = run(options);
+        let RunResult { status, text } = run(options);
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(reason), "{options}: {text}");
     }

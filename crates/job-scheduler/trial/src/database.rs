@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::server::{self, Missing, Scratch, Server};
+use hashed_wheel_trial::server::{self, Missing, Scratch, Server};
 use postgres::{Config, NoTls};
 
 use crate::disk::Disk;

@@ -44,10 +44,9 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use hashed_wheel_examples::options::positive_duration;
-use hashed_wheel_examples::server::{Missing, NO_SERVER};
-use hashed_wheel_examples::top::Top;
 use hashed_wheel_job_scheduler::{Scheduler, SchedulerBuilder};
+use hashed_wheel_trial::exit_code;
+use hashed_wheel_trial::options::positive_duration;
 use job_scheduler_trial::{Database, Faults, WallClock, disk};
 use tokio_postgres::Config;
 
@@ -117,9 +116,6 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    #[command(flatten)]
-    top: Top,
-
     /// Omit something, to show that it is detected
     #[arg(long, hide = true)]
     sabotage: Option<Sabotage>,
@@ -148,25 +144,11 @@ fn main() -> ExitCode {
     let result = match (&options.node_in, &options.url) {
         (Some(schema), Some(url)) => {
             let config = with_effects(url, schema);
-            process::main(&config, options.builder(schema), &options.top, GRACE)
+            process::main(&config, options.builder(schema), GRACE)
         }
         _ => serve(&options),
     };
-    result.unwrap_or_else(|error| match error.downcast::<Missing>() {
-        Ok(missing) => {
-            eprintln!("{missing}");
-            ExitCode::from(NO_SERVER)
-        }
-        Err(error) => {
-            println!("\nFAIL\n  {}", chain(&*error));
-            ExitCode::FAILURE
-        }
-    })
-}
-
-/// Formats an error and its sources: the error of a database call contains only its kind.
-fn chain(error: &dyn Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
+    exit_code(result)
 }
 
 fn serve(options: &Options) -> Result<ExitCode, Box<dyn Error>> {

@@ -1,17 +1,17 @@
 //! The process of a node: its main function, and its start by the trial.
 
-use std::io::{self, Read};
+use std::env;
+use std::io;
 use std::panic;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{env, thread};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::process::Process;
-use hashed_wheel_examples::top::Top;
 use hashed_wheel_job_scheduler::{Context, Error, RunError, SchedulerBuilder};
+use hashed_wheel_trial::process::Process;
+use hashed_wheel_trial::when_parent_ends;
 use jiff::Timestamp;
 use job_scheduler_trial::WallClock;
 use serde_json::Value;
@@ -38,16 +38,11 @@ const INSERT: &str = "
 pub(crate) fn main(
     config: &Config,
     builder: SchedulerBuilder,
-    top: &Top,
     grace: Duration,
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let (ended, stop) = oneshot::channel();
-    thread::spawn(move || {
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        let _ = ended.send(());
-    });
+    when_parent_ends(|| _ = ended.send(()));
     let timer = HashedWheelTimer::new(Duration::from_millis(1), 8_192);
-    top.watch_one_of_several("runs", &timer);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
         let effects = Arc::new(Effects { config: config.clone(), client: Mutex::default() });

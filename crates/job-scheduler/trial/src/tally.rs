@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use hashed_wheel_examples::{Lateness, Verdict};
+use hashed_wheel_trial::{Lateness, Verdict};
 use indicatif::HumanCount;
 use jiff::Timestamp;
 use postgres::{Client, Error};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use fastrand::Rng;
-use hashed_wheel_examples::process::Process;
 use hashed_wheel_job_scheduler::Jobs;
+use hashed_wheel_trial::process::Process;
 use jiff::Timestamp;
 use job_scheduler_trial::Database;
 use postgres::{Client, NoTls};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use hashed_wheel_examples::testing::{self, RunResult};
+use hashed_wheel_trial::testing::{self, RunResult};
 use job_scheduler_trial::Database;
 
 /// Settings for a short run with a large misfire limit, because the machine may be busy.

@@ -199,7 +199,7 @@ fn a_release_is_repeated_after_the_client_was_dropped() {
     assert!(matches!(guard.unlock(), Err(LockError::Redis(_))));
     drop((lock, locks));
     test.setup.server.restart().unwrap();
-    test.setup.redis = hashed_wheel_examples::redis_server::connect(&test.setup.server.url()).unwrap();
+    test.setup.redis = hashed_wheel_trial::redis_server::connect(&test.setup.server.url()).unwrap();
     assert!(test.setup.holder("a").is_some());
     test.until("it is free", |setup| setup.holder("a").is_none());
 }

@@ -4,8 +4,8 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::{RedisCluster, connect, until};
-use hashed_wheel_examples::testing;
+use hashed_wheel_trial::redis_server::{RedisCluster, connect, until};
+use hashed_wheel_trial::testing;
 use redis::{FromRedisValue, RedisResult};
 use redis_lock::{Guard, LockClient, LockError, LockOptions, Loss};
 

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::{RedisServer, connect};
-use hashed_wheel_examples::testing;
+use hashed_wheel_trial::redis_server::{RedisServer, connect};
+use hashed_wheel_trial::testing;
 use redis::{Client, Commands, Connection};
 use redis_lock::{Guard, Lock, LockClient, LockError, LockOptions};
 

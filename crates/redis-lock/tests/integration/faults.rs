@@ -112,7 +112,7 @@ async fn a_release_is_repeated_after_an_outage() {
     let unlocked = within(guard.unlock()).await;
     assert!(matches!(unlocked, Err(LockError::Redis(_))), "{unlocked:?}");
     setup.server.restart().unwrap();
-    setup.redis = hashed_wheel_examples::redis_server::connect(&setup.server.url()).unwrap();
+    setup.redis = hashed_wheel_trial::redis_server::connect(&setup.server.url()).unwrap();
     setup.until("it is free", |setup| setup.holder("a").is_none()).await;
 }
 
@@ -143,7 +143,7 @@ async fn a_failed_re_entry_does_not_count() {
         assert!(matches!(again, Err(LockError::Redis(_))), "{again:?}");
     }
     setup.server.restart().unwrap();
-    setup.redis = hashed_wheel_examples::redis_server::connect(&setup.server.url()).unwrap();
+    setup.redis = hashed_wheel_trial::redis_server::connect(&setup.server.url()).unwrap();
     guard.unlock().await.unwrap();
     assert_eq!(setup.holder("a"), None);
 }
@@ -546,7 +546,7 @@ async fn a_callback_may_use_and_drop_its_guard() {
 #[tokio::test]
 async fn locks_with_different_leases_do_not_share_calls() {
     let Some(mut setup) = Setup::new("lock-leases") else { return };
-    let mut redis = hashed_wheel_examples::redis_server::connect(&setup.server.url()).unwrap();
+    let mut redis = hashed_wheel_trial::redis_server::connect(&setup.server.url()).unwrap();
     let mut count = |command: &str| {
         let info: redis::InfoDict = redis::cmd("INFO").arg("commandstats").query(&mut redis).unwrap();
         let line: String = info.get(command).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::redis_server::{connect, until};
+use hashed_wheel_trial::redis_server::{connect, until};
 use redis::{Client, Commands, Connection, RedisError, RedisResult};
 use redis_lock::{LockClient, LockError, Loss};
 

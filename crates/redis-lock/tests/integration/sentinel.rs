@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::{SentinelSetup, until};
-use hashed_wheel_examples::testing;
+use hashed_wheel_trial::redis_server::{SentinelSetup, until};
+use hashed_wheel_trial::testing;
 use redis::IntoConnectionInfo;
 use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
 use redis_lock::{Lock, LockClient, LockError, LockOptions};

@@ -4,9 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::RedisServer;
-use hashed_wheel_examples::server::free_port;
-use hashed_wheel_examples::testing;
+use hashed_wheel_trial::redis_server::RedisServer;
+use hashed_wheel_trial::server::free_port;
+use hashed_wheel_trial::testing;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use redis::{Client, TlsCertificates};
 use redis_lock::{LockClient, LockError, LockOptions};

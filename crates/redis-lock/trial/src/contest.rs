@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use fastrand::Rng;
-use hashed_wheel_examples::process::Process;
-use hashed_wheel_examples::redis_server::{RedisServer, connect};
+use hashed_wheel_trial::process::Process;
+use hashed_wheel_trial::redis_server::{RedisServer, connect};
 use indicatif::HumanCount;
 use redis::{Commands, RedisResult};
 
@@ -387,7 +387,6 @@ impl Worker {
         if let Some(sabotage) = trial.options.sabotage.and_then(|sabotage| sabotage.to_possible_value()) {
             command.args(["--sabotage", sabotage.get_name()]);
         }
-        command.args(trial.options.top.option());
         let mut worker = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let (process, output, sender) = (worker.id(), worker.stdout.take(), sender.clone());
         thread::spawn(move || {

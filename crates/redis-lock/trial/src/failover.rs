@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::{RedisCluster, connect};
+use hashed_wheel_trial::redis_server::{RedisCluster, connect};
 use redis_lock::blocking::{Guard, LockClient};
 
 use crate::contest::Contest;

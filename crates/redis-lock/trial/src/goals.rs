@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::redis_server::{RedisCluster, RedisServer, connect};
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::redis_server::{RedisCluster, RedisServer, connect};
 use indicatif::HumanCount;
 use redis::{Client, Commands, Connection, InfoDict};
 use redis_lock::{Guard, LockClient, LockError, LockOptions};

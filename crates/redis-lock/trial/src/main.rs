@@ -44,9 +44,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use hashed_wheel_examples::options::positive_duration;
-use hashed_wheel_examples::server::{Missing, NO_SERVER};
-use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::options::positive_duration;
+use hashed_wheel_trial::{Verdict, exit_code};
 
 use crate::trial::Servers;
 
@@ -74,9 +73,6 @@ struct Options {
     /// Without the part on a cluster, which takes most of the time
     #[arg(long)]
     no_cluster: bool,
-
-    #[command(flatten)]
-    top: Top,
 
     /// Measure the costs and times of the lock instead, on a machine that does nothing else
     #[arg(long)]
@@ -126,15 +122,5 @@ fn main() -> ExitCode {
         return worker::run(&servers, name, &options);
     }
     let ran = if options.goals { goals::run(options.url.as_deref()) } else { trial::run(&options) };
-    match ran {
-        Ok(verdict) => verdict.print(),
-        Err(error) if error.is::<Missing>() => {
-            eprintln!("{error}");
-            ExitCode::from(NO_SERVER)
-        }
-        Err(error) => {
-            println!("\nFAIL\n  {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(ran.map(Verdict::print))
 }

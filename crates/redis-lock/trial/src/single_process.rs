@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::redis_server::{RedisServer, connect};
+use hashed_wheel_trial::redis_server::{RedisServer, connect};
 use indicatif::HumanCount;
 use redis::Commands;
 use redis_lock::blocking::{Guard, Lock, LockClient};

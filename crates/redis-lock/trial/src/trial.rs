@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::redis_server::{RedisServer, connect};
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::redis_server::{RedisServer, connect};
 use redis::{Client, Commands, Connection, InfoDict, RedisResult};
 use redis_lock::blocking::{Lock, LockClient};
 use redis_lock::{LockError, LockOptions};

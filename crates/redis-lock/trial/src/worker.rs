@@ -1,12 +1,13 @@
 //! One of the three processes: takes the lock repeatedly and increments the counter.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::{self, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
+use hashed_wheel_trial::when_parent_ends;
 use redis::{Client, Commands};
 use redis_lock::blocking::Guard;
 use redis_lock::{LockError, Loss};
@@ -57,10 +58,7 @@ impl Event {
 
 /// Runs until its standard input is closed. That happens when the parent process ends.
 pub(crate) fn run(servers: &Servers, name: &str, options: &Options) -> ExitCode {
-    thread::spawn(|| {
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        process::exit(0);
-    });
+    when_parent_ends(|| process::exit(0));
     match work(servers, name, options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -72,7 +70,6 @@ pub(crate) fn run(servers: &Servers, name: &str, options: &Options) -> ExitCode 
 
 fn work(servers: &Servers, name: &str, options: &Options) -> Result<(), LockError> {
     let timer = HashedWheelTimer::new(Duration::from_millis(10), 512);
-    options.top.watch_one_of_several("leases", &timer);
     let locks = servers.locks(&timer)?;
     let mut lock = locks.lock_with(name, trial::options(options.lease));
     let mut counter = Counter::new(&servers.resource, name, options.lease / 3)?;

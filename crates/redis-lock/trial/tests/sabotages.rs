@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::testing;
+use hashed_wheel_trial::testing;
 use redis_lock::sabotages::{ROWS, Row, VARIABLE};
 
 #[path = "../../tests/integration/blocking.rs"]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use hashed_wheel_examples::testing::{self, RunResult};
+use hashed_wheel_trial::testing::{self, RunResult};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_redis-lock-trial");
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use hashed_wheel_examples::process::{self, Process};
+use hashed_wheel_trial::process::{self, Process};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::process::{self, Process};
-use hashed_wheel_examples::server::{self, Missing, NO_SERVER, Scratch, Server};
-use hashed_wheel_examples::testing::{self, RunResult};
+use hashed_wheel_trial::process::{self, Process};
+use hashed_wheel_trial::server::{self, Missing, NO_SERVER, Scratch, Server};
+use hashed_wheel_trial::testing::{self, RunResult};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -25,8 +25,9 @@ fn programs_are_found_in_the_path_and_in_extra_folders() {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     assert_eq!(server::find("Cargo.toml", [here.clone()]), None, "it is not executable");
     assert_eq!(server::find("src", [here]), None, "a folder is not a program");
-    let examples = PathBuf::from(env!("CARGO_BIN_EXE_metrics"));
-    assert_eq!(server::find("metrics", examples.parent().map(Into::into)), Some(examples));
+    let this = env::current_exe().unwrap();
+    let name = this.file_name().unwrap().to_str().unwrap();
+    assert_eq!(server::find(name, this.parent().map(Into::into)), Some(this.clone()));
 }
 
 #[test]

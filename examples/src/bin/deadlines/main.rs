@@ -30,9 +30,9 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
-use hashed_wheel_examples::{Verdict, rounded};
+use hashed_wheel_trial::options::{duration, positive_duration};
+use hashed_wheel_trial::{Verdict, rounded};
 use indicatif::HumanCount;
 
 use crate::trial::{CALLS_PER_RETRY, Limits, Load, Outcome, RESERVE};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hashed_wheel::{HashedWheelTimer, Stats};
-use hashed_wheel_examples::Lateness;
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::Lateness;
 use hashed_wheel_util::client::{Budget, CallError, Client, Policy, Reason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

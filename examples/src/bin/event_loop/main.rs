@@ -22,8 +22,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use hashed_wheel_examples::options::duration;
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::options::duration;
 
 /// How long to wait for an expected event.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{Driver, HashedWheelTimer, Timeout};
-use hashed_wheel_examples::Lateness;
+use hashed_wheel_trial::Lateness;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 

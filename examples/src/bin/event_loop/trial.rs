@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::{HashedWheelTimer, Timeout};
-use hashed_wheel_examples::{Lateness, Verdict};
+use hashed_wheel_trial::{Lateness, Verdict};
 
 use crate::server::{Counts, IDLE, Server};
 use crate::watch::Watch;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::Lateness;
+use hashed_wheel_trial::Lateness;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -141,7 +141,7 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
-    use hashed_wheel_examples::options::A_DAY;
+    use hashed_wheel_trial::options::A_DAY;
 
     use super::*;
 

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use fastrand::Rng;
 use hashed_wheel::HashedWheelTimer;
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::options::{duration, positive_duration};
 use indicatif::HumanCount;
 use tokio::net::TcpListener;
 

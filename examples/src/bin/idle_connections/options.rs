@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use hashed_wheel::{BuildError, HashedWheelTimer};
-use hashed_wheel_examples::options::{duration, positive_duration};
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::options::{duration, positive_duration};
 use indicatif::HumanCount;
 
 use crate::worker;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 use std::{env, io, thread};
 
-use hashed_wheel_examples::process::Process;
+use hashed_wheel_trial::process::Process;
 
 /// The process. It is killed when this value is dropped.
 pub(crate) struct Clients {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use hashed_wheel_examples::rounded;
+use hashed_wheel_trial::rounded;
 use hdrhistogram::Histogram;
 use indicatif::HumanCount;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use hashed_wheel_examples::server::{self, Missing};
+use hashed_wheel_trial::server::{self, Missing};
 use tokio::process::Command;
 
 /// A script that makes wrk print its results in a machine-readable form.

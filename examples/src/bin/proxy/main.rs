@@ -43,10 +43,10 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use hashed_wheel::{Builder, HashedWheelTimer};
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::options::{A_DAY, duration, positive_duration};
-use hashed_wheel_examples::server::NO_SERVER;
 use hashed_wheel_examples::top::Top;
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::options::{A_DAY, duration, positive_duration};
+use hashed_wheel_trial::server::NO_SERVER;
 use indicatif::HumanCount;
 
 use crate::proxy::Limits;

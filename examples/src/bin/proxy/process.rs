@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use hashed_wheel::{BuildError, HashedWheelTimer, Stats};
 use hashed_wheel_examples::On;
-use hashed_wheel_examples::process::cpu_time;
+use hashed_wheel_trial::process::cpu_time;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::runtime::{self, Runtime};

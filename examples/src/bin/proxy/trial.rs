@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::{Lateness, On, Verdict};
+use hashed_wheel_examples::On;
+use hashed_wheel_trial::{Lateness, Verdict};
 use indicatif::HumanCount;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;

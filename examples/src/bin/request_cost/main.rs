@@ -39,8 +39,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::options::positive_duration;
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::options::positive_duration;
 use indicatif::HumanCount;
 
 use crate::load::Load;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use hashed_wheel::{HashedWheelTimer, Stats};
 use hashed_wheel_examples::On;
-use hashed_wheel_examples::process::{self, cpu_time};
+use hashed_wheel_trial::process::{self, cpu_time};
 use hashed_wheel_util::HyperTimer;
 use hyper_util::rt::TokioTimer;
 use tokio::net::TcpSocket;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use hashed_wheel_examples::Verdict;
+use hashed_wheel_trial::Verdict;
 
 use crate::process::Used;
 use crate::{EXPECTED, TOLERANCE};

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use hashed_wheel::wheel::Key;
-use hashed_wheel_examples::Lateness;
+use hashed_wheel_trial::Lateness;
 use mio::net::UdpSocket;
 
 use crate::server::if_ready;

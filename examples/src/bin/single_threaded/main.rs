@@ -24,8 +24,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use hashed_wheel_examples::Verdict;
-use hashed_wheel_examples::options::duration;
+use hashed_wheel_trial::Verdict;
+use hashed_wheel_trial::options::duration;
 use indicatif::HumanCount;
 use mio::{Events, Interest, Poll, Token};
 

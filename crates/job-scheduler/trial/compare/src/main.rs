@@ -31,8 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use hashed_wheel_examples::Lateness;
-use hashed_wheel_examples::server::{Missing, NO_SERVER};
+use hashed_wheel_trial::{Lateness, exit_code};
 use job_scheduler_trial::Database;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -112,29 +111,18 @@ struct Row {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let result = runtime.map_err(Into::into).and_then(|runtime| match (options.node, options.url.clone()) {
-        (Some(peer), Some(url)) => runtime.block_on(peer.run(url)),
-        _ => {
-            let database = Database::start_durable().map_err(|error| match error.downcast::<Missing>() {
-                Ok(missing) => missing as Box<dyn Error + Send + Sync>,
-                Err(error) => error.to_string().into(),
-            })?;
-            runtime.block_on(compare(&database.url, options.scale()))
-        }
-    });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{}", chain(&*error));
-            if error.is::<Missing>() { ExitCode::from(NO_SERVER) } else { ExitCode::FAILURE }
-        }
-    }
-}
-
-/// Formats an error and its sources.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let done = match (options.node, options.url.clone()) {
+            (Some(peer), Some(url)) => runtime.block_on(peer.run(url)),
+            _ => {
+                let database = Database::start_durable()?;
+                runtime.block_on(compare(&database.url, options.scale()))
+            }
+        };
+        done.map(|()| ExitCode::SUCCESS).map_err(|error| -> Box<dyn Error> { error })
+    };
+    exit_code(run())
 }
 
 async fn compare(url: &str, scale: Scale) -> Fallible<()> {

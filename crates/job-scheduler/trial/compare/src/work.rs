@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hashed_wheel_examples::Lateness;
 use hashed_wheel_job_scheduler::Payload;
+use hashed_wheel_trial::Lateness;
 use serde::{Deserialize, Serialize};
 
 /// The payload of the job.

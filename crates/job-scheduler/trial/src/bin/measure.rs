@@ -12,9 +12,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::Lateness;
-use hashed_wheel_examples::server::{Missing, NO_SERVER};
 use hashed_wheel_job_scheduler::{Context, Jobs, NewJob, RunError, Scheduler};
+use hashed_wheel_trial::{Lateness, exit_code};
 use jiff::Timestamp;
 use job_scheduler_trial::Database;
 use serde_json::Value;
@@ -37,21 +36,12 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 type Measured = Result<(), Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let database = match Database::start_durable() {
-        Ok(database) => database,
-        Err(error) => {
-            eprintln!("{error}");
-            return if error.is::<Missing>() { ExitCode::from(NO_SERVER) } else { ExitCode::FAILURE };
-        }
+    let measured = || {
+        let database = Database::start_durable()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(measure(&database.url))
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(measure(&database.url))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(measured().map(|()| ExitCode::SUCCESS))
 }
 
 async fn measure(url: &str) -> Measured {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hashed_wheel_examples::testing::server_or_skip;
 use hashed_wheel_job_scheduler::{
     Context, Job, Jobs, NewJob, Payload, RunError, RunInfo, RunState, Scheduler, SchedulerBuilder,
 };
+use hashed_wheel_trial::testing::server_or_skip;
 use job_scheduler_trial::Database;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hashed_wheel_examples::server::{self, Missing, Scratch, Server};
-use hashed_wheel_examples::testing::server_or_skip;
 use hashed_wheel_job_scheduler::{Error, NewJob, RunState};
+use hashed_wheel_trial::server::{self, Missing, Scratch, Server};
+use hashed_wheel_trial::testing::server_or_skip;
 use tokio_postgres::{Config, NoTls};
 
 use crate::fixture::{Fixture, LATER, MS, Task, connect, shut_down};

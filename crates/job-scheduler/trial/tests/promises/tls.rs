@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::{future::Future, process};
 
-use hashed_wheel_examples::server;
-use hashed_wheel_examples::testing::server_or_skip;
 use hashed_wheel_job_scheduler::{NewJob, Scheduler};
+use hashed_wheel_trial::server;
+use hashed_wheel_trial::testing::server_or_skip;
 use job_scheduler_trial::Database;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::config::SslMode;
