@@ -9,12 +9,12 @@ use hashed_wheel::{Driver, HashedWheelTimer, ManualClock, Timeout};
 const BURST: usize = 1_000_000;
 
 /// The most that may be left of the growth, without what the allocator keeps: the nodes in reserve.
-/// glibc can be asked to keep nothing. Elsewhere the allocator's share of the messages, of the wheel
-/// and of the test's own handles is in the result.
+/// glibc can be asked to keep nothing. Elsewhere the allocator's share of the messages, of the
+/// wheel and of the test's own handles is in the result.
 const LEFT: f64 = if cfg!(target_env = "gnu") { 0.1 } else { 0.5 };
 
-/// Lets `free` return the end of an arena, which `trim_allocator` leaves to it, if the allocator has
-/// arenas. Otherwise glibc keeps twice as much there as the largest array that was freed: the
+/// Lets `free` return the end of an arena, which `trim_allocator` leaves to it, if the allocator
+/// has arenas. Otherwise glibc keeps twice as much there as the largest array that was freed: the
 /// handles, so 32 MB of the messages and of the wheel. It depends on the threads' order whether it
 /// has so much.
 #[allow(unsafe_code, reason = "a call of libc")]

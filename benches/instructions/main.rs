@@ -8,9 +8,9 @@
 //! The counts are identical in every run, even on a busy machine. They depend on the code, the
 //! compiler and the C library, which contains `malloc`. The baseline records the latter two.
 //!
-//! Not on gungraun (once iai-callgrind), though that excludes the setup and can fail at 1 %: it needs
-//! Rust 1.88, each machine has to install its runner in the same version, and it compares with an
-//! earlier run in `target/`, not with numbers in the repository.
+//! Not on gungraun (once iai-callgrind), though that excludes the setup and can fail at 1 %: it
+//! needs Rust 1.88, each machine has to install its runner in the same version, and it compares
+//! with an earlier run in `target/`, not with numbers in the repository.
 
 mod baseline;
 mod paths;

@@ -3,6 +3,9 @@
 #![cfg(not(miri))]
 
 mod design_doc;
+mod files;
+mod imports;
+mod limits;
 mod links;
 mod public_api;
 mod readme;

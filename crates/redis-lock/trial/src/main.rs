@@ -36,6 +36,7 @@ mod contest;
 mod counter;
 mod failover;
 mod goals;
+mod parts;
 mod single_process;
 mod trial;
 mod worker;
@@ -121,6 +122,6 @@ fn main() -> ExitCode {
         };
         return worker::run(&servers, name, &options);
     }
-    let ran = if options.goals { goals::run(options.url.as_deref()) } else { trial::run(&options) };
+    let ran = if options.goals { goals::run(options.url.as_deref()) } else { parts::run(&options) };
     exit_code(ran.map(Verdict::print))
 }

@@ -1,64 +1,22 @@
-//! The trial, and the queries to Redis about it.
+//! What all parts of the trial use: the servers, the locks, and queries to Redis.
 
 use std::error::Error;
-use std::process;
 use std::thread;
 use std::time::Duration;
 
 use hashed_wheel::HashedWheelTimer;
 use hashed_wheel_trial::Verdict;
-use hashed_wheel_trial::redis_server::{RedisServer, connect};
 use redis::{Client, Commands, Connection, InfoDict, RedisResult};
 use redis_lock::blocking::{Lock, LockClient};
 use redis_lock::{LockError, LockOptions};
 
-use crate::{Options, contest, failover, single_process};
+use crate::Options;
 
 /// The additional time that a busy machine gets for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An error means that the trial could not be completed.
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
-
-pub(crate) fn run(options: &Options) -> Result<Verdict, Box<dyn Error>> {
-    // One for the locks, and one for the counter, which must not lose data.
-    let (mut server, mut counter) = (None, None);
-    let [url, resource] = match &options.url {
-        Some(url) => [url.clone(), url.clone()],
-        None => [
-            server.insert(RedisServer::start("redis-lock-trial")?).url(),
-            counter.insert(RedisServer::start("redis-lock-counter")?).url(),
-        ],
-    };
-    let mut trial = Trial {
-        options,
-        name: format!("trial-{}", process::id()),
-        redis: connect(&url)?,
-        servers: Servers { url, nodes: Vec::new(), resource },
-        verdict: Verdict::default(),
-    };
-    println!(
-        "Redis on {}; a lease is {:?}, and is renewed every {:?}.\n",
-        trial.servers.url,
-        options.lease,
-        trial.third()
-    );
-    single_process::run(&mut trial)?;
-    contest::run(&mut trial, server.as_mut())?;
-    match &mut server {
-        Some(server) => {
-            single_process::lost_data(&mut trial, server)?;
-            if !options.no_cluster {
-                failover::run(&mut trial)?;
-            }
-        }
-        None => {
-            println!("skipped      tests that stop or kill Redis, because this program has not started it");
-            trial.clean_up()?;
-        }
-    }
-    Ok(trial.verdict)
-}
 
 /// Returns the options of the trial's locks. The poll is longer than the patience, so that a
 /// missing message is noticed.
@@ -130,7 +88,7 @@ impl Trial<'_> {
     }
 
     /// Deletes the tokens, which would otherwise expire after a day.
-    fn clean_up(&mut self) -> RedisResult<()> {
+    pub(crate) fn clean_up(&mut self) -> RedisResult<()> {
         let keys: RedisResult<Vec<String>> =
             self.redis.scan_match(format!("{{lock:{}*", self.name))?.collect();
         self.redis.del(keys?)
