@@ -68,7 +68,7 @@ pub const ROWS: &[Row] = &[
         "cache.look_after_push(); true",
     ),
     // `cancel` leaves it to the worker to free the place under the limit, as in Netty.
-    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.free_place();» if wakes", ""),
+    mutant("CancelKeepsPlace", "engine/caller.rs", "«self.release_place();» if wakes", ""),
     // `cancel` does not list the lane.
     mutant(
         "CancelWithoutListing",
@@ -99,7 +99,7 @@ pub const ROWS: &[Row] = &[
         "ReplaceFreesPlace",
         "engine/caller.rs",
         "«»let handle = cache.nodes.schedule_replacement(task, handle.deadline());",
-        "self.free_place(); self.limit.as_ref().map(|limit| limit.take());",
+        "self.release_place(); self.limit.as_ref().map(|limit| limit.take());",
     ),
     // A caller that makes a deadline in a lane earlier does not look whether the worker sleeps.
     mutant(
@@ -127,9 +127,9 @@ pub const ROWS: &[Row] = &[
         "LastRunCountedFirst",
         "engine/dispatch.rs",
         "«»match claimed.finish_run(next",
-        "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_elsewhere.add_one());",
+        "_ = next.is_none().then(|| claimed.timeout().handle.timer().counters.ended_on_executor.add_one());",
     ),
-    mutant("LastRunCountedFirst", "engine/dispatch.rs", "timer.counters.ended_elsewhere.add_one();", ""),
+    mutant("LastRunCountedFirst", "engine/dispatch.rs", "timer.counters.ended_on_executor.add_one();", ""),
     // --- engine/sleep.rs -------------------------------------------------------------------------
     // A caller that has pushed a new timeout does not look whether the worker sleeps.
     mutant("PushWithoutLook", "engine/sleep.rs", "self.wake_if_needed(self.state.snapshot(), deadline);", ""),
@@ -302,12 +302,7 @@ pub const ROWS: &[Row] = &[
     // A `stop` that is not the first one drains the timer too.
     mutant("SecondStopDrains", "engine/end.rs", "if «!is_first» {", "false"),
     // A `stop` that is not the first one does not wait for the first.
-    mutant(
-        "SecondStopWithoutWaiting",
-        "engine/end.rs",
-        "while «!self.worker.lock().has_ended_all» {",
-        "false",
-    ),
+    mutant("SecondStopWithoutWaiting", "engine/end.rs", "while «!self.worker.lock().has_ended» {", "false"),
     // `stop` does not wake the worker.
     mutant("StopWithoutNotify", "engine/end.rs", "self.notify_worker();", ""),
     // --- engine/thread.rs, engine/timeouts.rs ----------------------------------------------------
@@ -914,7 +909,7 @@ pub const ROWS: &[Row] = &[
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).run)(", "self.observed.take();"),
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).repeat?)(", "self.observed.use_task();"),
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).cancelled)(", "self.observed.take();"),
-    always("node/task.rs", "«»unsafe { ((*self.operations.get()).discard)(", "self.observed.take();"),
+    always("node/task.rs", "«»unsafe { ((*self.operations.get()).drop_task)(", "self.observed.take();"),
     always("node/task.rs", "«»unsafe { Typed::<S, T>::move_out(self.space", "self.observed.take();"),
     always("node/task.rs", "«»unsafe { ((*self.operations.get()).name)() }", "self.observed.look();"),
     // The return of memory in these models: inside/node/surplus.rs.

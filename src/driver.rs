@@ -212,10 +212,10 @@ impl Drop for Driver {
             // The loop has ended: there is nothing to wake.
             waker.set_unused();
         }
-        self.shared.stop_from_anywhere();
+        self.shared.stop_on_any_thread();
         // If a task stopped the timer, no `stop` drops the executor, so this does. If a task drops
         // the driver itself, in a turn of a `shutdown`, that `shutdown` drops the executor.
-        if self.shared.worker.is_abandoned() && !self.shared.worker.is_held_by_this_thread() {
+        if self.shared.worker.is_stopped_by_worker() && !self.shared.worker.is_held_by_this_thread() {
             self.shared.drop_executor();
         }
     }

@@ -341,7 +341,7 @@ impl Ending {
     /// Ends the timer on another thread: stops it, or lets it shut down. From now on the drop of
     /// the last handle leaves the end to that thread.
     pub(crate) fn begin(timer: &Arc<Shared>, grace: Option<Grace>) -> Self {
-        timer.is_ended_elsewhere.store(true, Ordering::Relaxed);
+        timer.has_ending_thread.store(true, Ordering::Relaxed);
         let timer = Arc::clone(timer);
         let outcome = Arc::new(Mutex::new(Outcome::Awaited(None)));
         let thread = {
@@ -516,7 +516,7 @@ fn end(timer: &Arc<Shared>, grace: Option<Grace>) -> Vec<Timeout> {
 /// [`end`] on the thread of the caller, because no other thread could be started.
 fn end_here(timer: &Arc<Shared>, grace: Option<Grace>) -> Vec<Timeout> {
     if timer.is_worker() {
-        timer.stop_from_anywhere();
+        timer.stop_on_any_thread();
         return Vec::new();
     }
     end(timer, grace)

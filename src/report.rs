@@ -94,7 +94,7 @@ mod enabled {
         guard_quietly(|| tracing::warn!(task, ?took, ?threshold, "a slow timer task delayed the worker"));
     }
 
-    pub(crate) fn refused(timer: &str, error: &dyn Display, rejected: u64) {
+    pub(crate) fn timeout_rejected(timer: &str, error: &dyn Display, rejected: u64) {
         if should_log(rejected) {
             guard_quietly(|| tracing::warn!(timer, %error, rejected, "a timer rejects timeouts"));
         }
@@ -144,7 +144,7 @@ mod disabled {
     pub(crate) fn too_many_timers(_: usize) {}
     pub(crate) fn tick_raised(_: Duration, _: Duration) {}
     pub(crate) fn slow_task(_: &str, _: Duration, _: Duration) {}
-    pub(crate) fn refused(_: &str, _: &dyn Display, _: u64) {}
+    pub(crate) fn timeout_rejected(_: &str, _: &dyn Display, _: u64) {}
     pub(crate) fn long_turn(_: &str, _: Duration, _: Duration, _: u64) {}
     pub(crate) fn thread_started(_: &str) {}
     pub(crate) fn thread_ended(_: &str) {}

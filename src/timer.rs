@@ -542,13 +542,13 @@ impl Drop for HashedWheelTimer {
         if !self.counts || !self.shared.drop_handle() {
             return;
         }
-        if self.shared.is_ended_elsewhere.load(Ordering::Relaxed) {
+        if self.shared.has_ending_thread.load(Ordering::Relaxed) {
             return;
         }
         if self.shared.detaches_on_drop && !self.shared.is_worker() {
             drop(self.begin_stop());
         } else {
-            self.shared.stop_from_anywhere();
+            self.shared.stop_on_any_thread();
         }
     }
 }

@@ -84,7 +84,7 @@ impl Shared {
     /// Rejects a timeout that was withdrawn, because the timer closes.
     #[cold]
     fn reject_withdrawn<T: Task<SharedFields>>(&self, withdrawn: Option<ClaimedTask<SharedFields>>) -> T {
-        self.free_place();
+        self.release_place();
         let task = withdrawn.expect("a timeout without a handle was withdrawn").into_task();
         self.count_rejection(&NewTimeoutError::Stopped);
         task
@@ -96,7 +96,7 @@ impl Shared {
     fn count_rejection(&self, error: &NewTimeoutError) {
         let rejected = self.counters.rejected.add_one();
         if !matches!(error, NewTimeoutError::Stopped) {
-            report::refused(self.thread.name(), error, rejected);
+            report::timeout_rejected(self.thread.name(), error, rejected);
         }
     }
 
@@ -127,7 +127,7 @@ impl Shared {
     #[cfg(feature = "async")]
     pub(crate) fn cancel_quietly(&self, timeout: &Timeout) {
         if let Some(Some(claim)) = self.end_by_cancel(timeout) {
-            self.discard(|| timeout.handle.name(), claim);
+            self.drop_task(|| timeout.handle.name(), claim);
         }
     }
 
@@ -147,7 +147,7 @@ impl Shared {
             cache.counts.cancel();
             Some((task, wakes))
         })?;
-        self.free_place();
+        self.release_place();
         if wakes {
             self.wake();
         }
@@ -194,7 +194,7 @@ impl Shared {
         // and not the new one.
         self.wake_for_pushed(state, &new.handle);
         if let Some(claim) = old {
-            self.discard(|| timeout.handle.name(), claim);
+            self.drop_task(|| timeout.handle.name(), claim);
         }
         Some(new)
     }
@@ -204,14 +204,14 @@ impl Shared {
     /// at every moment.
     pub(crate) fn pending(&self) -> u64 {
         match &self.limit {
-            Some(_) if self.state.snapshot().is_over() => 0,
+            Some(_) if self.state.snapshot().is_ended() => 0,
             Some(limit) => limit.taken(),
             None => self.balance().pending,
         }
     }
 
     pub(crate) fn balance(&self) -> Balance {
-        self.pending_counts.balance(&self.counters, self.state.snapshot().is_over())
+        self.pending_counts.balance(&self.counters, self.state.snapshot().is_ended())
     }
 
     /// [`balance`](Self::balance), and how many timeouts have ended without that the worker has
@@ -220,17 +220,17 @@ impl Shared {
         let worker = &self.counters.worker;
         // Read before the balance: what is taken in meanwhile counts as queued, and as pending.
         let (taken, in_wheel_or_expired) = (worker.taken.get(), worker.in_wheel_or_expired.get());
-        let is_over = self.state.snapshot().is_over();
+        let is_ended = self.state.snapshot().is_ended();
         let balance = self.balance();
         let in_wheel = in_wheel_or_expired.saturating_sub(worker.expired.get());
         let queued = (balance.registered + balance.withdrawn).saturating_sub(taken);
-        let unreclaimed = if is_over { 0 } else { (in_wheel + queued).saturating_sub(balance.pending) };
+        let unreclaimed = if is_ended { 0 } else { (in_wheel + queued).saturating_sub(balance.pending) };
         (balance, unreclaimed)
     }
 
     /// A timeout has ended, and its end was counted: its place is free.
     #[inline]
-    pub(super) fn free_place(&self) {
+    pub(super) fn release_place(&self) {
         if let Some(limit) = &self.limit {
             limit.release();
         }

@@ -1,7 +1,7 @@
 //! What a timer counts, per timer and per worker. (What each thread counts is in
 //! [`pending`](super::pending).) `stats.rs` makes [`Stats`](crate::Stats) of it.
 //!
-//! Two of these counters are part of a protocol: `expired` and `ended_elsewhere` are ends of
+//! Two of these counters are part of a protocol: `expired` and `ended_on_executor` are ends of
 //! timeouts. The number of pending timeouts, and with it `stop`, relies on their orders: see
 //! [`pending`](super::pending). No other thread's progress depends on any other counter here.
 
@@ -33,7 +33,7 @@ pub(crate) struct Counters {
     pub(crate) dropped_tasks: Counter,
     pub(crate) periodic_runs: Counter,
     /// Periodic tasks that ended themselves, or panicked, on a thread of the executor.
-    pub(crate) ended_elsewhere: Counter,
+    pub(crate) ended_on_executor: Counter,
     /// Written by the worker.
     pub(crate) worker: CachePadded<WorkerCounters>,
 }

@@ -66,8 +66,8 @@ impl Shared {
     }
 
     /// Drops a task that does not run. `name` returns the name of its type.
-    pub(super) fn discard<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, SharedFields>) {
-        self.guard("when it was dropped", name, || claim.discard());
+    pub(super) fn drop_task<'a>(&self, name: impl FnOnce() -> &'a str, claim: TaskClaim<'_, SharedFields>) {
+        self.guard("when it was dropped", name, || claim.drop_task());
     }
 
     /// Runs a task on the worker, and reports it if it is slow. The clock is read only if there is
@@ -146,7 +146,7 @@ impl DispatchedTask {
                 skip_run(claimed);
             } else {
                 count_dropped(claimed.timeout());
-                discard_dispatched(claimed);
+                drop_dispatched(claimed);
             }
         });
     }
@@ -168,11 +168,11 @@ fn run_claimed(claimed: ClaimedTask<SharedFields>) -> Timeout {
 }
 
 /// Drops the task of a timeout that has ended, which the executor had.
-fn discard_dispatched(claimed: ClaimedTask<SharedFields>) {
-    let discard = |claim: TaskClaim<'_, SharedFields>, timeout: &Timeout| {
-        timeout.handle.timer().discard(|| timeout.handle.name(), claim);
+fn drop_dispatched(claimed: ClaimedTask<SharedFields>) {
+    let drop_task = |claim: TaskClaim<'_, SharedFields>, timeout: &Timeout| {
+        timeout.handle.timer().drop_task(|| timeout.handle.name(), claim);
     };
-    end_run(&claimed.with(discard));
+    end_run(&claimed.with(drop_task));
 }
 
 fn count_dropped(timeout: &Timeout) {
@@ -185,7 +185,7 @@ fn count_dropped(timeout: &Timeout) {
 fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
     if claimed.timeout().handle.end().is_some() {
         // It was cancelled while it waited for the executor, so the run does not begin.
-        return discard_dispatched(claimed);
+        return drop_dispatched(claimed);
     }
     let mut next = claimed.repeat(true);
     if let Some(NextRun { tick_began, .. }) = next {
@@ -206,7 +206,7 @@ fn run_periodic(mut claimed: ClaimedTask<SharedFields>) {
 fn skip_run(mut claimed: ClaimedTask<SharedFields>) {
     if claimed.timeout().handle.end().is_some() {
         // The run was cancelled, so nothing is lost.
-        return discard_dispatched(claimed);
+        return drop_dispatched(claimed);
     }
     count_dropped(claimed.timeout());
     let next = claimed.repeat(false);
@@ -221,11 +221,11 @@ fn finish_run(claimed: ClaimedTask<SharedFields>, next: Option<NextRun>) {
         RunOutcome::LastRun(claimed) => {
             let timer = claimed.timeout().handle.timer();
             // After the push, as in `cancel`: `stop` waits for the count.
-            timer.counters.ended_elsewhere.add_one();
-            timer.free_place();
+            timer.counters.ended_on_executor.add_one();
+            timer.release_place();
             timer.wake_to_reclaim();
-            discard_dispatched(claimed);
+            drop_dispatched(claimed);
         }
-        RunOutcome::Cancelled(claimed) => discard_dispatched(claimed),
+        RunOutcome::Cancelled(claimed) => drop_dispatched(claimed),
     }
 }

@@ -1,26 +1,26 @@
 //! The end of a timer: `stop`, `shutdown`, the drop of the last handle or of the driver.
 //!
-//! The words are [`STOPPED`], [`CLOSING`] and [`OVER`] in the [`TimerState`]. The rows of the state
-//! word's table for the end:
+//! The words are [`STOPPED`], [`CLOSING`] and [`ENDED`] in the [`TimerState`]. The rows of the
+//! state word's table for the end:
 //!
 //! | operation | on the word | order | pairs with |
 //! |---|---|---|---|
 //! | [`close`](TimerState::close) (then the fence) | sets `CLOSING` | `Relaxed` | the fence of a caller, and its look |
 //! | [`stop`](TimerState::stop) (then the fence) | sets `STOPPED` and `CLOSING` | `Release` | `snapshot`: a thread that sees the timer stopped sees what was done before |
-//! | [`set_over`](TimerState::set_over) | sets `OVER` | `Relaxed` | nothing: the pending count is zero from then on |
+//! | [`set_ended`](TimerState::set_ended) | sets `ENDED` | `Relaxed` | nothing: the pending count is zero from then on |
 //!
 //! # Nothing is lost
 //!
 //! `new_timeout` finds the timer open, registers the timeout, pushes it, executes the fence and
 //! looks again. The first `stop` sets its bit, executes the fence and takes the worker's lock. It
 //! cancels what is in the wheel and what is in the lanes. It looks at the lanes again until the
-//! number of pending timeouts is zero ([`cancel_all`](Worker::cancel_all)). Every thread that ends
+//! number of pending timeouts is zero ([`end_all`](Worker::end_all)). Every thread that ends
 //! a timeout counts that after it has pushed what it has to push.
 //!
 //! | the first fence | |
 //! |---|---|
-//! | of `new_timeout` | `cancel_all` sees the registration, and the push: it finds the timeout, unless another thread ends it |
-//! | of `stop` | `new_timeout` sees `CLOSING`, and withdraws the timeout by a change of its word. If that succeeds, the timeout is rejected. Otherwise `cancel_all` has found and ended it: it was accepted |
+//! | of `new_timeout` | `end_all` sees the registration, and the push: it finds the timeout, unless another thread ends it |
+//! | of `stop` | `new_timeout` sees `CLOSING`, and withdraws the timeout by a change of its word. If that succeeds, the timeout is rejected. Otherwise `end_all` has found and ended it: it was accepted |
 //!
 //! The same holds for `shutdown`: a timeout whose caller does not see `CLOSING` is in a lane when
 //! the worker's lock is first taken after the fence. From the second time on, all new timeouts in
@@ -32,7 +32,7 @@
 //! The last look of `new_timeout` comes before its thread gives the lane away, and before any other
 //! thread has the handle.
 //!
-//! `cancel_all` ends when a sum of counts is zero. Then no timeout was pending at some moment after
+//! `end_all` ends when a sum of counts is zero. Then no timeout was pending at some moment after
 //! the fence (`pending.rs`). A timeout that is registered later is withdrawn. While the sum is not
 //! zero, a timeout that is found nowhere is in the hands of a thread in library code. It arrives:
 //!
@@ -51,16 +51,16 @@
 //!
 //! | | |
 //! |---|---|
-//! | `stop`, `stop` | the bit tells which was first. That one returns all timeouts; the other blocks until `cancel_all` is over |
-//! | `stop`, a caller that comes too late | registers and withdraws a timeout. With `OVER`, the pending count reads zero meanwhile |
+//! | `stop`, `stop` | the bit tells which was first. That one returns all timeouts; the other blocks until `end_all` is over |
+//! | `stop`, a caller that comes too late | registers and withdraws a timeout. With `ENDED`, the pending count reads zero meanwhile |
 //! | `stop`, `start` | under the lock of the thread's handle: `start` sees `CLOSING` and spawns nothing, or `stop` finds the thread and joins it |
 //! | `stop`, a sleeping worker | it is unparked whatever it does; a token that comes early stays |
 //! | last drop, last drop | `handles` reaches zero once and never leaves it: `Timeout::timer` and `WeakTimer::upgrade` do not raise it from zero |
-//! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`abandon`](Shared::abandon)). The turn sees it before the next task, and drains before it releases the lock |
+//! | last drop or driver's drop, by a task on the worker | sets the bit and waits for nothing ([`stop_on_worker`](Shared::stop_on_worker)). The turn sees it before the next task, and drains before it releases the lock |
 //! | the driver's drop elsewhere | a `stop`, the first or a later one |
 //! | a panic of the clock on the worker thread | as a last drop there; no call returns the timeouts |
 //! | `stop`, in a child process that was forked from the one with the thread | sets the bit, takes no lock, joins nothing: the thread does not exist there, and may have held the lock |
-//! | an end on a thread of its own (`ending.rs`), last drop | the drop finds `is_ended_elsewhere` and does nothing: that thread stops the timer |
+//! | an end on a thread of its own (`ending.rs`), last drop | the drop finds `has_ending_thread` and does nothing: that thread stops the timer |
 //!
 //! # `shutdown`
 //!
@@ -77,7 +77,7 @@
 use std::time::{Duration, Instant};
 
 use super::shared::{LIVE_TIMERS, Shared, Timeout};
-use super::state::{CLOSING, OVER, STOPPED, StateSnapshot, TimerState, fence_after_change};
+use super::state::{CLOSING, ENDED, STOPPED, StateSnapshot, TimerState, fence_after_change};
 use super::thread_cache;
 use super::worker::Worker;
 use crate::node::{Arrival, Stopped};
@@ -118,8 +118,8 @@ impl TimerState {
     }
 
     /// All timeouts of a stopped timer have ended.
-    fn set_over(&self) {
-        self.word.fetch_or(OVER, Ordering::Relaxed);
+    fn set_ended(&self) {
+        self.word.fetch_or(ENDED, Ordering::Relaxed);
     }
 }
 
@@ -140,14 +140,14 @@ impl Shared {
             let backoff = Backoff::new();
             // Not for long: between setting the bit and taking the lock, the first call waits only
             // for the lock.
-            while !self.worker.lock().has_ended_all {
+            while !self.worker.lock().has_ended {
                 backoff.snooze();
             }
             return Vec::new();
         }
         // Before the waker is called and the thread is joined: both may run user code that stops
         // the timer.
-        let timeouts = self.worker.lock().cancel_all(self);
+        let timeouts = self.worker.lock().end_all(self);
         self.notify_worker();
         // The worker thread itself gets here if the user's clock, which it runs, calls `stop`.
         if let Some(thread) = self.thread.take_handle().filter(|thread| !is_current(thread)) {
@@ -155,7 +155,7 @@ impl Shared {
             let _ = thread.join();
         }
         self.drop_executor();
-        thread_cache::clear(self);
+        thread_cache::drop_cache(self);
         timeouts
     }
 
@@ -166,19 +166,19 @@ impl Shared {
     }
 
     /// Stops the timer, and waits for the end unless this thread would wait for itself.
-    pub(crate) fn stop_from_anywhere(self: &Arc<Self>) {
+    pub(crate) fn stop_on_any_thread(self: &Arc<Self>) {
         if self.is_worker() {
             // The worker sees it before the next task, and ends the rest when its turn is over.
-            self.abandon();
+            self.stop_on_worker();
         } else {
             self.stop();
         }
     }
 
     /// Stops the timer on the worker, which ends the rest itself unless a `stop` was first.
-    pub(super) fn abandon(&self) {
+    pub(super) fn stop_on_worker(&self) {
         if self.set_stopped() {
-            self.worker.set_abandoned();
+            self.worker.set_stopped_by_worker();
             // No call joins the thread, and its handle would keep the stack of an ended thread.
             drop(self.thread.take_handle());
         }
@@ -197,7 +197,7 @@ impl Shared {
     /// Whether the timer is stopped, as far as this thread knows. Reads no word that many threads
     /// write.
     #[inline]
-    pub(super) fn is_known_to_be_stopped(&self) -> bool {
+    pub(super) fn is_stopped_hint(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
@@ -290,7 +290,7 @@ impl Shared {
                 _ => break,
             }
         }
-        if self.worker.is_abandoned() {
+        if self.worker.is_stopped_by_worker() {
             // A task that owned the driver has dropped it.
             self.drop_executor();
         }
@@ -328,14 +328,14 @@ impl Worker {
 
     /// Cancels every timeout that has not ended, once the timer is stopped; returns them, with
     /// their hooks called. Waits for callers that have registered a timeout, or cancelled one.
-    pub(super) fn cancel_all(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
+    pub(super) fn end_all(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut all = Vec::new();
         let backoff = Backoff::new();
         let Self { nodes, receiver, .. } = self;
         let mut nodes = nodes.of(shared);
         let mut end = |stopped| {
             shared.pending_counts.count_stopped();
-            shared.free_place();
+            shared.release_place();
             all.push(stopped);
         };
         nodes.stop_all(&mut end);
@@ -361,7 +361,7 @@ impl Worker {
         }
         // Every accepted timeout has ended. Messages that are left in lanes were taken back, or are
         // about timeouts that have ended since; their nodes are freed with the timer.
-        shared.state.set_over();
+        shared.state.set_ended();
         shared.worker.set_calling_hooks();
         let cancelled = |stopped| match stopped {
             Stopped::WithTask(claimed) => {
@@ -371,7 +371,7 @@ impl Worker {
         };
         let all = all.into_iter().map(cancelled).collect();
         self.nodes.of(shared).empty_reserve();
-        self.has_ended_all = true;
+        self.has_ended = true;
         all
     }
 }

@@ -21,10 +21,32 @@
 //! is decided in `sleep_policy.rs`. How one timeout ends is in `node/word.rs`, how a thread waits
 //! for the end of its run in `run_end.rs`.
 //!
-//! # Words for giving something up
+//! # Words
 //!
-//! *Cancel* a timeout; *drop* a task; *release* a reference; *recycle* a node; *withdraw* a new
-//! timeout that a closing timer does not accept; *retire* a lane.
+//! | word | meaning |
+//! |---|---|
+//! | closing | of a timer: new timeouts are rejected |
+//! | stopped | of a timer: it is closing, and no other task begins to run on the worker |
+//! | ended | of a stopped timer: all timeouts have ended. Of a timeout: it is cancelled or expired |
+//! | cancel | end a timeout before it expires; the task does not run |
+//! | expire | end a timeout that is due; the task is run, or handed to the executor |
+//! | reject | return an error for a new timeout, which is not counted as pending any more |
+//! | withdraw | on the caller's thread, end a new timeout that a closing timer does not accept; it is rejected |
+//! | refuse | on the worker, leave such a timeout to its caller |
+//! | drop | of a task: drop the value without a run |
+//! | release | give up a reference to a node, or a place under the limit |
+//! | recycle | reuse a node without references for another timeout |
+//! | reclaim | on the worker, recycle the nodes of timeouts that have ended |
+//! | return | of memory: give pages that are not needed to the operating system |
+//! | give back | on a thread that ends, leave nodes, lane and counts to other threads |
+//! | retire | of a lane: its thread pushes no more messages |
+//! | unlist, list | of a lane: the worker stops to look at it; its thread makes the worker look again |
+//! | take back | remove a message from the own lane before the worker has taken it |
+//! | carry over | of messages: a later turn takes them, for the tick of a turn that could take no more |
+//! | backlog, batch | more messages than a turn takes; the messages of one thread for which it wakes the worker |
+//! | borrow | use what this thread caches of a timer, for one operation |
+//! | announce | say, before a sleep, which deadlines need an earlier turn |
+//! | `now`, `deadline_base`, `now_upper_bound` | the time by which timeouts are due; the one from which delays count; the one from which the rest of a delay is computed |
 //!
 //! # The import cycle
 //!

@@ -13,7 +13,7 @@
 //! | `withdrawn` | its thread | after it has taken a new timeout back, because the timer closes | `Release` | the same |
 //! | `stopped` | the worker, for `stop` | after the change of the timeout's word | `Release` | the `Acquire` of [`ended`](PendingCounts::ended) |
 //! | `expired` (`counters.rs`) | the worker | after the change of the timeout's word | `Release` | the `Acquire` of `Counter::get`: a thread that sees the end sees the registration |
-//! | `ended_elsewhere` (`counters.rs`) | a thread of the executor | after the change of the timeout's word, and after the push of what the worker has to know | `Release` | the same |
+//! | `ended_on_executor` (`counters.rs`) | a thread of the executor | after the change of the timeout's word, and after the push of what the worker has to know | `Release` | the same |
 //!
 //! Each count only grows.
 //!
@@ -208,8 +208,8 @@ pub(crate) struct Balance {
 }
 
 impl PendingCounts {
-    /// Counts timeouts. `counters` are those of the same timer. `is_over`: all have ended.
-    pub(crate) fn balance(&self, counters: &Counters, is_over: bool) -> Balance {
+    /// Counts timeouts. `counters` are those of the same timer. `is_ended`: all have ended.
+    pub(crate) fn balance(&self, counters: &Counters, is_ended: bool) -> Balance {
         let mut balance = self.since(self.ended(counters));
         for _ in 1..ATTEMPTS {
             let ended = self.ended(counters);
@@ -218,7 +218,7 @@ impl PendingCounts {
             }
             balance = self.since(ended);
         }
-        if is_over {
+        if is_ended {
             // A caller that comes too late has registered a timeout, and is about to withdraw it.
             balance.pending = 0;
             balance.registered = balance.expired + balance.cancelled;
@@ -240,7 +240,7 @@ impl PendingCounts {
 
     /// The ends, without what is pending.
     fn ended(&self, counters: &Counters) -> Balance {
-        let expired = counters.worker.expired.get() + counters.ended_elsewhere.get();
+        let expired = counters.worker.expired.get() + counters.ended_on_executor.get();
         let (cancelled, withdrawn) = self.ended_by_threads();
         let cancelled = cancelled + self.stopped.load(Ordering::Acquire);
         Balance { expired, cancelled, withdrawn, ..Balance::default() }

@@ -122,7 +122,7 @@ pub(crate) struct SharedFields {
     pub(crate) detaches_on_drop: bool,
     /// A thread was started that ends the timer. So the drop of the last handle has nothing to do.
     /// `Relaxed`: the count of handles orders it.
-    pub(crate) is_ended_elsewhere: unmodelled::AtomicBool,
+    pub(crate) has_ending_thread: unmodelled::AtomicBool,
 }
 
 /// A task that runs on the worker.
@@ -195,7 +195,7 @@ impl Shared {
             clock,
             is_driven: settings.is_driven,
             detaches_on_drop: settings.detaches_on_drop,
-            is_ended_elsewhere: unmodelled::AtomicBool::new(false),
+            has_ending_thread: unmodelled::AtomicBool::new(false),
         })
     }
 }

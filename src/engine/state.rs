@@ -36,7 +36,7 @@
 //! | [`set_started`](TimerState::set_started) | sets `STARTED` | `AcqRel` | under the lock of the thread's handle |
 //!
 //! The operations on `ASLEEP` are in [`sleep`](super::sleep), those on `CLOSING`, `STOPPED` and
-//! `OVER` in [`end`](super::end), each with its rows of this table. Each change is a
+//! `ENDED` in [`end`](super::end), each with its rows of this table. Each change is a
 //! read-modify-write operation, so it carries on what earlier ones have released.
 
 use std::fmt;
@@ -49,7 +49,7 @@ const STARTED: u64 = 1 << 1;
 /// New timeouts are rejected. `shutdown` sets it alone, `stop` together with `STOPPED`.
 pub(super) const CLOSING: u64 = 1 << 2;
 /// All timeouts have ended, and none is accepted any more.
-pub(super) const OVER: u64 = 1 << 3;
+pub(super) const ENDED: u64 = 1 << 3;
 /// The worker sleeps, or is about to.
 pub(super) const ASLEEP: u64 = 1 << 4;
 /// Together with `ASLEEP`: a message that lets the worker reclaim memory wakes it.
@@ -80,8 +80,8 @@ impl StateSnapshot {
         self.has(CLOSING)
     }
 
-    pub(crate) fn is_over(self) -> bool {
-        self.has(OVER)
+    pub(crate) fn is_ended(self) -> bool {
+        self.has(ENDED)
     }
 
     pub(crate) fn is_started(self) -> bool {

@@ -47,7 +47,7 @@ pub(crate) struct Thread {
     /// | `start` | reads the state again, spawns, sets `STARTED` | another `start`, which sees `STARTED`; `stop` or `shutdown`, which has set `CLOSING` before it takes the lock: either `start` sees that and spawns nothing, or `stop` finds the thread |
     /// | `shutdown` | looks whether there is a thread | `start` |
     /// | the first `stop` | takes the thread, to join it without the lock | `start` |
-    /// | `abandon`, if it is the first | drops the handle of the thread | `start`, which has spawned it and still has the lock |
+    /// | `stop_on_worker`, if it is the first | drops the handle of the thread | `start`, which has spawned it and still has the lock |
     handle: Mutex<Option<JoinHandle<()>>>,
     /// The thread takes it when it begins.
     parker: TakeCell<Parker>,
@@ -163,8 +163,8 @@ impl Shared {
         let before = self.counters.worker.handed_over();
         let had_work = step(&mut worker, now) || worker.has_traffic();
         let expired = self.counters.worker.handed_over() - before;
-        if self.worker.is_abandoned() {
-            worker.cancel_all(self);
+        if self.worker.is_stopped_by_worker() {
+            worker.end_all(self);
         }
         if self.is_driven && !worker.receiver.has_backlog {
             // (The thread does this before it sleeps.)
@@ -210,13 +210,13 @@ fn run_worker(shared: &Arc<Shared>) {
     report::guard(turns, |panic| {
         // Only the user's clock can panic here. No other thread would turn the timer, so it stops.
         shared.counters.panics.add_one();
-        shared.abandon();
-        if shared.worker.is_abandoned() {
-            shared.worker.lock().cancel_all(shared);
+        shared.stop_on_worker();
+        if shared.worker.is_stopped_by_worker() {
+            shared.worker.lock().end_all(shared);
         }
         report::clock_panicked(panic);
     });
-    if shared.worker.is_abandoned() {
+    if shared.worker.is_stopped_by_worker() {
         shared.drop_executor();
     }
     shared.call_thread_hook("(on_thread_stop)", settings.on_stop.as_ref());

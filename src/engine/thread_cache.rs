@@ -103,7 +103,7 @@ impl Caches {
         if index >= self.by_index.len() {
             self.by_index.resize_with(index + 1, || None);
         }
-        if timer.is_known_to_be_stopped() {
+        if timer.is_stopped_hint() {
             // Its stop is counted already, but this cache has to be removed too.
             self.stops = self.stops.wrapping_sub(1);
         }
@@ -241,9 +241,9 @@ pub(super) fn push(message: Message<'_, SharedFields>) -> StateSnapshot {
 /// Takes what a dropped handle has released.
 #[inline]
 fn recycle(released: Released<SharedFields>) {
-    if released.timer().is_known_to_be_stopped() {
+    if released.timer().is_stopped_hint() {
         // Nothing is cached of a stopped timer.
-        return clear(released.timer());
+        return drop_cache(released.timer());
     }
     let index = released.timer().index.get();
     let mut left = Some(released);
@@ -279,7 +279,7 @@ fn free_remotely(released: Released<SharedFields>) {
 
 /// Drops what the thread caches of a stopped timer, which the caller keeps.
 #[cold]
-pub(super) fn clear(timer: &Shared) {
+pub(super) fn drop_cache(timer: &Shared) {
     let cache = CACHES.try_with(|caches| caches.try_borrow_mut().ok()?.remove(timer));
     drop(cache);
 }

@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     /// When [`return_memory`](Self::return_memory) last did steps, if there were any to do.
     last_return: u64,
     /// All timeouts have ended, and their hooks were called.
-    pub(super) has_ended_all: bool,
+    pub(super) has_ended: bool,
 }
 
 impl Worker {
@@ -56,7 +56,7 @@ impl Worker {
             sleep_policy: SleepPolicy::new(),
             return_timer: ReturnTimer::Idle,
             last_return: 0,
-            has_ended_all: false,
+            has_ended: false,
         }
     }
 
@@ -64,7 +64,7 @@ impl Worker {
     /// wheel, and the next deadline of the wheel has passed.
     pub(crate) fn turn_at_most(&mut self, shared: &Arc<Shared>, now: u64, most: usize) -> bool {
         if most == 0 {
-            if !self.has_ended_all {
+            if !self.has_ended {
                 self.receiver.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
             }
             return false;
@@ -80,9 +80,9 @@ impl Worker {
     #[inline]
     pub(crate) fn turn(&mut self, shared: &Arc<Shared>, now: u64) -> bool {
         shared.counters.worker.turns.increment_single_writer();
-        let Self { executor, nodes, receiver, lateness, has_ended_all, .. } = self;
+        let Self { executor, nodes, receiver, lateness, has_ended, .. } = self;
         let mut nodes = nodes.of(shared);
-        if !*has_ended_all {
+        if !*has_ended {
             receiver.drain(shared, &mut nodes, MAX_MESSAGES_PER_TURN);
             if receiver.queue.has_many_idle() {
                 receiver.unlist_idle();
@@ -120,7 +120,7 @@ impl Worker {
         let mut nodes = self.nodes.of(shared);
         let has_surplus = nodes.has_surplus();
         // Most turns find no surplus.
-        if self.has_ended_all || self.return_timer == ReturnTimer::Idle && !has_surplus {
+        if self.has_ended || self.return_timer == ReturnTimer::Idle && !has_surplus {
             return;
         }
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
@@ -146,7 +146,7 @@ impl Worker {
     /// After this time there is memory to return, as far as it is known now.
     pub(crate) fn surplus_wait(&mut self, shared: &Arc<Shared>) -> Option<Duration> {
         match self.return_timer {
-            _ if self.has_ended_all => None,
+            _ if self.has_ended => None,
             ReturnTimer::Returning => Some(RETURN_INTERVAL),
             ReturnTimer::Since { .. } => Some(SURPLUS_TIME),
             // Messages may have been taken in since the last look.
@@ -169,7 +169,7 @@ impl Worker {
     /// Takes in messages, unless more of them wait than a turn may take: then the next turn is due
     /// immediately, and takes them in.
     pub(super) fn drain_messages_unless_behind(&mut self, shared: &Arc<Shared>) {
-        if !self.receiver.has_backlog && !self.has_ended_all {
+        if !self.receiver.has_backlog && !self.has_ended {
             self.receiver.drain(shared, &mut self.nodes.of(shared), MAX_MESSAGES_PER_TURN);
         }
     }
@@ -178,7 +178,7 @@ impl Worker {
     /// that futures wait for.
     pub(super) fn pending(&mut self, shared: &Arc<Shared>) -> Vec<Timeout> {
         let mut nodes = self.nodes.of(shared);
-        if !self.has_ended_all {
+        if !self.has_ended {
             self.receiver.drain(shared, &mut nodes, usize::MAX);
         }
         nodes.pending()
@@ -239,7 +239,7 @@ fn expire_tick(
             Expiry::Once(claimed) => {
                 shared.counters.worker.expired.increment_single_writer();
                 // Before the task runs: a task that schedules another one finds its place free.
-                shared.free_place();
+                shared.release_place();
                 let timeout = match executor {
                     None => Some(shared.run(claimed)),
                     Some(executor) => shared.dispatch(executor, claimed),
@@ -385,10 +385,10 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
             let counters = &shared.counters.worker;
             counters.runs.set_single_writer(counters.runs.get() - 1);
             counters.expired.increment_single_writer();
-            shared.free_place();
-            run.discard(|claim| shared.discard(|| name, claim));
+            shared.release_place();
+            run.drop_task(|claim| shared.drop_task(|| name, claim));
         }
-        RunOutcome::Cancelled(run) => run.discard(|claim| shared.discard(|| name, claim)),
+        RunOutcome::Cancelled(run) => run.drop_task(|claim| shared.drop_task(|| name, claim)),
     }
 }
 
@@ -466,7 +466,7 @@ mod tests {
             let mut worker = t.shared().worker.lock();
             worker.receiver.refuses_new = true;
             if ends {
-                assert_eq!(worker.cancel_all(t.shared()).len(), 0);
+                assert_eq!(worker.end_all(t.shared()).len(), 0);
             } else {
                 worker.drain_messages_unless_behind(t.shared());
             }

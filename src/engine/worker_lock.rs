@@ -7,8 +7,8 @@
 //! | word | written | read | why `Relaxed` is enough |
 //! |---|---|---|---|
 //! | `holder` | own number while the lock is held, 0 before it is released | by any thread, to compare with its own number | a thread sees its own writes in order; no other thread writes its number |
-//! | `calling_hooks` | true by `cancel_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
-//! | `abandoned` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker, after its turn; by a `shutdown` in place of a loop; when the driver is dropped | the first wrote it. One that reads it early waits for the lock before it drops the executor; one that reads it late leaves that to the driver's drop |
+//! | `calling_hooks` | true by `end_all`, false before the lock is released | by a thread that has found itself to be the holder | the same thread wrote it |
+//! | `stopped_by_worker` | set, once, by the worker in its turn, or by the worker thread when the clock panics | by the worker, after its turn; by a `shutdown` in place of a loop; when the driver is dropped | the first wrote it. One that reads it early waits for the lock before it drops the executor; one that reads it late leaves that to the driver's drop |
 //!
 //! The lock itself orders everything else. loom need not know these three, because nothing between
 //! threads depends on their values.
@@ -26,7 +26,7 @@ pub(crate) struct WorkerLock<W> {
     /// Whether the holder calls the hooks of a stopped timer.
     calling_hooks: AtomicBool,
     /// The worker itself has stopped the timer, so that it has to end what is left.
-    abandoned: AtomicBool,
+    stopped_by_worker: AtomicBool,
 }
 
 pub(crate) struct WorkerGuard<'a, W> {
@@ -40,7 +40,7 @@ impl<W> WorkerLock<W> {
             worker: Mutex::new(worker),
             holder: AtomicUsize::new(0),
             calling_hooks: AtomicBool::new(false),
-            abandoned: AtomicBool::new(false),
+            stopped_by_worker: AtomicBool::new(false),
         }
     }
 
@@ -62,13 +62,13 @@ impl<W> WorkerLock<W> {
     }
 
     /// The worker has stopped the timer, and ends what is left after its turn.
-    pub(super) fn set_abandoned(&self) {
-        self.abandoned.store(true, Ordering::Relaxed);
+    pub(super) fn set_stopped_by_worker(&self) {
+        self.stopped_by_worker.store(true, Ordering::Relaxed);
     }
 
     /// For the worker: whether it has stopped the timer.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed)
+    pub(crate) fn is_stopped_by_worker(&self) -> bool {
+        self.stopped_by_worker.load(Ordering::Relaxed)
     }
 
     /// The worker begins to call the hooks of a stopped timer.

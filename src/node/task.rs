@@ -71,7 +71,7 @@ struct Operations<S: TaskContext> {
     /// `None` if the task is not periodic.
     repeat: Option<Repeat<S>>,
     cancelled: unsafe fn(*mut Space, &S::Timeout),
-    discard: unsafe fn(*mut Space),
+    drop_task: unsafe fn(*mut Space),
     name: fn() -> &'static str,
     type_id: fn() -> TypeId,
     is_plain: bool,
@@ -107,8 +107,8 @@ impl<S: TaskContext, T: Task<S>> Typed<S, T> {
         },
         // SAFETY: the caller of `cancelled` promises what `move_out` requires.
         cancelled: |space, timeout| unsafe { Self::move_out(space) }.cancelled(timeout),
-        // SAFETY: the caller of `discard` promises what `move_out` requires.
-        discard: |space| drop(unsafe { Self::move_out(space) }),
+        // SAFETY: the caller of `drop_task` promises what `move_out` requires.
+        drop_task: |space| drop(unsafe { Self::move_out(space) }),
         name: T::name,
         type_id: TypeId::of::<T>,
         is_plain: T::IS_PLAIN && T::FITS,
@@ -154,7 +154,7 @@ impl<S: TaskContext> Operations<S> {
         run: |_, _| (),
         repeat: None,
         cancelled: |_, _| (),
-        discard: |_| (),
+        drop_task: |_| (),
         name: || "(none)",
         type_id: TypeId::of::<()>,
         is_plain: true,
@@ -224,9 +224,9 @@ impl<S: TaskContext> TaskCell<S> {
     /// # Safety
     ///
     /// A task is in the cell, and the caller owns it.
-    pub(super) unsafe fn discard(&self) {
+    pub(super) unsafe fn drop_task(&self) {
         // SAFETY: the operations are those of the type of the task, which the caller owns.
-        unsafe { ((*self.operations.get()).discard)(self.space.get().cast()) }
+        unsafe { ((*self.operations.get()).drop_task)(self.space.get().cast()) }
     }
 
     /// Takes the task out.

@@ -126,7 +126,7 @@ impl Both {
         if let Some((task, _)) = self.borrow().cancel(&handle, seen) {
             let task = task.expect("the task does not run");
             assert!(task.is_plain(), "its cancellation has nothing to do");
-            task.discard();
+            task.drop_task();
         }
         let mut released = Some(handle.release());
         let has_freed = self.local.recycle(&mut released);
@@ -420,7 +420,7 @@ fn node_of_a_refused_timeout_is_freed_by_the_thread_that_withdraws_it() {
     assert!(wheel.next_arrival(&mut lane).is_none());
     drop(nodes);
     let Ok(claimed) = both.borrow().withdraw(handle) else { panic!("the timeout has not ended") };
-    let handle = claimed.with(|task, _| task.discard());
+    let handle = claimed.with(|task, _| task.drop_task());
     assert!(handle.release().node.is_some());
 }
 
@@ -437,8 +437,8 @@ fn periodic_task_has_its_name_and_is_dropped_after_its_last_run() {
     assert!(run.repeat(&both.pool).is_none());
     let RunOutcome::LastRun(ended) = run.finish(None) else { panic!("it was not cancelled") };
     let mut was_dropped = false;
-    ended.discard(|task| {
-        task.discard();
+    ended.drop_task(|task| {
+        task.drop_task();
         was_dropped = true;
     });
     assert!(was_dropped);

@@ -42,9 +42,9 @@ impl<'a, S: TaskContext> TaskClaim<'a, S> {
     }
 
     /// Drops the task, which may panic.
-    pub(crate) fn discard(self) {
+    pub(crate) fn drop_task(self) {
         // SAFETY: a claim is the right to the task, and is used up here.
-        unsafe { self.0.task.discard() }
+        unsafe { self.0.task.drop_task() }
     }
 
     /// Runs a periodic task once, or leaves this run out. Returns when the next run is due, or

@@ -506,7 +506,7 @@ impl<'w, S: Owner> HeldRun<'w, S> {
     }
 
     /// Ends the run. `next` is the deadline of the next one, at which the node belongs into the
-    /// wheel. Otherwise the caller [discards](Self::discard) the task.
+    /// wheel. Otherwise the caller [drops](Self::drop_task) the task.
     pub(crate) fn finish(self, next: Option<u64>) -> RunOutcome<(HeldRef<'w, S>, u64), Self> {
         match (self.0.node.word.finish_run(next, true), next) {
             (false, _) => RunOutcome::Cancelled(self),
@@ -515,12 +515,12 @@ impl<'w, S: Owner> HeldRun<'w, S> {
         }
     }
 
-    /// Passes the task to `discard`, which drops it. Then gives up the wheel's reference after the
-    /// last run, or leaves it to the message about the cancellation.
-    pub(crate) fn discard(self, discard: impl FnOnce(TaskClaim<'_, S>)) {
+    /// Passes the task to `drop_task`, which drops it. Then gives up the wheel's reference after
+    /// the last run, or leaves it to the message about the cancellation.
+    pub(crate) fn drop_task(self, drop_task: impl FnOnce(TaskClaim<'_, S>)) {
         let Self(held) = self;
         // SAFETY: this value was the right to the task, and ends here.
-        discard(unsafe { TaskClaim::new(&held.node) });
+        drop_task(unsafe { TaskClaim::new(&held.node) });
         // While the worker had the run, it alone could make the timeout `EXPIRED`. That sends no
         // message.
         if held.node.word.end() == Some(End::Expired) {
