@@ -57,7 +57,7 @@ impl Child {
         drop(sent);
         match self.receive(timeout) {
             Ok(line) => Answer::parse(&line),
-            Err(error) => Answer::Failed(error),
+            Err(error) => Answer::failed(error),
         }
     }
 
@@ -128,11 +128,11 @@ mod tests {
     fn child_that_is_silent_or_dies_has_failed() {
         let mut child = start(&format!("{READY} exec sleep 1000")).unwrap();
         let answer = child.ask("W1", Duration::from_millis(300));
-        assert!(matches!(answer, Answer::Failed(why) if why.starts_with("killed")));
+        assert!(matches!(answer, Answer::Failed { error } if error.starts_with("killed")));
         assert!(!child.is_alive());
         let mut child = start(&format!("{READY} read -r; exit 4")).unwrap();
         let answer = child.ask("W1", START_TIMEOUT);
-        assert!(matches!(answer, Answer::Failed(why) if why.contains('4')));
+        assert!(matches!(answer, Answer::Failed { error } if error.contains('4')));
         assert!(start("exit 3").err().unwrap().contains('3'));
         assert!(start("echo what").err().unwrap().starts_with("not ready"));
     }

@@ -4,6 +4,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::competitors::Setup;
@@ -57,10 +58,12 @@ impl Command {
 }
 
 /// One line of JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
 pub(crate) enum Answer {
+    Failed { error: String },
+    Unsupported { unsupported: String },
     Figures(Map<String, Value>),
-    Unsupported(String),
-    Failed(String),
 }
 
 impl Answer {
@@ -68,27 +71,13 @@ impl Answer {
         Self::Figures(figures.into_iter().map(|(key, figure)| (key.to_owned(), json!(figure))).collect())
     }
 
-    pub(crate) fn to_json(&self) -> Value {
-        match self {
-            Self::Figures(figures) => Value::Object(figures.clone()),
-            Self::Unsupported(why) => json!({ "unsupported": why }),
-            Self::Failed(error) => json!({ "error": error }),
-        }
+    pub(crate) fn failed(error: String) -> Self {
+        Self::Failed { error }
     }
 
     /// Parses an answer. Any other line is a failure.
     pub(crate) fn parse(line: &str) -> Self {
-        let Ok(Value::Object(figures)) = serde_json::from_str(line) else {
-            return Self::Failed(format!("not an answer: {line}"));
-        };
-        let text = |key| figures.get(key).map(|text| text.as_str().map_or(text.to_string(), str::to_owned));
-        if let Some(error) = text("error") {
-            Self::Failed(error)
-        } else if let Some(why) = text("unsupported") {
-            Self::Unsupported(why)
-        } else {
-            Self::Figures(figures)
-        }
+        serde_json::from_str(line).unwrap_or_else(|_| Self::failed(format!("not an answer: {line}")))
     }
 }
 
@@ -111,10 +100,10 @@ mod tests {
     fn answer_is_figures_unsupported_or_failed() {
         assert!(matches!(Answer::parse(r#"{"ns":31.2}"#), Answer::Figures(_)));
         assert!(
-            matches!(Answer::parse(r#"{"unsupported":"why"}"#), Answer::Unsupported(why) if why == "why")
+            matches!(Answer::parse(r#"{"unsupported":"why"}"#), Answer::Unsupported { unsupported } if unsupported == "why")
         );
         for failed in [r#"{"error":"out of memory"}"#, "", "Worker shutdown", "7"] {
-            assert!(matches!(Answer::parse(failed), Answer::Failed(_)), "{failed}");
+            assert!(matches!(Answer::parse(failed), Answer::Failed { .. }), "{failed}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(crate) use delay_queue::Queue as DelayQueue;
 pub(crate) use hierarchical_hash_wheel_timer::QuadWheel;
-pub(crate) use ours::{Hashed, Hierarchical, Ours};
+pub(crate) use ours::Ours;
 pub(crate) use tokio_sleep::Sleeps;
 
 use crate::task::Task;

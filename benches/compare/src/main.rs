@@ -12,7 +12,7 @@
 //! - `-- --repetitions 9`: more or fewer repetitions
 //!
 //! `benches/compare/versions REVISION` compares this tree with another version of the library.
-//! `OTHER_NETTY_JAR` names the class path of another version of Netty.
+//! `NETTY_JAR` names the class path of another version of Netty.
 //!
 //! Each competitor is a separate process. This process starts it (`--serve NAME`) and sends it one
 //! command at a time.
@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut environment = Environment::of_this_machine(&[COMMAND, "--", &all.join(" ")].join(" "));
     let measurements = measure(&plan, &peers, size.warms_up, |name| eprintln!("{name}"));
-    environment.load_after = machine::load();
+    environment.end();
     println!("{}", report::full(&measurements, &environment));
     if writes {
         fs::write(format!("{ROOT}/docs/benchmarks.json"), record::json(&measurements, &environment))?;

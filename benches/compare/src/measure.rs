@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::child::{Child, START_TIMEOUT};
 use crate::command::Answer;
 use crate::peers::Peer;
 use crate::plan::{TIMEOUT, Workload};
 
 /// One answer of one competitor.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Repetition {
     pub(crate) workload: String,
     pub(crate) command: String,
-    pub(crate) peer: &'static str,
+    pub(crate) peer: String,
     /// `None` for a warm-up.
+    #[serde(rename = "round")]
     pub(crate) number: Option<usize>,
     pub(crate) answer: Answer,
 }
@@ -21,8 +25,8 @@ pub(crate) struct Repetition {
 pub(crate) struct Measurements {
     pub(crate) repetitions: Vec<Repetition>,
     /// The competitors that could not be started, each with the reason.
-    pub(crate) missing: BTreeMap<&'static str, String>,
-    pub(crate) versions: BTreeMap<&'static str, String>,
+    pub(crate) missing: BTreeMap<String, String>,
+    pub(crate) versions: BTreeMap<String, String>,
 }
 
 /// Measures all workloads of the plan. Calls `on_start` with the name of each workload when it
@@ -68,7 +72,7 @@ impl Parent {
         let command = format!("{} seed={}", workload.command, 7 + number.unwrap_or(0));
         let answer = child.ask(&command, TIMEOUT);
         let is_answer = matches!(answer, Answer::Figures(_));
-        if let Answer::Failed(error) = &answer {
+        if let Answer::Failed { error } = &answer {
             eprintln!("  {}: {error}", peer.name);
         }
         // A JVM must stay warm, and collects garbage between the commands. All others get a new
@@ -76,7 +80,7 @@ impl Parent {
         if !peer.is_netty() || !child.is_alive() {
             self.children.remove(peer.name);
         }
-        let (workload, peer) = (workload.name.clone(), peer.name);
+        let (workload, peer) = (workload.name.clone(), peer.name.into());
         self.measurements.repetitions.push(Repetition { workload, command, peer, number, answer });
         is_answer
     }
@@ -91,12 +95,12 @@ impl Parent {
             let started = peer.command().map_err(|error| error.to_string());
             match started.and_then(|mut command| Child::start(&mut command, START_TIMEOUT)) {
                 Ok(child) => {
-                    self.measurements.versions.insert(peer.name, child.version.clone());
+                    self.measurements.versions.insert(peer.name.into(), child.version.clone());
                     self.children.insert(peer.name, child);
                 }
                 Err(error) => {
                     eprintln!("  {}: {error}", peer.name);
-                    self.measurements.missing.insert(peer.name, error);
+                    self.measurements.missing.insert(peer.name.into(), error);
                 }
             }
         }

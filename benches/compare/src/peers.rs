@@ -1,6 +1,5 @@
 //! The competitors, and how the child of each one is started.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::{env, io};
 
@@ -13,11 +12,10 @@ pub(crate) struct Peer {
 
 /// The competitors in the order of the tables and of the measurement. Measurements close in time
 /// compare best, so Netty comes directly after this crate.
-pub(crate) const PEERS: [Peer; 8] = [
+pub(crate) const PEERS: [Peer; 7] = [
     Peer { name: OURS, title: "hashed-wheel" },
     Peer { name: BASE, title: "hashed-wheel, base" },
     Peer { name: NETTY, title: "Netty" },
-    Peer { name: OTHER_NETTY, title: "Netty, other" },
     Peer { name: "hierarchical", title: "hashed-wheel, hierarchical" },
     Peer { name: "tokio-sleep", title: "tokio `Sleep`" },
     Peer { name: "delay-queue", title: "`DelayQueue`" },
@@ -32,22 +30,14 @@ pub(crate) const NETTY: &str = "netty";
 const BASE: &str = "base";
 const BASE_VARIABLE: &str = "COMPARE_BASE";
 
-/// Another version of Netty: the environment variable has its class path.
-const OTHER_NETTY: &str = "netty-other";
-const OTHER_NETTY_VARIABLE: &str = "OTHER_NETTY_JAR";
-
 impl Peer {
-    /// Whether the peer can be measured without naming it: the other versions need their variable.
+    /// Whether the peer can be measured without naming it: the other version needs its variable.
     pub(crate) fn is_available(&self) -> bool {
-        match self.name {
-            BASE => env::var_os(BASE_VARIABLE).is_some(),
-            OTHER_NETTY => env::var_os(OTHER_NETTY_VARIABLE).is_some(),
-            _ => true,
-        }
+        self.name != BASE || env::var_os(BASE_VARIABLE).is_some()
     }
 
     pub(crate) fn is_netty(&self) -> bool {
-        self.name.starts_with(NETTY)
+        self.name == NETTY
     }
 
     /// Whether it is this crate or Netty, in some version.
@@ -57,24 +47,14 @@ impl Peer {
 
     /// Returns the command that starts a child.
     pub(crate) fn command(&self) -> io::Result<Command> {
-        let variable = |name| {
-            env::var_os(name).ok_or_else(|| io::Error::other(format!("the variable {name} is not set")))
-        };
         if self.is_netty() {
             let mut command = Command::new("bash");
-            command.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("netty/run"));
-            if self.name == OTHER_NETTY {
-                command.env("NETTY_JAR", variable(OTHER_NETTY_VARIABLE)?);
-            }
-            // Two JVMs run at the same time, and most machines have too little memory for two heaps
-            // of the default size.
-            if env::var_os(OTHER_NETTY_VARIABLE).is_some() && env::var_os("NETTY_HEAP").is_none() {
-                command.env("NETTY_HEAP", "4g");
-            }
+            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/netty/run"));
             return Ok(command);
         }
+        let no_base = || io::Error::other(format!("the variable {BASE_VARIABLE} is not set"));
         let (program, name) = match self.name {
-            BASE => (variable(BASE_VARIABLE)?.into(), OURS),
+            BASE => (env::var_os(BASE_VARIABLE).ok_or_else(no_base)?.into(), OURS),
             name => (env::current_exe()?, name),
         };
         let mut command = Command::new(program);

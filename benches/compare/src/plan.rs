@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::peers::NETTY;
+
 /// One command, which all competitors get in each repetition.
 pub(crate) struct Workload {
     /// The workload, and the parameter that distinguishes variants of it: `W3 threads=2`.
@@ -162,7 +164,7 @@ impl Row {
 
     /// The name of the value in the answers of a peer.
     pub(crate) fn key_of(&self, peer: &str) -> &'static str {
-        if peer.starts_with("netty") { self.netty_key } else { self.key }
+        if peer == NETTY { self.netty_key } else { self.key }
     }
 }
 

@@ -1,10 +1,10 @@
 //! The resources that this process has used: CPU time, memory, wake-ups.
 
 use std::fs;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::param::page_size;
 use rustix::time::{ClockId, clock_gettime};
 
 fn clock(id: ClockId) -> Duration {
@@ -39,33 +39,28 @@ pub(crate) fn wait_until_idle(max_wait: Duration) {
     }
 }
 
+/// Returns a number of a thread's or of this process's status.
+fn status(of: impl AsRef<Path>, name: &str) -> Result<usize, String> {
+    let status = fs::read_to_string(of.as_ref().join("status")).map_err(|error| error.to_string())?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+    line.and_then(|number| number.parse().ok()).ok_or_else(|| format!("no {name} in status"))
+}
+
 /// Returns the resident memory in bytes.
 pub(crate) fn resident() -> Result<usize, String> {
-    let sizes = fs::read_to_string("/proc/self/statm").map_err(|error| error.to_string())?;
-    let pages = sizes.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    Ok(pages.ok_or("no resident size in statm")? * page_size())
+    Ok(status("/proc/self", "VmRSS:")? * 1024)
 }
 
 /// Returns the largest resident memory of this process so far, in bytes.
 pub(crate) fn peak_resident() -> Result<usize, String> {
-    let status = fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-    let kilobytes = kilobytes.and_then(|number| number.parse::<usize>().ok());
-    Ok(kilobytes.ok_or("no peak of the resident size in status")? * 1024)
+    Ok(status("/proc/self", "VmHWM:")? * 1024)
 }
 
 /// Returns how often threads have gone to sleep. The main thread does not count, because it
-/// measures.
-pub(crate) fn sleeps() -> Result<u64, String> {
+/// measures. Neither does a thread that has ended since the directory was listed.
+pub(crate) fn sleeps() -> Result<usize, String> {
     let main = std::process::id().to_string();
-    let mut sum = 0;
-    for thread in fs::read_dir("/proc/self/task").map_err(|error| error.to_string())?.flatten() {
-        // The file is missing if the thread has ended since the directory was listed.
-        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-        if thread.file_name() != *main {
-            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            sum += line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
-        }
-    }
-    Ok(sum)
+    let threads = fs::read_dir("/proc/self/task").map_err(|error| error.to_string())?.flatten();
+    let others = threads.filter(|thread| thread.file_name() != *main);
+    Ok(others.filter_map(|thread| status(thread.path(), "voluntary_ctxt_switches:").ok()).sum())
 }

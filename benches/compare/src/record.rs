@@ -1,26 +1,20 @@
 //! All repetitions as JSON, warm-ups included: written, and read again for the page and figures.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::command::Answer;
 use crate::machine::Environment;
 use crate::measure::{Measurements, Repetition};
-use crate::peers::{PEERS, Peer};
+use crate::peers::PEERS;
 
 pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> String {
-    let repetitions = measurements.repetitions.iter().map(|repetition| {
-        json!({
-            "workload": repetition.workload,
-            "command": repetition.command,
-            "peer": repetition.peer,
-            "round": repetition.number,
-            "answer": repetition.answer.to_json(),
-        })
-    });
     // One repetition per line, so that two versions of the file can be compared with `diff`.
-    let repetitions: Vec<_> = repetitions.map(|repetition| format!("  {repetition}")).collect();
+    let line = |repetition: &Repetition| format!("  {}", json!(repetition));
+    let repetitions: Vec<_> = measurements.repetitions.iter().map(line).collect();
     let head = json!({
-        "circumstances": environment.to_json(),
+        "circumstances": environment.0,
         "versions": measurements.versions,
         "missing": measurements.missing,
     });
@@ -29,28 +23,34 @@ pub(crate) fn json(measurements: &Measurements, environment: &Environment) -> St
     format!("{head},\n\"rounds\":[\n{}\n]}}\n", repetitions.join(",\n"))
 }
 
-/// Reads what [`json`] has written.
-pub(crate) fn read(text: &str) -> Result<(Measurements, Environment), String> {
-    let all: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let rounds = all["rounds"].as_array().ok_or("no rounds")?;
-    // A peer that is not measured any more is left out.
-    let repetitions = rounds.iter().filter_map(repetition).collect();
-    let texts = |key: &str| {
-        let text = |peer: &Peer| Some((peer.name, all[key][peer.name].as_str()?.to_owned()));
-        PEERS.iter().filter_map(text).collect()
-    };
-    let measurements = Measurements { repetitions, missing: texts("missing"), versions: texts("versions") };
-    Ok((measurements, Environment::from_json(&all["circumstances"])))
+#[derive(Deserialize)]
+struct File {
+    circumstances: Value,
+    versions: BTreeMap<String, String>,
+    missing: BTreeMap<String, String>,
+    rounds: Vec<Repetition>,
 }
 
-fn repetition(round: &Value) -> Option<Repetition> {
-    let text = |key: &str| round[key].as_str().map(str::to_owned);
-    let peer = PEERS.iter().find(|peer| round["peer"] == peer.name)?;
-    Some(Repetition {
-        workload: text("workload")?,
-        command: text("command")?,
-        peer: peer.name,
-        number: round["round"].as_u64().map(|number| number as usize),
-        answer: Answer::parse(&round["answer"].to_string()),
-    })
+/// Reads what [`json`] has written. A peer that is not measured any more is left out.
+pub(crate) fn read(text: &str) -> Result<(Measurements, Environment), serde_json::Error> {
+    let File { circumstances, mut versions, mut missing, rounds: mut repetitions } =
+        serde_json::from_str(text)?;
+    let is_known = |name: &str| PEERS.iter().any(|peer| peer.name == name);
+    versions.retain(|peer, _| is_known(peer));
+    missing.retain(|peer, _| is_known(peer));
+    repetitions.retain(|repetition| is_known(&repetition.peer));
+    Ok((Measurements { repetitions, missing, versions }, Environment(circumstances)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let again =
+            |text: &str| read(text).map(|(measurements, environment)| json(&measurements, &environment));
+        let written = again(include_str!("../../../docs/benchmarks.json")).unwrap();
+        assert_eq!(again(&written).unwrap(), written);
+    }
 }

@@ -57,9 +57,9 @@ pub(crate) fn compact(measurements: &Measurements, environment: &Environment) ->
     const COLUMNS: [&str; 3] = [OURS, NETTY, "tokio-sleep"];
 
     let summary = Summary { measurements };
-    let versions = COLUMNS.iter().filter_map(|peer| measurements.versions.get(peer)).cloned();
+    let versions = COLUMNS.iter().filter_map(|peer| measurements.versions.get(*peer)).cloned();
     let versions = versions.collect::<Vec<_>>().join("; ");
-    let mut text = format!("{}; `{}`. {versions}.\n\n", environment.text(), environment.command);
+    let mut text = format!("{}; `{}`. {versions}.\n\n", environment.text(), environment.get("command"));
     text += &absent_netty(measurements);
     text += &head(&["", "hashed-wheel", "Netty", "tokio `Sleep`", "hashed-wheel / Netty"]);
     for row in rows().filter(|row| row.is_in_readme) {
@@ -77,7 +77,7 @@ pub(crate) fn full(measurements: &Measurements, environment: &Environment) -> St
     let mut text = format!(
         "# Benchmarks\n\n{}. {netty}. The command:\n\n    {}\n\n",
         environment.text(),
-        environment.command
+        environment.get("command")
     );
     text += &absent_netty(measurements);
     text += "Each number is the median of several repetitions. Each repetition measures all timers one after the other, and a ratio \

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::json;
 
 use crate::command::{Answer, Command};
-use crate::competitors::{Competitor, DelayQueue, Hashed, Hierarchical, Ours, QuadWheel, Sleeps};
+use crate::competitors::{Competitor, DelayQueue, Ours, QuadWheel, Sleeps};
 use crate::workloads;
 
 type Error = Box<dyn std::error::Error>;
@@ -18,8 +18,8 @@ type Server = fn(&str) -> Result<(), Error>;
 
 /// The name of a competitor, the crate that contains it, and the function that serves it.
 const SERVERS: [(&str, &str, Server); 5] = [
-    ("ours", "hashed-wheel", serve::<Ours<Hashed>>),
-    ("hierarchical", "hashed-wheel", serve::<Ours<Hierarchical>>),
+    ("ours", "hashed-wheel", serve::<Ours<false>>),
+    ("hierarchical", "hashed-wheel", serve::<Ours<true>>),
     ("tokio-sleep", "tokio", serve::<Sleeps>),
     ("delay-queue", "tokio-util", serve::<DelayQueue>),
     ("hhwt", "hierarchical_hash_wheel_timer", serve::<QuadWheel>),
@@ -42,11 +42,11 @@ fn serve<C: Competitor>(package: &str) -> Result<(), Error> {
         let answer = match line?.parse::<Command>() {
             Ok(command) => {
                 let answer = catch_unwind(AssertUnwindSafe(|| workloads::answer::<C>(&command)));
-                answer.unwrap_or_else(|panic| Answer::Failed(message(&*panic).into()))
+                answer.unwrap_or_else(|panic| Answer::failed(message(&*panic).into()))
             }
-            Err(error) => Answer::Failed(error),
+            Err(error) => Answer::failed(error),
         };
-        write(answer.to_json().to_string())?;
+        write(serde_json::to_string(&answer)?)?;
     }
     Ok(())
 }

@@ -75,17 +75,17 @@ impl<'a> Summary<'a> {
     pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
         let missing = self.measurements.missing.iter().map(|(peer, why)| format!("{peer}: {why}"));
         missing.chain(self.measurements.repetitions.iter().filter_map(|repetition| {
-            let Answer::Failed(why) = &repetition.answer else { return None };
+            let Answer::Failed { error: why } = &repetition.answer else { return None };
             Some(format!("{}, {}: {why}", repetition.peer, repetition.command))
         }))
     }
 
     /// Says which peers do not support which workloads, and why.
-    pub(crate) fn unsupported(&self) -> BTreeMap<(&'static str, &str), Vec<&str>> {
+    pub(crate) fn unsupported(&self) -> BTreeMap<(&str, &str), Vec<&str>> {
         let mut all = BTreeMap::<_, Vec<_>>::new();
         for repetition in &self.measurements.repetitions {
-            if let Answer::Unsupported(why) = &repetition.answer {
-                let workloads = all.entry((repetition.peer, &**why)).or_default();
+            if let Answer::Unsupported { unsupported } = &repetition.answer {
+                let workloads = all.entry((&*repetition.peer, &**unsupported)).or_default();
                 if !workloads.contains(&&*repetition.workload) {
                     workloads.push(&repetition.workload);
                 }
@@ -103,7 +103,7 @@ mod tests {
         let repetition = |&(peer, number, ns): &_| Repetition {
             workload: "W1".into(),
             command: String::new(),
-            peer,
+            peer: String::from(peer),
             number: Some(number),
             answer: Answer::new([("ns", ns)]),
         };

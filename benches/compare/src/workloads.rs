@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::command::{Answer, Command};
 use crate::competitors::Competitor;
 
-type WorkloadResult = Result<Answer, String>;
+pub(crate) type WorkloadResult = Result<Answer, String>;
 
 /// Executes a command.
 pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
     if let Some(why) = C::unsupported_reason(&command.workload) {
-        return Answer::Unsupported(why.into());
+        return Answer::Unsupported { unsupported: why.into() };
     }
     let answer = match &*command.workload {
         "BURST" => idle::memory_after_burst::<C>(command),
@@ -33,9 +33,9 @@ pub(crate) fn answer<C: Competitor>(command: &Command) -> Answer {
         "W9" => calls::rearm::<C>(command),
         "W10" => calls::replace_among_pending::<C>(command),
         "MIX" => calls::mixed::<C>(command),
-        other => return Answer::Unsupported(format!("unknown workload {other}")),
+        other => return Answer::Unsupported { unsupported: format!("unknown workload {other}") },
     };
-    answer.unwrap_or_else(Answer::Failed)
+    answer.unwrap_or_else(Answer::failed)
 }
 
 /// Returns the nanoseconds per operation.

@@ -1,59 +1,32 @@
 //! `hashed-wheel`, with the hashed or the hierarchical wheel.
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
-use hashed_wheel::{Builder, HashedWheelTimer, Timeout};
+use hashed_wheel::{HashedWheelTimer, Timeout};
 
 use super::{Caller, Competitor, Setup};
 use crate::task::Task;
 
-pub(crate) trait Wheel: Sync {
-    fn choose(builder: Builder) -> Builder;
-}
+pub(crate) struct Ours<const HIERARCHICAL: bool>(HashedWheelTimer);
 
-pub(crate) struct Hashed;
-
-impl Wheel for Hashed {
-    fn choose(builder: Builder) -> Builder {
-        builder
-    }
-}
-
-pub(crate) struct Hierarchical;
-
-impl Wheel for Hierarchical {
-    fn choose(builder: Builder) -> Builder {
-        builder.hierarchical(true)
-    }
-}
-
-pub(crate) struct Ours<W> {
-    timer: HashedWheelTimer,
-    wheel: PhantomData<W>,
-}
-
-impl<W: Wheel> Competitor for Ours<W> {
+impl<const HIERARCHICAL: bool> Competitor for Ours<HIERARCHICAL> {
     type Handle = Timeout;
 
-    type Caller<'a>
-        = &'a HashedWheelTimer
-    where
-        W: 'a;
+    type Caller<'a> = &'a HashedWheelTimer;
 
     fn start(setup: Setup) -> Self {
         let builder = HashedWheelTimer::builder().tick(setup.tick).ticks_per_wheel(setup.slots);
-        let timer = W::choose(builder).build().expect("the parameters are valid");
+        let timer = builder.hierarchical(HIERARCHICAL).build().expect("the parameters are valid");
         timer.start().expect("the thread starts");
-        Self { timer, wheel: PhantomData }
+        Self(timer)
     }
 
     fn caller(&self) -> &HashedWheelTimer {
-        &self.timer
+        &self.0
     }
 
     fn stop(self) {
-        self.timer.stop();
+        self.0.stop();
     }
 }
 

@@ -15,11 +15,10 @@ use crate::summary::Summary;
 
 /// The colours of the palette of Okabe and Ito, which colour-blind readers can distinguish, and one
 /// more. In the order of `PEERS`.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(0, 0, 120),
     RGBColor(213, 94, 0),
-    RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(204, 121, 167),
     RGBColor(0, 158, 115),

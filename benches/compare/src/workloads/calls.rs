@@ -12,62 +12,37 @@ use super::{WorkloadResult, nanos_each};
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
-use crate::session::{LONG, fill, start, start_warm, wait_until_freed, wait_until_inserted};
+use crate::session::{self, LONG, fill, timed, wait_until_freed, wait_until_inserted, with_timer};
 use crate::task::Task;
 
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
-
-/// Drops handles without cancelling their timeouts: keeps a handle if dropping it would cancel the
-/// timeout.
-struct HandleSink<H>(Vec<H>);
-
-impl<H> HandleSink<H> {
-    fn new<C: Competitor<Handle = H>>(count: usize) -> Self {
-        Self(Vec::with_capacity(if C::DROP_CANCELS { count } else { 0 }))
-    }
-
-    fn push<C: Competitor<Handle = H>>(&mut self, handle: H) {
-        if C::DROP_CANCELS {
-            self.0.push(handle);
-        }
-    }
-}
 
 /// W1.
 pub(super) fn schedule<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let delays = command.random().delays(count, LONG);
-    let timer = start_warm::<C>(command, count);
-    let mut caller = timer.caller();
-    let mut handles = HandleSink::new::<C>(count);
-    let start = Instant::now();
-    for delay in delays {
-        handles.push::<C>(caller.schedule(delay, Task::count()));
-    }
-    let elapsed = start.elapsed();
-    drop((handles, caller));
-    timer.stop();
-    Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
+    with_timer::<C>(command, |timer| {
+        let (mut caller, mut kept) = (timer.caller(), session::kept::<C>(count));
+        let elapsed = timed(|| session::schedule::<C>(&mut caller, delays, &mut kept));
+        Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
+    })
 }
 
-fn pair(caller: &mut impl Caller) {
-    let handle = black_box(caller.schedule(HALF_A_MINUTE, Task::count()));
-    caller.cancel(handle);
+fn pairs(caller: &mut impl Caller, count: usize) {
+    for _ in 0..count {
+        let handle = black_box(caller.schedule(HALF_A_MINUTE, Task::count()));
+        caller.cancel(handle);
+    }
 }
 
 /// W2.
 pub(super) fn schedule_and_cancel<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
-    let timer = start::<C>(command);
-    let mut caller = timer.caller();
-    let start = Instant::now();
-    for _ in 0..count {
-        pair(&mut caller);
-    }
-    let elapsed = start.elapsed();
-    drop(caller);
-    timer.stop();
-    Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
+    with_timer::<C>(command, |timer| {
+        let mut caller = timer.caller();
+        let elapsed = timed(|| pairs(&mut caller, count));
+        Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
+    })
 }
 
 /// W2s.
@@ -76,20 +51,16 @@ pub(super) fn steady<C: Competitor>(command: &Command) -> WorkloadResult {
     const BATCH: usize = 1_000;
 
     let seconds = command.seconds()?;
-    let timer = start::<C>(command);
-    let mut caller = timer.caller();
-    let (start, before) = (Instant::now(), process::cpu());
-    let mut pairs = 0;
-    while start.elapsed() < seconds {
-        for _ in 0..BATCH {
-            pair(&mut caller);
+    with_timer::<C>(command, |timer| {
+        let mut caller = timer.caller();
+        let (start, before, mut count) = (Instant::now(), process::cpu(), 0);
+        while start.elapsed() < seconds {
+            pairs(&mut caller, BATCH);
+            count += BATCH;
         }
-        pairs += BATCH;
-    }
-    let used = process::cpu() - before;
-    drop(caller);
-    timer.stop();
-    Ok(Answer::new([("ns", nanos_each(used, pairs)), ("pairs", pairs as f64)]))
+        let used = process::cpu() - before;
+        Ok(Answer::new([("ns", nanos_each(used, count)), ("pairs", count as f64)]))
+    })
 }
 
 /// W2b.
@@ -97,23 +68,19 @@ pub(super) fn cancel<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let mut random = command.random();
     let delays = random.delays(count, LONG);
-    let timer = start::<C>(command);
-    let mut caller = timer.caller();
-    let mut handles = fill(&mut caller, &delays);
-    random.shuffle(&mut handles);
-    wait_until_inserted(command.setup());
+    with_timer::<C>(command, |timer| {
+        let mut caller = timer.caller();
+        let mut handles = fill(&mut caller, &delays);
+        random.shuffle(&mut handles);
+        wait_until_inserted(command.setup());
 
-    let (start, before) = (Instant::now(), process::others_cpu());
-    // `drain` keeps the array, so that freeing it is outside of the measured time.
-    for handle in handles.drain(..) {
-        caller.cancel(handle);
-    }
-    let elapsed = start.elapsed();
-    wait_until_freed(command.setup());
-    let worker = process::others_cpu().saturating_sub(before);
-    drop(caller);
-    timer.stop();
-    Ok(Answer::new([("ns", nanos_each(elapsed, count)), ("worker_ns", nanos_each(worker, count))]))
+        let before = process::others_cpu();
+        // `drain` keeps the array, so that freeing it is outside of the measured time.
+        let elapsed = timed(|| handles.drain(..).for_each(|handle| caller.cancel(handle)));
+        wait_until_freed(command.setup());
+        let worker = process::others_cpu().saturating_sub(before);
+        Ok(Answer::new([("ns", nanos_each(elapsed, count)), ("worker_ns", nanos_each(worker, count))]))
+    })
 }
 
 /// Runs `work` on one thread per element of `prepared`. The threads start at the same time.
@@ -169,16 +136,14 @@ pub(super) fn schedule_concurrently<C: Competitor>(command: &Command) -> Workloa
     let (count, threads) = (command.get("count")?, command.get("threads")?);
     let each = count.div_ceil(threads);
     let mut random = command.random();
-    let prepared = (0..threads).map(|_| (random.delays(each, LONG), HandleSink::new::<C>(each))).collect();
-    let timer = start_warm::<C>(command, count);
-    let time = run_concurrently(&timer, prepared, |caller, (delays, mut handles)| {
-        for &delay in &delays {
-            handles.push::<C>(caller.schedule(delay, Task::count()));
-        }
-        (delays, handles)
-    });
-    timer.stop();
-    Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+    let prepared = (0..threads).map(|_| (random.delays(each, LONG), session::kept::<C>(each))).collect();
+    with_timer::<C>(command, |timer| {
+        let time = run_concurrently(timer, prepared, |caller, (delays, mut kept)| {
+            session::schedule::<C>(caller, delays.iter().copied(), &mut kept);
+            (delays, kept)
+        });
+        Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+    })
 }
 
 /// MIX. Each thread schedules a timeout per delay, and cancels the timeout that it scheduled 64
@@ -190,20 +155,20 @@ pub(super) fn mixed<C: Competitor>(command: &Command) -> WorkloadResult {
     let each = count.div_ceil(threads);
     let mut random = command.random();
     let delays = (0..threads).map(|_| random.delays(each, LONG)).collect();
-    let timer = start::<C>(command);
-    let time = run_concurrently(&timer, delays, |caller, delays: Vec<Duration>| {
-        let mut window: [Option<C::Handle>; WINDOW] = [const { None }; WINDOW];
-        for (index, &delay) in delays.iter().enumerate() {
-            let handle = caller.schedule(delay, Task::count());
-            if let Some(old) = window[index % WINDOW].replace(handle) {
-                caller.cancel(old);
+    with_timer::<C>(command, |timer| {
+        let time = run_concurrently(timer, delays, |caller, delays: Vec<Duration>| {
+            let mut window: [Option<C::Handle>; WINDOW] = [const { None }; WINDOW];
+            for (index, &delay) in delays.iter().enumerate() {
+                let handle = caller.schedule(delay, Task::count());
+                if let Some(old) = window[index % WINDOW].replace(handle) {
+                    caller.cancel(old);
+                }
             }
-        }
-        window.into_iter().flatten().for_each(|handle| caller.cancel(handle));
-        delays
-    });
-    timer.stop();
-    Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+            window.into_iter().flatten().for_each(|handle| caller.cancel(handle));
+            delays
+        });
+        Ok(Answer::new([("mops", millions_per_second(each * threads, time))]))
+    })
 }
 
 /// W9.
@@ -212,22 +177,18 @@ pub(super) fn rearm<C: Competitor>(command: &Command) -> WorkloadResult {
 
     let (count, resets) = (command.get("count")?, command.get("resets")?);
     let order = command.random().indices(resets, count);
-    let timer = start::<C>(command);
-    let mut caller = timer.caller();
-    let mut handles = fill(&mut caller, &vec![IDLE; count]);
-    wait_until_inserted(command.setup());
+    with_timer::<C>(command, |timer| {
+        let mut caller = timer.caller();
+        let mut handles = fill(&mut caller, &vec![IDLE; count]);
+        wait_until_inserted(command.setup());
 
-    let (start, before) = (Instant::now(), process::cpu());
-    for index in order {
-        caller.rearm(&mut handles[index], IDLE);
-    }
-    let elapsed = start.elapsed();
-    wait_until_freed(command.setup());
-    let used = process::cpu() - before;
-    handles.into_iter().for_each(|handle| caller.cancel(handle));
-    drop(caller);
-    timer.stop();
-    Ok(Answer::new([("ns", nanos_each(elapsed, resets)), ("cpu_ns", nanos_each(used, resets))]))
+        let before = process::cpu();
+        let elapsed = timed(|| order.into_iter().for_each(|index| caller.rearm(&mut handles[index], IDLE)));
+        wait_until_freed(command.setup());
+        let used = process::cpu() - before;
+        handles.into_iter().for_each(|handle| caller.cancel(handle));
+        Ok(Answer::new([("ns", nanos_each(elapsed, resets)), ("cpu_ns", nanos_each(used, resets))]))
+    })
 }
 
 /// W10.
@@ -242,19 +203,18 @@ pub(super) fn replace_among_pending<C: Competitor>(command: &Command) -> Workloa
     let pending = random.delays(command.get("pending")?.saturating_sub(WINDOW), LATER);
     let (first, delays) = (random.delays(WINDOW, LONG), random.delays(count, LONG));
     let indices = random.indices(count, WINDOW);
-    let timer = start::<C>(command);
-    let mut caller = timer.caller();
-    let others = fill(&mut caller, &pending);
-    let mut window = fill(&mut caller, &first);
-    wait_until_inserted(command.setup());
+    with_timer::<C>(command, |timer| {
+        let mut caller = timer.caller();
+        let _others = fill(&mut caller, &pending);
+        let mut window = fill(&mut caller, &first);
+        wait_until_inserted(command.setup());
 
-    let start = Instant::now();
-    for (index, delay) in indices.into_iter().zip(delays) {
-        let handle = caller.schedule(delay, Task::count());
-        caller.cancel(mem::replace(&mut window[index], handle));
-    }
-    let elapsed = start.elapsed();
-    drop((others, window, caller));
-    timer.stop();
-    Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
+        let elapsed = timed(|| {
+            for (index, delay) in indices.into_iter().zip(delays) {
+                let handle = caller.schedule(delay, Task::count());
+                caller.cancel(mem::replace(&mut window[index], handle));
+            }
+        });
+        Ok(Answer::new([("ns", nanos_each(elapsed, count))]))
+    })
 }

@@ -9,7 +9,7 @@ use super::{WorkloadResult, nanos_each};
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
-use crate::session::start;
+use crate::session::with_timer;
 use crate::task::{self, Task};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,21 +44,23 @@ fn expire<C: Competitor>(
 ) -> WorkloadResult {
     let count = command.get("count")?;
     for lead in LEAD_SECONDS {
-        let timer = start::<C>(command);
-        let (start, first) = (Instant::now(), process::others_cpu());
-        schedule(&mut timer.caller(), lead * SECOND);
-        sleep(INSERTION_TIME);
-        process::wait_until_idle((lead * SECOND).saturating_sub(start.elapsed()));
-        let before = process::others_cpu();
-        let is_inserted = start.elapsed() < lead * SECOND && task::ran() == 0;
-        let fired = is_inserted.then(|| wait_for(count, start + (lead + 2) * SECOND + GRACE));
-        let after = process::others_cpu();
-        let [used, life] = [before, first].map(|from| nanos_each(after.saturating_sub(from), count));
-        timer.stop();
-        match fired {
-            None => continue,
-            Some(Err(error)) => return Err(error),
-            Some(Ok(())) => return Ok(Answer::new([("ns", used), ("life_ns", life)])),
+        let mut is_inserted = false;
+        let answer = with_timer::<C>(command, |timer| {
+            let (start, first) = (Instant::now(), process::others_cpu());
+            schedule(&mut timer.caller(), lead * SECOND);
+            sleep(INSERTION_TIME);
+            process::wait_until_idle((lead * SECOND).saturating_sub(start.elapsed()));
+            let before = process::others_cpu();
+            is_inserted = start.elapsed() < lead * SECOND && task::ran() == 0;
+            if is_inserted {
+                wait_for(count, start + (lead + 2) * SECOND + GRACE)?;
+            }
+            let after = process::others_cpu();
+            let [used, life] = [before, first].map(|from| nanos_each(after.saturating_sub(from), count));
+            Ok(Answer::new([("ns", used), ("life_ns", life)]))
+        });
+        if is_inserted {
+            return answer;
         }
     }
     Err(format!("it has not inserted {count} timeouts within {} s", LEAD_SECONDS[LEAD_SECONDS.len() - 1]))
@@ -103,20 +105,19 @@ pub(super) fn lateness<C: Competitor>(command: &Command) -> WorkloadResult {
     let (bursts, each) = (1_000 * seconds, rate.div_ceil(1_000));
     let count = bursts * each;
     let delays = command.random().delays(count, 0..1_000);
-    let timer = start::<C>(command);
-    task::reset(count);
-    let mut caller = timer.caller();
-    let start = Instant::now();
-    for (burst, delays) in delays.chunks(each).enumerate() {
-        sleep((burst as u32 * BURST).saturating_sub(start.elapsed()));
-        for &delay in delays {
-            caller.schedule(delay, Task::record(delay));
+    with_timer::<C>(command, |timer| {
+        task::reset(count);
+        let mut caller = timer.caller();
+        let start = Instant::now();
+        for (burst, delays) in delays.chunks(each).enumerate() {
+            sleep((burst as u32 * BURST).saturating_sub(start.elapsed()));
+            for &delay in delays {
+                caller.schedule(delay, Task::record(delay));
+            }
         }
-    }
-    drop(caller);
-    let fired = wait_for(count, Instant::now() + SECOND + GRACE);
-    timer.stop();
-    fired?;
+        wait_for(count, Instant::now() + SECOND + GRACE)?;
+        Ok(Answer::new([]))
+    })?;
 
     let sorted = task::take_lateness();
     let fractions = (1..STEPS).map(|step| step as f64 / STEPS as f64).chain(UPPER);

@@ -9,68 +9,58 @@ use super::expiry::{GRACE, wait_for};
 use crate::command::{Answer, Command};
 use crate::competitors::{Caller, Competitor};
 use crate::process;
-use crate::session::{LONG, start, wait_until_inserted};
+use crate::session::{self, LONG, timed, wait_until_inserted, with_timer};
 use crate::task::{self, Task};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Schedules a timeout per delay. Drops the handles, unless that would cancel the timeouts.
-fn schedule<C: Competitor>(timer: &C, delays: &[Duration]) -> Vec<C::Handle> {
-    let mut caller = timer.caller();
-    let mut kept = Vec::with_capacity(if C::DROP_CANCELS { delays.len() } else { 0 });
-    for &delay in delays {
-        let handle = caller.schedule(delay, Task::count());
-        if C::DROP_CANCELS {
-            kept.push(handle);
-        }
-    }
-    kept
-}
 
 /// W5.
 pub(super) fn pending<C: Competitor>(command: &Command) -> WorkloadResult {
     let (count, seconds) = (command.get("count")?, command.seconds()?);
     let delays = command.random().delays(count, 3_600_000..7_200_000);
-    let timer = start::<C>(command);
-    let kept = schedule(&timer, &delays);
-    sleep(2 * SECOND);
+    with_timer::<C>(command, |timer| {
+        let mut kept = session::kept::<C>(count);
+        session::schedule::<C>(&mut timer.caller(), delays, &mut kept);
+        sleep(2 * SECOND);
 
-    let (start, before) = (Instant::now(), process::cpu());
-    sleep(seconds);
-    let share = (process::cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64();
-    drop(kept);
-    timer.stop();
-    Ok(Answer::new([("percent", 100.0 * share)]))
+        let (start, before) = (Instant::now(), process::cpu());
+        sleep(seconds);
+        let share = (process::cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64();
+        Ok(Answer::new([("percent", 100.0 * share)]))
+    })
 }
 
 /// W6.
 pub(super) fn memory<C: Competitor>(command: &Command) -> WorkloadResult {
     let count = command.get("count")?;
     let delays = command.random().delays(count, LONG);
-    let timer = start::<C>(command);
-    let before = process::resident()?;
-    let kept = schedule(&timer, &delays);
-    sleep(SECOND);
-    let grown = process::resident()?.saturating_sub(before);
-    drop(kept);
-    timer.stop();
-    Ok(Answer::new([("bytes", grown as f64 / count as f64)]))
+    with_timer::<C>(command, |timer| {
+        let before = process::resident()?;
+        let mut kept = session::kept::<C>(count);
+        session::schedule::<C>(&mut timer.caller(), delays.iter().copied(), &mut kept);
+        sleep(SECOND);
+        let grown = process::resident()?.saturating_sub(before);
+        Ok(Answer::new([("bytes", grown as f64 / count as f64)]))
+    })
+}
+
+/// Returns the wake-ups and the CPU time per second while `work` runs.
+fn per_second(cpu: fn() -> Duration, work: impl FnOnce()) -> WorkloadResult {
+    let (sleeps, before) = (process::sleeps()?, cpu());
+    let elapsed = timed(work).as_secs_f64();
+    let (cpu, sleeps) = (cpu().saturating_sub(before), process::sleeps()?.saturating_sub(sleeps));
+    let cpu_ms = 1e3 * cpu.as_secs_f64();
+    Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu_ms / elapsed)]))
 }
 
 /// W8.
 pub(super) fn empty<C: Competitor>(command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
-    let timer = start::<C>(command);
-    // This library's worker wakes once more a second after it has reclaimed something.
-    sleep(2 * SECOND);
-
-    let (start, sleeps, cpu) = (Instant::now(), process::sleeps()?, process::cpu());
-    sleep(seconds);
-    let (cpu, sleeps) = (process::cpu() - cpu, process::sleeps()?.saturating_sub(sleeps));
-    let elapsed = start.elapsed().as_secs_f64();
-    timer.stop();
-    let cpu = cpu.as_secs_f64() * 1e3;
-    Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu / elapsed)]))
+    with_timer::<C>(command, |_| {
+        // This library's worker wakes once more a second after it has reclaimed something.
+        sleep(2 * SECOND);
+        per_second(process::cpu, || sleep(seconds))
+    })
 }
 
 /// BURST. Returns the resident memory some seconds after many timeouts were pending, as a share of
@@ -84,39 +74,38 @@ pub(super) fn memory_after_burst<C: Competitor>(command: &Command) -> WorkloadRe
     let soon = 1_000 + count as u64 / 1_000;
     let is_cancelled = command.get("cancel")? == 1;
     let mut random = command.random();
-    let timer = start::<C>(command);
-    let mut caller = timer.caller();
-    let before = process::resident()?;
-    let mut handles = Vec::with_capacity(if is_cancelled { count } else { 0 });
-    let array = handles.capacity() * size_of::<C::Handle>();
-    let start = Instant::now();
-    for _ in 0..count {
-        let spread = random.below(1_000);
+    with_timer::<C>(command, |timer| {
+        let mut caller = timer.caller();
+        let before = process::resident()?;
+        let mut handles = Vec::with_capacity(if is_cancelled { count } else { 0 });
+        let array = handles.capacity() * size_of::<C::Handle>();
+        let start = Instant::now();
+        for _ in 0..count {
+            let spread = random.below(1_000);
+            if is_cancelled {
+                let delay = Duration::from_millis(LONG.start + spread);
+                handles.push(caller.schedule(delay, Task::count()));
+            } else {
+                caller.schedule(Duration::from_millis(soon + spread), Task::count());
+            }
+        }
         if is_cancelled {
-            let delay = Duration::from_millis(LONG.start + spread);
-            handles.push(caller.schedule(delay, Task::count()));
+            random.shuffle(&mut handles);
+            wait_until_inserted(command.setup());
+            // `drain` keeps the array.
+            handles.drain(..).for_each(|handle| caller.cancel(handle));
         } else {
-            caller.schedule(Duration::from_millis(soon + spread), Task::count());
+            if task::ran() > 0 {
+                return Err("a timeout fired before all were pending".into());
+            }
+            wait_for(count, start + 2 * Duration::from_millis(soon) + SECOND + GRACE)?;
         }
-    }
-    if is_cancelled {
-        random.shuffle(&mut handles);
-        wait_until_inserted(command.setup());
-        // `drain` keeps the array.
-        handles.drain(..).for_each(|handle| caller.cancel(handle));
-    } else {
-        if task::ran() > 0 {
-            return Err("a timeout fired before all were pending".into());
-        }
-        wait_for(count, start + 2 * Duration::from_millis(soon) + SECOND + GRACE)?;
-    }
-    sleep(seconds);
-    let grown = |now: usize| now.saturating_sub(before + array) as f64;
-    let (peak, after) = (grown(process::peak_resident()?), grown(process::resident()?));
-    drop((handles, caller));
-    timer.stop();
-    let share = if peak > 0.0 { after / peak } else { 0.0 };
-    Ok(Answer::new([("percent", 100.0 * share), ("peak_bytes", peak / count as f64)]))
+        sleep(seconds);
+        let grown = |now: usize| now.saturating_sub(before + array) as f64;
+        let (peak, after) = (grown(process::peak_resident()?), grown(process::resident()?));
+        let share = if peak > 0.0 { after / peak } else { 0.0 };
+        Ok(Answer::new([("percent", 100.0 * share), ("peak_bytes", peak / count as f64)]))
+    })
 }
 
 /// Each millisecond schedules some timeouts and cancels those of 20 ms before, as for requests that
@@ -141,15 +130,8 @@ fn answer_requests<C: Competitor>(timer: &C, per_ms: usize, seconds: Duration) {
 /// WAKES. Three timeouts per millisecond, all of which are cancelled.
 pub(super) fn wake_ups<C: Competitor>(command: &Command) -> WorkloadResult {
     let seconds = command.seconds()?;
-    let timer = start::<C>(command);
-    sleep(SECOND);
-
-    let (start, sleeps, cpu) = (Instant::now(), process::sleeps()?, process::others_cpu());
-    answer_requests(&timer, 3, seconds);
-    let (sleeps, cpu) =
-        (process::sleeps()?.saturating_sub(sleeps), process::others_cpu().saturating_sub(cpu));
-    let elapsed = start.elapsed().as_secs_f64();
-    timer.stop();
-    let cpu_ms = 1e3 * cpu.as_secs_f64() / elapsed;
-    Ok(Answer::new([("wakeups", sleeps as f64 / elapsed), ("cpu_ms", cpu_ms)]))
+    with_timer::<C>(command, |timer| {
+        sleep(SECOND);
+        per_second(process::others_cpu, || answer_requests(timer, 3, seconds))
+    })
 }
