@@ -136,12 +136,19 @@ const VISITOR_WORK: usize = 200;
 fn permanent(sabotage: Option<Sabotage>) -> [Plan; 5] {
     // In mixed timers, other kinds of use would wait for a lost task.
     let pool = if sabotage == Some(Sabotage::LostTask) { Executor::None } else { Executor::Pool };
+    let mixed = Plan { is_mixed: true, ..Plan::PERMANENT };
     [
-        Plan::permanent(TurnedBy::Thread, false, false, Executor::None, Ending::TwoStops),
-        Plan::permanent(TurnedBy::Thread, true, false, Executor::Pool, Ending::TwoStops),
-        Plan::permanent(TurnedBy::Thread, false, true, Executor::Refuses, Ending::Shutdown),
-        Plan::permanent(TurnedBy::Loop, true, true, pool, Ending::Awaited),
-        Plan::permanent(TurnedBy::Tokio, false, true, Executor::None, Ending::Stop),
+        Plan::PERMANENT,
+        Plan { hierarchical: true, executor: Executor::Pool, ..Plan::PERMANENT },
+        Plan { executor: Executor::Refuses, ending: Ending::Shutdown, ..mixed },
+        Plan {
+            turned_by: TurnedBy::Loop,
+            hierarchical: true,
+            executor: pool,
+            ending: Ending::Awaited,
+            ..mixed
+        },
+        Plan { turned_by: TurnedBy::Tokio, ending: Ending::Stop, ..mixed },
     ]
 }
 

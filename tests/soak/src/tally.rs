@@ -276,12 +276,8 @@ impl Tally {
         self.sabotage == Some(sabotage)
     }
 
-    pub(crate) fn add(&self, kind: Kind, count: Count) {
-        self.add_many(kind, count, 1);
-    }
-
-    pub(crate) fn add_many(&self, kind: Kind, count: Count, number: u64) {
-        self.counts[kind as usize][count as usize].fetch_add(number, SeqCst);
+    fn add(&self, kind: Kind, count: Count) {
+        self.counts[kind as usize][count as usize].fetch_add(1, SeqCst);
     }
 
     pub(crate) fn get(&self, kind: Kind, count: Count) -> u64 {

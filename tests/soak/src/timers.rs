@@ -16,7 +16,7 @@ use crate::machine::{WORKERS, runtime};
 use crate::tally::{Tally, comes, lock};
 
 /// The configuration of a timer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) tick: Duration,
     pub(crate) ticks_per_wheel: usize,
@@ -34,28 +34,19 @@ pub(crate) struct Plan {
 /// What turns a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnedBy {
-    /// A thread of its own.
     Thread,
-    /// A loop of this program, with a driver.
-    Loop,
-    /// A task on tokio.
+    Loop, // A loop of this program, with a driver.
     Tokio,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executor {
-    /// The worker runs the tasks.
-    None,
-    /// Two threads run the tasks.
-    Pool,
-    /// Refuses one task in ten, which the worker runs.
-    Refuses,
-    /// Refuses one task in ten, which a handler runs.
-    Overflows,
-    /// Drops one task in ten.
-    Drops,
-    /// Panics at one task in ten.
-    Panics,
+    None,      // The worker runs the tasks.
+    Pool,      // Two threads run the tasks.
+    Refuses,   // Refuses one task in ten, which the worker runs.
+    Overflows, // Refuses one task in ten, which another executor runs.
+    Drops,     // Drops one task in ten.
+    Panics,    // Panics at one task in ten.
 }
 
 /// The way in which a timer ends.
@@ -63,12 +54,9 @@ pub(crate) enum Executor {
 pub(crate) enum Ending {
     Stop,
     TwoStops,
-    /// `shutdown`, with some time for what is due.
-    Shutdown,
-    /// A `stop` on another thread, which is awaited.
-    Awaited,
-    /// A `stop` on another thread. This one does not wait, so no caller receives the timeouts.
-    NotAwaited,
+    Shutdown,   // With some time for what is due.
+    Awaited,    // A `stop` on another thread, which is awaited.
+    NotAwaited, // The same, not awaited, so no caller receives the timeouts.
     Driver,
     LastHandle,
     LastHandleInATask,
@@ -78,26 +66,18 @@ pub(crate) enum Ending {
 const GRACE: Duration = Duration::from_millis(20);
 
 impl Plan {
-    pub(crate) fn permanent(
-        turned_by: TurnedBy,
-        hierarchical: bool,
-        is_mixed: bool,
-        executor: Executor,
-        ending: Ending,
-    ) -> Self {
-        let (tick, stall) = (Duration::from_millis(1), Duration::from_millis(50));
-        Self {
-            tick,
-            ticks_per_wheel: 512,
-            hierarchical,
-            limit: None,
-            executor,
-            turned_by,
-            is_mixed,
-            stall,
-            ending,
-        }
-    }
+    /// What the permanent timers have in common.
+    pub(crate) const PERMANENT: Self = Self {
+        tick: Duration::from_millis(1),
+        ticks_per_wheel: 512,
+        hierarchical: false,
+        limit: None,
+        executor: Executor::None,
+        turned_by: TurnedBy::Thread,
+        is_mixed: false,
+        stall: Duration::from_millis(50),
+        ending: Ending::TwoStops,
+    };
 
     pub(crate) fn temporary(random: &mut Rng, sabotage: Option<Sabotage>) -> Self {
         use Ending::{Awaited, Driver, LastHandle, LastHandleInATask, NotAwaited, Shutdown, Stop, TwoStops};

@@ -163,9 +163,10 @@ impl Load for Futures {
                 self.poll(one);
             }
             _ => {
-                // Another task polls.
+                // Another task polls. It knows when this one was woken.
                 let Some(one) = self.take(random) else { return };
-                self.poll(Waiting { task: Arc::default(), ..one });
+                let woken = Mutex::new(*lock(&one.task.woken));
+                self.poll(Waiting { task: Arc::new(Task { woken, is_deaf: false }), ..one });
             }
         }
     }
