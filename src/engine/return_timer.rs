@@ -19,6 +19,10 @@ pub(super) const RETURN_TIME: Duration = Duration::from_micros(500);
 /// nevertheless: one step per [`RETURN_INTERVAL`], by which timeouts are late.
 pub(super) const SURPLUS_TIME_IF_BUSY: Duration = Duration::from_secs(10);
 
+/// The same if the search for it [is not paid for](crate::node::WheelOf::is_search_paid): then time
+/// pays.
+pub(super) const SURPLUS_TIME_IF_UNPAID: Duration = Duration::from_secs(60);
+
 /// Since when there is memory to return.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum ReturnTimer {
@@ -33,20 +37,19 @@ pub(super) enum ReturnTimer {
 }
 
 impl ReturnTimer {
-    /// The worker has looked whether there is too much memory. `is_due_soon`: it is busy, so the
-    /// clock does not stand still.
-    pub(super) fn after_look(self, has_surplus: bool, is_due_soon: bool, now: u64) -> Self {
-        match self {
-            Self::Returning => self,
-            _ if !has_surplus => Self::Idle,
-            Self::Since { then, looks } if then <= now => {
-                let time = if is_due_soon { SURPLUS_TIME_IF_BUSY } else { SURPLUS_TIME };
+    /// The worker has looked whether there is too much memory, and `time` is that after which it is
+    /// returned. (If the worker is busy, the clock does not stand still.)
+    pub(super) fn after_look(self, time: Option<Duration>, now: u64) -> Self {
+        match (self, time) {
+            (Self::Returning, _) => self,
+            (_, None) => Self::Idle,
+            (Self::Since { then, looks }, Some(time)) if then <= now => {
                 let is_over = has_passed(time, then, now) || looks >= SURPLUS_LOOKS;
-                let looks = looks + u32::from(!is_due_soon);
+                let looks = looks + u32::from(time == SURPLUS_TIME);
                 if is_over { Self::Returning } else { Self::Since { then, looks } }
             }
             // (The clock may have gone back.)
-            Self::Idle | Self::Since { .. } => Self::Since { then: now, looks: 0 },
+            (Self::Idle | Self::Since { .. }, Some(_)) => Self::Since { then: now, looks: 0 },
         }
     }
 }
@@ -66,29 +69,32 @@ mod tests {
         ReturnTimer::Since { then, looks }
     }
 
-    fn assert_next(timer: ReturnTimer, has_surplus: bool, is_due_soon: bool, now: u64, next: ReturnTimer) {
-        assert!(timer.after_look(has_surplus, is_due_soon, now) == next);
+    fn assert_next(timer: ReturnTimer, time: Option<Duration>, now: u64, next: ReturnTimer) {
+        assert!(timer.after_look(time, now) == next);
     }
 
     #[test]
     fn memory_is_returned_that_was_not_needed_for_some_time_or_some_looks() {
-        assert_next(ReturnTimer::Idle, false, false, 5, ReturnTimer::Idle);
-        assert_next(ReturnTimer::Idle, true, false, 5, since(5, 0));
-        assert_next(since(5, 3), false, false, 6, ReturnTimer::Idle);
-        assert_next(since(5, 3), true, false, 5, since(5, 4));
-        assert_next(since(5, 3), true, false, 5 + 2 * SECOND - 1, since(5, 4));
-        assert_next(since(5, 3), true, false, 5 + 2 * SECOND, ReturnTimer::Returning);
-        assert_next(since(5, SURPLUS_LOOKS - 1), true, false, 6, since(5, SURPLUS_LOOKS));
-        assert_next(since(5, SURPLUS_LOOKS), true, false, 6, ReturnTimer::Returning);
+        assert_next(ReturnTimer::Idle, None, 5, ReturnTimer::Idle);
+        assert_next(ReturnTimer::Idle, Some(SURPLUS_TIME), 5, since(5, 0));
+        assert_next(since(5, 3), None, 6, ReturnTimer::Idle);
+        assert_next(since(5, 3), Some(SURPLUS_TIME), 5, since(5, 4));
+        assert_next(since(5, 3), Some(SURPLUS_TIME), 5 + 2 * SECOND - 1, since(5, 4));
+        assert_next(since(5, 3), Some(SURPLUS_TIME), 5 + 2 * SECOND, ReturnTimer::Returning);
+        assert_next(since(5, SURPLUS_LOOKS - 1), Some(SURPLUS_TIME), 6, since(5, SURPLUS_LOOKS));
+        assert_next(since(5, SURPLUS_LOOKS), Some(SURPLUS_TIME), 6, ReturnTimer::Returning);
         // The clock has gone back.
-        assert_next(since(9 * SECOND, 3), true, false, 0, since(0, 0));
-        assert_next(ReturnTimer::Returning, false, false, 6, ReturnTimer::Returning);
+        assert_next(since(9 * SECOND, 3), Some(SURPLUS_TIME), 0, since(0, 0));
+        assert_next(ReturnTimer::Returning, None, 6, ReturnTimer::Returning);
     }
 
     #[test]
-    fn a_busy_worker_returns_memory_later_and_counts_no_looks() {
-        assert_next(since(5, 3), true, true, 5 + 2 * SECOND, since(5, 3));
-        assert_next(since(5, 3), true, true, 5 + 10 * SECOND - 1, since(5, 3));
-        assert_next(since(5, 3), true, true, 5 + 10 * SECOND, ReturnTimer::Returning);
+    fn a_busy_worker_or_an_unpaid_search_returns_memory_later_and_counts_no_looks() {
+        for (time, seconds) in [(SURPLUS_TIME_IF_BUSY, 10), (SURPLUS_TIME_IF_UNPAID, 60)] {
+            let over = 5 + seconds * SECOND;
+            assert_next(since(5, 3), Some(time), 5 + 2 * SECOND, since(5, 3));
+            assert_next(since(5, 3), Some(time), over - 1, since(5, 3));
+            assert_next(since(5, 3), Some(time), over, ReturnTimer::Returning);
+        }
     }
 }

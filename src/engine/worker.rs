@@ -16,7 +16,10 @@
 use std::time::Duration;
 
 use super::counters::LatenessSampler;
-use super::return_timer::{RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, has_passed};
+use super::return_timer::{
+    RETURN_INTERVAL, RETURN_TIME, ReturnTimer, SURPLUS_TIME, SURPLUS_TIME_IF_BUSY, SURPLUS_TIME_IF_UNPAID,
+    has_passed,
+};
 use super::shared::{Executor, Shared, SharedFields, Timeout};
 use super::sleep_policy::SleepPolicy;
 use super::state::fence_after_change;
@@ -118,14 +121,13 @@ impl Worker {
     /// falls due soon, which would be late; unless the memory was not needed for long.
     pub(crate) fn return_memory(&mut self, shared: &Arc<Shared>, now: u64, steps: usize) {
         let mut nodes = self.nodes.of(shared);
-        let has_surplus = nodes.has_surplus();
         // Most turns find no surplus.
-        if self.has_ended || self.return_timer == ReturnTimer::Idle && !has_surplus {
+        if self.has_ended || self.return_timer == ReturnTimer::Idle && !nodes.has_surplus() {
             return;
         }
         let next = nodes.next_deadline().unwrap_or(u64::MAX);
         let is_due_soon = shared.ticks.until(next, now) <= RETURN_TIME;
-        self.return_timer = self.return_timer.after_look(has_surplus, is_due_soon, now);
+        self.return_timer = self.return_timer.after_look(surplus_time(&nodes, is_due_soon), now);
         let mut left = steps;
         if is_due_soon {
             if !has_passed(RETURN_INTERVAL, self.last_return, now) {
@@ -138,7 +140,7 @@ impl Worker {
             left -= 1;
             if !nodes.return_memory() {
                 // More may have been freed since the search began.
-                self.return_timer = ReturnTimer::Idle.after_look(nodes.has_surplus(), is_due_soon, now);
+                self.return_timer = ReturnTimer::Idle.after_look(surplus_time(&nodes, is_due_soon), now);
             }
         }
     }
@@ -148,9 +150,8 @@ impl Worker {
         match self.return_timer {
             _ if self.has_ended => None,
             ReturnTimer::Returning => Some(RETURN_INTERVAL),
-            ReturnTimer::Since { .. } => Some(SURPLUS_TIME),
             // Messages may have been taken in since the last look.
-            ReturnTimer::Idle => self.nodes.of(shared).has_surplus().then_some(SURPLUS_TIME),
+            ReturnTimer::Idle | ReturnTimer::Since { .. } => surplus_time(&self.nodes.of(shared), false),
         }
     }
 
@@ -199,6 +200,16 @@ impl Worker {
 
     pub(super) fn take_executor(&mut self) -> Option<Executor> {
         self.executor.take()
+    }
+}
+
+/// After this time memory is returned, if there is too much.
+fn surplus_time(nodes: &WheelOf<'_, SharedFields>, is_due_soon: bool) -> Option<Duration> {
+    match nodes.has_surplus() {
+        false => None,
+        true if !nodes.is_search_paid() => Some(SURPLUS_TIME_IF_UNPAID),
+        true if is_due_soon => Some(SURPLUS_TIME_IF_BUSY),
+        true => Some(SURPLUS_TIME),
     }
 }
 
@@ -395,7 +406,6 @@ fn run_once(shared: &Arc<Shared>, mut run: HeldRun<'_, SharedFields>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::return_timer::SURPLUS_TIME_IF_BUSY;
     use crate::engine::tests::{Driven, Nothing, TICK};
     use crate::sync::thread;
 
@@ -502,19 +512,41 @@ mod tests {
         assert_eq!([t.pass(TICK), t.turn()], [MOST, 1], "none of them is a tick late");
     }
 
-    /// More timeouts than are kept in reserve end, and the worker takes that in.
-    fn with_surplus() -> Driven {
+    /// More timeouts than are kept in reserve end, and the worker takes that in. Each of `kept` is
+    /// in a page of its own.
+    fn with_surplus_but(kept: usize) -> (Driven, Vec<Timeout>) {
         let mut t = Driven::new();
-        let timeouts: Vec<_> = (0..100_000).map(|_| t.schedule(Duration::from_secs(3_600))).collect();
+        let mut timeouts: Vec<_> = (0..100_000).map(|_| t.schedule(Duration::from_secs(3_600))).collect();
         while t.shared().worker.lock().receiver.taken < timeouts.len() as u64 {
             t.turn();
         }
+        let kept = (0..kept).map(|n| timeouts.swap_remove(n * 500)).collect();
+        cancel_all(&mut t, timeouts);
+        (t, kept)
+    }
+
+    fn cancel_all(t: &mut Driven, timeouts: Vec<Timeout>) {
         assert!(timeouts.iter().all(Timeout::cancel));
         drop(timeouts);
+        t.turn();
         while t.shared().worker.lock().has_traffic() {
             t.turn();
         }
-        t
+    }
+
+    fn with_surplus() -> Driven {
+        with_surplus_but(0).0
+    }
+
+    /// Passes time until all memory is returned. (The first turn has made some steps.)
+    fn return_all(t: &mut Driven) {
+        for turns in 0.. {
+            assert!(turns < 100, "the memory is returned");
+            if surplus(t) == (None, false) {
+                break;
+            }
+            t.pass(RETURN_INTERVAL);
+        }
     }
 
     /// Whether memory is to be returned, as the worker says.
@@ -537,14 +569,25 @@ mod tests {
         t.pass(SURPLUS_TIME - Duration::from_nanos(1));
         assert_eq!(surplus(&t), (Some(SURPLUS_TIME), true));
         t.pass(Duration::from_nanos(1));
-        // The first turn has made some steps.
-        for turns in 0.. {
-            assert!(turns < 100, "the memory is returned");
-            if surplus(&t) == (None, false) {
-                break;
-            }
-            t.pass(RETURN_INTERVAL);
+        return_all(&mut t);
+    }
+
+    /// The timeouts that end last are too few to pay for a search, but each frees a page.
+    #[test]
+    #[cfg_attr(miri, ignore = "too many timeouts")]
+    fn a_driver_returns_what_few_timeouts_free_after_a_minute() {
+        if !crate::platform::CAN_RETURN_MEMORY {
+            return;
         }
+        let (mut t, kept) = with_surplus_but(150);
+        t.pass(SURPLUS_TIME);
+        return_all(&mut t);
+        cancel_all(&mut t, kept);
+        assert_eq!(surplus(&t), (Some(SURPLUS_TIME_IF_UNPAID), true));
+        t.pass(SURPLUS_TIME_IF_UNPAID - Duration::from_nanos(1));
+        assert_eq!(surplus(&t), (Some(SURPLUS_TIME_IF_UNPAID), true));
+        t.pass(Duration::from_nanos(1));
+        return_all(&mut t);
     }
 
     /// Each step is a delay for what falls due meanwhile.

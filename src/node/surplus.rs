@@ -19,7 +19,8 @@
 //!
 //! A page in `pages` has some free nodes, not necessarily all, so a search may find nothing. Its
 //! cost is paid for by the nodes that were recycled since the last search: one for
-//! [`PAGES_PER_RECYCLED`] pages.
+//! [`PAGES_PER_RECYCLED`] pages. If there are fewer, the worker waits longer, and searches then.
+//! Otherwise the pages of which few nodes were in use at the last search would stay for good.
 //!
 //! **Large pages.** Pages of nodes are returned one by one, because a few timeouts that live long
 //! are enough to keep each large page in use. If all of a large page was taken, it is returned
@@ -73,7 +74,7 @@ pub(super) struct Reclaimer {
     phase: Phase,
     /// How many nodes had been recycled when the last search began.
     recycled: i64,
-    /// How many must be recycled until the next one begins.
+    /// How many must be recycled since then to pay for the next one.
     price: i64,
     /// Pages before this place stay.
     first: usize,
@@ -140,17 +141,23 @@ impl Reclaimer {
         self.phase != Phase::Idle
     }
 
-    /// Whether a search may find memory to return: there are enough pages with free nodes, and
-    /// enough nodes were recycled since the last search to pay for this one.
+    /// Whether a search may find memory to return: there are enough pages with free nodes, and some
+    /// nodes were recycled since the last search.
     #[inline]
     pub(super) fn has_surplus<S: TaskContext>(&self, list: &FreeList, arena: &Arena<S>) -> bool {
-        let is_paid = list.recycled() - self.recycled >= self.price;
+        let has_news = list.recycled() > self.recycled;
         // Most turns find few pages.
-        if !is_paid || arena.pages.len() as u64 <= 2 * MIN_RESERVE || self.is_refused || !is_possible::<S>() {
+        if !has_news || arena.pages.len() as u64 <= 2 * MIN_RESERVE || self.is_refused || !is_possible::<S>()
+        {
             return false;
         }
         let (queued, in_use) = queued_and_in_use(arena);
         queued > 2 * reserve(in_use)
+    }
+
+    /// Whether enough nodes were recycled since the last search to pay for the next one.
+    pub(super) fn is_search_paid(&self, list: &FreeList) -> bool {
+        list.recycled() - self.recycled >= self.price
     }
 
     /// Begins a search, if there is a surplus.

@@ -208,9 +208,14 @@ impl<S: Owner> WheelOf<'_, S> {
         unsafe { self.own.free.collect_remote_frees(&self.pool.arena) }
     }
 
-    /// Whether there is memory that [`return_memory`](Self::return_memory) would return.
+    /// Whether there may be memory that [`return_memory`](Self::return_memory) would return.
     pub(crate) fn has_surplus(&self) -> bool {
         self.own.reclaimer.has_surplus(&self.own.free, &self.pool.arena)
+    }
+
+    /// Whether enough nodes were recycled to pay for the search for this memory.
+    pub(crate) fn is_search_paid(&self) -> bool {
+        self.own.reclaimer.is_search_paid(&self.own.free)
     }
 
     /// Returns memory that is not needed to the operating system. Each call does a bounded amount

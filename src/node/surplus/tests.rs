@@ -124,7 +124,7 @@ fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
     let (mut used, mut free) = (Vec::new(), Vec::new());
     for node in memory.take(BURST) {
         let number = number(&node) as usize;
-        if number / PAGE % (8 * unit) == 3 && number % PAGE == 7 {
+        if number / PAGE % (9 * unit) == 3 && number % PAGE == 7 {
             let pointer = node.into_ptr();
             // SAFETY: this is the only reference to the node.
             unsafe { pointer.as_ref() }.tick.store(MARK, Ordering::Relaxed);
@@ -147,9 +147,8 @@ fn check_page_with_a_node_in_use_is_not_returned(unit: usize) {
         // SAFETY: this is the only reference to the node, which has no task.
         memory.put([unsafe { FreeNode::new(pointer) }]);
     }
-    // What is left of the regions is returned too, once other nodes have paid for a search.
-    let nodes = memory.take(memory.reclaimer.price as usize);
-    memory.put(nodes);
+    // What is left of the regions is returned too, although few nodes were recycled.
+    assert!(!memory.reclaimer.is_search_paid(&memory.list));
     memory.return_all();
     let left = memory.pages() - memory.arena.returned.len();
     assert!(left <= KEPT, "{left} pages");
@@ -221,7 +220,7 @@ fn searches_that_find_nothing_are_rare() {
         let nodes = memory.take(MIN_RESERVE as usize);
         recycled += nodes.len();
         memory.put(nodes);
-        if memory.step() {
+        if memory.reclaimer.is_search_paid(&memory.list) && memory.step() {
             let Phase::Take(count) = memory.reclaimer.phase else { panic!("a search begins") };
             pages += count;
             memory.return_all();
@@ -373,19 +372,22 @@ fn search_needs_more_than_twice_the_reserve() {
 }
 
 #[test]
-fn search_begins_once_it_is_paid_for_and_not_after_a_refusal() {
+fn search_is_paid_for_by_recycled_nodes_and_does_not_begin_without_any_or_after_a_refusal() {
     if !is_possible::<NoTasks>() {
         return;
     }
     let pages = 2 * MIN_RESERVE as usize + 8;
     let (mut memory, _used) = memory_with(pages, pages);
+    let is_paid = |memory: &Memory| memory.reclaimer.is_search_paid(&memory.list);
     memory.reclaimer.price = memory.list.recycled();
-    assert!(has_surplus(&memory));
+    assert!(has_surplus(&memory) && is_paid(&memory));
     memory.reclaimer.price += 1;
-    assert!(!has_surplus(&memory));
+    assert!(has_surplus(&memory) && !is_paid(&memory));
     memory.reclaimer.price = 1;
-    memory.reclaimer.recycled = memory.list.recycled() - 1;
-    assert!(has_surplus(&memory));
+    memory.reclaimer.recycled = memory.list.recycled();
+    assert!(!has_surplus(&memory) && !is_paid(&memory));
+    memory.reclaimer.recycled -= 1;
+    assert!(has_surplus(&memory) && is_paid(&memory));
     memory.reclaimer.is_refused = true;
     assert!(!has_surplus(&memory));
 }
