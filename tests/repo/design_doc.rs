@@ -3,35 +3,15 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The folders that contain models and tests.
-const FOLDERS: [&str; 17] = [
-    "loom-tests/tests/models",
-    "loom-tests/shuttle/tests",
-    "tests",
-    "tests/it",
-    "crates/util/src",
-    "crates/util/src/delay_queue",
-    "crates/util/src/expiring_map",
-    "crates/util/tests/it",
-    "src",
-    "src/clock",
-    "src/engine",
-    "src/future",
-    "src/node",
-    "src/node/surplus",
-    "src/periodic",
-    "src/platform",
-    "src/wheel",
-];
+use crate::files::{root, rust_files};
+
+/// The folders that contain the code, the models and the tests that pages name.
+const FOLDERS: [&str; 5] = ["src", "crates/util", "tests", "loom-tests/tests", "loom-tests/shuttle/tests"];
 
 /// The section whose tables map Netty's class to files and their items.
 const NETTY: &str = "From Netty's class to this code";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
-}
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -41,16 +21,23 @@ fn page() -> String {
     read(&root().join("docs/design.md"))
 }
 
-/// Returns the text of all Rust files in and below a folder.
-fn sources(folder: &Path) -> String {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries
-        .map(|path| match path.extension() {
-            _ if path.is_dir() => sources(&path),
-            Some(rs) if rs == "rs" => read(&path),
-            _ => String::new(),
-        })
-        .collect()
+/// The name and the text of each Rust file of [`FOLDERS`].
+fn sources() -> Vec<(String, String)> {
+    let paths = FOLDERS.iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    paths.map(|path| (name(&path), read(&path))).collect()
+}
+
+/// Whether a name is that of a file, of a test or a model (`file::function`), or of items.
+fn exists(name: &str, sources: &[(String, String)], words: &HashSet<&str>) -> bool {
+    match name.split_once("::") {
+        _ if name.contains(['/', '.']) => root().join(name).exists(),
+        Some((file, function)) if file.starts_with(char::is_lowercase) => {
+            let function = format!("fn {function}(");
+            sources.iter().any(|(name, text)| name == file && text.contains(&function))
+        }
+        _ => name.split("::").all(|word| words.contains(word)),
+    }
 }
 
 /// Returns the names in backticks.
@@ -102,40 +89,29 @@ fn declares(text: &str, name: &str) -> bool {
 
 #[test]
 fn names_in_the_design_document_exist() {
-    let (root, page) = (root(), page());
-    let folders = ["src", "crates/util/src", "loom-tests/tests"].map(|folder| sources(&root.join(folder)));
-    let code = folders.concat();
-    let words: HashSet<_> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    // `module::function`, a test or a model of that file.
-    let is_test = |module: &str, function: &str| {
-        let files = FOLDERS.map(|folder| root.join(folder).join(format!("{module}.rs")));
-        files.iter().filter(|file| file.exists()).any(|file| read(file).contains(&format!("fn {function}(")))
-    };
-    let is_there = |name: &str| match name.split_once("::") {
-        _ if name.contains(['/', '.']) => root.join(name).exists(),
-        Some((module, function)) if module.starts_with(char::is_lowercase) => is_test(module, function),
-        _ => name.split("::").all(|word| words.contains(word)),
-    };
+    let (sources, page) = (sources(), page());
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words: HashSet<_> = sources.iter().flat_map(|(_, text)| text.split(|c| !is_word(c))).collect();
     // The first cell of a row of Netty's tables has names of Netty's.
     let of_netty: HashSet<_> = rows(section(&page, NETTY)).flat_map(|row| names(row[0])).collect();
-    // `unsafe fn` is no name.
-    let names: Vec<_> = names(&page).filter(|name| !name.contains(' ')).collect();
-    assert!(names.len() > 400, "too few names were found: {names:?}");
-    let gone: Vec<_> = names.into_iter().filter(|name| !of_netty.contains(name) && !is_there(name)).collect();
+    // What contains a space is no name.
+    let names: Vec<_> = names(&page).filter(|name| !name.contains(' ') && !of_netty.contains(name)).collect();
+    assert!(names.len() > 300, "too few names were found: {names:?}");
+    let gone: Vec<_> = names.into_iter().filter(|name| !exists(name, &sources, &words)).collect();
     assert!(gone.is_empty(), "docs/design.md names items that do not exist: {gone:?}");
 }
 
 /// A row of these tables names files, and after each file some of its items.
 #[test]
 fn items_in_the_map_of_nettys_class_are_in_their_files() {
-    let (root, page) = (root(), page());
+    let page = page();
     let mut items = 0;
     for row in rows(section(&page, NETTY)) {
         let (netty, here) = (row[0], row[1]);
         let mut file: Option<(&str, String)> = None;
         for name in names(here) {
             if name.contains('/') {
-                file = Some((name, read(&root.join(name))));
+                file = Some((name, read(&root().join(name))));
                 continue;
             }
             let Some((path, text)) = &file else { panic!("{netty}: `{name}` comes before any file") };
@@ -158,21 +134,29 @@ fn files_in_the_contribution_guide_exist() {
     assert!(gone.is_empty(), "CONTRIBUTING.md names files that do not exist: {gone:?}");
 }
 
-/// `peers::function` is a test in the file `peers.rs` of `tests/it` or of `crates/util/tests/it`,
-/// in the file itself or in a module of it.
+/// `file::function` is a test, in the file itself or in a module of it.
 #[test]
 fn tests_that_show_a_difference_exist() {
     let page = read(&root().join("docs/ported-tests.md"));
     let differences = section(&page, "What is different");
-    let is_file = |(file, _): &(&str, &str)| file.starts_with(char::is_lowercase);
-    let named = names(differences).filter_map(|name| name.split_once("::")).filter(is_file);
-    let named: Vec<_> = named.collect();
+    let is_test = |name: &&str| name.contains("::") && name.starts_with(char::is_lowercase);
+    let named: Vec<_> = names(differences).filter(is_test).collect();
     assert!(named.len() > 15, "too few tests were found: {named:?}");
-    let is_test = |(file, function): &(&str, &str)| {
-        let paths =
-            ["tests/it", "crates/util/tests/it"].map(|folder| root().join(folder).join(format!("{file}.rs")));
-        paths.iter().any(|path| path.exists() && read(path).contains(&format!("fn {function}(")))
-    };
-    let gone: Vec<_> = named.into_iter().filter(|test| !is_test(test)).collect();
+    let sources = sources();
+    let gone: Vec<_> = named.into_iter().filter(|name| !exists(name, &sources, &HashSet::new())).collect();
     assert!(gone.is_empty(), "docs/ported-tests.md names tests that do not exist: {gone:?}");
+}
+
+/// Files are named from the folder on; `file::function` is a test.
+#[test]
+fn names_in_the_page_of_the_models_exist() {
+    let sources = sources();
+    let page = read(&root().join("loom-tests/README.md"));
+    let is_name = |name: &&str| name.starts_with("tests/") || name.starts_with("explore::");
+    let named: Vec<_> = names(&page).filter(is_name).collect();
+    assert!(named.len() > 3, "too few names were found: {named:?}");
+    for name in named {
+        let path = if name.contains('/') { format!("loom-tests/{name}") } else { name.to_owned() };
+        assert!(exists(&path, &sources, &HashSet::new()), "loom-tests/README.md: {name}");
+    }
 }
