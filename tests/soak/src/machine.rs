@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::tally::lock;
-
 /// The names of the threads that turn timers begin like this.
 pub(crate) const WORKERS: &str = "hashed-wheel";
 
@@ -68,13 +66,13 @@ pub(crate) fn runtime() -> Handle {
         let builder = builder.worker_threads(2).thread_name(format!("{WORKERS}-rt")).enable_time();
         builder.build().expect("the runtime starts")
     };
-    lock(&RUNTIME).get_or_insert_with(start).handle().clone()
+    RUNTIME.lock().expect("the runtime starts").get_or_insert_with(start).handle().clone()
 }
 
 /// Ends the threads of the runtime. Each of them may keep memory of a stopped timer that its tasks
 /// have used.
 pub(crate) fn end_runtime() {
-    let runtime = lock(&RUNTIME).take();
+    let runtime = RUNTIME.lock().expect("the runtime starts").take();
     runtime.into_iter().for_each(|runtime| runtime.shutdown_timeout(Duration::from_secs(20)));
 }
 

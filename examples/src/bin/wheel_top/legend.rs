@@ -6,7 +6,7 @@ use ratatui::style::{Color, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Widget};
 
-use crate::draw::{BAD, DIM, FAIR, GOOD, panel};
+use crate::style::{BAD, DIM, FAIR, GOOD, panel};
 use crate::wheel::{FAR, HAND, NEAR, SOON};
 
 /// The number of columns of the first column.

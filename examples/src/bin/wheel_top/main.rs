@@ -23,6 +23,7 @@ mod legend;
 #[cfg(unix)]
 mod signals;
 mod state;
+mod style;
 #[cfg(test)]
 mod tests;
 mod wheel;

@@ -7,8 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Color;
 
 use crate::attach::{Message, Why, is_valid};
-use crate::draw;
 use crate::state::{MAX_FRAMES, State};
+use crate::{draw, style};
 
 const TICK: Duration = Duration::from_millis(10);
 
@@ -273,9 +273,9 @@ fn times_have_three_digits() {
         (2_621_440_000_000, "43.7min"),
         (86_400_000_000_000, "1d"),
     ] {
-        assert_eq!(draw::span(Duration::from_nanos(nanos)), text);
+        assert_eq!(style::span(Duration::from_nanos(nanos)), text);
     }
-    assert_eq!(draw::span(Duration::MAX), "584542046091y");
+    assert_eq!(style::span(Duration::MAX), "584542046091y");
 }
 
 // --- state ---------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ use ratatui::text::Line;
 use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{self, Canvas, Context};
 
-use crate::draw::{BAD, DIM, bars, panel, span};
 use crate::state::Timer;
+use crate::style::{BAD, DIM, bars, panel, span};
 
 /// The colour of the hand and of the current slot.
 pub(crate) const HAND: Color = BAD;
